@@ -1,0 +1,48 @@
+"""Everything a user can fix, as one small tree of errors; each leaf knows its exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class RankmetricsError(Exception):
+    """Root of every error that this package raises on purpose. Exit code 1."""
+
+    exit_code = 1
+
+
+class ConfigError(RankmetricsError):
+    """A wrong argument or config value. Exit code 2."""
+
+    exit_code = 2
+
+
+class InputError(RankmetricsError):
+    """An input that cannot be read, is empty, or lacks what was asked of it. Exit code 3."""
+
+    exit_code = 3
+
+
+class QualityError(RankmetricsError):
+    """More faulty rows than the quality gate allows. Exit code 4."""
+
+    exit_code = 4
+
+
+class MetricGateError(RankmetricsError):
+    """A metric below the value that was demanded. Exit code 5."""
+
+    exit_code = 5
+
+
+def unknown(what: str, value: object, known: Iterable[str]) -> str:
+    """One sentence that names a wrong value, the nearest right one, and all right ones.
+
+    >>> unknown("metric", "ndgc", ["ap", "ndcg"])
+    "unknown metric 'ndgc'; did you mean 'ndcg'? known: ap, ndcg"
+    """
+    names = list(known)
+    near = get_close_matches(str(value).lower(), names, n=1, cutoff=0.5)
+    hint = f"; did you mean '{near[0]}'?" if near else ";"
+    return f"unknown {what} '{value}'{hint} known: {', '.join(names)}"
