@@ -1,0 +1,270 @@
+"""``evaluate``: impressions -> tables. Lazy: nothing here starts a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from rankmetrics_spark import aggregation, conventions, judging, ranking, scoring
+from rankmetrics_spark.conventions import Convention
+from rankmetrics_spark.errors import ConfigError, unknown
+from rankmetrics_spark.metrics import Metric, parse
+from rankmetrics_spark.quality import validated
+from rankmetrics_spark.schemas import (
+    EXPERIMENT,
+    FLAGGED,
+    ITEM,
+    N_DROPPED,
+    N_LISTS,
+    N_ROWS,
+    POSITION,
+    REASON,
+    REJECTED,
+    RELEVANCE,
+    SCORE,
+    USER,
+    Columns,
+)
+from rankmetrics_spark.scoring import Scoring
+
+_CANONICAL = {"experiment": EXPERIMENT, "user": USER, "item": ITEM, "position": POSITION, "score": SCORE,
+              "relevance": RELEVANCE}
+REPEATED_ITEMS = ("relevant", "all", "ignore")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to evaluate; every field has a default.
+
+    Attributes:
+        metrics: Metric names.
+        convention: A preset, or a mapping with ``preset`` and overrides, or a ``Convention``.
+        rank_by: ``position`` or ``score``.
+        columns: Canonical name (experiment, user, item, position, score, relevance) to column name.
+        judgement_columns: The same for the judgements (user, item, relevance).
+        list: Columns that tell a user's lists apart; metrics are averaged per user.
+        segments: Columns whose values split the averages.
+        confidence: Of the intervals.
+        repeated_items: ``relevant`` finds every repeated item that could change a value, ``all`` every one, ``ignore``
+            trusts the log and does not read the item column.
+        form: ``auto``, ``masks``, ``relevant`` or ``rows``; same values, different cost (see ``ranking``).
+        text: Numbers come as text (CSV and the like).
+    """
+
+    metrics: Sequence[str | Metric] = ("ap@5", "ap@10", "ndcg@5", "ndcg@10")
+    convention: str | Mapping[str, object] | Convention = "standard"
+    rank_by: str = POSITION
+    columns: Mapping[str, str | None] | None = None
+    judgement_columns: Mapping[str, str | None] | None = None
+    list: Sequence[str] = ()
+    segments: Sequence[str] = ()
+    confidence: float = 0.95
+    repeated_items: str = "relevant"
+    form: str = "auto"
+    text: bool = False
+
+
+@dataclass(frozen=True)
+class Result:
+    """The tables of one evaluation, lazy like any DataFrame.
+
+    Attributes:
+        user_metrics: One row per (experiment_id, user_id).
+        experiment_metrics: One row per (experiment_id, segment, metric).
+        quarantine: The rows left out, with a reason each.
+    """
+
+    user_metrics: DataFrame
+    experiment_metrics: DataFrame
+    quarantine: DataFrame
+
+
+def evaluate(impressions: DataFrame, metrics: Sequence[str | Metric] = Options.metrics,
+             judgements: DataFrame | None = None, rank_by: str = POSITION, **options: object) -> Result:
+    """Per-user and per-experiment ranking metrics of an impression log, all out of one pass over it.
+
+    Args:
+        impressions: One row per shown item.
+        metrics: Names such as ``ap@10`` or ``ndcg@10``.
+        judgements: (user, item, relevance), items never shown included; they define m and the ideal list.
+        rank_by: ``position`` (a column of ranks from 1) or ``score`` (descending).
+        **options: Further fields of ``Options``: columns, convention, list, segments, ...
+
+    Raises:
+        ConfigError: A wrong argument.
+        InputError: A column is missing or has a wrong type.
+    """
+    known = {name for name in vars(Options()) if name not in ("metrics", "rank_by")}
+    for name in options:
+        if name not in known:
+            raise ConfigError(f"evaluate() got an {unknown('option', name, sorted(known))}")
+    return Evaluation.of(impressions, judgements, Options(metrics, rank_by=rank_by, **options)).result()  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A planned evaluation: what is there, what is computed, and the steps between.
+
+    ``table`` is the outcome of the one pass: a row per list with its metrics, and a row per group of equal faulty rows
+    (``rejected`` not null). Every other table follows from it, so a job can write it once and read it back.
+    """
+
+    rows: DataFrame
+    pools: DataFrame | None
+    columns: Columns
+    scoring: Scoring
+    form: str
+    confidence: float
+
+    @classmethod
+    def of(cls, impressions: DataFrame, judgements: DataFrame | None, options: Options) -> Evaluation:
+        """Check the arguments against the input's schema and plan the evaluation."""
+        metrics = tuple(dict.fromkeys(m if isinstance(m, Metric) else parse(m) for m in options.metrics))
+        rule = options.convention if isinstance(options.convention, Convention) else conventions.resolve(options.convention)
+        _check_choices(options, metrics)
+        columns, mapping = resolved_columns(impressions, judgements is not None, options, metrics, rule)
+        rows = validated(impressions, mapping, columns, options.text, null_is_unjudged=judgements is not None)
+        work = Scoring(metrics, rule, options.rank_by == POSITION, columns.item and options.repeated_items != "ignore",
+                       judgements is not None)
+        form = _form(options, columns, work, rows.schema[RELEVANCE].dataType if columns.relevance else None)
+        if form == "masks" and not work.items_matter:
+            columns = replace(columns, item=False)
+            rows = rows.drop(ITEM)
+        pools = None
+        if judgements is not None:
+            names = _renamed(judgements.columns, options.judgement_columns or {}, (USER, ITEM, RELEVANCE))
+            pools = judging.pools(judgements, names, any(m.needs == "judged" for m in metrics), options.text)
+        return cls(rows, pools, columns, work, form, options.confidence)
+
+    def result(self) -> Result:
+        """All tables, straight from the input."""
+        table = self.table()
+        users = self.user_metrics(table)
+        return Result(users, self.experiment_metrics(users), self.quarantine(table))
+
+    def table(self) -> DataFrame:
+        """The one pass over the rows."""
+        first = ranking.together(ranking.lists(self.rows, self.columns, self.form, self.scoring.items_matter))
+        sound = first.where(F.col(REJECTED).isNull())
+        rejected = first.where(F.col(REJECTED).isNotNull()).select(*self.columns.keys, N_ROWS, REJECTED)
+        done = self._scored(sound if self.form == "rows" else sound.where(~F.col(FLAGGED)), self.form)
+        if self.form != "rows":
+            flagged = ranking.only(self.rows, sound.where(FLAGGED).select(*self.columns.keys), self.columns)
+            again = ranking.lists(flagged, self.columns, "rows", self.scoring.items_matter)
+            done = done.unionByName(self._scored(again, "rows"))
+        return done.unionByName(rejected, allowMissingColumns=True)
+
+    def _scored(self, lists: DataFrame, form: str) -> DataFrame:
+        if self.pools is not None:
+            how = "left" if self.scoring.convention.population in ("shown", "either") else "inner"
+            lists = lists.join(self.pools, USER, how)
+        return scoring.scored(lists, self.columns, form, self.scoring)
+
+    def user_metrics(self, table: DataFrame) -> DataFrame:
+        """One row per (experiment, user) of the convention's population."""
+        users = self._users(table)
+        return users.drop(N_ROWS, N_DROPPED, "n_tied")
+
+    def _users(self, table: DataFrame) -> DataFrame:
+        users = scoring.per_user(table.where(F.col(REJECTED).isNull()), self.columns, self.scoring)
+        if self.pools is None or self.scoring.convention.population not in ("judged", "either"):
+            return users
+        return users.unionByName(self._without_list(table), allowMissingColumns=True)
+
+    def _without_list(self, table: DataFrame) -> DataFrame:
+        """Judged users without a list, once per experiment: metrics of an empty list."""
+        assert self.pools is not None
+        there = table.where(F.col(REJECTED).isNull()).select(EXPERIMENT, USER).distinct()
+        empty = replace(self.columns, list=(), segments=(), position=True, score=False, relevance=True)
+        keys = self.pools.crossJoin(there.select(EXPERIMENT).distinct()).join(there, [EXPERIMENT, USER], "left_anti")
+        entry = "array<struct<position: bigint, hash: bigint, relevance: double>>"
+        lists = keys.withColumns({N_ROWS: F.lit(0).cast("bigint"), "entries": F.array().cast(entry)})
+        users = scoring.per_user(scoring.scored(lists, empty, "relevant", self.scoring), empty, self.scoring)
+        return users.withColumn(N_LISTS, F.lit(0).cast("bigint"))
+
+    def experiment_metrics(self, users: DataFrame) -> DataFrame:
+        """Averages of ``user_metrics``."""
+        work = self.scoring
+        return aggregation.experiment_metrics(users, work.metrics, self.columns.segments, work.convention, self.confidence)
+
+    def quarantine(self, table: DataFrame) -> DataFrame:
+        """The rows left out: experiment_id, the input row as text, reason."""
+        return self.rejected(table).unionByName(self.repeated(table))
+
+    def rejected(self, table: DataFrame) -> DataFrame:
+        """Rows with a fault of their own."""
+        faulty = table.where(F.col(REJECTED).isNotNull())
+        rows = faulty.select(F.col(REJECTED), F.explode(F.expr(f"array_repeat(0, int({N_ROWS}))")).alias("copy"))
+        return rows.select(*(F.col(f"{REJECTED}.{name}").alias(name) for name in self._quarantine_columns()))
+
+    def repeated(self, table: DataFrame) -> DataFrame:
+        """Rows that lost their place to another of their list; looks only at the lists that lost some."""
+        keys = table.where(F.col(N_DROPPED) > 0).select(*self.columns.keys)
+        columns = self.columns if self.scoring.items_matter else replace(self.columns, item=False)
+        rank_by = POSITION if self.scoring.by_position else SCORE
+        rows = ranking.repeated(ranking.only(self.rows, keys, self.columns), columns, rank_by,
+                                self.scoring.convention.duplicates)
+        return rows.select(*(F.col(name).cast("string").alias(name) for name in self._quarantine_columns()))
+
+    def _quarantine_columns(self) -> list[str]:
+        return [*self.columns.keys, *self.columns.values, REASON]
+
+
+def resolved_columns(impressions: DataFrame, judged: bool, options: Options, metrics: Sequence[Metric],
+                     rule: Convention) -> tuple[Columns, dict[str, str | None]]:
+    """Which canonical columns there are, and the input column behind each."""
+    given = dict(options.columns or {})
+    for name in given:
+        if name not in _CANONICAL and name not in _CANONICAL.values():
+            raise ConfigError(f"columns: {unknown('column role', name, _CANONICAL)}")
+    mapping = _renamed(impressions.columns, given, tuple(_CANONICAL.values()))
+    relevance = RELEVANCE in _explicit(given) or mapping[RELEVANCE] in impressions.columns or not judged
+    by_score = options.rank_by == SCORE
+    position = not by_score or (rule.ties == "position" and mapping[POSITION] in impressions.columns)
+    score = by_score or any(m.needs == "scores" for m in metrics)
+    item = mapping[ITEM] is not None
+    if not item and (by_score or not relevance):
+        raise ConfigError("columns.item is null; an item column is needed to rank by score or to look up judgements")
+    columns = Columns(tuple(options.list), tuple(options.segments), item, position, score, relevance)
+    return columns, mapping
+
+
+def _explicit(given: Mapping[str, str | None]) -> set[str]:
+    return {_CANONICAL.get(name, name) for name in given}
+
+
+def _renamed(there: Sequence[str], given: Mapping[str, str | None], wanted: Sequence[str]) -> dict[str, str | None]:
+    """Canonical name to input column: as given, else the column of the same short or long name."""
+    mapping: dict[str, str | None] = {}
+    for short, name in _CANONICAL.items():
+        if name in wanted:
+            default = name if name in there else short
+            mapping[name] = given[short] if short in given else given.get(name, default)
+    return mapping
+
+
+def _check_choices(options: Options, metrics: Sequence[Metric]) -> None:
+    """Refuse what cannot be, before any job starts."""
+    choices = {"rank_by": (POSITION, SCORE), "repeated_items": REPEATED_ITEMS, "form": ("auto", *ranking.FORMS)}
+    for name, allowed in choices.items():
+        if getattr(options, name) not in allowed:
+            raise ConfigError(unknown(name, getattr(options, name), allowed))
+    if not metrics:
+        raise ConfigError("metrics is empty; name at least one, such as ap@10")
+    if not 0 < options.confidence < 1:
+        raise ConfigError(f"confidence is {options.confidence}; it must lie between 0 and 1")
+
+
+def _form(options: Options, columns: Columns, work: Scoring, kind: T.DataType | None) -> str:
+    """The cheapest form that can compute what is asked; a wish is granted where it can be."""
+    every_row = (not work.by_position or not columns.relevance or options.repeated_items == "all"
+                 or any(m.needs != "relevant" for m in work.metrics) or work.convention.duplicates == "best_rank")
+    if every_row:
+        return "rows"
+    whole = isinstance(kind, T.IntegralType | T.BooleanType)
+    wish = options.form if options.form != "auto" else "masks"
+    return "relevant" if wish == "masks" and not whole else wish

@@ -1,0 +1,142 @@
+"""Ranked lists -> per-list metrics: the pandas UDF, and the averages over a user's lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from rankmetrics_spark.assembly import Assembled, from_masks, from_relevant, from_rows, with_pool
+from rankmetrics_spark.conventions import Convention
+from rankmetrics_spark.metrics import Metric, compute, m_relevant
+from rankmetrics_spark.ranking import PLANES
+from rankmetrics_spark.schemas import (
+    ENTRIES,
+    EXPERIMENT,
+    HASH,
+    ITEM,
+    N_DROPPED,
+    N_LISTS,
+    N_RELEVANT,
+    N_ROWS,
+    N_SHOWN,
+    N_TIED,
+    POSITION,
+    RELEVANCE,
+    SCORE,
+    USER,
+    Columns,
+)
+from rankmetrics_spark.sums import exact_mean
+
+COUNTS = (N_SHOWN, N_RELEVANT, N_DROPPED, N_TIED)
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What is to be computed for each list.
+
+    Attributes:
+        metrics: The metrics, each with its cut-off.
+        convention: How they are defined.
+        by_position: Whether ranks are given (else: by score).
+        items_matter: Whether repeated items are looked for.
+        judged: Whether judgements are given.
+    """
+
+    metrics: tuple[Metric, ...]
+    convention: Convention
+    by_position: bool = True
+    items_matter: bool = True
+    judged: bool = False
+
+    @property
+    def schema(self) -> T.StructType:
+        """Counts and one double per metric."""
+        counts = [T.StructField(name, T.LongType()) for name in COUNTS]
+        return T.StructType(counts + [T.StructField(m.column, T.DoubleType()) for m in self.metrics])
+
+
+def scored(lists: DataFrame, columns: Columns, form: str, scoring: Scoring) -> DataFrame:
+    """Lists in the given form -> keys, segments, ``n_rows``, counts and one column per metric; null = left out."""
+    payload = _payload(columns, form, scoring)
+    function = F.pandas_udf(_function(tuple(payload), form, scoring), scoring.schema)  # type: ignore[call-overload]
+    keys = [*columns.keys, *columns.segments, N_ROWS]
+    result = lists.select(*keys, function(*payload.values()).alias("s"))
+    return result.select(*keys, *(F.col("s")[field].alias(field) for field in scoring.schema.fieldNames()))
+
+
+def _payload(columns: Columns, form: str, scoring: Scoring) -> dict[str, Column]:
+    """The columns that the UDF reads, by the names it knows them by."""
+    if form == "masks":
+        payload = {name: F.col(name) for name in (N_ROWS, *(f"plane_{b}" for b in range(PLANES)))}
+    else:
+        text = [ITEM] if form == "rows" and columns.score and columns.item else []
+        names = [POSITION, HASH, RELEVANCE] if form == "relevant" else [HASH, *text, *(
+            name for name in (POSITION, SCORE, RELEVANCE) if getattr(columns, name))]
+        payload = {N_ROWS: F.col(N_ROWS)} | {name: F.col(f"{ENTRIES}.{name}") for name in names}
+    if scoring.judged:
+        payload |= {"pool_grade": F.col("pool_grade")}
+    if scoring.judged and not columns.relevance:
+        payload |= {"pool_hash": F.col("pool_hash")}
+    return payload
+
+
+def _function(names: Sequence[str], form: str, scoring: Scoring) -> Callable[..., pd.DataFrame]:
+    """The body of the UDF: a closure over plain values, so that it can be shipped to any worker."""
+
+    # Spark evaluates these hints, and pandas' Series takes no parameter at run time.
+    def score(*series: pd.Series) -> pd.DataFrame:  # type: ignore[type-arg]
+        return score_batch(dict(zip(names, series, strict=True)), form, scoring)
+
+    return score
+
+
+def score_batch(series: dict[str, pd.Series[Any]], form: str, scoring: Scoring) -> pd.DataFrame:
+    """One Arrow batch: (n,) columns in, a frame with n rows out: the counts, then one column per metric."""
+    lists = assembled(series, form, scoring)
+    grades = series.get("pool_grade")
+    batch = with_pool(lists.batch, grades)
+    values = compute(batch, scoring.metrics, scoring.convention)
+    counts = (batch.shown, m_relevant(batch, scoring.convention), lists.dropped, lists.tied)
+    frame = {name: np.asarray(count, np.int64) for name, count in zip(COUNTS, counts, strict=True)}
+    return pd.DataFrame(frame | {m.column: values[:, i] for i, m in enumerate(scoring.metrics)})
+
+
+def assembled(series: dict[str, pd.Series[Any]], form: str, scoring: Scoring) -> Assembled:
+    """The batch of lists in the given form, without the judged pool."""
+    if form == "masks":
+        return from_masks(series, PLANES)
+    if form == "relevant":
+        return from_relevant(series, scoring.convention, scoring.items_matter)
+    return from_rows(series, scoring.convention, scoring.items_matter, scoring.by_position)
+
+
+def per_user(lists: DataFrame, columns: Columns, scoring: Scoring) -> DataFrame:
+    """One row per (experiment, user): the row itself, or the mean over the user's lists where there are several."""
+    names = [metric.column for metric in scoring.metrics]
+    if not columns.list:
+        return lists.withColumn(N_LISTS, F.lit(1).cast("bigint")).select(*user_columns(columns, names), *_audit())
+    smallest = [F.min(name).alias(name) for name in columns.segments]
+    # Judged items belong to the user, so they are the same in each list; shown ones add up.
+    relevant = F.max(N_RELEVANT) if scoring.judged else F.sum(N_RELEVANT)
+    counts = [F.sum(name).alias(name) for name in (N_SHOWN, *_audit())]
+    means = [exact_mean(F.col(name)).alias(name) for name in names]
+    grouped = lists.groupBy(EXPERIMENT, USER).agg(
+        *smallest, F.count(F.lit(1)).alias(N_LISTS), relevant.alias(N_RELEVANT), *counts, *means)
+    return grouped.select(*user_columns(columns, names), *_audit())
+
+
+def user_columns(columns: Columns, metrics: Sequence[str]) -> list[str]:
+    """Columns of ``user_metrics``, in order."""
+    return [EXPERIMENT, USER, *columns.segments, N_LISTS, N_SHOWN, N_RELEVANT, *metrics]
+
+
+def _audit() -> tuple[str, ...]:
+    return (N_ROWS, N_DROPPED, N_TIED)

@@ -1,0 +1,36 @@
+"""Sums of doubles whose bits depend on nothing but the values: not on row order, partitions or cores.
+
+A double is split into whole multiples of fixed powers of two (limbs); integer sums are exact in any order, and the
+limbs are put together once at the end. Values are kept to a resolution of 2**-60 (about 1e-18).
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+EXPONENTS = (30, 0, -30, -60)
+"""Powers of two that the limbs count. Magnitudes up to 2**60 fit; 2**33 values can be added without overflow."""
+
+
+def limbs(value: Column) -> list[Column]:
+    """The value as whole multiples of 2**30, 1, 2**-30 and 2**-60, each a bigint; null stays null."""
+    parts, rest = [], value
+    for exponent in EXPONENTS[:-1]:
+        whole = F.floor(rest * 2.0**-exponent)
+        parts.append(whole.cast("bigint"))
+        rest = rest - whole.cast("double") * 2.0**exponent
+    return [*parts, F.rint(rest * 2.0 ** -EXPONENTS[-1]).cast("bigint")]
+
+
+def exact_sum(value: Column) -> list[Column]:
+    """Aggregates that add up the limbs of a value."""
+    return [F.sum(part) for part in limbs(value)]
+
+
+def exact_mean(value: Column) -> Column:
+    """Aggregate: mean of the non-null values, from exact sums, rounded a fixed number of times."""
+    total = F.lit(0.0)
+    for part, exponent in zip(exact_sum(value), EXPONENTS, strict=True):
+        total = total + part.cast("double") * 2.0**exponent
+    return total / F.count(value)
