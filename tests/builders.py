@@ -1,0 +1,70 @@
+"""Small batches from plain Python lists."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rankmetrics_spark.batch import Batch
+from rankmetrics_spark.conventions import Convention
+from rankmetrics_spark.metrics import compute, parse
+from tests.oracles import One
+
+
+def batch_of(*ones: One, sparse: bool = False) -> Batch:
+    """One batch from lists in rank order; ``sparse`` leaves out every item that is not of a grade above 0."""
+    rows = [(i, *row) for i, one in enumerate(ones) for row in _rows(one) if row[1] > 0 or not sparse]
+    pool = [
+        (i, grade) for i, one in enumerate(ones) for grade in sorted(one.pool, reverse=True) if grade > 0 or not sparse
+    ]
+    at, rank, grade, score, first, last = map(np.array, zip(*rows, strict=True)) if rows else [np.zeros(0, int)] * 6
+    pool_list, pool_grade = map(np.array, zip(*pool, strict=True)) if pool else [np.zeros(0, int)] * 2
+    scored = all(len(one.scores) == len(one.grades) for one in ones)
+    return Batch(
+        len(ones),
+        at,
+        rank,
+        grade.astype(float),
+        np.array([len(one.grades) for one in ones]),
+        pool_list,
+        pool_grade.astype(float),
+        score=score.astype(float) if scored else None,
+        tie_first=first if scored else None,
+        tie_last=last if scored else None,
+    )
+
+
+def _rows(one: One) -> Iterable[tuple[int, float, float, int, int]]:
+    scores = list(one.scores or range(len(one.grades), 0, -1))
+    for rank, (grade, score) in enumerate(zip(one.grades, scores, strict=True), start=1):
+        first = scores.index(score) + 1
+        yield rank, grade, score, first, first + scores.count(score) - 1
+
+
+def ranked(
+    items: Sequence[object], scores: Sequence[float], judgements: Mapping[Any, float], convention: Convention
+) -> One:
+    """One list from what was shown and what was judged: repeated items, order and ties as the convention has them."""
+    rows = [(item, score, judgements.get(item, math.nan)) for item, score in zip(items, scores, strict=True)]
+    if convention.duplicates != "count":
+        rows = list({row[0]: row for row in reversed(rows)}.values())[::-1]
+    if convention.ties == "item_desc":
+        rows.sort(key=lambda row: str(row[0]), reverse=True)
+    rows.sort(key=lambda row: -row[1])
+    shown = [row[0] for row in rows]
+    pool = [grade for item, grade in judgements.items() for _ in range(max(1, shown.count(item)))]
+    return One(tuple(row[2] for row in rows), tuple(pool), tuple(row[1] for row in rows))
+
+
+def value_of(metric: str, one: One, convention: Convention | None = None) -> float:
+    """One metric of one list."""
+    return float(compute(batch_of(one), [parse(metric)], convention or Convention())[0, 0])
+
+
+def shown(*grades: float, pool: Sequence[float] | None = None, scores: Sequence[float] = ()) -> One:
+    """A list from the grades in rank order; the pool is what was shown unless given."""
+    known = grades if pool is None else pool
+    return One(grades, tuple(grade for grade in known if not math.isnan(grade)), tuple(scores))

@@ -1,0 +1,232 @@
+"""The definition of each metric as a slow, obvious loop over one list; the kernels are held against these."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from rankmetrics_spark.conventions import Convention
+
+NAN = math.nan
+
+
+@dataclass(frozen=True)
+class One:
+    """One list: grades in rank order (NaN = unjudged), the grades of all judged items, and the scores if any."""
+
+    grades: tuple[float, ...]
+    pool: tuple[float, ...]
+    scores: tuple[float, ...] = ()
+
+
+def is_relevant(grade: float, c: Convention) -> bool:
+    return not math.isnan(grade) and grade > 0 and grade >= c.relevant_from
+
+
+def gain(grade: float, c: Convention) -> float:
+    if math.isnan(grade) or grade <= 0:
+        return 0.0
+    if c.gain == "linear":
+        return grade
+    if c.gain == "exponential":
+        return float(2.0**grade - 1)
+    if c.gain == "binary":
+        return 1.0
+    return max(((at, value) for at, value in c.gain_table if at <= grade), default=(0.0, 0.0))[1]
+
+
+def hits(one: One, c: Convention, k: int | None) -> int:
+    return sum(is_relevant(grade, c) for grade in one.grades[:k])
+
+
+def m(one: One, c: Convention) -> int:
+    return sum(is_relevant(grade, c) for grade in one.pool)
+
+
+def sum_of_precisions(one: One, c: Convention, k: int | None) -> float:
+    total, found = 0.0, 0
+    for rank, grade in enumerate(one.grades[:k], start=1):
+        if is_relevant(grade, c):
+            found += 1
+            total += found / rank
+    return total
+
+
+def ap_denominator(one: One, c: Convention, k: int | None) -> int:
+    length = len(one.grades)
+    denominators = {
+        "min(m,k)": m(one, c) if k is None else min(m(one, c), k),
+        "m": m(one, c),
+        "hits": hits(one, c, k),
+        "k": length if k is None else k,
+        "min(L,k)": length if k is None else min(length, k),
+    }
+    return denominators[c.ap_denominator]
+
+
+def ap(one: One, c: Convention, k: int | None = None) -> float:
+    known = hits(one, c, None) if c.ap_denominator == "hits" else m(one, c)
+    if known == 0:
+        return NAN
+    denominator = ap_denominator(one, c, k)
+    return sum_of_precisions(one, c, k) / denominator if denominator else 0.0
+
+
+def p(one: One, c: Convention, k: int) -> float:
+    return hits(one, c, k) / k if m(one, c) else NAN
+
+
+def r(one: One, c: Convention, k: int) -> float:
+    return hits(one, c, k) / m(one, c) if m(one, c) else NAN
+
+
+def f1(one: One, c: Convention, k: int) -> float:
+    precision, recall = p(one, c, k), r(one, c, k)
+    if not m(one, c):
+        return NAN
+    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+
+
+def rprec(one: One, c: Convention) -> float:
+    return p(one, c, m(one, c)) if m(one, c) else NAN
+
+
+def rr(one: One, c: Convention, k: int | None = None) -> float:
+    if not m(one, c):
+        return NAN
+    for rank, grade in enumerate(one.grades[:k], start=1):
+        if is_relevant(grade, c):
+            return 1 / rank
+    return 0.0
+
+
+def hit_rate(one: One, c: Convention, k: int) -> float:
+    return float(hits(one, c, k) > 0) if m(one, c) else NAN
+
+
+def rbp(one: One, c: Convention, k: int | None = None, p: float = 0.8) -> float:
+    if not m(one, c):
+        return NAN
+    return (1 - p) * sum(p**i for i, grade in enumerate(one.grades[:k]) if is_relevant(grade, c))
+
+
+def cg(one: One, c: Convention, k: int | None = None) -> float:
+    return sum(gain(grade, c) for grade in one.grades[:k])
+
+
+def dcg(one: One, c: Convention, k: int | None = None) -> float:
+    return sum(gain(grade, c) / math.log2(rank + 1) for rank, grade in enumerate(one.grades[:k], start=1))
+
+
+def idcg(one: One, c: Convention, k: int | None = None) -> float:
+    gains = sorted((gain(grade, c) for grade in one.pool), reverse=True)
+    if c.ideal_pool == "shown":
+        gains = sorted((gain(grade, c) for grade in one.grades), reverse=True)
+    if c.ideal_pool == "constant_k":
+        gains = [1.0] * (len(one.grades) if k is None else k) if any(gains) else []
+    return sum(value / math.log2(rank + 1) for rank, value in enumerate(gains[:k], start=1))
+
+
+def ndcg(one: One, c: Convention, k: int | None = None) -> float:
+    ideal = idcg(one, c, k)
+    return dcg(one, c, k) / ideal if ideal else NAN
+
+
+def err(one: One, c: Convention, k: int | None = None) -> float:
+    if not m(one, c):
+        return NAN
+    value, reads_on = 0.0, 1.0
+    for rank, grade in enumerate(one.grades[:k], start=1):
+        satisfied = (2 ** min(grade, c.max_grade) - 1) / 2**c.max_grade if grade > 0 else 0.0
+        value += reads_on * satisfied / rank
+        reads_on *= 1 - satisfied
+    return value
+
+
+def refuted(grade: float, c: Convention) -> bool:
+    return grade >= 0 and not is_relevant(grade, c)
+
+
+def bpref(one: One, c: Convention) -> float:
+    if not m(one, c):
+        return NAN
+    n, above, value = sum(refuted(grade, c) for grade in one.pool), 0, 0.0
+    for grade in one.grades:
+        if refuted(grade, c):
+            above += 1
+        elif is_relevant(grade, c):
+            value += 1 - min(above, m(one, c)) / min(n, m(one, c)) if above else 1
+    return value / m(one, c)
+
+
+def judged(one: One, c: Convention, k: int) -> float:
+    known = [not math.isnan(grade) for grade in one.grades[:k]]
+    return sum(known) / len(known) if known else NAN
+
+
+def softmax(one: One, t: float) -> list[float]:
+    weights = [math.exp((score - max(one.scores)) / t) for score in one.scores]
+    return [weight / sum(weights) for weight in weights]
+
+
+def softmax_loss(one: One, c: Convention, t: float = 1.0) -> float:
+    chances = [chance for chance, grade in zip(softmax(one, t), one.grades, strict=True) if is_relevant(grade, c)]
+    return -math.log(sum(chances)) if chances else NAN
+
+
+def softmax_entropy(one: One, c: Convention, t: float = 1.0) -> float:
+    return -sum(chance * math.log(chance) for chance in softmax(one, t) if chance) if one.scores else NAN
+
+
+ORACLES: dict[str, Callable[..., float]] = {
+    oracle.__name__: oracle
+    for oracle in (
+        ap,
+        ndcg,
+        p,
+        r,
+        rr,
+        hit_rate,
+        rprec,
+        f1,
+        cg,
+        dcg,
+        idcg,
+        rbp,
+        err,
+        bpref,
+        judged,
+        softmax_loss,
+        softmax_entropy,
+    )
+}
+
+
+def orders(one: One) -> Iterator[One]:
+    """The list in each order of its items that keeps equal scores together."""
+    runs = [list(run) for _, run in itertools.groupby(range(len(one.grades)), key=lambda i: one.scores[i])]
+    for order in itertools.product(*(itertools.permutations(run) for run in runs)):
+        grades = tuple(one.grades[i] for run in order for i in run)
+        yield replace(one, grades=grades)
+
+
+def expected(name: str, one: One, c: Convention, **parameters: float) -> float:
+    """Mean of an oracle over all orders of tied items."""
+    counted = Counter(orders(one))
+    values = [ORACLES[name](each, c, **parameters) * times for each, times in counted.items()]
+    return math.fsum(values) / counted.total()
+
+
+def ap_threshold(one: One, c: Convention) -> float:
+    """Uncut AP where an item has the precision of all items with its score or a higher one (scikit-learn)."""
+    relevant = [is_relevant(grade, c) for grade in one.grades]
+    if not any(relevant):
+        return NAN
+    precisions = []
+    for score, wanted in zip(one.scores, relevant, strict=True):
+        above = [r for s, r in zip(one.scores, relevant, strict=True) if s >= score]
+        precisions += [sum(above) / len(above)] * wanted
+    return math.fsum(precisions) / (sum(relevant) if c.ap_denominator == "hits" else m(one, c))

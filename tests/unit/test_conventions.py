@@ -1,0 +1,136 @@
+"""The knobs and presets: what is accepted, what is refused and how, and when two conventions are the same."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rankmetrics_spark.conventions import PRESETS, Convention, knobs, resolve
+from rankmetrics_spark.errors import ConfigError
+
+
+def test_the_presets_are_those_of_the_contract() -> None:
+    assert sorted(PRESETS) == sorted(
+        [
+            "standard",
+            "trec_eval",
+            "spark_mllib",
+            "recommenders",
+            "replay",
+            "rectools",
+            "ranx",
+            "ranx_burges",
+            "ir_measures",
+            "sklearn",
+            "torchmetrics",
+            "tfma",
+            "kaggle",
+        ]
+    )
+    assert all(convention.preset == name for name, convention in PRESETS.items())
+
+
+def test_the_default_is_the_standard_preset() -> None:
+    assert resolve("standard") == resolve({}) == Convention() == PRESETS["standard"]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_resolves_in_any_case_and_is_named_after_itself(name: str) -> None:
+    assert resolve(name.upper()) is PRESETS[name]
+    assert PRESETS[name].name == name
+    assert resolve(PRESETS[name]) is PRESETS[name]
+
+
+def test_overrides_change_only_what_they_name() -> None:
+    changed = resolve({"preset": "trec_eval", "ties": "expected"})
+    assert changed == replace(PRESETS["trec_eval"], ties="expected")
+    assert changed.name == "trec_eval(ties=expected)"
+
+
+@pytest.mark.parametrize("knob", [knob for knob in knobs() if "values" in knob.metadata], ids=lambda knob: knob.name)
+def test_every_allowed_value_of_a_choice_is_accepted_as_text_in_any_case(knob: object) -> None:
+    for value in knob.metadata["values"]:  # type: ignore[attr-defined]
+        extra = {"gain_table": {1: 1}} if value == "table" else {}
+        convention = resolve({knob.name: str(value).upper(), **extra})  # type: ignore[attr-defined]
+        assert getattr(convention, knob.name) == value  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("trec_evl", "unknown convention 'trec_evl'; did you mean 'trec_eval'? known: standard"),
+        ({"preset": "nothing"}, "unknown convention 'nothing'"),
+        ({"tie": "expected"}, "unknown convention knob 'tie'; did you mean 'ties'? known: preset, ap_denominator"),
+        ({"ties": "expcted"}, "unknown ties 'expcted'; did you mean 'expected'? known: item_desc"),
+        ({"score_precision": 16}, "unknown score_precision '16'"),
+        ({"zero_relevant": None}, "unknown zero_relevant 'None'"),
+        ({"relevant_from": -1}, "relevant_from is -1; it must be a number at least 0"),
+        ({"relevant_from": True}, "relevant_from is True; it must be a finite number"),
+        ({"relevant_from": "nan"}, "relevant_from is 'nan'; it must be a finite number"),
+        ({"max_grade": 0}, "max_grade is 0; it must be a number above 0"),
+        ({"gain": "table"}, "gain: table and a gain_table belong together"),
+        ({"gain_table": {1: 2}}, "gain: table and a gain_table belong together"),
+        ({"gain": {0: 1}}, "grades must be above 0 and gains at least 0"),
+        ({"gain": "table", "gain_table": 3}, "it must map grades to gains"),
+        (3, "it must be a preset or a mapping of knobs"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_what_is_allowed(value: object, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        resolve(value)  # type: ignore[arg-type]
+    assert message in str(caught.value)
+
+
+def test_a_gain_table_may_be_given_as_the_gain() -> None:
+    convention = resolve({"gain": {2: 1, 1: 0.5}})
+    assert (convention.gain, convention.gain_table) == ("table", ((1.0, 0.5), (2.0, 1.0)))
+    assert resolve({"gain": "table", "gain_table": [[1, 0.5], [2, 1]]}) == convention
+    assert convention.name == "standard(gain=table;gain_table=1.0:0.5,2.0:1.0)"
+
+
+def test_any_grade_above_zero_is_relevant_unless_said_otherwise() -> None:
+    grades = np.array([np.nan, -1.0, 0.0, 0.25, 1.0, 2.0])
+    assert Convention().relevant(grades).tolist() == [False, False, False, True, True, True]
+    assert Convention(relevant_from=1).relevant(grades).tolist() == [False, False, False, False, True, True]
+
+
+def test_the_name_of_the_preset_is_no_part_of_equality_or_digest() -> None:
+    same = resolve({"preset": "kaggle"})
+    assert same == PRESETS["spark_mllib"]
+    assert same.digest() == PRESETS["spark_mllib"].digest()
+    assert same.text() != PRESETS["spark_mllib"].text()
+
+
+def test_a_digest_tells_conventions_apart_and_is_stable() -> None:
+    distinct = set(PRESETS.values())
+    assert len({convention.digest() for convention in distinct}) == len(distinct)
+    assert Convention().digest() == resolve({"relevant_from": "0", "ap_denominator": "min(m, k)"}).digest()
+    assert all(len(convention.digest()) == 8 for convention in distinct)
+
+
+def test_text_names_the_preset_and_every_knob_in_order() -> None:
+    preset, *settings = PRESETS["trec_eval"].text().split(";")
+    names = [setting.split("=")[0] for setting in settings]
+    assert preset == "trec_eval"
+    assert names == sorted(names) == [knob.name for knob in knobs()]
+
+
+@pytest.mark.parametrize(
+    ("value", "averages"),
+    [
+        ("standard", False),
+        ({"ties": "expected"}, True),
+        ("sklearn", True),
+        ("torchmetrics", True),
+        ("trec_eval", False),
+    ],
+)
+def test_a_convention_says_whether_it_needs_tie_groups(value: object, averages: bool) -> None:
+    assert resolve(value).averages_ties is averages  # type: ignore[arg-type]
+
+
+def test_a_convention_survives_pickling() -> None:
+    assert pickle.loads(pickle.dumps(PRESETS["sklearn"])) == PRESETS["sklearn"]

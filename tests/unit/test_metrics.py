@@ -1,0 +1,401 @@
+"""Kernels against the loops in tests/oracles.py, on hand-checked lists, and bit for bit in any batch."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rankmetrics_spark.conventions import Convention, resolve
+from rankmetrics_spark.errors import ConfigError, InputError
+from rankmetrics_spark.metrics import (
+    REGISTRY,
+    Lists,
+    Metric,
+    check,
+    compute,
+    m_relevant,
+    metric,
+    parse,
+    supports_expected,
+)
+from tests.builders import batch_of, shown, value_of
+from tests.oracles import ORACLES, One, ap_threshold, expected
+
+NAN = math.nan
+GRADES = st.sampled_from([NAN, NAN, -1.0, 0.0, 0.0, 0.5, 1.0, 1.0, 2.0, 3.0])
+CONVENTIONS = st.builds(
+    Convention,
+    ap_denominator=st.sampled_from(["min(m,k)", "m", "hits", "k", "min(L,k)"]),
+    gain=st.sampled_from(["linear", "exponential", "binary"]),
+    ideal_pool=st.sampled_from(["judged", "shown", "constant_k"]),
+    relevant_from=st.sampled_from([0.0, 1.0, 2.0]),
+    zero_relevant=st.just("skip"),
+) | st.just(resolve({"gain": {0.5: 0.1, 2: 3, 3: 1}, "zero_relevant": "skip"}))
+NAMES = [f"{name}{at}" for name in ("ap", "ndcg", "rr", "cg", "dcg", "idcg", "err", "rbp") for at in ("", "@1", "@3")]
+NAMES += [f"{name}@{k}" for name in ("p", "r", "hit_rate", "f1", "judged") for k in (1, 3, 20)]
+NAMES += ["rprec", "bpref", "softmax_loss", "softmax_entropy", "softmax_loss(t=0.1)", "rbp(p=0.5)"]
+METRICS = [parse(name) for name in NAMES]
+
+
+@st.composite
+def ones(draw: st.DrawFn, longest: int = 8, scores: tuple[float, ...] = ()) -> One:
+    grades = tuple(draw(st.lists(GRADES, max_size=longest)))
+    unseen = draw(st.lists(GRADES, max_size=4))
+    drawn = [draw(st.sampled_from(scores or (0.1, 0.2, 0.7, 1.5, 3.0))) for _ in grades]
+    return shown(*grades, pool=[*grades, *unseen], scores=sorted(drawn, reverse=True))
+
+
+def oracle(each: Metric, one: One, convention: Convention) -> float:
+    return ORACLES[each.name](one, convention, **each.arguments)
+
+
+# ---- against the definitions
+
+
+def test_every_registered_metric_has_an_oracle_and_is_tested() -> None:
+    assert set(REGISTRY) == set(ORACLES) == {each.name for each in METRICS}
+
+
+@given(st.lists(ones(), min_size=1, max_size=4), CONVENTIONS)
+@settings(max_examples=120, deadline=None)
+def test_kernels_agree_with_the_loops(lists: list[One], convention: Convention) -> None:
+    values = compute(batch_of(*lists), METRICS, convention)
+    wanted = [[oracle(each, one, convention) for each in METRICS] for one in lists]
+    np.testing.assert_allclose(values, wanted, rtol=1e-12, atol=1e-12)
+
+
+@given(st.lists(ones(longest=6, scores=(1.0, 2.0)), min_size=1, max_size=3), CONVENTIONS)
+@settings(max_examples=40, deadline=None)
+def test_expected_values_are_the_mean_over_all_orders_of_tied_items(lists: list[One], convention: Convention) -> None:
+    averaged = [each for each in METRICS if supports_expected(each)]
+    values = compute(batch_of(*lists), averaged, replace(convention, ties="expected"))
+    wanted = [[expected(each.name, one, convention, **each.arguments) for each in averaged] for one in lists]
+    np.testing.assert_allclose(values, wanted, rtol=1e-12, atol=1e-12)
+
+
+@given(st.lists(ones(scores=(1.0, 2.0, 3.0)), min_size=1, max_size=3), st.sampled_from(["hits", "m"]))
+@settings(max_examples=40, deadline=None)
+def test_threshold_ap_reads_the_precision_at_the_end_of_a_tie(lists: list[One], denominator: str) -> None:
+    convention = Convention(ap_ties="threshold", ap_denominator=denominator, zero_relevant="skip")
+    values = compute(batch_of(*lists), [parse("ap")], convention)[:, 0]
+    np.testing.assert_allclose(values, [_threshold(one, convention) for one in lists], rtol=1e-12)
+
+
+def _threshold(one: One, convention: Convention) -> float:
+    value = ap_threshold(one, convention)
+    relevant_unseen = convention.ap_denominator == "m" and math.isnan(value) and any(g > 0 for g in one.pool)
+    return 0.0 if relevant_unseen else value
+
+
+@given(ones(longest=8))
+@settings(max_examples=40, deadline=None)
+def test_without_ties_the_expected_value_is_the_plain_one(one: One) -> None:
+    one = replace(one, scores=tuple(range(len(one.grades), 0, -1)))
+    averaged = [each for each in METRICS if supports_expected(each)]
+    plain, mean = (compute(batch_of(one), averaged, Convention(ties=ties)) for ties in ("item_desc", "expected"))
+    np.testing.assert_array_equal(plain, mean)
+
+
+# ---- bits
+
+
+@given(st.lists(ones(), min_size=2, max_size=6), CONVENTIONS, st.sampled_from(["item_desc", "expected"]))
+@settings(max_examples=60, deadline=None)
+def test_a_list_has_the_same_bits_alone_and_among_others(lists: list[One], convention: Convention, ties: str) -> None:
+    convention = replace(convention, ties=ties)
+    able = [each for each in METRICS if ties != "expected" or supports_expected(each)]
+    together = compute(batch_of(*lists), able, convention)
+    alone = np.vstack([compute(batch_of(one), able, convention) for one in lists])
+    np.testing.assert_array_equal(together, alone)
+
+
+@given(st.lists(ones(), min_size=1, max_size=4), CONVENTIONS)
+@settings(max_examples=60, deadline=None)
+def test_irrelevant_items_may_be_left_out_without_a_change_of_bits(lists: list[One], convention: Convention) -> None:
+    able = [each for each in METRICS if each.needs == "relevant"]
+    full, sparse = (compute(batch_of(*lists, sparse=s), able, convention) for s in (False, True))
+    np.testing.assert_array_equal(full, sparse)
+
+
+def test_long_lists_in_a_large_batch_keep_their_bits() -> None:
+    random = np.random.default_rng(7)
+    lists = [shown(*random.choice([0.0, 0.0, 1.0, 2.5], size=n)) for n in random.integers(0, 400, size=60)]
+    able = [each for each in METRICS if each.needs == "relevant"]
+    together = compute(batch_of(*lists), able, Convention())
+    alone = np.vstack([compute(batch_of(one, sparse=True), able, Convention()) for one in lists])
+    np.testing.assert_array_equal(together, alone)
+
+
+def test_one_metric_has_the_same_bits_as_among_many() -> None:
+    batch = batch_of(shown(3, 0, 2, 2, 1, scores=(5, 4, 3, 2, 1)), shown(0, 1, scores=(2, 1)))
+    many = compute(batch, METRICS, Convention())
+    single = np.hstack([compute(batch, [each], Convention()) for each in METRICS])
+    np.testing.assert_array_equal(many, single)
+
+
+# ---- lists that can be checked by hand
+
+
+def binary(*ranks: int, length: int = 10) -> One:
+    return shown(*(float(rank in ranks) for rank in range(1, length + 1)))
+
+
+def test_ap_of_hits_at_ranks_2_5_7_9() -> None:
+    assert value_of("ap", binary(2, 5, 7, 9)) == pytest.approx(1 / 4 * (1 / 2 + 2 / 5 + 3 / 7 + 4 / 9))
+    assert value_of("ap@10", binary(2, 5, 7, 9)) == pytest.approx(0.443, abs=5e-4)
+
+
+def test_ap_of_hits_at_ranks_1_3_5_8() -> None:
+    assert value_of("ap", binary(1, 3, 5, 8, length=8)) == pytest.approx(1 / 4 * (1 / 1 + 2 / 3 + 3 / 5 + 4 / 8))
+
+
+def test_ap_of_hits_at_ranks_1_3_4_7() -> None:
+    value = value_of("ap", binary(1, 3, 4, 7))
+    assert value == pytest.approx(1 / 4 * (1 / 1 + 2 / 3 + 3 / 4 + 4 / 7))
+    assert value == pytest.approx(0.747, abs=5e-4)
+
+
+def test_map_of_three_lists() -> None:
+    lists = [binary(1, 3, 4, 7), shown(0, 1, 0, 1, 0), shown(1, 1, 1, 0, 1)]
+    parts = [1 / 4 * (1 + 2 / 3 + 3 / 4 + 4 / 7), 1 / 2 * (1 / 2 + 2 / 4), 1 / 4 * (1 + 1 + 1 + 4 / 5)]
+    assert [value_of("ap", one) for one in lists] == pytest.approx(parts)
+    assert sum(parts) / 3 == pytest.approx(0.732, abs=5e-4)
+
+
+def test_ap_of_one_hit_at_each_of_five_ranks() -> None:
+    values = compute(batch_of(*(binary(rank, length=5) for rank in range(1, 6))), [parse("ap@5")], Convention())
+    assert values[:, 0].tolist() == [1, 1 / 2, 1 / 3, 1 / 4, 1 / 5]
+
+
+def test_ndcg_with_a_relevant_item_that_was_not_shown() -> None:
+    one = shown(3, 0, 2, 2, 1, pool=[3, 0, 2, 2, 1, 3])
+    gained = 3 / math.log2(2) + 2 / math.log2(4)
+    ideal = 3 / math.log2(2) + 3 / math.log2(3) + 2 / math.log2(4)
+    assert value_of("ndcg@3", one) == pytest.approx(gained / ideal)
+    assert value_of("ndcg@3", one) == pytest.approx(0.679, abs=5e-4)
+    assert value_of("ndcg@5", one) == pytest.approx(0.735, abs=5e-4)
+
+
+def test_ndcg_of_a_list_ordered_by_grade_is_one() -> None:
+    pairs = sorted(zip([0.9, 0.1, 0.7, 0.6, 0.3, 0.8], [3, 0, 2, 2, 1, 3], strict=True), reverse=True)
+    assert [grade for _, grade in pairs] == [3, 3, 2, 2, 1, 0]
+    assert value_of("ndcg@5", shown(*(grade for _, grade in pairs))) == 1.0
+
+
+def test_a_short_list_is_not_padded() -> None:
+    one = shown(1.0, pool=[1, 1, 1])
+    assert value_of("p@3", one) == 1 / 3
+    assert value_of("ap@3", one) == pytest.approx(1 / 3)
+    assert value_of("ndcg@3", one) == pytest.approx(1 / (1 + 1 / math.log2(3) + 1 / 2))
+
+
+def test_a_user_who_was_shown_nothing_counts_zero() -> None:
+    values = compute(batch_of(One((), (1.0, 2.0))), [parse(n) for n in ("ap@5", "ndcg@5", "r@5", "rr")], Convention())
+    assert values.tolist() == [[0.0, 0.0, 0.0, 0.0]]
+
+
+def test_exponential_gain_of_whole_grades_is_exact() -> None:
+    convention = resolve({"gain": "exponential"})
+    assert value_of("cg", shown(31, 3), convention) == 2**31 - 1 + 2**3 - 1
+
+
+def test_a_grade_between_two_entries_of_a_gain_table_has_the_lower_gain() -> None:
+    assert value_of("cg", shown(0.5, 1.0, 1.5, 9.0), resolve({"gain": {1: 10, 2: 20}})) == 0 + 10 + 10 + 20
+
+
+def test_the_lowest_relevant_grade_touches_ap_and_not_ndcg() -> None:
+    one, strict = shown(1, 2, 0), Convention(relevant_from=2)
+    assert (value_of("ap", one), value_of("ap", one, strict)) == (1.0, 1 / 2)
+    assert value_of("ndcg", one, strict) == value_of("ndcg", one)
+
+
+def test_err_by_hand() -> None:
+    assert value_of("err@2", shown(4, 4)) == pytest.approx(15 / 16 / 1 + 1 / 16 * 15 / 16 / 2)
+    assert value_of("err@2", shown(0, 1), Convention(max_grade=1)) == pytest.approx(1 / 2 * 1 / 2)
+
+
+def test_low_temperature_sharpens_and_high_temperature_flattens() -> None:
+    one = shown(1, 0, scores=(1.0, 0.0))
+    sharp, flat = value_of("softmax_entropy(t=0.01)", one), value_of("softmax_entropy(t=100)", one)
+    assert (round(sharp, 6), round(flat, 3)) == (0.0, round(math.log(2), 3))
+    assert value_of("softmax_loss", one) == pytest.approx(math.log(1 + math.exp(-1)))
+
+
+def test_softmax_loss_is_stable_far_below_the_top_score() -> None:
+    assert value_of("softmax_loss(t=0.001)", shown(0, 1, scores=(900.0, 0.0))) == pytest.approx(900_000)
+
+
+def test_softmax_loss_needs_scores() -> None:
+    with pytest.raises(InputError, match="needs scores"):
+        value_of("softmax_loss", shown(1.0))
+
+
+# ---- trec_eval itself, on random lists
+
+
+def test_trec_eval_gives_the_same() -> None:
+    pytrec_eval = pytest.importorskip("pytrec_eval")
+    names = {
+        "map": "ap",
+        "ndcg": "ndcg",
+        "bpref": "bpref",
+        "Rprec": "rprec",
+        "recip_rank": "rr",
+        "P_5": "p@5",
+        "recall_5": "r@5",
+        "map_cut_5": "ap@5",
+        "ndcg_cut_5": "ndcg@5",
+        "success_5": "hit_rate@5",
+    }
+    random = np.random.default_rng(3)
+    for _ in range(50):
+        grades = random.choice([NAN, -1, 0, 1, 2], size=random.integers(1, 12)).tolist()
+        unseen = random.choice([0, 1, 2], size=3).tolist()
+        run = {"q": {f"d{i:02}": float(len(grades) - i) for i in range(len(grades))}}
+        judged = {f"d{i:02}": int(grade) for i, grade in enumerate(grades) if not math.isnan(grade)}
+        qrels = {"q": judged | {f"u{i}": int(grade) for i, grade in enumerate(unseen)}}
+        theirs = pytrec_eval.RelevanceEvaluator(qrels, set(names)).evaluate(run)["q"]
+        one = shown(*grades, pool=[*grades, *unseen])
+        mine = {name: value_of(own, one, resolve("trec_eval")) for name, own in names.items()}
+        assert mine == pytest.approx({name: theirs[name] for name in names}, abs=1e-12)
+
+
+# ---- what a list without relevant items counts as
+
+
+@pytest.mark.parametrize(("policy", "value"), [("zero", 0.0), ("skip", NAN), ("one", 1.0)])
+@pytest.mark.parametrize("each", [each for each in METRICS if each.definition.zero_policy], ids=str)
+def test_the_policy_decides_what_an_undefined_metric_counts_as(each: Metric, policy: str, value: float) -> None:
+    convention = Convention(zero_relevant=policy)
+    assert value_of(str(each), shown(0.0, NAN), convention) == pytest.approx(value, nan_ok=True)
+
+
+def test_sums_and_losses_do_not_follow_the_policy() -> None:
+    one = shown(0.0, -1.0, scores=(2, 1))
+    values = [value_of(name, one, Convention(zero_relevant="one")) for name in ("dcg@2", "idcg@2", "judged@2")]
+    assert values == [0.0, 0.0, 1.0]
+    assert math.isnan(value_of("softmax_loss", one))
+
+
+def test_relevant_items_are_counted_whether_shown_or_not() -> None:
+    batch = batch_of(shown(1, 0, pool=[1, 0, 2]), shown(0.0))
+    assert m_relevant(batch, Convention()).tolist() == [2, 0]
+    assert m_relevant(batch, Convention(relevant_from=2)).tolist() == [1, 0]
+
+
+def test_an_empty_batch_gives_an_empty_result() -> None:
+    for ties in ("item_desc", "expected"):
+        able = [each for each in METRICS if ties != "expected" or supports_expected(each)]
+        batch = replace(batch_of(), score=np.zeros(0), tie_first=np.zeros(0, int), tie_last=np.zeros(0, int))
+        assert compute(batch, able, Convention(ties=ties)).shape == (0, len(able))
+    assert compute(batch_of(shown(1.0)), [], Convention()).shape == (1, 0)
+
+
+def test_a_metric_without_an_expected_value_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"metric 'err@5' has no expected value over tied .* one of: ap, ndcg, p"):
+        check([parse("ap@5"), parse("err@5")], Convention(ties="expected"))
+
+
+def test_large_tie_groups_keep_their_precision() -> None:
+    n, s = 2000, 1000
+    one = shown(*([1.0] * s + [0.0] * (n - s)), scores=[1.0] * n)
+    convention = Convention(ties="expected")
+    assert value_of("p@10", one, convention) == pytest.approx(1 / 2, abs=1e-12)
+    harmonic = math.fsum(1 / i for i in range(1, n + 1))
+    others = math.fsum((i - 1) / i for i in range(1, n + 1)) * (s - 1) / (n - 1)
+    assert value_of("ap", one, convention) == pytest.approx((harmonic + others) / n, abs=1e-12)
+
+
+# ---- names
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "column"),
+    [
+        ("AP@10", "ap@10", "ap_at_10"),
+        ("map", "ap", "ap"),
+        ("mrr@10", "rr@10", "rr_at_10"),
+        ("Recall@20", "r@20", "r_at_20"),
+        ("HR@5", "hit_rate@5", "hit_rate_at_5"),
+        ("hit-rate@5", "hit_rate@5", "hit_rate_at_5"),
+        ("success_5", "hit_rate@5", "hit_rate_at_5"),
+        ("P_5", "p@5", "p_at_5"),
+        ("ndcg_at_10", "ndcg@10", "ndcg_at_10"),
+        ("f1@10", "f1@10", "f1_at_10"),
+        ("rbp", "rbp(p=0.8)", "rbp_p_0_8"),
+        ("RBP(p=.8)@20", "rbp(p=0.8)@20", "rbp_p_0_8_at_20"),
+        ("softmax_loss( t = 0.10 )", "softmax_loss(t=0.1)", "softmax_loss_t_0_1"),
+        ("softmax_loss", "softmax_loss(t=1)", "softmax_loss_t_1"),
+        (" r-prec ", "rprec", "rprec"),
+    ],
+)
+def test_names_are_read_in_any_case_and_written_in_one(text: str, name: str, column: str) -> None:
+    assert (str(parse(text)), parse(text).column) == (name, column)
+    assert parse(name) == parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ndgc@10", "unknown metric 'ndgc@10'; did you mean 'ndcg@10'? known: ap, ndcg, p, r, "),
+        ("zzz", "unknown metric 'zzz'; known: ap"),
+        ("p", "metric 'p' needs a cut-off, such as p@10"),
+        ("ap@0", "metric 'ap@0': the cut-off '0' must be a whole number from 1 to 1000000"),
+        ("ap@-3", "the cut-off '-3' must be a whole number"),
+        ("ap@1.5", "the cut-off '1.5' must be a whole number"),
+        ("ap@", "the cut-off '' must be a whole number"),
+        ("ap@²", "the cut-off '²' must be a whole number"),
+        ("rprec@5", "metric 'rprec@5' takes no cut-off; write rprec"),
+        ("rbp(p=1)", "metric 'rbp(p=1)': p is '1'; it must be a number above 0.0 below 1.0"),
+        ("rbp(p=x)", "p is 'x'; it must be a number"),
+        ("rbp(q=0.5)", "unknown parameter of metric 'rbp(q=0.5)' 'q'"),
+        ("rbp(0.5)", "write a parameter as name=value, not '0.5'"),
+        ("softmax_loss(t=0)", "t is '0'"),
+        ("@10", "is not of the form"),
+        ("", "is not of the form"),
+    ],
+)
+def test_a_wrong_name_is_refused_with_a_hint(text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(text)
+    assert message in str(caught.value)
+
+
+def test_columns_are_unique() -> None:
+    assert len({each.column for each in METRICS}) == len(METRICS)
+
+
+def test_every_metric_has_an_example_and_a_first_line() -> None:
+    for definition in REGISTRY.values():
+        assert parse(definition.example).name == definition.name
+        assert ": " in definition.summary
+
+
+def test_every_tie_knob_is_a_field_of_the_convention() -> None:
+    assert all(hasattr(Convention(), definition.tie_knob) for definition in REGISTRY.values())
+
+
+def test_a_metric_survives_pickling() -> None:
+    assert pickle.loads(pickle.dumps(parse("rbp(p=0.9)@5"))) == parse("rbp@5").__class__(
+        "rbp", (("p", 0.9),), 5, definition=REGISTRY["rbp"]
+    )
+
+
+def test_a_metric_of_ones_own_works_like_the_others() -> None:
+    @metric(aliases=("first",))
+    def first_grade(lists: Lists, k: int = 1) -> np.ndarray:
+        """First grade: the gain at rank 1."""
+        return lists.dcg_at(k)
+
+    try:
+        assert value_of("first@1", shown(3, 1)) == 3.0
+        assert inspect.signature(first_grade).parameters["k"].default == 1
+    finally:
+        del REGISTRY["first_grade"]
