@@ -1,0 +1,534 @@
+"""A config is read once, and whatever is wrong with it is said in one sentence that names the field."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from datetime import date, datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankmetrics_spark.config import (
+    Comparison,
+    Config,
+    Judgements,
+    Quality,
+    Sink,
+    Source,
+    as_dict,
+    from_mapping,
+    load,
+)
+from rankmetrics_spark.conventions import resolve
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.metrics import parse
+
+CONF = Path(__file__).parents[2] / "conf"
+LOGS: dict[str, Any] = {"path": "logs"}
+TRUTH: dict[str, Any] = {"path": "truth"}
+
+
+def config(**changes: object) -> Config:
+    return from_mapping({"source": LOGS, **changes})
+
+
+def written(folder: Path, content: str) -> Path:
+    path = folder / "config.yaml"
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+def message(error: pytest.ExceptionInfo[ConfigError], folder: Path = CONF) -> str:
+    return str(error.value).replace(f"{folder}/", "")
+
+
+def test_only_the_source_needs_a_value() -> None:
+    found = from_mapping({"source": {"path": "logs"}, "evaluation_date": "2026-11-21"})
+    assert found.source == Source(format="parquet", path=("logs",), columns={}, list=(), segments=(), options={})
+    assert found.judgements is None
+    assert found.rank_by == "position"
+    assert [str(metric) for metric in found.metrics] == ["ap@5", "ap@10", "ndcg@5", "ndcg@10"]
+    assert found.convention == resolve("standard")
+    assert found.quality == Quality("quarantine", 0.01, "relevant")
+    assert found.comparison == Comparison(None, 0.95, "holm")
+    assert found.sink == Sink("parquet", "out", "overwrite_partitions")
+    assert found.spark == {}
+
+
+def test_the_date_is_today_in_utc_unless_given() -> None:
+    before = datetime.now(timezone.utc).date().isoformat()
+    assert before <= config().evaluation_date <= datetime.now(timezone.utc).date().isoformat()
+
+
+@pytest.mark.parametrize("given", ["2026-11-21", date(2026, 11, 21), datetime(2026, 11, 21, 5)])
+def test_a_date_may_be_a_text_or_a_date(given: object) -> None:
+    assert config(evaluation_date=given).evaluation_date == "2026-11-21"
+
+
+def test_date_stands_for_the_evaluation_date_in_paths_and_filters() -> None:
+    found = config(
+        evaluation_date="2026-11-20",
+        source={"path": ["a/{date}", "b/{date}/{x}"], "where": "d = '{date}'"},
+        judgements={"path": "t/{date}", "where": "d <= '{date}'"},
+        sink={"path": "out/{date}"},
+    )
+    assert (found.source.path, found.source.where) == (("a/2026-11-20", "b/2026-11-20/{x}"), "d = '2026-11-20'")
+    assert found.judgements is not None
+    assert (found.judgements.path, found.judgements.where) == (("t/2026-11-20",), "d <= '2026-11-20'")
+    assert found.sink.path == "out/2026-11-20"
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ("ap@10", ["ap@10"]),
+        ("ap@10, nDCG@5", ["ap@10", "ndcg@5"]),
+        (["MAP@10", "ap@10", "p@5"], ["ap@10", "p@5"]),
+        ("rbp(p=0.8),ap", ["rbp(p=0.8)", "ap"]),
+        ([parse("ap")], ["ap"]),
+    ],
+)
+def test_metrics_are_a_list_or_a_text_and_each_is_there_once(given: object, names: list[str]) -> None:
+    assert [str(metric) for metric in config(metrics=given).metrics] == names
+
+
+def test_a_trec_run_is_ranked_by_score_unless_told_otherwise() -> None:
+    run = {"source": {"path": "run", "format": "trec_run"}, "judgements": {"path": "qrels", "format": "trec_qrels"}}
+    assert from_mapping(run).rank_by == "score"
+    assert from_mapping({**run, "rank_by": "position"}).rank_by == "position"
+
+
+@pytest.mark.parametrize("given", [{"table": "c.s.t"}, {"table": "c.s.t", "format": "parquet"}])
+def test_a_catalog_table_is_read_as_a_table_whatever_lies_below(given: dict[str, object]) -> None:
+    assert config(source=given).source.format == "table"
+
+
+def test_options_become_the_texts_that_spark_takes() -> None:
+    found = config(source={**LOGS, "options": {"header": True, "sep": ";"}}, spark={"spark.sql.shuffle.partitions": 8})
+    assert found.source.options == {"header": "true", "sep": ";"}
+    assert found.spark == {"spark.sql.shuffle.partitions": "8"}
+
+
+def test_a_column_that_the_input_lacks_is_null() -> None:
+    source = config(source={**LOGS, "columns": {"experiment": None, "user": "uid", "item": None}}).source
+    assert source.columns == {"experiment": None, "user": "uid", "item": None}
+    assert [source.lacks(name) for name in ("experiment", "user", "item", "position")] == [True, False, True, False]
+
+
+def test_a_source_says_which_columns_may_be_read() -> None:
+    columns = {"experiment": None, "user": "uid", "relevance": "clicked"}
+    source = config(source={**LOGS, "columns": columns, "list": "request", "segments": "country"}).source
+    assert source.wanted() == ("uid", "item_id", "item", "position", "score", "clicked", "request", "country")
+
+
+def test_null_and_an_empty_section_mean_not_given() -> None:
+    today = config().evaluation_date
+    assert config(quality=None, metrics=None, judgements=None, evaluation_date=today) == config(evaluation_date=today)
+
+
+def test_sections_can_be_made_by_hand_and_replaced() -> None:
+    made = Config(source=Source(path=Path("logs"), columns={"user": "uid"}), evaluation_date="2026-11-21")  # type: ignore[arg-type]
+    assert made.source.path == ("logs",)
+    assert dataclasses.replace(made) == made
+    assert dataclasses.replace(made, rank_by="score").rank_by == "score"
+    with pytest.raises(ConfigError, match=r"^quality\.on_invalid: unknown value 'x'"):
+        Quality(on_invalid="x")
+
+
+INPUT = "format, path, table, where, columns, options"
+FORMATS = "parquet, csv, json, orc, table, delta, iceberg"
+ROLES = "experiment, user, item, position, score, relevance"
+TEXT = "a text (in quotes where YAML would read something else)"
+PLACE = "source.path and source.table: {} given; allowed: exactly one of the two"
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"source": None}, PLACE.format("neither")),
+    ({"source": {}}, PLACE.format("neither")),
+    ({"source": {"path": "a", "table": "b"}}, PLACE.format("both")),
+    ({"source": "logs"}, f"source is 'logs'; allowed: a mapping with keys out of {INPUT}, list, segments"),
+    ({"judgements": []}, f"judgements is []; allowed: a mapping with keys out of {INPUT}"),
+    (
+        {"quality": 1},
+        "quality is 1; allowed: a mapping with keys out of on_invalid, max_invalid_fraction, repeated_items",
+    ),
+    (
+        {"sorce": LOGS},
+        "sorce: unknown key 'sorce'; did you mean 'source'? known: source, judgements, rank_by, metrics, "
+        "convention, quality, comparison, sink, evaluation_date, spark",
+    ),
+    (
+        {"source": {**LOGS, "colums": {}}},
+        f"source.colums: unknown key 'colums'; did you mean 'columns'? known: {INPUT}, list, segments",
+    ),
+    (
+        {"source": {**LOGS, "format": "parkett"}},
+        f"source.format: unknown value 'parkett'; did you mean 'parquet'? known: {FORMATS}, trec_run",
+    ),
+    (
+        {"judgements": {**TRUTH, "format": "trec_run"}},
+        f"judgements.format: unknown value 'trec_run'; did you mean 'trec_qrels'? known: {FORMATS}, trec_qrels",
+    ),
+    (
+        {"source": {"table": "t", "format": "trec_run"}},
+        "source.table is 't'; allowed: source.path instead, since source.format is 'trec_run'",
+    ),
+    (
+        {"source": {**LOGS, "format": "table"}},
+        "source.path is 'logs'; allowed: source.table instead, since source.format is 'table'",
+    ),
+    ({"source": {"path": []}}, "source.path is []; allowed: a text or a list of texts"),
+    ({"source": {"path": ["a", None]}}, f"source.path[1] is null; allowed: {TEXT}"),
+    ({"source": {**LOGS, "where": 0.5}}, f"source.where is 0.5; allowed: {TEXT}"),
+    (
+        {"source": {**LOGS, "columns": ["user"]}},
+        f"source.columns is ['user']; allowed: a mapping with keys out of {ROLES}",
+    ),
+    (
+        {"source": {**LOGS, "columns": {"usr": "u"}}},
+        f"source.columns.usr: unknown key 'usr'; did you mean 'user'? known: {ROLES}",
+    ),
+    ({"source": {**LOGS, "columns": {"user": None}}}, f"source.columns.user is null; allowed: {TEXT}"),
+    ({"source": {**LOGS, "columns": {"item": True}}}, f"source.columns.item is True; allowed: {TEXT}"),
+    (
+        {"judgements": {**TRUTH, "columns": {"grade": "g"}}},
+        "judgements.columns.grade: unknown key 'grade'; known: user, item, relevance",
+    ),
+    ({"judgements": {**TRUTH, "columns": {"item": None}}}, f"judgements.columns.item is null; allowed: {TEXT}"),
+    ({"source": {**LOGS, "list": {"a": 1}}}, "source.list is {'a': 1}; allowed: a list, or a text with commas"),
+    ({"source": {**LOGS, "list": ["a", ""]}}, f"source.list[1] is ''; allowed: {TEXT}"),
+    (
+        {"source": {**LOGS, "segments": "country,Country"}},
+        "source.segments names the column 'Country' twice; allowed: each column once",
+    ),
+    (
+        {"source": {**LOGS, "segments": ["User_ID"]}},
+        "source.segments[0] is 'User_ID', which is a column of the output; "
+        "allowed: any other column, so rename this one in the input",
+    ),
+    (
+        {"source": {**LOGS, "list": ["day", "n_shown"]}},
+        "source.list[1] is 'n_shown', which is a column of the output; "
+        "allowed: any other column, so rename this one in the input",
+    ),
+    (
+        {"source": {**LOGS, "segments": ["ap_at_10"]}, "metrics": "ap@10"},
+        "source.segments: 'ap_at_10' is the output column of 'ap@10'; "
+        "allowed: any other column, so rename this one in the input",
+    ),
+    (
+        {"source": {**LOGS, "list": ["day"], "segments": ["day"]}},
+        "source.segments: 'day' is in source.list too; "
+        "allowed: a column in one of them, since a segment holds whole users",
+    ),
+    (
+        {"source": {**LOGS, "options": "header"}},
+        "source.options is 'header'; allowed: a mapping of names to texts, numbers, true or false",
+    ),
+    ({"spark": {"spark.x": [1]}}, "spark.spark.x is [1]; allowed: a text, a number, true or false"),
+    ({"convention": 5}, "convention is 5; allowed: a preset, or a mapping of knobs"),
+    ({"rank_by": "scores"}, "rank_by: unknown value 'scores'; did you mean 'score'? known: position, score"),
+    ({"metrics": []}, "metrics is []; allowed: at least one metric, such as ap@10"),
+    ({"metrics": [5]}, "metrics is 5; allowed: metric names such as ap@10"),
+    ({"metrics": 5}, "metrics is 5; allowed: a list, or a text with commas"),
+    (
+        {"quality": {"on_invalid": "quarantin"}},
+        "quality.on_invalid: unknown value 'quarantin'; did you mean 'quarantine'? known: quarantine, fail",
+    ),
+    ({"quality": {"max_invalid_fraction": 1.5}}, "quality.max_invalid_fraction is 1.5; allowed: a number from 0 to 1"),
+    (
+        {"quality": {"max_invalid_fraction": "1%"}},
+        "quality.max_invalid_fraction is '1%'; allowed: a number from 0 to 1",
+    ),
+    (
+        {"quality": {"max_invalid_fraction": True}},
+        "quality.max_invalid_fraction is True; allowed: a number from 0 to 1",
+    ),
+    (
+        {"quality": {"max_invalid_fraction": float("nan")}},
+        "quality.max_invalid_fraction is nan; allowed: a number from 0 to 1",
+    ),
+    (
+        {"quality": {"repeated_items": "any"}},
+        "quality.repeated_items: unknown value 'any'; known: relevant, all, ignore",
+    ),
+    ({"comparison": {"confidence": 1}}, "comparison.confidence is 1; allowed: a number above 0 and below 1"),
+    ({"comparison": {"confidence": 95}}, "comparison.confidence is 95; allowed: a number above 0 and below 1"),
+    ({"comparison": {"baseline": False}}, f"comparison.baseline is False; allowed: {TEXT}"),
+    ({"comparison": {"baseline": 1.1}}, f"comparison.baseline is 1.1; allowed: {TEXT}"),
+    (
+        {"comparison": {"correction": "bonferoni"}},
+        "comparison.correction: unknown value 'bonferoni'; did you mean "
+        "'bonferroni'? known: holm, bonferroni, fdr_bh, none",
+    ),
+    ({"sink": {"format": "csv"}}, "sink.format: unknown value 'csv'; known: parquet, delta, iceberg"),
+    (
+        {"sink": {"mode": "overwrite"}},
+        "sink.mode: unknown value 'overwrite'; did you mean 'overwrite_partitions'? known: overwrite_partitions",
+    ),
+    ({"sink": {"path": " "}}, f"sink.path is ' '; allowed: {TEXT}"),
+    ({"evaluation_date": "21.11.2026"}, "evaluation_date is '21.11.2026'; allowed: a date as YYYY-MM-DD"),
+    ({"evaluation_date": "20261121"}, "evaluation_date is '20261121'; allowed: a date as YYYY-MM-DD"),
+    ({"evaluation_date": "2026-02-30"}, "evaluation_date is '2026-02-30'; allowed: a date as YYYY-MM-DD"),
+    (
+        {"source": {**LOGS, "columns": {"position": None}}},
+        "rank_by is 'position', but source.columns.position is null; allowed: a rank_by whose column is there",
+    ),
+    (
+        {"source": {**LOGS, "columns": {"score": None}}, "rank_by": "score"},
+        "rank_by is 'score', but source.columns.score is null; allowed: a rank_by whose column is there",
+    ),
+    (
+        {"source": {**LOGS, "columns": {"relevance": None}}},
+        "source.columns.relevance is null, and judgements is missing; allowed: one of the two",
+    ),
+    (
+        {"source": {**LOGS, "format": "trec_run"}},
+        "judgements is missing, and source.format 'trec_run' has no relevance; "
+        "allowed: a judgements section, such as format: trec_qrels with a path",
+    ),
+    (
+        {"source": {**LOGS, "columns": {"item": None}}, "rank_by": "score"},
+        "source.columns.item is null, but rank_by is 'score'; allowed: null with rank_by 'position'",
+    ),
+    (
+        {"source": {**LOGS, "columns": {"item": None}}, "judgements": TRUTH},
+        "source.columns.item is null, but relevance is looked up in the judgements by item; "
+        "allowed: null with a source.columns.relevance",
+    ),
+    (
+        {"metrics": "ap,softmax_loss"},
+        "metrics: 'softmax_loss(t=1)' needs scores, but rank_by is 'position'; "
+        "allowed: rank_by 'score', or a source.columns.score",
+    ),
+    (
+        {"convention": {"ties": "expected"}},
+        "convention.ties is 'expected', but rank_by is 'position' and ranks have no "
+        "ties; allowed: rank_by 'score', or another order",
+    ),
+    (
+        {"convention": {"preset": "trec_eval", "population": "both"}},
+        "convention.population is 'both', but judgements is missing; allowed without judgements: shown",
+    ),
+    (
+        {"convention": {"ideal_pool": "judged"}},
+        "convention.ideal_pool is 'judged', but judgements is missing; allowed without judgements: shown, constant_k",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "expected"), WRONG, ids=[expected[:60] for _, expected in WRONG])
+def test_what_is_wrong_is_said_in_one_sentence(changes: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        config(**changes)
+    assert str(error.value) == expected
+    assert error.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "pattern"),
+    [
+        ({"metrics": "ndgc@10"}, r"metrics: unknown metric 'ndgc@10'; did you mean 'ndcg@10'\? known: .*\bap\b.*"),
+        ({"convention": "trec"}, r"convention: unknown convention 'trec'; did you mean 'trec_eval'\? known: .*"),
+        (
+            {"convention": {"tie": "best"}},
+            r"convention: unknown convention knob 'tie'; did you mean 'ties'\? known: .*",
+        ),
+    ],
+)
+def test_metrics_and_conventions_say_what_is_wrong_below_their_key(changes: dict[str, Any], pattern: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        config(**changes)
+    assert re.fullmatch(pattern, str(error.value))
+
+
+@pytest.mark.parametrize("preset", ["sklearn", "trec_eval", "recommenders"])
+def test_a_preset_works_without_the_scores_and_judgements_that_it_was_made_for(preset: str) -> None:
+    assert config(convention=preset).convention.preset == preset
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"convention": {"ties": "expected"}, "rank_by": "score"},
+        {"convention": {"population": "both", "ideal_pool": "judged"}, "judgements": TRUTH},
+        {"metrics": "softmax_loss", "rank_by": "score"},
+        {"metrics": "softmax_loss", "source": {**LOGS, "columns": {"score": "s"}}},
+        {"source": {**LOGS, "columns": {"item": None}}},
+        {"source": {**LOGS, "columns": {"item": None, "relevance": "clicked"}}, "judgements": TRUTH},
+        {"source": {**LOGS, "columns": {"relevance": None}}, "judgements": TRUTH},
+        {"source": {**LOGS, "columns": {"position": None}}, "rank_by": "score"},
+    ],
+)
+def test_what_can_be_is_allowed(changes: dict[str, Any]) -> None:
+    config(**changes)
+
+
+@pytest.mark.parametrize("path", sorted(CONF.glob("*.yaml")), ids=lambda path: path.name)
+def test_every_example_loads(path: Path) -> None:
+    assert isinstance(load(path), Config)
+
+
+def test_the_example_states_the_defaults() -> None:
+    example = load(CONF / "example.yaml", evaluation_date="2026-11-21")
+    bare = from_mapping({"source": {"path": "logs/impressions"}, "evaluation_date": "2026-11-21"})
+    assert dataclasses.replace(example, source=bare.source) == bare
+
+
+def test_the_other_examples_hold_what_they_say() -> None:
+    trial, trec = load(CONF / "ab_test.yaml", evaluation_date="2026-11-20"), load(CONF / "trec.yaml")
+    assert trial.source.path == ("logs/impressions/event_date=2026-11-20",)
+    assert trial.judgements == Judgements(
+        format="parquet", path=("logs/truth",), columns={"user": "user_id", "item": "item_id", "relevance": "grade"}
+    )
+    assert (trec.source.format, trec.rank_by, trec.convention.preset) == ("trec_run", "score", "trec_eval")
+
+
+@pytest.mark.parametrize(
+    ("assignment", "part", "expected"),
+    [
+        ("metrics=ap@10,ndcg@10", "metrics", ["ap@10", "ndcg@10"]),
+        ("metrics=[ap@10, 'rbp(p=0.8)']", "metrics", ["ap@10", "rbp(p=0.8)"]),
+        ("source.path=logs/new", "source.path", ["logs/new"]),
+        ("source.path=[a, b]", "source.path", ["a", "b"]),
+        ("source.path=.", "source.path", ["."]),
+        ("source.path=*.csv", "source.path", ["*.csv"]),
+        ("source.columns.user=uid", "source.columns", {"user": "uid", "experiment": "variant"}),
+        ("source.columns.experiment=null", "source.columns", {"experiment": None}),
+        ("source.segments=country,device", "source.segments", ["country", "device"]),
+        ("source.where=x = 'a: b' # c", "source.where", "x = 'a: b' # c"),
+        ("source.where=", "source.where", None),
+        ("source.options.header=false", "source.options", {"header": "false"}),
+        ("comparison.baseline=007", "comparison.baseline", "007"),
+        ("comparison.baseline='1.10'", "comparison.baseline", "1.10"),
+        ("comparison.baseline=no", "comparison.baseline", "no"),
+        ("quality.max_invalid_fraction=5e-2", "quality.max_invalid_fraction", 0.05),
+        ("spark.sql.shuffle.partitions=8", "spark", {"spark.sql.shuffle.partitions": "8"}),
+        ("spark.spark.sql.shuffle.partitions=8", "spark", {"spark.sql.shuffle.partitions": "8"}),
+        ("evaluation_date=2026-11-21", "evaluation_date", "2026-11-21"),
+    ],
+)
+def test_a_key_can_be_set_from_outside(tmp_path: Path, assignment: str, part: str, expected: object) -> None:
+    path = written(tmp_path, "source: {path: logs, columns: {experiment: variant}, where: a}")
+    found: Any = as_dict(load(path, [assignment]))
+    for step in part.split("."):
+        found = found[step]
+    assert found == expected
+
+
+def test_a_knob_can_be_set_beside_a_preset_written_as_one_word(tmp_path: Path) -> None:
+    path = written(tmp_path, "source: {path: logs}\nrank_by: score\nconvention: trec_eval")
+    assert load(path, ["convention.ties=expected"]).convention == resolve({"preset": "trec_eval", "ties": "expected"})
+
+
+def test_later_overrides_win_and_arguments_win_over_them(tmp_path: Path) -> None:
+    path = written(tmp_path, "source: {path: logs}\nsink: {path: a}")
+    found = load(path, ["sink.path=b", "sink.path=c", "sink.format=delta"], sink={"path": "d"}, comparison=None)
+    assert found.sink == Sink(format="delta", path="d")
+
+
+def test_a_date_from_outside_wins_over_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, "source: {path: logs}\nevaluation_date: 2026-11-20")
+    assert load(path).evaluation_date == "2026-11-20"
+    assert load(path, date="2026-11-21").evaluation_date == "2026-11-21"
+
+
+def test_ids_stay_the_texts_that_they_are(tmp_path: Path) -> None:
+    path = written(tmp_path, "source: {path: 2026-11-20, where: on}\ncomparison: {baseline: 007}")
+    found = load(path)
+    assert (found.source.path, found.source.where, found.comparison.baseline) == (("2026-11-20",), "on", "007")
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("", "the config 'config.yaml' holds nothing; allowed: a mapping that starts with source"),
+        ("- a", "the config 'config.yaml' holds a list; allowed: a mapping that starts with source"),
+        (
+            "source:\n  path: a\n path: b",
+            "the config 'config.yaml' is not valid YAML: line 3, column 2: "
+            "expected <block end>, but found '<block mapping start>'",
+        ),
+        (
+            "source: {path: a}\nmetrics: ap\nmetrics: p@5",
+            "the config 'config.yaml' is not valid YAML: line 3, column 1: the key 'metrics' is there twice",
+        ),
+        (
+            "source: {path: a, path: b}",
+            "the config 'config.yaml' is not valid YAML: line 1, column 19: the key 'path' is there twice",
+        ),
+        (
+            "source: !!python/object:os.system {}",
+            "the config 'config.yaml' is not valid YAML: line 1, column 9: could not determine a constructor for the tag "
+            "'tag:yaml.org,2002:python/object:os.system'",
+        ),
+        (
+            "a: \x00",
+            "the config 'config.yaml' is not valid YAML: unacceptable character #x0000: special characters are "
+            "not allowed",
+        ),
+        (
+            "7: x",
+            "7: unknown key '7'; "
+            "known: source, judgements, rank_by, metrics, convention, quality, comparison, sink, "
+            "evaluation_date, spark",
+        ),
+    ],
+)
+def test_a_malformed_file_is_said_with_its_line(tmp_path: Path, content: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load(written(tmp_path, content))
+    assert message(error, tmp_path) == expected
+
+
+def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+    (tmp_path / "latin.yaml").write_bytes(b"a: \xe9")
+    for name, expected in [
+        ("none.yaml", "the config 'none.yaml' cannot be read: No such file or directory"),
+        ("latin.yaml", "the config 'latin.yaml' is not UTF-8 text (byte 3)"),
+    ]:
+        with pytest.raises(ConfigError) as error:
+            load(tmp_path / name)
+        assert message(error, tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    ("assignment", "expected"),
+    [
+        ("metrics", "the override 'metrics' is not an assignment; allowed: such as source.path=logs"),
+        ("=1", "the override '=1' is not an assignment; allowed: such as source.path=logs"),
+        ("source..path=1", "the override 'source..path=1' is not an assignment; allowed: such as source.path=logs"),
+        ("rank_by.x=1", "the override 'rank_by.x=1' does not fit: rank_by is 'score', not a mapping"),
+        ("source.pth=a", f"source.pth: unknown key 'pth'; did you mean 'path'? known: {INPUT}, list, segments"),
+    ],
+)
+def test_an_override_that_does_not_fit_is_said(tmp_path: Path, assignment: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        load(written(tmp_path, "source: {path: logs}\nrank_by: score"), [assignment])
+    assert str(error.value) == expected
+
+
+def test_the_record_is_plain_and_keeps_no_secrets() -> None:
+    found = config(
+        evaluation_date="2026-11-21",
+        metrics="ap@10",
+        source={**LOGS, "options": {"password": "hush", "header": True}},
+        spark={"spark.hadoop.fs.s3a.secret.key": "hush", "spark.hadoop.fs.s3a.access.key": "hush", "spark.x": 1},
+    )
+    record = json.loads(json.dumps(as_dict(found)))
+    assert record == {
+        "source": {"format": "parquet", "path": ["logs"], "table": None, "where": None, "columns": {},
+                   "options": {"password": "(hidden)", "header": "true"}, "list": [], "segments": []},
+        "judgements": None,
+        "rank_by": "position",
+        "metrics": ["ap@10"],
+        "convention": resolve("standard").text(),
+        "quality": {"on_invalid": "quarantine", "max_invalid_fraction": 0.01, "repeated_items": "relevant"},
+        "comparison": {"baseline": None, "confidence": 0.95, "correction": "holm"},
+        "sink": {"format": "parquet", "path": "out", "mode": "overwrite_partitions"},
+        "evaluation_date": "2026-11-21",
+        "spark": {"spark.hadoop.fs.s3a.secret.key": "(hidden)", "spark.hadoop.fs.s3a.access.key": "(hidden)",
+                  "spark.x": "1"},
+    }  # fmt: skip
