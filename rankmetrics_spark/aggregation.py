@@ -22,8 +22,9 @@ _KEYS = (EXPERIMENT, SEGMENT, METRIC)
 _ESTIMATES = ("mean", "std", "ci_low", "ci_high", "mean_with_relevant")
 
 
-def experiment_metrics(users: DataFrame, metrics: Sequence[Metric], segments: Sequence[str], convention: Convention,
-                       confidence: float) -> DataFrame:
+def experiment_metrics(
+    users: DataFrame, metrics: Sequence[Metric], segments: Sequence[str], convention: Convention, confidence: float
+) -> DataFrame:
     """Mean, spread and interval of every metric, for all users and for each value of each segment column.
 
     All metrics and segments share one aggregation: each user row is unfolded to (segment, metric, value).
@@ -45,24 +46,41 @@ def experiment_metrics(users: DataFrame, metrics: Sequence[Metric], segments: Se
     result = moments.withColumn("e", estimate("n_users", "n_users_with_relevant", *names))
     mean, std, low, high, with_relevant = (F.col("e")[name].alias(name) for name in _ESTIMATES)
     return result.select(
-        *_KEYS, F.lit(convention.name).alias(CONVENTION), "n_users", "n_users_with_relevant", "n_users_without_list",
-        mean, std, low, high, F.lit(confidence).alias("confidence"), with_relevant,
-        F.lit(convention.text()).alias("convention_text"), F.lit(convention.digest()).alias("convention_hash"))
+        *_KEYS,
+        F.lit(convention.name).alias(CONVENTION),
+        "n_users",
+        "n_users_with_relevant",
+        "n_users_without_list",
+        mean,
+        std,
+        low,
+        high,
+        F.lit(confidence).alias("confidence"),
+        with_relevant,
+        F.lit(convention.text()).alias("convention_text"),
+        F.lit(convention.digest()).alias("convention_hash"),
+    )
 
 
 def _unfolded(users: DataFrame, metrics: Sequence[Metric], segments: Sequence[str]) -> DataFrame:
     """One row per (user, segment, metric)."""
     labels = [F.lit(EVERYONE), *(F.concat(F.lit(f"{s}="), F.coalesce(F.col(s), F.lit("null"))) for s in segments)]
     cells = F.array(*(F.struct(F.lit(str(m)).alias(METRIC), F.col(m.column).alias("value")) for m in metrics))
-    wide = users.select(EXPERIMENT, N_RELEVANT, N_LISTS, F.explode(F.array(*labels)).alias(SEGMENT), cells.alias("c"))
-    return wide.select(EXPERIMENT, SEGMENT, N_RELEVANT, N_LISTS, F.inline("c"))
+    wide = users.select(
+        EXPERIMENT, N_RELEVANT, N_LISTS, F.explode_outer(F.array(*labels)).alias(SEGMENT), cells.alias("c")
+    )
+    # The outer forms: for the others Spark infers a filter on the array, and computes the UDF below once more for it.
+    return wide.select(EXPERIMENT, SEGMENT, N_RELEVANT, N_LISTS, F.inline_outer("c"))
 
 
 def _sums() -> list[Column]:
     value, there = F.col("value"), F.col("value").isNotNull()
     relevant = there & (F.col(N_RELEVANT) > 0)
-    counts = [F.count("value").alias("n_users"), F.count(F.when(relevant, 1)).alias("n_users_with_relevant"),
-              F.count(F.when(there & (F.col(N_LISTS) == 0), 1)).alias("n_users_without_list")]
+    counts = [
+        F.count("value").alias("n_users"),
+        F.count(F.when(relevant, 1)).alias("n_users_with_relevant"),
+        F.count(F.when(there & (F.col(N_LISTS) == 0), 1)).alias("n_users_without_list"),
+    ]
     kinds = {"s": value, "q": value * value, "r": F.when(relevant, value)}
     return counts + [part.alias(f"{name}{i}") for name, kind in kinds.items() for i, part in enumerate(exact_sum(kind))]
 
@@ -81,10 +99,11 @@ def _estimator(confidence: float) -> Any:
     return estimate
 
 
-def estimates(n: pd.Series[Any], n_relevant: pd.Series[Any], sums: Sequence[pd.Series[Any]],
-              confidence: float) -> pd.DataFrame:
+def estimates(
+    n: pd.Series[Any], n_relevant: pd.Series[Any], sums: Sequence[pd.Series[Any]], confidence: float
+) -> pd.DataFrame:
     """From limb sums (4 of the values, 4 of their squares, 4 of the values of users with a relevant item)."""
-    total, squares, relevant = (_whole(sums[i:i + 4]) for i in (0, 4, 8))
+    total, squares, relevant = (_whole(sums[i : i + 4]) for i in (0, 4, 8))
     moments = Moments(_objects(n), total, squares)
     low, high = t_interval(moments, confidence)
     with_relevant = Moments(_objects(n_relevant), relevant, relevant).mean

@@ -84,8 +84,9 @@ def from_rows(columns: Series, convention: Convention, items_matter: bool, by_po
     rank = ranked.position if by_position and ranked.position is not None else place(ranked.list, size)
     shown = np.bincount(ranked.list, minlength=size)
     batch = Batch(size, ranked.list, rank, ranked.grade, shown, *_no_pool(), score=ranked.score)
-    return Assembled(_with_ties(batch, tied, convention), dropped,
-                     np.bincount(ranked.list, tied, minlength=size).astype(np.int64))
+    return Assembled(
+        _with_ties(batch, tied, convention), dropped, np.bincount(ranked.list, tied, minlength=size).astype(np.int64)
+    )
 
 
 def with_pool(batch: Batch, grades: pd.Series[Any] | None) -> Batch:
@@ -103,9 +104,14 @@ def _entries(columns: Series) -> Entries:
     flat = {name: _flat(columns[name])[1] for name in ("position", "score", "item_id", "relevance") if name in columns}
     grade = flat.get("relevance", np.full(len(hashes), np.nan))
     position, score = flat.get("position"), flat.get("score")
-    return Entries(index, hashes.astype(np.int64), grade.astype(float),
-                   None if position is None else position.astype(np.int64),
-                   None if score is None else score.astype(float), flat.get("item_id"))
+    return Entries(
+        index,
+        hashes.astype(np.int64),
+        grade.astype(float),
+        None if position is None else position.astype(np.int64),
+        None if score is None else score.astype(float),
+        flat.get("item_id"),
+    )
 
 
 def _flat(series: pd.Series[Any]) -> tuple[Ints, npt.NDArray[Any]]:
@@ -134,14 +140,15 @@ def _looked_up(entries: Entries, columns: Series, size: int) -> Floats:
     key = np.concatenate([hashes.astype(np.int64), entries.hash])
     code = np.unique(key, return_inverse=True)[1].astype(np.int64)
     judged = index * (code.max() + 1) + code[: len(hashes)]
-    wanted = entries.list * (code.max() + 1) + code[len(hashes):]
+    wanted = entries.list * (code.max() + 1) + code[len(hashes) :]
     order = np.argsort(judged, kind="stable")
     at = np.minimum(np.searchsorted(judged[order], wanted), len(judged) - 1)
     return np.where(judged[order][at] == wanted, grades[order][at], np.nan)
 
 
-def _deduplicated(entries: Entries, size: int, convention: Convention, items_matter: bool,
-                  by_position: bool) -> tuple[Entries, Ints]:
+def _deduplicated(
+    entries: Entries, size: int, convention: Convention, items_matter: bool, by_position: bool
+) -> tuple[Entries, Ints]:
     """Keep one row per item and, with ranks given, one per rank; how many rows each list lost."""
     best = np.asarray(entries.position if by_position or entries.score is None else -entries.score, float)
     grade = _worst_last(entries)

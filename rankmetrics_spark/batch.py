@@ -45,11 +45,11 @@ class Batch:
 
     def total(self, weights: Floats) -> Floats:
         """Sum of ``weights`` (e,) per list, (n,): added in rank order, so the bits do not depend on the batch."""
-        return np.bincount(self.list, weights, minlength=self.size)
+        return np.asarray(np.bincount(self.list, weights, minlength=self.size), np.float64)
 
     def pool_total(self, weights: Floats) -> Floats:
         """Sum of ``weights`` (p,) per list, (n,): added in pool order."""
-        return np.bincount(self.pool_list, weights, minlength=self.size)
+        return np.asarray(np.bincount(self.pool_list, weights, minlength=self.size), np.float64)
 
 
 def place(groups: Ints, size: int) -> Ints:

@@ -41,8 +41,12 @@ def judged(judgements: DataFrame, mapping: Mapping[str, str | None], text: bool)
     table = named(judgements, mapping, COLUMNS, "judgements", text)
     kind = table.schema[RELEVANCE].dataType
     grade = number(RELEVANCE, kind).cast("double")
-    return table.select(F.col(USER).cast("string"), F.col(ITEM).cast("string"), grade.alias("grade"),
-                        F.coalesce(_faulty(table, grade), F.lit(True)).alias("faulty"))
+    return table.select(
+        F.col(USER).cast("string"),
+        F.col(ITEM).cast("string"),
+        grade.alias("grade"),
+        F.coalesce(_faulty(table, grade), F.lit(True)).alias("faulty"),
+    )
 
 
 def _faulty(table: DataFrame, grade: Column) -> Column:
@@ -59,5 +63,9 @@ def counts(judgements: DataFrame, mapping: Mapping[str, str | None], text: bool)
     pairs = table.groupBy(USER, ITEM, "faulty").agg(F.count(F.lit(1)).alias("n"))
     rows, faulty = F.sum("n"), F.sum(F.when(F.col("faulty"), F.col("n")).otherwise(0))
     again = F.sum(F.when(~F.col("faulty"), F.col("n") - 1).otherwise(0))
-    return pairs.agg(*(F.coalesce(column, F.lit(0)).alias(name) for name, column in
-                       (("rows", rows), ("invalid", faulty), ("repeated", again))))
+    return pairs.agg(
+        *(
+            F.coalesce(column, F.lit(0)).alias(name)
+            for name, column in (("rows", rows), ("invalid", faulty), ("repeated", again))
+        )
+    )

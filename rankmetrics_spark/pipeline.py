@@ -31,8 +31,14 @@ from rankmetrics_spark.schemas import (
 )
 from rankmetrics_spark.scoring import Scoring
 
-_CANONICAL = {"experiment": EXPERIMENT, "user": USER, "item": ITEM, "position": POSITION, "score": SCORE,
-              "relevance": RELEVANCE}
+_CANONICAL = {
+    "experiment": EXPERIMENT,
+    "user": USER,
+    "item": ITEM,
+    "position": POSITION,
+    "score": SCORE,
+    "relevance": RELEVANCE,
+}
 REPEATED_ITEMS = ("relevant", "all", "ignore")
 
 
@@ -83,8 +89,13 @@ class Result:
     quarantine: DataFrame
 
 
-def evaluate(impressions: DataFrame, metrics: Sequence[str | Metric] = Options.metrics,
-             judgements: DataFrame | None = None, rank_by: str = POSITION, **options: object) -> Result:
+def evaluate(
+    impressions: DataFrame,
+    metrics: Sequence[str | Metric] = Options.metrics,
+    judgements: DataFrame | None = None,
+    rank_by: str = POSITION,
+    **options: object,
+) -> Result:
     """Per-user and per-experiment ranking metrics of an impression log, all out of one pass over it.
 
     Args:
@@ -119,44 +130,62 @@ class Evaluation:
     scoring: Scoring
     form: str
     confidence: float
+    judgement_columns: Mapping[str, str | None]
 
     @classmethod
     def of(cls, impressions: DataFrame, judgements: DataFrame | None, options: Options) -> Evaluation:
         """Check the arguments against the input's schema and plan the evaluation."""
         metrics = tuple(dict.fromkeys(m if isinstance(m, Metric) else parse(m) for m in options.metrics))
-        rule = options.convention if isinstance(options.convention, Convention) else conventions.resolve(options.convention)
+        rule = (
+            options.convention
+            if isinstance(options.convention, Convention)
+            else conventions.resolve(options.convention)
+        )
         _check_choices(options, metrics)
         columns, mapping = resolved_columns(impressions, judgements is not None, options, metrics, rule)
-        rows = validated(impressions, mapping, columns, options.text, null_is_unjudged=judgements is not None)
-        work = Scoring(metrics, rule, options.rank_by == POSITION, columns.item and options.repeated_items != "ignore",
-                       judgements is not None)
-        form = _form(options, columns, work, rows.schema[RELEVANCE].dataType if columns.relevance else None)
-        if form == "masks" and not work.items_matter:
+        work = Scoring(
+            metrics,
+            rule,
+            options.rank_by == POSITION,
+            columns.item and options.repeated_items != "ignore",
+            judgements is not None,
+        )
+        if work.by_position and columns.relevance and not work.items_matter:
             columns = replace(columns, item=False)
-            rows = rows.drop(ITEM)
-        pools = None
+        rows = validated(impressions, mapping, columns, options.text, null_is_unjudged=judgements is not None)
+        form = _form(options, columns, work, rows.schema[RELEVANCE].dataType if columns.relevance else None)
+        pools, names = None, {}
         if judgements is not None:
             names = _renamed(judgements.columns, options.judgement_columns or {}, (USER, ITEM, RELEVANCE))
             pools = judging.pools(judgements, names, any(m.needs == "judged" for m in metrics), options.text)
-        return cls(rows, pools, columns, work, form, options.confidence)
+        return cls(rows, pools, columns, work, form, options.confidence, names)
 
     def result(self) -> Result:
         """All tables, straight from the input."""
-        table = self.table()
-        users = self.user_metrics(table)
-        return Result(users, self.experiment_metrics(users), self.quarantine(table))
+        first = self._first()
+        lists, rejected = self._lists(first), self._rejected(first)
+        users = self.user_metrics(lists)
+        return Result(users, self.experiment_metrics(users), self.rejected(rejected).unionByName(self.repeated(lists)))
 
     def table(self) -> DataFrame:
-        """The one pass over the rows."""
-        first = ranking.together(ranking.lists(self.rows, self.columns, self.form, self.scoring.items_matter))
+        """The one pass over the rows: scored lists and faulty rows."""
+        first = self._first()
+        return self._lists(first).unionByName(self._rejected(first), allowMissingColumns=True)
+
+    def _first(self) -> DataFrame:
+        return ranking.together(ranking.lists(self.rows, self.columns, self.form, self.scoring.items_matter))
+
+    def _rejected(self, first: DataFrame) -> DataFrame:
+        return first.where(F.col(REJECTED).isNotNull()).select(*self.columns.keys, N_ROWS, REJECTED)
+
+    def _lists(self, first: DataFrame) -> DataFrame:
         sound = first.where(F.col(REJECTED).isNull())
-        rejected = first.where(F.col(REJECTED).isNotNull()).select(*self.columns.keys, N_ROWS, REJECTED)
         done = self._scored(sound if self.form == "rows" else sound.where(~F.col(FLAGGED)), self.form)
         if self.form != "rows":
             flagged = ranking.only(self.rows, sound.where(FLAGGED).select(*self.columns.keys), self.columns)
             again = ranking.lists(flagged, self.columns, "rows", self.scoring.items_matter)
             done = done.unionByName(self._scored(again, "rows"))
-        return done.unionByName(rejected, allowMissingColumns=True)
+        return done
 
     def _scored(self, lists: DataFrame, form: str) -> DataFrame:
         if self.pools is not None:
@@ -164,65 +193,64 @@ class Evaluation:
             lists = lists.join(self.pools, USER, how)
         return scoring.scored(lists, self.columns, form, self.scoring)
 
-    def user_metrics(self, table: DataFrame) -> DataFrame:
-        """One row per (experiment, user) of the convention's population."""
-        users = self._users(table)
-        return users.drop(N_ROWS, N_DROPPED, "n_tied")
-
-    def _users(self, table: DataFrame) -> DataFrame:
-        users = scoring.per_user(table.where(F.col(REJECTED).isNull()), self.columns, self.scoring)
+    def user_metrics(self, lists: DataFrame) -> DataFrame:
+        """One row per (experiment, user) of the convention's population, from scored lists."""
+        users = scoring.per_user(lists, self.columns, self.scoring)
         if self.pools is None or self.scoring.convention.population not in ("judged", "either"):
             return users
-        return users.unionByName(self._without_list(table), allowMissingColumns=True)
+        return users.unionByName(self._without_list(lists), allowMissingColumns=True)
 
-    def _without_list(self, table: DataFrame) -> DataFrame:
+    def _without_list(self, lists: DataFrame) -> DataFrame:
         """Judged users without a list, once per experiment: metrics of an empty list."""
         assert self.pools is not None
-        there = table.where(F.col(REJECTED).isNull()).select(EXPERIMENT, USER).distinct()
+        there = lists.select(EXPERIMENT, USER).distinct()
         empty = replace(self.columns, list=(), segments=(), position=True, score=False, relevance=True)
         keys = self.pools.crossJoin(there.select(EXPERIMENT).distinct()).join(there, [EXPERIMENT, USER], "left_anti")
         entry = "array<struct<position: bigint, hash: bigint, relevance: double>>"
-        lists = keys.withColumns({N_ROWS: F.lit(0).cast("bigint"), "entries": F.array().cast(entry)})
-        users = scoring.per_user(scoring.scored(lists, empty, "relevant", self.scoring), empty, self.scoring)
+        none = keys.withColumns({N_ROWS: F.lit(0).cast("bigint"), "entries": F.array().cast(entry)})
+        users = scoring.per_user(scoring.scored(none, empty, "relevant", self.scoring), empty, self.scoring)
         return users.withColumn(N_LISTS, F.lit(0).cast("bigint"))
 
     def experiment_metrics(self, users: DataFrame) -> DataFrame:
         """Averages of ``user_metrics``."""
         work = self.scoring
-        return aggregation.experiment_metrics(users, work.metrics, self.columns.segments, work.convention, self.confidence)
+        return aggregation.experiment_metrics(
+            users, work.metrics, self.columns.segments, work.convention, self.confidence
+        )
 
-    def quarantine(self, table: DataFrame) -> DataFrame:
-        """The rows left out: experiment_id, the input row as text, reason."""
-        return self.rejected(table).unionByName(self.repeated(table))
-
-    def rejected(self, table: DataFrame) -> DataFrame:
-        """Rows with a fault of their own."""
-        faulty = table.where(F.col(REJECTED).isNotNull())
+    def rejected(self, faulty: DataFrame) -> DataFrame:
+        """Rows with a fault of their own, as text with the reason; ``faulty`` holds groups of equal ones."""
         rows = faulty.select(F.col(REJECTED), F.explode(F.expr(f"array_repeat(0, int({N_ROWS}))")).alias("copy"))
         return rows.select(*(F.col(f"{REJECTED}.{name}").alias(name) for name in self._quarantine_columns()))
 
-    def repeated(self, table: DataFrame) -> DataFrame:
+    def repeated(self, lists: DataFrame) -> DataFrame:
         """Rows that lost their place to another of their list; looks only at the lists that lost some."""
-        keys = table.where(F.col(N_DROPPED) > 0).select(*self.columns.keys)
+        keys = lists.where(F.col(N_DROPPED) > 0).select(*self.columns.keys)
         columns = self.columns if self.scoring.items_matter else replace(self.columns, item=False)
         rank_by = POSITION if self.scoring.by_position else SCORE
-        rows = ranking.repeated(ranking.only(self.rows, keys, self.columns), columns, rank_by,
-                                self.scoring.convention.duplicates)
+        rows = ranking.repeated(
+            ranking.only(self.rows, keys, self.columns), columns, rank_by, self.scoring.convention.duplicates
+        )
         return rows.select(*(F.col(name).cast("string").alias(name) for name in self._quarantine_columns()))
 
     def _quarantine_columns(self) -> list[str]:
         return [*self.columns.keys, *self.columns.values, REASON]
 
 
-def resolved_columns(impressions: DataFrame, judged: bool, options: Options, metrics: Sequence[Metric],
-                     rule: Convention) -> tuple[Columns, dict[str, str | None]]:
+def resolved_columns(
+    impressions: DataFrame, judged: bool, options: Options, metrics: Sequence[Metric], rule: Convention
+) -> tuple[Columns, dict[str, str | None]]:
     """Which canonical columns there are, and the input column behind each."""
     given = dict(options.columns or {})
     for name in given:
         if name not in _CANONICAL and name not in _CANONICAL.values():
             raise ConfigError(f"columns: {unknown('column role', name, _CANONICAL)}")
     mapping = _renamed(impressions.columns, given, tuple(_CANONICAL.values()))
-    relevance = RELEVANCE in _explicit(given) or mapping[RELEVANCE] in impressions.columns or not judged
+    relevance = (
+        _explicit(given).get(RELEVANCE) is not None
+        or (RELEVANCE not in _explicit(given) and mapping[RELEVANCE] in impressions.columns)
+        or not judged
+    )
     by_score = options.rank_by == SCORE
     position = not by_score or (rule.ties == "position" and mapping[POSITION] in impressions.columns)
     score = by_score or any(m.needs == "scores" for m in metrics)
@@ -233,8 +261,8 @@ def resolved_columns(impressions: DataFrame, judged: bool, options: Options, met
     return columns, mapping
 
 
-def _explicit(given: Mapping[str, str | None]) -> set[str]:
-    return {_CANONICAL.get(name, name) for name in given}
+def _explicit(given: Mapping[str, str | None]) -> dict[str, str | None]:
+    return {_CANONICAL.get(name, name): column for name, column in given.items()}
 
 
 def _renamed(there: Sequence[str], given: Mapping[str, str | None], wanted: Sequence[str]) -> dict[str, str | None]:
@@ -261,8 +289,13 @@ def _check_choices(options: Options, metrics: Sequence[Metric]) -> None:
 
 def _form(options: Options, columns: Columns, work: Scoring, kind: T.DataType | None) -> str:
     """The cheapest form that can compute what is asked; a wish is granted where it can be."""
-    every_row = (not work.by_position or not columns.relevance or options.repeated_items == "all"
-                 or any(m.needs != "relevant" for m in work.metrics) or work.convention.duplicates == "best_rank")
+    every_row = (
+        not work.by_position
+        or not columns.relevance
+        or options.repeated_items == "all"
+        or any(m.needs != "relevant" for m in work.metrics)
+        or work.convention.duplicates == "best_rank"
+    )
     if every_row:
         return "rows"
     whole = isinstance(kind, T.IntegralType | T.BooleanType)

@@ -14,15 +14,31 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark.errors import InputError, unknown
-from rankmetrics_spark.schemas import EVERYONE, EXPERIMENT, ITEM, POSITION, REASON, REJECTED, RELEVANCE, SCORE, USER, Columns
+from rankmetrics_spark.schemas import (
+    EVERYONE,
+    EXPERIMENT,
+    ITEM,
+    POSITION,
+    REASON,
+    REJECTED,
+    RELEVANCE,
+    SCORE,
+    USER,
+    Columns,
+)
 
 _NUMBERS = (T.NumericType, T.BooleanType)
 _IDS = (T.StringType, T.IntegralType, T.FractionalType, T.BooleanType, T.DateType, T.TimestampType)
 REAL_TYPES = (T.FloatType, T.DoubleType)
 
 
-def validated(impressions: DataFrame, mapping: Mapping[str, str | None], columns: Columns, text: bool = False,
-              null_is_unjudged: bool = False) -> DataFrame:
+def validated(
+    impressions: DataFrame,
+    mapping: Mapping[str, str | None],
+    columns: Columns,
+    text: bool = False,
+    null_is_unjudged: bool = False,
+) -> DataFrame:
     """Type the mapped columns and give every faulty row its reason; lazy, no shuffle, no job.
 
     Args:
@@ -41,8 +57,11 @@ def validated(impressions: DataFrame, mapping: Mapping[str, str | None], columns
     names = (*columns.keys, *columns.values, *columns.segments)
     table = named(impressions, mapping, names, "impressions", text)
     kinds = {field.name: field.dataType for field in table.schema.fields}
-    faults = [fault for name in (*columns.keys, *columns.values) for fault in _faults(name, kinds[name],
-              null_is_unjudged and name == RELEVANCE)]
+    faults = [
+        fault
+        for name in (*columns.keys, *columns.values)
+        for fault in _faults(name, kinds[name], null_is_unjudged and name == RELEVANCE)
+    ]
     raw = [F.col(name).cast("string").alias(name) for name in (*columns.keys, *columns.values)]
     reason = F.coalesce(*(F.when(condition, F.lit(label)) for label, condition in faults))
     rejected = F.when(reason.isNotNull(), F.struct(reason.alias(REASON), *raw)).alias(REJECTED)
@@ -50,7 +69,9 @@ def validated(impressions: DataFrame, mapping: Mapping[str, str | None], columns
     return table.select(*typed, *(F.col(s).cast("string").alias(s) for s in columns.segments), rejected)
 
 
-def named(table: DataFrame, mapping: Mapping[str, str | None], names: Sequence[str], what: str, text: bool) -> DataFrame:
+def named(
+    table: DataFrame, mapping: Mapping[str, str | None], names: Sequence[str], what: str, text: bool
+) -> DataFrame:
     """The mapped columns under their canonical names, with usable types; a name mapped to null becomes a constant.
 
     Raises:
@@ -82,7 +103,9 @@ def _check_type(field: T.StructField, source: str | None, text: bool) -> None:
         allowed = tuple(kind for kind in allowed if kind is not T.BooleanType)
     if not isinstance(field.dataType, allowed):
         wanted = "a number" if is_number else "a string, number, boolean, date or timestamp"
-        raise InputError(f"column '{source}' ({field.name}) has type {field.dataType.simpleString()}; it must be {wanted}")
+        raise InputError(
+            f"column '{source}' ({field.name}) has type {field.dataType.simpleString()}; it must be {wanted}"
+        )
 
 
 def _typed(name: str, kind: T.DataType) -> Column:

@@ -108,15 +108,22 @@ def _grouped_twice(rows: DataFrame, columns: Columns, aggregates: dict[str, Colu
 def _masks(columns: Columns, items_matter: bool) -> tuple[dict[str, Column], Column]:
     bit = F.expr(f"case when {POSITION} between 1 and {MASK_RANKS} then shiftleft(1L, int({POSITION}) - 1) end")
     relevant = F.col(RELEVANCE) > 0
-    planes = {f"plane_{b}": F.bit_or(F.when(relevant & (F.col(RELEVANCE).bitwiseAND(1 << b) != 0), bit))
-              for b in range(PLANES)}
+    planes = {
+        f"plane_{b}": F.bit_or(F.when(relevant & (F.col(RELEVANCE).bitwiseAND(1 << b) != 0), bit))
+        for b in range(PLANES)
+    }
     seen = {N_ROWS: F.count(F.lit(1)), "top": F.max(POSITION), "shown": F.bit_or(bit), "steepest": F.max(RELEVANCE)}
-    sound = (F.col("top") <= MASK_RANKS) & (F.bit_count("shown") == F.col(N_ROWS)) & (
-        F.coalesce(F.col("steepest"), F.lit(0)) < 2**PLANES)
+    sound = (
+        (F.col("top") <= MASK_RANKS)
+        & (F.bit_count("shown") == F.col(N_ROWS))
+        & (F.coalesce(F.col("steepest"), F.lit(0)) < 2**PLANES)
+    )
     if not (columns.item and items_matter):
         return seen | planes, ~sound
-    words = {f"word_{j}": F.bit_or(F.when(relevant, F.expr(f"shiftleft(1L, int(shiftright({HASH}, {6 * j}) & 63))")))
-             for j in range(_WORDS)}
+    words = {
+        f"word_{j}": F.bit_or(F.when(relevant, F.expr(f"shiftleft(1L, int(shiftright({HASH}, {6 * j}) & 63))")))
+        for j in range(_WORDS)
+    }
     hits = {"hits": F.count(F.when(relevant, 1))}
     bits = F.greatest(*(F.bit_count(word) for word in words))
     return seen | planes | hits | words, ~(sound & ((F.col("hits") == 0) | (bits == F.col("hits"))))
@@ -128,12 +135,23 @@ def _relevant(columns: Columns, items_matter: bool) -> tuple[dict[str, Column], 
     bit = F.expr(f"case when {POSITION} between 1 and {MASK_RANKS} then shiftleft(1L, int({POSITION}) - 1) end")
     n, top = F.col(N_ROWS), F.col("top")
     squares = F.expr(f"sum(double({POSITION}) * {POSITION})")
-    aggregates = {N_ROWS: F.count(F.lit(1)), ENTRIES: F.collect_list(F.when(keep, entry)), "top": F.max(POSITION),
-                  "shown": F.bit_or(bit), "ranks": F.sum(POSITION), "mixed": F.bit_xor(POSITION), "squares": squares}
+    aggregates = {
+        N_ROWS: F.count(F.lit(1)),
+        ENTRIES: F.collect_list(F.when(keep, entry)),
+        "top": F.max(POSITION),
+        "shown": F.bit_or(bit),
+        "ranks": F.sum(POSITION),
+        "mixed": F.bit_xor(POSITION),
+        "squares": squares,
+    }
     mixed = F.element_at(F.array(n, F.lit(1).cast("bigint"), n + 1, F.lit(0).cast("bigint")), (n % 4 + 1).cast("int"))
     # A list that is exactly 1..n has this sum, xor and sum of squares; the last is exact in a double up to 200,000.
-    complete = ((top == n) & (F.col("ranks") == n * (n + 1) / 2) & (F.col("mixed") == mixed)
-                & ((n > 200_000) | (F.col("squares") == n.cast("double") * (n + 1) * (2 * n + 1) / 6)))
+    complete = (
+        (top == n)
+        & (F.col("ranks") == n * (n + 1) / 2)
+        & (F.col("mixed") == mixed)
+        & ((n > 200_000) | (F.col("squares") == n.cast("double") * (n + 1) * (2 * n + 1) / 6))
+    )
     return aggregates, ~(((top <= MASK_RANKS) & (F.bit_count("shown") == n)) | complete)
 
 

@@ -78,8 +78,11 @@ def _payload(columns: Columns, form: str, scoring: Scoring) -> dict[str, Column]
         payload = {name: F.col(name) for name in (N_ROWS, *(f"plane_{b}" for b in range(PLANES)))}
     else:
         text = [ITEM] if form == "rows" and columns.score and columns.item else []
-        names = [POSITION, HASH, RELEVANCE] if form == "relevant" else [HASH, *text, *(
-            name for name in (POSITION, SCORE, RELEVANCE) if getattr(columns, name))]
+        names = (
+            [POSITION, HASH, RELEVANCE]
+            if form == "relevant"
+            else [HASH, *text, *(name for name in (POSITION, SCORE, RELEVANCE) if getattr(columns, name))]
+        )
         payload = {N_ROWS: F.col(N_ROWS)} | {name: F.col(f"{ENTRIES}.{name}") for name in names}
     if scoring.judged:
         payload |= {"pool_grade": F.col("pool_grade")}
@@ -122,21 +125,17 @@ def per_user(lists: DataFrame, columns: Columns, scoring: Scoring) -> DataFrame:
     """One row per (experiment, user): the row itself, or the mean over the user's lists where there are several."""
     names = [metric.column for metric in scoring.metrics]
     if not columns.list:
-        return lists.withColumn(N_LISTS, F.lit(1).cast("bigint")).select(*user_columns(columns, names), *_audit())
+        return lists.withColumn(N_LISTS, F.lit(1).cast("bigint")).select(*user_columns(columns, names))
     smallest = [F.min(name).alias(name) for name in columns.segments]
     # Judged items belong to the user, so they are the same in each list; shown ones add up.
     relevant = F.max(N_RELEVANT) if scoring.judged else F.sum(N_RELEVANT)
-    counts = [F.sum(name).alias(name) for name in (N_SHOWN, *_audit())]
     means = [exact_mean(F.col(name)).alias(name) for name in names]
     grouped = lists.groupBy(EXPERIMENT, USER).agg(
-        *smallest, F.count(F.lit(1)).alias(N_LISTS), relevant.alias(N_RELEVANT), *counts, *means)
-    return grouped.select(*user_columns(columns, names), *_audit())
+        *smallest, F.count(F.lit(1)).alias(N_LISTS), F.sum(N_SHOWN).alias(N_SHOWN), relevant.alias(N_RELEVANT), *means
+    )
+    return grouped.select(*user_columns(columns, names))
 
 
 def user_columns(columns: Columns, metrics: Sequence[str]) -> list[str]:
     """Columns of ``user_metrics``, in order."""
     return [EXPERIMENT, USER, *columns.segments, N_LISTS, N_SHOWN, N_RELEVANT, *metrics]
-
-
-def _audit() -> tuple[str, ...]:
-    return (N_ROWS, N_DROPPED, N_TIED)

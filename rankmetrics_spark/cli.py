@@ -1,0 +1,132 @@
+"""The ``rankmetrics`` command: arguments, progress, tables and exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+
+from rankmetrics_spark import __version__, output
+from rankmetrics_spark.config import Config, load
+from rankmetrics_spark.errors import RankmetricsError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rankmetrics_spark.job import Outcome
+
+FORMATS = click.Choice(["table", "json", "csv"])
+_say = Console(stderr=True, highlight=False)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="rankmetrics")
+def main() -> None:
+    """Which ranking experiment is better, and how sure is that?"""
+
+
+@main.command()
+@click.option("--config", "config", required=True, type=click.Path(), help="YAML file; see conf/example.yaml.")
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a config key: metrics=ap@10,ndcg@10."
+)
+@click.option("--output", help="Output folder, instead of sink.path.")
+@click.option("--date", help="Evaluation date, ISO; today by default.")
+@click.option("--format", "style", type=FORMATS, default="table", help="How the result is printed on stdout.")
+@click.option("--master", default=None, help="Spark master; local[*] by default, or what spark-submit says.")
+def evaluate(
+    config: str, overrides: Sequence[str], output: str | None, date: str | None, style: str, master: str | None
+) -> None:
+    """Evaluate an impression log and write Parquet tables."""
+    with _exit_codes():
+        loaded = _loaded(config, overrides, output, date)
+        _evaluate(loaded, style, lambda: _session(master))
+
+
+@main.command()
+@click.option("--output", default="out/demo", show_default=True, help="Output folder.")
+@click.option("--users", default=24_000, show_default=True, type=click.IntRange(min=100), help="Ten rows each.")
+@click.option("--seed", default=7, show_default=True, type=int)
+@click.option("--format", "style", type=FORMATS, default="table")
+def demo(output: str, users: int, seed: int, style: str) -> None:
+    """Make a seeded impression log with a known best ranker, and evaluate it."""
+    from rankmetrics_spark import demo as maker
+
+    with _exit_codes():
+        made = maker.make_log(Path(output) / "input", users=users, seed=seed)
+        _say.print(
+            f"made an impression log of {made.rows:,} rows; known order of its rankers: {' > '.join(made.best_first)}"
+        )
+        _evaluate(_loaded(str(made.config), (), output, None), style, lambda: _session(None))
+
+
+def _loaded(config: str, overrides: Sequence[str], output: str | None, date: str | None) -> Config:
+    extra = [] if output is None else [f"sink.path={output}"]
+    return load(config, [*overrides, *extra], date=date)
+
+
+def _session(master: str | None) -> SparkSession:
+    """The session of spark-submit or Spark Connect where there is one, else a local one."""
+    if master is None and {"PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"} & os.environ.keys():
+        from pyspark.sql import SparkSession
+
+        return SparkSession.builder.appName("rankmetrics").getOrCreate()
+    from rankmetrics_spark.local import local_session
+
+    return local_session(master or "local[*]")
+
+
+def _evaluate(config: Config, style: str, start: Callable[[], SparkSession]) -> None:
+    with _progress() as progress:
+        progress("starting Spark")
+        spark = start()
+        try:
+            from rankmetrics_spark.job import run
+
+            outcome = run(spark, config, progress)
+            progress("reading the result")
+            rows = output.result_rows(outcome.experiment_metrics)
+        finally:
+            progress("stopping Spark")
+            spark.stop()
+    show(outcome, rows, style)
+
+
+def show(outcome: Outcome, rows: list[dict[str, Any]], style: str) -> None:
+    """The result on stdout; what a person wants to know besides on stderr."""
+    output.PRINTERS[style](rows)
+    for line in output.accounting(outcome.record):
+        _say.print(line)
+    _say.print(
+        f"Parquet: {outcome.path}/experiment_metrics, user_metrics, quarantine; run record: {outcome.record_path}"
+    )
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """A spinner that names the step on a terminal, one line a step elsewhere."""
+    if not _say.is_terminal:
+        yield lambda text: _say.print(f"{text} ...")
+        return
+    with _say.status("") as status:
+        yield lambda text: status.update(f"{text} ...")
+
+
+@contextmanager
+def _exit_codes() -> Iterator[None]:
+    """Say a user's mistake in one sentence and leave with its code."""
+    try:
+        yield
+    except RankmetricsError as error:
+        _say.print(f"rankmetrics: {error}", markup=False, soft_wrap=True)
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,303 @@
+"""``run``: read, evaluate once, check, write. The job that the command line, spark-submit and notebooks share."""
+
+from __future__ import annotations
+
+import platform
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import rankmetrics_spark
+from rankmetrics_spark import judging, sinks, sources
+from rankmetrics_spark.config import Config, as_dict
+from rankmetrics_spark.errors import InputError, QualityError
+from rankmetrics_spark.pipeline import Evaluation, Options
+from rankmetrics_spark.ranking import MASK_RANKS, PLANES
+from rankmetrics_spark.schemas import (
+    DATE,
+    EXPERIMENT,
+    N_DROPPED,
+    N_ROWS,
+    POSITION,
+    REASON,
+    REJECTED,
+    RELEVANCE,
+)
+
+Progress = Callable[[str], None]
+
+SESSION = {
+    # Above this many groups an aggregation that collects lists falls back to sorting its input. The default of 128
+    # groups makes every real log sort twice. A million short lists fit into a task's memory; beyond that it sorts.
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "1000000",
+    # Lists per Arrow batch: bounds what a Python worker holds when lists are long.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
+}
+"""Settings that ``run`` makes for its own session and takes back."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run wrote.
+
+    Attributes:
+        run_id: Name of the run.
+        path: Output folder.
+        experiment_metrics: The written averages, read back.
+        record: The run record as a mapping.
+        record_path: Where the record lies.
+    """
+
+    run_id: str
+    path: str
+    experiment_metrics: DataFrame
+    record: dict[str, Any]
+    record_path: str
+
+
+@dataclass
+class _Steps:
+    """Times the steps and tells the caller about them."""
+
+    progress: Progress
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def __call__(self, name: str, text: str) -> Iterator[None]:
+        self.progress(text)
+        start = time.monotonic()
+        yield
+        self.seconds[name] = round(time.monotonic() - start, 3)
+
+
+def run(spark: SparkSession, config: Config, progress: Progress = lambda text: None) -> Outcome:
+    """Evaluate what a config describes and write every table.
+
+    The input is read once: one job writes the outcome of the pass to a staging folder below the output, and the gates
+    and every other table are computed from there. Nothing else is written when a gate fails.
+
+    Raises:
+        InputError: The input cannot be read, lacks a column, or is empty.
+        QualityError: More faulty rows than ``quality`` allows.
+    """
+    with _settings(spark, SESSION | dict(config.spark)):
+        return _Run(spark, config, _Steps(progress)).outcome()
+
+
+@contextmanager
+def _settings(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+    """Session settings for the time of a run; what was there before comes back."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
+
+
+class _Run:
+    """The steps of one run."""
+
+    def __init__(self, spark: SparkSession, config: Config, steps: _Steps) -> None:
+        self.spark, self.config, self.steps = spark, config, steps
+        now = datetime.now(timezone.utc)
+        self.started = now.isoformat(timespec="seconds")
+        self.run_id = f"{now:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
+        self.out = config.sink.path.rstrip("/")
+        self.staging = f"{self.out}/_staging/{self.run_id}"
+
+    def outcome(self) -> Outcome:
+        with self.steps("plan", "reading schemas"):
+            work = self.planned()
+        try:
+            with self.steps("evaluate", f"evaluating ({work.form} form)"):
+                work.table().write.mode("overwrite").parquet(self.staging)
+            table = self.spark.read.parquet(self.staging)
+            with self.steps("check", "checking the rows"):
+                counts = self.checked(table)
+            return self.written(work, table, counts)
+        finally:
+            sinks.discard(self.spark, self.staging, work.rows.limit(0))
+
+    def planned(self) -> Evaluation:
+        config = self.config
+        impressions = sources.read(self.spark, config.source, config.source.wanted())
+        judgements = self.judgements()
+        options = self.options(judgements is not None)
+        work = Evaluation.of(impressions, judgements, options)
+        if work.form == "masks" and not _fits_masks(work.rows):
+            return Evaluation.of(impressions, judgements, replace(options, form="relevant"))
+        return work
+
+    def options(self, judged: bool) -> Options:
+        config = self.config
+        text = config.source.format in sources.TEXT_FORMATS or (
+            judged and config.judgements is not None and config.judgements.format in sources.TEXT_FORMATS
+        )
+        return Options(
+            metrics=config.metrics,
+            convention=config.convention,
+            rank_by=config.rank_by,
+            columns=config.source.columns,
+            judgement_columns=config.judgements.columns if config.judgements else None,
+            list=config.source.list,
+            segments=config.source.segments,
+            confidence=config.comparison.confidence,
+            repeated_items=config.quality.repeated_items,
+            text=text,
+        )
+
+    def judgements(self) -> DataFrame | None:
+        place = self.config.judgements
+        return sources.read(self.spark, place, place.wanted()) if place else None
+
+    def checked(self, table: DataFrame) -> dict[str, dict[str, int]]:
+        """Row counts per experiment; the gates."""
+        counts = _row_counts(table)
+        rows = sum(c["rows"] for c in counts.values())
+        bad = sum(c["quarantined"] for c in counts.values())
+        if not rows:
+            raise InputError(f"the input is empty: no rows in {self.config.source.path or self.config.source.table}")
+        quality = self.config.quality
+        allowed = 0.0 if quality.on_invalid == "fail" else quality.max_invalid_fraction
+        if bad / rows > allowed:
+            raise QualityError(
+                f"{bad} of {rows} rows are faulty ({bad / rows:.2%}, allowed {allowed:.2%}: quality.on_invalid is "
+                f"{quality.on_invalid}); reasons: {_reasons(table)}"
+            )
+        return counts
+
+    def written(self, work: Evaluation, table: DataFrame, counts: dict[str, dict[str, int]]) -> Outcome:
+        date, sink = self.config.evaluation_date, self.config.sink
+        largest = max(c["rows"] for c in counts.values())
+        with self.steps("user_metrics", "writing user_metrics"):
+            sinks.write(
+                work.user_metrics(table.where(F.col(REJECTED).isNull())),
+                sink.format,
+                f"{self.out}/user_metrics",
+                date,
+                largest // 10,
+            )
+        users = self.read_back("user_metrics", counts)
+        with self.steps("experiment_metrics", "writing experiment_metrics"):
+            sinks.write(work.experiment_metrics(users), sink.format, f"{self.out}/experiment_metrics", date, 1)
+        with self.steps("quarantine", "writing quarantine"):
+            reasons = self.quarantine(work, table, counts)
+        averages = self.read_back("experiment_metrics", counts)
+        record = self.record(work, counts, reasons)
+        where = sinks.write_record(self.spark, f"{self.out}/runs/{self.run_id}.json", record)
+        return Outcome(self.run_id, self.out, averages, record, where)
+
+    def quarantine(self, work: Evaluation, table: DataFrame, counts: dict[str, dict[str, int]]) -> dict[str, int]:
+        """Write the rows left out; how many for each reason."""
+        path, date = f"{self.out}/quarantine", self.config.evaluation_date
+        bad = sum(c["quarantined"] for c in counts.values())
+        repeated = sum(c["repeated"] for c in counts.values())
+        # Without repeats the input need not be looked at again.
+        left_out = work.rejected(table.where(F.col(REJECTED).isNotNull()))
+        if repeated:
+            left_out = left_out.unionByName(work.repeated(table))
+        if bad:
+            sinks.write(left_out, self.config.sink.format, path, date, max(c["quarantined"] for c in counts.values()))
+        with_bad = [name for name, c in counts.items() if c["quarantined"]]
+        sinks.clear_stale(self.spark, path, date, [name for name in counts if name not in with_bad])
+        if not bad:
+            return {}
+        written = self.read_back("quarantine", with_bad)
+        reasons = {row[REASON]: row["count"] for row in written.groupBy(REASON).count().toLocalIterator()}
+        if sum(reasons.values()) != bad:
+            raise RuntimeError(f"row counts do not add up: {bad} rows left out, {sum(reasons.values())} in quarantine")
+        return reasons
+
+    def read_back(self, name: str, experiments: Iterable[str]) -> DataFrame:
+        """What this run wrote into a table: its experiments on its date."""
+        written = sinks.read(self.spark, f"{self.out}/{name}")
+        mine = self.spark.createDataFrame([(experiment,) for experiment in experiments], "mine string")
+        same = written[EXPERIMENT].eqNullSafe(mine["mine"])
+        return written.where(F.col(DATE) == self.config.evaluation_date).join(F.broadcast(mine), same, "left_semi")
+
+    def record(self, work: Evaluation, counts: dict[str, dict[str, int]], reasons: dict[str, int]) -> dict[str, Any]:
+        rule = work.scoring.convention
+        judgements, judged = self.judgements(), None
+        if judgements is not None:
+            judged = judging.counts(judgements, work.judgement_columns, self.options(True).text).first()
+        return {
+            "run_id": self.run_id,
+            "started": self.started,
+            "evaluation_date": self.config.evaluation_date,
+            "config": as_dict(self.config),
+            "form": work.form,
+            "convention": {"name": rule.name, "text": rule.text(), "hash": rule.digest()},
+            "versions": {
+                "rankmetrics_spark": rankmetrics_spark.__version__,
+                "spark": self.spark.version,
+                "python": platform.python_version(),
+            },
+            "rows": {
+                "in": sum(c["rows"] for c in counts.values()),
+                "evaluated": sum(c["evaluated"] for c in counts.values()),
+                "quarantined": sum(c["quarantined"] for c in counts.values()),
+            },
+            "experiments": counts,
+            "quarantine_reasons": reasons,
+            "judgements": judged.asDict() if judged else None,
+            "seconds": self.steps.seconds,
+        }
+
+
+def _row_counts(table: DataFrame) -> dict[str, dict[str, int]]:
+    """Per experiment: rows in, evaluated, quarantined (faulty in themselves, or repeated), users and lists."""
+    faulty = F.sum(F.when(F.col(REJECTED).isNotNull(), F.col(N_ROWS)).otherwise(0))
+    lists = F.count(F.when(F.col(REJECTED).isNull(), 1))
+    sums = table.groupBy(EXPERIMENT).agg(
+        F.sum(N_ROWS).alias("rows"),
+        faulty.alias("faulty"),
+        F.coalesce(F.sum(N_DROPPED), F.lit(0)).alias("repeated"),
+        lists.alias("lists"),
+    )
+    counts = {}
+    for row in sums.toLocalIterator():
+        bad = row["faulty"] + row["repeated"]
+        counts[row[EXPERIMENT]] = {
+            "rows": row["rows"],
+            "evaluated": row["rows"] - bad,
+            "quarantined": bad,
+            "repeated": row["repeated"],
+            "lists": row["lists"],
+        }
+    return counts
+
+
+def _reasons(table: DataFrame) -> str:
+    """The reasons of the gate's message, most frequent first."""
+    reason = F.coalesce(F.col(f"{REJECTED}.{REASON}"), F.lit("repeated item or rank"))
+    n = F.when(F.col(REJECTED).isNotNull(), F.col(N_ROWS)).otherwise(F.col(N_DROPPED))
+    counts = table.groupBy(reason.alias(REASON)).agg(F.sum(n).alias("n")).where("n > 0").orderBy(F.desc("n"), REASON)
+    return ", ".join(f"{row[REASON]} {row['n']}" for row in counts.limit(10).toLocalIterator())
+
+
+def _fits_masks(rows: DataFrame) -> bool:
+    """Whether the head of the input suggests that nearly all lists fit into masks: a guess about cost, not values."""
+    head = rows.where(F.col(REJECTED).isNull()).limit(20_000)
+    seen = head.agg(
+        F.max(POSITION).alias("top"),
+        F.max(RELEVANCE).alias("steepest"),
+        F.avg(F.when(F.col(RELEVANCE) > 0, 1).otherwise(0)).alias("rate"),
+    ).first()
+    if seen is None or seen["top"] is None:
+        return True
+    # With more relevant items than this in a list, the test for repeats would flag too many lists in vain.
+    few = seen["rate"] * seen["top"] <= 6
+    return bool(seen["top"] <= MASK_RANKS and (seen["steepest"] or 0) < 2**PLANES and few)
