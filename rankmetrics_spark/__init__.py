@@ -9,9 +9,10 @@ __all__ = ["Options", "Result", "evaluate", "run"]
 
 if TYPE_CHECKING:
     from rankmetrics_spark.job import run
-    from rankmetrics_spark.pipeline import Options, Result, evaluate
+    from rankmetrics_spark.options import Options
+    from rankmetrics_spark.pipeline import Result, evaluate
 
-_HOMES = {"evaluate": "pipeline", "Result": "pipeline", "Options": "pipeline", "run": "job"}
+_HOMES = {"evaluate": "pipeline", "Result": "pipeline", "Options": "options", "run": "job"}
 
 
 def __getattr__(name: str) -> Any:

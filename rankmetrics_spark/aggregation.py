@@ -17,6 +17,7 @@ from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.schemas import CONVENTION, EVERYONE, EXPERIMENT, METRIC, N_LISTS, N_RELEVANT, SEGMENT
 from rankmetrics_spark.statistics import UNIT, Moments, t_interval
 from rankmetrics_spark.sums import EXPONENTS, exact_sum
+from rankmetrics_spark.vectorized import udf
 
 _KEYS = (EXPERIMENT, SEGMENT, METRIC)
 _ESTIMATES = ("mean", "std", "ci_low", "ci_high", "mean_with_relevant")
@@ -41,7 +42,7 @@ def experiment_metrics(
         std, ci_low, ci_high, confidence, mean_with_relevant; doubles are null where they are not defined.
     """
     moments = _unfolded(users, metrics, segments).groupBy(*_KEYS).agg(*_sums())
-    estimate = F.pandas_udf(_estimator(confidence), _schema())  # type: ignore[call-overload]
+    estimate = udf(_estimator(confidence), _schema())
     names = [*(f"s{i}" for i in range(4)), *(f"q{i}" for i in range(4)), *(f"r{i}" for i in range(4))]
     result = moments.withColumn("e", estimate("n_users", "n_users_with_relevant", *names))
     mean, std, low, high, with_relevant = (F.col("e")[name].alias(name) for name in _ESTIMATES)
@@ -66,10 +67,9 @@ def _unfolded(users: DataFrame, metrics: Sequence[Metric], segments: Sequence[st
     """One row per (user, segment, metric)."""
     labels = [F.lit(EVERYONE), *(F.concat(F.lit(f"{s}="), F.coalesce(F.col(s), F.lit("null"))) for s in segments)]
     cells = F.array(*(F.struct(F.lit(str(m)).alias(METRIC), F.col(m.column).alias("value")) for m in metrics))
-    wide = users.select(
-        EXPERIMENT, N_RELEVANT, N_LISTS, F.explode_outer(F.array(*labels)).alias(SEGMENT), cells.alias("c")
-    )
     # The outer forms: for the others Spark infers a filter on the array, and computes the UDF below once more for it.
+    segment = F.explode_outer(F.array(*labels)).alias(SEGMENT)
+    wide = users.select(EXPERIMENT, N_RELEVANT, N_LISTS, segment, cells.alias("c"))
     return wide.select(EXPERIMENT, SEGMENT, N_RELEVANT, N_LISTS, F.inline_outer("c"))
 
 
@@ -93,7 +93,7 @@ def _estimator(confidence: float) -> Any:
     """The body of the UDF over the aggregated rows: few of them, whatever the number of users."""
 
     # Spark evaluates these hints, and pandas' Series takes no parameter at run time.
-    def estimate(n: pd.Series, n_relevant: pd.Series, *sums: pd.Series) -> pd.DataFrame:  # type: ignore[type-arg]
+    def estimate(n: pd.Series, n_relevant: pd.Series, *sums: pd.Series) -> pd.DataFrame:
         return estimates(n, n_relevant, sums, confidence)
 
     return estimate
@@ -113,7 +113,7 @@ def estimates(
 def _whole(parts: Sequence[pd.Series[Any]]) -> npt.NDArray[Any]:
     """Limb sums as Python integers in units of 2**-60."""
     values = [_objects(part) * 2 ** (exponent + UNIT) for part, exponent in zip(parts, EXPONENTS, strict=True)]
-    return np.sum(values, axis=0)
+    return np.asarray(np.sum(values, axis=0))
 
 
 def _objects(series: pd.Series[Any]) -> npt.NDArray[Any]:

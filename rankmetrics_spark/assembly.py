@@ -44,12 +44,12 @@ class Entries:
 
     def take(self, which: npt.NDArray[Any]) -> Entries:
         """The entries chosen by an index or mask."""
-        values = {name: None if value is None else value[which] for name, value in vars(self).items()}
+        values: dict[str, Any] = {name: None if value is None else value[which] for name, value in vars(self).items()}
         return Entries(**values)
 
 
 def from_masks(columns: Series, n_planes: int) -> Assembled:
-    """Unpack bit planes of relevant ranks: columns ``n_rows`` and ``plane_b``, (n,) each; bit r - 1 stands for rank r."""
+    """Unpack bit planes of relevant ranks: columns ``n_rows`` and ``plane_b``, (n,); bit r - 1 stands for rank r."""
     shown = _ints(columns["n_rows"])
     planes = np.stack([_ints(columns[f"plane_{b}"]) for b in range(n_planes)])
     any_bit = np.bitwise_or.reduce(planes, axis=0)
@@ -65,7 +65,7 @@ def from_relevant(columns: Series, convention: Convention, items_matter: bool) -
     """Relevant rows only, with ranks given: columns ``n_rows``, and per list ``position``, ``hash``, ``relevance``."""
     rows = _ints(columns["n_rows"])
     kept, dropped = _deduplicated(_entries(columns), len(rows), convention, items_matter, True)
-    ranked = kept.take(np.lexsort((kept.position, kept.list)))
+    ranked, _ = _by_position(kept)
     assert ranked.position is not None
     batch = Batch(len(rows), ranked.list, ranked.position, ranked.grade, rows - dropped, *_no_pool())
     return Assembled(batch, dropped, np.zeros(len(rows), np.int64))
@@ -185,6 +185,7 @@ def _firsts(index: Ints, key: Ints, order: Sequence[npt.NDArray[Any]]) -> npt.ND
 
 
 def _by_position(entries: Entries) -> tuple[Entries, npt.NDArray[np.bool_]]:
+    assert entries.position is not None
     ranked = entries.take(np.lexsort((entries.position, entries.list)))
     return ranked, np.zeros(len(ranked.list), bool)
 

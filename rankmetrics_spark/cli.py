@@ -33,9 +33,7 @@ def main() -> None:
 
 @main.command()
 @click.option("--config", "config", required=True, type=click.Path(), help="YAML file; see conf/example.yaml.")
-@click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a config key: metrics=ap@10,ndcg@10."
-)
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key: metrics=ap@10.")
 @click.option("--output", help="Output folder, instead of sink.path.")
 @click.option("--date", help="Evaluation date, ISO; today by default.")
 @click.option("--format", "style", type=FORMATS, default="table", help="How the result is printed on stdout.")
@@ -102,7 +100,7 @@ def show(outcome: Outcome, rows: list[dict[str, Any]], style: str) -> None:
     """The result on stdout; what a person wants to know besides on stderr."""
     output.PRINTERS[style](rows)
     for line in output.accounting(outcome.record):
-        _say.print(line)
+        _say.print(line, soft_wrap=True)
     _say.print(
         f"Parquet: {outcome.path}/experiment_metrics, user_metrics, quarantine; run record: {outcome.record_path}"
     )

@@ -18,7 +18,8 @@ import rankmetrics_spark
 from rankmetrics_spark import judging, sinks, sources
 from rankmetrics_spark.config import Config, as_dict
 from rankmetrics_spark.errors import InputError, QualityError
-from rankmetrics_spark.pipeline import Evaluation, Options
+from rankmetrics_spark.options import Options
+from rankmetrics_spark.pipeline import Evaluation
 from rankmetrics_spark.ranking import MASK_RANKS, PLANES
 from rankmetrics_spark.schemas import (
     DATE,

@@ -34,6 +34,7 @@ from rankmetrics_spark.schemas import (
     Columns,
 )
 from rankmetrics_spark.sums import exact_mean
+from rankmetrics_spark.vectorized import udf
 
 COUNTS = (N_SHOWN, N_RELEVANT, N_DROPPED, N_TIED)
 
@@ -66,7 +67,7 @@ class Scoring:
 def scored(lists: DataFrame, columns: Columns, form: str, scoring: Scoring) -> DataFrame:
     """Lists in the given form -> keys, segments, ``n_rows``, counts and one column per metric; null = left out."""
     payload = _payload(columns, form, scoring)
-    function = F.pandas_udf(_function(tuple(payload), form, scoring), scoring.schema)  # type: ignore[call-overload]
+    function = udf(_function(tuple(payload), form, scoring), scoring.schema)
     keys = [*columns.keys, *columns.segments, N_ROWS]
     result = lists.select(*keys, function(*payload.values()).alias("s"))
     return result.select(*keys, *(F.col("s")[field].alias(field) for field in scoring.schema.fieldNames()))
@@ -95,7 +96,7 @@ def _function(names: Sequence[str], form: str, scoring: Scoring) -> Callable[...
     """The body of the UDF: a closure over plain values, so that it can be shipped to any worker."""
 
     # Spark evaluates these hints, and pandas' Series takes no parameter at run time.
-    def score(*series: pd.Series) -> pd.DataFrame:  # type: ignore[type-arg]
+    def score(*series: pd.Series) -> pd.DataFrame:
         return score_batch(dict(zip(names, series, strict=True)), form, scoring)
 
     return score

@@ -34,8 +34,8 @@ class Moments:
     @classmethod
     def of(cls, values: Any) -> Moments:
         """Moments of one group of plain values."""
-        whole = [int(round(v * 2**UNIT)) for v in values]
-        square = [int(round(v * v * 2**UNIT)) for v in values]
+        whole = [round(v * 2**UNIT) for v in values]
+        square = [round(v * v * 2**UNIT) for v in values]
         return cls(*(np.array([x], dtype=object) for x in (len(whole), sum(whole), sum(square))))
 
     def __add__(self, other: Moments) -> Moments:
