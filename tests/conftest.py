@@ -1,0 +1,53 @@
+"""What every test may ask for: one Spark session for the whole suite, started by the first test that wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rankmetrics_spark.local import local_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever asks for the session, and everything beside such tests, starts Spark."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) or item.path.parent.name == "spark":
+            item.add_marker("spark")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session that all tests share: a start takes seconds, a stop in between would take the gain of a warm JVM."""
+    settings = {
+        # Small tables: each partition more is a task more, and nothing else.
+        "spark.sql.shuffle.partitions": "2",
+        # Hundreds of plans run once each: the second compiler costs more than its code will ever save.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        # Tables of the catalog tests go with the other temporary files.
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        # Compiled plans of hundreds of different queries; the default of 100 throws warm ones away.
+        "spark.sql.codegen.cache.maxEntries": "500",
+        # Nobody looks back at finished jobs but the tests that count the newest.
+        "spark.ui.retainedJobs": "200",
+        "spark.ui.retainedStages": "200",
+        "spark.sql.ui.retainedExecutions": "50",
+    }
+    session = local_session("local[2]", "rankmetrics tests", settings)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Real rankings with reference values that others computed; they lie beside the checkout."""
+    if not SHARED_DATA.is_dir():
+        pytest.skip(f"no reference data at {SHARED_DATA}")
+    return SHARED_DATA

@@ -1,0 +1,179 @@
+"""Small impression logs, the configs and files around them, and the slow, obvious evaluation of a log."""
+
+from __future__ import annotations
+
+import math
+import random
+import struct
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from rankmetrics_spark.config import Config, from_mapping
+from rankmetrics_spark.conventions import Convention
+from rankmetrics_spark.metrics import parse
+from tests.oracles import ORACLES, One, m
+
+DATE = "2026-11-20"
+SCHEMA = "experiment_id string, user_id string, item_id string, position bigint, relevance bigint"
+
+
+class Shown(NamedTuple):
+    """One impression."""
+
+    experiment_id: str | None
+    user_id: str | None
+    item_id: str | None
+    position: int | None
+    relevance: int | None
+
+
+def a_list(grades: Sequence[int | None], user: str = "u", experiment: str = "a") -> list[Shown]:
+    """One list of distinct items with the given grades, at the ranks 1, 2, ..."""
+    return [Shown(experiment, user, f"i{rank}", rank, grade) for rank, grade in enumerate(grades, start=1)]
+
+
+def impressions(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str = SCHEMA) -> DataFrame:
+    return spark.createDataFrame([tuple(row) for row in rows], schema)
+
+
+def judgements(spark: SparkSession, rows: Iterable[Sequence[Any]]) -> DataFrame:
+    return spark.createDataFrame([tuple(row) for row in rows], "user_id string, item_id string, relevance double")
+
+
+def parquet(path: Path, rows: Iterable[Shown]) -> Path:
+    """The rows as one Parquet file in the folder ``path``."""
+    path.mkdir(parents=True, exist_ok=True)
+    types = dict.fromkeys(Shown._fields, pa.string()) | {"position": pa.int64(), "relevance": pa.int64()}
+    columns = zip(*rows, strict=True)
+    table = {name: pa.array(column, types[name]) for name, column in zip(Shown._fields, columns, strict=True)}
+    pq.write_table(pa.table(table), path / "part-0.parquet")
+    return path
+
+
+def config(source: Path | str, out: Path | str, **changes: Any) -> Config:
+    """A config over a Parquet folder; ``changes`` are further sections, ``source`` adds to the source."""
+    section = {"path": str(source)} | changes.pop("source", {})
+    return from_mapping(
+        {"evaluation_date": DATE, "metrics": ["ap@5", "ndcg@5"]}
+        | {"source": section, "sink": {"path": str(out)}}
+        | changes
+    )
+
+
+def keyed(rows: Iterable[Row]) -> dict[tuple[str, str], dict[str, Any]]:
+    """(experiment, user) -> the rest of the row."""
+    rest = [row.asDict() for row in rows]
+    found = {(row.pop("experiment_id"), row.pop("user_id")): row for row in rest}
+    assert len(found) == len(rest)
+    return found
+
+
+def by_user(table: DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
+    """The same of a table."""
+    return keyed(table.collect())
+
+
+def averages(table: DataFrame, field: str = "mean") -> dict[tuple[str, str, str], Any]:
+    """(experiment, segment, metric) -> mean, or another field."""
+    return {(row["experiment_id"], row["segment"], row["metric"]): row[field] for row in table.collect()}
+
+
+def bits(value: Any) -> Any:
+    """A double as its bits, so that -0.0 and 0.0 differ and NaN equals itself; anything else as it is."""
+    return struct.pack(">d", value) if isinstance(value, float) else value
+
+
+def exact(rows: Iterable[Row], leave_out: Sequence[str] = ()) -> list[tuple[Any, ...]]:
+    """Every row down to the last bit, in one order."""
+    found = [tuple(bits(value) for name, value in row.asDict().items() if name not in leave_out) for row in rows]
+    return sorted(found, key=repr)
+
+
+def random_log(seed: int, users: int = 60) -> list[Shown]:
+    """A log with everything that real logs hold, shuffled: gaps, repeats, deep lists, odd grades, nulls."""
+    rng = random.Random(seed)
+    rows: list[Shown] = []
+    for experiment in ("a", "b"):
+        for number in range(users):
+            rows += _random_list(rng, experiment, f"user {number}")
+    rng.shuffle(rows)
+    return rows
+
+
+def _random_list(rng: random.Random, experiment: str, user: str) -> list[Shown]:
+    length = rng.choice([1, 2, 5, 10, 30, 63, 64, 90])
+    ranks = list(range(1, length + 1))
+    grades = rng.choice([[0], [0, 0, 0, 1], [0, 0, 1, 2, 3], [-2, -1, 0, 1], [0, 0, 7, 8, 12], [0, None, 1]])
+    kind = rng.choice(["plain", "plain", "gaps", "same rank", "same item", "both"])
+    if kind == "gaps":
+        ranks = sorted(rng.sample(range(1, 2 * length + 10), length))
+    rows = [Shown(experiment, user, f"item {rank}", rank, rng.choice(grades)) for rank in ranks]
+    if kind in ("same rank", "both"):
+        rows += [
+            row._replace(item_id=f"other {row.item_id}", relevance=rng.choice(grades)) for row in rng.choices(rows, k=2)
+        ]
+    if kind in ("same item", "both"):
+        rows += [
+            row._replace(position=rng.randint(1, length + 5), relevance=rng.choice(grades))
+            for row in rng.choices(rows, k=3)
+        ]
+    return rows
+
+
+def kept(rows: Iterable[Shown]) -> list[Shown]:
+    """What is left of one list: of an item the highest grade, then the best rank; of a rank the highest grade."""
+    sound = [row for row in rows if None not in row]
+    items: dict[str, Shown] = {}
+    for row in sorted(sound, key=lambda row: (-row.relevance, row.position)):
+        items.setdefault(row.item_id, row)
+    ranks: dict[int, Shown] = {}
+    for row in sorted(items.values(), key=lambda row: -row.relevance):
+        ranks.setdefault(row.position, row)
+    return [ranks[rank] for rank in sorted(ranks)]
+
+
+def one_of(rows: Iterable[Shown]) -> One:
+    """The list as the oracles want it; a rank at which nothing was shown is unjudged."""
+    left = {row.position: float(row.relevance) for row in kept(rows)}
+    grades = tuple(left.get(rank, math.nan) for rank in range(1, max(left, default=0) + 1))
+    return One(grades, tuple(left.values()))
+
+
+def obvious(rows: Iterable[Shown], metrics: Sequence[str], c: Convention) -> dict[tuple[str, str], dict[str, Any]]:
+    """(experiment, user) -> n_relevant and each metric, one list at a time."""
+    lists: dict[tuple[str, str], list[Shown]] = defaultdict(list)
+    for row in rows:
+        if None not in row:
+            lists[row.experiment_id, row.user_id].append(row)
+    return {key: values_of(one_of(its), metrics, c) for key, its in lists.items()}
+
+
+def values_of(one: One, metrics: Sequence[str], c: Convention) -> dict[str, Any]:
+    """n_relevant and each metric of one list, by its column's name."""
+    values: dict[str, Any] = {"n_relevant": m(one, c)}
+    for metric in map(parse, metrics):
+        value = ORACLES[metric.name](one, c, **metric.arguments)
+        if math.isnan(value):
+            value = {"zero": 0.0, "one": 1.0, "skip": None}[c.zero_relevant]
+        values[metric.column] = value
+    return values
+
+
+def assert_close(found: Mapping[Any, Mapping[str, Any]], wanted: Mapping[Any, Mapping[str, Any]]) -> None:
+    """The wanted fields of the same rows, doubles within 1e-12."""
+    assert found.keys() == wanted.keys()
+    for key, values in wanted.items():
+        for name, value in values.items():
+            same = found[key][name] == (None if value is None else _near(value))
+            assert same, f"{key} {name}: {found[key][name]} is not {value}"
+
+
+def _near(value: float) -> Any:
+    return pytest.approx(value, rel=1e-12, abs=1e-12)

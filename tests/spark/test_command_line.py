@@ -1,0 +1,189 @@
+"""The command line: exit codes, one sentence on stderr, results on stdout."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pyspark.sql import SparkSession
+
+from rankmetrics_spark import cli
+from tests.logs import DATE, Shown, a_list, parquet
+
+ROOT = Path(__file__).resolve().parents[2]
+Call = Callable[..., tuple[int, str, str]]
+
+
+class Shared:
+    """The suite's session, which the command does not get to stop."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spark, name)
+
+    def stop(self) -> None:
+        """Others still need it."""
+
+
+@pytest.fixture
+def call(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
+    """Run the command in this process: exit code, stdout, stderr."""
+    monkeypatch.setattr(cli, "_session", lambda master: Shared(spark))
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as caught:
+            cli.main([str(argument) for argument in arguments], "rankmetrics")
+        out, err = capfd.readouterr()
+        return int(caught.value.code or 0), out, err
+
+    return call
+
+
+@pytest.fixture
+def document(tmp_path: Path) -> dict[str, Any]:
+    source = parquet(tmp_path / "log", [*a_list([0, 1], "u", "a"), *a_list([1, 0], "u", "b")])
+    return {"source": {"path": str(source)}, "metrics": ["ap@5"], "sink": {"path": str(tmp_path / "out")}}
+
+
+def write(tmp_path: Path, document: Any) -> Path:
+    file = tmp_path / "config.yaml"
+    file.write_text(document if isinstance(document, str) else yaml.safe_dump(document))
+    return file
+
+
+def complaint(err: str) -> str:
+    """The one line that says what is wrong; nothing else may stand on stderr but the steps."""
+    lines = [line for line in err.splitlines() if not line.endswith(" ...")]
+    assert len(lines) == 1, err
+    assert lines[0].startswith("rankmetrics: ")
+    assert "org.apache" not in err and "Traceback" not in err and "\tat " not in err
+    return lines[0]
+
+
+def test_a_run_ends_with_0_and_prints_json(call: Call, tmp_path: Path, document: dict[str, Any]) -> None:
+    code, out, err = call("evaluate", "--config", write(tmp_path, document), "--format", "json", "--date", DATE)
+    assert code == 0
+    assert {(row["experiment_id"], row["metric"]): row["mean"] for row in json.loads(out)} == {
+        ("a", "ap@5"): 1 / 2,
+        ("b", "ap@5"): 1,
+    }
+    assert "rows: 4 in = 4 evaluated + 0 quarantined" in err
+    assert (tmp_path / "out" / "user_metrics" / "experiment_id=a" / f"evaluation_date={DATE}").is_dir()
+
+
+def test_overrides_and_csv(call: Call, tmp_path: Path, document: dict[str, Any]) -> None:
+    file = write(tmp_path, document)
+    code, out, _ = call(
+        "evaluate", "--config", file, "--set", "metrics=rr,MAP@1", "--output", tmp_path / "other", "--format", "csv"
+    )
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert code == 0
+    assert {(row["experiment_id"], row["metric"]): float(row["mean"]) for row in rows} == {
+        ("a", "ap@1"): 0,
+        ("a", "rr"): 1 / 2,
+        ("b", "ap@1"): 1,
+        ("b", "rr"): 1,
+    }
+    assert (tmp_path / "other" / "runs").is_dir() and not (tmp_path / "out").exists()
+
+
+def test_the_table_names_map_and_each_experiment(call: Call, tmp_path: Path, document: dict[str, Any]) -> None:
+    code, out, _ = call("evaluate", "--config", write(tmp_path, document))
+    assert code == 0
+    assert "MAP@5" in out and "0.5000" in out and "1.0000" in out
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"metrics": ["ndgc@10"]}, "unknown metric 'ndgc@10'; did you mean 'ndcg@10'?"),
+        ({"metric": ["ap"]}, "metric"),
+        ({"rank_by": "rank"}, "rank_by"),
+        ({"quality": {"on_invalid": "ignore"}}, "quality.on_invalid"),
+        ({"source": {"format": "xml", "path": "x"}}, "source.format"),
+    ],
+)
+def test_a_wrong_config_ends_with_2(
+    call: Call, tmp_path: Path, document: dict[str, Any], change: dict[str, Any], said: str
+) -> None:
+    code, out, err = call("evaluate", "--config", write(tmp_path, document | change))
+    assert (code, out) == (2, "")
+    assert said in complaint(err)
+
+
+def test_malformed_yaml_ends_with_2_and_names_the_line(call: Call, tmp_path: Path) -> None:
+    code, _, err = call("evaluate", "--config", write(tmp_path, "source:\n  path: [a, b\nmetrics: ap\n"))
+    assert code == 2
+    assert "line" in complaint(err)
+
+
+def test_a_missing_config_or_argument_ends_with_2(call: Call, tmp_path: Path) -> None:
+    code, _, err = call("evaluate", "--config", tmp_path / "nowhere.yaml")
+    assert code == 2
+    assert "nowhere.yaml" in complaint(err)
+    assert call("evaluate")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ({"path": "nowhere/at all"}, "cannot read parquet from 'nowhere/at all'"),
+        ({"path": None, "table": "no.such.table"}, "cannot read table from 'no.such.table'"),
+        ({"where": "no_such_column = 1"}, "no_such_column"),
+        ({"where": "position >"}, "cannot read parquet from"),
+        ({"where": "position > 99"}, "the input is empty"),
+        ({"columns": {"user": "uid"}}, "the impressions have no column for user_id: unknown column 'uid'"),
+        ({"columns": {"position": "item_id"}}, "column 'item_id' (position) has type string; it must be a number"),
+        ({"segments": ["country"]}, "the impressions have no column for country"),
+        ({"format": "orc"}, "cannot read orc from"),
+    ],
+)
+def test_an_unreadable_input_ends_with_3_and_writes_nothing(
+    call: Call, tmp_path: Path, document: dict[str, Any], source: dict[str, Any], said: str
+) -> None:
+    document["source"] = {name: value for name, value in (document["source"] | source).items() if value is not None}
+    code, out, err = call("evaluate", "--config", write(tmp_path, document))
+    assert (code, out) == (3, "")
+    assert said in complaint(err)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_quality_gate_ends_with_4_and_writes_nothing(call: Call, tmp_path: Path, document: dict[str, Any]) -> None:
+    parquet(tmp_path / "log", [*a_list([0, 1]), Shown("a", "u", None, 3, 1)])
+    document["quality"] = {"on_invalid": "fail"}
+    code, out, err = call("evaluate", "--config", write(tmp_path, document))
+    assert (code, out) == (4, "")
+    assert "1 of 3 rows are faulty" in complaint(err) and "null_item 1" in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_real_command_says_one_sentence_and_no_more(tmp_path: Path, document: dict[str, Any]) -> None:
+    document["source"]["path"] = str(tmp_path / "nowhere")
+    done = _command("evaluate", "--config", write(tmp_path, document))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "cannot read parquet from" in complaint(done.stderr)
+
+
+def test_the_real_command_is_quiet_and_prints_nothing_but_the_result(tmp_path: Path, document: dict[str, Any]) -> None:
+    done = _command("evaluate", "--config", write(tmp_path, document), "--format", "json")
+    assert done.returncode == 0, done.stderr
+    assert [row["mean"] for row in json.loads(done.stdout)] == [1 / 2, 1]
+    assert "WARN" not in done.stderr and "Setting default log level" not in done.stderr
+
+
+def _command(*arguments: object) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "rankmetrics_spark.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)

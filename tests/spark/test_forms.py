@@ -1,0 +1,80 @@
+"""How a list is put together (masks, relevant, rows), in how many pieces, in which order: it never shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from rankmetrics_spark import evaluate
+from rankmetrics_spark.conventions import resolve
+from tests.logs import Shown, assert_close, by_user, exact, impressions, keyed, obvious, random_log
+
+FORMS = ("masks", "relevant", "rows")
+METRICS = ["ap", "ap@10", "ndcg", "ndcg@10", "p@5", "r@20", "rr", "hit_rate@3", "rprec", "cg@5", "dcg@5", "rbp"]
+LISTS = {
+    "a relevant item at two ranks": [("i", 1, 1), ("j", 2, 0), ("i", 3, 1)],
+    "a relevant item at one rank twice": [("i", 1, 1), ("i", 1, 1), ("j", 2, 0)],
+    "an item that is relevant the second time only": [("i", 1, 0), ("j", 2, 0), ("i", 3, 1)],
+    "two items at one rank": [("i", 1, 1), ("j", 1, 0), ("k", 2, 1)],
+    "two relevant items at one rank": [("i", 2, 1), ("j", 2, 3), ("k", 1, 1)],
+    "a rank of 63": [("i", 1, 0), ("j", 63, 1)],
+    "a rank of 64": [("i", 1, 0), ("j", 64, 1)],
+    "relevant at the first and at the 63rd rank": [("i", 1, 1), ("j", 63, 1)],
+    "a rank of 100,000": [("i", 1, 0), ("j", 100_000, 1)],
+    "a grade of 7": [("i", 1, 7), ("j", 2, 1)],
+    "a grade of 8": [("i", 1, 8), ("j", 2, 1)],
+    "negative grades": [("i", 1, -1), ("j", 2, 1), ("k", 3, -9)],
+    "nothing relevant": [("i", 1, 0), ("j", 2, 0)],
+    "nothing but negative grades": [("i", 1, -1)],
+    "a list that starts at rank 3": [("i", 3, 1), ("j", 4, 0)],
+    "a relevance that is missing": [("i", 1, 0), ("j", 2, 1), ("k", 3, None)],
+}
+
+
+@pytest.mark.parametrize(
+    "convention",
+    ["standard", {"gain": "exponential", "relevant_from": 2, "zero_relevant": "skip", "ap_denominator": "m"}],
+    ids=["standard", "changed"],
+)
+def test_every_form_gives_the_bits_of_the_others_and_the_values_of_the_definitions(
+    spark: SparkSession, convention: Any
+) -> None:
+    log = [Shown("a", user, *row) for user, rows in LISTS.items() for row in rows] + random_log(seed=1)
+    data = impressions(spark, log)
+    tables = {form: evaluate(data, METRICS, form=form, convention=convention).user_metrics.collect() for form in FORMS}
+    # A repeat that changes no value may go unseen, so n_shown is compared in a test of its own.
+    masks, relevant, rows = (exact(table, ["n_shown"]) for table in tables.values())
+    assert masks == rows
+    assert relevant == rows
+    assert_close(keyed(tables["rows"]), obvious(log, METRICS, resolve(convention)))
+
+
+def test_a_divisor_that_reads_the_length_of_the_list_has_one_value_in_every_form(spark: SparkSession) -> None:
+    rows = [("i", 1, 1), ("j", 2, 0), ("j", 3, 0)]
+    data = impressions(spark, [Shown("a", "u", *row) for row in rows])
+    rule = {"ap_denominator": "min(L,k)"}
+    found = {form: by_user(evaluate(data, ["ap"], form=form, convention=rule).user_metrics) for form in FORMS}
+    assert {form: table["a", "u"]["ap"] for form, table in found.items()} == dict.fromkeys(FORMS, (1 / 1) / 2)
+
+
+def test_order_partitions_and_batches_never_change_a_bit(spark: SparkSession) -> None:
+    log = random_log(seed=2, users=30)
+    wanted = _everything(spark, log, 1, {})
+    no_merging = {"spark.sql.adaptive.coalescePartitions.enabled": "false"}
+    assert _everything(spark, log[::-1], 3, {"spark.sql.shuffle.partitions": "1"}) == wanted
+    assert _everything(spark, log, 17, no_merging | {"spark.sql.shuffle.partitions": "7"}) == wanted
+    assert _everything(spark, log, 2, {"spark.sql.execution.arrow.maxRecordsPerBatch": "7"}) == wanted
+
+
+def _everything(spark: SparkSession, log: list[Shown], pieces: int, settings: dict[str, str]) -> list[Any]:
+    before = {name: spark.conf.get(name) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        result = evaluate(impressions(spark, log).repartition(pieces), ["ap@10", "ndcg@10", "rr"])
+        return [exact(table.collect()) for table in (result.user_metrics, result.experiment_metrics, result.quarantine)]
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)

@@ -1,0 +1,173 @@
+"""Judgements apart from the impressions: they define m and the ideal list, and know items that were never shown."""
+
+from __future__ import annotations
+
+from math import log2
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from rankmetrics_spark import evaluate
+from rankmetrics_spark.errors import InputError
+from tests.logs import averages, by_user, impressions, judgements
+
+SHOWN = "experiment_id string, user_id string, item_id string, position int"
+JUDGED_POPULATION = {"population": "judged"}
+
+
+def shown(spark: SparkSession, *lists: tuple[str, str, str]) -> DataFrame:
+    """Lists of one-letter items without relevance: (experiment, user, items in rank order)."""
+    rows = [(experiment, user, item, at) for experiment, user, items in lists for at, item in enumerate(items, 1)]
+    return impressions(spark, rows, SHOWN)
+
+
+def values(table: DataFrame, *names: str) -> dict[tuple[str, str], Any]:
+    found = {key: tuple(row[name] for name in names) for key, row in by_user(table).items()}
+    return {key: row[0] if len(row) == 1 else row for key, row in found.items()}
+
+
+NAN, INFINITE = float("nan"), float("inf")
+# User -> the items shown, in rank order, and the judgements.
+CASES: dict[str, tuple[str, list[tuple[str | None, float | None]]]] = {
+    "never shown": ("xyz", [("x", 1), ("y", 0), ("z", 2), ("w", 3)]),
+    "unjudged": ("xyz", [("y", 1), ("z", 0)]),
+    "repeated": ("xy", [("x", 0), ("x", 2), ("x", 1), ("y", 1), ("y", 1)]),
+    "faulty": ("xyzw", [("x", 1), (None, 1), ("y", None), ("z", NAN), ("w", INFINITE)]),
+    "irrelevant": ("xy", [("x", 0), ("y", -1)]),
+    "nobody's": ("x", []),
+}
+
+
+@pytest.fixture(scope="module")
+def looked_up(spark: SparkSession) -> dict[tuple[str, str], dict[str, Any]]:
+    """Every case in one evaluation, and judgements of nobody and of somebody who was shown nothing."""
+    log = shown(spark, *(("a", user, items) for user, (items, _) in CASES.items()))
+    truth = [(user, *row) for user, (_, rows) in CASES.items() for row in rows]
+    table = judgements(spark, [*truth, (None, "x", 1), ("elsewhere", "x", 1)])
+    metrics = ["ap", "ndcg@2", "r@3", "rr", "dcg@1", "ndcg", "judged@2", "judged@3"]
+    result = evaluate(log, metrics, table)
+    assert result.quarantine.count() == 0
+    return by_user(result.user_metrics)
+
+
+def test_items_never_shown_count_in_m_and_in_the_ideal(looked_up: dict[tuple[str, str], dict[str, Any]]) -> None:
+    row = looked_up["a", "never shown"]
+    assert (row["n_relevant"], row["n_shown"], row["rr"]) == (3, 3, 1)
+    assert row["ap"] == pytest.approx((1 / 1 + 2 / 3) / 3)
+    assert row["ndcg_at_2"] == pytest.approx((1 / log2(2) + 0) / (3 / log2(2) + 2 / log2(3)))
+    assert row["r_at_3"] == pytest.approx(2 / 3)
+
+
+def test_an_item_without_a_judgement_is_neither_relevant_nor_judged(
+    looked_up: dict[tuple[str, str], dict[str, Any]],
+) -> None:
+    row = looked_up["a", "unjudged"]
+    assert (row["ap"], row["judged_at_2"], row["judged_at_3"]) == (1 / 2, 1 / 2, pytest.approx(2 / 3))
+
+
+def test_of_judgements_that_repeat_an_item_the_highest_counts_once(
+    looked_up: dict[tuple[str, str], dict[str, Any]],
+) -> None:
+    row = looked_up["a", "repeated"]
+    assert (row["n_relevant"], row["dcg_at_1"], row["ap"]) == (2, 2, 1)
+
+
+def test_faulty_judgements_are_left_out(looked_up: dict[tuple[str, str], dict[str, Any]]) -> None:
+    row = looked_up["a", "faulty"]
+    assert (row["n_relevant"], row["ap"], row["judged_at_3"]) == (1, 1, pytest.approx(1 / 3))
+
+
+def test_a_user_without_a_relevant_judgement_counts_zero(looked_up: dict[tuple[str, str], dict[str, Any]]) -> None:
+    for user in ("irrelevant", "nobody's"):
+        row = looked_up["a", user]
+        assert (row["n_relevant"], row["ap"], row["ndcg"], row["rr"]) == (0, 0, 0, 0)
+
+
+def test_the_users_shown_are_averaged_unless_asked_otherwise(
+    looked_up: dict[tuple[str, str], dict[str, Any]],
+) -> None:
+    assert {user for _, user in looked_up} == set(CASES)
+
+
+def test_the_impressions_own_relevance_is_taken_where_it_is_mapped(spark: SparkSession) -> None:
+    log = impressions(spark, [("a", "u", "x", 1, 0), ("a", "u", "y", 2, 1)], SHOWN + ", clicked int")
+    truth = judgements(spark, [("u", "x", 1), ("u", "z", 1)])
+    looked_up = evaluate(log, ["ap"], truth)
+    own = evaluate(log, ["ap"], truth, columns={"relevance": "clicked"})
+    assert values(looked_up.user_metrics, "ap") == {("a", "u"): (1 / 1) / 2}
+    assert values(own.user_metrics, "ap", "n_relevant") == {("a", "u"): ((1 / 2) / 2, 2)}
+
+
+def test_a_relevance_column_can_be_left_aside(spark: SparkSession) -> None:
+    log = impressions(spark, [("a", "u", "x", 1, 0), ("a", "u", "y", 2, 1)], SHOWN + ", relevance int")
+    truth = judgements(spark, [("u", "x", 1)])
+    assert values(evaluate(log, ["ap"], truth, columns={"relevance": None}).user_metrics, "ap") == {("a", "u"): 1}
+    assert values(evaluate(log, ["ap"], truth).user_metrics, "ap") == {("a", "u"): 1 / 2}
+
+
+def test_a_null_relevance_beside_judgements_means_unjudged(spark: SparkSession) -> None:
+    log = impressions(spark, [("a", "u", "x", 1, None), ("a", "u", "y", 2, 1)], SHOWN + ", relevance int")
+    result = evaluate(log, ["ap", "judged@2"], judgements(spark, [("u", "y", 1)]))
+    assert values(result.user_metrics, "ap", "judged_at_2") == {("a", "u"): (1 / 2, 1 / 2)}
+    assert result.quarantine.count() == 0
+
+
+def test_the_judged_population_counts_a_user_without_a_list_as_zero_in_each_experiment(spark: SparkSession) -> None:
+    log = shown(spark, ("a", "u1", "x"), ("a", "unjudged", "x"), ("b", "u1", "yx"), ("b", "u2", "x"))
+    truth = judgements(spark, [("u1", "x", 1), ("u2", "x", 1), ("u3", "x", 1)])
+    result = evaluate(log, ["ap", "rr"], truth, convention=JUDGED_POPULATION)
+    assert values(result.user_metrics, "ap", "n_lists") == {
+        ("a", "u1"): (1, 1),
+        ("a", "u2"): (0, 0),
+        ("a", "u3"): (0, 0),
+        ("b", "u1"): (1 / 2, 1),
+        ("b", "u2"): (1, 1),
+        ("b", "u3"): (0, 0),
+    }
+    means = averages(result.experiment_metrics)
+    assert (means["a", "all", "ap"], means["b", "all", "ap"]) == (pytest.approx(1 / 3), pytest.approx(1.5 / 3))
+    without = averages(result.experiment_metrics, "n_users_without_list")
+    assert (without["a", "all", "ap"], without["b", "all", "ap"]) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("population", "wanted"),
+    [
+        ("shown", {"both", "shown only"}),
+        ("judged", {"both", "judged only"}),
+        ("both", {"both"}),
+        ("either", {"both", "shown only", "judged only"}),
+    ],
+)
+def test_each_population_is_what_it_says(spark: SparkSession, population: str, wanted: set[str]) -> None:
+    log = shown(spark, ("a", "both", "x"), ("a", "shown only", "x"))
+    truth = judgements(spark, [("both", "x", 1), ("judged only", "x", 1)])
+    found = by_user(evaluate(log, ["ap"], truth, convention={"population": population}).user_metrics)
+    assert {user for _, user in found} == wanted
+
+
+def test_judged_users_without_a_list_are_left_out_where_they_have_no_relevant_item(spark: SparkSession) -> None:
+    truth = judgements(spark, [("u1", "x", 1), ("u2", "x", 0)])
+    rule = {"population": "judged", "zero_relevant": "skip"}
+    row = evaluate(shown(spark, ("a", "u1", "x")), ["ap"], truth, convention=rule).experiment_metrics.collect()[0]
+    assert (row["mean"], row["n_users"], row["n_users_without_list"]) == (1, 1, 0)
+
+
+def test_columns_of_the_judgements_are_mapped(spark: SparkSession) -> None:
+    truth = judgements(spark, [("u", "x", 1)]).toDF("who", "what", "how much")
+    names = {"user": "who", "item": "what", "relevance": "how much"}
+    result = evaluate(shown(spark, ("a", "u", "yx")), ["rr"], truth, judgement_columns=names)
+    assert values(result.user_metrics, "rr") == {("a", "u"): 1 / 2}
+
+
+def test_a_missing_judgement_column_is_named(spark: SparkSession) -> None:
+    truth = judgements(spark, [("u", "x", 1)]).toDF("user_id", "item_id", "grade")
+    with pytest.raises(InputError, match=r"the judgements have no column for relevance: .*known: user_id, item_id"):
+        evaluate(shown(spark, ("a", "u", "x")), ["ap"], truth)
+
+
+def test_judgements_by_number_meet_impressions_by_text(spark: SparkSession) -> None:
+    truth = spark.createDataFrame([(7, 2**53 + 1, 1)], "user_id int, item_id bigint, relevance int")
+    log = impressions(spark, [("a", "7", str(2**53), 1), ("a", "7", str(2**53 + 1), 2)], SHOWN)
+    assert values(evaluate(log, ["rr"], truth).user_metrics, "rr") == {("a", "7"): 1 / 2}

@@ -1,0 +1,84 @@
+"""Several lists per user, averaged per user; segments; ids that are no text."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from rankmetrics_spark import evaluate
+from tests.logs import averages, by_user, impressions, judgements
+
+ROWS = "experiment_id string, user_id string, request string, country string, item_id string, position int"
+LOG = [
+    # user, request, country: the grades of the list.
+    ("u1", "r1", "DE", [1, 0]),
+    ("u1", "r2", "DE", [0, 1, 0]),
+    ("u1", "r3", "DE", [0, 0]),
+    ("u2", "r1", "FR", [0, 0, 0, 1]),
+    ("u3", "r9", None, [0, 1]),
+]
+
+
+def rows_of(lists: list[tuple[str, str, str | None, list[int]]]) -> list[tuple[object, ...]]:
+    return [
+        ("a", user, request, country, f"i{rank}", rank, grade)
+        for user, request, country, grades in lists
+        for rank, grade in enumerate(grades, start=1)
+    ]
+
+
+def test_lists_are_averaged_per_user_and_users_over_the_experiment(spark: SparkSession) -> None:
+    log = impressions(spark, rows_of(LOG), ROWS + ", relevance int")
+    result = evaluate(log, ["rr"], list=["request"], segments=["country"])
+    one = (1 + 1 / 2 + 0) / 3
+    assert by_user(result.user_metrics) == {
+        ("a", "u1"): {"country": "DE", "n_lists": 3, "n_shown": 7, "n_relevant": 2, "rr": one},
+        ("a", "u2"): {"country": "FR", "n_lists": 1, "n_shown": 4, "n_relevant": 1, "rr": 1 / 4},
+        ("a", "u3"): {"country": None, "n_lists": 1, "n_shown": 2, "n_relevant": 1, "rr": 1 / 2},
+    }
+    found = averages(result.experiment_metrics)
+    assert found["a", "all", "rr"] == pytest.approx((one + 1 / 4 + 1 / 2) / 3, rel=1e-15)
+    assert (found["a", "country=DE", "rr"], found["a", "country=FR", "rr"]) == (one, 1 / 4)
+    assert found["a", "country=null", "rr"] == 1 / 2
+
+
+def test_lists_without_a_relevant_item_are_left_out_of_a_users_mean_where_they_are_skipped(
+    spark: SparkSession,
+) -> None:
+    log = impressions(spark, rows_of(LOG), ROWS + ", relevance int")
+    found = by_user(evaluate(log, ["rr"], list=["request"], convention={"zero_relevant": "skip"}).user_metrics)
+    assert found["a", "u1"]["rr"] == (1 + 1 / 2) / 2
+
+
+def test_judged_items_belong_to_the_user_and_not_to_each_list(spark: SparkSession) -> None:
+    log = impressions(spark, [row[:-1] for row in rows_of(LOG)], ROWS)
+    truth = judgements(spark, [("u1", "i1", 1), ("u1", "never", 1), ("u2", "i4", 1)])
+    found = by_user(evaluate(log, ["ap"], truth, list=["request"]).user_metrics)
+    assert found["a", "u1"] == {"n_lists": 3, "n_shown": 7, "n_relevant": 2, "ap": 1 / 2}
+    assert found["a", "u2"]["ap"] == 1 / 4
+
+
+@pytest.mark.parametrize("form", ["masks", "rows"])
+def test_segments_leave_the_overall_values_as_they_are(spark: SparkSession, form: str) -> None:
+    log = impressions(spark, rows_of(LOG), ROWS + ", relevance int")
+    plain = evaluate(log, ["ap@2", "ndcg"], list=["request"], form=form)
+    split = evaluate(log, ["ap@2", "ndcg"], list=["request"], segments=["country"], form=form)
+    overall = {key: value for key, value in averages(split.experiment_metrics).items() if key[1] == "all"}
+    assert overall == averages(plain.experiment_metrics)
+    assert by_user(split.user_metrics.drop("country")) == by_user(plain.user_metrics)
+
+
+def test_a_user_with_rows_of_two_segment_values_counts_once(spark: SparkSession) -> None:
+    rows = [("a", "u", "r", "FR", "i1", 1, 0), ("a", "u", "r", "DE", "i2", 2, 1), ("a", "u", "r", None, "i3", 3, 0)]
+    log = impressions(spark, rows, ROWS + ", relevance int")
+    for form in ("masks", "rows"):
+        result = evaluate(log, ["rr"], segments=["country"], form=form)
+        assert averages(result.experiment_metrics) == {("a", "all", "rr"): 1 / 2, ("a", "country=DE", "rr"): 1 / 2}
+
+
+def test_integer_ids_beyond_the_reach_of_a_double_stay_apart(spark: SparkSession) -> None:
+    big = 2**53
+    schema = "experiment_id bigint, user_id bigint, item_id bigint, position int, relevance int"
+    rows = [(1, big + user, big + item, item + 1, int(item == user)) for user in (0, 1) for item in (0, 1)]
+    found = by_user(evaluate(impressions(spark, rows, schema), ["rr"]).user_metrics)
+    assert {key: row["rr"] for key, row in found.items()} == {("1", str(big)): 1, ("1", str(big + 1)): 1 / 2}

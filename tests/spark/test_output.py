@@ -1,0 +1,131 @@
+"""What a run writes: the layout, what a re-run replaces, ids that come back as they went in, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from rankmetrics_spark import evaluate, run
+from rankmetrics_spark.sinks import read
+from tests.logs import DATE, Shown, a_list, config, impressions, parquet
+
+TABLES = ("user_metrics", "experiment_metrics", "quarantine")
+NAMES = ["007", "7", "a/b=c", "ä ö", "x%2F", "1e3", "2026-01-01", "true", "a:b?c*d\\e\"f'g#h{i}[j]^k", "..", " padded "]
+
+
+def everything(spark: SparkSession, out: Path, table: str) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row) for row in read(spark, str(out / table)).collect()), key=repr)
+
+
+def files(out: Path, table: str) -> dict[str, int]:
+    """Partition folder -> number of Parquet files in it."""
+    folders = [folder for folder in (out / table).glob("experiment_id=*/evaluation_date=*") if folder.is_dir()]
+    return {str(folder.relative_to(out / table)): len(list(folder.glob("*.parquet"))) for folder in folders}
+
+
+def test_each_table_has_one_file_per_experiment_and_date(spark: SparkSession, tmp_path: Path) -> None:
+    log = [row for e in "ab" for n in range(40) for row in a_list([0, 1, 0], f"u{n}", e)]
+    log.append(Shown("a", "u0", None, 9, 1))
+    out = tmp_path / "with a space" / "out"
+    done = run(spark, config(parquet(tmp_path / "log", log), out))
+    both = {f"experiment_id={e}/evaluation_date={DATE}": 1 for e in "ab"}
+    assert files(out, "user_metrics") == both
+    assert files(out, "experiment_metrics") == both
+    assert files(out, "quarantine") == {f"experiment_id=a/evaluation_date={DATE}": 1}
+    assert sorted(path.name for path in out.iterdir()) == ["experiment_metrics", "quarantine", "runs", "user_metrics"]
+    assert [row[:5] for row in everything(spark, out, "quarantine")] == [("u0", None, "9", "1", "null_item")]
+    users = read(spark, str(out / "user_metrics"))
+    assert users.columns[:4] == ["user_id", "n_lists", "n_shown", "n_relevant"]
+    assert {"ap_at_5", "ndcg_at_5"} < set(users.columns)
+    assert json.loads(Path(done.record_path).read_text(encoding="utf-8"))["run_id"] == done.run_id
+    assert (done.record["evaluation_date"], done.record["config"]["metrics"]) == (DATE, ["ap@5", "ndcg@5"])
+
+
+def test_names_of_experiments_come_back_as_they_went_in(spark: SparkSession, tmp_path: Path) -> None:
+    log = [row for name in NAMES for row in a_list([0, 1], f"user of {name}", name)]
+    log += [Shown(name, "u", None, 1, 1) for name in NAMES]
+    done = run(spark, config(parquet(tmp_path / "log", log), tmp_path / "out", quality={"max_invalid_fraction": 1}))
+    users = read(spark, f"{done.path}/user_metrics").select("experiment_id", "user_id").collect()
+    assert {row["experiment_id"]: row["user_id"] for row in users} == {name: f"user of {name}" for name in NAMES}
+    for table in ("experiment_metrics", "quarantine"):
+        found = read(spark, f"{done.path}/{table}").select("experiment_id").distinct().collect()
+        assert {row[0] for row in found} == set(NAMES)
+    assert {row["experiment_id"] for row in done.experiment_metrics.collect()} == set(NAMES)
+    assert set(done.record["experiments"]) == set(NAMES)
+    again = run(spark, config(parquet(tmp_path / "clean", log[: -len(NAMES)]), tmp_path / "out"))
+    assert again.record["rows"]["quarantined"] == 0
+    assert everything(spark, tmp_path / "out", "quarantine") == []
+
+
+def test_a_rerun_replaces_exactly_the_partitions_that_it_computed(spark: SparkSession, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    bad = Shown("a", "u", None, 9, 1)
+    lax = {"quality": {"max_invalid_fraction": 1}}
+    first = parquet(
+        tmp_path / "first", [*a_list([0, 1], "u", "a"), bad, *a_list([0, 1], "u", "b"), bad._replace(experiment_id="b")]
+    )
+    run(spark, config(first, out, **lax))
+    run(spark, config(first, out, **lax, evaluation_date="2026-11-19"))
+    before = {table: everything(spark, out, table) for table in TABLES}
+    run(spark, config(parquet(tmp_path / "second", a_list([1, 0], "someone else", "a")), out, **lax))
+    for table in TABLES:
+        now = everything(spark, out, table)
+        others = [row for row in before[table] if row[-2:] != ("a", DATE)]
+        assert [row for row in now if row[-2:] != ("a", DATE)] == others
+        assert len(others) == 3 * len(before[table]) // 4
+    users = [row for row in everything(spark, out, "user_metrics") if row[-2:] == ("a", DATE)]
+    assert [row[0] for row in users] == ["someone else"]
+    # Its quarantine was of rows that are no longer there.
+    assert [row for row in everything(spark, out, "quarantine") if row[-2:] == ("a", DATE)] == []
+    assert len(list((out / "runs").glob("*.json"))) == 3
+
+
+def test_the_same_run_twice_leaves_the_same_tables(spark: SparkSession, tmp_path: Path) -> None:
+    log = [*a_list([0, 1, 1], "u1"), *a_list([1, 0], "u2"), Shown("a", "u1", "i1", 7, 1)]
+    settings = config(parquet(tmp_path / "log", log), tmp_path / "out", quality={"max_invalid_fraction": 1})
+    found = []
+    for _ in range(2):
+        run(spark, settings)
+        found.append([everything(spark, tmp_path / "out", table) for table in TABLES])
+    assert found[0] == found[1]
+    assert [len(table) for table in found[0]] == [2, 2, 1]
+
+
+def test_rows_without_an_experiment_can_be_found_again(spark: SparkSession, tmp_path: Path) -> None:
+    log = [*a_list([0, 1]), Shown(None, "u", "x", 1, 1), Shown("", "u", "x", 1, 1)]
+    done = run(spark, config(parquet(tmp_path / "log", log), tmp_path / "out", quality={"max_invalid_fraction": 1}))
+    assert done.record["rows"] == {"in": 4, "evaluated": 2, "quarantined": 2}
+    assert done.record["quarantine_reasons"] == {"null_experiment": 1, "empty_experiment": 1}
+    assert read(spark, f"{done.path}/quarantine").count() == 2
+
+
+def test_a_failure_on_the_way_leaves_no_staging_behind(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("rankmetrics_spark.job.sinks.write", fail)
+    with pytest.raises(OSError, match="disk full"):
+        run(spark, config(parquet(tmp_path / "log", a_list([1])), tmp_path / "out"))
+    assert not (tmp_path / "out" / "_staging").exists()
+
+
+def test_the_session_keeps_its_settings(spark: SparkSession, tmp_path: Path) -> None:
+    names = [
+        "spark.sql.shuffle.partitions",
+        "spark.sql.objectHashAggregate.sortBased.fallbackThreshold",
+        "spark.sql.execution.arrow.maxRecordsPerBatch",
+        "spark.sql.sources.partitionOverwriteMode",
+        "spark.sql.adaptive.enabled",
+    ]
+    before = [spark.conf.get(name) for name in names]
+    log = a_list([0, 1])
+    evaluate(impressions(spark, log), ["ap"]).experiment_metrics.collect()
+    settings = {"spark.sql.shuffle.partitions": 3}
+    run(spark, config(parquet(tmp_path / "log", log), tmp_path / "out", spark=settings))
+    assert [spark.conf.get(name) for name in names] == before

@@ -1,0 +1,44 @@
+"""Spark's own RankingEvaluator against the preset that is named after it."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.frames import Case, values
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+METRICS = {
+    "meanAveragePrecision": "ap",
+    "meanAveragePrecisionAtK": "ap@{k}",
+    "precisionAtK": "p@{k}",
+    "ndcgAtK": "ndcg@{k}",
+    "recallAtK": "r@{k}",
+}
+
+
+def some_lists(n: int) -> list[Case]:
+    """Lists of 0 to 12 items, of which some are relevant; users without a relevant item among them."""
+    chance = random.Random(5)
+    items = [str(i) for i in range(20)]
+    shown = [chance.sample(items, chance.randint(0, 12)) for _ in range(n)]
+    truth = [chance.sample(items, chance.choice([0, 1, 2, 5, 9])) for _ in range(n)]
+    return [Case(s, [0.0] * len(s), dict.fromkeys(t, 1)) for s, t in zip(shown, truth, strict=True)]
+
+
+@pytest.mark.parametrize("k", [1, 3, 10])
+def test_spark_ranking_evaluator(spark: SparkSession, k: int) -> None:
+    evaluation = pytest.importorskip("pyspark.ml.evaluation")
+    cases = some_lists(300)
+    rows = [([float(i) for i in one.items], [float(i) for i in one.judged]) for one in cases]
+    table = spark.createDataFrame(rows, "prediction array<double>, label array<double>").repartition(2).cache()
+    ours = values(cases, [name.format(k=k) for name in METRICS.values()], "spark_mllib", by_position=True)
+    for column, theirs in enumerate(METRICS):
+        evaluator = evaluation.RankingEvaluator(metricName=theirs, k=k)
+        mean = sum(row[column] for row in ours) / len(ours)
+        assert mean == pytest.approx(evaluator.evaluate(table), abs=1e-12, rel=0), theirs
+    table.unpersist()

@@ -1,0 +1,87 @@
+"""What Spark is made to do: one look at the input, and no more jobs for more metrics, experiments or segments."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from rankmetrics_spark import evaluate
+from tests.logs import a_list, impressions, judgements
+
+MANY = [f"{name}@{k}" for name in ("ap", "ndcg", "p", "r") for k in (1, 5, 10)]
+
+
+@pytest.fixture(scope="module")
+def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A log on disk of five experiments in four files, with two segments; nothing in it is faulty."""
+    path = str(tmp_path_factory.mktemp("plan") / "log")
+    log = [row for e in "abcde" for n in range(20) for row in a_list([0, 1, 0, 1], f"u{n}", e)]
+    table = impressions(spark, log).selectExpr("*", "'x' as country", "'y' as device")
+    table.repartition(4).write.parquet(path)
+    return path
+
+
+def executed(table: DataFrame) -> str:
+    """The plan as adaptive execution left it."""
+    table.collect()
+    plan = str(table._jdf.queryExecution().executedPlan().toString())
+    return plan.split("== Initial Plan ==")[0]
+
+
+def scans(table: DataFrame) -> int:
+    return len(re.findall(r"FileScan parquet", executed(table)))
+
+
+@pytest.mark.parametrize("form", ["masks", "relevant"])
+def test_the_input_is_read_once_where_no_list_needs_a_second_look(spark: SparkSession, folder: str, form: str) -> None:
+    assert scans(evaluate(spark.read.parquet(folder), ["ap@10", "ndcg@10"], form=form).user_metrics) == 1
+
+
+def test_the_input_is_read_once_where_relevance_is_looked_up(spark: SparkSession, folder: str) -> None:
+    truth = judgements(spark, [("u1", "i1", 1)])
+    result = evaluate(spark.read.parquet(folder), ["ap@10"], truth, columns={"relevance": None})
+    assert scans(result.user_metrics) == 1
+
+
+def test_only_the_columns_that_matter_are_read(spark: SparkSession, folder: str) -> None:
+    plan = executed(evaluate(spark.read.parquet(folder), ["ap@10"], repeated_items="ignore").user_metrics)
+    (schema,) = re.findall(r"ReadSchema: struct<([^>]*)>", plan)
+    assert sorted(part.split(":")[0] for part in schema.split(",")) == [
+        "experiment_id",
+        "position",
+        "relevance",
+        "user_id",
+    ]
+
+
+def test_planning_starts_no_job(spark: SparkSession, folder: str) -> None:
+    log = spark.read.parquet(folder)
+    assert jobs(spark, lambda: evaluate(log, MANY, segments=["country"])) == 0
+
+
+def test_more_metrics_experiments_or_segments_start_no_more_jobs(spark: SparkSession, folder: str) -> None:
+    log = spark.read.parquet(folder)
+
+    def count(table: DataFrame, metrics: list[str], **options: Any) -> int:
+        return jobs(spark, lambda: evaluate(table, metrics, **options).experiment_metrics.collect())
+
+    few = count(log, ["ap@10", "ndcg@10"])
+    assert count(log, MANY) == few
+    assert count(log.where("experiment_id = 'a'"), ["ap@10", "ndcg@10"]) == few
+    assert count(log, ["ap@10", "ndcg@10"], segments=["country", "device"]) == few
+
+
+def jobs(spark: SparkSession, action: Callable[[], Any]) -> int:
+    """How many jobs an action starts."""
+    group = uuid.uuid4().hex
+    spark.sparkContext.setJobGroup(group, "counted")
+    try:
+        action()
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+    return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))

@@ -1,0 +1,224 @@
+"""Faulty rows: each goes to quarantine with its reason, nothing is lost, and a gate stops before anything is written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from rankmetrics_spark import evaluate, run
+from rankmetrics_spark.errors import ConfigError, InputError, QualityError
+from tests.logs import SCHEMA, Shown, a_list, by_user, config, impressions, parquet, random_log
+
+NAN, INFINITE = float("nan"), float("inf")
+REAL = "experiment_id string, user_id string, item_id string, position double, relevance double, score double"
+TEXT = "experiment_id string, user_id string, item_id string, position string, relevance string, score string"
+GOOD = {"experiment_id": "a", "user_id": "u", "item_id": "x", "position": 2.0, "relevance": 1.0, "score": 0.5}
+
+
+REAL_FAULTS: list[tuple[str, str, Any]] = [
+    ("null_experiment", "experiment_id", None),
+    ("empty_experiment", "experiment_id", ""),
+    ("null_user", "user_id", None),
+    ("null_item", "item_id", None),
+    ("null_position", "position", None),
+    ("nan_position", "position", NAN),
+    ("fractional_position", "position", 1.5),
+    ("position_below_1", "position", 0.0),
+    ("position_below_1", "position", -3.0),
+    ("position_below_1", "position", -INFINITE),
+    ("position_too_large", "position", 2.0**31),
+    ("position_too_large", "position", INFINITE),
+    ("null_relevance", "relevance", None),
+    ("nan_relevance", "relevance", NAN),
+    ("infinite_relevance", "relevance", INFINITE),
+    ("infinite_relevance", "relevance", -INFINITE),
+]
+TEXT_FAULTS = [
+    ("unreadable_position", "position", "first"),
+    ("unreadable_position", "position", ""),
+    ("fractional_position", "position", "1.5"),
+    ("position_below_1", "position", "0"),
+    ("nan_position", "position", "NaN"),
+    ("unreadable_relevance", "relevance", "yes"),
+    ("nan_relevance", "relevance", "nan"),
+    ("infinite_relevance", "relevance", "Infinity"),
+]
+AS_SPARK_WRITES = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity", str(2.0**31): "2.147483648E9"}
+
+
+def quarantined(spark: SparkSession, schema: str, rows: list[tuple[Any, ...]], **options: Any) -> list[dict[str, Any]]:
+    table = evaluate(impressions(spark, rows, schema), **options).quarantine
+    return sorted((row.asDict() for row in table.collect()), key=repr)
+
+
+def test_a_faulty_number_or_id_has_its_reason_and_keeps_its_row(spark: SparkSession) -> None:
+    bad = [(reason, GOOD | {field: value}) for reason, field, value in REAL_FAULTS]
+    rows = [tuple(GOOD.values()), *(tuple(row.values()) for _, row in bad)]
+    wanted = []
+    for reason, row in bad:
+        text = {name: None if value is None else str(value) for name, value in row.items() if name != "score"}
+        wanted.append(
+            {name: AS_SPARK_WRITES.get(str(value), value) for name, value in text.items()} | {"reason": reason}
+        )
+    assert quarantined(spark, REAL, rows, metrics=["ap"]) == sorted(wanted, key=repr)
+
+
+def test_a_faulty_score_is_a_fault_where_scores_rank(spark: SparkSession) -> None:
+    rows = [tuple(GOOD.values()), ("a", "u", "y", 1.0, 0.0, None), ("a", "u", "z", 3.0, 0.0, NAN)]
+    found = quarantined(spark, REAL, rows, metrics=["ap"], rank_by="score")
+    assert [(row["item_id"], row["reason"]) for row in found] == [("y", "null_score"), ("z", "nan_score")]
+    assert quarantined(spark, REAL, rows, metrics=["ap"]) == []
+
+
+def test_infinite_scores_rank_and_are_no_fault(spark: SparkSession) -> None:
+    rows = [("a", "u", "low", 1, 1, -INFINITE), ("a", "u", "high", 1, 1, INFINITE), ("a", "u", "mid", 1, 0, 0.0)]
+    result = evaluate(impressions(spark, rows, REAL.replace("double", "int", 2)), ["ap"], rank_by="score")
+    assert by_user(result.user_metrics)["a", "u"]["ap"] == (1 / 1 + 2 / 3) / 2
+    assert result.quarantine.count() == 0
+
+
+def test_text_that_is_no_number_has_its_reason(spark: SparkSession) -> None:
+    good = {name: str(value) for name, value in GOOD.items()}
+    rows = [tuple(good.values()), *(tuple((good | {field: value}).values()) for _, field, value in TEXT_FAULTS)]
+    found = quarantined(spark, TEXT, rows, metrics=["ap"], text=True)
+    wanted = [good | {field: value, "reason": reason} for reason, field, value in TEXT_FAULTS]
+    assert found == sorted(({k: v for k, v in row.items() if k != "score"} for row in wanted), key=repr)
+
+
+def test_numbers_as_text_are_numbers_when_they_come_from_text(spark: SparkSession) -> None:
+    rows = [("a", "007", "x", " 1", "0", "0.5"), ("a", "007", "y", "2.0", "1e0 ", "-1")]
+    found = evaluate(impressions(spark, rows, TEXT), ["ap"], text=True)
+    assert by_user(found.user_metrics) == {("a", "007"): {"n_lists": 1, "n_shown": 2, "n_relevant": 1, "ap": 1 / 2}}
+
+
+def test_a_number_that_is_no_id_has_its_reason(spark: SparkSession) -> None:
+    schema = "experiment_id double, user_id double, item_id float, position int, relevance int"
+    rows = [(NAN, 1.0, 1.0, 1, 0), (1.0, NAN, 1.0, 1, 0), (1.0, 1.0, NAN, 1, 0), (1.0, 1.0, 1.0, 1, 0)]
+    found = quarantined(spark, schema, rows, metrics=["ap"])
+    assert sorted(row["reason"] for row in found) == ["nan_experiment", "nan_item", "nan_user"]
+
+
+def test_repeats_lose_their_place_to_the_highest_grade(spark: SparkSession) -> None:
+    rows = [
+        *(("a", "item", *row) for row in [("x", 1, 1), ("y", 2, 0), ("x", 3, 2)]),
+        *(("a", "rank", *row) for row in [("x", 1, 0), ("y", 1, 1), ("z", 2, 1)]),
+        *(("a", "twice", *row) for row in [("x", 1, 0), ("y", 2, 1), ("y", 2, 1)]),
+        *[("a", "faulty", None, 1, 1)] * 3,
+    ]
+    result = evaluate(impressions(spark, rows, SCHEMA), ["rr"])
+    assert sorted((tuple(row) for row in result.quarantine.collect()), key=repr) == [
+        *[("a", "faulty", None, "1", "1", "null_item")] * 3,
+        ("a", "item", "x", "1", "1", "duplicate_item"),
+        ("a", "rank", "x", "1", "0", "repeated_position"),
+        ("a", "twice", "y", "2", "1", "duplicate_item"),
+    ]
+    found = by_user(result.user_metrics)
+    assert {user: (row["n_shown"], row["rr"]) for (_, user), row in found.items()} == {
+        "item": (2, 1 / 3),
+        "rank": (2, 1),
+        "twice": (2, 1 / 2),
+    }
+
+
+def test_every_repeat_is_found_on_request(spark: SparkSession) -> None:
+    rows = [("a", "u", "x", 1, 0), ("a", "u", "x", 2, 0), ("a", "u", "y", 3, 1)]
+    found = quarantined(spark, SCHEMA, rows, metrics=["ap"], repeated_items="all")
+    assert [(row["item_id"], row["position"], row["reason"]) for row in found] == [("x", "2", "duplicate_item")]
+    assert quarantined(spark, SCHEMA, rows, metrics=["ap"], repeated_items="ignore") == []
+
+
+def test_rows_in_are_rows_evaluated_and_rows_in_quarantine(spark: SparkSession, tmp_path: Path) -> None:
+    log = random_log(seed=5, users=25) + [Shown(None, "u", "i", 1, 1), Shown("only bad rows", "u", None, 1, 1)] * 2
+    source = parquet(tmp_path / "log", log)
+    done = run(spark, config(source, tmp_path / "out", quality={"max_invalid_fraction": 1}))
+    record = done.record
+    rows = record["rows"]
+    assert rows["in"] == len(log) == rows["evaluated"] + rows["quarantined"]
+    for experiment in ("a", "b", None, "only bad rows"):
+        count = record["experiments"][experiment]
+        assert count["rows"] == sum(row.experiment_id == experiment for row in log)
+        assert count["rows"] == count["evaluated"] + count["quarantined"]
+    shown = sum(row["n_shown"] for row in spark.read.parquet(f"{done.path}/user_metrics").collect())
+    left_out = spark.read.parquet(f"{done.path}/quarantine").collect()
+    assert (shown, len(left_out)) == (rows["evaluated"], rows["quarantined"])
+    assert sum(record["quarantine_reasons"].values()) == rows["quarantined"]
+    assert json.loads(Path(done.record_path).read_text())["rows"] == rows
+
+
+def test_fail_mode_stops_before_anything_is_written(spark: SparkSession, tmp_path: Path) -> None:
+    source = parquet(tmp_path / "log", [*a_list([0, 1]), Shown("a", "u", None, 3, 1), Shown("a", "v", "x", 0, 1)])
+    with pytest.raises(QualityError, match=r"2 of 4 rows are faulty .*null_item 1, position_below_1 1$") as caught:
+        run(spark, config(source, tmp_path / "out", quality={"on_invalid": "fail"}))
+    assert caught.value.exit_code == 4
+    assert not (tmp_path / "out").exists()
+
+
+def test_fail_mode_leaves_an_earlier_result_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    run(spark, config(parquet(tmp_path / "good", a_list([0, 1])), tmp_path / "out"))
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
+    bad = parquet(tmp_path / "bad", [*a_list([1, 1]), *a_list([1])])
+    with pytest.raises(QualityError):
+        run(spark, config(bad, tmp_path / "out", quality={"on_invalid": "fail"}))
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == before
+
+
+def test_a_share_of_faulty_rows_up_to_the_limit_is_accepted(spark: SparkSession, tmp_path: Path) -> None:
+    source = parquet(tmp_path / "log", [*a_list([0, 1, 0]), Shown("a", "u", None, 4, 1)])
+    done = run(spark, config(source, tmp_path / "out", quality={"max_invalid_fraction": 0.25}))
+    assert done.record["rows"] == {"in": 4, "evaluated": 3, "quarantined": 1}
+    with pytest.raises(QualityError, match=r"1 of 4 rows are faulty \(25.00%, allowed 24.00%"):
+        run(spark, config(source, tmp_path / "none", quality={"max_invalid_fraction": 0.24}))
+    assert not (tmp_path / "none").exists()
+
+
+def test_an_empty_input_is_an_error_and_writes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    source = parquet(tmp_path / "log", a_list([1]))
+    with pytest.raises(InputError, match="the input is empty: no rows in") as caught:
+        run(spark, config(source, tmp_path / "out", source={"where": "position > 99"}))
+    assert caught.value.exit_code == 3
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_column_is_named_with_the_nearest_one(spark: SparkSession) -> None:
+    log = impressions(spark, a_list([1])).withColumnRenamed("user_id", "userid")
+    with pytest.raises(InputError, match=r"have no column for user_id: unknown column 'user'; did you mean 'userid'\?"):
+        evaluate(log, ["ap"])
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("position", "'1'", r"column 'position' \(position\) has type string; it must be a number"),
+        ("position", "true", r"column 'position' \(position\) has type boolean; it must be a number"),
+        ("relevance", "array(1)", r"column 'relevance' \(relevance\) has type array<int>; it must be a number"),
+        ("user_id", "map('a', 1)", r"column 'user_id' \(user_id\) has type map<string,int>; it must be a string"),
+    ],
+)
+def test_a_column_of_a_wrong_type_is_named(spark: SparkSession, column: str, value: str, message: str) -> None:
+    log = impressions(spark, a_list([1])).selectExpr(f"* except ({column})", f"{value} as {column}")
+    with pytest.raises(InputError, match=message):
+        evaluate(log, ["ap"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"metrics": ["ndgc@10"]}, "unknown metric 'ndgc@10'; did you mean 'ndcg@10'?"),
+        ({"metrics": []}, "metrics is empty; name at least one, such as ap@10"),
+        ({"rank_by": "scores"}, "unknown rank_by 'scores'; did you mean 'score'?"),
+        ({"confidence": 95}, "confidence is 95; it must lie between 0 and 1"),
+        ({"convention": "trec"}, "unknown convention 'trec'; did you mean 'trec_eval'?"),
+        ({"columns": {"grade": "relevance"}}, "columns: unknown column role 'grade';"),
+        ({"segment": ["country"]}, "unknown option 'segment'; did you mean 'segments'?"),
+        ({"repeated_items": "some"}, "unknown repeated_items 'some';"),
+    ],
+)
+def test_a_wrong_argument_is_one_sentence(spark: SparkSession, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        evaluate(impressions(spark, a_list([1])), **options)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)

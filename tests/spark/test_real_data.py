@@ -1,0 +1,223 @@
+"""Real rankings against values that others computed: trec_eval's own output, and pytrec_eval's at full precision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from pyspark.sql import SparkSession
+
+from rankmetrics_spark import run
+from rankmetrics_spark.config import from_mapping
+from rankmetrics_spark.job import Outcome
+from rankmetrics_spark.sinks import read
+from tests.logs import averages, by_user
+
+CLEF_COLUMNS = {"experiment": "experiment", "user": "topic", "item": "item", "position": "position"}
+
+
+def evaluated(spark: SparkSession, out: Path, **sections: Any) -> Outcome:
+    done = run(spark, from_mapping({"sink": {"path": str(out)}, **sections}))
+    rows = done.record["rows"]
+    assert rows["in"] == rows["evaluated"] + rows["quarantined"]
+    return done
+
+
+def users_of(spark: SparkSession, done: Outcome) -> dict[tuple[str, str], dict[str, Any]]:
+    return by_user(read(spark, f"{done.path}/user_metrics"))
+
+
+def reference(file: Path, experiment: str, user: str) -> pd.DataFrame:
+    return pd.read_csv(file, dtype={user: str}).set_index([experiment, user])
+
+
+def assert_equal_to_reference(found: Mapping[Any, Any], wanted: pd.DataFrame, columns: Mapping[str, str]) -> None:
+    """Each user of the reference within 1e-9."""
+    assert len(wanted)
+    for key, row in wanted.iterrows():
+        for ours, theirs in columns.items():
+            assert found[key][ours] == pytest.approx(row[theirs], rel=0, abs=1e-9), (key, ours)
+
+
+def test_clef_with_relevance_looked_up_counts_a_topic_without_a_list_as_zero(
+    spark: SparkSession, shared_data: Path, tmp_path: Path
+) -> None:
+    clef = shared_data / "clef_tar2017"
+    done = evaluated(
+        spark,
+        tmp_path,
+        source={"path": str(clef / "runs_full.parquet"), "columns": CLEF_COLUMNS},
+        judgements={"path": str(clef / "qrels.parquet"), "columns": {"user": "topic", "relevance": "grade"}},
+        metrics=["ap", "ap@10", "ndcg@10", "ndcg@20"],
+        convention={"preset": "standard", "population": "judged"},
+    )
+    wanted = reference(clef / "ref.perquery.csv.gz", "run", "query")
+    columns = {"ap": "ap", "ap_at_10": "ap10_min", "ndcg_at_10": "ndcg10_lin", "ndcg_at_20": "ndcg20_lin"}
+    found = users_of(spark, done)
+    assert_equal_to_reference(found, wanted, columns)
+    assert len(found) == 16 * 30
+    missing = {key: row for key, row in found.items() if key not in wanted.index}
+    assert len(missing) == 3 and {experiment for experiment, _ in missing} == {"IIIT_run1"}
+    assert all(row["n_lists"] == 0 and row["ap"] == row["ndcg_at_10"] == 0 for row in missing.values())
+    means = averages(done.experiment_metrics)
+    for experiment, rows in wanted.groupby(level=0):
+        for metric, name in {"ap": "ap", "ap@10": "ap10_min", "ndcg@10": "ndcg10_lin", "ndcg@20": "ndcg20_lin"}.items():
+            assert means[experiment, "all", metric] == pytest.approx(rows[name].sum() / 30, abs=1e-9)
+    without = averages(done.experiment_metrics, "n_users_without_list")
+    assert (without["IIIT_run1", "all", "ap"], without["ECNU_run2", "all", "ap"]) == (3, 0)
+    assert done.record["rows"]["in"] == 1_018_299
+
+
+def test_clef_with_the_grades_of_the_rows_averages_the_topics_shown(
+    spark: SparkSession, shared_data: Path, tmp_path: Path
+) -> None:
+    clef = shared_data / "clef_tar2017"
+    done = evaluated(
+        spark,
+        tmp_path,
+        source={"path": str(clef / "runs_full.parquet"), "columns": CLEF_COLUMNS | {"relevance": "grade"}},
+        judgements={"path": str(clef / "qrels.parquet"), "columns": {"user": "topic", "relevance": "grade"}},
+        metrics=["ap", "ap@10", "ndcg@10", "ndcg@20", "p@10", "rr"],
+        convention={"preset": "standard", "ap_denominator": "m"},
+    )
+    wanted = reference(clef / "ref.perquery.csv.gz", "run", "query")
+    columns = {"ap": "ap", "ap_at_10": "ap10_R", "ndcg_at_10": "ndcg10_lin", "ndcg_at_20": "ndcg20_lin"}
+    found = users_of(spark, done)
+    assert found.keys() == set(wanted.index)
+    assert_equal_to_reference(found, wanted, columns | {"p_at_10": "p10", "rr": "rr"})
+    summary = pd.read_csv(clef / "ref.summary.csv").set_index("run")
+    means = averages(done.experiment_metrics)
+    for metric, name in {"ap": "ap", "ap@10": "ap10_R", "ndcg@10": "ndcg10_lin", "ndcg@20": "ndcg20_lin"}.items():
+        for experiment, value in summary[name].items():
+            assert means[experiment, "all", metric] == pytest.approx(value, abs=1e-9)
+    assert averages(done.experiment_metrics, "n_users")["IIIT_run1", "all", "ap"] == 27
+
+
+@pytest.mark.parametrize(("zero_relevant", "suffix"), [("zero", "all"), ("skip", "pos")])
+def test_open_bandit_with_and_without_the_users_who_never_clicked(
+    spark: SparkSession, shared_data: Path, tmp_path: Path, zero_relevant: str, suffix: str
+) -> None:
+    folder = shared_data / "open_bandit"
+    done = evaluated(
+        spark,
+        tmp_path,
+        # The reference takes the number of clicks as the grade.
+        source={
+            "format": "csv",
+            "path": str(folder / "segment_rankings.csv.gz"),
+            "columns": {"experiment": "experiment", "user": "segment", "relevance": "clicks"},
+        },
+        metrics=["ap", "ap@10", "ndcg@10"],
+        convention={"preset": "standard", "zero_relevant": zero_relevant},
+    )
+    summary = pd.read_csv(folder / "ref.summary.csv").set_index("experiment")
+    means, counts = averages(done.experiment_metrics), averages(done.experiment_metrics, "n_users")
+    names = {"ap": f"MAP_{suffix}", "ap@10": f"AP10min_{suffix}", "ndcg@10": f"NDCG10lin_{suffix}"}
+    for experiment, row in summary.iterrows():
+        for metric, name in names.items():
+            assert means[experiment, "all", metric] == pytest.approx(row[name], abs=1e-9)
+        assert counts[experiment, "all", "ap"] == row["segments" if suffix == "all" else "seg_with_click"]
+    wanted = reference(folder / "ref.perquery.csv.gz", "experiment", "segment")
+    if zero_relevant == "skip":
+        wanted = wanted[wanted["num_rel"] > 0]
+    columns = {"ap": "ap", "ap_at_10": "ap10_min", "ndcg_at_10": "ndcg10_lin"}
+    assert_equal_to_reference(users_of(spark, done), wanted, columns)
+
+
+def trec(spark: SparkSession, folder: Path, out: Path, run_file: str, qrels: str, **changes: Any) -> Outcome:
+    return evaluated(
+        spark,
+        out,
+        source={"format": "trec_run", "path": str(folder / run_file)},
+        judgements={"format": "trec_qrels", "path": str(folder / qrels)},
+        metrics=["ap", "ap@10", "ndcg", "ndcg@10", "p@5", "p@10", "r@20", "rr"],
+        **{"convention": "trec_eval"} | changes,
+    )
+
+
+NAMES = {"map": "ap", "P_5": "p_at_5", "P_10": "p_at_10", "recip_rank": "rr"}
+
+
+def printed(file: Path) -> dict[str, dict[str, str]]:
+    """What trec_eval printed: topic -> name -> value as text."""
+    found: dict[str, dict[str, str]] = {}
+    for line in file.read_text().splitlines():
+        name, topic, value = (part.strip() for part in line.split("\t"))
+        found.setdefault(topic, {})[name] = value
+    return found
+
+
+def test_trec_eval_prints_the_same_four_decimals(spark: SparkSession, shared_data: Path, tmp_path: Path) -> None:
+    folder = shared_data / "trec_eval"
+    done = trec(spark, folder, tmp_path, "results.test", "qrels.test")
+    means = {metric: f"{mean:.4f}" for (_, _, metric), mean in averages(done.experiment_metrics).items()}
+    assert (means["ap"], means["ndcg"], means["ndcg@10"], means["ap@10"]) == ("0.1785", "0.4021", "0.3016", "0.0259")
+    topics = printed(folder / "out.test.aq")
+    assert means["ap"] == topics["all"]["map"] and means["p@5"] == topics["all"]["P_5"]
+    found = users_of(spark, done)
+    assert {user for _, user in found} == {"301", "302", "303"}
+    for (experiment, user), row in found.items():
+        assert experiment == "STANDARD"
+        for theirs, ours in NAMES.items():
+            assert f"{row[ours]:.4f}" == topics[user][theirs]
+    wanted = reference(folder / "ref" / "perquery.csv", "run", "query").rename({"results.test": "STANDARD"})
+    columns = {"ap": "ap", "ap_at_10": "ap10_R", "ndcg": "ndcg", "ndcg_at_10": "ndcg10_lin", "rr": "rr"}
+    assert_equal_to_reference(found, wanted, columns)
+
+
+def test_trec_eval_counts_a_topic_that_the_run_lacks_as_zero(
+    spark: SparkSession, shared_data: Path, tmp_path: Path
+) -> None:
+    folder = shared_data / "trec_eval"
+    done = trec(spark, folder, tmp_path, "results.trunc", "qrels.test")
+    topics = printed(folder / "out.test.aqc")
+    means = {metric: f"{mean:.4f}" for (_, _, metric), mean in averages(done.experiment_metrics).items()}
+    assert (means["ap"], means["p@10"]) == (topics["all"]["map"], topics["all"]["P_10"]) == ("0.1016", "0.2000")
+    found = users_of(spark, done)
+    assert (found["STANDARD", "302"]["n_lists"], found["STANDARD", "302"]["ap"]) == (0, 0)
+    wanted = reference(folder / "ref" / "trunc.perquery.csv", "run", "query").rename({"results.trunc": "STANDARD"})
+    assert_equal_to_reference(found, wanted, {"ap": "ap", "ap_at_10": "ap10_R", "ndcg": "ndcg", "rr": "rr"})
+
+
+def test_trec_eval_raises_the_relevance_level_of_ap_and_not_of_ndcg(
+    spark: SparkSession, shared_data: Path, tmp_path: Path
+) -> None:
+    folder = shared_data / "trec_eval"
+    rule = {"preset": "trec_eval", "relevant_from": 2}
+    done = trec(spark, folder, tmp_path, "results.test", "qrels.rel_level", convention=rule)
+    topics, found = printed(folder / "out.test.aql"), users_of(spark, done)
+    for (_, user), row in found.items():
+        for theirs, ours in NAMES.items():
+            assert f"{row[ours]:.4f}" == topics[user][theirs]
+    wanted = reference(folder / "ref" / "rel_level_l2.perquery.csv", "run", "query").rename(
+        {"results.test": "STANDARD"}
+    )
+    columns = {"ap": "ap", "ndcg": "ndcg", "ndcg_at_10": "ndcg10_lin", "rr": "rr"}
+    assert_equal_to_reference(found, wanted, columns)
+
+
+def test_six_rankers_by_score_with_exponential_gain(spark: SparkSession, shared_data: Path, tmp_path: Path) -> None:
+    folder = shared_data / "lightgbm_rank"
+    source = {
+        "format": "csv",
+        "path": str(folder / "scored_lists.csv.gz"),
+        "columns": {"experiment": "experiment", "user": "query", "item": "item", "relevance": "label"},
+    }
+    done = evaluated(
+        spark,
+        tmp_path,
+        source=source,
+        rank_by="score",
+        metrics=["ap", "ap@10", "ndcg@10", "ndcg@20"],
+        convention={"preset": "standard", "gain": "exponential", "score_precision": 32},
+    )
+    wanted = reference(folder / "ref.perquery.csv.gz", "run", "query")
+    columns = {"ap": "ap", "ap_at_10": "ap10_min", "ndcg_at_10": "ndcg10_exp", "ndcg_at_20": "ndcg20_exp"}
+    assert_equal_to_reference(users_of(spark, done), wanted, columns)
+    means = averages(done.experiment_metrics)
+    # What LightGBM itself reports.
+    assert round(means["lambdarank", "all", "ndcg@10"], 6) == 0.747771
+    assert round(means["regression", "all", "ndcg@10"], 6) == 0.727455

@@ -1,0 +1,69 @@
+"""The job as a cluster gets it: a zip of the package, a thin script, a config."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rankmetrics_spark.local import spark_submit_env
+from tests.logs import DATE, a_list, parquet
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a space in its name that holds the zip, the script, a log and a config."""
+    folder = tmp_path / "a job"
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "rankmetrics_spark.zip", "w") as package:
+        for file in (ROOT / "rankmetrics_spark").rglob("*"):
+            if file.is_file() and "__pycache__" not in file.parts:
+                package.write(file, file.relative_to(ROOT))
+    (folder / "evaluate.py").write_text((ROOT / "jobs" / "evaluate.py").read_text())
+    parquet(folder / "my log", [*a_list([0, 1], "u", "a"), *a_list([1, 0], "u", "b")])
+    document = {"source": {"path": "my log"}, "metrics": ["ap@5"], "sink": {"path": "my out"}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(document))
+    return folder
+
+
+def submit(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in spark_submit_env().items() if name != "PYTHONPATH"}
+    command = [
+        str(Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"),
+        *("--master", "local[2]", "--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"),
+        *("--py-files", "rankmetrics_spark.zip", "evaluate.py", *arguments),
+    ]
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def test_spark_submit_evaluates_with_nothing_but_the_zip(folder: Path) -> None:
+    done = submit(folder, "--config", "config.yaml", "--date", DATE, "--format", "json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert {row["experiment_id"]: row["mean"] for row in found} == {"a": 1 / 2, "b": 1}
+    assert (folder / "my out" / "user_metrics" / "experiment_id=a" / f"evaluation_date={DATE}").is_dir()
+    assert len(os.listdir(folder / "my out" / "runs")) == 1
+
+
+def test_spark_submit_ends_with_the_code_of_the_mistake(folder: Path) -> None:
+    done = submit(folder, "--config", "config.yaml", "--set", "source.path=nowhere")
+    assert done.returncode == 3
+    assert "rankmetrics: cannot read parquet from 'nowhere'" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (folder / "my out").exists()

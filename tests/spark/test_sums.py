@@ -1,0 +1,35 @@
+"""Sums of doubles that no order can change, against Python's exact arithmetic."""
+
+from __future__ import annotations
+
+import math
+import random
+from fractions import Fraction
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from rankmetrics_spark.sums import EXPONENTS, exact_mean, exact_sum
+
+
+def test_sums_are_exact_and_means_have_one_value_in_every_order(spark: SparkSession) -> None:
+    rng = random.Random(1)
+    # Multiples of 2**-60, which is what the sums resolve, of very different sizes and both signs.
+    values = [math.ldexp(rng.randint(-(2**52), 2**52), rng.randint(-60, -20)) for _ in range(500)]
+    wanted = sum(map(Fraction, values))
+    means = set()
+    for pieces in (1, 5):
+        rng.shuffle(values)
+        table = spark.createDataFrame([(value,) for value in [*values, None]], "v double").repartition(pieces)
+        parts = [part.alias(f"p{i}") for i, part in enumerate(exact_sum(F.col("v")))]
+        row = table.agg(*parts, exact_mean(F.col("v")).alias("mean")).first()
+        assert row is not None
+        assert sum(Fraction(2) ** exponent * row[i] for i, exponent in enumerate(EXPONENTS)) == wanted
+        means.add(row["mean"])
+    (mean,) = means
+    assert math.isclose(mean, float(wanted / len(values)), rel_tol=1e-15)
+
+
+def test_the_mean_of_nothing_is_null(spark: SparkSession) -> None:
+    table = spark.createDataFrame([(None,)], "v double")
+    assert table.agg(exact_mean(F.col("v"))).first()[0] is None

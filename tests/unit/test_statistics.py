@@ -1,0 +1,55 @@
+"""Moments against NumPy, intervals against SciPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rankmetrics_spark.statistics import Moments, t_interval
+
+
+def moments_of(*groups: list[float]) -> Moments:
+    """Moments of several groups."""
+    each = [Moments.of(group) for group in groups]
+    return Moments(*(np.concatenate([getattr(one, name) for one in each]) for name in ("n", "total", "squares")))
+
+
+def test_mean_and_standard_deviation_are_those_of_numpy() -> None:
+    rng = np.random.default_rng(1)
+    groups = [rng.random(n).tolist() for n in (2, 3, 10, 1000)]
+    found = moments_of(*groups)
+    assert found.mean == pytest.approx([np.mean(group) for group in groups], rel=1e-14)
+    assert found.std == pytest.approx([np.std(group, ddof=1) for group in groups], rel=1e-12)
+
+
+def test_the_interval_is_that_of_scipy() -> None:
+    rng = np.random.default_rng(2)
+    groups = [rng.random(n).tolist() for n in (2, 5, 100)]
+    for confidence in (0.5, 0.9, 0.95, 0.999):
+        low, high = t_interval(moments_of(*groups), confidence)
+        for i, group in enumerate(groups):
+            wanted = stats.t.interval(confidence, len(group) - 1, np.mean(group), stats.sem(group))
+            assert (low[i], high[i]) == pytest.approx(wanted, rel=1e-11)
+
+
+def test_moments_of_two_halves_add_up_to_those_of_the_whole() -> None:
+    rng = np.random.default_rng(3)
+    left, right = rng.random(40).tolist(), rng.random(2).tolist()
+    both, whole = moments_of(left) + moments_of(right), moments_of(left + right)
+    assert (both.n[0], both.mean[0]) == (42, whole.mean[0])
+    assert both.std[0] == pytest.approx(whole.std[0], rel=1e-14)
+
+
+def test_equal_values_have_no_spread() -> None:
+    found = moments_of([0.1] * 7, [1 / 3] * 1000, [0.0, 0.0])
+    assert found.std.tolist() == [0, 0, 0]
+    low, high = t_interval(found, 0.95)
+    assert low.tolist() == high.tolist() == found.mean.tolist()
+
+
+def test_one_value_has_a_mean_and_no_interval_and_none_has_neither() -> None:
+    found = moments_of([0.25], [])
+    assert found.mean[0] == 0.25 and np.isnan(found.mean[1])
+    assert np.isnan(found.std).all()
+    assert np.isnan(t_interval(found, 0.95)).all()
