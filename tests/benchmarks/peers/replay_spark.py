@@ -1,0 +1,25 @@
+"""RePlay's metrics on Spark data frames, over all experiments."""
+
+from replay.metrics import MAP, NDCG, OfflineMetrics, Precision, Recall
+
+from tests.benchmarks.peers.common import CUTOFFS, EVERYTHING
+from tests.benchmarks.peers.old_spark import rankings, session, truth
+
+POPULATION = "relevant"
+"""Users without a relevant item are left out."""
+
+NAMES = {"ap": MAP, "ndcg": NDCG, "p": Precision, "r": Recall}
+
+
+def jobs() -> int:
+    return len(session().sparkContext.statusTracker().getJobIdsForGroup(None))
+
+
+def run(path: str) -> dict:
+    session()
+    metrics = [kind(list(CUTOFFS)) for kind in NAMES.values()]
+    evaluator = OfflineMetrics(metrics, query_column="user", item_column="item", rating_column="rating")
+    found = evaluator(rankings(path).drop("relevance"), truth(path))
+    return {
+        (EVERYTHING, f"{metric}@{k}"): found[f"{kind.__name__}@{k}"] for metric, kind in NAMES.items() for k in CUTOFFS
+    }

@@ -1,0 +1,246 @@
+"""The table: the project and its peers on the same data, in turn, in one run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.table import Table
+
+from rankmetrics_spark.job import SESSION
+from rankmetrics_spark.local import local_session
+from tests.benchmarks import checks, contenders, data
+from tests.benchmarks.contenders import COUNT, OURS, Contender, Run, TooSlowError, Values
+from tests.benchmarks.peers import ours
+from tests.benchmarks.peers.common import EVERYTHING
+from tests.benchmarks.peers.settings import SETTINGS
+
+TOLERANCE = 1e-9
+
+# What is measured, against what, and the bound on the quotient of the medians.
+GOALS = (
+    ("clicks, 12 columns / groupBy().count()", OURS, COUNT, 1.4),
+    ("grades 0-3 / groupBy().count()", "ours, grades 0-3", COUNT, 1.4),
+    ("real-valued / groupBy().count()", "ours, real-valued", COUNT, 1.8),
+    ("score mode / groupBy().count()", "ours, score", COUNT, 3.0),
+    ("12 metric columns / 2", OURS, "ours, 2 metric columns", 1.25),
+    ("ours / RankingEvaluator", OURS, "RankingEvaluator, 12 numbers, lists cached", 1 / 20),
+    ("ours / recommenders", OURS, "recommenders", 1 / 20),
+    ("ours / RePlay", OURS, "RePlay", 1 / 20),
+    ("ours / applyInPandas", OURS, "applyInPandas per user", 1 / 20),
+    ("ours / DuckDB", OURS, "DuckDB SQL", 1.0),
+    ("ours / Polars", OURS, "Polars lazy", 1.0),
+)
+
+
+@dataclass
+class Line:
+    """A contender's runs, and what went wrong, in words."""
+
+    contender: Contender
+    runs: list[Run] = field(default_factory=list)
+    trouble: str = ""
+    verdict: str = ""
+
+    @property
+    def median(self) -> float | None:
+        return statistics.median(run.seconds for run in self.runs) if self.runs else None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _options(arguments)
+    spark = session()
+    console = Console(width=180)
+    folder = Path(options.data).resolve()
+    wanted = data.Dataset(options.rows, options.layout)
+    path = data.ensure(spark, folder, wanted)
+    lines = measure(_chosen(options, folder), path, options.rounds, options.rows)
+    wrong = agreement(lines, path)
+    title = f"{options.rows:,} rows, {options.layout.replace('_', ' ')}, Spark {spark.version} local[2], 2 GB heap"
+    console.print(table(lines, title))
+    console.print(goals(lines))
+    _keep(folder / f"results-{wanted.name}.json", lines)
+    if options.small:
+        wrong += checks.jobs(spark, folder, options.rows) + checks.plan(spark, path, options.rows)
+    name = "bench-small" if options.small else "bench"
+    spark.stop()
+    print(f"{name}: " + (f"FAIL: {'; '.join(wrong)}" if wrong else "PASS"), flush=True)
+    return bool(wrong)
+
+
+def session() -> SparkSession:
+    """The benchmark's own; with the settings that the project's job makes for its session (see ``job.SESSION``)."""
+    spark = local_session("local[2]", "benchmark", SETTINGS | SESSION)
+    spark.range(1).count()
+    return spark
+
+
+def measure(all_contenders: Sequence[Contender], path: str, rounds: int, rows: int) -> list[Line]:
+    """Rounds in turn: A B C, A B C, ..., after one round that is not counted. Slow ones join fewer rounds."""
+    lines = [Line(contender) for contender in all_contenders if rows <= contender.max_rows]
+    for line in lines:
+        if not line.contender.rounds:
+            _attempt(line, path, warm_up=True)
+    for number in range(rounds):
+        for line in lines:
+            if not line.contender.rounds or number < line.contender.rounds:
+                _attempt(line, path, first=number == 0 and line.contender.rounds > 0)
+    for line in lines:
+        line.contender.close()
+    return lines
+
+
+def _attempt(line: Line, path: str, warm_up: bool = False, first: bool = False) -> None:
+    """One run; whoever fails once is out."""
+    if line.trouble:
+        return
+    print(f"  {line.contender.name}{' (warm-up)' if warm_up else ''} ...", file=sys.stderr, flush=True)
+    try:
+        if warm_up or first:
+            line.contender.prepare(path)
+        run = line.contender.run(path)
+        if not warm_up:
+            line.runs.append(run)
+    except TooSlowError as error:
+        line.trouble = str(error)
+    except Exception as error:
+        line.trouble = f"{type(error).__name__}: {error}".split("\n")[0][:160]
+
+
+def agreement(lines: Sequence[Line], path: str) -> list[str]:
+    """Compare all values; the reference is the ``rows`` form, which shares no aggregation with the others."""
+    reference = {kind: _with_everything(ours.run(path, form="rows", relevance=column)) for kind, column in _KINDS}
+    wrong = []
+    for line in lines:
+        kind = line.contender.compared
+        if not kind or not line.runs:
+            continue
+        differences = [_difference(run, reference[kind]) for run in line.runs]
+        worst = max(differences)
+        line.verdict = "same" if worst <= TOLERANCE else f"off by {worst:.1e}"
+        if worst > TOLERANCE:
+            wrong.append(f"{line.contender.name} differs by {worst:.1e}")
+    broken = [line for line in lines if line.trouble and not line.trouble.startswith(">")]
+    return wrong + [f"{line.contender.name}: {line.trouble}" for line in broken if not line.contender.may_fail]
+
+
+_KINDS = (("clicks", "relevance"), ("grade", "grade"), ("gain", "gain"))
+
+
+def _with_everything(values: Values) -> Values:
+    """Means over all experiments, weighted by users, under their own experiment name."""
+    totals: Values = {}
+    for (experiment, metric), value in values.items():
+        if not metric.startswith("n_users"):
+            kind = " relevant" if metric.endswith(" relevant") else ""
+            weight = values[experiment, f"n_users{kind}"]
+            totals[EVERYTHING, metric] = totals.get((EVERYTHING, metric), 0.0) + value * weight
+    users = {kind: sum(v for (_, name), v in values.items() if name == f"n_users{kind}") for kind in ("", " relevant")}
+    means = {key: total / users[" relevant" * key[1].endswith(" relevant")] for key, total in totals.items()}
+    return values | means
+
+
+def _difference(run: Run, reference: Values) -> float:
+    suffix = " relevant" if run.population == "relevant" else ""
+    compared = {key: value for key, value in run.values.items() if (key[0], key[1] + suffix) in reference}
+    if not compared or len(compared) < len(run.values):
+        return float("inf")
+    return max(abs(value - reference[key[0], key[1] + suffix]) for key, value in compared.items())
+
+
+def table(lines: Sequence[Line], title: str) -> Table:
+    result = Table(title=title)
+    heads = ("contender", "runs", "median s", "min s", "x count()", "ours is", "jobs", "shuffle MB", "read rows")
+    for head in (*heads, "read MB", "JVM MB", "worker MB", "values"):
+        result.add_column(head, justify="left" if head in ("contender", "values") else "right")
+    medians = {line.contender.name: line.median for line in lines}
+    for line in lines:
+        result.add_row(line.contender.name, *_cells(line, medians))
+    return result
+
+
+def _cells(line: Line, medians: dict[str, float | None]) -> list[str]:
+    if not line.runs:
+        return ["0", line.trouble or "-", *[""] * 9, ""]
+    run, seconds = line.runs[-1], line.median
+    assert seconds
+    floor, mine = medians.get(COUNT), medians.get(OURS)
+    inside = run.cost.input_rows > 0
+    outside = isinstance(line.contender, contenders.OutOfProcess)
+    return [
+        str(len(line.runs)),
+        f"{seconds:.2f}",
+        f"{min(run.seconds for run in line.runs):.2f}",
+        f"{seconds / floor:.2f}" if floor else "",
+        f"{seconds / mine:.2f}x faster" if mine else "",
+        str(run.cost.jobs or ""),
+        f"{run.cost.shuffle_bytes / 1e6:.1f}" if inside else "",
+        f"{run.cost.input_rows:,}" if inside else "",
+        f"{run.cost.input_bytes / 1e6:.1f}" if inside else "",
+        f"{max(r.memory.jvm for r in line.runs):.0f}",
+        f"{max(r.memory.total if outside else r.memory.worker for r in line.runs):.0f}",
+        f"{line.verdict} {line.trouble}".strip(),
+    ]
+
+
+def goals(lines: Sequence[Line]) -> Table:
+    """The figures to reach. A contender that ran out of time counts with its limit: a lower bound."""
+    known = {line.contender.name: line for line in lines}
+    result = Table(title="Figures to reach (quotients of medians)")
+    for head in ("what", "goal", "measured", ""):
+        result.add_column(head)
+    for what, left, right, bound in GOALS:
+        mine, other = _seconds(known.get(left)), _seconds(known.get(right))
+        if mine and other:
+            ratio = mine / other
+            met = "met" if ratio <= bound else "not met"
+            result.add_row(what, f"<= {bound:.3g}", f"{ratio:.3g}", met)
+    return result
+
+
+def _seconds(line: Line | None) -> float | None:
+    if line is None:
+        return None
+    return line.contender.limit if line.trouble.startswith(">") else line.median
+
+
+def _chosen(options: argparse.Namespace, folder: Path) -> list[Contender]:
+    chosen = contenders.floor_contenders() + contenders.our_contenders() + contenders.light_peers(folder)
+    if not options.small:
+        chosen += contenders.heavy_peers(folder, options.limit)
+    return [c for c in chosen if not options.only or c.name in (OURS, COUNT) or options.only in c.name]
+
+
+def _keep(path: Path, lines: Sequence[Line]) -> None:
+    rows = [
+        {"name": line.contender.name, "trouble": line.trouble, "verdict": line.verdict}
+        | {"runs": [{"seconds": run.seconds} | asdict(run.cost) | asdict(run.memory) for run in line.runs]}
+        for line in lines
+    ]
+    path.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, help="impressions (2,000,000; with --small 200,000)")
+    parser.add_argument("--rounds", type=int, help="measured rounds (5; with --small 2)")
+    parser.add_argument("--layout", choices=data.LAYOUTS, default="in_order")
+    parser.add_argument("--data", default="out/bench", help="folder for data, results and the peers' environments")
+    parser.add_argument("--limit", type=float, default=300.0, help="seconds after which a slow peer is given up")
+    parser.add_argument("--only", default="", help="besides ours and its floor, only contenders with this in the name")
+    parser.add_argument("--small", action="store_true", help="check values, jobs and the plan; fail if one is wrong")
+    options = parser.parse_args(arguments)
+    options.rows = options.rows or (200_000 if options.small else 2_000_000)
+    options.rounds = options.rounds or (2 if options.small else 5)
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())
