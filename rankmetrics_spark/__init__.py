@@ -5,14 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Options", "Result", "evaluate", "run"]
+__all__ = ["Convention", "Options", "Result", "SideBySide", "evaluate", "metric", "parse", "run"]
 
 if TYPE_CHECKING:
+    from rankmetrics_spark.conventions import Convention
     from rankmetrics_spark.job import run
+    from rankmetrics_spark.metrics import metric, parse
     from rankmetrics_spark.options import Options
     from rankmetrics_spark.pipeline import Result, evaluate
+    from rankmetrics_spark.side_by_side import SideBySide
 
-_HOMES = {"evaluate": "pipeline", "Result": "pipeline", "Options": "options", "run": "job"}
+_HOMES = {
+    "evaluate": "pipeline",
+    "Result": "pipeline",
+    "Options": "options",
+    "run": "job",
+    "metric": "metrics",
+    "parse": "metrics",
+    "Convention": "conventions",
+    "SideBySide": "side_by_side",
+}
 
 
 def __getattr__(name: str) -> Any:

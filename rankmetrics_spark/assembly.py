@@ -24,11 +24,13 @@ class Assembled:
         batch: The ranked lists.
         dropped: (n,) rows that lost their place to another (repeated item or rank).
         tied: (n,) rows that share their score with another of the list; 0 where ranks were given.
+        hash: (e,) hash of the item of each entry, or None where items are not told apart.
     """
 
     batch: Batch
     dropped: Ints
     tied: Ints
+    hash: Ints | None = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def from_relevant(columns: Series, convention: Convention, items_matter: bool) -
     ranked, _ = _by_position(kept)
     assert ranked.position is not None
     batch = Batch(len(rows), ranked.list, ranked.position, ranked.grade, rows - dropped, *_no_pool())
-    return Assembled(batch, dropped, np.zeros(len(rows), np.int64))
+    return Assembled(batch, dropped, np.zeros(len(rows), np.int64), ranked.hash if items_matter else None)
 
 
 def from_rows(columns: Series, convention: Convention, items_matter: bool, by_position: bool) -> Assembled:
@@ -84,9 +86,8 @@ def from_rows(columns: Series, convention: Convention, items_matter: bool, by_po
     rank = ranked.position if by_position and ranked.position is not None else place(ranked.list, size)
     shown = np.bincount(ranked.list, minlength=size)
     batch = Batch(size, ranked.list, rank, ranked.grade, shown, *_no_pool(), score=ranked.score)
-    return Assembled(
-        _with_ties(batch, tied, convention), dropped, np.bincount(ranked.list, tied, minlength=size).astype(np.int64)
-    )
+    n_tied = np.bincount(ranked.list, tied, minlength=size).astype(np.int64)
+    return Assembled(_with_ties(batch, tied, convention), dropped, n_tied, ranked.hash if items_matter else None)
 
 
 def with_pool(batch: Batch, grades: pd.Series[Any] | None) -> Batch:

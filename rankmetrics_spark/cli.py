@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from rankmetrics_spark import __version__, output
 from rankmetrics_spark.config import Config, load
@@ -64,6 +65,56 @@ def demo(output: str, users: int, seed: int, style: str) -> None:
         _evaluate(_loaded(str(made.config), (), output, None), style, lambda: _session(None))
 
 
+@main.command()
+@click.option("--spark", "on_spark", is_flag=True, help="Let Spark's executors compute the values, too.")
+@click.option("--master", default=None, help="Spark master; local[*] by default, or what spark-submit says.")
+def selftest(on_spark: bool, master: str | None) -> None:
+    """Check every preset against the golden values of the system it is named after."""
+    from rankmetrics_spark import selftest as test
+
+    with _exit_codes():
+        lines = test.checks(_on(master, test.by_spark) if on_spark else test.by_kernels())
+    for line in lines:
+        click.echo(str(line))
+    sys.exit(0 if all(line.ok for line in lines) else 1)
+
+
+@main.command()
+@click.option("--config", "config", required=True, type=click.Path(), help="YAML file; see conf/example.yaml.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a config key.")
+@click.option("--date", help="Evaluation date, ISO; today by default.")
+@click.option("--format", "style", type=FORMATS, default="table", help="How the result is printed on stdout.")
+@click.option("--master", default=None, help="Spark master; local[*] by default, or what spark-submit says.")
+def conventions(config: str, overrides: Sequence[str], date: str | None, style: str, master: str | None) -> None:
+    """The same data under every convention, side by side; writes nothing."""
+    with _exit_codes():
+        loaded = _loaded(config, overrides, None, date)
+
+        def table(spark: SparkSession) -> list[dict[str, Any]]:
+            from rankmetrics_spark.job import inputs
+            from rankmetrics_spark.side_by_side import SideBySide
+
+            return SideBySide(*inputs(spark, loaded)).rows()
+
+        output.CONVENTION_PRINTERS[style](_on(master, table))
+
+
+T = TypeVar("T")
+
+
+def _on(master: str | None, work: Callable[[SparkSession], T]) -> T:
+    """The outcome of a piece of work on a session of its own."""
+    with _progress() as progress:
+        progress("starting Spark")
+        spark = _session(master)
+        try:
+            progress("evaluating")
+            return work(spark)
+        finally:
+            progress("stopping Spark")
+            spark.stop()
+
+
 def _loaded(config: str, overrides: Sequence[str], output: str | None, date: str | None) -> Config:
     extra = [] if output is None else [f"sink.path={output}"]
     return load(config, [*overrides, *extra], date=date)
@@ -99,7 +150,7 @@ def _evaluate(config: Config, style: str, start: Callable[[], SparkSession]) -> 
 def show(outcome: Outcome, rows: list[dict[str, Any]], style: str) -> None:
     """The result on stdout; what a person wants to know besides on stderr."""
     output.PRINTERS[style](rows)
-    for line in output.accounting(outcome.record):
+    for line in output.accounting(outcome.record, rows):
         _say.print(line, soft_wrap=True)
     _say.print(
         f"Parquet: {outcome.path}/experiment_metrics, user_metrics, quarantine; run record: {outcome.record_path}"
@@ -108,12 +159,14 @@ def show(outcome: Outcome, rows: list[dict[str, Any]], style: str) -> None:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """A spinner that names the step on a terminal, one line a step elsewhere."""
+    """The step and its time on a terminal, one line a step elsewhere."""
     if not _say.is_terminal:
         yield lambda text: _say.print(f"{text} ...")
         return
-    with _say.status("") as status:
-        yield lambda text: status.update(f"{text} ...")
+    columns = (SpinnerColumn(), TextColumn("{task.description} ..."), TimeElapsedColumn())
+    with Progress(*columns, console=_say, transient=True) as progress:
+        task = progress.add_task("")
+        yield lambda text: progress.update(task, description=text)
 
 
 @contextmanager

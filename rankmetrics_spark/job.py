@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import rankmetrics_spark
-from rankmetrics_spark import judging, sinks, sources
+from rankmetrics_spark import judging, noticed, sinks, sources
 from rankmetrics_spark.config import Config, as_dict
 from rankmetrics_spark.errors import InputError, QualityError
 from rankmetrics_spark.options import Options
@@ -108,6 +108,14 @@ def _settings(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
                 spark.conf.set(name, old)
 
 
+def inputs(spark: SparkSession, config: Config) -> tuple[DataFrame, DataFrame | None, Options]:
+    """Impressions, judgements and options of a config, for whoever evaluates without writing tables."""
+    work = _Run(spark, config, _Steps(lambda text: None))
+    judgements = work.judgements()
+    impressions = sources.read(spark, config.source, config.source.wanted())
+    return impressions, judgements, work.options(judgements is not None)
+
+
 class _Run:
     """The steps of one run."""
 
@@ -128,6 +136,7 @@ class _Run:
             table = self.spark.read.parquet(self.staging)
             with self.steps("check", "checking the rows"):
                 counts = self.checked(table)
+                _refuse_repeats(work, table, counts)
             return self.written(work, table, counts)
         finally:
             sinks.discard(self.spark, self.staging, work.rows.limit(0))
@@ -164,7 +173,7 @@ class _Run:
         place = self.config.judgements
         return sources.read(self.spark, place, place.wanted()) if place else None
 
-    def checked(self, table: DataFrame) -> dict[str, dict[str, int]]:
+    def checked(self, table: DataFrame) -> dict[str, dict[str, Any]]:
         """Row counts per experiment; the gates."""
         counts = _row_counts(table)
         rows = sum(c["rows"] for c in counts.values())
@@ -180,7 +189,7 @@ class _Run:
             )
         return counts
 
-    def written(self, work: Evaluation, table: DataFrame, counts: dict[str, dict[str, int]]) -> Outcome:
+    def written(self, work: Evaluation, table: DataFrame, counts: dict[str, dict[str, Any]]) -> Outcome:
         date, sink = self.config.evaluation_date, self.config.sink
         largest = max(c["rows"] for c in counts.values())
         with self.steps("user_metrics", "writing user_metrics"):
@@ -201,7 +210,7 @@ class _Run:
         where = sinks.write_record(self.spark, f"{self.out}/runs/{self.run_id}.json", record)
         return Outcome(self.run_id, self.out, averages, record, where)
 
-    def quarantine(self, work: Evaluation, table: DataFrame, counts: dict[str, dict[str, int]]) -> dict[str, int]:
+    def quarantine(self, work: Evaluation, table: DataFrame, counts: dict[str, dict[str, Any]]) -> dict[str, int]:
         """Write the rows left out; how many for each reason."""
         path, date = f"{self.out}/quarantine", self.config.evaluation_date
         bad = sum(c["quarantined"] for c in counts.values())
@@ -229,7 +238,7 @@ class _Run:
         same = written[EXPERIMENT].eqNullSafe(mine["mine"])
         return written.where(F.col(DATE) == self.config.evaluation_date).join(F.broadcast(mine), same, "left_semi")
 
-    def record(self, work: Evaluation, counts: dict[str, dict[str, int]], reasons: dict[str, int]) -> dict[str, Any]:
+    def record(self, work: Evaluation, counts: dict[str, dict[str, Any]], reasons: dict[str, int]) -> dict[str, Any]:
         rule = work.scoring.convention
         judgements, judged = self.judgements(), None
         if judgements is not None:
@@ -258,7 +267,7 @@ class _Run:
         }
 
 
-def _row_counts(table: DataFrame) -> dict[str, dict[str, int]]:
+def _row_counts(table: DataFrame) -> dict[str, dict[str, Any]]:
     """Per experiment: rows in, evaluated, quarantined (faulty in themselves, or repeated), users and lists."""
     faulty = F.sum(F.when(F.col(REJECTED).isNotNull(), F.col(N_ROWS)).otherwise(0))
     lists = F.count(F.when(F.col(REJECTED).isNull(), 1))
@@ -267,6 +276,7 @@ def _row_counts(table: DataFrame) -> dict[str, dict[str, int]]:
         faulty.alias("faulty"),
         F.coalesce(F.sum(N_DROPPED), F.lit(0)).alias("repeated"),
         lists.alias("lists"),
+        *noticed.aggregates(table),
     )
     counts = {}
     for row in sums.toLocalIterator():
@@ -277,8 +287,22 @@ def _row_counts(table: DataFrame) -> dict[str, dict[str, int]]:
             "quarantined": bad,
             "repeated": row["repeated"],
             "lists": row["lists"],
+            **noticed.read(row),
         }
     return counts
+
+
+def _refuse_repeats(work: Evaluation, table: DataFrame, counts: dict[str, dict[str, Any]]) -> None:
+    """The gate of ``duplicates: refuse``: trec_eval itself stops at an item that is twice in a list."""
+    rule = work.scoring.convention
+    if rule.duplicates != "refuse" or not any(c["repeated"] for c in counts.values()):
+        return
+    repeats = noticed.refused(work.repeated(table))
+    if repeats:
+        raise QualityError(
+            f"{repeats} of {sum(c['rows'] for c in counts.values())} rows repeat an item of their list, and the "
+            f"convention '{rule.name}' refuses that; to go on, give it duplicates: best_rank or highest_grade"
+        )
 
 
 def _reasons(table: DataFrame) -> str:

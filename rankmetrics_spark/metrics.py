@@ -3,6 +3,7 @@
 A kernel takes ``Lists`` (a batch of n lists under a convention) and its parameters, and gives (n,) floats; NaN where
 the metric has no value for want of relevant items. Notation: r_i = 1 if the item at rank i is relevant, g_i its grade,
 P_i the precision at i, m the relevant judged items of the list, shown or not, L the length of the list, k the cut-off.
+m and the ideal come from the judgements alone; where a list shows more relevant items than those, a value stops at 1.
 """
 
 from __future__ import annotations
@@ -36,8 +37,13 @@ __all__ = [
 EXPECTED = ("plain", "expected")
 
 
+def _at_most_one(values: Floats) -> Floats:
+    # Above 1 only where a list shows more that is relevant than the judgements hold.
+    return np.minimum(values, 1.0)
+
+
 def _where_relevant(lists: Lists, values: Floats) -> Floats:
-    return np.where(lists.m > 0, values, np.nan)
+    return np.where(lists.m > 0, _at_most_one(values), np.nan)
 
 
 def _share(part: Floats, whole: Floats | Ints) -> Floats:
@@ -79,7 +85,7 @@ def ap(lists: Lists, k: int | None = None) -> Floats:
         values = tied.expected_precision_per_hit(lists, k)
     else:
         values = _share(PRECISIONS[lists.ties](lists, k), DENOMINATORS[denominator](lists, k))
-    return np.where(known > 0, values, np.nan)
+    return np.where(known > 0, _at_most_one(values), np.nan)
 
 
 @metric(aliases=("ndcg_cut",), readings=EXPECTED, tie_knob="ndcg_ties")
@@ -93,7 +99,8 @@ def ndcg(lists: Lists, k: int | None = None) -> Floats:
     True
     """
     ideal = lists.ideal_at(k)
-    return np.where(ideal > 0, _share(lists.dcg_at(k), ideal), np.nan)
+    values = _share(lists.dcg_at(k), ideal)
+    return np.where(ideal > 0, values if lists.convention.ideal_pool == "constant_k" else _at_most_one(values), np.nan)
 
 
 # ---- binary relevance

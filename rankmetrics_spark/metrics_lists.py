@@ -108,6 +108,8 @@ class Lists:
         Raises:
             InputError: where the lists have none.
         """
+        if self.batch.score is None and not len(self.batch.list):
+            return np.zeros(0)
         if self.batch.score is None:
             raise errors.InputError("this metric needs scores, and the lists have none")
         return self.batch.score

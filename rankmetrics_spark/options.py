@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from rankmetrics_spark import ranking
-from rankmetrics_spark.conventions import Convention
+from rankmetrics_spark.conventions import PRESETS, STANDARD, Convention
 from rankmetrics_spark.errors import ConfigError, unknown
-from rankmetrics_spark.metrics import Metric
+from rankmetrics_spark.metrics import Metric, check
 from rankmetrics_spark.schemas import EXPERIMENT, ITEM, POSITION, RELEVANCE, SCORE, USER, Columns
 from rankmetrics_spark.scoring import Scoring
 
@@ -24,6 +24,8 @@ _CANONICAL = {
     "relevance": RELEVANCE,
 }
 REPEATED_ITEMS = ("relevant", "all", "ignore")
+TIE_KNOBS = ("ties", "ap_ties", "ndcg_ties")
+OF_TIES = ("expected", "best", "worst", "threshold")
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ def resolved_columns(
     item = mapping[ITEM] is not None
     if not item and (by_score or not relevance):
         raise ConfigError("columns.item is null; an item column is needed to rank by score or to look up judgements")
+    _check_scores(impressions.columns, mapping[SCORE], metrics)
     columns = Columns(tuple(options.list), tuple(options.segments), item, position, score, relevance)
     return columns, mapping
 
@@ -96,7 +99,7 @@ def renamed(there: Sequence[str], given: Mapping[str, str | None], wanted: Seque
     return mapping
 
 
-def check_choices(options: Options, metrics: Sequence[Metric]) -> None:
+def check_choices(options: Options, metrics: Sequence[Metric], rule: Convention) -> None:
     """Refuse what cannot be, before any job starts."""
     choices = {"rank_by": (POSITION, SCORE), "repeated_items": REPEATED_ITEMS, "form": ("auto", *ranking.FORMS)}
     for name, allowed in choices.items():
@@ -106,6 +109,30 @@ def check_choices(options: Options, metrics: Sequence[Metric]) -> None:
         raise ConfigError("metrics is empty; name at least one, such as ap@10")
     if not 0 < options.confidence < 1:
         raise ConfigError(f"confidence is {options.confidence}; it must lie between 0 and 1")
+    if options.rank_by == POSITION:
+        _check_no_ties(options.convention, rule)
+    check(metrics, rule)
+
+
+def _check_no_ties(given: object, rule: Convention) -> None:
+    """Refuse a rule for ties that was asked for on purpose; a preset may bring one that ranks leave idle."""
+    usual = PRESETS.get(rule.preset, STANDARD)
+    for knob in TIE_KNOBS:
+        value = getattr(rule, knob)
+        asked = value != getattr(usual, knob) or (isinstance(given, Mapping) and knob in given)
+        if asked and value in OF_TIES:
+            raise ConfigError(
+                f"convention.{knob} is '{value}', but rank_by is 'position' and ranks have no ties; "
+                "allowed: rank_by 'score', or another order such as item_desc"
+            )
+
+
+def _check_scores(there: Sequence[str], source: str | None, metrics: Sequence[Metric]) -> None:
+    for metric in metrics:
+        if metric.needs == "scores" and source not in there:
+            raise ConfigError(
+                f"metric '{metric}' needs scores: {unknown('score column', source, there)} (set columns.score)"
+            )
 
 
 def chosen_form(options: Options, columns: Columns, work: Scoring, kind: T.DataType | None) -> str:
@@ -115,7 +142,7 @@ def chosen_form(options: Options, columns: Columns, work: Scoring, kind: T.DataT
         or not columns.relevance
         or options.repeated_items == "all"
         or any(m.needs != "relevant" for m in work.metrics)
-        or work.convention.duplicates == "best_rank"
+        or work.convention.duplicates in ("best_rank", "refuse")
     )
     if every_row:
         return "rows"

@@ -99,7 +99,7 @@ class Evaluation:
             if isinstance(options.convention, Convention)
             else conventions.resolve(options.convention)
         )
-        check_choices(options, metrics)
+        check_choices(options, metrics, rule)
         columns, mapping = resolved_columns(impressions, judgements is not None, options, metrics, rule)
         work = Scoring(
             metrics,
@@ -163,7 +163,9 @@ class Evaluation:
         assert self.pools is not None
         there = lists.select(EXPERIMENT, USER).distinct()
         empty = replace(self.columns, list=(), segments=(), position=True, score=False, relevance=True)
-        keys = self.pools.crossJoin(there.select(EXPERIMENT).distinct()).join(there, [EXPERIMENT, USER], "left_anti")
+        keys = self.pools.crossJoin(F.broadcast(there.select(EXPERIMENT).distinct())).join(
+            there, [EXPERIMENT, USER], "left_anti"
+        )
         entry = "array<struct<position: bigint, hash: bigint, relevance: double>>"
         none = keys.withColumns({N_ROWS: F.lit(0).cast("bigint"), "entries": F.array().cast(entry)})
         users = scoring.per_user(scoring.scored(none, empty, "relevant", self.scoring), empty, self.scoring)

@@ -86,7 +86,9 @@ def repeated(rows: DataFrame, columns: Columns, rank_by: str, keep: str) -> Data
 
 
 def _item_hash(columns: Columns, items_matter: bool) -> dict[str, Column]:
-    return {HASH: F.xxhash64(ITEM) if columns.item and items_matter else F.lit(0).cast("bigint")}
+    return {
+        HASH: F.xxhash64(ITEM) if columns.item and (items_matter or not columns.relevance) else F.lit(0).cast("bigint")
+    }
 
 
 def _grouped(rows: DataFrame, columns: Columns, aggregates: dict[str, Column]) -> DataFrame:

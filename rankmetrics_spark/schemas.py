@@ -22,6 +22,7 @@ N_SHOWN = "n_shown"
 N_RELEVANT = "n_relevant"
 N_DROPPED = "n_dropped"
 N_TIED = "n_tied"
+N_UNKNOWN = "n_unknown"
 
 SEGMENT = "segment"
 METRIC = "metric"

@@ -12,9 +12,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.assembly import Assembled, from_masks, from_relevant, from_rows, with_pool
+from rankmetrics_spark.assembly import Assembled, from_masks, from_relevant, from_rows
 from rankmetrics_spark.conventions import Convention
 from rankmetrics_spark.metrics import Metric, compute, m_relevant
+from rankmetrics_spark.pooling import n_unknown, with_judgements
 from rankmetrics_spark.ranking import PLANES
 from rankmetrics_spark.schemas import (
     ENTRIES,
@@ -27,6 +28,7 @@ from rankmetrics_spark.schemas import (
     N_ROWS,
     N_SHOWN,
     N_TIED,
+    N_UNKNOWN,
     POSITION,
     RELEVANCE,
     SCORE,
@@ -34,9 +36,10 @@ from rankmetrics_spark.schemas import (
     Columns,
 )
 from rankmetrics_spark.sums import exact_mean
+from rankmetrics_spark.ties import SPREAD, spreads
 from rankmetrics_spark.vectorized import udf
 
-COUNTS = (N_SHOWN, N_RELEVANT, N_DROPPED, N_TIED)
+COUNTS = (N_SHOWN, N_RELEVANT, N_DROPPED, N_TIED, N_UNKNOWN)
 
 
 @dataclass(frozen=True)
@@ -59,9 +62,15 @@ class Scoring:
 
     @property
     def schema(self) -> T.StructType:
-        """Counts and one double per metric."""
+        """Counts and one double per metric; by score, the spread that ties leave to each metric as well."""
         counts = [T.StructField(name, T.LongType()) for name in COUNTS]
-        return T.StructType(counts + [T.StructField(m.column, T.DoubleType()) for m in self.metrics])
+        doubles = [*(m.column for m in self.metrics), *self.spreads]
+        return T.StructType(counts + [T.StructField(name, T.DoubleType()) for name in doubles])
+
+    @property
+    def spreads(self) -> list[str]:
+        """Columns of what tied scores leave open; ranks have no ties."""
+        return [] if self.by_position else [SPREAD + m.column for m in self.metrics]
 
 
 def scored(lists: DataFrame, columns: Columns, form: str, scoring: Scoring) -> DataFrame:
@@ -87,7 +96,7 @@ def _payload(columns: Columns, form: str, scoring: Scoring) -> dict[str, Column]
         payload = {N_ROWS: F.col(N_ROWS)} | {name: F.col(f"{ENTRIES}.{name}") for name in names}
     if scoring.judged:
         payload |= {"pool_grade": F.col("pool_grade")}
-    if scoring.judged and not columns.relevance:
+    if scoring.judged and (not columns.relevance or scoring.convention.duplicates == "count"):
         payload |= {"pool_hash": F.col("pool_hash")}
     return payload
 
@@ -105,12 +114,14 @@ def _function(names: Sequence[str], form: str, scoring: Scoring) -> Callable[...
 def score_batch(series: dict[str, pd.Series[Any]], form: str, scoring: Scoring) -> pd.DataFrame:
     """One Arrow batch: (n,) columns in, a frame with n rows out: the counts, then one column per metric."""
     lists = assembled(series, form, scoring)
-    grades = series.get("pool_grade")
-    batch = with_pool(lists.batch, grades)
-    values = compute(batch, scoring.metrics, scoring.convention)
-    counts = (batch.shown, m_relevant(batch, scoring.convention), lists.dropped, lists.tied)
+    rule, metrics = scoring.convention, scoring.metrics
+    batch = with_judgements(lists, series, rule)
+    unknown = n_unknown(batch, rule) if scoring.judged else np.zeros(batch.size)
+    counts = (batch.shown, m_relevant(batch, rule), lists.dropped, lists.tied, unknown)
     frame = {name: np.asarray(count, np.int64) for name, count in zip(COUNTS, counts, strict=True)}
-    return pd.DataFrame(frame | {m.column: values[:, i] for i, m in enumerate(scoring.metrics)})
+    values = dict(zip((m.column for m in metrics), compute(batch, metrics, rule).T, strict=True))
+    open_ = spreads(series, lists.tied, metrics, rule, scoring.items_matter) if scoring.spreads else np.empty((0, 0))
+    return pd.DataFrame(frame | values | dict(zip(scoring.spreads, open_.T, strict=True)))
 
 
 def assembled(series: dict[str, pd.Series[Any]], form: str, scoring: Scoring) -> Assembled:

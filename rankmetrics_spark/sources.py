@@ -100,6 +100,9 @@ def _csv(spark: SparkSession, place: Place, columns: Iterable[str]) -> DataFrame
 
 @source("json")
 def _json(spark: SparkSession, place: Place, columns: Iterable[str]) -> DataFrame:
+    if place.where:
+        # The filter may name any column, so the columns have to be found; their values stay texts all the same.
+        return spark.read.options(**({"primitivesAsString": "true"} | dict(place.options))).json(_paths(place))
     # A schema of texts keeps ids as they are written and spares the pass that inference would need.
     wanted = list(dict.fromkeys(columns))
     schema = T.StructType([T.StructField(name, T.StringType()) for name in wanted])

@@ -1,0 +1,130 @@
+"""Whether this build gives what the named systems returned: every preset against its golden values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from rankmetrics_spark.conventions import PRESETS, Convention
+from rankmetrics_spark.golden import Value, cases, values
+from rankmetrics_spark.many import Many
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Found = Mapping[tuple[str, str, str], float]
+"""(case, digest of the convention, metric) to value."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the report.
+
+    Attributes:
+        preset: Its name.
+        n_values: Golden values that were checked.
+        difference: The largest difference from one of them.
+        ok: Whether all of them were met.
+    """
+
+    preset: str
+    n_values: int
+    difference: float
+    ok: bool
+
+    def __str__(self) -> str:
+        """The line: name, number of values, largest difference, ok or FAILED."""
+        verdict = "ok" if self.ok else "FAILED"
+        return f"{self.preset:<14}{self.n_values:>4} values   largest difference {self.difference:8.1e}   {verdict}"
+
+
+def checks(found: Found) -> list[Check]:
+    """A line for each preset, in their order; a value that is missing has failed.
+
+    >>> all(check.ok for check in checks(by_kernels()))
+    True
+    """
+    sound = [value for value in values() if value.defect is None]
+    return [_check(name, [v for v in sound if v.convention.preset == name], found) for name in PRESETS]
+
+
+def _check(preset: str, golden: list[Value], found: Found) -> Check:
+    gaps = [_gap(value, found) for value in golden]
+    met = all(gap <= value.tolerance for gap, value in zip(gaps, golden, strict=True))
+    return Check(preset, len(golden), max(gaps, default=0.0), bool(golden) and met)
+
+
+def _gap(value: Value, found: Found) -> float:
+    ours = found.get((value.case, value.convention.digest(), str(value.metric)), math.inf)
+    if math.isnan(ours) or math.isnan(value.number):
+        return 0.0 if math.isnan(ours) and math.isnan(value.number) else math.inf
+    return abs(ours - value.number)
+
+
+def by_kernels() -> dict[tuple[str, str, str], float]:
+    """Every golden value computed without Spark, on the path that a batch takes inside the UDF."""
+    many, names = _many(), list(cases())
+    frame = many.values(_columns(cases().values()))
+    return {
+        (case, rule.digest(), str(metric)): float(frame["value"][row][i * len(many.metrics) + j])
+        for row, case in enumerate(names)
+        for i, rule in enumerate(many.conventions)
+        for j, metric in enumerate(many.metrics)
+    }
+
+
+def by_spark(spark: SparkSession) -> dict[tuple[str, str, str], float]:
+    """Every golden value computed by the session's executors."""
+    from rankmetrics_spark.options import Options
+    from rankmetrics_spark.schemas import METRIC, SCORE, USER
+    from rankmetrics_spark.side_by_side import SideBySide
+
+    many = _many()
+    shown = [(case, str(r["item"]), r["position"], r["score"]) for case, data in cases().items() for r in data["list"]]
+    judged = [
+        (case, str(r["item"]), float(r["relevance"])) for case, data in cases().items() for r in data["judgments"]
+    ]
+    impressions = spark.createDataFrame(shown, "user_id string, item_id string, position bigint, score double")
+    judgements = spark.createDataFrame(judged, "user_id string, item_id string, relevance double")
+    options = Options(many.metrics, rank_by=SCORE, columns={"experiment": None})
+    cells = SideBySide(impressions, judgements, options, many.conventions).cells()
+    return {
+        (row[USER], many.conventions[row["place"]].digest(), str(many.metrics[row[METRIC]])): (
+            math.nan if row["value"] is None else row["value"]
+        )
+        for row in cells.toLocalIterator()
+    }
+
+
+def _many() -> Many:
+    """All conventions and metrics of the golden tables, by score."""
+    metrics = dict.fromkeys(value.metric for value in values())
+    conventions: Iterable[Convention] = dict.fromkeys(value.convention for value in values())
+    return Many(tuple(metrics), tuple(conventions), by_position=False)
+
+
+def _columns(data: Iterable[Mapping[str, Any]]) -> dict[str, pd.Series[Any]]:
+    """The fixtures as a batch holds them: arrays per list, the items' names standing for their hashes."""
+    lists = list(data)
+    pools = [sorted(((float(r["relevance"]), r["item"]) for r in one["judgments"]), reverse=True) for one in lists]
+
+    def shown(key: str) -> list[list[Any]]:
+        return [[row[key] for row in one["list"]] for one in lists]
+
+    return {
+        "hash": _arrays(shown("item"), np.int64),
+        "item_id": _arrays([[str(item) for item in items] for items in shown("item")], object),
+        "position": _arrays(shown("position"), np.int64),
+        "score": _arrays(shown("score"), np.float64),
+        "pool_grade": _arrays([[grade for grade, _ in pool] for pool in pools], np.float64),
+        "pool_hash": _arrays([[item for _, item in pool] for pool in pools], np.int64),
+    }
+
+
+def _arrays(lists: Iterable[list[Any]], kind: Any) -> pd.Series[Any]:
+    return pd.Series([np.array(values, kind) for values in lists], dtype=object)

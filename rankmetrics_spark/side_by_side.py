@@ -1,0 +1,198 @@
+"""The same impressions under every convention, out of one pass: the rows are read, shuffled and handed over once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from rankmetrics_spark import ranking
+from rankmetrics_spark.conventions import PRESETS, Convention, resolve
+from rankmetrics_spark.many import Many, differences, with_tie_bounds
+from rankmetrics_spark.metrics import check
+from rankmetrics_spark.options import Options
+from rankmetrics_spark.pipeline import Evaluation
+from rankmetrics_spark.schemas import (
+    CONVENTION,
+    ENTRIES,
+    EXPERIMENT,
+    HASH,
+    ITEM,
+    METRIC,
+    N_RELEVANT,
+    N_ROWS,
+    POSITION,
+    REJECTED,
+    RELEVANCE,
+    SCORE,
+    USER,
+)
+from rankmetrics_spark.sums import exact_mean
+from rankmetrics_spark.vectorized import udf
+
+SHOWN, JUDGED = "is_shown", "is_judged"
+
+
+class SideBySide:
+    """A planned comparison of conventions; lazy, and as good on Spark Connect as on a classic session.
+
+    Attributes:
+        conventions: In the order of the table.
+    """
+
+    def __init__(
+        self,
+        impressions: DataFrame,
+        judgements: DataFrame | None = None,
+        options: Options | None = None,
+        conventions: Sequence[Convention] | None = None,
+    ) -> None:
+        """Checks the arguments against the schema of the input, and plans.
+
+        Args:
+            impressions: As in ``evaluate``.
+            judgements: As in ``evaluate``.
+            options: As in ``evaluate``; its convention is one of the rows if it is no preset.
+            conventions: The rows of the table; every preset, and by score the bounds that ties leave open, by default.
+        """
+        options = options or Options()
+        own = resolve(options.convention)
+        # A rank column settles ties for those conventions that want it; nobody is dropped before his convention is.
+        reading = Convention(ties="position", population="either", preset="side_by_side")
+        self._work = Evaluation.of(impressions, judgements, replace(options, convention=reading, form="rows"))
+        by_position = self._work.scoring.by_position
+        rows = [*PRESETS.values(), *([own] if own.preset not in PRESETS or own != PRESETS[own.preset] else [])]
+        self.conventions = with_tie_bounds(rows, by_position) if conventions is None else tuple(conventions)
+        for rule in self.conventions:
+            check(self._work.scoring.metrics, rule)
+        self._many = Many(self._work.scoring.metrics, self.conventions, by_position, self._work.scoring.items_matter)
+
+    def lists(self) -> DataFrame:
+        """One row per list, and per judged user without a list: keys, and arrays of values in the order of ``cells``."""
+        work = self._work
+        first = ranking.together(ranking.lists(work.rows, work.columns, "rows", True))
+        sound = first.where(F.col(REJECTED).isNull()).select(*work.columns.keys, N_ROWS, ENTRIES)
+        lists = sound.withColumn(SHOWN, F.lit(True))
+        if work.pools is None:
+            return self._scored(lists.withColumn(JUDGED, F.lit(True)))
+        pools = work.pools.withColumn(JUDGED, F.lit(True))
+        lists = lists.join(pools, USER, "left")
+        there = first.where(F.col(REJECTED).isNull()).select(EXPERIMENT, USER, N_ROWS).distinct()
+        unseen = pools.crossJoin(F.broadcast(there.select(EXPERIMENT).distinct())).join(
+            there, [EXPERIMENT, USER], "left_anti"
+        )
+        return self._scored(lists.unionByName(unseen.withColumn(SHOWN, F.lit(False)), allowMissingColumns=True))
+
+    def _scored(self, lists: DataFrame) -> DataFrame:
+        columns = self._work.columns
+        text = [ITEM] if columns.score and columns.item else []
+        names = [HASH, *text, *(name for name in (POSITION, SCORE, RELEVANCE) if getattr(columns, name))]
+        payload = {N_ROWS: F.col(N_ROWS)} | {name: F.col(f"{ENTRIES}.{name}") for name in names}
+        if self._work.pools is not None:
+            payload |= {"pool_grade": F.col("pool_grade"), "pool_hash": F.col("pool_hash")}
+        function = udf(_function(tuple(payload), self._many), _SCHEMA)
+        return lists.select(*columns.keys, SHOWN, JUDGED, function(*payload.values()).alias("s"))
+
+    def cells(self) -> DataFrame:
+        """One row per (experiment, user, convention, metric) of the convention's population."""
+        n, keys = len(self._many.metrics), self._work.columns.keys
+        members = F.array(*(_member(rule.population) for rule in self.conventions))
+        arrays = [F.col(f"s.{name}").alias(name) for name in ("value", N_RELEVANT, "n_dropped")]
+        wide = self.lists().select(*keys, SHOWN, members.alias("members"), *arrays)
+        # The outer form: for the other Spark infers a filter on the array, and computes the UDF once more for it.
+        every = [SHOWN, "members", N_RELEVANT, "n_dropped"]
+        long = wide.select(*keys, *every, F.posexplode_outer("value").alias("at", "value"))
+        place = F.expr(f"int(at div {n})")
+        cells = long.select(
+            *keys,
+            SHOWN,
+            place.alias("place"),
+            F.expr(f"int(at % {n})").alias(METRIC),
+            _number(F.col("value")).alias("value"),
+            *(F.col(name)[place].alias(name) for name in (N_RELEVANT, "n_dropped")),
+            F.col("members")[place].alias("member"),
+        )
+        return self._per_user(cells.where("member"))
+
+    def _per_user(self, cells: DataFrame) -> DataFrame:
+        keys = [EXPERIMENT, USER, "place", METRIC]
+        if not self._work.columns.list:
+            return cells.select(*keys, SHOWN, "value", N_RELEVANT, "n_dropped")
+        relevant = F.max(N_RELEVANT) if self._work.pools is not None else F.sum(N_RELEVANT)
+        return cells.groupBy(*keys).agg(
+            F.max(SHOWN).alias(SHOWN),
+            exact_mean(F.col("value")).alias("value"),
+            relevant.alias(N_RELEVANT),
+            F.sum("n_dropped").alias("n_dropped"),
+        )
+
+    def means(self) -> DataFrame:
+        """One small row per (experiment, convention, metric), both as numbers; ``rows`` makes a table of them."""
+        users = F.col("value").isNotNull()
+        return (
+            self.cells()
+            .groupBy(EXPERIMENT, "place", METRIC)
+            .agg(
+                exact_mean(F.col("value")).alias("mean"),
+                F.count("value").alias("n_users"),
+                F.count(F.when(users & (F.col(N_RELEVANT) > 0), 1)).alias("n_users_with_relevant"),
+                F.count(F.when(users & ~F.col(SHOWN), 1)).alias("n_users_without_list"),
+                F.sum("n_dropped").alias("n_dropped"),
+            )
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The table: a row per (experiment, convention) with a mean per metric; starts the one job."""
+        found: dict[tuple[Any, int], dict[str, Any]] = {}
+        for row in self.means().orderBy(EXPERIMENT, "place", METRIC).toLocalIterator():
+            found.setdefault((row[EXPERIMENT], row["place"]), {})[str(self._many.metrics[row[METRIC]])] = row.asDict()
+        return [self._row(experiment, place, cells) for (experiment, place), cells in found.items()]
+
+    def _row(self, experiment: Any, place: int, cells: dict[str, dict[str, Any]]) -> dict[str, Any]:
+        rule, counts = self.conventions[place], max(cells.values(), key=lambda cell: int(cell["n_users"]))
+        refused = counts["n_dropped"] if rule.duplicates == "refuse" else 0
+        note = differences(rule, self._many.by_position, self._work.pools is not None)
+        return {
+            EXPERIMENT: experiment,
+            CONVENTION: rule.name,
+            "n_users": counts["n_users"],
+            "n_users_with_relevant": counts["n_users_with_relevant"],
+            "n_users_without_list": counts["n_users_without_list"],
+            **{metric: None if refused else cell["mean"] for metric, cell in cells.items()},
+            "differs": f"refuses {refused} repeated rows; {note}" if refused else note,
+        }
+
+
+_SCHEMA = T.StructType(
+    [
+        T.StructField("value", T.ArrayType(T.DoubleType())),
+        T.StructField(N_RELEVANT, T.ArrayType(T.LongType())),
+        T.StructField("n_dropped", T.ArrayType(T.LongType())),
+    ]
+)
+
+
+def _number(value: Column) -> Column:
+    """NaN inside an array stays NaN on its way through Arrow; a value left out is null everywhere else."""
+    return F.when(~F.isnan(value), value)
+
+
+def _member(population: str) -> Column:
+    """Whether a list, or a judged user without one, belongs to a population."""
+    shown, judged = F.col(SHOWN), F.coalesce(F.col(JUDGED), F.lit(False))
+    return {"shown": shown, "judged": judged, "both": shown & judged, "either": shown | judged}[population]
+
+
+def _function(names: Sequence[str], many: Many) -> Any:
+    """The body of the UDF: a closure over plain values, so that it can be shipped to any worker."""
+
+    # Spark evaluates these hints, and pandas' Series takes no parameter at run time.
+    def score(*series: pd.Series) -> pd.DataFrame:  # type: ignore[type-arg]
+        return many.values(dict(zip(names, series, strict=True)))
+
+    return score
