@@ -1,4 +1,4 @@
-"""The same lists under many conventions: assembled once per distinct order, one array of values per list. No pyspark."""
+"""The same lists under many conventions: assembled once per distinct order, one array of values each. No pyspark."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ class Many:
     items_matter: bool = True
 
     def values(self, columns: Mapping[str, pd.Series[Any]]) -> pd.DataFrame:
-        """(n,) lists -> ``value``, per list an array of conventions x metrics (NaN = left out); ``n_relevant`` and
-        ``n_dropped`` per convention."""
+        """Columns of n lists -> n rows of arrays.
+
+        ``value`` holds conventions x metrics (NaN = left out), ``n_relevant`` and ``n_dropped`` one per convention.
+        """
         shared: dict[tuple[object, ...], Assembled] = {}
         parts: list[npt.NDArray[Any]] = []
         relevant, dropped = [], []

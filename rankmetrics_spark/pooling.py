@@ -17,7 +17,7 @@ from rankmetrics_spark.metrics import Lists
 
 
 def with_judgements(lists: Assembled, columns: Mapping[str, pd.Series[Any]], convention: Convention) -> Batch:
-    """The batch with its pool of judged items (``pool_grade``, and ``pool_hash`` where repeats count), or what it shows.
+    """The batch with its pool of judged items (``pool_grade``, and ``pool_hash`` where repeats count).
 
     With ``duplicates: count`` a judged item that was shown c times is c items, in the list and in the pool, so that no
     metric can exceed 1.

@@ -151,7 +151,8 @@ def _number_faults(name: str, kind: T.DataType) -> Iterator[tuple[str, Column]]:
         yield "infinite_relevance", F.abs(value) == F.lit(float("inf"))
     if name == POSITION:
         if not isinstance(kind, T.IntegralType):
-            yield "fractional_position", value != F.floor(value)
+            # Not floor: in ANSI mode it is an error for a number that no bigint can hold.
+            yield "fractional_position", value != F.rint(value)
         yield "position_below_1", value < 1
         # Ranks are packed and squared in 64 bits; nobody scrolls past two billion items.
         yield "position_too_large", value > 2**31 - 1

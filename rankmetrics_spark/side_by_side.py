@@ -73,7 +73,7 @@ class SideBySide:
         self._many = Many(self._work.scoring.metrics, self.conventions, by_position, self._work.scoring.items_matter)
 
     def lists(self) -> DataFrame:
-        """One row per list, and per judged user without a list: keys, and arrays of values in the order of ``cells``."""
+        """One row per list, and per judged user without a list: keys, and arrays as ``Many.values`` has them."""
         work = self._work
         first = ranking.together(ranking.lists(work.rows, work.columns, "rows", True))
         sound = first.where(F.col(REJECTED).isNull()).select(*work.columns.keys, N_ROWS, ENTRIES)

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ def local(path: str) -> Path | None:
 
 def write_record(spark: SparkSession, path: str, record: Mapping[str, Any]) -> str:
     """Write the run record to ``path`` as JSON; where it went."""
-    text = json.dumps(record, indent=2, ensure_ascii=False, sort_keys=True, default=str)
+    text = json.dumps(_ordered(record), indent=2, ensure_ascii=False, default=str)
     file = local(path)
     if file is None:
         spark.createDataFrame([(text,)], "value string").coalesce(1).write.mode("overwrite").text(path)
@@ -105,6 +106,13 @@ def write_record(spark: SparkSession, path: str, record: Mapping[str, Any]) -> s
     return str(file)
 
 
+def _ordered(value: Any) -> Any:
+    """The same with its keys in order; rows without an experiment are counted under None, which no string follows."""
+    if isinstance(value, Mapping):
+        return {key: _ordered(value[key]) for key in sorted(value, key=str)}
+    return value
+
+
 def discard(spark: SparkSession, path: str, like: DataFrame) -> None:
     """Remove a temporary table; where files cannot be removed through Spark, leave it empty."""
     folder = local(path)
@@ -112,5 +120,7 @@ def discard(spark: SparkSession, path: str, like: DataFrame) -> None:
         like.limit(0).coalesce(1).write.mode("overwrite").parquet(path)
         return
     shutil.rmtree(folder, ignore_errors=True)
-    if folder.parent.is_dir() and not any(folder.parent.iterdir()):
+    # The folder of all stagings and that of the output go too, unless they hold something.
+    with suppress(OSError):
         folder.parent.rmdir()
+        folder.parent.parent.rmdir()

@@ -44,7 +44,8 @@ def impressions(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str 
 
 
 def judgements(spark: SparkSession, rows: Iterable[Sequence[Any]]) -> DataFrame:
-    return spark.createDataFrame([tuple(row) for row in rows], "user_id string, item_id string, relevance double")
+    known = [(user, item, None if grade is None else float(grade)) for user, item, grade in rows]
+    return spark.createDataFrame(known, "user_id string, item_id string, relevance double")
 
 
 def parquet(path: Path, rows: Iterable[Shown]) -> Path:
@@ -57,9 +58,9 @@ def parquet(path: Path, rows: Iterable[Shown]) -> Path:
     return path
 
 
-def config(source: Path | str, out: Path | str, **changes: Any) -> Config:
+def config(log: Path | str, out: Path | str, **changes: Any) -> Config:
     """A config over a Parquet folder; ``changes`` are further sections, ``source`` adds to the source."""
-    section = {"path": str(source)} | changes.pop("source", {})
+    section = {"path": str(log)} | changes.pop("source", {})
     return from_mapping(
         {"evaluation_date": DATE, "metrics": ["ap@5", "ndcg@5"]}
         | {"source": section, "sink": {"path": str(out)}}

@@ -19,7 +19,7 @@ from tests.benchmarks.peers import floors, ours
 from tests.benchmarks.run import session
 
 matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402
+from matplotlib import pyplot
 
 METRICS = ("ap", "ndcg", "p", "r", "f1", "hit_rate")
 BEGIN, END = "<!-- growth: begin -->", "<!-- growth: end -->"

@@ -16,23 +16,32 @@ MB = 1024.0**2
 
 @dataclass
 class Memory:
-    """Peaks in MB over a process tree, sampled: the JVMs, the largest Python worker, and everything together."""
+    """Peaks in MB over a process tree, sampled: the JVMs, the largest Python worker, and everything (``with_root``)."""
 
     jvm: float = 0.0
     worker: float = 0.0
     total: float = 0.0
 
     def look(self, root: psutil.Process, with_root: bool) -> None:
-        jvm = total = 0.0
-        for process in [root] * with_root + root.children(recursive=True):
-            with suppress(psutil.Error):
-                size = process.memory_info().rss / MB
-                total += size
-                if process.name().startswith("java"):
-                    jvm += size
-                elif process.pid != root.pid:
-                    self.worker = max(self.worker, size)
-        self.jvm, self.total = max(self.jvm, jvm), max(self.total, total)
+        """Only a JVM that the process itself started counts, not that of a peer beside it."""
+        jvms = [child for child in root.children() if _name(child).startswith("java")]
+        workers = [_size(child) for jvm in jvms for child in jvm.children(recursive=True)]
+        everything = [root, *root.children(recursive=True)] if with_root else []
+        self.jvm = max(self.jvm, sum(map(_size, jvms)))
+        self.worker = max(self.worker, *workers, 0.0)
+        self.total = max(self.total, sum(map(_size, everything)))
+
+
+def _name(process: psutil.Process) -> str:
+    with suppress(psutil.Error):
+        return process.name()
+    return ""
+
+
+def _size(process: psutil.Process) -> float:
+    with suppress(psutil.Error):
+        return process.memory_info().rss / MB
+    return 0.0
 
 
 @contextmanager

@@ -85,7 +85,7 @@ def test_a_rerun_replaces_exactly_the_partitions_that_it_computed(spark: SparkSe
 
 
 def test_the_same_run_twice_leaves_the_same_tables(spark: SparkSession, tmp_path: Path) -> None:
-    log = [*a_list([0, 1, 1], "u1"), *a_list([1, 0], "u2"), Shown("a", "u1", "i1", 7, 1)]
+    log = [*a_list([0, 1, 1], "u1"), *a_list([1, 0], "u2"), Shown("a", "u1", "i2", 7, 1)]
     settings = config(parquet(tmp_path / "log", log), tmp_path / "out", quality={"max_invalid_fraction": 1})
     found = []
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Faulty rows: each goes to quarantine with its reason, nothing is lost, and a gate stops before anything is written."""
+"""Faulty rows: each goes to quarantine with its reason, nothing is lost, and gates stop before a write."""
 
 from __future__ import annotations
 

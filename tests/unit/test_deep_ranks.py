@@ -28,7 +28,7 @@ def test_the_deepest_rank_that_is_allowed_fits_into_little_memory() -> None:
         [sys.executable, "-c", SCRIPT],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=60,
         check=False,
         # The virtual memory of threads that have nothing to do would count too.
         env=os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},

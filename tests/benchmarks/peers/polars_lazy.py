@@ -40,17 +40,14 @@ def _ratios(k: int) -> list[pl.Expr]:
 
 
 def run(path: str) -> dict:
+    """Of three ways to write it, the fastest: the streaming engine, and only relevant rows are ranked."""
     rows = pl.scan_parquet(f"{path}/*.parquet")
-    lists = rows.group_by(KEYS).agg(
-        pl.col("position").filter(pl.col("relevance") > 0).sort().alias("position"),
-    )
-    hits = lists.with_row_index("list").with_columns(m=pl.col("position").list.len()).filter(pl.col("m") > 0)
-    hits = hits.select("experiment", "list", "m", "position").explode("position")
-    hits = hits.with_columns(hit=pl.int_range(pl.len()).over("list") + 1)
-    sums = hits.group_by("experiment", "list").agg(pl.col("m").first(), *(e for k in CUTOFFS for e in _sums(k)))
+    hits = rows.filter(pl.col("relevance") > 0).select(*KEYS, "position")
+    hits = hits.with_columns(hit=pl.col("position").rank("ordinal").over(KEYS))
+    sums = hits.group_by(KEYS).agg(pl.len().alias("m"), *(e for k in CUTOFFS for e in _sums(k)))
     users = sums.select("experiment", *(e for k in CUTOFFS for e in _ratios(k)))
     totals = users.group_by("experiment").agg(pl.col(*COLUMNS).sum())
-    counts = lists.group_by("experiment").agg(n=pl.len())
-    totals, counts = pl.collect_all([totals, counts])
+    counts = rows.select(KEYS).unique().group_by("experiment").agg(n=pl.len())
+    totals, counts = pl.collect_all([totals, counts], engine="streaming")
     means = totals.join(counts, on="experiment").with_columns(pl.col(*COLUMNS) / pl.col("n"))
     return {(row["experiment"], name): row[name] for row in means.to_dicts() for name in COLUMNS}

@@ -1,0 +1,156 @@
+"""Conventions through Spark: side by side, refused repeats, ties in the record, a notebook's own metric."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from rankmetrics_spark import evaluate, output, selftest
+from rankmetrics_spark.config import from_mapping
+from rankmetrics_spark.conventions import PRESETS
+from rankmetrics_spark.errors import ConfigError, QualityError
+from rankmetrics_spark.job import run
+from rankmetrics_spark.options import Options
+from rankmetrics_spark.side_by_side import SideBySide
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = [
+    ("a", "u1", "i1", 1, 2.0, 1),
+    ("a", "u1", "i2", 2, 2.0, 0),
+    ("a", "u2", "i3", 1, 1.0, 0),
+    ("b", "u1", "i2", 1, 5.0, 0),
+    ("b", "u1", "i1", 2, 4.0, 1),
+]
+SCHEMA = "experiment_id string, user_id string, item_id string, position int, score double, relevance int"
+JUDGED = [("u1", "i1", 1.0), ("u1", "i9", 2.0), ("u3", "i1", 1.0), ("u4", "i1", 0.0)]
+METRICS = ("ap@10", "ndcg@10", "rr")
+
+
+def log(spark: SparkSession, rows: Sequence[Any] = ROWS) -> DataFrame:
+    return spark.createDataFrame(list(rows), SCHEMA)
+
+
+def judged(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame(JUDGED, "user_id string, item_id string, relevance double")
+
+
+@pytest.mark.parametrize("with_judgements", [True, False])
+@pytest.mark.parametrize("rank_by", ["score", "position"])
+def test_side_by_side_gives_what_evaluate_gives(spark: SparkSession, rank_by: str, with_judgements: bool) -> None:
+    pools = judged(spark) if with_judgements else None
+    rows = SideBySide(log(spark), pools, Options(METRICS, rank_by=rank_by)).rows()
+    assert len(rows) == 2 * (len(PRESETS) + 2 * (rank_by == "score"))
+    for preset in ("standard", "trec_eval", "recommenders", "tfma", "rectools"):
+        if rank_by == "score" and PRESETS[preset].ties == "position" and preset != "recommenders":
+            continue
+        result = evaluate(log(spark), METRICS, pools, rank_by=rank_by, convention=preset)
+        for row in result.experiment_metrics.toLocalIterator():
+            mine = [r for r in rows if (r["experiment_id"], r["convention"]) == (row["experiment_id"], preset)]
+            values = [mine[0][name] for name in (row["metric"], "n_users", "n_users_with_relevant")]
+            assert values == [row["mean"], row["n_users"], row["n_users_with_relevant"]], (preset, row)
+
+
+def test_side_by_side_reads_and_shuffles_the_rows_once(spark: SparkSession) -> None:
+    means = SideBySide(log(spark), judged(spark), Options(METRICS, rank_by="score")).means()
+    means.toLocalIterator()
+    means.collect()
+    plan = means._jdf.queryExecution().executedPlan().toString().split("== Initial Plan ==")[0]
+    scans = [line for line in plan.splitlines() if "score#" in line and "Scan ExistingRDD" in line]
+    assert len(scans) == 1
+
+
+def test_the_golden_values_hold_on_the_executors(spark: SparkSession) -> None:
+    assert all(check.ok for check in selftest.checks(selftest.by_spark(spark)))
+
+
+def config(tmp_path: Path, spark: SparkSession, rows: Sequence[Any], **changes: Any) -> Any:
+    log(spark, rows).coalesce(1).write.mode("overwrite").parquet(str(tmp_path / "log"))
+    source = {"path": str(tmp_path / "log"), "columns": {"score": "score"}}
+    return from_mapping(
+        {"source": source, "sink": {"path": str(tmp_path / "out")}, "metrics": ["ap@10", "rr"]}
+        | {"quality": {"max_invalid_fraction": 0.9}}
+        | changes
+    )
+
+
+@pytest.mark.parametrize("rank_by", ["score", "position"])
+def test_a_repeated_item_is_refused_by_a_convention_that_refuses_it(
+    spark: SparkSession, tmp_path: Path, rank_by: str
+) -> None:
+    rows = [*ROWS, ("b", "u1", "i2", 3, 1.0, 0)]
+    with pytest.raises(QualityError, match="1 of 6 rows repeat an item of their list.*'trec_eval' refuses") as caught:
+        run(spark, config(tmp_path, spark, rows, convention="trec_eval", rank_by=rank_by))
+    assert caught.value.exit_code == 4
+    assert not (tmp_path / "out" / "user_metrics").exists()
+
+
+def test_the_record_holds_the_tie_rate_and_the_terminal_warns(spark: SparkSession, tmp_path: Path) -> None:
+    outcome = run(spark, config(tmp_path, spark, ROWS, rank_by="score"))
+    record = json.loads(Path(outcome.record_path).read_text())
+    assert record["experiments"]["a"]["tied"] == 2
+    assert record["experiments"]["a"]["tie_spread"] == {"ap_at_10": 0.25, "rr": 0.25}
+    lines = output.accounting(record, output.result_rows(outcome.experiment_metrics))
+    assert "tied scores: a 50.00% of its rows, b 0.00%" in lines[1]
+    # By item id descending both have the same mean for a: (1/2 + 0) / 2, and 1/2 for b: the spread equals the gap.
+    assert not any(line.startswith("warning") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"convention": {"ties": "expected"}}, "convention.ties is 'expected', but rank_by is 'position'"),
+        ({"convention": {"preset": "sklearn", "ap_ties": "threshold"}}, "convention.ap_ties is 'threshold'"),
+        ({"metrics": ["softmax_loss"], "columns": {"score": "scoer"}}, "did you mean 'score'"),
+        ({"metrics": ["err"], "rank_by": "score", "convention": {"ties": "expected"}}, "'err' has no expected value"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_any_job(spark: SparkSession, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        evaluate(log(spark), **arguments)
+
+
+def test_a_preset_with_idle_tie_rules_may_be_used_with_ranks(spark: SparkSession) -> None:
+    assert evaluate(log(spark), ["ap@2"], convention="sklearn").user_metrics.count() == 3
+
+
+SCRIPT = """
+import numpy as np
+from rankmetrics_spark import Convention, evaluate, metric
+from rankmetrics_spark.local import local_session
+
+scale = 2.0
+
+@metric
+def top_gain(lists, k: int):
+    best = np.zeros(lists.batch.size)
+    np.maximum.at(best, lists.found.list, lists.gains * (lists.found.rank <= k))
+    return scale * best
+
+spark = local_session("local[2]", "notebook", {"spark.sql.shuffle.partitions": "2"})
+rows = [("u", f"i{r}", r, g) for r, g in enumerate([1, 0, 3], start=1)]
+log = spark.createDataFrame(rows, "user_id string, item_id string, position int, relevance int")
+mine = Convention(preset="mine", gain="exponential")
+users = evaluate(log, ["top_gain@3", "ap@10"], columns={"experiment": None}, convention=mine).user_metrics
+print("VALUE", users.first()["top_gain_at_3"])
+spark.stop()
+"""
+
+
+def test_a_metric_of_a_script_reaches_executors_that_cannot_import_it(tmp_path: Path) -> None:
+    script = tmp_path / "notebook.py"
+    script.write_text(SCRIPT)
+    root = Path(__file__).resolve().parents[2]
+    environment = os.environ | {"PYTHONPATH": str(root), "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(
+        [sys.executable, str(script)], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert "VALUE 14.0" in done.stdout, done.stderr[-3000:]

@@ -1,0 +1,23 @@
+"""Every Python session in the docs gives what it says."""
+
+from __future__ import annotations
+
+import doctest
+from pathlib import Path
+
+import pytest
+
+from rankmetrics_spark.metrics import REGISTRY
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+def test_the_examples_of_a_page_give_what_it_says(page: Path) -> None:
+    known = set(REGISTRY)
+    try:
+        result = doctest.testfile(str(page), module_relative=False, encoding="utf-8")
+    finally:
+        for name in set(REGISTRY) - known:
+            del REGISTRY[name]
+    assert not result.failed

@@ -1,0 +1,38 @@
+"""The self-test: a line per preset, and a code that a script can read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+
+from rankmetrics_spark import selftest
+from rankmetrics_spark.cli import main
+from rankmetrics_spark.conventions import PRESETS
+
+
+def test_every_preset_has_a_line_and_passes() -> None:
+    result = CliRunner().invoke(main, ["selftest"])
+    lines = result.stdout.splitlines()
+    assert result.exit_code == 0
+    assert [line.split()[0] for line in lines] == list(PRESETS)
+    assert all(line.endswith("ok") and int(line.split()[1]) > 0 for line in lines)
+
+
+def test_a_wrong_value_fails_its_preset_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = selftest.by_kernels()
+    wrong = {key: value + (key[1] == PRESETS["tfma"].digest()) * 1e-9 for key, value in right.items()}
+    monkeypatch.setattr(selftest, "by_kernels", lambda: wrong)
+    result = CliRunner().invoke(main, ["selftest"])
+    failed = [line.split()[0] for line in result.stdout.splitlines() if line.endswith("FAILED")]
+    assert (result.exit_code, failed) == (1, ["tfma"])
+
+
+def test_a_missing_value_has_failed() -> None:
+    assert not any(check.ok for check in selftest.checks({}))
+
+
+def test_a_line_says_how_far_off_it_is() -> None:
+    check = replace(selftest.checks({})[0], difference=0.25)
+    assert str(check).split() == ["standard", "16", "values", "largest", "difference", "2.5e-01", "FAILED"]
