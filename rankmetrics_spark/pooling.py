@@ -51,4 +51,4 @@ def n_unknown(batch: Batch, convention: Convention) -> Ints:
     """
     lists = Lists(batch, convention)
     hits = np.bincount(lists.found.list, lists.relevant, minlength=batch.size).astype(np.int64)
-    return np.maximum(hits - lists.m, 0)
+    return np.asarray(np.maximum(hits - lists.m, 0))

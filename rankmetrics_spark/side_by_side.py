@@ -192,7 +192,7 @@ def _function(names: Sequence[str], many: Many) -> Any:
     """The body of the UDF: a closure over plain values, so that it can be shipped to any worker."""
 
     # Spark evaluates these hints, and pandas' Series takes no parameter at run time.
-    def score(*series: pd.Series) -> pd.DataFrame:  # type: ignore[type-arg]
+    def score(*series: pd.Series) -> pd.DataFrame:
         return many.values(dict(zip(names, series, strict=True)))
 
     return score

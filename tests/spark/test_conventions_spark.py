@@ -87,7 +87,7 @@ def test_a_repeated_item_is_refused_by_a_convention_that_refuses_it(
     spark: SparkSession, tmp_path: Path, rank_by: str
 ) -> None:
     rows = [*ROWS, ("b", "u1", "i2", 3, 1.0, 0)]
-    with pytest.raises(QualityError, match="1 of 6 rows repeat an item of their list.*'trec_eval' refuses") as caught:
+    with pytest.raises(QualityError, match=r"1 of 6 rows repeat an item of their list.*'trec_eval' refuses") as caught:
         run(spark, config(tmp_path, spark, rows, convention="trec_eval", rank_by=rank_by))
     assert caught.value.exit_code == 4
     assert not (tmp_path / "out" / "user_metrics").exists()

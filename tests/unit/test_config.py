@@ -461,7 +461,8 @@ def test_ids_stay_the_texts_that_they_are(tmp_path: Path) -> None:
         ),
         (
             "source: !!python/object:os.system {}",
-            "the config 'config.yaml' is not valid YAML: line 1, column 9: could not determine a constructor for the tag "
+            "the config 'config.yaml' is not valid YAML: line 1, column 9: could not determine a constructor "
+            "for the tag "
             "'tag:yaml.org,2002:python/object:os.system'",
         ),
         (

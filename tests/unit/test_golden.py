@@ -1,4 +1,4 @@
-"""Every preset gives what the system it is named after returned; the values in rankmetrics_spark/golden were executed there."""
+"""Every preset gives what the system it is named after returned; the golden values were executed there."""
 
 from __future__ import annotations
 
