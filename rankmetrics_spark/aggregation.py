@@ -82,7 +82,9 @@ def _sums() -> list[Column]:
         F.count(F.when(there & (F.col(N_LISTS) == 0), 1)).alias("n_users_without_list"),
     ]
     kinds = {"s": value, "q": value * value, "r": F.when(relevant, value)}
-    return counts + [part.alias(f"{name}{i}") for name, kind in kinds.items() for i, part in enumerate(exact_sum(kind))]
+    # Without nulls: pandas would turn a column that has one into doubles.
+    sums = {f"{name}{i}": part for name, kind in kinds.items() for i, part in enumerate(exact_sum(kind))}
+    return counts + [F.coalesce(part, F.lit(0).cast("bigint")).alias(name) for name, part in sums.items()]
 
 
 def _schema() -> T.StructType:
@@ -117,4 +119,4 @@ def _whole(parts: Sequence[pd.Series[Any]]) -> npt.NDArray[Any]:
 
 
 def _objects(series: pd.Series[Any]) -> npt.NDArray[Any]:
-    return np.array([int(v) for v in series.fillna(0)], dtype=object)
+    return np.array([int(v) for v in series], dtype=object)

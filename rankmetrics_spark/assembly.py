@@ -125,7 +125,7 @@ def _flat(series: pd.Series[Any]) -> tuple[Ints, npt.NDArray[Any]]:
 
 
 def _ints(series: pd.Series[Any]) -> Ints:
-    return np.asarray(series.fillna(0), dtype=np.int64)
+    return np.asarray(series, dtype=np.int64)
 
 
 def _no_pool() -> tuple[Ints, Floats]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from rankmetrics_spark import errors
 from rankmetrics_spark.batch import Batch, Floats, Ints, place
 from rankmetrics_spark.conventions import Convention
-from rankmetrics_spark.metrics_weights import UNCUT, Weight, discount, spread, table, unit
+from rankmetrics_spark.metrics_weights import UNCUT, Weight, at, discount, spread, table, unit
 
 T = TypeVar("T")
 
@@ -96,9 +96,9 @@ class Lists:
         top, group = self.convention.max_grade, self.found.list
         satisfied = exponential(np.minimum(self.found.grade, top)) / np.exp2(top)
         stops, reading = np.zeros(len(satisfied)), np.ones(self.batch.size)
-        for at in _by_depth(group, self.batch.size):
-            stops[at] = reading[group[at]] * satisfied[at]
-            reading[group[at]] *= 1 - satisfied[at]
+        for where in _by_depth(group, self.batch.size):
+            stops[where] = reading[group[where]] * satisfied[where]
+            reading[group[where]] *= 1 - satisfied[where]
         return stops
 
     @property
@@ -137,7 +137,7 @@ class Lists:
     def _weights(self, weight: Weight, cut: int | Ints) -> Floats:
         found = self.found
         if self.ties == "plain" or found.tie_first is None or found.tie_last is None:
-            return np.asarray(table(weight, int(found.rank.max(initial=0)))[0][found.rank] * (found.rank <= cut))
+            return np.asarray(at(weight, found.rank) * (found.rank <= cut))
         return spread(weight, found.tie_first, found.tie_last, cut)
 
     def hits_at(self, k: int | None) -> Floats:
@@ -220,7 +220,7 @@ def _best_first(group: Ints, gains: Floats) -> tuple[Ints, Floats]:
 def _sorted_ideal(lists: Lists, ideal: tuple[Ints, Floats], cut: int) -> Floats:
     group, gains = ideal
     ranks = place(group, lists.batch.size)
-    weights = table(discount, int(ranks.max(initial=0)))[0][ranks] * (ranks <= cut)
+    weights = at(discount, ranks) * (ranks <= cut)
     return sums(group, gains * weights, lists.batch.size)
 
 

@@ -36,6 +36,10 @@ def geometric(p: float) -> Weight:
     return lambda rank: p ** (rank - 1)
 
 
+TABLED = 1 << 20
+"""Ranks below this are looked up in a table."""
+
+
 # Python's math, not NumPy's: a vectorised logarithm may differ in its last bit from one processor to the next.
 @lru_cache(maxsize=64)
 def _table(weight: Weight, size: int) -> tuple[Floats, Floats]:
@@ -50,6 +54,22 @@ def table(weight: Weight, longest: int) -> tuple[Floats, Floats]:
     [0.0, 1.0, 0.5]
     """
     return _table(weight, 1 << max(6, int(longest + 1).bit_length()))
+
+
+def at(weight: Weight, ranks: Ints) -> Floats:
+    """Weight of each rank (1-based), the deep ones one by one: a single absurd rank must not cost a table up to it.
+
+    >>> at(reciprocal, np.array([2, 2**31 - 1])).round(3).tolist()
+    [0.5, 0.0]
+    """
+    deepest = int(ranks.max(initial=0))
+    if deepest < TABLED:
+        return table(weight, deepest)[0][ranks]
+    values = table(weight, TABLED - 1)[0][np.minimum(ranks, TABLED - 1)]
+    deep = ranks >= TABLED
+    each, places = np.unique(ranks[deep], return_inverse=True)
+    values[deep] = np.array([weight(rank) for rank in each.tolist()])[places]
+    return values
 
 
 def spread(weight: Weight, first: Ints, last: Ints, cut: int | Ints) -> Floats:

@@ -135,6 +135,14 @@ def _check_scores(there: Sequence[str], source: str | None, metrics: Sequence[Me
             )
 
 
+def _reads_length(work: Scoring) -> bool:
+    """Whether a value depends on how long the list is without repeats, which only whole rows tell."""
+    rule, uncut = work.convention, any(m.cut is None for m in work.metrics)
+    return rule.ap_denominator == "min(L,k)" or (
+        uncut and (rule.ap_denominator == "k" or rule.ideal_pool == "constant_k")
+    )
+
+
 def chosen_form(options: Options, columns: Columns, work: Scoring, kind: T.DataType | None) -> str:
     """The cheapest form that can compute what is asked; a wish is granted where it can be."""
     every_row = (
@@ -143,6 +151,7 @@ def chosen_form(options: Options, columns: Columns, work: Scoring, kind: T.DataT
         or options.repeated_items == "all"
         or any(m.needs != "relevant" for m in work.metrics)
         or work.convention.duplicates in ("best_rank", "refuse")
+        or _reads_length(work)
     )
     if every_row:
         return "rows"

@@ -147,15 +147,18 @@ class Evaluation:
 
     def _scored(self, lists: DataFrame, form: str) -> DataFrame:
         if self.pools is not None:
-            how = "left" if self.scoring.convention.population in ("shown", "either") else "inner"
-            lists = lists.join(self.pools, USER, how)
+            # Whom nobody judged stays in: his rows are accounted for, whatever the population.
+            lists = lists.join(self.pools, USER, "left")
         return scoring.scored(lists, self.columns, form, self.scoring)
 
     def user_metrics(self, lists: DataFrame) -> DataFrame:
         """One row per (experiment, user) of the convention's population, from scored lists."""
+        population = self.scoring.convention.population
         users = scoring.per_user(lists, self.columns, self.scoring)
-        if self.pools is None or self.scoring.convention.population not in ("judged", "either"):
-            return users
+        if self.pools is not None and population in ("judged", "both"):
+            users = users.join(self.pools.select(USER), USER, "left_semi")
+        if self.pools is None or population not in ("judged", "either"):
+            return users.select(*scoring.user_columns(self.columns, [m.column for m in self.scoring.metrics]))
         return users.unionByName(self._without_list(lists), allowMissingColumns=True)
 
     def _without_list(self, lists: DataFrame) -> DataFrame:

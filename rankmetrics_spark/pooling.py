@@ -39,7 +39,7 @@ def _shown(pool_list: Ints, pool_hash: Ints, list: Ints, hash: Ints) -> Ints:
     judged, shown = pool_list * span + codes[: len(pool_hash)], list * span + codes[len(pool_hash) :]
     keys, counts = np.unique(shown, return_counts=True)
     at: npt.NDArray[Any] = np.minimum(np.searchsorted(keys, judged), len(keys) - 1)
-    return np.where(keys[at] == judged, counts[at], 0)
+    return np.asarray(np.where(keys[at] == judged, counts[at], 0), np.int64)
 
 
 def n_unknown(batch: Batch, convention: Convention) -> Ints:

@@ -85,7 +85,9 @@ def scored(lists: DataFrame, columns: Columns, form: str, scoring: Scoring) -> D
 def _payload(columns: Columns, form: str, scoring: Scoring) -> dict[str, Column]:
     """The columns that the UDF reads, by the names it knows them by."""
     if form == "masks":
-        payload = {name: F.col(name) for name in (N_ROWS, *(f"plane_{b}" for b in range(PLANES)))}
+        # Without nulls: pandas would turn a column that has one into doubles, and bits above 2**53 would be lost.
+        planes = {name: F.coalesce(name, F.lit(0).cast("bigint")) for name in (f"plane_{b}" for b in range(PLANES))}
+        payload = {N_ROWS: F.col(N_ROWS)} | planes
     else:
         text = [ITEM] if form == "rows" and columns.score and columns.item else []
         names = (

@@ -54,7 +54,8 @@ class Moments:
         spread = self.n * self.squares * 2**UNIT - self.total * self.total
         variance = (spread / (n * (n - 1) * 2 ** (2 * UNIT))).astype(float)
         # Below the rounding of the sums a spread cannot be told from none.
-        floor = (1 + 4 * np.abs(np.nan_to_num(self.mean))) * 2.0**-UNIT
+        mean = np.abs(np.nan_to_num(self.mean))
+        floor = (1 + 4 * mean) * 2.0**-UNIT + mean**2 * 2.0**-52
         return np.where(self.n < 2, np.nan, np.sqrt(np.where(variance <= floor, 0.0, variance)))
 
 

@@ -102,6 +102,8 @@ def _process(log: data.Dataset, rank_by: str, options: argparse.Namespace) -> di
         done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, timeout=options.limit)
     except subprocess.TimeoutExpired:
         return {"error": f"> {options.limit:.0f} s"}
+    except subprocess.CalledProcessError as error:
+        return {"error": f"no data: {(error.stderr.strip().splitlines() or ['no message'])[-1][:100]}"}
     if done.returncode:
         return {"error": (done.stderr.strip().splitlines() or ["no message"])[-1][:120]}
     return json.loads(done.stdout.splitlines()[-1])

@@ -171,3 +171,35 @@ def test_judgements_by_number_meet_impressions_by_text(spark: SparkSession) -> N
     truth = spark.createDataFrame([(7, 2**53 + 1, 1)], "user_id int, item_id bigint, relevance int")
     log = impressions(spark, [("a", "7", str(2**53), 1), ("a", "7", str(2**53 + 1), 2)], SHOWN)
     assert values(evaluate(log, ["rr"], truth).user_metrics, "rr") == {("a", "7"): 1 / 2}
+
+
+def test_rows_of_users_whom_nobody_judged_are_accounted_for_in_every_population(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    from rankmetrics_spark import run
+    from rankmetrics_spark.config import from_mapping
+
+    log = [("a", "judged", "i1", 1), ("a", "judged", "i2", 2), ("a", "nobody", "i1", 1)]
+    spark.createDataFrame(log, "experiment string, user string, item string, position int").write.parquet(
+        str(tmp_path / "log")
+    )
+    spark.createDataFrame([("judged", "i2", 1)], "user string, item string, relevance int").write.parquet(
+        str(tmp_path / "truth")
+    )
+    for population, users in (("shown", 2), ("both", 1), ("judged", 1), ("either", 2)):
+        outcome = run(
+            spark,
+            from_mapping(
+                {
+                    "source": {"path": str(tmp_path / "log")},
+                    "judgements": {"path": str(tmp_path / "truth")},
+                    "metrics": ["ap@2"],
+                    "convention": {"preset": "standard", "population": population},
+                    "sink": {"path": str(tmp_path / population)},
+                }
+            ),
+        )
+        assert outcome.record["rows"] == {"in": 3, "evaluated": 3, "quarantined": 0}
+        # The judged user's only relevant item is at rank 2: AP = 1 / 2.
+        (row,) = outcome.experiment_metrics.collect()
+        assert (row["n_users"], row["mean"]) == (users, 0.5 / users)
