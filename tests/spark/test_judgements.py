@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from math import log2
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from rankmetrics_spark import evaluate
+from rankmetrics_spark import evaluate, run
+from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.errors import InputError
 from tests.logs import averages, by_user, impressions, judgements
 
@@ -176,8 +178,6 @@ def test_judgements_by_number_meet_impressions_by_text(spark: SparkSession) -> N
 def test_rows_of_users_whom_nobody_judged_are_accounted_for_in_every_population(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    from rankmetrics_spark import run
-    from rankmetrics_spark.config import from_mapping
 
     log = [("a", "judged", "i1", 1), ("a", "judged", "i2", 2), ("a", "nobody", "i1", 1)]
     spark.createDataFrame(log, "experiment string, user string, item string, position int").write.parquet(
