@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -169,9 +169,18 @@ def _progress() -> Iterator[Callable[[str], None]]:
         yield lambda text: progress.update(task, description=text)
 
 
+def _mute() -> None:
+    """Keep pyspark from logging a Java stack trace for an error that is about to be said in one sentence."""
+    with suppress(ImportError):  # Spark 3.5 has no such logger
+        from pyspark.logger import PySparkLogger
+
+        PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
+
+
 @contextmanager
 def _exit_codes() -> Iterator[None]:
     """Say a user's mistake in one sentence and leave with its code."""
+    _mute()
     try:
         yield
     except RankmetricsError as error:

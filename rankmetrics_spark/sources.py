@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -63,14 +63,16 @@ def read(spark: SparkSession, place: Place, columns: Iterable[str] = ()) -> Data
         rows = _READERS[place.format](spark, place, columns)
         rows = rows.where(place.where) if place.where else rows
         rows.schema  # noqa: B018  # Connect looks the schema up only when asked; a missing path must show here.
-    except (AnalysisException, ParseException) as error:
+    except Exception as error:  # a broken file raises a class of py4j, which a client without a JVM does not have
         raise InputError(f"cannot read {place.format} from '{where}': {_first_sentence(error)}") from error
     return rows
 
 
 def _first_sentence(error: Exception) -> str:
     """What Spark says, without plans and stack traces."""
-    return str(error).strip().split("\n", 1)[0].split(" SQLSTATE")[0].strip().rstrip(".;")
+    lines = [line for line in str(error).strip().splitlines() if not line.startswith("An error occurred while calling")]
+    said = lines[0].split(" SQLSTATE")[0] if lines else type(error).__name__
+    return re.sub(r"^:? ?[\w.$]*(Exception|Error): ", "", said).strip().rstrip(".;")
 
 
 def _paths(place: Place) -> list[str]:
