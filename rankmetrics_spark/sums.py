@@ -17,8 +17,9 @@ def limbs(value: Column) -> list[Column]:
     """The value as whole multiples of 2**30, 1, 2**-30 and 2**-60, each a bigint; null stays null."""
     parts, rest = [], value
     for exponent in EXPONENTS[:-1]:
-        whole = F.floor(rest * 2.0**-exponent)
-        parts.append(whole.cast("bigint"))
+        # Towards zero: a floor would turn a tiny negative value into -1 and a rest that no double can hold.
+        whole = (rest * 2.0**-exponent).cast("bigint")
+        parts.append(whole)
         rest = rest - whole.cast("double") * 2.0**exponent
     return [*parts, F.rint(rest * 2.0 ** -EXPONENTS[-1]).cast("bigint")]
 
