@@ -99,7 +99,8 @@ def test_the_record_holds_the_tie_rate_and_the_terminal_warns(spark: SparkSessio
     assert record["experiments"]["a"]["tied"] == 2
     assert record["experiments"]["a"]["tie_spread"] == {"ap_at_10": 0.25, "rr": 0.25}
     lines = output.accounting(record, output.result_rows(outcome.experiment_metrics))
-    assert "tied scores: a 50.00% of its rows, b 0.00%" in lines[1]
+    # Two of the three rows of a share a score: 2 / 3.
+    assert "tied scores: a 66.67% of its rows, b 0.00%" in lines[1]
     # By item id descending both have the same mean for a: (1/2 + 0) / 2, and 1/2 for b: the spread equals the gap.
     assert not any(line.startswith("warning") for line in lines)
 

@@ -55,7 +55,8 @@ def submit(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_spark_submit_evaluates_with_nothing_but_the_zip(folder: Path) -> None:
     done = submit(folder, "--config", "config.yaml", "--date", DATE, "--format", "json")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    # spark-submit pours what Python says on stderr into stdout, so the steps stand before the result.
+    found = json.loads(done.stdout[done.stdout.index("[\n") :])
     assert {row["experiment_id"]: row["mean"] for row in found} == {"a": 1 / 2, "b": 1}
     assert (folder / "my out" / "user_metrics" / "experiment_id=a" / f"evaluation_date={DATE}").is_dir()
     assert len(os.listdir(folder / "my out" / "runs")) == 1
@@ -64,6 +65,6 @@ def test_spark_submit_evaluates_with_nothing_but_the_zip(folder: Path) -> None:
 def test_spark_submit_ends_with_the_code_of_the_mistake(folder: Path) -> None:
     done = submit(folder, "--config", "config.yaml", "--set", "source.path=nowhere")
     assert done.returncode == 3
-    assert "rankmetrics: cannot read parquet from 'nowhere'" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert "rankmetrics: cannot read parquet from 'nowhere'" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
     assert not (folder / "my out").exists()
