@@ -90,5 +90,6 @@ def _warning(
                 f"warning: {metric}: ties move {moved} by {spread:.4f} (best order minus worst), "
                 f"more than the {high - low:.4f} between {a} and {b}"
             )
-            worst = max(worst, (spread - (high - low), text))
+            if spread - (high - low) > worst[0]:
+                worst = (spread - (high - low), text)
     return worst[1] or None

@@ -55,8 +55,8 @@ def submit(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_spark_submit_evaluates_with_nothing_but_the_zip(folder: Path) -> None:
     done = submit(folder, "--config", "config.yaml", "--date", DATE, "--format", "json")
     assert done.returncode == 0, done.stderr
-    # spark-submit pours what Python says on stderr into stdout, so the steps stand before the result.
-    found = json.loads(done.stdout[done.stdout.index("[\n") :])
+    # spark-submit pours what Python says on stderr into stdout, so the steps stand around the result.
+    found, _ = json.JSONDecoder().raw_decode(done.stdout, done.stdout.index("[\n"))
     assert {row["experiment_id"]: row["mean"] for row in found} == {"a": 1 / 2, "b": 1}
     assert (folder / "my out" / "user_metrics" / "experiment_id=a" / f"evaluation_date={DATE}").is_dir()
     assert len(os.listdir(folder / "my out" / "runs")) == 1
