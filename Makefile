@@ -49,7 +49,8 @@ run: venv ## make a seeded impression log, evaluate it, print the table: the who
 	@$(BIN)/rankmetrics demo --output out/demo
 
 test: venv ## run the whole test suite
-	@$(BIN)/python -m pytest
+	@# Two processes: one has the Spark session that all its tests share, the other takes everything else.
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: venv ## check style, types, and who imports whom
 	$(BIN)/python -m ruff check .

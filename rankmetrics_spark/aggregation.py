@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,22 +43,18 @@ def experiment_metrics(
         std, ci_low, ci_high, confidence, mean_with_relevant; doubles are null where they are not defined.
     """
     moments = _unfolded(users, metrics, segments).groupBy(*_KEYS).agg(*_sums())
-    estimate = udf(_estimator(confidence), _schema())
-    names = [*(f"s{i}" for i in range(4)), *(f"q{i}" for i in range(4)), *(f"r{i}" for i in range(4))]
-    result = moments.withColumn("e", estimate("n_users", "n_users_with_relevant", *names))
-    mean, std, low, high, with_relevant = (F.col("e")[name].alias(name) for name in _ESTIMATES)
+    sums = [f"{kind}{i}" for kind in "sqr" for i in range(len(EXPONENTS))]
+    payload = {name: F.col(name) for name in ("n_users", "n_users_with_relevant", *sums)}
+    result = moments.withColumn("e", udf(partial(estimates, confidence=confidence), payload, _schema()))
     return result.select(
         *_KEYS,
         F.lit(convention.name).alias(CONVENTION),
         "n_users",
         "n_users_with_relevant",
         "n_users_without_list",
-        mean,
-        std,
-        low,
-        high,
+        *(f"e.{name}" for name in _ESTIMATES[:-1]),
         F.lit(confidence).alias("confidence"),
-        with_relevant,
+        f"e.{_ESTIMATES[-1]}",
         F.lit(convention.text()).alias("convention_text"),
         F.lit(convention.digest()).alias("convention_hash"),
     )
@@ -66,7 +63,8 @@ def experiment_metrics(
 def _unfolded(users: DataFrame, metrics: Sequence[Metric], segments: Sequence[str]) -> DataFrame:
     """One row per (user, segment, metric)."""
     labels = [F.lit(EVERYONE), *(F.concat(F.lit(f"{s}="), F.coalesce(F.col(s), F.lit("null"))) for s in segments)]
-    cells = F.array(*(F.struct(F.lit(str(m)).alias(METRIC), F.col(m.column).alias("value")) for m in metrics))
+    names, values = (F.array(*cells) for cells in ([F.lit(str(m)) for m in metrics], [m.column for m in metrics]))
+    cells = F.arrays_zip(names.alias(METRIC), values.alias("value"))
     # The outer forms: for the others Spark infers a filter on the array, and computes the UDF below once more for it.
     segment = F.explode_outer(F.array(*labels)).alias(SEGMENT)
     wide = users.select(EXPERIMENT, N_RELEVANT, N_LISTS, segment, cells.alias("c"))
@@ -74,47 +72,37 @@ def _unfolded(users: DataFrame, metrics: Sequence[Metric], segments: Sequence[st
 
 
 def _sums() -> list[Column]:
-    value, there = F.col("value"), F.col("value").isNotNull()
-    relevant = there & (F.col(N_RELEVANT) > 0)
-    counts = [
-        F.count("value").alias("n_users"),
-        F.count(F.when(relevant, 1)).alias("n_users_with_relevant"),
-        F.count(F.when(there & (F.col(N_LISTS) == 0), 1)).alias("n_users_without_list"),
-    ]
-    kinds = {"s": value, "q": value * value, "r": F.when(relevant, value)}
+    with_relevant = f"CASE WHEN {N_RELEVANT} > 0 THEN value END"
+    counts = {
+        "n_users": "count(value)",
+        "n_users_with_relevant": f"count({with_relevant})",
+        "n_users_without_list": f"count(CASE WHEN {N_LISTS} = 0 THEN value END)",
+    }
+    kinds = {"s": "value", "q": "value * value", "r": with_relevant}
     # Without nulls: pandas would turn a column that has one into doubles.
-    sums = {f"{name}{i}": part for name, kind in kinds.items() for i, part in enumerate(exact_sum(kind))}
-    return counts + [F.coalesce(part, F.lit(0).cast("bigint")).alias(name) for name, part in sums.items()]
+    sums = {f"{kind}{i}": f"coalesce({part}, 0L)" for kind, v in kinds.items() for i, part in enumerate(exact_sum(v))}
+    return [F.expr(aggregate).alias(name) for name, aggregate in (counts | sums).items()]
 
 
 def _schema() -> T.StructType:
     return T.StructType([T.StructField(name, T.DoubleType()) for name in _ESTIMATES])
 
 
-def _estimator(confidence: float) -> Any:
-    """The body of the UDF over the aggregated rows: few of them, whatever the number of users."""
+def estimates(series: Mapping[str, pd.Series[Any]], confidence: float) -> pd.DataFrame:
+    """From counts and limb sums: ``s`` of values, ``q`` of squares, ``r`` of values with a relevant item.
 
-    # Spark evaluates these hints, and pandas' Series takes no parameter at run time.
-    def estimate(n: pd.Series, n_relevant: pd.Series, *sums: pd.Series) -> pd.DataFrame:
-        return estimates(n, n_relevant, sums, confidence)
-
-    return estimate
-
-
-def estimates(
-    n: pd.Series[Any], n_relevant: pd.Series[Any], sums: Sequence[pd.Series[Any]], confidence: float
-) -> pd.DataFrame:
-    """From limb sums (4 of the values, 4 of their squares, 4 of the values of users with a relevant item)."""
-    total, squares, relevant = (_whole(sums[i : i + 4]) for i in (0, 4, 8))
-    moments = Moments(_objects(n), total, squares)
+    Few rows, whatever the number of users.
+    """
+    total, squares, relevant = (_whole(series, kind) for kind in "sqr")
+    moments = Moments(_objects(series["n_users"]), total, squares)
     low, high = t_interval(moments, confidence)
-    with_relevant = Moments(_objects(n_relevant), relevant, relevant).mean
+    with_relevant = Moments(_objects(series["n_users_with_relevant"]), relevant, relevant).mean
     return pd.DataFrame(dict(zip(_ESTIMATES, (moments.mean, moments.std, low, high, with_relevant), strict=True)))
 
 
-def _whole(parts: Sequence[pd.Series[Any]]) -> npt.NDArray[Any]:
+def _whole(series: Mapping[str, pd.Series[Any]], kind: str) -> npt.NDArray[Any]:
     """Limb sums as Python integers in units of 2**-60."""
-    values = [_objects(part) * 2 ** (exponent + UNIT) for part, exponent in zip(parts, EXPONENTS, strict=True)]
+    values = [_objects(series[f"{kind}{i}"]) * 2 ** (exponent + UNIT) for i, exponent in enumerate(EXPONENTS)]
     return np.asarray(np.sum(values, axis=0))
 
 

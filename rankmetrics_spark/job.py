@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import rankmetrics_spark
-from rankmetrics_spark import judging, noticed, sinks, sources
+from rankmetrics_spark import accounting, judging, sinks, sources
 from rankmetrics_spark.config import Config, as_dict
 from rankmetrics_spark.errors import InputError, QualityError
 from rankmetrics_spark.options import Options
@@ -24,8 +24,6 @@ from rankmetrics_spark.ranking import MASK_RANKS, PLANES
 from rankmetrics_spark.schemas import (
     DATE,
     EXPERIMENT,
-    N_DROPPED,
-    N_ROWS,
     POSITION,
     REASON,
     REJECTED,
@@ -109,11 +107,28 @@ def _settings(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
 
 
 def inputs(spark: SparkSession, config: Config) -> tuple[DataFrame, DataFrame | None, Options]:
-    """Impressions, judgements and options of a config, for whoever evaluates without writing tables."""
-    work = _Run(spark, config, _Steps(lambda text: None))
-    judgements = work.judgements()
+    """Impressions, judgements and options of a config; schemas are looked up, nothing is computed.
+
+    Raises:
+        InputError: The input cannot be read.
+    """
     impressions = sources.read(spark, config.source, config.source.wanted())
-    return impressions, judgements, work.options(judgements is not None)
+    judged = config.judgements
+    judgements = sources.read(spark, judged, judged.wanted()) if judged else None
+    formats = {config.source.format, *([judged.format] if judged else [])}
+    options = Options(
+        metrics=config.metrics,
+        convention=config.convention,
+        rank_by=config.rank_by,
+        columns=config.source.columns,
+        judgement_columns=judged.columns if judged else None,
+        list=config.source.list,
+        segments=config.source.segments,
+        confidence=config.comparison.confidence,
+        repeated_items=config.quality.repeated_items,
+        text=bool(formats & sources.TEXT_FORMATS),
+    )
+    return impressions, judgements, options
 
 
 class _Run:
@@ -126,6 +141,7 @@ class _Run:
         self.run_id = f"{now:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
         self.out = config.sink.path.rstrip("/")
         self.staging = f"{self.out}/_staging/{self.run_id}"
+        self.judged: DataFrame | None = None
 
     def outcome(self) -> Outcome:
         with self.steps("plan", "reading schemas"):
@@ -142,40 +158,17 @@ class _Run:
             sinks.discard(self.spark, self.staging, work.rows.limit(0))
 
     def planned(self) -> Evaluation:
-        config = self.config
-        impressions = sources.read(self.spark, config.source, config.source.wanted())
-        judgements = self.judgements()
-        options = self.options(judgements is not None)
+        impressions, judgements, options = inputs(self.spark, self.config)
         work = Evaluation.of(impressions, judgements, options)
+        if judgements is not None:
+            self.judged = judging.counts(judgements, work.judgement_columns, options.text)
         if work.form == "masks" and not _fits_masks(work.rows):
             return Evaluation.of(impressions, judgements, replace(options, form="relevant"))
         return work
 
-    def options(self, judged: bool) -> Options:
-        config = self.config
-        text = config.source.format in sources.TEXT_FORMATS or (
-            judged and config.judgements is not None and config.judgements.format in sources.TEXT_FORMATS
-        )
-        return Options(
-            metrics=config.metrics,
-            convention=config.convention,
-            rank_by=config.rank_by,
-            columns=config.source.columns,
-            judgement_columns=config.judgements.columns if config.judgements else None,
-            list=config.source.list,
-            segments=config.source.segments,
-            confidence=config.comparison.confidence,
-            repeated_items=config.quality.repeated_items,
-            text=text,
-        )
-
-    def judgements(self) -> DataFrame | None:
-        place = self.config.judgements
-        return sources.read(self.spark, place, place.wanted()) if place else None
-
     def checked(self, table: DataFrame) -> dict[str, dict[str, Any]]:
         """Row counts per experiment; the gates."""
-        counts = _row_counts(table)
+        counts = accounting.row_counts(table)
         rows = sum(c["rows"] for c in counts.values())
         bad = sum(c["quarantined"] for c in counts.values())
         if not rows:
@@ -185,7 +178,7 @@ class _Run:
         if bad / rows > allowed:
             raise QualityError(
                 f"{bad} of {rows} rows are faulty ({bad / rows:.2%}, allowed {allowed:.2%}: quality.on_invalid is "
-                f"{quality.on_invalid}); reasons: {_reasons(table)}"
+                f"{quality.on_invalid}); reasons: {accounting.reasons(table)}"
             )
         return counts
 
@@ -240,9 +233,7 @@ class _Run:
 
     def record(self, work: Evaluation, counts: dict[str, dict[str, Any]], reasons: dict[str, int]) -> dict[str, Any]:
         rule = work.scoring.convention
-        judgements, judged = self.judgements(), None
-        if judgements is not None:
-            judged = judging.counts(judgements, work.judgement_columns, self.options(True).text).first()
+        judged = self.judged.first() if self.judged is not None else None
         return {
             "run_id": self.run_id,
             "started": self.started,
@@ -267,50 +258,17 @@ class _Run:
         }
 
 
-def _row_counts(table: DataFrame) -> dict[str, dict[str, Any]]:
-    """Per experiment: rows in, evaluated, quarantined (faulty in themselves, or repeated), users and lists."""
-    faulty = F.sum(F.when(F.col(REJECTED).isNotNull(), F.col(N_ROWS)).otherwise(0))
-    lists = F.count(F.when(F.col(REJECTED).isNull(), 1))
-    sums = table.groupBy(EXPERIMENT).agg(
-        F.sum(N_ROWS).alias("rows"),
-        faulty.alias("faulty"),
-        F.coalesce(F.sum(N_DROPPED), F.lit(0)).alias("repeated"),
-        lists.alias("lists"),
-        *noticed.aggregates(table),
-    )
-    counts = {}
-    for row in sums.toLocalIterator():
-        bad = row["faulty"] + row["repeated"]
-        counts[row[EXPERIMENT]] = {
-            "rows": row["rows"],
-            "evaluated": row["rows"] - bad,
-            "quarantined": bad,
-            "repeated": row["repeated"],
-            "lists": row["lists"],
-            **noticed.read(row),
-        }
-    return counts
-
-
 def _refuse_repeats(work: Evaluation, table: DataFrame, counts: dict[str, dict[str, Any]]) -> None:
     """The gate of ``duplicates: refuse``: trec_eval itself stops at an item that is twice in a list."""
     rule = work.scoring.convention
     if rule.duplicates != "refuse" or not any(c["repeated"] for c in counts.values()):
         return
-    repeats = noticed.refused(work.repeated(table))
+    repeats = accounting.repeated_items(work.repeated(table))
     if repeats:
         raise QualityError(
             f"{repeats} of {sum(c['rows'] for c in counts.values())} rows repeat an item of their list, and the "
             f"convention '{rule.name}' refuses that; to go on, give it duplicates: best_rank or highest_grade"
         )
-
-
-def _reasons(table: DataFrame) -> str:
-    """The reasons of the gate's message, most frequent first."""
-    reason = F.coalesce(F.col(f"{REJECTED}.{REASON}"), F.lit("repeated item or rank"))
-    n = F.when(F.col(REJECTED).isNotNull(), F.col(N_ROWS)).otherwise(F.col(N_DROPPED))
-    counts = table.groupBy(reason.alias(REASON)).agg(F.sum(n).alias("n")).where("n > 0").orderBy(F.desc("n"), REASON)
-    return ", ".join(f"{row[REASON]} {row['n']}" for row in counts.limit(10).toLocalIterator())
 
 
 def _fits_masks(rows: DataFrame) -> bool:

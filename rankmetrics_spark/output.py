@@ -149,6 +149,7 @@ _SHORT = {
     "n_users": "users",
     "n_users_with_relevant": "with relevant",
     "n_users_without_list": "without list",
+    "n_faulty_rows": "faulty rows",
     "differs": "differs from standard in",
 }
 _TEXT = (EXPERIMENT, "convention", "differs")

@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import aggregation, conventions, judging, ranking, scoring
-from rankmetrics_spark.conventions import Convention
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.metrics import Metric, parse
 from rankmetrics_spark.options import Options, check_choices, chosen_form, renamed, resolved_columns
@@ -94,11 +93,7 @@ class Evaluation:
     def of(cls, impressions: DataFrame, judgements: DataFrame | None, options: Options) -> Evaluation:
         """Check the arguments against the input's schema and plan the evaluation."""
         metrics = tuple(dict.fromkeys(m if isinstance(m, Metric) else parse(m) for m in options.metrics))
-        rule = (
-            options.convention
-            if isinstance(options.convention, Convention)
-            else conventions.resolve(options.convention)
-        )
+        rule = conventions.resolve(options.convention)
         check_choices(options, metrics, rule)
         columns, mapping = resolved_columns(impressions, judgements is not None, options, metrics, rule)
         work = Scoring(

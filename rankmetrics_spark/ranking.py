@@ -31,6 +31,9 @@ from rankmetrics_spark.schemas import (
     Columns,
 )
 
+Aggregates = dict[str, str]
+"""Column name to SQL."""
+
 MASK_RANKS = 63
 PLANES = 3
 """Bit planes of the masks form: grades up to 2**PLANES - 1 fit."""
@@ -45,7 +48,7 @@ def lists(rows: DataFrame, columns: Columns, form: str, items_matter: bool) -> D
     aggregates, flagged = _FORMS[form](columns, items_matter)
     hashed = rows.withColumns(_item_hash(columns, items_matter))
     grouped = (_grouped if form != "masks" or not columns.segments else _grouped_twice)(hashed, columns, aggregates)
-    return grouped.withColumn(FLAGGED, F.coalesce(flagged, F.lit(False)) & F.col(REJECTED).isNull())
+    return grouped.withColumn(FLAGGED, F.expr(f"coalesce({flagged}, false) AND {REJECTED} IS NULL"))
 
 
 def together(table: DataFrame) -> DataFrame:
@@ -91,82 +94,75 @@ def _item_hash(columns: Columns, items_matter: bool) -> dict[str, Column]:
     }
 
 
-def _grouped(rows: DataFrame, columns: Columns, aggregates: dict[str, Column]) -> DataFrame:
+def _grouped(rows: DataFrame, columns: Columns, aggregates: Aggregates) -> DataFrame:
     """Group by list. Segments are the smallest value of the list's rows."""
     keys = [*columns.keys, REJECTED]
-    smallest = {name: F.min(name) for name in columns.segments}
-    return rows.groupBy(*keys).agg(*(column.alias(name) for name, column in (aggregates | smallest).items()))
+    smallest = [F.min(name).alias(name) for name in columns.segments]
+    return rows.groupBy(*keys).agg(*(F.expr(sql).alias(name) for name, sql in aggregates.items()), *smallest)
 
 
-def _grouped_twice(rows: DataFrame, columns: Columns, aggregates: dict[str, Column]) -> DataFrame:
+def _grouped_twice(rows: DataFrame, columns: Columns, aggregates: Aggregates) -> DataFrame:
     """The same with the segments as keys first: a text minimum would take the raw rows out of generated code."""
     keys = [*columns.keys, REJECTED]
-    parts = rows.groupBy(*keys, *columns.segments).agg(*(column.alias(name) for name, column in aggregates.items()))
-    merge = dict.fromkeys((N_ROWS, "hits"), F.sum) | dict.fromkeys(("top", "steepest"), F.max)
-    merged = {name: merge.get(name, F.bit_or)(name) for name in aggregates}
+    parts = rows.groupBy(*keys, *columns.segments).agg(*(F.expr(sql).alias(name) for name, sql in aggregates.items()))
+    merge = dict.fromkeys((N_ROWS, "hits"), "sum") | dict.fromkeys(("top", "steepest"), "max")
+    merged = {name: f"{merge.get(name, 'bit_or')}({name})" for name in aggregates}
     return _grouped(parts, columns, merged)
 
 
-def _masks(columns: Columns, items_matter: bool) -> tuple[dict[str, Column], Column]:
-    bit = F.expr(f"case when {POSITION} between 1 and {MASK_RANKS} then shiftleft(1L, int({POSITION}) - 1) end")
-    relevant = F.col(RELEVANCE) > 0
+# SQL text, because one text costs the driver one call and an expression tree dozens.
+_BIT = f"CASE WHEN {POSITION} BETWEEN 1 AND {MASK_RANKS} THEN shiftleft(1L, int({POSITION}) - 1) END"
+_SEEN = {N_ROWS: "count(1)", "top": f"max({POSITION})", "shown": f"bit_or({_BIT})"}
+_EVERY_RANK_ONCE = f"top <= {MASK_RANKS} AND bit_count(shown) = {N_ROWS}"
+
+
+def _masks(columns: Columns, items_matter: bool) -> tuple[Aggregates, str]:
     planes = {
-        f"plane_{b}": F.bit_or(F.when(relevant & (F.col(RELEVANCE).bitwiseAND(1 << b) != 0), bit))
+        f"plane_{b}": f"bit_or(CASE WHEN {RELEVANCE} > 0 AND {RELEVANCE} & {1 << b} != 0 THEN {_BIT} END)"
         for b in range(PLANES)
     }
-    seen = {N_ROWS: F.count(F.lit(1)), "top": F.max(POSITION), "shown": F.bit_or(bit), "steepest": F.max(RELEVANCE)}
-    sound = (
-        (F.col("top") <= MASK_RANKS)
-        & (F.bit_count("shown") == F.col(N_ROWS))
-        & (F.coalesce(F.col("steepest"), F.lit(0)) < 2**PLANES)
-    )
+    seen = _SEEN | planes | {"steepest": f"max({RELEVANCE})"}
+    sound = f"{_EVERY_RANK_ONCE} AND coalesce(steepest, 0) < {2**PLANES}"
     if not (columns.item and items_matter):
-        return seen | planes, ~sound
+        return seen, f"NOT ({sound})"
+    hits = {"hits": f"count(CASE WHEN {RELEVANCE} > 0 THEN 1 END)"}
     words = {
-        f"word_{j}": F.bit_or(F.when(relevant, F.expr(f"shiftleft(1L, int(shiftright({HASH}, {6 * j}) & 63))")))
+        f"word_{j}": f"bit_or(CASE WHEN {RELEVANCE} > 0 THEN shiftleft(1L, int(shiftright({HASH}, {6 * j}) & 63)) END)"
         for j in range(_WORDS)
     }
-    hits = {"hits": F.count(F.when(relevant, 1))}
-    bits = F.greatest(*(F.bit_count(word) for word in words))
-    return seen | planes | hits | words, ~(sound & ((F.col("hits") == 0) | (bits == F.col("hits"))))
+    bits = f"greatest({', '.join(f'bit_count({word})' for word in words)})"
+    return seen | hits | words, f"NOT ({sound} AND (hits = 0 OR {bits} = hits))"
 
 
-def _relevant(columns: Columns, items_matter: bool) -> tuple[dict[str, Column], Column]:
-    entry = F.struct(POSITION, HASH, F.col(RELEVANCE).cast("double").alias(RELEVANCE))
-    keep = F.col(REJECTED).isNull() & (F.col(RELEVANCE) > 0)
-    bit = F.expr(f"case when {POSITION} between 1 and {MASK_RANKS} then shiftleft(1L, int({POSITION}) - 1) end")
-    n, top = F.col(N_ROWS), F.col("top")
-    squares = F.expr(f"sum(double({POSITION}) * {POSITION})")
-    aggregates = {
-        N_ROWS: F.count(F.lit(1)),
-        ENTRIES: F.collect_list(F.when(keep, entry)),
-        "top": F.max(POSITION),
-        "shown": F.bit_or(bit),
-        "ranks": F.sum(POSITION),
-        "mixed": F.bit_xor(POSITION),
-        "squares": squares,
+def _relevant(columns: Columns, items_matter: bool) -> tuple[Aggregates, str]:
+    keep = f"{REJECTED} IS NULL AND {RELEVANCE} > 0"
+    entry = f"struct({POSITION}, {HASH}, double({RELEVANCE}) AS {RELEVANCE})"
+    aggregates = _SEEN | {
+        ENTRIES: f"collect_list(CASE WHEN {keep} THEN {entry} END)",
+        "ranks": f"sum({POSITION})",
+        "mixed": f"bit_xor({POSITION})",
+        "squares": f"sum(double({POSITION}) * {POSITION})",
     }
-    mixed = F.element_at(F.array(n, F.lit(1).cast("bigint"), n + 1, F.lit(0).cast("bigint")), (n % 4 + 1).cast("int"))
+    n = N_ROWS
+    mixed = f"CASE {n} % 4 WHEN 0 THEN {n} WHEN 1 THEN 1 WHEN 2 THEN {n} + 1 ELSE 0 END"
     # A list that is exactly 1..n has this sum, xor and sum of squares; the last is exact in a double up to 200,000.
     complete = (
-        (top == n)
-        & (F.col("ranks") == n * (n + 1) / 2)
-        & (F.col("mixed") == mixed)
-        & ((n > 200_000) | (F.col("squares") == n.cast("double") * (n + 1) * (2 * n + 1) / 6))
+        f"top = {n} AND ranks = {n} * ({n} + 1) / 2 AND mixed = {mixed} "
+        f"AND ({n} > 200000 OR squares = double({n}) * ({n} + 1) * (2 * {n} + 1) / 6)"
     )
-    return aggregates, ~(((top <= MASK_RANKS) & (F.bit_count("shown") == n)) | complete)
+    return aggregates, f"NOT (({_EVERY_RANK_ONCE}) OR ({complete}))"
 
 
-def _rows(columns: Columns, items_matter: bool) -> tuple[dict[str, Column], Column]:
-    relevance = [F.col(RELEVANCE).cast("double").alias(RELEVANCE)] if columns.relevance else []
+def _rows(columns: Columns, items_matter: bool) -> tuple[Aggregates, str]:
     has = [name for name in (POSITION, SCORE) if getattr(columns, name)]
     text = [ITEM] if columns.score and columns.item else []
-    entry = F.struct(*has, HASH, *text, *relevance)
-    collected = F.collect_list(F.when(F.col(REJECTED).isNull(), entry))
-    return {N_ROWS: F.count(F.lit(1)), ENTRIES: collected}, F.lit(False)
+    relevance = [f"double({RELEVANCE}) AS {RELEVANCE}"] if columns.relevance else []
+    entry = f"struct({', '.join([*has, HASH, *text, *relevance])})"
+    collected = f"collect_list(CASE WHEN {REJECTED} IS NULL THEN {entry} END)"
+    return {N_ROWS: "count(1)", ENTRIES: collected}, "false"
 
 
-_FORMS: dict[str, Callable[[Columns, bool], tuple[dict[str, Column], Column]]] = {
+_FORMS: dict[str, Callable[[Columns, bool], tuple[Aggregates, str]]] = {
     "masks": _masks,
     "relevant": _relevant,
     "rows": _rows,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -75,10 +76,9 @@ class Scoring:
 
 def scored(lists: DataFrame, columns: Columns, form: str, scoring: Scoring) -> DataFrame:
     """Lists in the given form -> keys, segments, ``n_rows``, counts and one column per metric; null = left out."""
-    payload = _payload(columns, form, scoring)
-    function = udf(_function(tuple(payload), form, scoring), scoring.schema)
+    values = udf(partial(score_batch, form=form, scoring=scoring), _payload(columns, form, scoring), scoring.schema)
     keys = [*columns.keys, *columns.segments, N_ROWS]
-    result = lists.select(*keys, function(*payload.values()).alias("s"))
+    result = lists.select(*keys, values.alias("s"))
     return result.select(*keys, *(F.col("s")[field].alias(field) for field in scoring.schema.fieldNames()))
 
 
@@ -101,16 +101,6 @@ def _payload(columns: Columns, form: str, scoring: Scoring) -> dict[str, Column]
     if scoring.judged and (not columns.relevance or scoring.convention.duplicates == "count"):
         payload |= {"pool_hash": F.col("pool_hash")}
     return payload
-
-
-def _function(names: Sequence[str], form: str, scoring: Scoring) -> Callable[..., pd.DataFrame]:
-    """The body of the UDF: a closure over plain values, so that it can be shipped to any worker."""
-
-    # Spark evaluates these hints, and pandas' Series takes no parameter at run time.
-    def score(*series: pd.Series) -> pd.DataFrame:
-        return score_batch(dict(zip(names, series, strict=True)), form, scoring)
-
-    return score
 
 
 def score_batch(series: dict[str, pd.Series[Any]], form: str, scoring: Scoring) -> pd.DataFrame:
@@ -143,7 +133,7 @@ def per_user(lists: DataFrame, columns: Columns, scoring: Scoring) -> DataFrame:
     smallest = [F.min(name).alias(name) for name in columns.segments]
     # Judged items belong to the user, so they are the same in each list; shown ones add up.
     relevant = F.max(N_RELEVANT) if scoring.judged else F.sum(N_RELEVANT)
-    means = [exact_mean(F.col(name)).alias(name) for name in names]
+    means = [exact_mean(name).alias(name) for name in names]
     grouped = lists.groupBy(EXPERIMENT, USER).agg(
         *smallest, F.count(F.lit(1)).alias(N_LISTS), F.sum(N_SHOWN).alias(N_SHOWN), relevant.alias(N_RELEVANT), *means
     )

@@ -17,6 +17,7 @@ from rankmetrics_spark.many import Many
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+EXACT = 1e-12
 Found = Mapping[tuple[str, str, str], float]
 """(case, digest of the convention, metric) to value."""
 
@@ -63,7 +64,9 @@ def _gap(value: Value, found: Found) -> float:
     ours = found.get((value.case, value.convention.digest(), str(value.metric)), math.inf)
     if math.isnan(ours) or math.isnan(value.number):
         return 0.0 if math.isnan(ours) and math.isnan(value.number) else math.inf
-    return abs(ours - value.number)
+    gap = abs(ours - value.number)
+    # A value that its system prints with five decimals is met by whatever rounds to it.
+    return 0.0 if value.tolerance > EXACT and gap <= value.tolerance else gap
 
 
 def by_kernels() -> dict[tuple[str, str, str], float]:

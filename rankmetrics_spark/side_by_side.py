@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import pandas as pd
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -36,6 +35,7 @@ from rankmetrics_spark.sums import exact_mean
 from rankmetrics_spark.vectorized import udf
 
 SHOWN, JUDGED = "is_shown", "is_judged"
+NOWHERE = -1
 
 
 class SideBySide:
@@ -71,11 +71,11 @@ class SideBySide:
         for rule in self.conventions:
             check(self._work.scoring.metrics, rule)
         self._many = Many(self._work.scoring.metrics, self.conventions, by_position, self._work.scoring.items_matter)
+        self._first = ranking.together(ranking.lists(self._work.rows, self._work.columns, "rows", True))
 
     def lists(self) -> DataFrame:
         """One row per list, and per judged user without a list: keys, and arrays as ``Many.values`` has them."""
-        work = self._work
-        first = ranking.together(ranking.lists(work.rows, work.columns, "rows", True))
+        work, first = self._work, self._first
         sound = first.where(F.col(REJECTED).isNull()).select(*work.columns.keys, N_ROWS, ENTRIES)
         lists = sound.withColumn(SHOWN, F.lit(True))
         if work.pools is None:
@@ -95,8 +95,7 @@ class SideBySide:
         payload = {N_ROWS: F.col(N_ROWS)} | {name: F.col(f"{ENTRIES}.{name}") for name in names}
         if self._work.pools is not None:
             payload |= {"pool_grade": F.col("pool_grade"), "pool_hash": F.col("pool_hash")}
-        function = udf(_function(tuple(payload), self._many), _SCHEMA)
-        return lists.select(*columns.keys, SHOWN, JUDGED, function(*payload.values()).alias("s"))
+        return lists.select(*columns.keys, SHOWN, JUDGED, udf(self._many.values, payload, _SCHEMA).alias("s"))
 
     def cells(self) -> DataFrame:
         """One row per (experiment, user, convention, metric) of the convention's population."""
@@ -126,48 +125,65 @@ class SideBySide:
         relevant = F.max(N_RELEVANT) if self._work.pools is not None else F.sum(N_RELEVANT)
         return cells.groupBy(*keys).agg(
             F.max(SHOWN).alias(SHOWN),
-            exact_mean(F.col("value")).alias("value"),
+            exact_mean("value").alias("value"),
             relevant.alias(N_RELEVANT),
             F.sum("n_dropped").alias("n_dropped"),
         )
 
     def means(self) -> DataFrame:
-        """One small row per (experiment, convention, metric), both as numbers; ``rows`` makes a table of them."""
+        """One small row per (experiment, convention, metric), both as numbers; ``rows`` makes a table of them.
+
+        The rows that were left out because of a fault of their own are counted under the place ``NOWHERE``.
+        """
         users = F.col("value").isNotNull()
-        return (
+        means = (
             self.cells()
             .groupBy(EXPERIMENT, "place", METRIC)
             .agg(
-                exact_mean(F.col("value")).alias("mean"),
+                exact_mean("value").alias("mean"),
                 F.count("value").alias("n_users"),
                 F.count(F.when(users & (F.col(N_RELEVANT) > 0), 1)).alias("n_users_with_relevant"),
                 F.count(F.when(users & ~F.col(SHOWN), 1)).alias("n_users_without_list"),
                 F.sum("n_dropped").alias("n_dropped"),
             )
         )
+        faulty = self._first.where(F.col(REJECTED).isNotNull()).groupBy(EXPERIMENT).agg(F.sum(N_ROWS).alias(N_ROWS))
+        return means.unionByName(faulty.withColumn("place", F.lit(NOWHERE)), allowMissingColumns=True)
 
     def rows(self) -> list[dict[str, Any]]:
         """The table: a row per (experiment, convention) with a mean per metric; starts the one job."""
         found: dict[tuple[Any, int], dict[str, Any]] = {}
-        for row in self.means().orderBy(EXPERIMENT, "place", METRIC).toLocalIterator():
-            found.setdefault((row[EXPERIMENT], row["place"]), {})[str(self._many.metrics[row[METRIC]])] = row.asDict()
-        return [self._row(experiment, place, cells) for (experiment, place), cells in found.items()]
+        faulty: dict[Any, int] = {}
+        for row in self.means().toLocalIterator():
+            if row["place"] == NOWHERE:
+                faulty[row[EXPERIMENT]] = row[N_ROWS]
+            else:
+                cells = found.setdefault((row[EXPERIMENT], row["place"]), {})
+                cells[str(self._many.metrics[row[METRIC]])] = row.asDict()
+        experiments = sorted({*faulty, *(name for name, _ in found)}, key=lambda name: (name is not None, name))
+        return [
+            self._row(name, place, found.get((name, place), {}), faulty.get(name, 0))
+            for name in experiments
+            for place in range(len(self.conventions))
+        ]
 
-    def _row(self, experiment: Any, place: int, cells: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        rule, counts = self.conventions[place], max(cells.values(), key=lambda cell: int(cell["n_users"]))
+    def _row(self, experiment: Any, place: int, cells: dict[str, dict[str, Any]], faulty: int) -> dict[str, Any]:
+        rule = self.conventions[place]
+        counts = max(cells.values(), key=lambda cell: int(cell["n_users"]), default=_NOBODY)
         refused = counts["n_dropped"] if rule.duplicates == "refuse" else 0
         note = differences(rule, self._many.by_position, self._work.pools is not None)
+        names = [str(metric) for metric in self._many.metrics]
         return {
             EXPERIMENT: experiment,
             CONVENTION: rule.name,
-            "n_users": counts["n_users"],
-            "n_users_with_relevant": counts["n_users_with_relevant"],
-            "n_users_without_list": counts["n_users_without_list"],
-            **{metric: None if refused else cell["mean"] for metric, cell in cells.items()},
+            **{name: counts[name] for name in ("n_users", "n_users_with_relevant", "n_users_without_list")},
+            "n_faulty_rows": faulty,
+            **{name: None if refused or name not in cells else cells[name]["mean"] for name in names},
             "differs": f"refuses {refused} repeated rows; {note}" if refused else note,
         }
 
 
+_NOBODY = dict.fromkeys(("n_users", "n_users_with_relevant", "n_users_without_list", "n_dropped"), 0)
 _SCHEMA = T.StructType(
     [
         T.StructField("value", T.ArrayType(T.DoubleType())),
@@ -186,13 +202,3 @@ def _member(population: str) -> Column:
     """Whether a list, or a judged user without one, belongs to a population."""
     shown, judged = F.col(SHOWN), F.coalesce(F.col(JUDGED), F.lit(False))
     return {"shown": shown, "judged": judged, "both": shown & judged, "either": shown | judged}[population]
-
-
-def _function(names: Sequence[str], many: Many) -> Any:
-    """The body of the UDF: a closure over plain values, so that it can be shipped to any worker."""
-
-    # Spark evaluates these hints, and pandas' Series takes no parameter at run time.
-    def score(*series: pd.Series) -> pd.DataFrame:
-        return many.values(dict(zip(names, series, strict=True)))
-
-    return score

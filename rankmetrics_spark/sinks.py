@@ -19,6 +19,9 @@ from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION
 
 ROWS_PER_FILE = 1_000_000
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""What a null is called where it names a partition folder; "null" may be an experiment's name."""
+
 Writer = Callable[[DataFrame, str], None]
 _WRITERS: dict[str, Writer] = {}
 
@@ -107,9 +110,9 @@ def write_record(spark: SparkSession, path: str, record: Mapping[str, Any]) -> s
 
 
 def _ordered(value: Any) -> Any:
-    """The same with its keys in order; rows without an experiment are counted under None, which no string follows."""
+    """The same with its keys in order; rows without an experiment stand under the name of their partition folder."""
     if isinstance(value, Mapping):
-        return {key: _ordered(value[key]) for key in sorted(value, key=str)}
+        return {NO_VALUE if key is None else key: _ordered(value[key]) for key in sorted(value, key=str)}
     return value
 
 

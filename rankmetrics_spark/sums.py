@@ -13,25 +13,27 @@ EXPONENTS = (30, 0, -30, -60)
 """Powers of two that the limbs count. Magnitudes up to 2**60 fit; 2**33 values can be added without overflow."""
 
 
-def limbs(value: Column) -> list[Column]:
-    """The value as whole multiples of 2**30, 1, 2**-30 and 2**-60, each a bigint; null stays null."""
-    parts, rest = [], value
+def limbs(value: str) -> list[str]:
+    """A double as whole multiples of 2**30, 1, 2**-30 and 2**-60, each a bigint; null stays null.
+
+    SQL in, SQL out, as in all of this module: one text costs the driver one call, an expression tree dozens.
+    """
+    parts, rest = [], f"({value})"
     for exponent in EXPONENTS[:-1]:
         # Towards zero: a floor would turn a tiny negative value into -1 and a rest that no double can hold.
-        whole = (rest * 2.0**-exponent).cast("bigint")
+        whole = f"bigint({rest} * {2.0**-exponent!r}D)"
         parts.append(whole)
-        rest = rest - whole.cast("double") * 2.0**exponent
-    return [*parts, F.rint(rest * 2.0 ** -EXPONENTS[-1]).cast("bigint")]
+        rest = f"({rest} - double({whole}) * {2.0**exponent!r}D)"
+    return [*parts, f"bigint(rint({rest} * {2.0 ** -EXPONENTS[-1]!r}D))"]
 
 
-def exact_sum(value: Column) -> list[Column]:
+def exact_sum(value: str) -> list[str]:
     """Aggregates that add up the limbs of a value."""
-    return [F.sum(part) for part in limbs(value)]
+    return [f"sum({part})" for part in limbs(value)]
 
 
-def exact_mean(value: Column) -> Column:
+def exact_mean(value: str) -> Column:
     """Aggregate: mean of the non-null values, from exact sums, rounded a fixed number of times."""
-    total = F.lit(0.0)
-    for part, exponent in zip(exact_sum(value), EXPONENTS, strict=True):
-        total = total + part.cast("double") * 2.0**exponent
-    return total / F.count(value)
+    parts = zip(exact_sum(value), EXPONENTS, strict=True)
+    total = " + ".join(f"double({part}) * {2.0**exponent!r}D" for part, exponent in parts)
+    return F.expr(f"(0D + {total}) / count({value})")

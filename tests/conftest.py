@@ -16,10 +16,15 @@ if TYPE_CHECKING:
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
+# First: the plugin that hands tests out reads the groups in the same hook.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever asks for the session, and everything beside such tests, starts Spark."""
+    """Whoever asks for the session, and everything beside such tests, starts Spark; one process gets all who ask."""
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()) or item.path.parent.name == "spark":
+        asks = "spark" in getattr(item, "fixturenames", ())
+        if asks:
+            item.add_marker(pytest.mark.xdist_group("session"))
+        if asks or item.path.parent.name == "spark":
             item.add_marker("spark")
 
 

@@ -14,41 +14,11 @@ from typing import Any
 
 import pytest
 import yaml
-from pyspark.sql import SparkSession
 
-from rankmetrics_spark import cli
 from tests.logs import DATE, Shown, a_list, parquet
 
 ROOT = Path(__file__).resolve().parents[2]
 Call = Callable[..., tuple[int, str, str]]
-
-
-class Shared:
-    """The suite's session, which the command does not get to stop."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._spark, name)
-
-    def stop(self) -> None:
-        """Others still need it."""
-
-
-@pytest.fixture
-def call(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
-    """Run the command in this process: exit code, stdout, stderr."""
-    monkeypatch.setattr(cli, "_session", lambda master: Shared(spark))
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as caught:
-            cli.main([str(argument) for argument in arguments], "rankmetrics")
-        out, err = capfd.readouterr()
-        return int(caught.value.code or 0), out, err
-
-    return call
 
 
 @pytest.fixture
@@ -174,13 +144,6 @@ def test_the_real_command_says_one_sentence_and_no_more(tmp_path: Path, document
     done = _command("evaluate", "--config", write(tmp_path, document))
     assert (done.returncode, done.stdout) == (3, "")
     assert "cannot read parquet from" in complaint(done.stderr)
-
-
-def test_the_real_command_is_quiet_and_prints_nothing_but_the_result(tmp_path: Path, document: dict[str, Any]) -> None:
-    done = _command("evaluate", "--config", write(tmp_path, document), "--format", "json")
-    assert done.returncode == 0, done.stderr
-    assert [row["mean"] for row in json.loads(done.stdout)] == [1 / 2, 1]
-    assert "WARN" not in done.stderr and "Setting default log level" not in done.stderr
 
 
 def _command(*arguments: object) -> subprocess.CompletedProcess[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -49,14 +50,22 @@ def test_side_by_side_gives_what_evaluate_gives(spark: SparkSession, rank_by: st
     pools = judged(spark) if with_judgements else None
     rows = SideBySide(log(spark), pools, Options(METRICS, rank_by=rank_by)).rows()
     assert len(rows) == 2 * (len(PRESETS) + 2 * (rank_by == "score"))
-    for preset in ("standard", "trec_eval", "recommenders", "tfma", "rectools"):
-        if rank_by == "score" and PRESETS[preset].ties == "position" and preset != "recommenders":
-            continue
+    for preset in ("trec_eval", "recommenders", "tfma"):
         result = evaluate(log(spark), METRICS, pools, rank_by=rank_by, convention=preset)
         for row in result.experiment_metrics.toLocalIterator():
             mine = [r for r in rows if (r["experiment_id"], r["convention"]) == (row["experiment_id"], preset)]
             values = [mine[0][name] for name in (row["metric"], "n_users", "n_users_with_relevant")]
             assert values == [row["mean"], row["n_users"], row["n_users_with_relevant"]], (preset, row)
+
+
+def test_side_by_side_counts_the_faulty_rows_of_every_experiment(spark: SparkSession) -> None:
+    faulty = [("a", "u1", "i7", 3, None, 0), ("a", "u1", "i8", 4, math.nan, 0), ("c", "u1", None, 1, 1.0, 1)]
+    rows = SideBySide(log(spark, [*ROWS, *faulty]), None, Options(METRICS, rank_by="score")).rows()
+    assert {(row["experiment_id"], row["n_faulty_rows"]) for row in rows} == {("a", 2), ("b", 0), ("c", 1)}
+    nothing = [row for row in rows if row["experiment_id"] == "c"]
+    assert all(row["n_users"] == 0 and row["ap@10"] is None for row in nothing)
+    sound = SideBySide(log(spark), None, Options(METRICS, rank_by="score")).rows()
+    assert [row for row in rows if row["experiment_id"] == "b"] == [r for r in sound if r["experiment_id"] == "b"]
 
 
 def test_side_by_side_reads_and_shuffles_the_rows_once(spark: SparkSession) -> None:

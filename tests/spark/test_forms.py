@@ -60,11 +60,11 @@ def test_a_divisor_that_reads_the_length_of_the_list_has_one_value_in_every_form
 
 
 def test_order_partitions_and_batches_never_change_a_bit(spark: SparkSession) -> None:
-    log = random_log(seed=2, users=30)
+    log = random_log(seed=2, users=12)
     wanted = _everything(spark, log, 1, {})
     no_merging = {"spark.sql.adaptive.coalescePartitions.enabled": "false"}
     assert _everything(spark, log[::-1], 3, {"spark.sql.shuffle.partitions": "1"}) == wanted
-    assert _everything(spark, log, 17, no_merging | {"spark.sql.shuffle.partitions": "7"}) == wanted
+    assert _everything(spark, log, 5, no_merging | {"spark.sql.shuffle.partitions": "7"}) == wanted
     assert _everything(spark, log, 2, {"spark.sql.execution.arrow.maxRecordsPerBatch": "7"}) == wanted
 
 

@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark import run
 from rankmetrics_spark.config import from_mapping
-from rankmetrics_spark.sinks import read
+from rankmetrics_spark.job import inputs
+from rankmetrics_spark.pipeline import Evaluation
 from tests.logs import DATE, by_user, impressions
 
 LOG = [("007", "u 1", "x", 1, 0), ("007", "u 1", "y", 2, 1), ("7", "u 1", "x", 1, 1), ("7", "ü/2", "y", 1, 0)]
@@ -21,11 +22,14 @@ NAMES = ("experiment_id", "user_id", "item_id", "position", "relevance")
 VALUES = {("007", "u 1"): 1 / 2, ("7", "u 1"): 1, ("7", "ü/2"): 0}
 
 
-def values(spark: SparkSession, out: Path, source: dict[str, Any], **sections: Any) -> dict[tuple[str, str], float]:
-    document = {"metrics": ["rr"], "sink": {"path": str(out)}, "evaluation_date": DATE, "source": source} | sections
-    done = run(spark, from_mapping(document))
-    assert done.record["rows"]["quarantined"] == 0
-    return {key: row["rr"] for key, row in by_user(read(spark, f"{done.path}/user_metrics")).items()}
+def values(spark: SparkSession, source: dict[str, Any], **sections: Any) -> dict[tuple[str, str], float]:
+    """What a run would write, from the input as a run reads it."""
+    config = from_mapping({"metrics": ["rr"], "evaluation_date": DATE, "source": source} | sections)
+    impressions, judged, options = inputs(spark, config)
+    work = Evaluation.of(impressions, judged, options)
+    result = work.result()
+    assert result.quarantine.isEmpty()
+    return {key: row["rr"] for key, row in by_user(result.user_metrics).items()}
 
 
 def as_parquet(log: DataFrame, path: Path) -> dict[str, Any]:
@@ -109,20 +113,20 @@ def test_the_same_log_has_the_same_values(
     spark: SparkSession, tmp_path: Path, write: Callable[[DataFrame, Path], dict[str, Any]]
 ) -> None:
     source = write(impressions(spark, LOG).coalesce(1), tmp_path / "log")
-    assert values(spark, tmp_path / "out", source) == VALUES
+    assert values(spark, source) == VALUES
 
 
 def test_a_log_without_an_experiment_column_is_one_experiment(spark: SparkSession, tmp_path: Path) -> None:
     source = as_parquet(impressions(spark, LOG[:2]).drop("experiment_id", "item_id"), tmp_path / "log")
     source["columns"] = {"experiment": None, "item": None}
-    assert values(spark, tmp_path / "out", source) == {("all", "u 1"): 1 / 2}
+    assert values(spark, source) == {("all", "u 1"): 1 / 2}
 
 
 def test_clicks_may_be_booleans_and_ranks_other_numbers(spark: SparkSession, tmp_path: Path) -> None:
     log = impressions(spark, LOG).selectExpr(
         "experiment_id", "user_id", "item_id", "cast(position as float) position", "relevance = 1 as relevance"
     )
-    assert values(spark, tmp_path / "out", as_parquet(log, tmp_path / "log")) == VALUES
+    assert values(spark, as_parquet(log, tmp_path / "log")) == VALUES
 
 
 def test_a_trec_run_is_ranked_by_its_score_and_judged_by_its_qrels(spark: SparkSession, tmp_path: Path) -> None:
@@ -134,7 +138,7 @@ def test_a_trec_run_is_ranked_by_its_score_and_judged_by_its_qrels(spark: SparkS
     qrels.write_text("1 0 d1 1\n1 0 d2 0\n1 0 d9 2\n002 0 d1 -1\n003 0 d1 1\n")
     source = {"format": "trec_run", "path": str(run_file)}
     judged = {"format": "trec_qrels", "path": str(qrels)}
-    found = values(spark, tmp_path / "out", source, judgements=judged, convention="trec_eval")
+    found = values(spark, source, judgements=judged, convention="trec_eval")
     assert found == {("tag", "1"): 1 / 3, ("tag", "002"): 0, ("tag", "003"): 0}
 
 

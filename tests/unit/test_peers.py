@@ -6,10 +6,13 @@ import warnings
 from collections.abc import Sequence
 from random import Random
 
+import ir_measures as measures
 import numpy as np
 import pytest
+import pytrec_eval
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn import metrics
 
 from tests.frames import Case, values
 
@@ -54,7 +57,6 @@ def trec_names() -> dict[str, str]:
 @EXAMPLES
 @given(lists(100, lowest=-1))
 def test_trec_eval(cases: list[Case]) -> None:
-    pytrec_eval = pytest.importorskip("pytrec_eval")
     cut = ",".join(map(str, CUTS))
     measures = {"map", "ndcg", "recip_rank", "Rprec", "bpref"} | {
         f"{name}.{cut}" for name in ("map_cut", "ndcg_cut", "P", "recall", "success")
@@ -68,7 +70,6 @@ def test_trec_eval(cases: list[Case]) -> None:
 @EXAMPLES
 @given(lists(100))
 def test_ir_measures(cases: list[Case]) -> None:
-    measures = pytest.importorskip("ir_measures")
     whole = {"AP": "ap", "nDCG": "ndcg", "RR": "rr", "Rprec": "rprec", "Bpref": "bpref"}
     cut = {"AP": "ap", "nDCG": "ndcg", "P": "p", "R": "r", "Success": "hit_rate"}
     names = whole | {f"{theirs}@{k}": f"{ours}@{k}" for theirs, ours in cut.items() for k in CUTS}
@@ -87,7 +88,6 @@ def truth(one: Case) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
 @FEWER
 @given(lists(40, least=2))
 def test_scikit_learn_averages_ties(cases: list[Case]) -> None:
-    metrics = pytest.importorskip("sklearn.metrics")
     names = {"ap": "ap", "ndcg": "ndcg"} | {f"ndcg{k}": f"ndcg@{k}" for k in CUTS}
     theirs = []
     for one in cases:
@@ -103,7 +103,6 @@ def test_scikit_learn_averages_ties(cases: list[Case]) -> None:
 @FEWER
 @given(lists(40, least=2))
 def test_scikit_learn_without_ties(cases: list[Case]) -> None:
-    metrics = pytest.importorskip("sklearn.metrics")
     # Its sort is not stable, so which of two equal scores comes first depends on the processor: scores without ties.
     plain = [Case(one.items, [float(-(i**2)) for i in range(len(one.items))], one.judged) for one in cases]
     theirs = [
@@ -117,7 +116,8 @@ def test_scikit_learn_without_ties(cases: list[Case]) -> None:
 @EXAMPLES
 @given(lists(100))
 def test_ranx(cases: list[Case]) -> None:
-    ranx = pytest.importorskip("ranx")
+    import ranx  # compiles for seconds when imported
+
     # It sorts with an unstable sort: scores without ties.
     plain = [Case(one.items, [float(-i) for i in range(len(one.items))], one.judged) for one in cases]
     qrels = ranx.Qrels({f"q{i}": dict(one.judged) for i, one in enumerate(plain)})

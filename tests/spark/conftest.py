@@ -1,0 +1,41 @@
+"""The command line in the suite's own session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from rankmetrics_spark import cli
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+class Shared:
+    """The suite's session, which the command does not get to stop."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spark, name)
+
+    def stop(self) -> None:
+        """Others still need it."""
+
+
+@pytest.fixture
+def call(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
+    """Run the command in this process: exit code, stdout, stderr."""
+    monkeypatch.setattr(cli, "_session", lambda master: Shared(spark))
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as caught:
+            cli.main([str(argument) for argument in arguments], "rankmetrics")
+        out, err = capfd.readouterr()
+        return int(caught.value.code or 0), out, err
+
+    return call

@@ -1,0 +1,104 @@
+"""What the README tells people to type gives what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from rankmetrics_spark.conventions import PRESETS
+from rankmetrics_spark.demo import BEST_FIRST, make_log
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+
+
+def commands(program: str) -> list[list[str]]:
+    lines = [line for block in blocks("sh") for line in block.splitlines()]
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith(f"{program} ")]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where a person stands after ``make run``, with the README's config beside it."""
+    make_log(tmp_path / "out" / "demo" / "input", users=2400)
+    (config,) = blocks("yaml")
+    (tmp_path / "first.yaml").write_text(config)
+    return tmp_path
+
+
+def test_its_commands_and_its_python_find_the_same_numbers(
+    spark: SparkSession, folder: Path, call: Callable[..., tuple[int, str, str]]
+) -> None:
+    table, numbers, conventions, selftest = commands("rankmetrics")
+    done = subprocess.run(
+        [sys.executable, "-m", "rankmetrics_spark.cli", *table, "--format", "json"],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        timeout=300,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "WARN" not in done.stderr and "Setting default log level" not in done.stderr
+    rows = [row for row in json.loads(done.stdout) if row["segment"] == "all"]
+    means = {(row["experiment_id"], row["metric"]): row["mean"] for row in rows}
+
+    # The suite's Spark was not started in this folder.
+    config = (folder / "first.yaml").read_text()
+    (folder / "first.yaml").write_text(config.replace("path: out", f"path: {folder}/out"))
+    numbers, conventions = (
+        [f"{folder}/{word}" if word == "first.yaml" else word for word in words] for words in (numbers, conventions)
+    )
+    code, out, _ = call(*numbers)
+    assert (code, {row["metric"] for row in json.loads(out)}) == (0, {"ap@5", "rr"})
+    code, out, _ = call(*conventions, "--format", "json")
+    found = {
+        (row["experiment_id"], "ap@10"): row["ap@10"] for row in json.loads(out) if row["convention"] == "standard"
+    }
+    assert (code, found) == (0, {key: mean for key, mean in means.items() if key[1] == "ap@10"})
+    code, out, _ = call(*selftest)
+    assert (code, [line.split()[0] for line in out.splitlines()][: len(PRESETS)]) == (0, list(PRESETS))
+
+    (program,) = blocks("python")
+    names = {"impressions": spark.read.parquet(f"{folder}/out/demo/input/impressions")}
+    exec(program, names)
+    result = names["result"]
+    found = {
+        (row["experiment_id"], row["metric"]): row["mean"]
+        for row in result.experiment_metrics.toLocalIterator()  # type: ignore[attr-defined]
+    }
+    assert found == means
+    best = {experiment: mean for (experiment, metric), mean in means.items() if metric == "ap@10"}
+    assert max(best, key=best.__getitem__) == BEST_FIRST[0]
+
+
+def test_the_make_targets_it_names_are_there() -> None:
+    targets = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert (
+        set(
+            re.findall(
+                r"\bmake ([a-z-]+)(?=[` ]|$)", "\n".join([*blocks("sh"), *re.findall(r"`make [a-z-]+`", README)])
+            )
+        )
+        <= targets
+    )
+
+
+@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#:]+)\)", README))))
+def test_what_it_links_to_is_there(link: str) -> None:
+    assert (ROOT / link).exists()
