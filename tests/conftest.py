@@ -34,8 +34,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     settings = {
         # Small tables: each partition more is a task more, and nothing else.
         "spark.sql.shuffle.partitions": "2",
-        # Hundreds of plans run once each: the second compiler costs more than its code will ever save.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        # Room for the compiled plans of hundreds of queries; with less the collector never rests.
+        "spark.driver.memory": "3g",
         # Tables of the catalog tests go with the other temporary files.
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         # Compiled plans of hundreds of different queries; the default of 100 throws warm ones away.
