@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from pyspark.sql import Column, DataFrame
+import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from rankmetrics_spark.batch import Floats, Ints
 from rankmetrics_spark.conventions import Convention
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.schemas import CONVENTION, EVERYONE, EXPERIMENT, METRIC, N_LISTS, N_RELEVANT, SEGMENT
 from rankmetrics_spark.statistics import UNIT, Moments, t_interval
-from rankmetrics_spark.sums import EXPONENTS, exact_sum
+from rankmetrics_spark.sums import EXPONENTS, limbs_of
 from rankmetrics_spark.vectorized import udf
 
+Flags = npt.NDArray[np.bool_]
 _KEYS = (EXPERIMENT, SEGMENT, METRIC)
+_COUNTS = ("n_users", "n_users_with_relevant", "n_users_without_list")
+_LIMBS = tuple(f"{kind}{i}" for kind in "sqr" for i in range(len(EXPONENTS)))
+"""Limb sums: ``s`` of the values, ``q`` of their squares, ``r`` of the values of users with a relevant item."""
+
+_SUMS = T.StructType(
+    [T.StructField(name, T.StringType()) for name in _KEYS]
+    + [T.StructField(name, T.LongType()) for name in (*_COUNTS, *_LIMBS)]
+)
 _ESTIMATES = ("mean", "std", "ci_low", "ci_high", "mean_with_relevant")
 
 
@@ -29,7 +40,7 @@ def experiment_metrics(
 ) -> DataFrame:
     """Mean, spread and interval of every metric, for all users and for each value of each segment column.
 
-    All metrics and segments share one aggregation: each user row is unfolded to (segment, metric, value).
+    All metrics and segments share one aggregation: of sums that Python has taken over whole Arrow batches.
 
     Args:
         users: ``user_metrics``, one row per (experiment, user).
@@ -42,9 +53,10 @@ def experiment_metrics(
         Columns experiment_id, segment, metric, convention, n_users, n_users_with_relevant, n_users_without_list, mean,
         std, ci_low, ci_high, confidence, mean_with_relevant; doubles are null where they are not defined.
     """
-    moments = _unfolded(users, metrics, segments).groupBy(*_KEYS).agg(*_sums())
-    sums = [f"{kind}{i}" for kind in "sqr" for i in range(len(EXPONENTS))]
-    payload = {name: F.col(name) for name in ("n_users", "n_users_with_relevant", *sums)}
+    wide = users.select(EXPERIMENT, N_RELEVANT, N_LISTS, *segments, *(m.column for m in metrics))
+    partial_sums = partial(sums_of_batches, metrics=tuple(map(str, metrics)), segments=tuple(segments))
+    moments = wide.mapInArrow(partial_sums, _SUMS).groupBy(*_KEYS).sum(*_COUNTS, *_LIMBS).toDF(*_SUMS.fieldNames())
+    payload = {name: F.col(name) for name in (*_COUNTS, *_LIMBS)}
     result = moments.withColumn("e", udf(partial(estimates, confidence=confidence), payload, _schema()))
     return result.select(
         *_KEYS,
@@ -60,28 +72,66 @@ def experiment_metrics(
     )
 
 
-def _unfolded(users: DataFrame, metrics: Sequence[Metric], segments: Sequence[str]) -> DataFrame:
-    """One row per (user, segment, metric)."""
-    labels = [F.lit(EVERYONE), *(F.concat(F.lit(f"{s}="), F.coalesce(F.col(s), F.lit("null"))) for s in segments)]
-    names, values = (F.array(*cells) for cells in ([F.lit(str(m)) for m in metrics], [m.column for m in metrics]))
-    cells = F.arrays_zip(names.alias(METRIC), values.alias("value"))
-    # The outer forms: for the others Spark infers a filter on the array, and computes the UDF below once more for it.
-    segment = F.explode_outer(F.array(*labels)).alias(SEGMENT)
-    wide = users.select(EXPERIMENT, N_RELEVANT, N_LISTS, segment, cells.alias("c"))
-    return wide.select(EXPERIMENT, SEGMENT, N_RELEVANT, N_LISTS, F.inline_outer("c"))
+def sums_of_batches(
+    batches: Iterable[pa.RecordBatch], metrics: Sequence[str], segments: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Rows of ``user_metrics`` -> exact sums, a row per (experiment, segment, metric) of each batch.
+
+    Whole numbers, so that adding them up further, in whatever order, changes no bit.
+
+    Args:
+        batches: Columns experiment_id, n_relevant, n_lists, the segments, then one per metric.
+        metrics: Their names, in order.
+        segments: Names of the segment columns.
+    """
+    for batch in batches:
+        if batch.num_rows:
+            yield from _sums_of_batch(batch, metrics, segments)
 
 
-def _sums() -> list[Column]:
-    with_relevant = f"CASE WHEN {N_RELEVANT} > 0 THEN value END"
-    counts = {
-        "n_users": "count(value)",
-        "n_users_with_relevant": f"count({with_relevant})",
-        "n_users_without_list": f"count(CASE WHEN {N_LISTS} = 0 THEN value END)",
-    }
-    kinds = {"s": "value", "q": "value * value", "r": with_relevant}
-    # Without nulls: pandas would turn a column that has one into doubles.
-    sums = {f"{kind}{i}": f"coalesce({part}, 0L)" for kind, v in kinds.items() for i, part in enumerate(exact_sum(v))}
-    return [F.expr(aggregate).alias(name) for name, aggregate in (counts | sums).items()]
+def _sums_of_batch(batch: pa.RecordBatch, metrics: Sequence[str], segments: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    relevant, unseen = _numbers(batch, N_RELEVANT) > 0, _numbers(batch, N_LISTS) == 0
+    cells = [
+        _cells(column.to_numpy(zero_copy_only=False).astype(np.float64), relevant, unseen)
+        for column in batch.columns[-len(metrics) :]
+    ]
+    names, experiment = _coded(batch.column(EXPERIMENT))
+    for segment in (None, *segments):
+        labels, label = ([EVERYONE], 0) if segment is None else _coded(batch.column(segment))
+        groups, group = np.unique(experiment * len(labels) + label, return_inverse=True)
+        told = [EVERYONE if segment is None else f"{segment}={labels[i]}" for i in groups % len(labels)]
+        keys = ([names[i] for i in groups // len(labels)], told)
+        texts = [pa.array(column * len(metrics), pa.string()) for column in keys]
+        texts.append(pa.array(np.repeat(metrics, len(groups)), pa.string()))
+        yield pa.RecordBatch.from_arrays([*texts, *_totals(cells, group, len(groups))], _SUMS.fieldNames())
+
+
+def _cells(values: Floats, relevant: Flags, unseen: Flags) -> list[Floats]:
+    """(n,) what a row adds to each count and to each limb sum of a metric."""
+    there = ~np.isnan(values)
+    known = np.where(there, values, 0.0)
+    limbs = limbs_of(known)
+    of_relevant = limbs if not known[~relevant].any() else [limb * relevant for limb in limbs]
+    counts = [flags.astype(np.float64) for flags in (there, there & relevant, there & unseen)]
+    return [*counts, *limbs, *limbs_of(known * known), *of_relevant]
+
+
+def _totals(cells: Sequence[Sequence[Floats]], group: Ints, size: int) -> Iterator[pa.Array]:
+    """Per kind of sum one column: all groups of the first metric, then of the second, ..."""
+    for kind in range(len(cells[0])):
+        # Doubles are exact here: a limb is below 2**30, and a batch has nowhere near 2**23 rows.
+        sums = [np.bincount(group, cell[kind], minlength=size) for cell in cells]
+        yield pa.array(np.concatenate(sums).astype(np.int64))
+
+
+def _numbers(batch: pa.RecordBatch, name: str) -> Ints:
+    return np.asarray(batch.column(name).to_numpy(zero_copy_only=False))
+
+
+def _coded(column: pa.Array) -> tuple[list[str], Ints]:
+    """The distinct texts of a column ("null" for what is none) and the number of each row's text among them."""
+    coded = column.cast(pa.string()).fill_null("null").dictionary_encode()
+    return coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int64)
 
 
 def _schema() -> T.StructType:
@@ -89,10 +139,7 @@ def _schema() -> T.StructType:
 
 
 def estimates(series: Mapping[str, pd.Series[Any]], confidence: float) -> pd.DataFrame:
-    """From counts and limb sums: ``s`` of values, ``q`` of squares, ``r`` of values with a relevant item.
-
-    Few rows, whatever the number of users.
-    """
+    """From counts and limb sums; few rows, whatever the number of users."""
     total, squares, relevant = (_whole(series, kind) for kind in "sqr")
     moments = Moments(_objects(series["n_users"]), total, squares)
     low, high = t_interval(moments, confidence)

@@ -101,9 +101,10 @@ def with_pool(batch: Batch, grades: pd.Series[Any] | None) -> Batch:
 
 
 def _entries(columns: Series) -> Entries:
-    index, hashes = _flat(columns["hash"])
-    flat = {name: _flat(columns[name])[1] for name in ("position", "score", "item_id", "relevance") if name in columns}
-    grade = flat.get("relevance", np.full(len(hashes), np.nan))
+    index, first = _flat(columns["hash" if "hash" in columns else "position"])
+    known = ("hash", "position", "score", "item_id", "relevance")
+    flat = {name: _flat(columns[name])[1] for name in known if name in columns}
+    grade, hashes = flat.get("relevance", np.full(len(first), np.nan)), flat.get("hash", np.zeros(len(first)))
     position, score = flat.get("position"), flat.get("score")
     return Entries(
         index,

@@ -33,7 +33,7 @@ def compute(batch: Batch, metrics: Sequence[Metric], convention: Convention) -> 
     """
     check(metrics, convention)
     views: dict[str, Lists] = {}
-    values = np.empty((batch.size, len(metrics)))
+    values = np.empty((batch.size, len(metrics)), order="F")
     for column, each in enumerate(metrics):
         reading = each.definition.reading(convention)
         lists = views.setdefault(reading, Lists(batch, convention, reading))

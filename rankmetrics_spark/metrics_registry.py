@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 from rankmetrics_spark import errors
@@ -49,7 +50,7 @@ class Definition:
     tie_knob: str = "ties"
     bounds: Bounds = field(default_factory=dict)
 
-    @property
+    @cached_property
     def parameters(self) -> dict[str, Any]:
         """Parameter names and defaults, from the signature of the kernel; ``k`` is the cut-off."""
         signature = inspect.signature(self.kernel)

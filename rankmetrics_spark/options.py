@@ -156,5 +156,7 @@ def chosen_form(options: Options, columns: Columns, work: Scoring, kind: T.DataT
     if every_row:
         return "rows"
     whole = isinstance(kind, T.IntegralType | T.BooleanType)
+    # The smallest text of a list's rows leaves generated code anyway, and with it goes what masks are good for.
+    fits = whole and not columns.segments
     wish = options.form if options.form != "auto" else "masks"
-    return "relevant" if wish == "masks" and not whole else wish
+    return "relevant" if wish == "masks" and not fits else wish

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -31,21 +32,6 @@ from rankmetrics_spark.schemas import (
 from rankmetrics_spark.scoring import Scoring
 
 
-@dataclass(frozen=True)
-class Result:
-    """The tables of one evaluation, lazy like any DataFrame.
-
-    Attributes:
-        user_metrics: One row per (experiment_id, user_id).
-        experiment_metrics: One row per (experiment_id, segment, metric).
-        quarantine: The rows left out, with a reason each.
-    """
-
-    user_metrics: DataFrame
-    experiment_metrics: DataFrame
-    quarantine: DataFrame
-
-
 def evaluate(
     impressions: DataFrame,
     metrics: Sequence[str | Metric] = Options.metrics,
@@ -70,7 +56,7 @@ def evaluate(
     for name in options:
         if name not in known:
             raise ConfigError(f"evaluate() got an {unknown('option', name, sorted(known))}")
-    return Evaluation.of(impressions, judgements, Options(metrics, rank_by=rank_by, **options)).result()  # type: ignore[arg-type]
+    return Result(Evaluation.of(impressions, judgements, Options(metrics, rank_by=rank_by, **options)))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -113,25 +99,20 @@ class Evaluation:
             pools = judging.pools(judgements, names, any(m.needs == "judged" for m in metrics), options.text)
         return cls(rows, pools, columns, work, form, options.confidence, names)
 
-    def result(self) -> Result:
-        """All tables, straight from the input."""
-        first = self._first()
-        lists, rejected = self._lists(first), self._rejected(first)
-        users = self.user_metrics(lists)
-        return Result(users, self.experiment_metrics(users), self.rejected(rejected).unionByName(self.repeated(lists)))
-
     def table(self) -> DataFrame:
         """The one pass over the rows: scored lists and faulty rows."""
-        first = self._first()
-        return self._lists(first).unionByName(self._rejected(first), allowMissingColumns=True)
+        return self.lists(self.first).unionByName(self._rejected(self.first), allowMissingColumns=True)
 
-    def _first(self) -> DataFrame:
+    @cached_property
+    def first(self) -> DataFrame:
+        """The rows grouped by list, and the groups of faulty ones."""
         return ranking.together(ranking.lists(self.rows, self.columns, self.form, self.scoring.items_matter))
 
     def _rejected(self, first: DataFrame) -> DataFrame:
         return first.where(F.col(REJECTED).isNotNull()).select(*self.columns.keys, N_ROWS, REJECTED)
 
-    def _lists(self, first: DataFrame) -> DataFrame:
+    def lists(self, first: DataFrame) -> DataFrame:
+        """Scored lists; those that the form cannot vouch for are computed again from their rows."""
         sound = first.where(F.col(REJECTED).isNull())
         done = self._scored(sound if self.form == "rows" else sound.where(~F.col(FLAGGED)), self.form)
         if self.form != "rows":
@@ -193,3 +174,30 @@ class Evaluation:
 
     def _quarantine_columns(self) -> list[str]:
         return [*self.columns.keys, *self.columns.values, REASON]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The tables of one evaluation, lazy like any DataFrame; what nobody asks for is not even planned."""
+
+    _work: Evaluation
+
+    @cached_property
+    def user_metrics(self) -> DataFrame:
+        """One row per (experiment_id, user_id)."""
+        return self._work.user_metrics(self._lists)
+
+    @cached_property
+    def experiment_metrics(self) -> DataFrame:
+        """One row per (experiment_id, segment, metric)."""
+        return self._work.experiment_metrics(self.user_metrics)
+
+    @cached_property
+    def quarantine(self) -> DataFrame:
+        """The rows left out, with a reason each."""
+        rejected = self._work.rejected(self._work.first.where(F.col(REJECTED).isNotNull()))
+        return rejected.unionByName(self._work.repeated(self._lists))
+
+    @cached_property
+    def _lists(self) -> DataFrame:
+        return self._work.lists(self._work.first)

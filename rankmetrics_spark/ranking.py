@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.schemas import (
@@ -40,14 +40,20 @@ PLANES = 3
 
 _WORDS = 10
 """Words of the test for repeated relevant items: each item sets one bit in each word, so without a repeat some word
-is likely to hold as many bits as there are items. A repeat lowers every word; it can never go unseen."""
+is likely to hold as many bits as there are items. A repeat lowers every word; it can never go unseen. Six bits a word
+are what one hash has for ten. One list in 30,000 is looked at again in vain where 4 of 50 items are relevant, none to
+speak of where 1 is; twice as many words make each row dearer and spare a large log nothing."""
 
 
 def lists(rows: DataFrame, columns: Columns, form: str, items_matter: bool) -> DataFrame:
     """Group validated rows by list in the given form; faulty rows form groups of their own (``rejected`` not null)."""
     aggregates, flagged = _FORMS[form](columns, items_matter)
-    hashed = rows.withColumns(_item_hash(columns, items_matter))
-    grouped = (_grouped if form != "masks" or not columns.segments else _grouped_twice)(hashed, columns, aggregates)
+    hashed = rows.withColumn(HASH, F.expr(_item_hash(form, columns, items_matter)))
+    # Segments are the smallest value of the list's rows.
+    smallest = [F.min(name).alias(name) for name in columns.segments]
+    grouped = hashed.groupBy(*columns.keys, REJECTED).agg(
+        *(F.expr(sql).alias(name) for name, sql in aggregates.items()), *smallest
+    )
     return grouped.withColumn(FLAGGED, F.expr(f"coalesce({flagged}, false) AND {REJECTED} IS NULL"))
 
 
@@ -88,26 +94,11 @@ def repeated(rows: DataFrame, columns: Columns, rank_by: str, keep: str) -> Data
     return found.withColumn("reason", reason).where(F.col("reason").isNotNull()).drop("again")
 
 
-def _item_hash(columns: Columns, items_matter: bool) -> dict[str, Column]:
-    return {
-        HASH: F.xxhash64(ITEM) if columns.item and (items_matter or not columns.relevance) else F.lit(0).cast("bigint")
-    }
-
-
-def _grouped(rows: DataFrame, columns: Columns, aggregates: Aggregates) -> DataFrame:
-    """Group by list. Segments are the smallest value of the list's rows."""
-    keys = [*columns.keys, REJECTED]
-    smallest = [F.min(name).alias(name) for name in columns.segments]
-    return rows.groupBy(*keys).agg(*(F.expr(sql).alias(name) for name, sql in aggregates.items()), *smallest)
-
-
-def _grouped_twice(rows: DataFrame, columns: Columns, aggregates: Aggregates) -> DataFrame:
-    """The same with the segments as keys first: a text minimum would take the raw rows out of generated code."""
-    keys = [*columns.keys, REJECTED]
-    parts = rows.groupBy(*keys, *columns.segments).agg(*(F.expr(sql).alias(name) for name, sql in aggregates.items()))
-    merge = dict.fromkeys((N_ROWS, "hits"), "sum") | dict.fromkeys(("top", "steepest"), "max")
-    merged = {name: f"{merge.get(name, 'bit_or')}({name})" for name in aggregates}
-    return _grouped(parts, columns, merged)
+def _item_hash(form: str, columns: Columns, items_matter: bool) -> str:
+    if not columns.item or not (items_matter or not columns.relevance):
+        return "0L"
+    # Text is dear to hash, and all forms but one look at the items of relevant rows only.
+    return f"xxhash64({ITEM})" if form == "rows" else f"CASE WHEN {RELEVANCE} > 0 THEN xxhash64({ITEM}) END"
 
 
 # SQL text, because one text costs the driver one call and an expression tree dozens.
@@ -125,18 +116,16 @@ def _masks(columns: Columns, items_matter: bool) -> tuple[Aggregates, str]:
     sound = f"{_EVERY_RANK_ONCE} AND coalesce(steepest, 0) < {2**PLANES}"
     if not (columns.item and items_matter):
         return seen, f"NOT ({sound})"
-    hits = {"hits": f"count(CASE WHEN {RELEVANCE} > 0 THEN 1 END)"}
-    words = {
-        f"word_{j}": f"bit_or(CASE WHEN {RELEVANCE} > 0 THEN shiftleft(1L, int(shiftright({HASH}, {6 * j}) & 63)) END)"
-        for j in range(_WORDS)
-    }
+    hits = {"hits": f"count({HASH})"}
+    words = {f"word_{j}": f"bit_or(shiftleft(1L, int(shiftright({HASH}, {6 * j}) & 63)))" for j in range(_WORDS)}
     bits = f"greatest({', '.join(f'bit_count({word})' for word in words)})"
     return seen | hits | words, f"NOT ({sound} AND (hits = 0 OR {bits} = hits))"
 
 
 def _relevant(columns: Columns, items_matter: bool) -> tuple[Aggregates, str]:
     keep = f"{REJECTED} IS NULL AND {RELEVANCE} > 0"
-    entry = f"struct({POSITION}, {HASH}, double({RELEVANCE}) AS {RELEVANCE})"
+    names = [POSITION, HASH] if columns.item and items_matter else [POSITION]
+    entry = f"struct({', '.join(names)}, double({RELEVANCE}) AS {RELEVANCE})"
     aggregates = _SEEN | {
         ENTRIES: f"collect_list(CASE WHEN {keep} THEN {entry} END)",
         "ranks": f"sum({POSITION})",

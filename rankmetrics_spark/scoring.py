@@ -79,7 +79,7 @@ def scored(lists: DataFrame, columns: Columns, form: str, scoring: Scoring) -> D
     values = udf(partial(score_batch, form=form, scoring=scoring), _payload(columns, form, scoring), scoring.schema)
     keys = [*columns.keys, *columns.segments, N_ROWS]
     result = lists.select(*keys, values.alias("s"))
-    return result.select(*keys, *(F.col("s")[field].alias(field) for field in scoring.schema.fieldNames()))
+    return result.select(*keys, *(f"s.{name}" for name in scoring.schema.fieldNames()))
 
 
 def _payload(columns: Columns, form: str, scoring: Scoring) -> dict[str, Column]:
@@ -91,7 +91,7 @@ def _payload(columns: Columns, form: str, scoring: Scoring) -> dict[str, Column]
     else:
         text = [ITEM] if form == "rows" and columns.score and columns.item else []
         names = (
-            [POSITION, HASH, RELEVANCE]
+            [POSITION, *([HASH] if columns.item and scoring.items_matter else []), RELEVANCE]
             if form == "relevant"
             else [HASH, *text, *(name for name in (POSITION, SCORE, RELEVANCE) if getattr(columns, name))]
         )

@@ -6,8 +6,11 @@ limbs are put together once at the end. Values are kept to a resolution of 2**-6
 
 from __future__ import annotations
 
+import numpy as np
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+
+from rankmetrics_spark.batch import Floats
 
 EXPONENTS = (30, 0, -30, -60)
 """Powers of two that the limbs count. Magnitudes up to 2**60 fit; 2**33 values can be added without overflow."""
@@ -27,13 +30,23 @@ def limbs(value: str) -> list[str]:
     return [*parts, f"bigint(rint({rest} * {2.0 ** -EXPONENTS[-1]!r}D))"]
 
 
-def exact_sum(value: str) -> list[str]:
-    """Aggregates that add up the limbs of a value."""
-    return [f"sum({part})" for part in limbs(value)]
-
-
 def exact_mean(value: str) -> Column:
     """Aggregate: mean of the non-null values, from exact sums, rounded a fixed number of times."""
-    parts = zip(exact_sum(value), EXPONENTS, strict=True)
-    total = " + ".join(f"double({part}) * {2.0**exponent!r}D" for part, exponent in parts)
+    parts = zip(limbs(value), EXPONENTS, strict=True)
+    total = " + ".join(f"double(sum({part})) * {2.0**exponent!r}D" for part, exponent in parts)
     return F.expr(f"(0D + {total}) / count({value})")
+
+
+def limbs_of(values: Floats) -> list[Floats]:
+    """The same limbs as ``limbs``, of an array; doubles that hold whole numbers.
+
+    >>> [part.tolist() for part in limbs_of(np.array([2.0**31 + 1.5, -0.25]))]
+    [[2.0, 0.0], [1.0, 0.0], [536870912.0, -268435456.0], [0.0, 0.0]]
+    """
+    parts, rest = [], values
+    largest = float(np.abs(values).max(initial=0.0))
+    for exponent in EXPONENTS[:-1]:
+        whole = np.trunc(rest * 2.0**-exponent) if largest >= 2.0**exponent else np.zeros(len(values))
+        rest = rest - whole * 2.0**exponent if whole.any() else rest
+        parts.append(whole)
+    return [*parts, np.rint(rest * 2.0 ** -EXPONENTS[-1])]

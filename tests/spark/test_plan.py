@@ -73,9 +73,7 @@ def test_more_metrics_experiments_or_segments_start_no_more_jobs(spark: SparkSes
     few = count(log, ["ap@10", "ndcg@10"])
     assert count(log, MANY) == few
     assert count(log.where("experiment_id = 'a'"), ["ap@10", "ndcg@10"]) == few
-    # Segments add one step for all of them: the lists of a user are put together from their parts.
-    assert count(log, ["ap@10", "ndcg@10"], segments=["country", "device"]) == few + 1
-    assert count(log, ["ap@10", "ndcg@10"], segments=["country"]) == few + 1
+    assert count(log, ["ap@10", "ndcg@10"], segments=["country", "device"]) == few
 
 
 def jobs(spark: SparkSession, action: Callable[[], Any]) -> int:

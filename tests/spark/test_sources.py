@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from rankmetrics_spark import run
 from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.job import inputs
-from rankmetrics_spark.pipeline import Evaluation
+from rankmetrics_spark.pipeline import Evaluation, Result
 from tests.logs import DATE, by_user, impressions
 
 LOG = [("007", "u 1", "x", 1, 0), ("007", "u 1", "y", 2, 1), ("7", "u 1", "x", 1, 1), ("7", "ü/2", "y", 1, 0)]
@@ -26,8 +26,7 @@ def values(spark: SparkSession, source: dict[str, Any], **sections: Any) -> dict
     """What a run would write, from the input as a run reads it."""
     config = from_mapping({"metrics": ["rr"], "evaluation_date": DATE, "source": source} | sections)
     impressions, judged, options = inputs(spark, config)
-    work = Evaluation.of(impressions, judged, options)
-    result = work.result()
+    result = Result(Evaluation.of(impressions, judged, options))
     assert result.quarantine.isEmpty()
     return {key: row["rr"] for key, row in by_user(result.user_metrics).items()}
 

@@ -6,10 +6,11 @@ import math
 import random
 from fractions import Fraction
 
+import numpy as np
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.sums import EXPONENTS, exact_mean, exact_sum
+from rankmetrics_spark.sums import EXPONENTS, exact_mean, limbs, limbs_of
 
 
 def test_sums_are_exact_and_means_have_one_value_in_every_order(spark: SparkSession) -> None:
@@ -21,11 +22,12 @@ def test_sums_are_exact_and_means_have_one_value_in_every_order(spark: SparkSess
     for pieces in (1, 5):
         rng.shuffle(values)
         table = spark.createDataFrame([(value,) for value in [*values, None]], "v double").repartition(pieces)
-        parts = [F.expr(part).alias(f"p{i}") for i, part in enumerate(exact_sum("v"))]
+        parts = [F.expr(f"sum({part})").alias(f"p{i}") for i, part in enumerate(limbs("v"))]
         row = table.agg(*parts, exact_mean("v").alias("mean")).first()
         assert row is not None
         assert sum(Fraction(2) ** exponent * row[i] for i, exponent in enumerate(EXPONENTS)) == wanted
         means.add(row["mean"])
+        assert [int(part.sum()) for part in limbs_of(np.array(values))] == [row[i] for i in range(len(EXPONENTS))]
     (mean,) = means
     assert math.isclose(mean, float(wanted / len(values)), rel_tol=1e-12)
 
