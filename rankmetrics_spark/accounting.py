@@ -11,8 +11,11 @@ from rankmetrics_spark.schemas import EXPERIMENT, ITEM, N_DROPPED, N_ROWS, N_TIE
 from rankmetrics_spark.sums import exact_mean
 from rankmetrics_spark.ties import SPREAD
 
+Counts = dict[str, dict[str, Any]]
+"""Experiment to its numbers: rows, evaluated, quarantined, repeated, lists, and what was noticed."""
 
-def row_counts(table: DataFrame) -> dict[str, dict[str, Any]]:
+
+def row_counts(table: DataFrame) -> Counts:
     """Per experiment: rows in, evaluated, quarantined (faulty in themselves, or repeated), users and lists."""
     faulty = F.sum(F.when(F.col(REJECTED).isNotNull(), F.col(N_ROWS)).otherwise(0))
     lists = F.count(F.when(F.col(REJECTED).isNull(), 1))

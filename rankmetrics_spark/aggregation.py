@@ -17,7 +17,16 @@ from pyspark.sql import types as T
 from rankmetrics_spark.batch import Floats, Ints
 from rankmetrics_spark.conventions import Convention
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.schemas import CONVENTION, EVERYONE, EXPERIMENT, METRIC, N_LISTS, N_RELEVANT, SEGMENT
+from rankmetrics_spark.schemas import (
+    CONVENTION,
+    CONVENTION_HASH,
+    EVERYONE,
+    EXPERIMENT,
+    METRIC,
+    N_LISTS,
+    N_RELEVANT,
+    SEGMENT,
+)
 from rankmetrics_spark.statistics import UNIT, Moments, t_interval
 from rankmetrics_spark.sums import EXPONENTS, limbs_of
 from rankmetrics_spark.vectorized import udf
@@ -68,7 +77,7 @@ def experiment_metrics(
         F.lit(confidence).alias("confidence"),
         f"e.{_ESTIMATES[-1]}",
         F.lit(convention.text()).alias("convention_text"),
-        F.lit(convention.digest()).alias("convention_hash"),
+        F.lit(convention.digest()).alias(CONVENTION_HASH),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -16,19 +16,18 @@ from pyspark.sql import functions as F
 
 import rankmetrics_spark
 from rankmetrics_spark import accounting, judging, sinks, sources
+from rankmetrics_spark.accounting import Counts
 from rankmetrics_spark.config import Config, as_dict
 from rankmetrics_spark.errors import InputError, QualityError
 from rankmetrics_spark.options import Options
 from rankmetrics_spark.pipeline import Evaluation
 from rankmetrics_spark.ranking import MASK_RANKS, PLANES
 from rankmetrics_spark.schemas import (
-    DATE,
-    EXPERIMENT,
     POSITION,
-    REASON,
     REJECTED,
     RELEVANCE,
 )
+from rankmetrics_spark.tables import Tables
 
 Progress = Callable[[str], None]
 
@@ -141,6 +140,7 @@ class _Run:
         self.run_id = f"{now:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
         self.out = config.sink.path.rstrip("/")
         self.staging = f"{self.out}/_staging/{self.run_id}"
+        self.tables = Tables(spark, self.out, config.sink.format, config.evaluation_date)
         self.judged: DataFrame | None = None
 
     def outcome(self) -> Outcome:
@@ -153,6 +153,7 @@ class _Run:
             with self.steps("check", "checking the rows"):
                 counts = self.checked(table)
                 _refuse_repeats(work, table, counts)
+                self.tables.refuse_another_convention(work.scoring.convention, counts)
             return self.written(work, table, counts)
         finally:
             sinks.discard(self.spark, self.staging, work.rows.limit(0))
@@ -166,7 +167,7 @@ class _Run:
             return Evaluation.of(impressions, judgements, replace(options, form="relevant"))
         return work
 
-    def checked(self, table: DataFrame) -> dict[str, dict[str, Any]]:
+    def checked(self, table: DataFrame) -> Counts:
         """Row counts per experiment; the gates."""
         counts = accounting.row_counts(table)
         rows = sum(c["rows"] for c in counts.values())
@@ -182,56 +183,20 @@ class _Run:
             )
         return counts
 
-    def written(self, work: Evaluation, table: DataFrame, counts: dict[str, dict[str, Any]]) -> Outcome:
-        date, sink = self.config.evaluation_date, self.config.sink
-        largest = max(c["rows"] for c in counts.values())
+    def written(self, work: Evaluation, table: DataFrame, counts: Counts) -> Outcome:
+        tables = self.tables
         with self.steps("user_metrics", "writing user_metrics"):
-            sinks.write(
-                work.user_metrics(table.where(F.col(REJECTED).isNull())),
-                sink.format,
-                f"{self.out}/user_metrics",
-                date,
-                largest // 10,
-            )
-        users = self.read_back("user_metrics", counts)
+            tables.write_users(work, table, counts)
         with self.steps("experiment_metrics", "writing experiment_metrics"):
-            sinks.write(work.experiment_metrics(users), sink.format, f"{self.out}/experiment_metrics", date, 1)
+            tables.write_averages(work, counts)
         with self.steps("quarantine", "writing quarantine"):
-            reasons = self.quarantine(work, table, counts)
-        averages = self.read_back("experiment_metrics", counts)
+            reasons = tables.write_quarantine(work, table, counts)
+        averages = tables.read_back("experiment_metrics", counts)
         record = self.record(work, counts, reasons)
         where = sinks.write_record(self.spark, f"{self.out}/runs/{self.run_id}.json", record)
         return Outcome(self.run_id, self.out, averages, record, where)
 
-    def quarantine(self, work: Evaluation, table: DataFrame, counts: dict[str, dict[str, Any]]) -> dict[str, int]:
-        """Write the rows left out; how many for each reason."""
-        path, date = f"{self.out}/quarantine", self.config.evaluation_date
-        bad = sum(c["quarantined"] for c in counts.values())
-        repeated = sum(c["repeated"] for c in counts.values())
-        # Without repeats the input need not be looked at again.
-        left_out = work.rejected(table.where(F.col(REJECTED).isNotNull()))
-        if repeated:
-            left_out = left_out.unionByName(work.repeated(table))
-        if bad:
-            sinks.write(left_out, self.config.sink.format, path, date, max(c["quarantined"] for c in counts.values()))
-        with_bad = [name for name, c in counts.items() if c["quarantined"]]
-        sinks.clear_stale(self.spark, path, date, [name for name in counts if name not in with_bad])
-        if not bad:
-            return {}
-        written = self.read_back("quarantine", with_bad)
-        reasons = {row[REASON]: row["count"] for row in written.groupBy(REASON).count().toLocalIterator()}
-        if sum(reasons.values()) != bad:
-            raise RuntimeError(f"row counts do not add up: {bad} rows left out, {sum(reasons.values())} in quarantine")
-        return reasons
-
-    def read_back(self, name: str, experiments: Iterable[str]) -> DataFrame:
-        """What this run wrote into a table: its experiments on its date."""
-        written = sinks.read(self.spark, f"{self.out}/{name}")
-        mine = self.spark.createDataFrame([(experiment,) for experiment in experiments], "mine string")
-        same = written[EXPERIMENT].eqNullSafe(mine["mine"])
-        return written.where(F.col(DATE) == self.config.evaluation_date).join(F.broadcast(mine), same, "left_semi")
-
-    def record(self, work: Evaluation, counts: dict[str, dict[str, Any]], reasons: dict[str, int]) -> dict[str, Any]:
+    def record(self, work: Evaluation, counts: Counts, reasons: dict[str, int]) -> dict[str, Any]:
         rule = work.scoring.convention
         judged = self.judged.first() if self.judged is not None else None
         return {
@@ -258,7 +223,7 @@ class _Run:
         }
 
 
-def _refuse_repeats(work: Evaluation, table: DataFrame, counts: dict[str, dict[str, Any]]) -> None:
+def _refuse_repeats(work: Evaluation, table: DataFrame, counts: Counts) -> None:
     """The gate of ``duplicates: refuse``: trec_eval itself stops at an item that is twice in a list."""
     rule = work.scoring.convention
     if rule.duplicates != "refuse" or not any(c["repeated"] for c in counts.values()):

@@ -27,6 +27,7 @@ N_UNKNOWN = "n_unknown"
 SEGMENT = "segment"
 METRIC = "metric"
 CONVENTION = "convention"
+CONVENTION_HASH = "convention_hash"
 DATE = "evaluation_date"
 PARTITION = (EXPERIMENT, DATE)
 EVERYONE = "all"

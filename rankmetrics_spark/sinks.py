@@ -68,11 +68,18 @@ def read(spark: SparkSession, path: str) -> DataFrame:
     return spark.read.schema(T.StructType(fields + keys)).parquet(path)
 
 
+def earlier(spark: SparkSession, path: str) -> DataFrame | None:
+    """The table as it stands, if there is one."""
+    try:
+        return read(spark, path)
+    except AnalysisException:
+        return None
+
+
 def clear_stale(spark: SparkSession, path: str, date: str, experiments: Iterable[str]) -> int:
     """Empty the partitions of these experiments and this date that an earlier run filled; how many."""
-    try:
-        old = read(spark, path)
-    except AnalysisException:
+    old = earlier(spark, path)
+    if old is None:
         return 0
     there = {row[0] for row in old.where(F.col(DATE) == date).select(EXPERIMENT).distinct().toLocalIterator()}
     names = sorted(there & set(experiments))

@@ -10,6 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import evaluate, run
+from rankmetrics_spark.conventions import resolve
+from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.sinks import read
 from tests.logs import DATE, Shown, a_list, config, impressions, parquet
 
@@ -93,6 +95,29 @@ def test_the_same_run_twice_leaves_the_same_tables(spark: SparkSession, tmp_path
         found.append([everything(spark, tmp_path / "out", table) for table in TABLES])
     assert found[0] == found[1]
     assert [len(table) for table in found[0]] == [2, 2, 1]
+
+
+def test_a_partition_never_changes_its_convention(spark: SparkSession, tmp_path: Path) -> None:
+    log = parquet(tmp_path / "log", [*a_list([0, 1], "u", "a"), *a_list([1, 0], "u", "b")])
+    run(spark, config(log, tmp_path / "out"))
+    before = {table: everything(spark, tmp_path / "out", table) for table in TABLES[:2]}
+    said = f"holds experiment '[ab]' of {DATE} under the convention 'standard', and this run has 'trec_eval'"
+    with pytest.raises(ConfigError, match=said):
+        run(spark, config(log, tmp_path / "out", convention="trec_eval"))
+    assert {table: everything(spark, tmp_path / "out", table) for table in TABLES[:2]} == before
+    other = run(spark, config(log, tmp_path / "out", convention="trec_eval", evaluation_date="2026-11-19"))
+    hashes = {row[0] for row in other.experiment_metrics.select("convention_hash").collect()}
+    users = read(spark, str(tmp_path / "out" / "user_metrics")).where("evaluation_date = '2026-11-19'")
+    assert {row[0] for row in users.select("convention_hash").collect()} == hashes == {resolve("trec_eval").digest()}
+
+
+def test_an_experiment_without_a_sound_row_leaves_no_earlier_result(spark: SparkSession, tmp_path: Path) -> None:
+    lax = {"quality": {"max_invalid_fraction": 1}}
+    both = [*a_list([0, 1], "u", "a"), *a_list([1, 0], "u", "b")]
+    run(spark, config(parquet(tmp_path / "first", both), tmp_path / "out"))
+    run(spark, config(parquet(tmp_path / "second", [*both[:2], Shown("b", "u", None, 1, 1)]), tmp_path / "out", **lax))
+    for table in TABLES[:2]:
+        assert {row[-2] for row in everything(spark, tmp_path / "out", table)} == {"a"}
 
 
 def test_rows_without_an_experiment_can_be_found_again(spark: SparkSession, tmp_path: Path) -> None:
