@@ -40,8 +40,8 @@ def exact_mean(value: str) -> Column:
 def limbs_of(values: Floats) -> list[Floats]:
     """The same limbs as ``limbs``, of an array; doubles that hold whole numbers.
 
-    >>> [part.tolist() for part in limbs_of(np.array([2.0**31 + 1.5, -0.25]))]
-    [[2.0, 0.0], [1.0, 0.0], [536870912.0, -268435456.0], [0.0, 0.0]]
+    >>> [part.astype(int).tolist() for part in limbs_of(np.array([2.0**31 + 1.5, -0.25]))]
+    [[2, 0], [1, 0], [536870912, -268435456], [0, 0]]
     """
     parts, rest = [], values
     largest = float(np.abs(values).max(initial=0.0))
