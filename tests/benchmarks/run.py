@@ -65,7 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wrong = agreement(lines, path)
     title = f"{options.rows:,} rows, {options.layout.replace('_', ' ')}, Spark {spark.version} local[2], 2 GB heap"
     console.print(table(lines, title))
-    console.print(goals(lines))
+    if not options.small:
+        console.print(goals(lines))
     _keep(folder / f"results-{wanted.name}.json", lines)
     if options.small:
         wrong += checks.jobs(spark, folder, options.rows) + checks.plan(spark, path, options.rows)
