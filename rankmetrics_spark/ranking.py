@@ -41,7 +41,7 @@ PLANES = 3
 _WORDS = 10
 """Words of the test for repeated relevant items: each item sets one bit in each word, so without a repeat some word
 is likely to hold as many bits as there are items. A repeat lowers every word; it can never go unseen. Six bits a word
-are what one hash has for ten. One list in 30,000 is looked at again in vain where 4 of 50 items are relevant, none to
+are what one hash has for ten. One list in 25,000 is looked at again in vain where 4 of 50 items are relevant, none to
 speak of where 1 is; twice as many words make each row dearer and spare a large log nothing."""
 
 
