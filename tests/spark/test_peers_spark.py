@@ -6,6 +6,7 @@ import random
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.ml.evaluation import RankingEvaluator
 
 from tests.frames import Case, values
 
@@ -32,13 +33,12 @@ def some_lists(n: int) -> list[Case]:
 
 @pytest.mark.parametrize("k", [1, 3, 10])
 def test_spark_ranking_evaluator(spark: SparkSession, k: int) -> None:
-    evaluation = pytest.importorskip("pyspark.ml.evaluation")
-    cases = some_lists(300)
+    cases = some_lists(2000)
     rows = [([float(i) for i in one.items], [float(i) for i in one.judged]) for one in cases]
     table = spark.createDataFrame(rows, "prediction array<double>, label array<double>").repartition(2).cache()
     ours = values(cases, [name.format(k=k) for name in METRICS.values()], "spark_mllib", by_position=True)
     for column, theirs in enumerate(METRICS):
-        evaluator = evaluation.RankingEvaluator(metricName=theirs, k=k)
+        evaluator = RankingEvaluator(metricName=theirs, k=k)
         mean = sum(row[column] for row in ours) / len(ours)
         assert mean == pytest.approx(evaluator.evaluate(table), abs=1e-12, rel=0), theirs
     table.unpersist()

@@ -21,8 +21,6 @@ ITEMS = [f"d{i:02}" for i in range(14)]
 SCORES = [0.0, 0.1, 0.1 + 1e-12, 0.3, -1.5, 16777216.0, 16777217.0, 2.0]
 CUTS = (1, 3, 5, 20)
 EXAMPLES = settings(max_examples=20, deadline=None)
-# scikit-learn takes milliseconds a list.
-FEWER = settings(max_examples=8, deadline=None)
 
 
 def made(chance: Random, n: int, least: int = 1, lowest: int = 0) -> list[Case]:
@@ -86,8 +84,8 @@ def truth(one: Case) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     return np.array([[max(one.judged.get(item, 0), 0) for item in one.items]], float)
 
 
-@FEWER
-@given(lists(40, least=2))
+@EXAMPLES
+@given(lists(100, least=2))
 def test_scikit_learn_averages_ties(cases: list[Case]) -> None:
     names = {"ap": "ap", "ndcg": "ndcg"} | {f"ndcg{k}": f"ndcg@{k}" for k in CUTS}
     theirs = []
@@ -101,8 +99,8 @@ def test_scikit_learn_averages_ties(cases: list[Case]) -> None:
     compare(cases, names, theirs, "sklearn")
 
 
-@FEWER
-@given(lists(40, least=2))
+@EXAMPLES
+@given(lists(100, least=2))
 def test_scikit_learn_without_ties(cases: list[Case]) -> None:
     # Its sort is not stable, so which of two equal scores comes first depends on the processor: scores without ties.
     plain = [Case(one.items, [float(-(i**2)) for i in range(len(one.items))], one.judged) for one in cases]
