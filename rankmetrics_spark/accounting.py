@@ -16,7 +16,7 @@ Counts = dict[str, dict[str, Any]]
 
 
 def row_counts(table: DataFrame) -> Counts:
-    """Per experiment: rows in, evaluated, quarantined (faulty in themselves, or repeated), users and lists."""
+    """Per experiment: rows in, evaluated, quarantined (faulty in themselves, or repeated), and lists."""
     faulty = F.sum(F.when(F.col(REJECTED).isNotNull(), F.col(N_ROWS)).otherwise(0))
     lists = F.count(F.when(F.col(REJECTED).isNull(), 1))
     sums = table.groupBy(EXPERIMENT).agg(

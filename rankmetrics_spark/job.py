@@ -189,6 +189,7 @@ class _Run:
             tables.write_users(work, table, counts)
         with self.steps("experiment_metrics", "writing experiment_metrics"):
             tables.write_averages(work, counts)
+            tables.clear_gone(counts)
         with self.steps("quarantine", "writing quarantine"):
             reasons = tables.write_quarantine(work, table, counts)
         averages = tables.read_back("experiment_metrics", counts)

@@ -11,13 +11,12 @@ import numpy as np
 import pandas as pd
 
 from rankmetrics_spark.conventions import PRESETS, Convention
-from rankmetrics_spark.golden import Value, cases, values
+from rankmetrics_spark.golden import Peer, Value, cases, values
 from rankmetrics_spark.many import Many
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EXACT = 1e-12
 Found = Mapping[tuple[str, str, str], float]
 """(case, digest of the convention, metric) to value."""
 
@@ -66,7 +65,7 @@ def _gap(value: Value, found: Found) -> float:
         return 0.0 if math.isnan(ours) and math.isnan(value.number) else math.inf
     gap = abs(ours - value.number)
     # A value that its system prints with five decimals is met by whatever rounds to it.
-    return 0.0 if value.tolerance > EXACT and gap <= value.tolerance else gap
+    return 0.0 if Peer.tolerance < value.tolerance and gap <= value.tolerance else gap
 
 
 def by_kernels() -> dict[tuple[str, str, str], float]:

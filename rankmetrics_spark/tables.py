@@ -58,7 +58,9 @@ class Tables:
         """``experiment_metrics`` from the written ``user_metrics``."""
         users = self.read_back("user_metrics", counts)
         sinks.write(work.experiment_metrics(users), self.format, f"{self.out}/experiment_metrics", self.date, 1)
-        # Experiments that have no sound row left.
+
+    def clear_gone(self, counts: Counts) -> None:
+        """Empty what an earlier run wrote of experiments that have no sound row left."""
         gone = [name for name, c in counts.items() if not c["lists"]]
         for name in ("user_metrics", "experiment_metrics") if gone else ():
             sinks.clear_stale(self.spark, f"{self.out}/{name}", self.date, gone)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import cli
-
-Call = Callable[..., tuple[int, str, str]]
+from tests.commands import Call
 
 
 class Shared:

@@ -5,20 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.commands import Call, command
 from tests.logs import DATE, Shown, a_list, parquet
 
 ROOT = Path(__file__).resolve().parents[2]
-Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -141,12 +137,6 @@ def test_a_quality_gate_ends_with_4_and_writes_nothing(call: Call, tmp_path: Pat
 
 def test_the_real_command_says_one_sentence_and_no_more(tmp_path: Path, document: dict[str, Any]) -> None:
     document["source"]["path"] = str(tmp_path / "nowhere")
-    done = _command("evaluate", "--config", write(tmp_path, document))
+    done = command("evaluate", "--config", write(tmp_path, document))
     assert (done.returncode, done.stdout) == (3, "")
     assert "cannot read parquet from" in complaint(done.stderr)
-
-
-def _command(*arguments: object) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "rankmetrics_spark.cli", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)

@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 from rankmetrics_spark.demo import BEST_FIRST, FAULTS
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.commands import command
 
 
 def test_the_demo_finds_the_ranker_that_is_known_to_be_best(tmp_path: Path) -> None:
     out = tmp_path / "with a space" / "demo"
-    command = [sys.executable, "-m", "rankmetrics_spark.cli", "demo", "--output", str(out), "--users", "6000"]
-    done = subprocess.run(
-        [*command, "--format", "json"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
+    done = command("demo", "--output", out, "--users", 6000, "--format", "json")
     assert done.returncode == 0, done.stderr
     means = {
         row["experiment_id"]: row["mean"]

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark.conventions import PRESETS
 from rankmetrics_spark.demo import BEST_FIRST, make_log
+from tests.commands import ROOT, Call, command
 
-ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
@@ -45,16 +42,7 @@ def means_of_everyone(out: str) -> dict[tuple[str, str], float]:
 
 
 def test_its_first_command_finds_the_best_ranker_and_says_no_more_than_it_should(folder: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "rankmetrics_spark.cli", *commands("rankmetrics")[0], "--format", "json"],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        timeout=300,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+    done = command(*commands("rankmetrics")[0], "--format", "json", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "WARN" not in done.stderr and "Setting default log level" not in done.stderr
     best = {
@@ -63,9 +51,7 @@ def test_its_first_command_finds_the_best_ranker_and_says_no_more_than_it_should
     assert max(best, key=best.__getitem__) == BEST_FIRST[0]
 
 
-def test_its_commands_and_its_python_find_the_same_numbers(
-    spark: SparkSession, folder: Path, call: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_its_commands_and_its_python_find_the_same_numbers(spark: SparkSession, folder: Path, call: Call) -> None:
     # The suite's Spark was not started in this folder.
     config = (folder / "first.yaml").read_text()
     (folder / "first.yaml").write_text(config.replace("path: out", f"path: {folder}/out"))
@@ -86,26 +72,16 @@ def test_its_commands_and_its_python_find_the_same_numbers(
     assert (code, [line.split()[0] for line in out.splitlines()][: len(PRESETS)]) == (0, list(PRESETS))
 
     (program,) = blocks("python")
-    names = {"impressions": spark.read.parquet(f"{folder}/out/demo/input/impressions")}
+    names: dict[str, Any] = {"impressions": spark.read.parquet(f"{folder}/out/demo/input/impressions")}
     exec(program, names)
-    result = names["result"]
-    found = {
-        (row["experiment_id"], row["metric"]): row["mean"]
-        for row in result.experiment_metrics.toLocalIterator()  # type: ignore[attr-defined]
-    }
-    assert found == means
+    averages = names["result"].experiment_metrics.toLocalIterator()
+    assert {(row["experiment_id"], row["metric"]): row["mean"] for row in averages} == means
 
 
 def test_the_make_targets_it_names_are_there() -> None:
     targets = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert (
-        set(
-            re.findall(
-                r"\bmake ([a-z-]+)(?=[` ]|$)", "\n".join([*blocks("sh"), *re.findall(r"`make [a-z-]+`", README)])
-            )
-        )
-        <= targets
-    )
+    named = set(re.findall(r"(?:^|`)make ([a-z-]+)", README, re.MULTILINE))
+    assert {"run", "test"} < named <= targets
 
 
 @pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#:]+)\)", README))))

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import pytrec_eval
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -241,7 +242,6 @@ def test_softmax_loss_needs_scores() -> None:
 
 
 def test_trec_eval_gives_the_same() -> None:
-    pytrec_eval = pytest.importorskip("pytrec_eval")
     names = {
         "map": "ap",
         "ndcg": "ndcg",
