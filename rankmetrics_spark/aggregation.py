@@ -17,6 +17,7 @@ from pyspark.sql import types as T
 from rankmetrics_spark.batch import Floats, Ints
 from rankmetrics_spark.conventions import Convention
 from rankmetrics_spark.metrics import Metric
+from rankmetrics_spark.projection import projected, quoted
 from rankmetrics_spark.schemas import (
     CONVENTION,
     CONVENTION_HASH,
@@ -62,22 +63,28 @@ def experiment_metrics(
         Columns experiment_id, segment, metric, convention, n_users, n_users_with_relevant, n_users_without_list, mean,
         std, ci_low, ci_high, confidence, mean_with_relevant; doubles are null where they are not defined.
     """
-    wide = users.select(EXPERIMENT, N_RELEVANT, N_LISTS, *segments, *(m.column for m in metrics))
+    wide = projected(users, EXPERIMENT, N_RELEVANT, N_LISTS, *map(quoted, segments), *(m.column for m in metrics))
     partial_sums = partial(sums_of_batches, metrics=tuple(map(str, metrics)), segments=tuple(segments))
-    moments = wide.mapInArrow(partial_sums, _SUMS).groupBy(*_KEYS).sum(*_COUNTS, *_LIMBS).toDF(*_SUMS.fieldNames())
-    payload = {name: F.col(name) for name in (*_COUNTS, *_LIMBS)}
-    result = moments.withColumn("e", udf(partial(estimates, confidence=confidence), payload, _schema()))
-    return result.select(
+    sums = ", ".join(f"sum({name}) AS {name}" for name in (*_COUNTS, *_LIMBS))
+    moments = wide.mapInArrow(partial_sums, _SUMS).groupBy(*_KEYS).agg(F.expr(f"struct({sums}) AS sums"))
+    estimated = udf(partial(estimates, confidence=confidence), {"sums": F.col("sums")}, _schema())
+    definition = {
+        CONVENTION: convention.name,
+        "confidence": confidence,
+        "convention_text": convention.text(),
+        CONVENTION_HASH: convention.digest(),
+    }
+    result = moments.select("*", estimated.alias("e"), *(F.lit(v).alias(name) for name, v in definition.items()))
+    return projected(
+        result,
         *_KEYS,
-        F.lit(convention.name).alias(CONVENTION),
-        "n_users",
-        "n_users_with_relevant",
-        "n_users_without_list",
+        CONVENTION,
+        *(f"sums.{name}" for name in _COUNTS),
         *(f"e.{name}" for name in _ESTIMATES[:-1]),
-        F.lit(confidence).alias("confidence"),
+        "confidence",
         f"e.{_ESTIMATES[-1]}",
-        F.lit(convention.text()).alias("convention_text"),
-        F.lit(convention.digest()).alias(CONVENTION_HASH),
+        "convention_text",
+        CONVENTION_HASH,
     )
 
 
@@ -147,8 +154,9 @@ def _schema() -> T.StructType:
     return T.StructType([T.StructField(name, T.DoubleType()) for name in _ESTIMATES])
 
 
-def estimates(series: Mapping[str, pd.Series[Any]], confidence: float) -> pd.DataFrame:
-    """From counts and limb sums; few rows, whatever the number of users."""
+def estimates(columns: Mapping[str, pd.DataFrame], confidence: float) -> pd.DataFrame:
+    """From counts and limb sums (the columns of ``sums``); few rows, whatever the number of users."""
+    series = columns["sums"]
     total, squares, relevant = (_whole(series, kind) for kind in "sqr")
     moments = Moments(_objects(series["n_users"]), total, squares)
     low, high = t_interval(moments, confidence)
@@ -156,7 +164,7 @@ def estimates(series: Mapping[str, pd.Series[Any]], confidence: float) -> pd.Dat
     return pd.DataFrame(dict(zip(_ESTIMATES, (moments.mean, moments.std, low, high, with_relevant), strict=True)))
 
 
-def _whole(series: Mapping[str, pd.Series[Any]], kind: str) -> npt.NDArray[Any]:
+def _whole(series: pd.DataFrame, kind: str) -> npt.NDArray[Any]:
     """Limb sums as Python integers in units of 2**-60."""
     values = [_objects(series[f"{kind}{i}"]) * 2 ** (exponent + UNIT) for i, exponent in enumerate(EXPONENTS)]
     return np.asarray(np.sum(values, axis=0))

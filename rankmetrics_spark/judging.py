@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.errors import InputError
+from rankmetrics_spark.projection import projected
 from rankmetrics_spark.quality import REAL_TYPES, named, number
 from rankmetrics_spark.schemas import ITEM, POOL, RELEVANCE, USER
 
@@ -39,22 +40,13 @@ def judged(judgements: DataFrame, mapping: Mapping[str, str | None], text: bool)
     if any(mapping.get(name, name) is None for name in COLUMNS):
         raise InputError("judgements need a user, an item and a relevance column; one of them is mapped to null")
     table = named(judgements, mapping, COLUMNS, "judgements", text)
-    kind = table.schema[RELEVANCE].dataType
-    grade = number(RELEVANCE, kind).cast("double")
-    return table.select(
-        F.col(USER).cast("string"),
-        F.col(ITEM).cast("string"),
-        grade.alias("grade"),
-        F.coalesce(_faulty(table, grade), F.lit(True)).alias("faulty"),
-    )
-
-
-def _faulty(table: DataFrame, grade: Column) -> Column:
-    real = [name for name in (USER, ITEM) if isinstance(table.schema[name].dataType, REAL_TYPES)]
-    faulty = F.col(USER).isNull() | F.col(ITEM).isNull() | grade.isNull() | F.isnan(grade)
-    for name in real:
-        faulty = faulty | F.isnan(name)
-    return faulty | (F.abs(grade) == F.lit(float("inf")))
+    kinds = {field.name: field.dataType for field in table.schema.fields}
+    grade = f"double({number(RELEVANCE, kinds[RELEVANCE])})"
+    real = [f"isnan({name})" for name in (USER, ITEM) if isinstance(kinds[name], REAL_TYPES)]
+    missing = [f"{name} IS NULL" for name in (USER, ITEM, grade)]
+    faulty = " OR ".join([*missing, *real, f"isnan({grade})", f"abs({grade}) = double('inf')"])
+    ids = (f"string({name}) AS {name}" for name in (USER, ITEM))
+    return projected(table, *ids, f"{grade} AS grade", f"coalesce({faulty}, true) AS faulty")
 
 
 def counts(judgements: DataFrame, mapping: Mapping[str, str | None], text: bool) -> DataFrame:

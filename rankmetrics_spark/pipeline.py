@@ -134,7 +134,7 @@ class Evaluation:
         if self.pools is not None and population in ("judged", "both"):
             users = users.join(self.pools.select(USER), USER, "left_semi")
         if self.pools is None or population not in ("judged", "either"):
-            return users.select(*scoring.user_columns(self.columns, [m.column for m in self.scoring.metrics]))
+            return users
         return users.unionByName(self._without_list(lists), allowMissingColumns=True)
 
     def _without_list(self, lists: DataFrame) -> DataFrame:

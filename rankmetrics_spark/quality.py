@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from rankmetrics_spark.errors import InputError, unknown
+from rankmetrics_spark.projection import projected, quoted
 from rankmetrics_spark.schemas import (
     EVERYONE,
     EXPERIMENT,
@@ -54,19 +54,22 @@ def validated(
     Raises:
         InputError: A mapped column is missing or has a type that cannot serve.
     """
-    names = (*columns.keys, *columns.values, *columns.segments)
-    table = named(impressions, mapping, names, "impressions", text)
+    table = named(impressions, mapping, (*columns.keys, *columns.values, *columns.segments), "impressions", text)
     kinds = {field.name: field.dataType for field in table.schema.fields}
+    checked = (*columns.keys, *columns.values)
     faults = [
-        fault
-        for name in (*columns.keys, *columns.values)
-        for fault in _faults(name, kinds[name], null_is_unjudged and name == RELEVANCE)
+        f"WHEN {condition} THEN '{label}'"
+        for name in checked
+        for label, condition in _faults(name, kinds[name], null_is_unjudged and name == RELEVANCE)
     ]
-    raw = [F.col(name).cast("string").alias(name) for name in (*columns.keys, *columns.values)]
-    reason = F.coalesce(*(F.when(condition, F.lit(label)) for label, condition in faults))
-    rejected = F.when(reason.isNotNull(), F.struct(reason.alias(REASON), *raw)).alias(REJECTED)
-    typed = [_typed(name, kinds[name]).alias(name) for name in (*columns.keys, *columns.values)]
-    return table.select(*typed, *(F.col(s).cast("string").alias(s) for s in columns.segments), rejected)
+    reason = f"CASE {' '.join(faults)} END"
+    raw = ", ".join(f"string({quoted(name)}) AS {quoted(name)}" for name in checked)
+    return projected(
+        table,
+        *(f"{_typed(name, kinds[name])} AS {quoted(name)}" for name in checked),
+        *(f"string({quoted(name)}) AS {quoted(name)}" for name in columns.segments),
+        f"CASE WHEN {reason} IS NOT NULL THEN struct({reason} AS {REASON}, {raw}) END AS {REJECTED}",
+    )
 
 
 def named(
@@ -83,16 +86,12 @@ def named(
         source = mapping.get(name, name)
         if source is not None and source not in there:
             raise InputError(f"the {what} have no column for {name}: {unknown('column', source, there)}")
-        selected.append((F.lit(EVERYONE) if source is None else table[_quoted(source)]).alias(name))
-    result = table.select(*selected)
+        value = f"'{EVERYONE}'" if source is None else quoted(source)
+        selected.append(f"{value} AS {quoted(name)}")
+    result = projected(table, *selected)
     for field in result.schema.fields:
         _check_type(field, mapping.get(field.name, field.name), text)
     return result
-
-
-def _quoted(name: str) -> str:
-    """A column name with a dot or a space in it, as Spark wants it."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _check_type(field: T.StructField, source: str | None, text: bool) -> None:
@@ -108,51 +107,49 @@ def _check_type(field: T.StructField, source: str | None, text: bool) -> None:
         )
 
 
-def _typed(name: str, kind: T.DataType) -> Column:
+def _typed(name: str, kind: T.DataType) -> str:
     """The column in the type that the engine computes with."""
     if name == POSITION:
         # A plain cast of NaN to an integer is an error in ANSI mode; such a row is faulty anyway.
-        return F.expr(f"try_cast({_number_sql(name, kind)} as bigint)")
+        return f"try_cast({number(name, kind)} as bigint)"
     if name == RELEVANCE and isinstance(kind, T.IntegralType | T.BooleanType):
-        return F.col(name).cast("bigint")
-    return number(name, kind) if name in (SCORE, RELEVANCE) else F.col(name).cast("string")
+        return f"bigint({name})"
+    return number(name, kind) if name in (SCORE, RELEVANCE) else f"string({quoted(name)})"
 
 
-def number(name: str, kind: T.DataType) -> Column:
+def number(name: str, kind: T.DataType) -> str:
     """A numeric column as double (integers stay exact as they are); text that is no number becomes null."""
-    return F.col(name) if isinstance(kind, T.IntegralType) else F.expr(_number_sql(name, kind))
-
-
-def _number_sql(name: str, kind: T.DataType) -> str:
+    if isinstance(kind, T.IntegralType):
+        return name
     return f"try_cast(trim({name}) as double)" if isinstance(kind, T.StringType) else f"double({name})"
 
 
-def _faults(name: str, kind: T.DataType, null_allowed: bool) -> Iterator[tuple[str, Column]]:
+def _faults(name: str, kind: T.DataType, null_allowed: bool) -> Iterator[tuple[str, str]]:
     """(reason, condition) of every way in which a value of this column can be faulty, in the order of the check."""
     short = {EXPERIMENT: "experiment", USER: "user", ITEM: "item"}.get(name, name)
     if not null_allowed:
-        yield f"null_{short}", F.col(name).isNull()
+        yield f"null_{short}", f"{quoted(name)} IS NULL"
     if name in (POSITION, SCORE, RELEVANCE):
         yield from _number_faults(name, kind)
     elif isinstance(kind, REAL_TYPES):
-        yield f"nan_{short}", F.isnan(F.col(name))
+        yield f"nan_{short}", f"isnan({quoted(name)})"
     elif name == EXPERIMENT and isinstance(kind, T.StringType):
         # A partition directory cannot tell an empty name from a null one.
-        yield "empty_experiment", F.col(name) == ""
+        yield "empty_experiment", f"{name} = ''"
 
 
-def _number_faults(name: str, kind: T.DataType) -> Iterator[tuple[str, Column]]:
+def _number_faults(name: str, kind: T.DataType) -> Iterator[tuple[str, str]]:
     value = number(name, kind)
     if isinstance(kind, T.StringType):
-        yield f"unreadable_{name}", F.col(name).isNotNull() & value.isNull()
+        yield f"unreadable_{name}", f"{name} IS NOT NULL AND {value} IS NULL"
     if isinstance(kind, (*REAL_TYPES, T.StringType)):
-        yield f"nan_{name}", F.isnan(value)
+        yield f"nan_{name}", f"isnan({value})"
     if name == RELEVANCE and not isinstance(kind, T.IntegralType | T.BooleanType):
-        yield "infinite_relevance", F.abs(value) == F.lit(float("inf"))
+        yield "infinite_relevance", f"abs({value}) = double('inf')"
     if name == POSITION:
         if not isinstance(kind, T.IntegralType):
             # Not floor: in ANSI mode it is an error for a number that no bigint can hold.
-            yield "fractional_position", value != F.rint(value)
-        yield "position_below_1", value < 1
+            yield "fractional_position", f"{value} != rint({value})"
+        yield "position_below_1", f"{value} < 1"
         # Ranks are packed and squared in 64 bits; nobody scrolls past two billion items.
-        yield "position_too_large", value > 2**31 - 1
+        yield "position_too_large", f"{value} > {2**31 - 1}"

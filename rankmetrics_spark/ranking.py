@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from rankmetrics_spark.projection import projected, quoted
 from rankmetrics_spark.schemas import (
     ENTRIES,
     FLAGGED,
@@ -48,13 +49,17 @@ speak of where 1 is; twice as many words make each row dearer and spare a large 
 def lists(rows: DataFrame, columns: Columns, form: str, items_matter: bool) -> DataFrame:
     """Group validated rows by list in the given form; faulty rows form groups of their own (``rejected`` not null)."""
     aggregates, flagged = _FORMS[form](columns, items_matter)
-    hashed = rows.withColumn(HASH, F.expr(_item_hash(form, columns, items_matter)))
     # Segments are the smallest value of the list's rows.
-    smallest = [F.min(name).alias(name) for name in columns.segments]
-    grouped = hashed.groupBy(*columns.keys, REJECTED).agg(
-        *(F.expr(sql).alias(name) for name, sql in aggregates.items()), *smallest
+    aggregates |= {quoted(name): f"min({quoted(name)})" for name in columns.segments}
+    hashed = projected(rows, "*", f"{_item_hash(form, columns, items_matter)} AS {HASH}")
+    told = ", ".join(f"{sql} AS {name}" for name, sql in aggregates.items())
+    grouped = hashed.groupBy(*map(quoted, columns.keys), REJECTED).agg(F.expr(f"struct({told}) AS told"))
+    keys = (*map(quoted, columns.keys), REJECTED)
+    return projected(
+        projected(grouped, *keys, *(f"told.{name}" for name in aggregates)),
+        "*",
+        f"coalesce({flagged}, false) AND {REJECTED} IS NULL AS {FLAGGED}",
     )
-    return grouped.withColumn(FLAGGED, F.expr(f"coalesce({flagged}, false) AND {REJECTED} IS NULL"))
 
 
 def together(table: DataFrame) -> DataFrame:
@@ -63,7 +68,7 @@ def together(table: DataFrame) -> DataFrame:
     Two branches of one query that read different columns of an aggregate would otherwise get two different
     aggregates, and the input would be read twice; with the same columns Spark shares the exchange.
     """
-    return table.select(F.inline(F.array(F.struct(*table.columns))))
+    return table.select(F.expr("inline(array(struct(*)))"))
 
 
 def only(rows: DataFrame, keys: DataFrame, columns: Columns) -> DataFrame:

@@ -17,6 +17,7 @@ from rankmetrics_spark.assembly import Assembled, from_masks, from_relevant, fro
 from rankmetrics_spark.conventions import Convention
 from rankmetrics_spark.metrics import Metric, compute, m_relevant
 from rankmetrics_spark.pooling import n_unknown, with_judgements
+from rankmetrics_spark.projection import projected, quoted
 from rankmetrics_spark.ranking import PLANES
 from rankmetrics_spark.schemas import (
     ENTRIES,
@@ -77,16 +78,16 @@ class Scoring:
 def scored(lists: DataFrame, columns: Columns, form: str, scoring: Scoring) -> DataFrame:
     """Lists in the given form -> keys, segments, ``n_rows``, counts and one column per metric; null = left out."""
     values = udf(partial(score_batch, form=form, scoring=scoring), _payload(columns, form, scoring), scoring.schema)
-    keys = [*columns.keys, *columns.segments, N_ROWS]
-    result = lists.select(*keys, values.alias("s"))
-    return result.select(*keys, *(f"s.{name}" for name in scoring.schema.fieldNames()))
+    keys = [*map(quoted, (*columns.keys, *columns.segments)), N_ROWS]
+    fields = (f"s.{name}" for name in scoring.schema.fieldNames())
+    return projected(lists.select("*", values.alias("s")), *keys, *fields)
 
 
 def _payload(columns: Columns, form: str, scoring: Scoring) -> dict[str, Column]:
     """The columns that the UDF reads, by the names it knows them by."""
     if form == "masks":
         # Without nulls: pandas would turn a column that has one into doubles, and bits above 2**53 would be lost.
-        planes = {name: F.coalesce(name, F.lit(0).cast("bigint")) for name in (f"plane_{b}" for b in range(PLANES))}
+        planes = {name: F.expr(f"coalesce({name}, 0L)") for name in (f"plane_{b}" for b in range(PLANES))}
         payload = {N_ROWS: F.col(N_ROWS)} | planes
     else:
         text = [ITEM] if form == "rows" and columns.score and columns.item else []
@@ -129,17 +130,19 @@ def per_user(lists: DataFrame, columns: Columns, scoring: Scoring) -> DataFrame:
     """One row per (experiment, user): the row itself, or the mean over the user's lists where there are several."""
     names = [metric.column for metric in scoring.metrics]
     if not columns.list:
-        return lists.withColumn(N_LISTS, F.lit(1).cast("bigint")).select(*user_columns(columns, names))
-    smallest = [F.min(name).alias(name) for name in columns.segments]
+        return projected(lists, *(f"1L AS {N_LISTS}" if c == N_LISTS else c for c in user_columns(columns, names)))
     # Judged items belong to the user, so they are the same in each list; shown ones add up.
-    relevant = F.max(N_RELEVANT) if scoring.judged else F.sum(N_RELEVANT)
-    means = [exact_mean(name).alias(name) for name in names]
+    relevant = "max" if scoring.judged else "sum"
     grouped = lists.groupBy(EXPERIMENT, USER).agg(
-        *smallest, F.count(F.lit(1)).alias(N_LISTS), F.sum(N_SHOWN).alias(N_SHOWN), relevant.alias(N_RELEVANT), *means
+        *(F.expr(f"min({name}) AS {name}") for name in map(quoted, columns.segments)),
+        F.expr(f"count(1) AS {N_LISTS}"),
+        F.expr(f"sum({N_SHOWN}) AS {N_SHOWN}"),
+        F.expr(f"{relevant}({N_RELEVANT}) AS {N_RELEVANT}"),
+        *(exact_mean(name).alias(name) for name in names),
     )
-    return grouped.select(*user_columns(columns, names))
+    return projected(grouped, *user_columns(columns, names))
 
 
 def user_columns(columns: Columns, metrics: Sequence[str]) -> list[str]:
-    """Columns of ``user_metrics``, in order."""
-    return [EXPERIMENT, USER, *columns.segments, N_LISTS, N_SHOWN, N_RELEVANT, *metrics]
+    """Columns of ``user_metrics``, in order, as SQL."""
+    return [EXPERIMENT, USER, *map(quoted, columns.segments), N_LISTS, N_SHOWN, N_RELEVANT, *metrics]

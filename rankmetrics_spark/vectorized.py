@@ -10,7 +10,8 @@ from pyspark.sql import Column
 from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import pandas_udf
 
-Series = dict[str, "pd.Series[Any]"]
+Series = dict[str, Any]
+"""Name to an (n,) series; a struct column comes as a frame of n rows."""
 
 
 def udf(body: Callable[[Series], pd.DataFrame], columns: Mapping[str, Column], schema: T.StructType) -> Column:
