@@ -8,6 +8,7 @@ m and the ideal come from the judgements alone; where a list shows more relevant
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -18,7 +19,7 @@ from rankmetrics_spark.conventions import Convention
 from rankmetrics_spark.metrics_compute import check, compute, m_relevant, supports_expected
 from rankmetrics_spark.metrics_lists import Lists, one_list
 from rankmetrics_spark.metrics_registry import REGISTRY, Definition, Metric, metric, parse
-from rankmetrics_spark.metrics_weights import UNCUT, geometric, reciprocal, unit
+from rankmetrics_spark.metrics_weights import UNCUT, by_element, geometric, reciprocal, unit
 
 __all__ = [
     "REGISTRY",
@@ -294,4 +295,4 @@ def softmax_entropy(lists: Lists, t: float = 1.0) -> Floats:
     """
     batch = lists.batch
     logs = lists.scores / t - lists.log_sum_exp(t)[batch.list]
-    return np.where(batch.shown > 0, batch.total(-np.exp(logs) * logs), np.nan)
+    return np.where(batch.shown > 0, batch.total(-by_element(math.exp, logs) * logs), np.nan)

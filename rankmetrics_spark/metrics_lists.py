@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from rankmetrics_spark import errors
 from rankmetrics_spark.batch import Batch, Floats, Ints, place
 from rankmetrics_spark.conventions import Convention
-from rankmetrics_spark.metrics_weights import UNCUT, Weight, at, discount, spread, table, unit
+from rankmetrics_spark.metrics_weights import UNCUT, Weight, at, by_element, discount, spread, table, unit
 
 T = TypeVar("T")
 
@@ -94,7 +95,7 @@ class Lists:
     def stops(self) -> Floats:
         """(e,) probability that a user who reads down the list is satisfied by this entry and no earlier one."""
         top, group = self.convention.max_grade, self.found.list
-        satisfied = exponential(np.minimum(self.found.grade, top)) / np.exp2(top)
+        satisfied = exponential(np.minimum(self.found.grade, top)) / _power_of_two(np.array([top]))
         stops, reading = np.zeros(len(satisfied)), np.ones(self.batch.size)
         for where in _by_depth(group, self.batch.size):
             stops[where] = reading[group[where]] * satisfied[where]
@@ -120,8 +121,8 @@ class Lists:
         group, scores = self.batch.list[which], self.scores[which] / t
         top = np.full(self.batch.size, -np.inf)
         np.maximum.at(top, group, scores)
-        with np.errstate(divide="ignore"):
-            return top + np.log(sums(group, np.exp(scores - top[group]), self.batch.size))
+        total = sums(group, by_element(math.exp, scores - top[group]), self.batch.size)
+        return top + by_element(lambda x: math.log(x) if x else -math.inf, total)
 
     def total(self, values: Floats, weight: Weight, cut: int | Ints | None) -> Floats:
         """(n,) sum of values (e,) times the weight of their rank, down to a cut-off: one for all, or (e,), or none.
@@ -249,8 +250,13 @@ def gain(grade: Floats, convention: Convention) -> Floats:
 
 def exponential(grade: Floats) -> Floats:
     """2^g - 1, exact for whole grades (Burges et al. 2005)."""
-    whole = np.minimum(np.floor(grade), 1100.0)
-    return np.ldexp(np.exp2(grade - whole), whole.astype(np.int64)) - 1.0
+    return _power_of_two(grade) - 1.0
+
+
+def _power_of_two(exponent: Floats) -> Floats:
+    fraction, whole = np.modf(exponent)
+    factor = by_element(lambda x: 2.0**x, fraction) if fraction.any() else 1.0
+    return np.asarray(np.ldexp(factor, np.minimum(whole, 1100.0).astype(np.int64)))
 
 
 def _tabled(grade: Floats, convention: Convention) -> Floats:

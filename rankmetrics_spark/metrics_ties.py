@@ -14,7 +14,7 @@ import numpy as np
 
 from rankmetrics_spark.batch import Floats, Ints
 from rankmetrics_spark.metrics_lists import Lists, Ties, sums
-from rankmetrics_spark.metrics_weights import UNCUT, reciprocal, table
+from rankmetrics_spark.metrics_weights import UNCUT, by_element, reciprocal, table
 
 
 def expected_precisions(lists: Lists, k: int | None) -> Floats:
@@ -87,9 +87,8 @@ def _hypergeometric(ties: Ties, inside: Ints, j: int) -> Floats:
     n, s = ties.last - ties.first + 1, ties.relevant
     possible = (j <= np.minimum(inside, s)) & (s - j <= n - inside)
     chosen = np.where(possible, j, np.maximum(0, s + inside - n))
-    return np.where(
-        possible, np.exp(_log_choose(s, chosen) + _log_choose(n - s, inside - chosen) - _log_choose(n, inside)), 0.0
-    )
+    logs = _log_choose(s, chosen) + _log_choose(n - s, inside - chosen) - _log_choose(n, inside)
+    return np.where(possible, by_element(math.exp, logs), 0.0)
 
 
 def _log_choose(n: Ints, k: Ints) -> Floats:

@@ -36,11 +36,22 @@ def geometric(p: float) -> Weight:
     return lambda rank: p ** (rank - 1)
 
 
+def by_element(function: Callable[[float], float], values: Floats) -> Floats:
+    """(e,) a function of Python's math at each of (e,) values; NumPy's own may differ in its last bit.
+
+    NumPy's logarithms and powers have one value with AVX-512, another without it, a third in NumPy 1.
+
+    >>> by_element(math.exp, np.array([0.0, -np.inf])).tolist()
+    [1.0, 0.0]
+    """
+    return np.fromiter(map(function, values.tolist()), np.float64, len(values))
+
+
 TABLED = 1 << 20
 """Ranks below this are looked up in a table."""
 
 
-# Python's math, not NumPy's: a vectorised logarithm may differ in its last bit from one processor to the next.
+# Python's math, for the same reason.
 @lru_cache(maxsize=64)
 def _table(weight: Weight, size: int) -> tuple[Floats, Floats]:
     values = np.array([0.0, *(weight(rank) for rank in range(1, size))])
