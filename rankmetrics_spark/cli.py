@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from rankmetrics_spark.job import Outcome
 
+MASTER = "Spark master, or a Connect server (sc://...); by default $SPARK_REMOTE, what spark-submit says, or local[*]."
 FORMATS = click.Choice(["table", "json", "csv"])
 _say = Console(stderr=True, highlight=False)
 
@@ -38,7 +39,7 @@ def main() -> None:
 @click.option("--output", help="Output folder, instead of sink.path.")
 @click.option("--date", help="Evaluation date, ISO; today by default.")
 @click.option("--format", "style", type=FORMATS, default="table", help="How the result is printed on stdout.")
-@click.option("--master", default=None, help="Spark master; local[*] by default, or what spark-submit says.")
+@click.option("--master", default=None, help=MASTER)
 def evaluate(
     config: str, overrides: Sequence[str], output: str | None, date: str | None, style: str, master: str | None
 ) -> None:
@@ -62,12 +63,13 @@ def demo(output: str, users: int, seed: int, style: str) -> None:
         _say.print(
             f"made an impression log of {made.rows:,} rows; known order of its rankers: {' > '.join(made.best_first)}"
         )
-        _evaluate(_loaded(str(made.config), (), output, None), style, lambda: _session(None))
+        # The log lies on this machine, where a Connect server need not see it.
+        _evaluate(_loaded(str(made.config), (), output, None), style, lambda: _session("local[*]"))
 
 
 @main.command()
 @click.option("--spark", "on_spark", is_flag=True, help="Let Spark's executors compute the values, too.")
-@click.option("--master", default=None, help="Spark master; local[*] by default, or what spark-submit says.")
+@click.option("--master", default=None, help=MASTER)
 def selftest(on_spark: bool, master: str | None) -> None:
     """Check every preset against the golden values of the system it is named after."""
     from rankmetrics_spark import selftest as test
@@ -84,7 +86,7 @@ def selftest(on_spark: bool, master: str | None) -> None:
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a config key.")
 @click.option("--date", help="Evaluation date, ISO; today by default.")
 @click.option("--format", "style", type=FORMATS, default="table", help="How the result is printed on stdout.")
-@click.option("--master", default=None, help="Spark master; local[*] by default, or what spark-submit says.")
+@click.option("--master", default=None, help=MASTER)
 def conventions(config: str, overrides: Sequence[str], date: str | None, style: str, master: str | None) -> None:
     """The same data under every convention, side by side; writes nothing."""
     with _exit_codes():
@@ -121,14 +123,17 @@ def _loaded(config: str, overrides: Sequence[str], output: str | None, date: str
 
 
 def _session(master: str | None) -> SparkSession:
-    """The session of spark-submit or Spark Connect where there is one, else a local one."""
-    if master is None and {"PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"} & os.environ.keys():
+    """The session of Spark Connect (``sc://...``) or spark-submit where there is one, else a local one."""
+    from rankmetrics_spark.local import connect_session, local_session
+
+    asked = master or os.environ.get("SPARK_REMOTE")
+    if asked and asked.startswith("sc://"):
+        return connect_session(asked)
+    if asked is None and "PYSPARK_GATEWAY_PORT" in os.environ:
         from pyspark.sql import SparkSession
 
         return SparkSession.builder.appName("rankmetrics").getOrCreate()
-    from rankmetrics_spark.local import local_session
-
-    return local_session(master or "local[*]")
+    return local_session(asked or "local[*]")
 
 
 def _evaluate(config: Config, style: str, start: Callable[[], SparkSession]) -> None:
@@ -153,7 +158,7 @@ def show(outcome: Outcome, rows: list[dict[str, Any]], style: str) -> None:
     for line in output.accounting(outcome.record, rows):
         _say.print(line, soft_wrap=True)
     _say.print(
-        f"Parquet: {outcome.path}/experiment_metrics, user_metrics, quarantine; run record: {outcome.record_path}"
+        f"tables in {outcome.path}: experiment_metrics, user_metrics, quarantine; run record: {outcome.record_path}"
     )
 
 

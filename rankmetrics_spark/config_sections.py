@@ -17,7 +17,7 @@ LONG = {"experiment": "experiment_id", "user": "user_id", "item": "item_id"}
 RESERVED = (
     "experiment_id", "user_id", "item_id", "position", "score", "relevance", "rejected", "reason", "n_rows", "flagged",
     "entries", "n_lists", "n_shown", "n_relevant", "n_dropped", "n_tied", "segment", "metric", "convention",
-    "evaluation_date", "pool", "hash",
+    "evaluation_date", "pool", "hash", "run_id",
 )  # fmt: skip
 """Columns that the tables of a run have for themselves: no list or segment column may be called so."""
 
@@ -138,10 +138,30 @@ class Comparison(Section):
 
 @dataclass(frozen=True)
 class Sink(Section):
-    """Where the tables go."""
+    """Where the tables go.
+
+    Attributes:
+        format: Of the tables.
+        path: A folder; ``out`` unless there is a table.
+        mode: What a run does to what is there: it replaces exactly what it computed.
+        table: A schema of a catalog, such as ``main.ranking``: the tables are ``main.ranking.user_metrics``, ...
+    """
 
     at: ClassVar[str] = "sink"
 
     format: str = key("parquet", choice("parquet", "delta", "iceberg"))
-    path: str = key("out", text)
+    path: str | None = key(None, text)
     mode: str = key("overwrite_partitions", choice("overwrite_partitions"))
+    table: str | None = key(None, text)
+
+    def __post_init__(self) -> None:
+        """Checks the fields, then that the format can be written there."""
+        super().__post_init__()
+        path, table, given = self.path_of("path"), self.path_of("table"), self.path_of("format")
+        if self.path and self.table:
+            raise ConfigError(f"{path} and {table}: both given; allowed: at most one of the two")
+        if self.table and self.format == "parquet":
+            raise refuse(given, self.format, f"delta or iceberg, since there is a {table}")
+        if self.format == "iceberg" and not self.table:
+            raise refuse(table, self.table, f"a schema of a catalog, such as lake.ranking, since {given} is 'iceberg'")
+        self._settle("path", self.path or (None if self.table else "out"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -22,6 +23,10 @@ class InputError(RankmetricsError):
     """An input that cannot be read, is empty, or lacks what was asked of it. Exit code 3."""
 
     exit_code = 3
+
+
+class OutputError(RankmetricsError):
+    """Tables that cannot be written as they are. Exit code 1."""
 
 
 class QualityError(RankmetricsError):
@@ -46,3 +51,14 @@ def unknown(what: str, value: object, known: Iterable[str]) -> str:
     near = get_close_matches(str(value).lower(), names, n=1, cutoff=0.5)
     hint = f"; did you mean '{near[0]}'?" if near else ";"
     return f"unknown {what} '{value}'{hint} known: {', '.join(names)}"
+
+
+def first_sentence(error: Exception) -> str:
+    """What Spark says, without plans and stack traces.
+
+    >>> first_sentence(OSError("An error occurred while calling o1.save.\n: java.io.IOException: full.\n  at x"))
+    'full'
+    """
+    lines = [line for line in str(error).strip().splitlines() if not line.startswith("An error occurred while calling")]
+    said = lines[0].split(" SQLSTATE")[0] if lines else type(error).__name__
+    return re.sub(r"^:? ?[\w.$]*(Exception|Error): ", "", said).strip().rstrip(".;")

@@ -5,20 +5,21 @@ from __future__ import annotations
 import platform
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import rankmetrics_spark
-from rankmetrics_spark import accounting, judging, sinks, sources
+from rankmetrics_spark import accounting, judging, sources
 from rankmetrics_spark.accounting import Counts
 from rankmetrics_spark.config import Config, as_dict
-from rankmetrics_spark.errors import InputError, QualityError
+from rankmetrics_spark.errors import ConfigError, InputError, OutputError, QualityError, first_sentence
 from rankmetrics_spark.options import Options
 from rankmetrics_spark.pipeline import Evaluation
 from rankmetrics_spark.ranking import MASK_RANKS, PLANES
@@ -27,7 +28,7 @@ from rankmetrics_spark.schemas import (
     REJECTED,
     RELEVANCE,
 )
-from rankmetrics_spark.tables import Tables
+from rankmetrics_spark.tables import Tables, store_of
 
 Progress = Callable[[str], None]
 
@@ -40,6 +41,9 @@ SESSION = {
 }
 """Settings that ``run`` makes for its own session and takes back."""
 
+ATTEMPTS = 3
+"""How often the tables are written at most when another run replaces the same partitions at the same time."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -47,7 +51,8 @@ class Outcome:
 
     Attributes:
         run_id: Name of the run.
-        path: Output folder.
+        path: Output folder, or schema of the tables.
+        user_metrics: The written values of the users, read back; lazy.
         experiment_metrics: The written averages, read back.
         record: The run record as a mapping.
         record_path: Where the record lies.
@@ -55,6 +60,7 @@ class Outcome:
 
     run_id: str
     path: str
+    user_metrics: DataFrame
     experiment_metrics: DataFrame
     record: dict[str, Any]
     record_path: str
@@ -82,21 +88,41 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
     and every other table are computed from there. Nothing else is written when a gate fails.
 
     Raises:
+        ConfigError: A setting of ``spark`` that the session refuses.
         InputError: The input cannot be read, lacks a column, or is empty.
+        OutputError: The tables cannot be written, or other runs keep replacing the same partitions.
         QualityError: More faulty rows than ``quality`` allows.
     """
-    with _settings(spark, SESSION | dict(config.spark)):
-        return _Run(spark, config, _Steps(progress)).outcome()
+    with _settings(spark, config.spark) as refused:
+        if refused:
+            progress(f"going on without {' and '.join(refused)}, which this session refuses")
+        return _Run(spark, config, _Steps(progress), refused).outcome()
 
 
 @contextmanager
-def _settings(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
-    """Session settings for the time of a run; what was there before comes back."""
-    before = {name: spark.conf.get(name, None) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
+def _settings(spark: SparkSession, asked: Mapping[str, str]) -> Iterator[list[str]]:
+    """Session settings for the time of a run, those of a config above our own; what was there before comes back.
+
+    Yields:
+        Those of our own that the session refuses. They save time and change no value, and serverless platforms take
+        few settings, so a run goes on without.
+    """
+    before: dict[str, str | None] = {}
+    refused: list[str] = []
     try:
-        yield
+        for name, value in {**SESSION, **asked}.items():
+            try:
+                old = spark.conf.get(name, None)
+                spark.conf.set(name, value)
+                before[name] = old
+            except PySparkException as error:
+                if name in asked:
+                    raise ConfigError(
+                        f"spark: '{name}' cannot be '{value}' here: {first_sentence(error)}; "
+                        "allowed: settings that this session lets a run change"
+                    ) from None
+                refused.append(name)
+        yield refused
     finally:
         for name, old in before.items():
             if old is None:
@@ -133,14 +159,13 @@ def inputs(spark: SparkSession, config: Config) -> tuple[DataFrame, DataFrame | 
 class _Run:
     """The steps of one run."""
 
-    def __init__(self, spark: SparkSession, config: Config, steps: _Steps) -> None:
-        self.spark, self.config, self.steps = spark, config, steps
+    def __init__(self, spark: SparkSession, config: Config, steps: _Steps, refused: list[str]) -> None:
+        self.spark, self.config, self.steps, self.refused = spark, config, steps, refused
         now = datetime.now(timezone.utc)
         self.started = now.isoformat(timespec="seconds")
         self.run_id = f"{now:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
-        self.out = config.sink.path.rstrip("/")
-        self.staging = f"{self.out}/_staging/{self.run_id}"
-        self.tables = Tables(spark, self.out, config.sink.format, config.evaluation_date)
+        self.store = store_of(spark, config.sink, self.run_id)
+        self.tables = Tables(self.store, config.evaluation_date)
         self.judged: DataFrame | None = None
 
     def outcome(self) -> Outcome:
@@ -148,15 +173,14 @@ class _Run:
             work = self.planned()
         try:
             with self.steps("evaluate", f"evaluating ({work.form} form)"):
-                work.table().write.mode("overwrite").parquet(self.staging)
-            table = self.spark.read.parquet(self.staging)
+                table = self.store.stage(work.table())
             with self.steps("check", "checking the rows"):
                 counts = self.checked(table)
                 _refuse_repeats(work, table, counts)
                 self.tables.refuse_another_convention(work.scoring.convention, counts)
             return self.written(work, table, counts)
         finally:
-            sinks.discard(self.spark, self.staging, work.rows.limit(0))
+            self.store.discard(like=work.rows)
 
     def planned(self) -> Evaluation:
         impressions, judgements, options = inputs(self.spark, self.config)
@@ -184,18 +208,24 @@ class _Run:
         return counts
 
     def written(self, work: Evaluation, table: DataFrame, counts: Counts) -> Outcome:
+        """Write every table, all of them again where another run has replaced some meanwhile."""
         tables = self.tables
-        with self.steps("user_metrics", "writing user_metrics"):
-            tables.write_users(work, table, counts)
-        with self.steps("experiment_metrics", "writing experiment_metrics"):
-            tables.write_averages(work, counts)
-            tables.clear_gone(counts)
-        with self.steps("quarantine", "writing quarantine"):
-            reasons = tables.write_quarantine(work, table, counts)
-        averages = tables.read_back("experiment_metrics", counts)
+        for _ in range(ATTEMPTS):
+            with self.steps("user_metrics", "writing user_metrics"):
+                users = tables.write_users(work, table, counts)
+            with self.steps("experiment_metrics", "writing experiment_metrics"):
+                averages = tables.write_averages(work, users, counts)
+            with self.steps("quarantine", "writing quarantine"):
+                reasons = tables.write_quarantine(work, table, counts)
+            if tables.intact(counts):
+                break
+        else:
+            raise OutputError(
+                f"other runs keep replacing the same experiments of {self.config.evaluation_date} in "
+                f"{self.store.path}; run this again when they have ended"
+            )
         record = self.record(work, counts, reasons)
-        where = sinks.write_record(self.spark, f"{self.out}/runs/{self.run_id}.json", record)
-        return Outcome(self.run_id, self.out, averages, record, where)
+        return Outcome(self.run_id, self.store.path, users, averages, record, self.store.record(record))
 
     def record(self, work: Evaluation, counts: Counts, reasons: dict[str, int]) -> dict[str, Any]:
         rule = work.scoring.convention
@@ -220,6 +250,7 @@ class _Run:
             "experiments": counts,
             "quarantine_reasons": reasons,
             "judgements": judged.asDict() if judged else None,
+            "refused_settings": self.refused,
             "seconds": self.steps.seconds,
         }
 

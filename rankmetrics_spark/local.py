@@ -1,4 +1,4 @@
-"""Spark on one machine, for the command line, the jobs and the tests. Nothing here is for a cluster."""
+"""Sessions for the command line, the jobs and the tests: Spark on this machine, or behind a Spark Connect server."""
 
 from __future__ import annotations
 
@@ -10,22 +10,30 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from rankmetrics_spark.errors import RankmetricsError
 
 if TYPE_CHECKING:
+    from importlib.abc import Traversable
+
     from pyspark.sql import SparkSession
 
 OLDEST_JAVA = 17
+CONNECT_PORT = 15002
 # Arguments of Spark's launcher that are better left out, and since which Java. The first names a module: the Java of a
 # wheel lacks it and would not start, others warn of it, and only MLlib's linear algebra gains from it. The second names
 # a package that is gone: another warning.
@@ -130,12 +138,62 @@ def local_session(
         RankmetricsError: Spark or a usable Java is missing.
     """
     os.environ.update(_spark_variables())
+    # Spark refuses a master beside it, and it is this machine that was asked for.
+    os.environ.pop("SPARK_REMOTE", None)
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(master).appName(app_name)
     for key, value in _settings(conf or {}).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def connect_session(url: str, app_name: str = "rankmetrics") -> SparkSession:
+    """A session on a Spark Connect server (``sc://host:port``), whose Python workers get this package.
+
+    Raises:
+        RankmetricsError: Nobody answers there, or the server refuses.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    place = urlsplit(url).netloc
+    try:
+        _knock(url)
+        spark = SparkSession.builder.remote(url).appName(app_name).getOrCreate()
+        send_package(spark)
+    except (OSError, ValueError, PySparkException) as error:
+        said = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise RankmetricsError(f"no Spark Connect session at '{place}': {said}; wanted: sc://HOST:PORT") from error
+    return spark
+
+
+def _knock(url: str) -> None:
+    """Fail at once where nobody listens; Spark itself would go on trying for ten minutes."""
+    # Behind a proxy only gRPC knows the way.
+    if not getproxies():
+        at = urlsplit(url)
+        socket.create_connection((at.hostname or "", at.port or CONNECT_PORT), timeout=30).close()
+
+
+def send_package(spark: SparkSession) -> None:
+    """Give the Python workers behind a Spark Connect session this package; they need not have it installed."""
+    with tempfile.TemporaryDirectory() as folder:
+        archive = Path(folder, "rankmetrics_spark.zip")
+        with zipfile.ZipFile(archive, "w") as package:
+            for name, file in _modules(files("rankmetrics_spark"), "rankmetrics_spark"):
+                # Without the time of day: Spark refuses a second archive of one name, unless it is the same.
+                package.writestr(zipfile.ZipInfo(name), file.read_bytes())
+        spark.addArtifacts(str(archive), pyfile=True)
+
+
+def _modules(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]]:
+    """Path and content of every file of a package, be it a folder or itself in a zip."""
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_file():
+            yield f"{name}/{entry.name}", entry
+        elif entry.name != "__pycache__":
+            yield from _modules(entry, f"{name}/{entry.name}")
 
 
 def _settings(conf: Mapping[str, str]) -> dict[str, str]:
@@ -165,9 +223,9 @@ def _settings(conf: Mapping[str, str]) -> dict[str, str]:
 
 def _spark_variables() -> dict[str, str]:
     return {
-        "JAVA_HOME": str(launcher_home(find_java())),
         # A SPARK_HOME of another Spark, left in the environment, would start its jars under this one's Python.
         "SPARK_HOME": str(_spark_home()),
+        "JAVA_HOME": str(launcher_home(find_java())),
         # The workers would otherwise run the first python3 on the PATH, which may lack pandas.
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -181,6 +239,10 @@ def _spark_home() -> Path:
     if spec is None or spec.origin is None:
         raise RankmetricsError("pyspark is not installed: pip install 'rankmetrics-spark[local]'")
     package = Path(spec.origin).parent
+    if not (package / "core").is_dir() and not (package / "context.py").is_file():
+        raise RankmetricsError(
+            "this pyspark is a client without a Spark of its own; name a server: --master sc://HOST:PORT"
+        )
     return package if (package / "jars").is_dir() else Path(os.environ.get("SPARK_HOME", package))
 
 

@@ -30,6 +30,7 @@ CONVENTION = "convention"
 CONVENTION_HASH = "convention_hash"
 DATE = "evaluation_date"
 PARTITION = (EXPERIMENT, DATE)
+RUN = "run_id"
 EVERYONE = "all"
 
 POOL = "pool"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
@@ -10,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.errors import ConfigError, InputError, unknown
+from rankmetrics_spark.errors import ConfigError, InputError, first_sentence, unknown
 
 TEXT_FORMATS = frozenset({"csv", "json", "trec_run", "trec_qrels"})
 """Formats without types of their own: numbers arrive as text and are read row by row."""
@@ -64,15 +63,8 @@ def read(spark: SparkSession, place: Place, columns: Iterable[str] = ()) -> Data
         rows = rows.where(place.where) if place.where else rows
         rows.schema  # noqa: B018  # Connect looks the schema up only when asked; a missing path must show here.
     except Exception as error:  # a broken file raises a class of py4j, which a client without a JVM does not have
-        raise InputError(f"cannot read {place.format} from '{where}': {_first_sentence(error)}") from error
+        raise InputError(f"cannot read {place.format} from '{where}': {first_sentence(error)}") from error
     return rows
-
-
-def _first_sentence(error: Exception) -> str:
-    """What Spark says, without plans and stack traces."""
-    lines = [line for line in str(error).strip().splitlines() if not line.startswith("An error occurred while calling")]
-    said = lines[0].split(" SQLSTATE")[0] if lines else type(error).__name__
-    return re.sub(r"^:? ?[\w.$]*(Exception|Error): ", "", said).strip().rstrip(".;")
 
 
 def _paths(place: Place) -> list[str]:

@@ -11,9 +11,10 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.conventions import resolve
-from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.errors import ConfigError, OutputError
+from rankmetrics_spark.job import SESSION
 from rankmetrics_spark.sinks import read
-from tests.logs import DATE, Shown, a_list, config, impressions, parquet
+from tests.logs import DATE, Shown, a_list, averages, config, exact, impressions, parquet
 
 TABLES = ("user_metrics", "experiment_metrics", "quarantine")
 NAMES = ["007", "7", "a/b=c", "ä ö", "x%2F", "1e3", "2026-01-01", "true", "a:b?c*d\\e\"f'g#h{i}[j]^k", "..", " padded "]
@@ -120,6 +121,45 @@ def test_an_experiment_without_a_sound_row_leaves_no_earlier_result(spark: Spark
         assert {row[-2] for row in everything(spark, tmp_path / "out", table)} == {"a"}
 
 
+def test_a_new_metric_is_null_on_the_days_before(spark: SparkSession, tmp_path: Path) -> None:
+    log = parquet(tmp_path / "log", a_list([0, 1]))
+    run(spark, config(log, tmp_path / "out", metrics=["ap@5"], evaluation_date="2026-11-19"))
+    done = run(spark, config(log, tmp_path / "out", metrics=["ap@5", "rr"]))
+    assert averages(done.experiment_metrics) == {("a", "all", "ap@5"): 1 / 2, ("a", "all", "rr"): 1 / 2}
+    users = read(spark, f"{done.path}/user_metrics").collect()
+    found = {row["evaluation_date"]: (row["ap_at_5"], row["rr"]) for row in users}
+    assert found == {"2026-11-19": (1 / 2, None), DATE: (1 / 2, 1 / 2)}
+
+
+def test_a_log_without_a_sound_row_has_no_result(spark: SparkSession, tmp_path: Path) -> None:
+    lax = {"quality": {"max_invalid_fraction": 1}}
+    log = parquet(tmp_path / "log", [Shown("", "u", "x", 1, 1), Shown("", "u", "y", 2, 1)])
+    done = run(spark, config(log, tmp_path / "out", **lax))
+    assert done.record["rows"] == {"in": 2, "evaluated": 0, "quarantined": 2}
+    assert (done.user_metrics.count(), done.experiment_metrics.count()) == (0, 0)
+    assert [row["reason"] for row in read(spark, f"{done.path}/quarantine").collect()] == ["empty_experiment"] * 2
+
+
+@pytest.mark.parametrize(
+    ("sink", "name"),
+    [
+        ({"format": "delta", "path": "out"}, r"delta table delta\.`/.*/out/user_metrics`"),
+        ({"format": "delta", "table": "default"}, r"delta table default\.staging_\w+"),
+        ({"format": "iceberg", "table": "lake.ranking"}, r"iceberg table lake\.ranking\.staging_\w+"),
+    ],
+)
+def test_a_format_that_the_session_lacks_is_missed_before_anything_is_computed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: dict[str, str], name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    log, told = parquet(tmp_path / "log", a_list([0, 1])), list[str]()
+    said = "this session was started without what it takes; wanted: its jar and its catalog"
+    with pytest.raises(OutputError, match=f"^cannot write the {name}: {said}$"):
+        run(spark, config(log, tmp_path / "out", sink=sink), told.append)
+    assert told == ["reading schemas", "evaluating (masks form)"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["log"]
+
+
 def test_rows_without_an_experiment_can_be_found_again(spark: SparkSession, tmp_path: Path) -> None:
     log = [*a_list([0, 1]), Shown(None, "u", "x", 1, 1), Shown("", "u", "x", 1, 1)]
     done = run(spark, config(parquet(tmp_path / "log", log), tmp_path / "out", quality={"max_invalid_fraction": 1}))
@@ -134,7 +174,7 @@ def test_a_failure_on_the_way_leaves_no_staging_behind(
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("rankmetrics_spark.job.sinks.write", fail)
+    monkeypatch.setattr("rankmetrics_spark.sinks.ParquetFolder.replace", fail)
     with pytest.raises(OSError, match="disk full"):
         run(spark, config(parquet(tmp_path / "log", a_list([1])), tmp_path / "out"))
     assert not (tmp_path / "out" / "_staging").exists()
@@ -154,3 +194,53 @@ def test_the_session_keeps_its_settings(spark: SparkSession, tmp_path: Path) -> 
     settings = {"spark.sql.shuffle.partitions": 3}
     run(spark, config(parquet(tmp_path / "log", log), tmp_path / "out", spark=settings))
     assert [spark.conf.get(name) for name in names] == before
+
+
+class Serverless:
+    """A session that takes a few settings and refuses the others, even to be asked about them."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self.conf = self
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._spark, name)
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        return self._spark.conf.get(self._taken(name), default)
+
+    def set(self, name: str, value: str) -> None:
+        self._spark.conf.set(self._taken(name), value)
+
+    def unset(self, name: str) -> None:
+        self._spark.conf.unset(self._taken(name))
+
+    def _taken(self, name: str) -> str:
+        if name != "spark.sql.shuffle.partitions":
+            # What a session says itself about a setting that is not to be changed.
+            self._spark.conf.set("spark.sql.warehouse.dir", "elsewhere")
+        return name
+
+
+def test_a_session_that_refuses_our_settings_gives_the_same_numbers(spark: SparkSession, tmp_path: Path) -> None:
+    log = parquet(tmp_path / "log", [row for n in range(3) for row in a_list([0, 1, 0, 1], f"u{n}")])
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    told: list[str] = []
+    plain = run(spark, config(log, tmp_path / "plain"))
+    strict = config(log, tmp_path / "strict", spark={"spark.sql.shuffle.partitions": 3})
+    done = run(Serverless(spark), strict, told.append)  # type: ignore[arg-type]
+    assert exact(done.experiment_metrics.collect()) == exact(plain.experiment_metrics.collect())
+    assert plain.record["refused_settings"] == []
+    assert done.record["refused_settings"] == list(SESSION)
+    assert told[0].startswith("going on without ") and all(name in told[0] for name in SESSION)
+    assert spark.conf.get("spark.sql.shuffle.partitions") == before
+
+
+def test_a_setting_of_the_config_that_the_session_refuses_is_said(spark: SparkSession, tmp_path: Path) -> None:
+    log = parquet(tmp_path / "log", a_list([1]))
+    before = [spark.conf.get(name) for name in SESSION]
+    for value, name in (("4g", "spark.executor.memory"), ("many", "spark.sql.shuffle.partitions")):
+        with pytest.raises(ConfigError, match=rf"spark: '{name}' cannot be '{value}' here: .*; allowed: settings"):
+            run(spark, config(log, tmp_path / "out", spark={name: value}))
+    assert [spark.conf.get(name) for name in SESSION] == before
+    assert not (tmp_path / "out").exists()

@@ -269,6 +269,18 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "sink.mode: unknown value 'overwrite'; did you mean 'overwrite_partitions'? known: overwrite_partitions",
     ),
     ({"sink": {"path": " "}}, f"sink.path is ' '; allowed: {TEXT}"),
+    (
+        {"sink": {"path": "out", "table": "main.ranking", "format": "delta"}},
+        "sink.path and sink.table: both given; allowed: at most one of the two",
+    ),
+    (
+        {"sink": {"table": "main.ranking"}},
+        "sink.format is 'parquet'; allowed: delta or iceberg, since there is a sink.table",
+    ),
+    (
+        {"sink": {"format": "iceberg", "path": "out"}},
+        "sink.table is null; allowed: a schema of a catalog, such as lake.ranking, since sink.format is 'iceberg'",
+    ),
     ({"evaluation_date": "21.11.2026"}, "evaluation_date is '21.11.2026'; allowed: a date as YYYY-MM-DD"),
     ({"evaluation_date": "20261121"}, "evaluation_date is '20261121'; allowed: a date as YYYY-MM-DD"),
     ({"evaluation_date": "2026-02-30"}, "evaluation_date is '2026-02-30'; allowed: a date as YYYY-MM-DD"),
@@ -429,6 +441,11 @@ def test_later_overrides_win_and_arguments_win_over_them(tmp_path: Path) -> None
     assert found.sink == Sink(format="delta", path="d")
 
 
+def test_a_sink_with_a_table_has_no_folder() -> None:
+    found = from_mapping({"source": {"path": "logs"}, "sink": {"format": "Iceberg", "table": "lake.ranking"}}).sink
+    assert (found.format, found.path, found.table) == ("iceberg", None, "lake.ranking")
+
+
 def test_a_date_from_outside_wins_over_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, "source: {path: logs}\nevaluation_date: 2026-11-20")
     assert load(path).evaluation_date == "2026-11-20"
@@ -528,7 +545,7 @@ def test_the_record_is_plain_and_keeps_no_secrets() -> None:
         "convention": resolve("standard").text(),
         "quality": {"on_invalid": "quarantine", "max_invalid_fraction": 0.01, "repeated_items": "relevant"},
         "comparison": {"baseline": None, "confidence": 0.95, "correction": "holm"},
-        "sink": {"format": "parquet", "path": "out", "mode": "overwrite_partitions"},
+        "sink": {"format": "parquet", "path": "out", "mode": "overwrite_partitions", "table": None},
         "evaluation_date": "2026-11-21",
         "spark": {"spark.hadoop.fs.s3a.secret.key": "(hidden)", "spark.hadoop.fs.s3a.access.key": "(hidden)",
                   "spark.x": "1"},
