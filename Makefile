@@ -20,10 +20,16 @@ unexport PYTHONHOME PYTHONPATH PIP_TARGET PIP_PREFIX SPARK_HOME SPARK_CONF_DIR
 
 PIP = $(BIN)/python -m pip install --quiet --constraint $(PINS)
 
+# Platforms whose packages would disturb the others have environments of their own; constraints/<name>.txt is all of one.
+ENVIRONMENT = .venvs/$(1)/made
+PLATFORM_TESTS = $(BIN)/python -m pytest tests/platforms/$(1)
+
 .PHONY: help venv run test lint bench bench-small wheel clean
+.PHONY: test-connect test-matrix test-cluster test-airflow test-databricks test-lakehouse test-s3 test-packaging
+.PRECIOUS: .venvs/%/made .jars/%/made
 
 help: ## show this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
 
 venv: $(INSTALLED) ## set up .venv with everything that the other targets need (once; the only step that downloads)
 	@:
@@ -51,6 +57,51 @@ run: venv ## make a seeded impression log, evaluate it, print the table: the who
 test: venv ## run the whole test suite
 	@# Two processes: one has the Spark session that all its tests share, the other takes everything else.
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+.venvs/%/made: constraints/%.txt
+	@echo "Installing .venvs/$* ..." >&2
+	@rm -rf .venvs/$*
+	@$(PYTHON) -m venv .venvs/$*
+	@.venvs/$*/bin/python -m pip install --quiet --requirement constraints/$*.txt
+	@.venvs/$*/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+test-connect: venv $(call ENVIRONMENT,client) ## the library over Spark Connect, and from a client without a JVM
+	@$(call PLATFORM_TESTS,test_connect.py)
+
+test-matrix: venv $(call ENVIRONMENT,spark35) $(call ENVIRONMENT,spark40) $(call ENVIRONMENT,lowest) ## the suite on Spark 3.5 and 4.0, and with the oldest libraries
+	@$(call PLATFORM_TESTS,test_matrix.py)
+
+test-cluster: venv ## a standalone cluster of two workers, one of which is killed
+	@$(call PLATFORM_TESTS,test_cluster.py)
+
+test-airflow: venv $(call ENVIRONMENT,airflow) ## the DAG in a real Airflow
+	@$(call PLATFORM_TESTS,test_airflow.py)
+
+test-databricks: venv $(call ENVIRONMENT,spark40) .jars/lakehouse/made ## the notebook and the asset bundle
+	@$(call PLATFORM_TESTS,test_databricks.py)
+
+test-lakehouse: venv $(call ENVIRONMENT,spark40) .jars/lakehouse/made ## Delta and Iceberg as source and sink
+	@.venvs/spark40/bin/python -m pytest tests/platforms/test_lakehouse.py
+
+# Jars that Spark lacks: tests/platforms/<name>.xml lists them.
+.jars/%/made: tests/platforms/%.xml
+	@command -v mvn >/dev/null || { echo "mvn not found: install Maven" >&2; exit 1; }
+	@echo "Fetching .jars/$* ..." >&2
+	@rm -rf .jars/$*
+	@mvn -q -B -Dstyle.color=never -f $< dependency:copy-dependencies -DincludeScope=runtime $(MAVEN_$*) \
+	    -DoutputDirectory=../../.jars/$*
+	@touch $@
+
+MAVEN_lakehouse := -DexcludeTransitive
+# They come with Spark.
+MAVEN_s3 := -DexcludeGroupIds=commons-codec,commons-logging,io.netty,org.apache.httpcomponents,org.slf4j
+
+test-s3: venv $(call ENVIRONMENT,s3) .jars/s3/made ## logs and results on an S3 server
+	@$(call PLATFORM_TESTS,test_s3.py)
+
+test-packaging: venv ## the wheel in clean environments
+	@$(call PLATFORM_TESTS,test_packaging.py)
 
 lint: venv ## check style, types, and who imports whom
 	$(BIN)/python -m ruff check .
@@ -81,5 +132,5 @@ wheel: venv ## build dist/*.whl, and dist/rankmetrics_spark.zip for spark-submit
 	@ls dist/*
 
 clean: ## remove everything that the other targets made, .venv too
-	rm -rf .venv build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse
+	rm -rf .venv .venvs .jars build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from rankmetrics_spark.local import local_session
+from rankmetrics_spark.local import connect_session, local_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,10 +17,25 @@ if TYPE_CHECKING:
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--remote", metavar="URL", help="run over Spark Connect, at sc://host:port")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Commands in processes of their own go where the tests go, never to a server that the user has in mind."""
+    os.environ.pop("SPARK_REMOTE", None)
+    if remote := config.getoption("remote"):
+        os.environ["SPARK_REMOTE"] = remote
+
+
 # First: the plugin that hands tests out reads the groups in the same hook.
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Whoever asks for the session, and everything beside such tests, starts Spark; one process gets all who ask."""
+    if config.getoption("remote"):
+        classic = [item for item in items if item.get_closest_marker("classic")]
+        config.hook.pytest_deselected(items=classic)
+        items[:] = [item for item in items if item not in classic]
     for item in items:
         asks = "spark" in getattr(item, "fixturenames", ())
         if asks:
@@ -29,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session that all tests share: a start takes seconds, a stop in between would take the gain of a warm JVM."""
     settings = {
         # Small tables: each partition more is a task more, and nothing else.
@@ -45,7 +61,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.ui.retainedStages": "200",
         "spark.sql.ui.retainedExecutions": "50",
     }
-    session = local_session("local[2]", "rankmetrics tests", settings)
+    remote = pytestconfig.getoption("remote")
+    session = connect_session(remote) if remote else local_session("local[2]", "rankmetrics tests", settings)
     yield session
     session.stop()
 

@@ -70,6 +70,7 @@ def test_side_by_side_counts_the_faulty_rows_of_every_experiment(spark: SparkSes
     assert [row for row in rows if row["experiment_id"] == "b"] == [r for r in sound if r["experiment_id"] == "b"]
 
 
+@pytest.mark.classic
 def test_side_by_side_reads_and_shuffles_the_rows_once(spark: SparkSession) -> None:
     means = SideBySide(log(spark), judged(spark), Options(METRICS, rank_by="score")).means()
     means.toLocalIterator()
@@ -157,6 +158,7 @@ spark.stop()
 """
 
 
+@pytest.mark.classic
 def test_a_metric_of_a_script_reaches_executors_that_cannot_import_it(tmp_path: Path) -> None:
     script = tmp_path / "notebook.py"
     script.write_text(SCRIPT)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from rankmetrics_spark.demo import BEST_FIRST, FAULTS
 from tests.commands import command
 
 
+# The demo always runs on this machine.
+@pytest.mark.classic
 def test_the_demo_finds_the_ranker_that_is_known_to_be_best(tmp_path: Path) -> None:
     out = tmp_path / "with a space" / "demo"
     done = command("demo", "--output", out, "--users", 6000, "--format", "json")

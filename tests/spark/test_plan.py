@@ -13,6 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from rankmetrics_spark import evaluate
 from tests.logs import a_list, impressions, judgements
 
+# Plans and job counts are told by the JVM alone.
+pytestmark = pytest.mark.classic
+
 MANY = [f"{name}@{k}" for name in ("ap", "ndcg", "p", "r") for k in (1, 5, 10)]
 
 

@@ -199,7 +199,7 @@ def test_a_missing_column_is_named_with_the_nearest_one(spark: SparkSession) -> 
     ],
 )
 def test_a_column_of_a_wrong_type_is_named(spark: SparkSession, column: str, value: str, message: str) -> None:
-    log = impressions(spark, a_list([1])).selectExpr(f"* except ({column})", f"{value} as {column}")
+    log = impressions(spark, a_list([1])).drop(column).selectExpr("*", f"{value} as {column}")
     with pytest.raises(InputError, match=message):
         evaluate(log, ["ap"])
 

@@ -14,6 +14,9 @@ import yaml
 from rankmetrics_spark.local import spark_submit_env
 from tests.logs import DATE, a_list, parquet
 
+# spark-submit makes the session, with a master.
+pytestmark = pytest.mark.classic
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

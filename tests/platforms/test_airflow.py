@@ -1,0 +1,503 @@
+"""The DAG in a real Airflow: its command line, its scheduler, real spark-submits. Nothing outside this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from tests.commands import ROOT
+from tests.logs import Shown, a_list, parquet
+from tests.platforms.support import Running, built_wheel, python_without_package, spark_environment, wait_for
+
+BIN = ROOT / ".venvs" / "airflow" / "bin"
+LIMIT = 400
+"""Seconds that a command may take; on two idle cores the longest takes about 40."""
+
+ONE_DAY = "airflow dags test rankmetrics 2026-11-20"
+EVERY_DAY = "airflow dags unpause rankmetrics"
+BACKFILL = "airflow backfill create --dag-id rankmetrics --from-date 2026-11-16 --to-date 2026-11-17"
+METRICS = ["ap@5", "rr"]
+FIRST, LATE, FAULTY, RANGE = "2026-11-20", "2026-11-21", "2026-11-22", ("2026-11-16", "2026-11-17")
+
+# One driver a command, each for a few rows: the compiler that is quick to start costs a third of the best one.
+SPARK = """\
+spark.driver.bindAddress 127.0.0.1
+spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1
+spark.driver.host 127.0.0.1
+spark.log.level WARN
+spark.ui.enabled false
+"""
+
+
+@dataclass(frozen=True)
+class Airflow:
+    """An Airflow of its own: SQLite, the checkout's DAG, logs and an output."""
+
+    folder: Path
+    environment: dict[str, str]
+
+    @property
+    def out(self) -> Path:
+        return self.folder / "my out"
+
+    def start(self, *command: str, **more: str) -> Running:
+        """Begin what Airflow's environment has: ``airflow``, ``python``."""
+        log = self.folder / f"{len(list(self.folder.glob('*.log')))}.log"
+        return Running.start([str(BIN / command[0]), *command[1:]], log, self.environment | more, self.folder)
+
+    def ends(self, running: Running, code: int = 0) -> str:
+        """What a command has said by its end."""
+        try:
+            assert running.process.wait(LIMIT) == code, running.text()[-5000:]
+        finally:
+            running.stop()
+        return running.text()
+
+    def __call__(self, command: str, code: int = 0) -> str:
+        """Run a command line as the README has it."""
+        return self.ends(self.start(*shlex.split(command)), code)
+
+    def python(self, program: str, *arguments: str, **more: str) -> None:
+        self.ends(self.start("python", "-c", program, *arguments, **more))
+
+    def add_log(self, day: str, rows: Sequence[Shown]) -> None:
+        parquet(self.folder / "logs" / f"event_date={day}", rows)
+
+    def ask(self, query: str, *values: str) -> list[tuple[Any, ...]]:
+        """Rows of the metadata database."""
+        with closing(sqlite3.connect(f"file:{self.folder}/home/airflow.db?mode=ro", uri=True, timeout=30)) as database:
+            return database.execute(query, values).fetchall()
+
+    def tasks(self, day: str) -> dict[str, tuple[str, int]]:
+        """Task to its state and how many times it was tried."""
+        query = """select task_id, t.state, try_number from task_instance t join dag_run using (run_id)
+                   where logical_date like ?"""
+        return {task: (state, tries) for task, state, tries in self.ask(query, f"{day}%")}
+
+    def files(self) -> dict[str, tuple[int, bytes]]:
+        """Everything in the output: when it was written, and what."""
+        files = [file for file in self.out.rglob("*") if file.is_file()]
+        return {str(file.relative_to(self.out)): (file.stat().st_mtime_ns, file.read_bytes()) for file in files}
+
+    def means(self, day: str) -> dict[tuple[str, str], float]:
+        """(experiment, metric) to the mean, of one day."""
+        found = {}
+        for folder in (self.out / "experiment_metrics").glob(f"experiment_id=*/evaluation_date={day}"):
+            for row in pq.read_table(folder, partitioning=None).to_pylist():
+                found[folder.parent.name.removeprefix("experiment_id="), row["metric"]] = row["mean"]
+        return found
+
+    def published(self, day: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.out / "published" / f"{day}.json").read_text(encoding="utf-8"))
+        return found
+
+    def assert_new(self, before: dict[str, Any], *days: str) -> None:
+        """Beside what was there, and is as it was, only partitions, pointers and records of these days."""
+        after = self.files()
+        assert before.items() <= after.items()
+        names = "|".join(days)
+        partition = rf"(user|experiment)_metrics/experiment_id=[ab]/evaluation_date=({names})/\.?part-\S+"
+        wanted = rf"{partition}|published/({names})\.json|runs/\S+\.json"
+        new = after.keys() - before.keys()
+        assert [name for name in new if not re.fullmatch(wanted, name)] == []
+        assert {name for name in new if name.startswith("published")} == {f"published/{day}.json" for day in days}
+        records = [json.loads(after[name][1])["evaluation_date"] for name in new if name.startswith("runs")]
+        assert sorted(records) == sorted(days)
+
+
+@pytest.fixture(scope="module")
+def airflow(tmp_path_factory: pytest.TempPathFactory) -> Airflow:
+    """What the README asks for: the zip, a config, a connection, spark-submit on the PATH."""
+    folder = tmp_path_factory.mktemp("airflow")
+    place = folder / "place"
+    wheel = built_wheel(place / "dist")
+    shutil.copy(wheel, wheel.with_name("rankmetrics_spark.zip"))
+    shutil.copytree(ROOT / "jobs", place / "jobs", ignore=shutil.ignore_patterns("__pycache__"))
+    python = str(python_without_package(folder / "python"))
+    (folder / "spark").mkdir()
+    (folder / "spark" / "spark-defaults.conf").write_text(SPARK)
+    config = {
+        "source": {"path": str(folder / "logs")},
+        "metrics": METRICS,
+        "spark": {"spark.sql.shuffle.partitions": "2"},
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    spark = spark_environment(PYSPARK_PYTHON=python, PYSPARK_DRIVER_PYTHON=python, SPARK_CONF_DIR=str(folder / "spark"))
+    environment = {name: value for name, value in spark.items() if not name.startswith(("AIRFLOW", "RANKMETRICS"))}
+    environment |= {
+        "PATH": f"{spark['SPARK_HOME']}/bin:{spark['PATH']}",
+        "AIRFLOW_HOME": str(folder / "home"),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(place / "jobs"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
+        "AIRFLOW__CORE__PARALLELISM": "1",
+        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "false",
+        # Without a run of yesterday, whenever that is: an unpaused DAG would begin with it.
+        "AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": "false",
+        "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[2]"}',
+        "RANKMETRICS_CONFIG": str(folder / "config.yaml"),
+        "RANKMETRICS_OUTPUT": str(folder / "my out"),
+        "RANKMETRICS_RETRIES": "1",
+        "RANKMETRICS_RETRY_DELAY": "1",
+    }
+    made = Airflow(folder, environment)
+    made("airflow db migrate")
+    return made
+
+
+@pytest.fixture(scope="module")
+def first_day(airflow: Airflow) -> Airflow:
+    """A day that went well."""
+    airflow.add_log(FIRST, [*a_list([0, 1], "u", "a"), *a_list([1, 0, 1], "v", "a"), *a_list([1, 0], "u", "b")])
+    # Of another day: it must not get in.
+    airflow.add_log("2026-11-19", a_list([0, 0, 0, 0, 1], "u", "a"))
+    airflow(ONE_DAY)
+    return airflow
+
+
+def test_a_day_is_evaluated_and_published(first_day: Airflow) -> None:
+    assert first_day.tasks(FIRST) == {"evaluate": ("success", 1), "publish": ("success", 1)}
+    assert first_day.means(FIRST) == {
+        ("a", "ap@5"): pytest.approx((1 / 2 + (1 / 1 + 2 / 3) / 2) / 2, rel=1e-12),
+        ("a", "rr"): (1 / 2 + 1) / 2,
+        ("b", "ap@5"): 1,
+        ("b", "rr"): 1,
+    }
+    first_day.assert_new({}, FIRST)
+    said = first_day.published(FIRST)
+    record = json.loads((first_day.out / said["record"]).read_text(encoding="utf-8"))
+    assert said == {
+        "evaluation_date": FIRST,
+        "run_id": record["run_id"],
+        "record": f"runs/{record['run_id']}.json",
+        "partitions": [{"experiment_id": name, "evaluation_date": FIRST} for name in "ab"],
+    }
+    assert record["rows"] == {"in": 7, "evaluated": 7, "quarantined": 0}
+    # The asset tells other DAGs the same.
+    ((extra,),) = first_day.ask("select extra from asset_event where source_task_id = 'publish'")
+    assert json.loads(extra) == said
+
+
+def test_a_late_log_is_evaluated_at_the_second_try_and_the_first_day_stays(first_day: Airflow) -> None:
+    before = first_day.files()
+    # Here the config chooses the day, and the folder of the day is not there yet.
+    by_path = first_day.folder / "by_path.yaml"
+    config = yaml.safe_load((first_day.folder / "config.yaml").read_text())
+    config["source"]["path"] += "/event_date={date}"
+    by_path.write_text(yaml.safe_dump(config))
+    settings = {"RANKMETRICS_CONFIG": str(by_path), "RANKMETRICS_WHERE": ""}
+    running = first_day.start("airflow", "dags", "test", "rankmetrics", LATE, **settings)
+    try:
+        # Its Spark has yet to stop and the next one to start.
+        running.wait_for("rankmetrics: cannot read parquet from", LIMIT)
+        first_day.add_log(LATE, [*a_list([0, 0, 1], "u", "a"), *a_list([0, 1], "u", "b")])
+        said = first_day.ends(running)
+    finally:
+        running.stop()
+    assert "Error code is: 3." in said
+    assert first_day.tasks(LATE) == {"evaluate": ("success", 2), "publish": ("success", 1)}
+    assert first_day.means(LATE) == {(name, metric): 1 / at for name, at in (("a", 3), ("b", 2)) for metric in METRICS}
+    first_day.assert_new(before, LATE)
+
+
+def test_a_failed_gate_fails_at_once_and_publishes_nothing(first_day: Airflow) -> None:
+    before = first_day.files()
+    first_day.add_log(FAULTY, [*a_list([0, 1], "u", "a"), Shown("a", "u", None, 3, 1)])
+    said = first_day(f"airflow dags test rankmetrics {FAULTY}", code=1)
+    assert "1 of 3 rows are faulty (33.33%, allowed 1.00%" in said
+    # One try is left, and it is not taken.
+    assert first_day.tasks(FAULTY)["evaluate"] == ("failed", 1)
+    assert first_day.tasks(FAULTY)["publish"][0] == "upstream_failed"
+    assert first_day.files() == before
+    assert not (first_day.out / "_staging").exists()
+
+
+@contextmanager
+def scheduler(airflow: Airflow) -> Iterator[Running]:
+    """Airflow as it runs in production: the scheduler starts each task as a process, which talks to the API server."""
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = {"AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/"}
+    place = ("--host", "127.0.0.1", "--port", str(port))
+    running = [airflow.start("airflow", "api-server", *place, "--workers", "1", "--apps", "execution", **url)]
+    try:
+        wait_for(lambda: listens(port), 120, f"an API server at port {port}")
+        running.append(airflow.start("airflow", "scheduler", "--skip-serve-logs", **url))
+        yield running[-1]
+    finally:
+        for process in reversed(running):
+            process.stop()
+
+
+def listens(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False
+
+
+def test_a_backfill_writes_the_days_of_its_range_and_no_other(first_day: Airflow) -> None:
+    before = first_day.files()
+    for day, at in zip(RANGE, (2, 4), strict=True):
+        first_day.add_log(day, [*a_list([int(rank == at) for rank in range(1, 6)], "u", "a"), *a_list([1], "u", "b")])
+    first_day(EVERY_DAY)
+    first_day(BACKFILL)
+    runs = "select state, data_interval_start, data_interval_end from dag_run where run_type = 'backfill'"
+
+    def finished() -> list[tuple[Any, ...]]:
+        found = first_day.ask(runs)
+        return found if len(found) == 2 and all(run[0] in ("success", "failed") for run in found) else []
+
+    with scheduler(first_day) as process:
+        found = wait_for(finished, LIMIT, f"the backfill: {process.log}")
+    # A day is evaluated when it is over.
+    assert [(state, start[:10], end[:10]) for state, start, end in sorted(found, key=lambda run: str(run[1]))] == [
+        ("success", RANGE[0], RANGE[1]),
+        ("success", RANGE[1], "2026-11-18"),
+    ]
+    for day, at in zip(RANGE, (2, 4), strict=True):
+        assert first_day.tasks(day) == {"evaluate": ("success", 1), "publish": ("success", 1)}
+        assert first_day.means(day) == {(name, m): value for name, value in (("a", 1 / at), ("b", 1)) for m in METRICS}
+        assert first_day.published(day)["partitions"] == [
+            {"experiment_id": name, "evaluation_date": day} for name in "ab"
+        ]
+    first_day.assert_new(before, *RANGE)
+
+
+class Jobs(ThreadingHTTPServer):
+    """As much of the Jobs API of Databricks as the operator asks for."""
+
+    daemon_threads = True
+
+    def __init__(self, names: Sequence[str], errors: dict[str, str]) -> None:
+        """Jobs of these names; a run of a date among ``errors`` fails with what stands there."""
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.names, self.errors = list(names), errors
+        self.started: list[dict[str, Any]] = []
+
+
+class Answer(BaseHTTPRequestHandler):
+    server: Jobs
+
+    def do_GET(self) -> None:
+        url = urlsplit(self.path)
+        asked = {name: value for name, (value,) in parse_qs(url.query).items()}
+        answers = {"list": self.jobs, "get": self.state, "get-output": self.output}
+        self.say(answers[url.path.removeprefix("/api/2.2/jobs/").removeprefix("runs/")](asked))
+
+    def do_POST(self) -> None:
+        assert self.path == "/api/2.2/jobs/run-now"
+        self.server.started.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.say({"run_id": len(self.server.started)})
+
+    def jobs(self, asked: dict[str, str]) -> dict[str, Any]:
+        named = [(number, name) for number, name in enumerate(self.server.names) if name == asked["name"]]
+        return {"jobs": [{"job_id": number, "settings": {"name": name}} for number, name in named]}
+
+    def state(self, asked: dict[str, str]) -> dict[str, Any]:
+        result = "FAILED" if "error" in self.output(asked) else "SUCCESS"
+        state = {"life_cycle_state": "TERMINATED", "result_state": result, "state_message": ""}
+        run = {"run_id": int(asked["run_id"]), "state": state}
+        return {**run, "run_page_url": "http://127.0.0.1/", "tasks": [{**run, "task_key": "evaluate"}]}
+
+    def output(self, asked: dict[str, str]) -> dict[str, Any]:
+        error = self.server.errors.get(self.server.started[int(asked["run_id"]) - 1]["job_parameters"]["date"])
+        return {"error": error} if error else {}
+
+    def say(self, what: dict[str, Any]) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(what).encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nobody reads it."""
+
+
+@pytest.fixture
+def jobs() -> Iterator[Jobs]:
+    """The jobs of the asset bundle that take a date, under the names that they have there."""
+    bundle = yaml.safe_load((ROOT / "conf" / "databricks.yml").read_text(encoding="utf-8"))["resources"]["jobs"]
+    names = [job["name"] for job in bundle.values() if "date" in [given["name"] for given in job["parameters"]]]
+    with Jobs(names, {"2026-10-02": "QualityError: 1 of 3 rows are faulty"}) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+# What `airflow dags test` does, for two days in one process.
+TWO_DAYS = """
+import sys
+from datetime import datetime, timezone
+from airflow.dag_processing.dagbag import DagBag
+
+dag = DagBag(sys.argv[1]).dags["rankmetrics"]
+for day in (1, 2):
+    dag.test(logical_date=datetime(2026, 10, day, tzinfo=timezone.utc))
+"""
+
+
+def test_on_databricks_the_job_of_the_bundle_gets_the_day(airflow: Airflow, jobs: Jobs) -> None:
+    place = {"conn_type": "databricks", "schema": "http", "host": "127.0.0.1", "port": jobs.server_port}
+    there = {
+        "RANKMETRICS_PLATFORM": "databricks",
+        "AIRFLOW_CONN_DATABRICKS_DEFAULT": json.dumps(place | {"password": "token"}),
+    }
+    airflow.python(TWO_DAYS, airflow.environment["AIRFLOW__CORE__DAGS_FOLDER"], **there)
+    job = jobs.names.index("rankmetrics on a cluster")
+    # The second day fails at its gate: once, though a try is left.
+    assert jobs.started == [{"job_id": job, "job_parameters": {"date": f"2026-10-0{day}"}} for day in (1, 2)]
+    assert airflow.tasks("2026-10-01") == {"evaluate": ("success", 1), "publish": ("success", 1)}
+    assert airflow.tasks("2026-10-02")["evaluate"] == ("failed", 1)
+    assert airflow.tasks("2026-10-02")["publish"][0] == "upstream_failed"
+    told = [json.loads(extra) for (extra,) in airflow.ask("select extra from asset_event")]
+    assert {"evaluation_date": "2026-10-01"} in told and {"evaluation_date": "2026-10-02"} not in told
+
+
+# In Airflow's own Python: what the DAG file becomes under given settings.
+PROBE = """
+import importlib.util, json, os, sys
+from airflow.dag_processing.dagbag import DagBag
+
+file, answer, work = sys.argv[1:]
+found = {}
+for settings in json.loads(work)["settings"]:
+    os.environ.update(settings)
+    bag = DagBag(os.path.dirname(file))
+    dag = bag.dags.get("rankmetrics")
+    key = " ".join(f"{name}={value}" for name, value in settings.items())
+    found[key] = {"errors": [text.strip().splitlines()[-1] for text in bag.import_errors.values()]}
+    if dag:
+        task = dag.get_task("evaluate")
+        task.render_template_fields({"ds": "2026-11-20"})
+        fields = {name: getattr(task, name) for name in task.template_fields}
+        found[key] |= {
+            "dags": sorted(bag.dags), "catchup": dag.catchup, "at a time": dag.max_active_runs,
+            "retries": task.retries, "delay": task.retry_delay.total_seconds(), "start": str(dag.start_date.date()),
+            "fields": json.loads(json.dumps(fields, default=str)),
+            "decisions": {said: task.retry_policy.evaluate(Exception(said), 1, 3).action.value
+                          for said in json.loads(work)["said"]},
+        }
+    for name in settings:
+        del os.environ[name]
+os.environ["RANKMETRICS_OUTPUT"] = json.loads(work)["output"]
+spec = importlib.util.spec_from_file_location("dag_file", file)
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+found["pointer"] = module.pointed_at("2026-11-20")
+with open(answer, "w") as stream:
+    json.dump(found, stream)
+"""
+
+SUBMITTED = "Cannot execute: spark-submit --master local[2] jobs/evaluate.py. Error code is: {}.\nLast output:\n{}"
+DECISIONS = {
+    SUBMITTED.format(1, "java.lang.OutOfMemoryError: Java heap space"): "default",
+    SUBMITTED.format(2, "rankmetrics: unknown metric 'ndgc'"): "fail",
+    SUBMITTED.format(3, "rankmetrics: cannot read parquet"): "default",
+    SUBMITTED.format(4, "rankmetrics: 1 of 3 rows are faulty"): "fail",
+    SUBMITTED.format(5, "rankmetrics: ap@10 of 'b' is 0.1"): "fail",
+    SUBMITTED.format(137, ""): "default",
+    "failed with terminal state FAILED and with the errors [{'error': 'SystemExit: 4'}]": "fail",
+    "failed with terminal state FAILED and with the errors [{'error': 'InputError: cannot read'}]": "default",
+    "failed with terminal state FAILED and with the errors [{'error': 'ConfigError: metrics'}]": "fail",
+    "failed with terminal state TIMEDOUT and with the error ": "default",
+}
+
+
+def a_record(date: str, run: str, **lists: int) -> str:
+    return json.dumps(
+        {"evaluation_date": date, "run_id": run, "experiments": {e: {"lists": n} for e, n in lists.items()}}
+    )
+
+
+@pytest.fixture(scope="module")
+def probed(airflow: Airflow) -> dict[str, Any]:
+    """The DAG with its defaults, and with settings that a person may make."""
+    output = airflow.folder / "elsewhere"
+    (output / "runs" / "20261121T020000-b.json").mkdir(parents=True)
+    # As Spark writes it where there is no file system, between an older record of the day and a newer one of another.
+    (output / "runs" / "20261121T020000-b.json" / "part-00000-x.txt").write_text(a_record(FIRST, "b", x=2, gone=0, a=1))
+    (output / "runs" / "20261121T010000-a.json").write_text(a_record(FIRST, "a", x=1))
+    (output / "runs" / "20261121T030000-c.json").write_text(a_record("2026-11-19", "c", x=1))
+    (output / "published").mkdir()
+    (output / "published" / f"{FIRST}.json").write_text("of yesterday")
+    settings: list[dict[str, str]] = [
+        {},
+        {"RANKMETRICS_WHERE": "", "RANKMETRICS_CATCHUP": "true", "RANKMETRICS_START_DATE": "2026-11-01"},
+        {"RANKMETRICS_PLATFORM": "emr"},
+        {"RANKMETRICS_RETRIES": "many"},
+        {"RANKMETRICS_START_DATE": "today"},
+    ]
+    work = json.dumps({"settings": settings, "said": list(DECISIONS), "output": str(output)})
+    answer = airflow.folder / "answer.json"
+    bare = {name: value for name, value in airflow.environment.items() if not name.startswith("RANKMETRICS")}
+    dag_file = str(ROOT / "jobs" / "airflow_dag.py")
+    Airflow(airflow.folder, bare).python(PROBE, dag_file, str(answer), work)
+    found: dict[str, Any] = json.loads(answer.read_text())
+    assert json.loads((output / "published" / f"{FIRST}.json").read_text()) == found["pointer"]
+    assert os.listdir(output / "published") == [f"{FIRST}.json"]
+    return found
+
+
+def test_without_settings_the_dag_is_whole(probed: dict[str, Any]) -> None:
+    found = probed[""]
+    fields = found.pop("fields")
+    assert found.pop("decisions") == DECISIONS
+    assert found == {
+        "errors": [],
+        "dags": ["rankmetrics"],
+        "catchup": False,
+        "at a time": 1,
+        "retries": 3,
+        "delay": 900,
+        "start": "2020-01-01",
+    }
+    config, where = str(ROOT / "conf" / "example.yaml"), f"source.where=event_date = '{FIRST}'"
+    output = str(ROOT / "out")
+    assert fields["application_args"] == ["--config", config, "--output", output, "--date", FIRST, "--set", where]
+    assert Path(config).is_file() and Path(fields["application"]).is_file()
+    # Where `make wheel` puts it.
+    assert fields["py_files"] == str(ROOT / "dist" / "rankmetrics_spark.zip")
+
+
+def test_settings_are_taken_or_refused_in_a_sentence(probed: dict[str, Any]) -> None:
+    (taken,) = (found for key, found in probed.items() if key.startswith("RANKMETRICS_WHERE="))
+    assert (taken["catchup"], taken["start"]) == (True, "2026-11-01")
+    assert taken["fields"]["application_args"][-2:] == ["--date", FIRST]
+    for given, allowed in (
+        ("RANKMETRICS_PLATFORM=emr", "spark, databricks"),
+        ("RANKMETRICS_RETRIES=many", "a whole number"),
+        ("RANKMETRICS_START_DATE=today", "a date as YYYY-MM-DD"),
+    ):
+        name, value = given.split("=")
+        assert probed[given] == {"errors": [f"ValueError: {name} is '{value}'; allowed: {allowed}"]}
+
+
+def test_a_pointer_names_the_newest_run_of_the_day(probed: dict[str, Any]) -> None:
+    assert probed["pointer"] == {
+        "evaluation_date": FIRST,
+        "run_id": "b",
+        "record": "runs/b.json",
+        "partitions": [{"experiment_id": name, "evaluation_date": FIRST} for name in ("a", "x")],
+    }
+
+
+def test_the_readme_names_no_command_of_airflow_that_is_not_run_here() -> None:
+    lines = re.findall(r"^airflow .*$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    named = [shlex.split(line, comments=True) for line in lines]
+    assert [words for words in named if words not in [shlex.split(ran) for ran in (ONE_DAY, EVERY_DAY, BACKFILL)]] == []

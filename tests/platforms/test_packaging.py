@@ -1,0 +1,104 @@
+"""What people install: the wheel in a clean environment, and the zip that spark-submit ships."""
+
+from __future__ import annotations
+
+import email
+import os
+import subprocess
+import sys
+import zipfile
+from email.message import Message
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PINS = ROOT / "constraints" / ("py310.txt" if sys.version_info < (3, 11) else "py311.txt")
+
+
+def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """In a folder that holds nothing of the checkout."""
+    return subprocess.run(
+        [str(part) for part in command],
+        cwd="/",
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | environment,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def built() -> tuple[Path, Path]:
+    """The wheel and the zip of ``make wheel``."""
+    made = run("make", "-C", ROOT, "wheel")
+    assert made.returncode == 0, made.stderr
+    (wheel,) = (ROOT / "dist").glob("rankmetrics_spark-*-py3-none-any.whl")
+    return wheel, ROOT / "dist" / "rankmetrics_spark.zip"
+
+
+@pytest.fixture(scope="module")
+def metadata(built: tuple[Path, Path]) -> Message:
+    with zipfile.ZipFile(built[0]) as wheel:
+        (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+        return email.message_from_bytes(wheel.read(name))
+
+
+def test_the_wheel_holds_the_package_its_data_and_nothing_else(built: tuple[Path, Path]) -> None:
+    with zipfile.ZipFile(built[0]) as wheel:
+        names = wheel.namelist()
+    inside = {name.split("/")[0] for name in names}
+    assert {part for part in inside if not part.endswith(".dist-info")} == {"rankmetrics_spark"}
+    assert "rankmetrics_spark/py.typed" in names
+    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "rankmetrics_spark").rglob("*") if path.is_file()}
+    assert {name for name in names if name.startswith("rankmetrics_spark/")} == {
+        name for name in sources if "__pycache__" not in name
+    }
+
+
+def test_the_metadata_says_what_a_platform_needs_to_know(metadata: Message, built: tuple[Path, Path]) -> None:
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["Requires-Python"] == ">=3.10"
+    assert "Typing :: Typed" in metadata.get_all("Classifier", [])
+    assert "Apache License" in (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert f"## [{metadata['Version']}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    with zipfile.ZipFile(built[0]) as wheel:
+        (entry,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
+        assert "rankmetrics = rankmetrics_spark.cli:main" in wheel.read(entry).decode()
+        assert any(name.endswith("licenses/LICENSE") for name in wheel.namelist())
+
+
+def test_spark_is_an_extra(metadata: Message) -> None:
+    needed = metadata.get_all("Requires-Dist", [])
+    assert [line for line in needed if line.startswith("pyspark")] == [
+        line for line in needed if line.startswith("pyspark") and 'extra == "local"' in line
+    ]
+    assert any(line.startswith("pandas") and "<3" in line for line in needed)
+
+
+def test_a_clean_environment_runs_the_selftest_without_spark(built: tuple[Path, Path], tmp_path: Path) -> None:
+    assert run(sys.executable, "-m", "venv", tmp_path / "env").returncode == 0
+    installed = run(tmp_path / "env/bin/pip", "install", "--quiet", "--constraint", PINS, built[0])
+    assert installed.returncode == 0, installed.stderr
+    assert run(tmp_path / "env/bin/python", "-c", "import pyspark").returncode == 1
+    told = run(tmp_path / "env/bin/rankmetrics", "selftest")
+    assert told.returncode == 0, told.stderr
+    assert "trec_eval" in told.stdout and "FAIL" not in told.stdout
+    # What needs Spark says what to do, in one sentence.
+    refused = run(tmp_path / "env/bin/rankmetrics", "demo", "--output", tmp_path / "out")
+    assert refused.returncode == 1
+    assert "pip install 'rankmetrics-spark[local]'" in refused.stderr and "Traceback" not in refused.stderr
+
+
+def test_the_zip_is_the_package_with_its_data(built: tuple[Path, Path]) -> None:
+    # -S and an empty prefix would hide NumPy too, so the place of the module says where it came from.
+    code = (
+        "import rankmetrics_spark; print(rankmetrics_spark.__file__); from rankmetrics_spark import cli; "
+        "cli.main(['selftest'])"
+    )
+    told = run(sys.executable, "-c", code, PYTHONPATH=str(built[1]))
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.splitlines()[0].startswith(str(built[1]))
+    assert "trec_eval" in told.stdout

@@ -1,0 +1,214 @@
+"""Logs and results on an S3 server: read from and written to ``s3a://``, compared with the same on local files."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import urllib.request
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from pyspark.sql import SparkSession
+
+from rankmetrics_spark.config import Config
+from rankmetrics_spark.conventions import STANDARD
+from rankmetrics_spark.errors import InputError
+from rankmetrics_spark.job import run
+from rankmetrics_spark.local import local_session
+from tests.commands import ROOT
+from tests.logs import DATE, a_list, assert_close, config, obvious, parquet, random_log
+from tests.platforms.support import QUICK_START, Running, built_wheel, exact_rows, rows_of, spark_environment
+
+JARS = ROOT / ".jars" / "s3"
+TABLES = ("user_metrics", "experiment_metrics", "quarantine")
+LOG = random_log(3, users=30)
+# The next day's view of one experiment: fewer users, nothing faulty.
+CORRECTED = [row for number in range(8) for row in a_list([0, 1, 0, 2], f"user {number}", "a")]
+OTHER_DATE = "2026-11-21"
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A bucket of the server, spoken to without Spark."""
+
+    server: str
+    name: str
+
+    def ask(self, path: str, method: str = "GET", data: bytes | None = None) -> bytes:
+        # The server takes a request that names no type for a form, and one that names nobody for a stranger's.
+        signed = (
+            "AWS4-HMAC-SHA256 Credential=somebody/20261120/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
+        )
+        headers = {"Content-Type": "application/octet-stream", "Authorization": signed}
+        request = urllib.request.Request(f"{self.server}/{self.name}{path}", data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return bytes(answer.read())
+
+    def objects(self, prefix: str) -> dict[str, tuple[str, int]]:
+        """Key to (hash of the content with the time of its writing, size)."""
+        listing = ElementTree.fromstring(self.ask(f"?list-type=2&prefix={prefix}"))
+        assert listing.findtext("{*}IsTruncated") == "false"
+        return {
+            str(one.findtext("{*}Key")): (
+                f"{one.findtext('{*}ETag')} {one.findtext('{*}LastModified')}",
+                int(str(one.findtext("{*}Size"))),
+            )
+            for one in listing.iterfind("{*}Contents")
+        }
+
+    def download(self, prefix: str, folder: Path) -> Path:
+        """Everything below a prefix as files; what stands for an empty folder becomes one."""
+        shutil.rmtree(folder, ignore_errors=True)
+        for key in self.objects(prefix):
+            place = folder / key.removeprefix(prefix).lstrip("/")
+            (place if key.endswith("/") else place.parent).mkdir(parents=True, exist_ok=True)
+            if not key.endswith("/"):
+                place.write_bytes(self.ask(f"/{urllib.request.quote(key)}"))
+        return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("s3")
+
+
+@pytest.fixture(scope="module")
+def bucket(folder: Path) -> Iterator[Bucket]:
+    """An S3 server in a process of its own, with the log in a bucket."""
+    command = [str(ROOT / ".venvs" / "s3" / "bin" / "python"), "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+    server = Running.start(command, folder / "server.log", spark_environment(), folder)
+    try:
+        address = server.wait_for(r"Running on (http://127\.0\.0\.1:\d+)", 60)[1]
+        bucket = Bucket(address, "lake")
+        bucket.ask("", "PUT", b"")
+        for name, rows in (("log", LOG), ("corrected", CORRECTED)):
+            file = parquet(folder / name, rows) / "part-0.parquet"
+            bucket.ask(f"/logs/{name}/part-0.parquet", "PUT", file.read_bytes())
+        yield bucket
+    finally:
+        server.stop()
+
+
+@pytest.fixture(scope="module")
+def submitted(bucket: Bucket, folder: Path) -> str:
+    """The job as a person starts it, on the first date; what it said."""
+    shutil.copy(built_wheel(folder / "dist"), folder / "rankmetrics_spark.zip")
+    (folder / "first.yaml").write_text("quality: {max_invalid_fraction: 1, repeated_items: all}\nmetrics: [ap@5, rr]\n")
+    known = {"AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": "something"}
+    environment = spark_environment(JAVA_TOOL_OPTIONS=QUICK_START, **known)
+    command = [
+        *(f"{environment['SPARK_HOME']}/bin/spark-submit", "--jars", f"{JARS}/*.jar"),
+        *("--conf", f"spark.hadoop.fs.s3a.endpoint={bucket.server}"),
+        *("--conf", "spark.hadoop.fs.s3a.path.style.access=true"),
+        *("--py-files", "rankmetrics_spark.zip", str(ROOT / "jobs" / "evaluate.py")),
+        *("--config", "first.yaml", "--date", DATE, "--format", "json"),
+        *("--set", "source.path=s3a://lake/logs/log", "--output", "s3a://lake/out"),
+    ]
+    job = Running.start(command, folder / "job.log", environment, folder)
+    try:
+        assert job.process.wait(400) == 0, job.text()[-3000:]
+    finally:
+        job.stop()
+    return job.text()
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[SparkSession]:
+    """A session that has the jars and knows nothing of the server."""
+    jars = ",".join(map(str, sorted(JARS.glob("*.jar"))))
+    conf = {"spark.jars": jars, "spark.sql.shuffle.partitions": "2", "spark.driver.extraJavaOptions": QUICK_START}
+    session = local_session("local[2]", "s3", conf)
+    yield session
+    session.stop()
+
+
+def on_s3(bucket: Bucket, name: str, **changes: Any) -> Config:
+    """A config whose own section says where the server is and who asks."""
+    settings = {
+        "fs.s3a.endpoint": bucket.server,
+        "fs.s3a.path.style.access": True,
+        "fs.s3a.access.key": "somebody",
+        "fs.s3a.secret.key": "something",
+    }
+    return small(f"s3a://lake/logs/{name}", "s3a://lake/out", spark=settings, **changes)
+
+
+def small(log: Path | str, out: Path | str, **changes: Any) -> Config:
+    quality = {"max_invalid_fraction": 1, "repeated_items": "all"}
+    return config(log, out, quality=quality, metrics=["ap@5", "rr"], **changes)
+
+
+def test_the_jars_fit_the_hadoop_of_this_spark(session: SparkSession) -> None:
+    home = Path(spark_environment()["SPARK_HOME"])
+    of_spark = next((home / "jars").glob("hadoop-client-api-*.jar")).name.removeprefix("hadoop-client-api-")
+    assert (JARS / f"hadoop-aws-{of_spark}").exists()
+
+
+def test_spark_submit_reads_and_writes_s3(submitted: str, session: SparkSession, bucket: Bucket, folder: Path) -> None:
+    local = folder / "local"
+    run(session, small(folder / "log", local))
+    found = bucket.download("out", folder / "found")
+    for table in TABLES:
+        assert exact_rows(found / table) == exact_rows(local / table), table
+    users = {(row["experiment_id"], row["user_id"]): row for row in rows_of(found / "user_metrics")}
+    assert_close(users, obvious(LOG, ["ap@5", "rr"], STANDARD))
+    said, _ = json.JSONDecoder().raw_decode(submitted, submitted.index("\n[\n") + 1)
+    assert {row["experiment_id"] for row in said} == {"a", "b"}
+
+
+def test_a_record_is_a_folder_with_one_file_and_staging_keeps_no_rows(submitted: str, bucket: Bucket) -> None:
+    (record,) = (key for key, (_, size) in bucket.objects("out/runs/").items() if size)
+    assert re.fullmatch(r"out/runs/[^/]+\.json/part-\S+\.txt", record)
+    assert json.loads(bucket.ask(f"/{record}"))["rows"]["in"] == len(LOG)
+    left = {key: size for key, (_, size) in bucket.objects("out/_staging/").items() if size}
+    # One file of a Parquet footer: Spark alone cannot remove a file.
+    assert len(left) == 1
+    assert max(left.values()) < 5_000
+
+
+def test_another_date_and_a_rerun_replace_exactly_their_partitions(
+    submitted: str, session: SparkSession, bucket: Bucket, folder: Path
+) -> None:
+    first = partitions(bucket)
+    run(session, on_s3(bucket, "log", evaluation_date=OTHER_DATE))
+    second = partitions(bucket)
+    assert {key: second[key] for key in first} == first
+    assert {(table, name, date) for table, name, date in second if date == OTHER_DATE} == {
+        (table, name, OTHER_DATE) for table, name, _ in first
+    }
+    found = bucket.download("out", folder / "found")
+    for table in TABLES:
+        days = [exact_rows(found / table, leave_out="evaluation_date", evaluation_date=d) for d in (DATE, OTHER_DATE)]
+        assert days[0] == days[1], table
+
+    run(session, on_s3(bucket, "corrected"))
+    third = partitions(bucket)
+    mine = {(table, "a", DATE) for table in TABLES}
+    assert {key: third[key] for key in third.keys() - mine} == {key: second[key] for key in second.keys() - mine}
+    found = bucket.download("out", folder / "found")
+    users = rows_of(found / "user_metrics", experiment_id="a", evaluation_date=DATE)
+    # The relevant items stand at the ranks 2 and 4.
+    assert {row["user_id"]: row["ap_at_5"] for row in users} == {f"user {n}": (1 / 2 + 2 / 4) / 2 for n in range(8)}
+    assert rows_of(found / "quarantine", experiment_id="a", evaluation_date=DATE) == []
+    assert rows_of(found / "quarantine", experiment_id="a", evaluation_date=OTHER_DATE)
+
+
+def partitions(bucket: Bucket) -> dict[tuple[str, str, str], dict[str, str]]:
+    """(table, experiment, date) -> key and version of each object."""
+    found: dict[tuple[str, str, str], dict[str, str]] = defaultdict(dict)
+    for key, (version, _) in bucket.objects("out/").items():
+        place = re.fullmatch(r"out/(\w+)/experiment_id=(\w+)/evaluation_date=([\d-]+)/.+", key)
+        if place:
+            found[place[1], place[2], place[3]][key] = version
+    return dict(found)
+
+
+def test_a_path_that_is_not_there_is_one_sentence(session: SparkSession, bucket: Bucket) -> None:
+    with pytest.raises(InputError, match=r"^cannot read parquet from 's3a://lake/logs/nowhere': .*exist"):
+        run(session, on_s3(bucket, "nowhere"))

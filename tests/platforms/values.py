@@ -1,0 +1,95 @@
+"""Seeded logs, evaluated and written down to the last bit, to be compared between environments."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from rankmetrics_spark import evaluate
+from rankmetrics_spark.metrics import REGISTRY
+from tests.logs import impressions, judgements, random_log
+
+LIBRARIES = ("pyspark", "numpy", "pandas", "pyarrow", "scipy")
+OF_SCORES = [name for name, known in REGISTRY.items() if known.needs == "scores"]
+OF_RANKS = [name for name in REGISTRY if name not in OF_SCORES]
+CLICKS_SEED, CLICKS_USERS = 1, 60
+SCORED = (
+    "experiment string, user string, visit int, item string, position int, score double, relevance double, "
+    "country string"
+)
+Rows = list[tuple[Any, ...]]
+
+
+def named(names: Iterable[str], cut: int) -> list[str]:
+    """Each metric with the cut-off, where it takes one, and without, where it can do without."""
+    either = {f"{name}@{cut}" for name in names if name not in ("rbp", "rprec", "bpref", *OF_SCORES)}
+    alone = {"ap", "ndcg", "rr", "rbp", "rprec", "bpref", "softmax_loss(t=0.3)", "softmax_entropy"}
+    return sorted(either | {metric for metric in alone if metric.split("(")[0] in names})
+
+
+def scored_log(seed: int) -> tuple[Rows, Rows]:
+    """Impressions with tied scores and grades that are no whole numbers, and judgements, some of items never shown."""
+    rng = random.Random(seed)
+    shown: Rows = []
+    judged: Rows = []
+    for user in (f"user {number}" for number in range(50)):
+        grades = {
+            f"item {number}": round(rng.choice([0.0, 0.0, 0.0, rng.uniform(-1, 4), 2.0]), 3) for number in range(30)
+        }
+        judged += [(user, item, grade) for item, grade in grades.items() if rng.random() < 0.7]
+        for experiment in ("a", "b"):
+            for visit in range(rng.choice([1, 1, 3])):
+                items = rng.sample(sorted(grades), rng.choice([1, 4, 25]))
+                for position, item in enumerate(items, start=1):
+                    score = rng.choice([rng.gauss(0, 1), round(rng.gauss(0, 1), 1), 0.0])
+                    country = rng.choice(["AT", "DE", None])
+                    shown.append((experiment, user, visit, item, position, score, grades[item], country))
+    return shown, judged
+
+
+def results(spark: SparkSession) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Name and rows of each table."""
+    faulty = [("a", "user 1", None, 1, 1), ("a", None, "item 1", 1, 1), ("b", "user 2", "item 1", 0, 1)]
+    clicks = impressions(spark, [*random_log(CLICKS_SEED, CLICKS_USERS), *faulty])
+    result = evaluate(clicks, named(OF_RANKS, 10))
+    yield from tables("clicks by position", result.user_metrics, result.experiment_metrics, result.quarantine)
+
+    shown, judged = scored_log(seed=2)
+    rows, truth = spark.createDataFrame(shown, SCORED), judgements(spark, judged)
+    real: Mapping[str, Any] = {"preset": "standard", "gain": "exponential", "relevant_from": 0.5}
+    result = evaluate(rows, named(OF_RANKS, 5), convention=real, list=["visit"], segments=["country"], confidence=0.99)
+    yield from tables("real grades", result.user_metrics, result.experiment_metrics)
+
+    rule = {"preset": "trec_eval", "ap_ties": "expected", "ndcg_ties": "expected"}
+    once = rows.where("visit = 0")
+    result = evaluate(once, named([*OF_RANKS, *OF_SCORES], 7), truth, rank_by="score", convention=rule)
+    yield from tables("by score", result.user_metrics, result.experiment_metrics)
+
+
+def tables(name: str, *found: DataFrame) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    for kind, table in zip(("users", "experiments", "quarantine"), found, strict=False):
+        yield f"{name}: {kind}", [row.asDict() for row in table.collect()]
+
+
+def written(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows in one order, with each double as its hexadecimal text, which has every bit."""
+    plain = [{name: value.hex() if isinstance(value, float) else value for name, value in row.items()} for row in rows]
+    return sorted(plain, key=repr)
+
+
+def everything(spark: SparkSession) -> dict[str, Any]:
+    """Each table, and the versions that computed it."""
+    values = {name: written(rows) for name, rows in results(spark)}
+    return {"versions": {name: version(name) for name in LIBRARIES}, "values": values}
+
+
+def test_write(spark: SparkSession) -> None:
+    """Not collected unless asked for by name: it shares the session of the suite that runs beside it."""
+    Path(os.environ["VALUES"]).write_text(json.dumps(everything(spark)))

@@ -1,0 +1,129 @@
+"""Nothing in the library needs a JVM in its own process, or brings a table that grows to the driver: read off its text.
+
+Whatever stands here fails on Spark Connect, of which serverless is one, or only on its larger inputs.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rankmetrics_spark
+
+ROOT = Path(rankmetrics_spark.__file__).parent
+MODULES = sorted(ROOT.rglob("*.py"))
+
+ATTRIBUTES = re.compile(
+    r"""_j[a-z]\w* | _sc | sc | rdd | sparkContext | sql_ctx | setJobGroup | statusTracker | accumulator   # the JVM
+    | collect | toPandas | toArrow                                                                   # all rows at once
+    | cache | persist | checkpoint | localCheckpoint                                             # refused by serverless
+    """,
+    re.VERBOSE,
+)
+MODULE_NAMES = re.compile(
+    r"py4j\b|pyspark\.(accumulators|broadcast|conf|context|core|java_gateway|mllib|rdd|streaming|sql\.(classic|context))\b"
+)
+NAMES = {"Accumulator", "Broadcast", "HiveContext", "RDD", "SQLContext", "SparkConf", "SparkContext", "sc"}
+# With Spark 3.5 those of Connect are classes of their own.
+CLASSES = {"Catalog", "Column", "DataFrame", "GroupedData", "SparkSession", "Window"}
+
+
+def findings(source: str) -> list[tuple[int, str]]:
+    """(line, what) of every use of something that only a classic session has."""
+    return sorted({(node.lineno, what) for node in ast.walk(ast.parse(source)) for what in _found(node)})
+
+
+def _found(node: ast.AST) -> Iterator[str]:  # the nodes that yield all have a lineno
+    match node:
+        case ast.Attribute(attr=name, value=owner):
+            if ATTRIBUTES.fullmatch(name):
+                yield name
+            # functions.broadcast is a hint to the optimizer; a session's or context's makes a variable.
+            if name == "broadcast" and ast.unparse(owner) not in ("F", "functions"):
+                yield name
+        case ast.Name(id=name) if name in NAMES:
+            yield name
+        case ast.Import(names=names):
+            yield from (alias.name for alias in names if MODULE_NAMES.match(alias.name))
+        case ast.ImportFrom(module=str(module), names=names):
+            whole = [f"{module}.{alias.name}" for alias in names]
+            yield from (name for name in whole if MODULE_NAMES.match(name) or name.rpartition(".")[2] in NAMES)
+        case ast.Call(func=ast.Name(id="isinstance" | "issubclass"), args=[_, kinds]):
+            yield from _classes(kinds)
+        case ast.MatchClass(cls=kind):
+            yield from _classes(kind)
+        case ast.Compare(left=ast.Call(func=ast.Name(id="type")), comparators=[kinds]):
+            yield from _classes(kinds)
+
+
+def _classes(kinds: ast.expr) -> Iterator[str]:
+    for node in ast.walk(kinds):
+        name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+        if name in CLASSES:
+            yield f"is it a {name}?"
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_module_uses_nothing_that_a_session_of_spark_connect_lacks(module: Path) -> None:
+    assert findings(module.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("offence", "what"),
+    [
+        ("rows.rdd.map(f)", "rdd"),
+        ("spark.sparkContext.defaultParallelism", "sparkContext"),
+        ("sc.parallelize([1])", "sc"),
+        ("self.sc.broadcast", "sc"),
+        ("spark._sc", "_sc"),
+        ("spark._jvm.java.lang.System.gc()", "_jvm"),
+        ("spark._jsparkSession", "_jsparkSession"),
+        ("rows._jdf.queryExecution()", "_jdf"),
+        ("rows.select(F.col('x')._jc)", "_jc"),
+        ("context.broadcast(small)", "broadcast"),
+        ("context.accumulator(0)", "accumulator"),
+        ("from pyspark import SparkContext", "pyspark.SparkContext"),
+        ("from pyspark import sql, SparkConf as Conf", "pyspark.SparkConf"),
+        ("from pyspark.rdd import portable_hash", "pyspark.rdd.portable_hash"),
+        ("from pyspark import context", "pyspark.context"),
+        ("def f():\n    import py4j.protocol", "py4j.protocol"),
+        ("from py4j.protocol import Py4JJavaError", "py4j.protocol.Py4JJavaError"),
+        ("import pyspark.mllib.evaluation", "pyspark.mllib.evaluation"),
+        ("from pyspark.sql.classic.dataframe import DataFrame", "pyspark.sql.classic.dataframe.DataFrame"),
+        ("users.collect()", "collect"),
+        ("users.where(x)\\\n  .toPandas()", "toPandas"),
+        ("users.cache()", "cache"),
+        ("isinstance(x, DataFrame)", "is it a DataFrame?"),
+        ("isinstance(x, (str, sql.Column))", "is it a Column?"),
+        ("isinstance(x, Column | None)", "is it a Column?"),
+        ("type(x) is DataFrame", "is it a DataFrame?"),
+        ("match x:\n    case DataFrame():\n        pass", "is it a DataFrame?"),
+    ],
+)
+def test_an_offence_would_be_found(offence: str, what: str) -> None:
+    assert what in {found for _, found in findings(offence)}
+    assert findings(f"x = 1\n{offence}")[0][0] > 1
+
+
+@pytest.mark.parametrize(
+    "innocent",
+    [
+        "from functools import cache\n@cache\ndef f(): ...",
+        "rows.join(F.broadcast(small), 'user_id')",
+        "F.collect_list('x')",
+        "for row in means.toLocalIterator(): ...",
+        "isinstance(kind, T.StringType)",
+        "from pyspark.sql import Column, DataFrame, SparkSession",
+        "def f(rows: DataFrame) -> Column: ...",
+    ],
+)
+def test_what_is_no_offence_is_let_pass(innocent: str) -> None:
+    assert findings(innocent) == []
+
+
+def test_every_module_of_the_package_is_looked_at() -> None:
+    assert {"pipeline.py", "job.py", "scoring.py", "sinks.py", "cli.py"} <= {path.name for path in MODULES}
