@@ -1,0 +1,201 @@
+# Databricks notebook source
+# MAGIC %md
+# MAGIC # Which ranking experiment is better, and how sure is that?
+# MAGIC
+# MAGIC Evaluates the impressions of a table, writes the results, shows the means with their intervals and how the users
+# MAGIC spread around them. The widgets say which table, which metrics, and where to; they take what a config takes.
+# MAGIC
+# MAGIC Runs on a cluster (Databricks Runtime 14.3 or newer) and on serverless compute.
+
+# COMMAND ----------
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # a notebook has these three by itself
+    from databricks.sdk.runtime import dbutils, display, spark
+
+# Where `make wheel` puts it, seen from this notebook in a Git folder or a bundle; a path in a volume does as well.
+dbutils.widgets.text("package", "../dist/rankmetrics_spark-0.1.0-py3-none-any.whl", "0 Wheel of rankmetrics_spark")
+package = dbutils.widgets.get("package")
+
+# COMMAND ----------
+
+# MAGIC %pip install --quiet $package
+
+# COMMAND ----------
+
+import math
+from collections.abc import Callable
+from itertools import accumulate
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from pyspark.sql import functions as F
+
+from rankmetrics_spark import parse, run
+from rankmetrics_spark.config import from_mapping
+from rankmetrics_spark.config_document import override
+from rankmetrics_spark.conventions import PRESETS
+from rankmetrics_spark.errors import RankmetricsError
+from rankmetrics_spark.output import accounting, headline, result_rows
+
+dbutils.widgets.text("source", "main.default.impressions", "1 Impressions: catalog.schema.table")
+dbutils.widgets.text("where", "", "2 Only the rows where (SQL; {date} is the date)")
+dbutils.widgets.text("columns", "{experiment: experiment_id, relevance: relevance}", "3 Columns: ours to yours")
+dbutils.widgets.text("metrics", "ap@5, ap@10, ndcg@5, ndcg@10", "4 Metrics")
+dbutils.widgets.combobox("convention", "standard", list(PRESETS), "5 Convention")
+dbutils.widgets.text("output", "main.rankmetrics", "6 Results: catalog.schema, or /Volumes/...")
+dbutils.widgets.text("date", "", "7 Evaluation date (empty: today)")
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Evaluate
+# MAGIC The table is read once. The results go into the tables `user_metrics`, `experiment_metrics`, `quarantine` and
+# MAGIC `runs` of a schema, or into a folder as Parquet. They replace what was there of the same experiments and
+# MAGIC date, nothing else.
+
+# COMMAND ----------
+
+KEYS = {
+    "source": "source.table",
+    "where": "source.where",
+    "columns": "source.columns",
+    "metrics": "metrics",
+    "convention": "convention",
+    "date": "evaluation_date",
+}
+
+output = dbutils.widgets.get("output").strip()
+document: dict[str, object] = {"sink": {"path": output} if "/" in output else {"format": "delta", "table": output}}
+
+try:
+    for widget, key in KEYS.items():
+        if value := dbutils.widgets.get(widget).strip():
+            document = override(document, f"{key}={value}")
+    config = from_mapping(document)
+    outcome = run(spark, config, lambda step: print(step, "..."))
+except RankmetricsError as mistake:
+    # One sentence; the steps inside the package help nobody who mistyped a widget.
+    raise mistake.with_traceback(None) from None
+
+print(*accounting(outcome.record), f"run record: {outcome.record_path}", sep="\n")
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## The means
+# MAGIC One row per experiment, segment and metric, each with the interval of the mean over users.
+
+# COMMAND ----------
+
+shown = ["experiment_id", "segment", "metric", "n_users", "mean", "ci_low", "ci_high", "confidence", "convention"]
+display(outcome.experiment_metrics.select(shown).orderBy("segment", "metric", F.desc("mean")))
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Means and intervals
+# MAGIC Intervals that overlap do not say that there is no difference.
+
+# COMMAND ----------
+
+MOST = 6  # experiments in a picture; the table has all
+METRICS = [str(metric) for metric in config.metrics]
+means = [row for row in result_rows(outcome.experiment_metrics) if row["segment"] == "all" and row["mean"] is not None]
+first = {row["experiment_id"]: row["mean"] for row in means if row["metric"] == METRICS[0]}
+best = sorted(first, key=lambda name: -first[name])
+drawn = best[:MOST]
+color = {name: f"C{place}" for place, name in enumerate(drawn)}
+
+
+def panels(draw: Callable[[Axes, str], None], height: float, title: str) -> None:
+    """A figure with a panel per metric, two in a row."""
+    rows = math.ceil(len(METRICS) / 2)
+    figure, grid = plt.subplots(rows, 2, figsize=(11, rows * height), squeeze=False, layout="constrained")
+    for axes, metric in zip(grid.flat, METRICS, strict=False):
+        draw(axes, metric)
+        axes.spines[["top", "right"]].set_visible(False)
+    for axes in grid.flat[len(METRICS) :]:
+        axes.remove()
+    if named := grid.flat[0].get_legend_handles_labels()[0]:
+        figure.legend(handles=named, loc="outside lower center", ncols=min(3, len(named)), frameon=False)
+    left_out = f"; the best {MOST} of {len(best)} experiments by {METRICS[0]}" if len(best) > MOST else ""
+    figure.suptitle(title + left_out)
+    plt.show()
+
+
+def draw_means(axes: Axes, metric: str) -> None:
+    found = {row["experiment_id"]: row for row in means if row["metric"] == metric}
+    for place, name in enumerate(drawn[::-1]):
+        if row := found.get(name):
+            low, high = (math.nan if row[end] is None else row[end] for end in ("ci_low", "ci_high"))
+            axes.plot([low, high], [place, place], color=color[name], linewidth=2, marker="|", markersize=9)
+            axes.plot(row["mean"], place, "o", color=color[name])
+            axes.annotate(f"{row['mean']:.4f}", (row["mean"], place), (0, 7), textcoords="offset points", ha="center")
+    sizes = {name: row["n_users"] for name, row in found.items()}
+    axes.set_yticks(range(len(drawn)), [f"{name}\n{sizes.get(name, 0):,} users" for name in drawn[::-1]])
+    axes.set_ylim(-0.5, len(drawn) - 0.4)
+    axes.margins(x=0.15)
+    axes.grid(axis="x", alpha=0.3)
+    axes.set_title(headline(metric))
+    axes.set_xlabel("mean over users (the axis is cut)")
+
+
+if means:
+    confidence = f"{means[0]['confidence']:.0%} intervals, convention {means[0]['convention']}"
+    panels(draw_means, 1.3 + 0.5 * len(drawn), f"Means over users with {confidence}")
+
+# COMMAND ----------
+
+# MAGIC %md
+# MAGIC ## Users
+# MAGIC The same mean can hide many users at 0 and many at 1. The lower a line, the more users have higher values.
+
+# COMMAND ----------
+
+STEPS = 20
+columns = {metric: F.col(parse(metric).column) for metric in METRICS}
+users = outcome.user_metrics.where(F.col("experiment_id").isin(drawn))
+
+
+def ends() -> dict[str, tuple[float, float]]:
+    """Where the steps of each metric begin and end: 0 to 1, and further where values lie beyond."""
+    found = users.agg(*(end(column) for column in columns.values() for end in (F.min, F.max))).first() or ()
+    pairs = zip(METRICS, found[::2], found[1::2], strict=True)
+    return {metric: (min(0.0, low or 0.0), max(1.0, high or 0.0)) for metric, low, high in pairs}
+
+
+def counted(between: dict[str, tuple[float, float]]) -> dict[tuple[str, str, int], int]:
+    """(experiment, metric, step) to the number of users in it."""
+    cells = [
+        F.struct(
+            F.lit(metric).alias("metric"),
+            F.least(F.floor((column - low) / (high - low) * STEPS), F.lit(STEPS - 1)).alias("step"),
+        )
+        for (metric, column), (low, high) in zip(columns.items(), between.values(), strict=True)
+    ]
+    rows = users.select("experiment_id", F.inline(F.array(*cells))).where("step is not null")
+    found = rows.groupBy("experiment_id", "metric", "step").count().collect()
+    return {(row[0], row[1], row[2]): row[3] for row in found}
+
+
+def draw_users(axes: Axes, metric: str) -> None:
+    low, high = between[metric]
+    edges = [low + step * (high - low) / STEPS for step in range(STEPS + 1)]
+    for name in drawn:
+        found = [counts.get((name, metric, step), 0) for step in range(STEPS)]
+        shares = [number / max(1, sum(found)) for number in accumulate(found)]
+        axes.stairs(shares, edges, baseline=None, color=color[name], linewidth=1.8, label=name)
+    axes.set_xlim(low, high)
+    axes.set_ylim(0, 1.02)
+    axes.yaxis.set_major_formatter("{x:.0%}")
+    axes.grid(alpha=0.3)
+    axes.set_xlabel(f"{metric} of a user")
+    axes.set_ylabel("users at or below")
+
+
+if means:
+    between = ends()
+    counts = counted(between)
+    panels(draw_users, 3, f"How many users have at most which value, in {STEPS} steps")
