@@ -54,7 +54,7 @@ def unknown(what: str, value: object, known: Iterable[str]) -> str:
 
 
 def first_sentence(error: Exception) -> str:
-    """What Spark says, without plans and stack traces.
+    r"""What Spark says, without plans and stack traces.
 
     >>> first_sentence(OSError("An error occurred while calling o1.save.\n: java.io.IOException: full.\n  at x"))
     'full'

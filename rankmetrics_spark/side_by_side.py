@@ -31,7 +31,7 @@ from rankmetrics_spark.schemas import (
     SCORE,
     USER,
 )
-from rankmetrics_spark.sums import exact_mean
+from rankmetrics_spark.sums import SUMS, exact_mean, exact_sums, mean_of
 from rankmetrics_spark.vectorized import udf
 
 SHOWN, JUDGED = "is_shown", "is_judged"
@@ -140,7 +140,7 @@ class SideBySide:
             self.cells()
             .groupBy(EXPERIMENT, "place", METRIC)
             .agg(
-                exact_mean("value").alias("mean"),
+                *exact_sums("value"),
                 F.count("value").alias("n_users"),
                 F.count(F.when(users & (F.col(N_RELEVANT) > 0), 1)).alias("n_users_with_relevant"),
                 F.count(F.when(users & ~F.col(SHOWN), 1)).alias("n_users_without_list"),
@@ -159,7 +159,9 @@ class SideBySide:
                 faulty[row[EXPERIMENT]] = row[N_ROWS]
             else:
                 cells = found.setdefault((row[EXPERIMENT], row["place"]), {})
-                cells[str(self._many.metrics[row[METRIC]])] = row.asDict()
+                # Divided here, and not by Spark: evaluate() rounds a mean once, too.
+                mean = mean_of([row[name] for name in SUMS], row["n_users"]) if row["n_users"] else None
+                cells[str(self._many.metrics[row[METRIC]])] = row.asDict() | {"mean": mean}
         experiments = sorted({*faulty, *(name for name, _ in found)}, key=lambda name: (name is not None, name))
         return [
             self._row(name, place, found.get((name, place), {}), faulty.get(name, 0))

@@ -6,14 +6,21 @@ limbs are put together once at the end. Values are kept to a resolution of 2**-6
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.batch import Floats
+from rankmetrics_spark.statistics import UNIT
 
 EXPONENTS = (30, 0, -30, -60)
 """Powers of two that the limbs count. Magnitudes up to 2**60 fit; 2**33 values can be added without overflow."""
+
+
+SUMS = tuple(f"sum_{i}" for i in range(len(EXPONENTS)))
+"""Columns of ``exact_sums``."""
 
 
 def limbs(value: str) -> list[str]:
@@ -30,8 +37,26 @@ def limbs(value: str) -> list[str]:
     return [*parts, f"bigint(rint({rest} * {2.0 ** -EXPONENTS[-1]!r}D))"]
 
 
+def exact_sums(value: str) -> list[Column]:
+    """Aggregates ``sum_0`` to ``sum_3``: the limbs of the sum of the non-null values, for ``mean_of``."""
+    return [F.expr(f"sum({part})").alias(name) for part, name in zip(limbs(value), SUMS, strict=True)]
+
+
+def mean_of(sums: Sequence[int], n: int) -> float:
+    """The mean of n values from the limbs of their sum, rounded once: the same bits as ``Moments.mean``.
+
+    >>> mean_of([0, 1, 0, 0], 3)
+    0.3333333333333333
+    """
+    total = sum(part << (exponent + UNIT) for part, exponent in zip(sums, EXPONENTS, strict=True))
+    return total / (n << UNIT)
+
+
 def exact_mean(value: str) -> Column:
-    """Aggregate: mean of the non-null values, from exact sums, rounded a fixed number of times."""
+    """Aggregate: mean of the non-null values, from exact sums, rounded a fixed number of times.
+
+    Not always the bits of ``mean_of``, which rounds once.
+    """
     parts = zip(limbs(value), EXPONENTS, strict=True)
     total = " + ".join(f"double(sum({part})) * {2.0**exponent!r}D" for part, exponent in parts)
     return F.expr(f"(0D + {total}) / count({value})")

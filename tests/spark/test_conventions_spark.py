@@ -20,6 +20,7 @@ from rankmetrics_spark.errors import ConfigError, QualityError
 from rankmetrics_spark.job import run
 from rankmetrics_spark.options import Options
 from rankmetrics_spark.side_by_side import SideBySide
+from tests.logs import averages, impressions, random_log
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,6 +59,14 @@ def test_side_by_side_gives_what_evaluate_gives(spark: SparkSession, rank_by: st
             mine = [r for r in rows if (r["experiment_id"], r["convention"]) == (row["experiment_id"], preset)]
             values = [mine[0][name] for name in (row["metric"], "n_users", "n_users_with_relevant")]
             assert values == [row["mean"], row["n_users"], row["n_users_with_relevant"]], (preset, row)
+
+
+def test_side_by_side_means_have_the_bits_of_evaluate(spark: SparkSession) -> None:
+    data, metrics = impressions(spark, random_log(seed=1)), ["ap", "ap@10", "ndcg"]
+    found = SideBySide(data, None, Options(metrics)).rows()
+    wanted = averages(evaluate(data, metrics).experiment_metrics)
+    standard = {row["experiment_id"]: row for row in found if row["convention"] == "standard"}
+    assert {(name, "all", metric): standard[name][metric] for name in standard for metric in metrics} == wanted
 
 
 def test_side_by_side_counts_the_faulty_rows_of_every_experiment(spark: SparkSession) -> None:

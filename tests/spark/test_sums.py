@@ -8,9 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
-from rankmetrics_spark.sums import EXPONENTS, exact_mean, limbs, limbs_of
+from rankmetrics_spark.sums import EXPONENTS, exact_mean, exact_sums, limbs_of, mean_of
 
 
 def test_sums_are_exact_and_means_have_one_value_in_every_order(spark: SparkSession) -> None:
@@ -22,10 +21,10 @@ def test_sums_are_exact_and_means_have_one_value_in_every_order(spark: SparkSess
     for pieces in (1, 5):
         rng.shuffle(values)
         table = spark.createDataFrame([(value,) for value in [*values, None]], "v double").repartition(pieces)
-        parts = [F.expr(f"sum({part})").alias(f"p{i}") for i, part in enumerate(limbs("v"))]
-        row = table.agg(*parts, exact_mean("v").alias("mean")).first()
+        row = table.agg(*exact_sums("v"), exact_mean("v").alias("mean")).first()
         assert row is not None
         assert sum(Fraction(2) ** exponent * row[i] for i, exponent in enumerate(EXPONENTS)) == wanted
+        assert mean_of(row[: len(EXPONENTS)], len(values)) == float(wanted / len(values))
         means.add(row["mean"])
         assert [int(part.sum()) for part in limbs_of(np.array(values))] == [row[i] for i in range(len(EXPONENTS))]
     (mean,) = means
