@@ -17,7 +17,6 @@ from pyspark.sql import types as T
 from rankmetrics_spark.batch import Floats, Ints
 from rankmetrics_spark.conventions import Convention
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.projection import projected, quoted
 from rankmetrics_spark.schemas import (
     CONVENTION,
     CONVENTION_HASH,
@@ -27,12 +26,12 @@ from rankmetrics_spark.schemas import (
     N_LISTS,
     N_RELEVANT,
     SEGMENT,
+    quoted,
 )
 from rankmetrics_spark.statistics import UNIT, Moments, t_interval
 from rankmetrics_spark.sums import EXPONENTS, limbs_of
 from rankmetrics_spark.vectorized import udf
 
-Flags = npt.NDArray[np.bool_]
 _KEYS = (EXPERIMENT, SEGMENT, METRIC)
 _COUNTS = ("n_users", "n_users_with_relevant", "n_users_without_list")
 _LIMBS = tuple(f"{kind}{i}" for kind in "sqr" for i in range(len(EXPONENTS)))
@@ -63,7 +62,7 @@ def experiment_metrics(
         Columns experiment_id, segment, metric, convention, n_users, n_users_with_relevant, n_users_without_list, mean,
         std, ci_low, ci_high, confidence, mean_with_relevant; doubles are null where they are not defined.
     """
-    wide = projected(users, EXPERIMENT, N_RELEVANT, N_LISTS, *map(quoted, segments), *(m.column for m in metrics))
+    wide = users.selectExpr(EXPERIMENT, N_RELEVANT, N_LISTS, *map(quoted, segments), *(m.column for m in metrics))
     partial_sums = partial(sums_of_batches, metrics=tuple(map(str, metrics)), segments=tuple(segments))
     sums = ", ".join(f"sum({name}) AS {name}" for name in (*_COUNTS, *_LIMBS))
     moments = wide.mapInArrow(partial_sums, _SUMS).groupBy(*_KEYS).agg(F.expr(f"struct({sums}) AS sums"))
@@ -75,8 +74,7 @@ def experiment_metrics(
         CONVENTION_HASH: convention.digest(),
     }
     result = moments.select("*", estimated.alias("e"), *(F.lit(v).alias(name) for name, v in definition.items()))
-    return projected(
-        result,
+    return result.selectExpr(
         *_KEYS,
         CONVENTION,
         *(f"sums.{name}" for name in _COUNTS),
@@ -106,11 +104,9 @@ def sums_of_batches(
 
 
 def _sums_of_batch(batch: pa.RecordBatch, metrics: Sequence[str], segments: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    relevant, unseen = _numbers(batch, N_RELEVANT) > 0, _numbers(batch, N_LISTS) == 0
-    cells = [
-        _cells(column.to_numpy(zero_copy_only=False).astype(np.float64), relevant, unseen)
-        for column in batch.columns[-len(metrics) :]
-    ]
+    everyone = np.ones(batch.num_rows)
+    users = [everyone, (_numbers(batch, N_RELEVANT) > 0) * everyone, (_numbers(batch, N_LISTS) == 0) * everyone]
+    cells = [_cells(column.to_numpy(zero_copy_only=False), users) for column in batch.columns[-len(metrics) :]]
     names, experiment = _coded(batch.column(EXPERIMENT))
     for segment in (None, *segments):
         labels, label = ([EVERYONE], 0) if segment is None else _coded(batch.column(segment))
@@ -122,22 +118,32 @@ def _sums_of_batch(batch: pa.RecordBatch, metrics: Sequence[str], segments: Sequ
         yield pa.RecordBatch.from_arrays([*texts, *_totals(cells, group, len(groups))], _SUMS.fieldNames())
 
 
-def _cells(values: Floats, relevant: Flags, unseen: Flags) -> list[Floats]:
-    """(n,) what a row adds to each count and to each limb sum of a metric."""
+def _cells(values: Floats, users: list[Floats]) -> list[Floats]:
+    """(n,) what a row adds to each count and to each limb sum of a metric; ``users`` has a 1 for who is counted.
+
+    What is the same for several counts or metrics is the same array, so that it is added up once.
+    """
+    values, relevant = values.astype(np.float64, copy=False), users[1]
     there = ~np.isnan(values)
-    known = np.where(there, values, 0.0)
-    limbs = limbs_of(known)
-    of_relevant = limbs if not known[~relevant].any() else [limb * relevant for limb in limbs]
-    counts = [flags.astype(np.float64) for flags in (there, there & relevant, there & unseen)]
-    return [*counts, *limbs, *limbs_of(known * known), *of_relevant]
+    if not there.all():
+        users = [flags * there for flags in users]
+        values = np.where(there, values, 0.0)
+    limbs = limbs_of(values)
+    # As a rule whoever has no relevant item has a 0 everywhere.
+    of_relevant = limbs if not values[relevant == 0].any() else [limb * relevant for limb in limbs]
+    return [*users, *limbs, *limbs_of(values * values), *of_relevant]
 
 
 def _totals(cells: Sequence[Sequence[Floats]], group: Ints, size: int) -> Iterator[pa.Array]:
     """Per kind of sum one column: all groups of the first metric, then of the second, ..."""
+    # Doubles are exact here: a limb is below 2**30, and a batch has nowhere near 2**23 rows.
+    known = {id(cell): cell for its in cells for cell in its}
+    sums = {
+        name: np.bincount(group, cell, minlength=size).astype(np.int64) if cell.any() else np.zeros(size, np.int64)
+        for name, cell in known.items()
+    }
     for kind in range(len(cells[0])):
-        # Doubles are exact here: a limb is below 2**30, and a batch has nowhere near 2**23 rows.
-        sums = [np.bincount(group, cell[kind], minlength=size) for cell in cells]
-        yield pa.array(np.concatenate(sums).astype(np.int64))
+        yield pa.array(np.concatenate([sums[id(its[kind])] for its in cells]))
 
 
 def _numbers(batch: pa.RecordBatch, name: str) -> Ints:

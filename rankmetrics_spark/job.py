@@ -32,14 +32,21 @@ from rankmetrics_spark.tables import Tables, store_of
 
 Progress = Callable[[str], None]
 
+_LISTS = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
 SESSION = {
-    # Above this many groups an aggregation that collects lists falls back to sorting its input. The default of 128
-    # groups makes every real log sort twice. A million short lists fit into a task's memory; beyond that it sorts.
-    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "1000000",
+    # With more groups than this in a task, an aggregation that collects lists falls back to sorting its input. The
+    # default of 128 makes every real log sort twice; 200,000 lists of their relevant rows are some 150 MB.
+    _LISTS: "200000",
     # Lists per Arrow batch: bounds what a Python worker holds when lists are long.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
 }
 """Settings that ``run`` makes for its own session and takes back."""
+
+ROWS = {
+    # Where every row is collected, sorting takes no longer than collecting garbage does, and never the whole heap.
+    _LISTS: "8192",
+}
+"""What the ``rows`` form has instead."""
 
 ATTEMPTS = 3
 """How often the tables are written at most when another run replaces the same partitions at the same time."""
@@ -185,11 +192,18 @@ class _Run:
     def planned(self) -> Evaluation:
         impressions, judgements, options = inputs(self.spark, self.config)
         work = Evaluation.of(impressions, judgements, options)
+        if work.form == "rows":
+            self.limit()
         if judgements is not None:
             self.judged = judging.counts(judgements, work.judgement_columns, options.text)
         if work.form == "masks" and not _fits_masks(work.rows):
             return Evaluation.of(impressions, judgements, replace(options, form="relevant"))
         return work
+
+    def limit(self) -> None:
+        """Hold fewer lists in memory, unless the config says how many, or the session takes no such setting."""
+        for name in ROWS.keys() - self.config.spark.keys() - set(self.refused):
+            self.spark.conf.set(name, ROWS[name])
 
     def checked(self, table: DataFrame) -> Counts:
         """Row counts per experiment; the gates."""

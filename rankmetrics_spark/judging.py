@@ -8,7 +8,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.projection import projected
 from rankmetrics_spark.quality import REAL_TYPES, named, number
 from rankmetrics_spark.schemas import ITEM, POOL, RELEVANCE, USER
 
@@ -46,7 +45,7 @@ def judged(judgements: DataFrame, mapping: Mapping[str, str | None], text: bool)
     missing = [f"{name} IS NULL" for name in (USER, ITEM, grade)]
     faulty = " OR ".join([*missing, *real, f"isnan({grade})", f"abs({grade}) = double('inf')"])
     ids = (f"string({name}) AS {name}" for name in (USER, ITEM))
-    return projected(table, *ids, f"{grade} AS grade", f"coalesce({faulty}, true) AS faulty")
+    return table.selectExpr(*ids, f"{grade} AS grade", f"coalesce({faulty}, true) AS faulty")
 
 
 def counts(judgements: DataFrame, mapping: Mapping[str, str | None], text: bool) -> DataFrame:

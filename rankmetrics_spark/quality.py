@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from rankmetrics_spark.errors import InputError, unknown
-from rankmetrics_spark.projection import projected, quoted
 from rankmetrics_spark.schemas import (
     EVERYONE,
     EXPERIMENT,
@@ -25,6 +24,7 @@ from rankmetrics_spark.schemas import (
     SCORE,
     USER,
     Columns,
+    quoted,
 )
 
 _NUMBERS = (T.NumericType, T.BooleanType)
@@ -64,8 +64,7 @@ def validated(
     ]
     reason = f"CASE {' '.join(faults)} END"
     raw = ", ".join(f"string({quoted(name)}) AS {quoted(name)}" for name in checked)
-    return projected(
-        table,
+    return table.selectExpr(
         *(f"{_typed(name, kinds[name])} AS {quoted(name)}" for name in checked),
         *(f"string({quoted(name)}) AS {quoted(name)}" for name in columns.segments),
         f"CASE WHEN {reason} IS NOT NULL THEN struct({reason} AS {REASON}, {raw}) END AS {REJECTED}",
@@ -88,7 +87,7 @@ def named(
             raise InputError(f"the {what} have no column for {name}: {unknown('column', source, there)}")
         value = f"'{EVERYONE}'" if source is None else quoted(source)
         selected.append(f"{value} AS {quoted(name)}")
-    result = projected(table, *selected)
+    result = table.selectExpr(*selected)
     for field in result.schema.fields:
         _check_type(field, mapping.get(field.name, field.name), text)
     return result

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.projection import projected, quoted
 from rankmetrics_spark.schemas import (
     ENTRIES,
     FLAGGED,
@@ -30,6 +29,7 @@ from rankmetrics_spark.schemas import (
     RELEVANCE,
     SCORE,
     Columns,
+    quoted,
 )
 
 Aggregates = dict[str, str]
@@ -51,15 +51,12 @@ def lists(rows: DataFrame, columns: Columns, form: str, items_matter: bool) -> D
     aggregates, flagged = _FORMS[form](columns, items_matter)
     # Segments are the smallest value of the list's rows.
     aggregates |= {quoted(name): f"min({quoted(name)})" for name in columns.segments}
-    hashed = projected(rows, "*", f"{_item_hash(form, columns, items_matter)} AS {HASH}")
+    hashed = rows.selectExpr("*", f"{_item_hash(form, columns, items_matter)} AS {HASH}")
     told = ", ".join(f"{sql} AS {name}" for name, sql in aggregates.items())
     grouped = hashed.groupBy(*map(quoted, columns.keys), REJECTED).agg(F.expr(f"struct({told}) AS told"))
     keys = (*map(quoted, columns.keys), REJECTED)
-    return projected(
-        projected(grouped, *keys, *(f"told.{name}" for name in aggregates)),
-        "*",
-        f"coalesce({flagged}, false) AND {REJECTED} IS NULL AS {FLAGGED}",
-    )
+    found = grouped.selectExpr(*keys, *(f"told.{name}" for name in aggregates))
+    return found.selectExpr("*", f"coalesce({flagged}, false) AND {REJECTED} IS NULL AS {FLAGGED}")
 
 
 def together(table: DataFrame) -> DataFrame:

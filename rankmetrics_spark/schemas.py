@@ -67,3 +67,8 @@ class Columns:
         """The canonical value columns that are there."""
         has = {ITEM: self.item, POSITION: self.position, SCORE: self.score, RELEVANCE: self.relevance}
         return tuple(name for name, there in has.items() if there)
+
+
+def quoted(name: str) -> str:
+    """A column name, with a dot or a space in it perhaps, as SQL wants it."""
+    return "`" + name.replace("`", "``") + "`"

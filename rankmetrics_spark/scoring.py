@@ -17,7 +17,6 @@ from rankmetrics_spark.assembly import Assembled, from_masks, from_relevant, fro
 from rankmetrics_spark.conventions import Convention
 from rankmetrics_spark.metrics import Metric, compute, m_relevant
 from rankmetrics_spark.pooling import n_unknown, with_judgements
-from rankmetrics_spark.projection import projected, quoted
 from rankmetrics_spark.ranking import PLANES
 from rankmetrics_spark.schemas import (
     ENTRIES,
@@ -36,6 +35,7 @@ from rankmetrics_spark.schemas import (
     SCORE,
     USER,
     Columns,
+    quoted,
 )
 from rankmetrics_spark.sums import exact_mean
 from rankmetrics_spark.ties import SPREAD, spreads
@@ -80,7 +80,7 @@ def scored(lists: DataFrame, columns: Columns, form: str, scoring: Scoring) -> D
     values = udf(partial(score_batch, form=form, scoring=scoring), _payload(columns, form, scoring), scoring.schema)
     keys = [*map(quoted, (*columns.keys, *columns.segments)), N_ROWS]
     fields = (f"s.{name}" for name in scoring.schema.fieldNames())
-    return projected(lists.select("*", values.alias("s")), *keys, *fields)
+    return lists.select("*", values.alias("s")).selectExpr(*keys, *fields)
 
 
 def _payload(columns: Columns, form: str, scoring: Scoring) -> dict[str, Column]:
@@ -130,7 +130,7 @@ def per_user(lists: DataFrame, columns: Columns, scoring: Scoring) -> DataFrame:
     """One row per (experiment, user): the row itself, or the mean over the user's lists where there are several."""
     names = [metric.column for metric in scoring.metrics]
     if not columns.list:
-        return projected(lists, *(f"1L AS {N_LISTS}" if c == N_LISTS else c for c in user_columns(columns, names)))
+        return lists.selectExpr(*(f"1L AS {N_LISTS}" if c == N_LISTS else c for c in user_columns(columns, names)))
     # Judged items belong to the user, so they are the same in each list; shown ones add up.
     relevant = "max" if scoring.judged else "sum"
     grouped = lists.groupBy(EXPERIMENT, USER).agg(
@@ -140,7 +140,7 @@ def per_user(lists: DataFrame, columns: Columns, scoring: Scoring) -> DataFrame:
         F.expr(f"{relevant}({N_RELEVANT}) AS {N_RELEVANT}"),
         *(exact_mean(name).alias(name) for name in names),
     )
-    return projected(grouped, *user_columns(columns, names))
+    return grouped.selectExpr(*user_columns(columns, names))
 
 
 def user_columns(columns: Columns, metrics: Sequence[str]) -> list[str]:

@@ -192,8 +192,10 @@ def test_the_session_keeps_its_settings(spark: SparkSession, tmp_path: Path) -> 
     log = a_list([0, 1])
     evaluate(impressions(spark, log), ["ap"]).experiment_metrics.collect()
     settings = {"spark.sql.shuffle.partitions": 3}
-    run(spark, config(parquet(tmp_path / "log", log), tmp_path / "out", spark=settings))
-    assert [spark.conf.get(name) for name in names] == before
+    for metrics in (["ap"], ["judged@2"]):
+        done = run(spark, config(parquet(tmp_path / "log", log), tmp_path / "out", spark=settings, metrics=metrics))
+        assert done.record["form"] == ("rows" if metrics == ["judged@2"] else "masks")
+        assert [spark.conf.get(name) for name in names] == before
 
 
 class Serverless:
