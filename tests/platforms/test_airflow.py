@@ -25,6 +25,7 @@ import yaml
 from tests.commands import ROOT
 from tests.logs import Shown, a_list, parquet
 from tests.platforms.support import Running, built_wheel, python_without_package, spark_environment, wait_for
+from tests.readme import commands, section
 
 BIN = ROOT / ".venvs" / "airflow" / "bin"
 LIMIT = 400
@@ -498,6 +499,5 @@ def test_a_pointer_names_the_newest_run_of_the_day(probed: dict[str, Any]) -> No
 
 
 def test_the_readme_names_no_command_of_airflow_that_is_not_run_here() -> None:
-    lines = re.findall(r"^airflow .*$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
-    named = [shlex.split(line, comments=True) for line in lines]
-    assert [words for words in named if words not in [shlex.split(ran) for ran in (ONE_DAY, EVERY_DAY, BACKFILL)]] == []
+    named = commands("airflow", section("Airflow 3.3 or newer"))
+    assert named == [shlex.split(ran) for ran in (ONE_DAY, EVERY_DAY, BACKFILL)]

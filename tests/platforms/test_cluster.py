@@ -26,6 +26,7 @@ from tests.platforms.support import (
     spark_environment,
     standalone_cluster,
 )
+from tests.readme import commands, rename, section
 
 METRICS = ["ap@5", "ndcg@5", "rr"]
 LOG = random_log(1, users=400)
@@ -36,7 +37,8 @@ FILES = 6
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built zip, a Python that lacks the package, a log of several files and a config."""
     folder = tmp_path_factory.mktemp("cluster")
-    shutil.copy(built_wheel(folder / "dist"), folder / "rankmetrics_spark.zip")
+    shutil.copy(built_wheel(folder / "dist"), folder / "dist" / "rankmetrics_spark.zip")
+    shutil.copytree(ROOT / "jobs", folder / "jobs")
     python_without_package(folder / "python")
     for number in range(FILES):
         parquet(folder / f"part {number}", LOG[number::FILES])
@@ -50,7 +52,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         # As many tasks as files: each worker has a part of the map stage's output.
         "spark": {"spark.sql.files.minPartitionNum": str(FILES), "spark.sql.files.openCostInBytes": "0"},
     }
-    (folder / "config.yaml").write_text(yaml.safe_dump(document))
+    (folder / "first.yaml").write_text(yaml.safe_dump(document))
     return folder
 
 
@@ -72,7 +74,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def submit(folder: Path, master: str, out: Path, **conf: Any) -> Running:
-    """The job with Spark's own log; neither the driver nor an executor has the package installed."""
+    """The README's command with Spark's own log; neither the driver nor an executor has the package installed."""
     python = str(folder / "python" / "bin" / "python")
     environment = spark_environment(PYSPARK_PYTHON=python, PYSPARK_DRIVER_PYTHON=python)
     settings = {
@@ -86,15 +88,12 @@ def submit(folder: Path, master: str, out: Path, **conf: Any) -> Running:
         "spark.executor.extraJavaOptions": QUICK_START,
         **conf,
     }
-    arguments = [
-        *("--master", master, "--driver-memory", "1g", "--executor-memory", "1g"),
-        *(part for name, value in settings.items() for part in ("--conf", f"{name}={value}")),
-        *("--py-files", "rankmetrics_spark.zip", str(ROOT / "jobs" / "evaluate.py")),
-        *("--config", "config.yaml", "--output", str(out)),
-    ]
-    return Running.start(
-        [f"{environment['SPARK_HOME']}/bin/spark-submit", *arguments], folder / f"{out.name}.log", environment, folder
-    )
+    (words,) = commands("spark-submit", section("A Spark cluster"))
+    spark_submit, *arguments = rename(words, {"spark://HOST:7077": master})
+    memory = ("--driver-memory", "1g", "--executor-memory", "1g")
+    given = (part for name, value in settings.items() for part in ("--conf", f"{name}={value}"))
+    command = [f"{environment['SPARK_HOME']}/bin/{spark_submit}", *memory, *given, *arguments, "--output", str(out)]
+    return Running.start(command, folder / f"{out.name}.log", environment, folder)
 
 
 def assert_same_bits(found: Path, wanted: Path) -> None:

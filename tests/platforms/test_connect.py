@@ -25,6 +25,7 @@ from rankmetrics_spark.conventions import PRESETS, resolve
 from tests.commands import ROOT
 from tests.logs import DATE, Shown, a_list, assert_close, obvious, parquet, random_log
 from tests.platforms.support import Running, python_without_package, spark_environment
+from tests.readme import commands, rename, section
 
 CLIENT = ROOT / ".venvs" / "client" / "bin"
 METRICS = ["ap", "ap@10", "ndcg@10", "rr"]
@@ -178,7 +179,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("a desk")
     source = {"path": str(parquet(folder / "log", LOG))}
     document = {"source": source, "metrics": METRICS, "evaluation_date": DATE, "quality": {"max_invalid_fraction": 1}}
-    (folder / "config.yaml").write_text(yaml.safe_dump(document))
+    (folder / "first.yaml").write_text(yaml.safe_dump(document))
     (folder / "program.py").write_text(PROGRAM)
     return folder
 
@@ -211,7 +212,7 @@ def told(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def remote(server: Server, desk: Path) -> dict[str, Any]:
     """What the program finds from the client, over Connect."""
-    return told(client(desk, "python", "program.py", server.url, desk / "log", "config.yaml", desk / "remote"))
+    return told(client(desk, "python", "program.py", server.url, desk / "log", "first.yaml", desk / "remote"))
 
 
 def test_the_client_has_no_spark_and_no_java() -> None:
@@ -227,7 +228,7 @@ def test_a_session_brings_the_package_to_workers_that_cannot_import_it(remote: d
 def test_a_client_finds_the_bits_of_a_classic_session(remote: dict[str, Any], desk: Path) -> None:
     # A master that is named goes before a server that is not.
     environment = spark_environment(SPARK_REMOTE=NOBODY)
-    command = [sys.executable, "program.py", "local[2]", str(desk / "log"), "config.yaml", str(desk / "local")]
+    command = [sys.executable, "program.py", "local[2]", str(desk / "log"), "first.yaml", str(desk / "local")]
     assert remote == told(at(desk, command, environment)) | {"sent": remote["sent"]}
     assert len(remote["users"]) > 20 and len(remote["judged"]) > 10 and len(remote["by score"]) > 20
 
@@ -290,8 +291,9 @@ def test_the_command_evaluates_where_the_server_has_another_disk(
     server: Server, remote: dict[str, Any], desk: Path
 ) -> None:
     before = set(desk.iterdir())
-    words = ["evaluate", "--config", "config.yaml", "--output", "results", "--format", "json"]
-    done = client(desk, "rankmetrics", *words, "--master", server.url)
+    (words,) = commands("rankmetrics", section("Spark Connect"))
+    told = rename(words, {"sc://HOST:15002": server.url})
+    done = client(desk, *told, "--output", "results", "--format", "json")
     assert done.returncode == 0, done.stderr
     found, wanted = json.loads(done.stdout), [numbers(row) for row in remote["written averages"]]
     assert means(found) == means(wanted) and len(found) == len(wanted)
@@ -323,7 +325,7 @@ def test_the_executors_of_the_server_pass_the_selftest(server: Server, desk: Pat
     ],
 )
 def test_a_client_without_a_server_is_told_so_at_once(desk: Path, arguments: list[str], said: str) -> None:
-    done = client(desk, "rankmetrics", "evaluate", "--config", "config.yaml", *arguments)
+    done = client(desk, "rankmetrics", "evaluate", "--config", "first.yaml", *arguments)
     lines = [line for line in done.stderr.splitlines() if not line.endswith(" ...")]
     assert (done.returncode, len(lines)) == (1, 1), done.stderr
     assert lines[0].startswith(f"rankmetrics: {said}")

@@ -22,6 +22,7 @@ from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.job import Outcome
 from rankmetrics_spark.local import local_session, spark_submit_env
 from tests.logs import DATE, Shown, a_list, exact, impressions, parquet
+from tests.readme import commands, rename, section
 
 ROOT = Path(__file__).resolve().parents[2]
 JARS = ROOT / ".jars" / "lakehouse"
@@ -304,29 +305,30 @@ def test_a_source_may_be_an_earlier_version(spark: SparkSession, tmp_path: Path)
         assert exact(sources.read(spark, source).collect()) == exact(old.collect())
 
 
-def test_spark_submit_from_a_table_of_a_catalog_into_others(spark: SparkSession, tmp_path: Path) -> None:
-    impressions(spark, a_list([0, 1])).writeTo("ice.logs.impressions").using("iceberg").create()
-    shutil.make_archive(str(tmp_path / "rankmetrics_spark"), "zip", ROOT, "rankmetrics_spark")
-    document = {
-        "source": {"table": "lake.logs.impressions"},
-        "metrics": ["ap@10"],
-        "sink": {"format": "iceberg", "table": "lake.ranking"},
-    }
-    (tmp_path / "lake.yaml").write_text(yaml.safe_dump(document))
+@pytest.mark.parametrize("number", [0, 1], ids=["delta", "iceberg"])
+def test_the_commands_of_the_readme(number: int, spark: SparkSession, tmp_path: Path) -> None:
+    name = f"logs{number}.impressions"
+    impressions(spark, a_list([0, 1])).writeTo(f"ice.{name}").using("iceberg").create()
+    warehouse = spark.conf.get("spark.sql.catalog.ice.warehouse")
+    shutil.make_archive(str(tmp_path / "dist" / "rankmetrics_spark"), "zip", ROOT, "rankmetrics_spark")
+    shutil.copytree(ROOT / "jobs", tmp_path / "jobs")
+    # Delta's command reads files, Iceberg's a table of its catalog.
+    source = [{"path": str(parquet(tmp_path / "log", a_list([0, 1])))}, {"table": f"lake.{name}"}][number]
+    document = {"source": source, "metrics": ["ap@10"], "sink": {"path": "out/first"}}
+    (tmp_path / "first.yaml").write_text(yaml.safe_dump(document))
     environment = {name: value for name, value in spark_submit_env().items() if name != "PYTHONPATH"}
-    (jar,) = JARS.glob("iceberg-*.jar")
-    catalog = {
-        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
-        "spark.sql.catalog.lake.type": "hadoop",
-        "spark.sql.catalog.lake.warehouse": spark.conf.get("spark.sql.catalog.ice.warehouse"),
-    }
+    words = commands("spark-submit", section("Delta and Iceberg"))[number]
+    coordinates = words[words.index("--packages") + 1]
+    jars = [path for path in JARS.glob("*.jar") if path.name.startswith("delta-") == (number == 0)]
+    # The first of them brings the other one.
+    assert coordinates.split(":")[1:] in [path.stem.rsplit("-", 1) for path in jars]
+    names = {"--packages": "--jars", coordinates: ",".join(map(str, jars))}
+    spark_submit, *told = rename(words, names | ({"out/lake": str(warehouse)} if number else {}))
     command = [
-        str(Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"),
-        *("--master", "local[2]", "--conf", "spark.ui.enabled=false", "--jars", str(jar)),
+        str(Path(environment["SPARK_HOME"]) / "bin" / spark_submit),
+        *("--master", "local[2]", "--conf", "spark.ui.enabled=false"),
         *("--conf", f"spark.driver.extraJavaOptions={QUICK}"),
-        *(word for name, value in catalog.items() for word in ("--conf", f"{name}={value}")),
-        *("--py-files", "rankmetrics_spark.zip", str(ROOT / "jobs" / "evaluate.py")),
-        *("--config", "lake.yaml", "--date", DATE, "--format", "json"),
+        *(*told, "--date", DATE, "--format", "json"),
     ]
     done = subprocess.run(
         command,
@@ -339,5 +341,7 @@ def test_spark_submit_from_a_table_of_a_catalog_into_others(spark: SparkSession,
         stdin=subprocess.DEVNULL,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "tables in lake.ranking: experiment_metrics" in done.stdout
-    assert [row["mean"] for row in spark.table("ice.ranking.experiment_metrics").collect()] == [1 / 2]
+    where = "lake.ranking" if number else "out/first"
+    assert f"{where}: experiment_metrics" in done.stdout
+    table = "ice.ranking.experiment_metrics" if number else f"delta.`{tmp_path}/out/first/experiment_metrics`"
+    assert [row["mean"] for row in spark.table(table).collect()] == [1 / 2]

@@ -16,9 +16,10 @@ import math
 import os
 import re
 import subprocess
+import sysconfig
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from importlib.metadata import requires
+from importlib.metadata import Distribution
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,10 @@ def pins(name: str) -> dict[str, str]:
 
 
 def base_requirements() -> list[Requirement]:
-    return [need for need in map(Requirement, requires("rankmetrics-spark") or ()) if need.marker is None]
+    # Not what an earlier build left beside the sources, which would be found first.
+    installed = sysconfig.get_path("purelib")
+    (package,) = Distribution.discover(name="rankmetrics-spark", path=[installed])
+    return [need for need in map(Requirement, package.requires or ()) if need.marker is None]
 
 
 def run_suite(name: str, folder: Path) -> None:
@@ -94,9 +98,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("matrix")
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def suites(folder: Path) -> Iterator[dict[str, Future[None]]]:
-    """All suites, two at a time, while the other tests run."""
+    """All suites, two at a time."""
     with ThreadPoolExecutor(2) as pool:
         yield {name: pool.submit(run_suite, name, folder) for name in SUITES}
         pool.shutdown(cancel_futures=True)
@@ -151,7 +155,9 @@ def main(spark: SparkSession) -> dict[str, Any]:
 
 def test_the_values_are_those_of_the_definitions(main: dict[str, Any]) -> None:
     log = random_log(values.CLICKS_SEED, values.CLICKS_USERS)
-    wanted = obvious(log, values.named(values.OF_RANKS, 10), resolve("standard"))
+    # The oracle knows no gaps in the ranks: it would count each as an item that nobody judged.
+    names = [name for name in values.OF_RANKS if name != "judged"]
+    wanted = obvious(log, values.named(names, 10), resolve("standard"))
     rows = main["values"]["clicks by position: users"]
     found = {(row["experiment_id"], row["user_id"]): row for row in rows}
     columns = next(iter(wanted.values())).keys() - {"n_relevant"}
@@ -163,7 +169,10 @@ def test_the_values_are_those_of_the_definitions(main: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", SUITES)
-def test_the_values_have_the_same_bits(name: str, main: dict[str, Any], folder: Path) -> None:
+def test_the_values_have_the_same_bits(
+    name: str, main: dict[str, Any], suites: dict[str, Future[None]], folder: Path
+) -> None:
+    suites[name].result()
     found = json.loads((folder / f"{name}.json").read_text())
     wanted = pins(name)
     assert found["versions"] == {library: wanted[library] for library in values.LIBRARIES}

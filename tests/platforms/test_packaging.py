@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.readme import commands, rename, section
+
 ROOT = Path(__file__).resolve().parents[2]
 PINS = ROOT / "constraints" / ("py310.txt" if sys.version_info < (3, 11) else "py311.txt")
 
@@ -79,11 +81,14 @@ def test_spark_is_an_extra(metadata: Message) -> None:
 
 
 def test_a_clean_environment_runs_the_selftest_without_spark(built: tuple[Path, Path], tmp_path: Path) -> None:
+    text = section("An environment that has a Spark")
+    (install,), (selftest,) = commands("pip", text), commands("rankmetrics", text)
     assert run(sys.executable, "-m", "venv", tmp_path / "env").returncode == 0
-    installed = run(tmp_path / "env/bin/pip", "install", "--quiet", "--constraint", PINS, built[0])
+    pip, *words = rename(install, {"dist/*.whl": str(built[0])})
+    installed = run(tmp_path / "env/bin" / pip, *words, "--quiet", "--constraint", PINS)
     assert installed.returncode == 0, installed.stderr
     assert run(tmp_path / "env/bin/python", "-c", "import pyspark").returncode == 1
-    told = run(tmp_path / "env/bin/rankmetrics", "selftest")
+    told = run(tmp_path / "env/bin" / selftest[0], *selftest[1:])
     assert told.returncode == 0, told.stderr
     assert "trec_eval" in told.stdout and "FAIL" not in told.stdout
     # What needs Spark says what to do, in one sentence.

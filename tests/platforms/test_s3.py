@@ -24,6 +24,7 @@ from rankmetrics_spark.local import local_session
 from tests.commands import ROOT
 from tests.logs import DATE, a_list, assert_close, config, obvious, parquet, random_log
 from tests.platforms.support import QUICK_START, Running, built_wheel, exact_rows, rows_of, spark_environment
+from tests.readme import commands, rename, section
 
 JARS = ROOT / ".jars" / "s3"
 TABLES = ("user_metrics", "experiment_metrics", "quarantine")
@@ -97,18 +98,28 @@ def bucket(folder: Path) -> Iterator[Bucket]:
 
 @pytest.fixture(scope="module")
 def submitted(bucket: Bucket, folder: Path) -> str:
-    """The job as a person starts it, on the first date; what it said."""
-    shutil.copy(built_wheel(folder / "dist"), folder / "rankmetrics_spark.zip")
+    """The README's command, on the first date; what it said."""
+    shutil.copy(built_wheel(folder / "dist"), folder / "dist" / "rankmetrics_spark.zip")
+    shutil.copytree(ROOT / "jobs", folder / "jobs")
     (folder / "first.yaml").write_text("quality: {max_invalid_fraction: 1, repeated_items: all}\nmetrics: [ap@5, rr]\n")
     known = {"AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": "something"}
     environment = spark_environment(JAVA_TOOL_OPTIONS=QUICK_START, **known)
+    (jar,) = JARS.glob("hadoop-aws-*.jar")
+    (words,) = commands("spark-submit", section("S3 and other object stores"))
+    spark_submit, *told = rename(
+        words,
+        {
+            "--packages": "--jars",
+            f"org.apache.hadoop:hadoop-aws:{jar.stem.removeprefix('hadoop-aws-')}": f"{JARS}/*.jar",
+            "s3a://BUCKET/impressions": "s3a://lake/logs/log",
+            "s3a://BUCKET/results": "s3a://lake/out",
+        },
+    )
     command = [
-        *(f"{environment['SPARK_HOME']}/bin/spark-submit", "--jars", f"{JARS}/*.jar"),
+        f"{environment['SPARK_HOME']}/bin/{spark_submit}",
         *("--conf", f"spark.hadoop.fs.s3a.endpoint={bucket.server}"),
         *("--conf", "spark.hadoop.fs.s3a.path.style.access=true"),
-        *("--py-files", "rankmetrics_spark.zip", str(ROOT / "jobs" / "evaluate.py")),
-        *("--config", "first.yaml", "--date", DATE, "--format", "json"),
-        *("--set", "source.path=s3a://lake/logs/log", "--output", "s3a://lake/out"),
+        *(*told, "--date", DATE, "--format", "json"),
     ]
     job = Running.start(command, folder / "job.log", environment, folder)
     try:

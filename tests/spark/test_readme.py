@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +13,16 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark.conventions import PRESETS
 from rankmetrics_spark.demo import BEST_FIRST, make_log
 from tests.commands import ROOT, Call, command
+from tests.readme import README, blocks, commands, section
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
-
-
-def commands(program: str) -> list[list[str]]:
-    lines = [line for block in blocks("sh") for line in block.splitlines()]
-    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith(f"{program} ")]
+OWN_LOG = section("Your own log")
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Where a person stands after ``make run``, with the README's config beside it."""
     make_log(tmp_path / "out" / "demo" / "input", users=2400)
-    (config,) = blocks("yaml")
+    (config,) = blocks("yaml", OWN_LOG)
     (tmp_path / "first.yaml").write_text(config)
     return tmp_path
 
@@ -44,7 +35,7 @@ def means_of_everyone(out: str) -> dict[tuple[str, str], float]:
 # Its paths are relative: over Connect they would be the server's.
 @pytest.mark.classic
 def test_its_first_command_finds_the_best_ranker_and_says_no_more_than_it_should(folder: Path) -> None:
-    done = command(*commands("rankmetrics")[0], "--format", "json", cwd=folder)
+    done = command(*commands("rankmetrics", OWN_LOG)[0][1:], "--format", "json", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "WARN" not in done.stderr and "Setting default log level" not in done.stderr
     best = {
@@ -57,8 +48,11 @@ def test_its_commands_and_its_python_find_the_same_numbers(spark: SparkSession, 
     # The suite's Spark was not started in this folder.
     config = (folder / "first.yaml").read_text()
     (folder / "first.yaml").write_text(config.replace("path: out", f"path: {folder}/out"))
+    evaluations, others = (
+        commands("rankmetrics", section(title)) for title in ("Your own log", "What the numbers mean")
+    )
     table, numbers, conventions, selftest = (
-        [f"{folder}/{word}" if word == "first.yaml" else word for word in words] for words in commands("rankmetrics")
+        [f"{folder}/{word}" if word == "first.yaml" else word for word in words[1:]] for words in evaluations + others
     )
     code, out, _ = call(*table, "--format", "json")
     means = means_of_everyone(out)
@@ -73,7 +67,7 @@ def test_its_commands_and_its_python_find_the_same_numbers(spark: SparkSession, 
     code, out, _ = call(*selftest)
     assert (code, [line.split()[0] for line in out.splitlines()][: len(PRESETS)]) == (0, list(PRESETS))
 
-    (program,) = blocks("python")
+    (program,) = blocks("python", OWN_LOG)
     names: dict[str, Any] = {"impressions": spark.read.parquet(f"{folder}/out/demo/input/impressions")}
     exec(program, names)
     averages = names["result"].experiment_metrics.toLocalIterator()

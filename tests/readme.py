@@ -1,0 +1,39 @@
+"""What the README tells people to type."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from tests.commands import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def section(title: str) -> str:
+    """From a heading, of any level, to the next one of the same or a higher level."""
+    found = re.search(rf"^(#+) {re.escape(title)}\n", README, re.MULTILINE)
+    assert found, f"the README has no section {title!r}"
+    rest = README[found.end() :]
+    end = re.search(rf"^#{{1,{len(found[1])}}} ", rest, re.MULTILINE)
+    return rest[: end.start()] if end else rest
+
+
+def blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def commands(program: str, text: str = README) -> list[list[str]]:
+    """The words of each shell command of a program, without comments."""
+    lines = [line for block in blocks("sh", text) for line in block.replace("\\\n", " ").splitlines()]
+    parts = [part.strip() for line in lines for part in line.split("&&")]
+    return [shlex.split(part, comments=True) for part in parts if part.startswith(f"{program} ")]
+
+
+def rename(words: list[str], names: dict[str, str]) -> list[str]:
+    """The words with what stands for something of the reader's replaced; each name must occur."""
+    joined = "\n".join(words)
+    assert [name for name in names if name not in joined] == []
+    for name, value in names.items():
+        joined = joined.replace(name, value)
+    return joined.split("\n")
