@@ -115,11 +115,12 @@ $(BENCH): $(INSTALLED)
 	@$(PIP) --no-build-isolation --editable '.[bench]'
 	@touch $@
 
-bench: $(BENCH) ## measure the project beside its peers: 2 M and 10 M rows, skew, growth (hours; downloads two peers)
+bench: $(BENCH) ## measure the project beside its peers: 2 M and 10 M rows, skew, workers, growth (hours; downloads two peers)
 	@$(BIN)/python -m tests.benchmarks.run --rows 2000000
 	@$(BIN)/python -m tests.benchmarks.run --rows 2000000 --layout scattered
 	@$(BIN)/python -m tests.benchmarks.run --rows 10000000 --rounds 3
 	@$(BIN)/python -m tests.benchmarks.memory
+	@$(BIN)/python -m tests.benchmarks.cluster
 	@$(BIN)/python -m tests.benchmarks.growth
 
 bench-small: $(BENCH) ## check values, Spark jobs and the plan on 200,000 rows, about two minutes

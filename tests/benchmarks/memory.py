@@ -47,6 +47,7 @@ def cases(scale: float) -> list[Case]:
     return [
         Case("40 M rows", data.Dataset(size(40 * MILLION))),
         Case("40 M rows, scattered", data.Dataset(size(40 * MILLION), "scattered")),
+        Case("10 M rows, score", data.Dataset(size(10 * MILLION)), "score"),
         Case("a user with 5 M of 10 M rows", user, bound=2.0),
         Case("99 % of 10 M rows in one experiment", data.Dataset(size(10 * MILLION), variant="hot_experiment")),
         Case("a list of 1 M items", giant),
