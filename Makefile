@@ -69,8 +69,10 @@ test: venv ## run the whole test suite
 test-connect: venv $(call ENVIRONMENT,client) ## the library over Spark Connect, and from a client without a JVM
 	@$(call PLATFORM_TESTS,test_connect.py)
 
-test-matrix: venv $(call ENVIRONMENT,spark35) $(call ENVIRONMENT,spark40) $(call ENVIRONMENT,lowest) ## the suite on Spark 3.5 and 4.0, and with the oldest libraries
-	@$(call PLATFORM_TESTS,test_matrix.py)
+MATRIX ?= spark35 spark40 lowest
+
+test-matrix: venv $(foreach name,$(MATRIX),$(call ENVIRONMENT,$(name))) ## the suite on Spark 3.5 and 4.0, and with the oldest libraries
+	@MATRIX='$(MATRIX)' $(call PLATFORM_TESTS,test_matrix.py)
 
 test-cluster: venv ## a standalone cluster of two workers, one of which is killed
 	@$(call PLATFORM_TESTS,test_cluster.py)
