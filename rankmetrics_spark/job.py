@@ -100,14 +100,14 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
         OutputError: The tables cannot be written, or other runs keep replacing the same partitions.
         QualityError: More faulty rows than ``quality`` allows.
     """
-    with _settings(spark, config.spark) as refused:
+    with settings(spark, config.spark) as refused:
         if refused:
             progress(f"going on without {' and '.join(refused)}, which this session refuses")
         return _Run(spark, config, _Steps(progress), refused).outcome()
 
 
 @contextmanager
-def _settings(spark: SparkSession, asked: Mapping[str, str]) -> Iterator[list[str]]:
+def settings(spark: SparkSession, asked: Mapping[str, str]) -> Iterator[list[str]]:
     """Session settings for the time of a run, those of a config above our own; what was there before comes back.
 
     Yields:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark.errors import OutputError, first_sentence
-from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN, quoted
 from rankmetrics_spark.sinks import Folder, Share, as_json, local
 
 ATTEMPTS = 5
@@ -152,7 +152,7 @@ class _Tables(ABC):
         there, given = ({column.lower() for column in names} for names in (schema.names, rows.columns))
         more = [field for field in rows.schema.fields if field.name.lower() not in there]
         if more:
-            columns = ", ".join(f"{_quoted(field.name)} {field.dataType.simpleString()}" for field in more)
+            columns = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in more)
             self.spark.sql(f"ALTER TABLE {name} ADD COLUMNS ({columns})")
         lacking = [field for field in schema.fields if field.name.lower() not in given]
         return rows.select("*", *(F.lit(None).cast(field.dataType).alias(field.name) for field in lacking))
@@ -164,7 +164,7 @@ class _Tables(ABC):
         """
         old = self.spark.createDataFrame([(name, share.date) for name in share.experiments], "old string, day string")
         old = old.toDF(*PARTITION).withColumn(_NEW, F.lit(False))
-        columns = ", ".join(map(_quoted, rows.columns))
+        columns = ", ".join(map(quoted, rows.columns))
         view = f"rankmetrics_{uuid.uuid4().hex}"
         rows.withColumn(_NEW, F.lit(True)).unionByName(old, allowMissingColumns=True).createOrReplaceTempView(view)
         try:
@@ -173,7 +173,7 @@ class _Tables(ABC):
                 ON NOT s.{_NEW} AND t.{DATE} = '{share.date}' AND t.{EXPERIMENT} <=> s.{EXPERIMENT}
                 WHEN MATCHED THEN DELETE
                 WHEN NOT MATCHED AND s.{_NEW} THEN INSERT ({columns})
-                VALUES ({", ".join(f"s.{_quoted(column)}" for column in rows.columns)})
+                VALUES ({", ".join(f"s.{quoted(column)}" for column in rows.columns)})
             """)
         finally:
             self.spark.catalog.dropTempView(view)
@@ -188,7 +188,7 @@ class DeltaFolder(_Tables, Folder):
         """Its folder, as Delta wants to hear of it: absolute."""
         folder = local(self.path)
         path = self.path if folder is None or self.path.startswith("file:") else str(Path(folder).absolute())
-        return f"delta.{_quoted(f'{path}/{table}')}"
+        return f"delta.{quoted(f'{path}/{table}')}"
 
     def stage(self, rows: DataFrame) -> DataFrame:
         """The rows as any folder has them, but not before it is sure that the session knows Delta.
@@ -256,7 +256,3 @@ class Schema(_Tables):
 
         self._commit(name, append)
         return name
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+
+from rankmetrics_spark.local import spark_submit_env
 
 ROOT = Path(__file__).resolve().parents[1]
 Call = Callable[..., tuple[int, str, str]]
@@ -15,13 +17,26 @@ Call = Callable[..., tuple[int, str, str]]
 
 def command(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run ``rankmetrics`` as a person does, with a Spark of its own."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return ran([sys.executable, "-m", "rankmetrics_spark.cli", *arguments], cwd or Path.cwd(), environment)
+
+
+def ran(
+    command: Sequence[object], folder: Path, environment: Mapping[str, str], seconds: float = 300
+) -> subprocess.CompletedProcess[str]:
+    """A program run to its end in a folder, whatever its exit code, with nobody at its keyboard."""
     return subprocess.run(
-        [sys.executable, "-m", "rankmetrics_spark.cli", *map(str, arguments)],
+        [str(part) for part in command],
+        cwd=folder,
+        env=environment,
         capture_output=True,
         text=True,
-        cwd=cwd,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        timeout=300,
+        timeout=seconds,
         check=False,
         stdin=subprocess.DEVNULL,
     )
+
+
+def spark_environment(**more: str) -> dict[str, str]:
+    """The environment of a Spark process that gets nothing of this checkout by way of PYTHONPATH."""
+    return {name: value for name, value in spark_submit_env().items() if name != "PYTHONPATH"} | more

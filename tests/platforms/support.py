@@ -20,8 +20,7 @@ from typing import Any, TypeVar
 import psutil
 import pyarrow.dataset as ds
 
-from rankmetrics_spark.local import spark_submit_env
-from tests.commands import ROOT
+from tests.commands import ROOT, spark_environment
 from tests.logs import bits
 
 # For a JVM that is gone before thorough compilation would pay.
@@ -63,11 +62,6 @@ def python_without_package(folder: Path) -> Path:
     program = "import pandas, importlib.util as u, sys; sys.exit(u.find_spec('rankmetrics_spark') is not None)"
     subprocess.run([python, "-c", program], cwd=folder, env=spark_environment(), check=True, timeout=60)
     return python
-
-
-def spark_environment(**more: str) -> dict[str, str]:
-    """The environment of a Spark process that gets nothing of this checkout by way of PYTHONPATH."""
-    return {name: value for name, value in spark_submit_env().items() if name != "PYTHONPATH"} | more
 
 
 def rows_of(folder: Path, **partition: str) -> list[dict[str, Any]]:

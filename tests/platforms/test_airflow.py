@@ -22,9 +22,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from tests.commands import ROOT
+from tests.commands import ROOT, spark_environment
 from tests.logs import Shown, a_list, parquet
-from tests.platforms.support import Running, built_wheel, python_without_package, spark_environment, wait_for
+from tests.platforms.support import Running, built_wheel, python_without_package, wait_for
 from tests.readme import commands, section
 
 BIN = ROOT / ".venvs" / "airflow" / "bin"

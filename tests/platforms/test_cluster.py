@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from rankmetrics_spark.conventions import STANDARD
-from tests.commands import ROOT
+from tests.commands import ROOT, spark_environment
 from tests.logs import DATE, assert_close, obvious, parquet, random_log
 from tests.platforms.support import (
     QUICK_START,
@@ -23,7 +23,6 @@ from tests.platforms.support import (
     exact_rows,
     python_without_package,
     rows_of,
-    spark_environment,
     standalone_cluster,
 )
 from tests.readme import commands, rename, section

@@ -10,7 +10,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import log2
 from pathlib import Path
@@ -22,9 +22,9 @@ import yaml
 
 from rankmetrics_spark import cli, local
 from rankmetrics_spark.conventions import PRESETS, resolve
-from tests.commands import ROOT
+from tests.commands import ROOT, ran, spark_environment
 from tests.logs import DATE, Shown, a_list, assert_close, obvious, parquet, random_log
-from tests.platforms.support import Running, python_without_package, spark_environment
+from tests.platforms.support import Running, python_without_package
 from tests.readme import commands, rename, section
 
 CLIENT = ROOT / ".venvs" / "client" / "bin"
@@ -187,20 +187,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def client(desk: Path, program: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
     """A program of the client's environment; on its PATH there is no Java, nor anything else."""
     nothing = {"PATH": str(desk / "nothing"), "HOME": str(desk)}
-    return at(desk, [str(CLIENT / program), *map(str, arguments)], nothing | environment)
-
-
-def at(desk: Path, command: Sequence[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command,
-        cwd=desk,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+    return ran([CLIENT / program, *arguments], desk, nothing | environment)
 
 
 def told(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
@@ -229,7 +216,7 @@ def test_a_client_finds_the_bits_of_a_classic_session(remote: dict[str, Any], de
     # A master that is named goes before a server that is not.
     environment = spark_environment(SPARK_REMOTE=NOBODY)
     command = [sys.executable, "program.py", "local[2]", str(desk / "log"), "first.yaml", str(desk / "local")]
-    assert remote == told(at(desk, command, environment)) | {"sent": remote["sent"]}
+    assert remote == told(ran(command, desk, environment)) | {"sent": remote["sent"]}
     assert len(remote["users"]) > 20 and len(remote["judged"]) > 10 and len(remote["by score"]) > 20
 
 

@@ -24,8 +24,8 @@ from nbclient.exceptions import CellExecutionError
 
 from rankmetrics_spark import cli
 from rankmetrics_spark.job import SESSION
-from tests.commands import ROOT
-from tests.platforms.support import built_wheel, spark_environment
+from tests.commands import ROOT, spark_environment
+from tests.platforms.support import built_wheel
 
 NOTEBOOK = ROOT / "jobs" / "databricks_notebook.py"
 BUNDLE = ROOT / "conf" / "databricks.yml"

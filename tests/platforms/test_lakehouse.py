@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,11 +19,11 @@ from rankmetrics_spark import run, sources
 from rankmetrics_spark.config import Config, from_mapping
 from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.job import Outcome
-from rankmetrics_spark.local import local_session, spark_submit_env
+from rankmetrics_spark.local import local_session
+from tests.commands import ROOT, ran, spark_environment
 from tests.logs import DATE, Shown, a_list, exact, impressions, parquet
 from tests.readme import commands, rename, section
 
-ROOT = Path(__file__).resolve().parents[2]
 JARS = ROOT / ".jars" / "lakehouse"
 DAY_BEFORE = "2026-11-19"
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -316,7 +315,7 @@ def test_the_commands_of_the_readme(number: int, spark: SparkSession, tmp_path: 
     source = [{"path": str(parquet(tmp_path / "log", a_list([0, 1])))}, {"table": f"lake.{name}"}][number]
     document = {"source": source, "metrics": ["ap@10"], "sink": {"path": "out/first"}}
     (tmp_path / "first.yaml").write_text(yaml.safe_dump(document))
-    environment = {name: value for name, value in spark_submit_env().items() if name != "PYTHONPATH"}
+    environment = spark_environment()
     words = commands("spark-submit", section("Delta and Iceberg"))[number]
     coordinates = words[words.index("--packages") + 1]
     jars = [path for path in JARS.glob("*.jar") if path.name.startswith("delta-") == (number == 0)]
@@ -330,16 +329,7 @@ def test_the_commands_of_the_readme(number: int, spark: SparkSession, tmp_path: 
         *("--conf", f"spark.driver.extraJavaOptions={QUICK}"),
         *(*told, "--date", DATE, "--format", "json"),
     ]
-    done = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+    done = ran(command, tmp_path, environment, seconds=200)
     assert done.returncode == 0, done.stdout + done.stderr
     where = "lake.ranking" if number else "out/first"
     assert f"{where}: experiment_metrics" in done.stdout

@@ -15,7 +15,6 @@ import json
 import math
 import os
 import re
-import subprocess
 import sysconfig
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,7 +27,7 @@ from packaging.requirements import Requirement
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark.conventions import resolve
-from tests.commands import ROOT
+from tests.commands import ROOT, ran
 from tests.logs import assert_close, obvious, random_log
 from tests.platforms import values
 from tests.platforms.support import Running, built_wheel
@@ -133,7 +132,7 @@ def test_an_installation_adds_the_package_and_nothing_else(name: str, source: Pa
     report = tmp_path / "report.json"
     options = ["--dry-run", "--no-index", "--no-build-isolation", "--report", str(report)]
     command = [str(python(name)), "-m", "pip", "install", "--quiet", *options, str(source)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL)
+    done = ran(command, tmp_path, os.environ, seconds=120)
     assert done.returncode == 0, done.stderr
     assert [each["metadata"]["name"] for each in json.loads(report.read_text())["install"]] == ["rankmetrics-spark"]
 

@@ -12,24 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import ROOT, ran
 from tests.readme import commands, rename, section
 
-ROOT = Path(__file__).resolve().parents[2]
 PINS = ROOT / "constraints" / ("py310.txt" if sys.version_info < (3, 11) else "py311.txt")
 
 
 def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
     """In a folder that holds nothing of the checkout."""
-    return subprocess.run(
-        [str(part) for part in command],
-        cwd="/",
-        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | environment,
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=300,
-        check=False,
-    )
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return ran(command, Path("/"), kept | environment)
 
 
 @pytest.fixture(scope="module")

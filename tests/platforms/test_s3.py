@@ -21,9 +21,9 @@ from rankmetrics_spark.conventions import STANDARD
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.job import run
 from rankmetrics_spark.local import local_session
-from tests.commands import ROOT
+from tests.commands import ROOT, spark_environment
 from tests.logs import DATE, a_list, assert_close, config, obvious, parquet, random_log
-from tests.platforms.support import QUICK_START, Running, built_wheel, exact_rows, rows_of, spark_environment
+from tests.platforms.support import QUICK_START, Running, built_wheel, exact_rows, rows_of
 from tests.readme import commands, rename, section
 
 JARS = ROOT / ".jars" / "s3"

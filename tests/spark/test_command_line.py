@@ -14,8 +14,6 @@ import yaml
 from tests.commands import Call, command
 from tests.logs import DATE, Shown, a_list, parquet
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture
 def document(tmp_path: Path) -> dict[str, Any]:

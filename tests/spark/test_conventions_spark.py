@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from rankmetrics_spark.errors import ConfigError, QualityError
 from rankmetrics_spark.job import run
 from rankmetrics_spark.options import Options
 from rankmetrics_spark.side_by_side import SideBySide
+from tests.commands import ROOT, ran
 from tests.logs import averages, impressions, random_log
 
 if TYPE_CHECKING:
@@ -171,9 +171,6 @@ spark.stop()
 def test_a_metric_of_a_script_reaches_executors_that_cannot_import_it(tmp_path: Path) -> None:
     script = tmp_path / "notebook.py"
     script.write_text(SCRIPT)
-    root = Path(__file__).resolve().parents[2]
-    environment = os.environ | {"PYTHONPATH": str(root), "PYSPARK_PYTHON": sys.executable}
-    done = subprocess.run(
-        [sys.executable, str(script)], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300
-    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+    done = ran([sys.executable, script], tmp_path, environment)
     assert "VALUE 14.0" in done.stdout, done.stderr[-3000:]

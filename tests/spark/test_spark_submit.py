@@ -11,13 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rankmetrics_spark.local import spark_submit_env
+from tests.commands import ROOT, ran, spark_environment
 from tests.logs import DATE, a_list, parquet
 
 # spark-submit makes the session, with a master.
 pytestmark = pytest.mark.classic
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -37,22 +35,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def submit(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in spark_submit_env().items() if name != "PYTHONPATH"}
+    environment = spark_environment()
     command = [
         str(Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"),
         *("--master", "local[2]", "--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"),
         *("--py-files", "rankmetrics_spark.zip", "evaluate.py", *arguments),
     ]
-    return subprocess.run(
-        command,
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+    return ran(command, folder, environment)
 
 
 def test_spark_submit_evaluates_with_nothing_but_the_zip(folder: Path) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.commands import ROOT, ran
+
 SCRIPT = """
 import resource
 from rankmetrics_spark.batch import Batch
@@ -24,15 +23,9 @@ print(*compute(batch, [parse("ap"), parse("rr"), parse("ndcg@10"), parse("ndcg")
 
 
 def test_the_deepest_rank_that_is_allowed_fits_into_little_memory() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        # The virtual memory of threads that have nothing to do would count too.
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-    )
+    # The virtual memory of threads that have nothing to do would count too.
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    done = ran([sys.executable, "-c", SCRIPT], ROOT, environment, seconds=60)
     assert done.returncode == 0, done.stderr
     ap, rr, ndcg_at_10, ndcg = map(float, done.stdout.split())
     # 1 / log2(2**31) = 1 / 31.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -22,23 +21,12 @@ def frame(path: str, metrics: Sequence[str] = COLUMNS, relevance: str = "relevan
     return evaluate(rows, metrics=metrics, columns=columns, **options).experiment_metrics
 
 
-@contextmanager
-def _settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
-    """As the job has them for this form; the rest of its settings is the whole session's."""
-    before = {name: spark.conf.get(name) for name in wanted}
-    for name, value in wanted.items():
-        spark.conf.set(name, value)
-    yield
-    for name, value in before.items():
-        spark.conf.set(name, value)
-
-
 def run(path: str, **options: Any) -> Values:
     """Means, with the means over users with a relevant item under ``<metric> relevant``."""
     global last_frame
     values: Values = {}
     collects_all = options.get("form") == "rows" or options.get("rank_by") == "score"
-    with _settings(SparkSession.active(), job.ROWS if collects_all else {}):
+    with job.settings(SparkSession.active(), job.ROWS if collects_all else {}):
         last_frame = frame(path, **options)
         rows = last_frame.collect()
     for row in rows:
