@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.batch import Floats, Ints
+from rankmetrics_spark.batch import Arrays, Floats, Ints
 from rankmetrics_spark.conventions import Convention
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.schemas import (
@@ -26,11 +25,10 @@ from rankmetrics_spark.schemas import (
     N_LISTS,
     N_RELEVANT,
     SEGMENT,
-    quoted,
 )
 from rankmetrics_spark.statistics import UNIT, Moments, t_interval
 from rankmetrics_spark.sums import EXPONENTS, limbs_of
-from rankmetrics_spark.vectorized import udf
+from rankmetrics_spark.vectorized import Batches, Step, step
 
 _KEYS = (EXPERIMENT, SEGMENT, METRIC)
 _COUNTS = ("n_users", "n_users_with_relevant", "n_users_without_list")
@@ -44,17 +42,18 @@ _SUMS = T.StructType(
 _ESTIMATES = ("mean", "std", "ci_low", "ci_high", "mean_with_relevant")
 
 
-def experiment_metrics(
-    users: DataFrame, metrics: Sequence[Metric], segments: Sequence[str], convention: Convention, confidence: float
-) -> DataFrame:
+def sums(metrics: Sequence[Metric], segments: Sequence[str]) -> Step:
+    """Rows of ``user_metrics``, or of lists where each is a user's only one -> their exact sums, for ``averages``."""
+    return Step(partial(sums_of_batches, metrics=tuple(metrics), segments=tuple(segments)), _SUMS)
+
+
+def averages(partial_sums: DataFrame, convention: Convention, confidence: float) -> DataFrame:
     """Mean, spread and interval of every metric, for all users and for each value of each segment column.
 
     All metrics and segments share one aggregation: of sums that Python has taken over whole Arrow batches.
 
     Args:
-        users: ``user_metrics``, one row per (experiment, user).
-        metrics: The metrics whose columns ``users`` holds.
-        segments: Segment columns of ``users``.
+        partial_sums: From ``sums``.
         convention: Stored with every row.
         confidence: Of the interval, in (0, 1).
 
@@ -62,40 +61,29 @@ def experiment_metrics(
         Columns experiment_id, segment, metric, convention, n_users, n_users_with_relevant, n_users_without_list, mean,
         std, ci_low, ci_high, confidence, mean_with_relevant; doubles are null where they are not defined.
     """
-    wide = users.selectExpr(EXPERIMENT, N_RELEVANT, N_LISTS, *map(quoted, segments), *(m.column for m in metrics))
-    partial_sums = partial(sums_of_batches, metrics=tuple(map(str, metrics)), segments=tuple(segments))
-    sums = ", ".join(f"sum({name}) AS {name}" for name in (*_COUNTS, *_LIMBS))
-    moments = wide.mapInArrow(partial_sums, _SUMS).groupBy(*_KEYS).agg(F.expr(f"struct({sums}) AS sums"))
-    estimated = udf(partial(estimates, confidence=confidence), {"sums": F.col("sums")}, _schema())
+    added = ", ".join(f"sum({name}) AS {name}" for name in (*_COUNTS, *_LIMBS))
+    moments = partial_sums.groupBy(*_KEYS).agg(F.expr(f"struct({added}) AS sums")).select(*_KEYS, "sums.*")
+    kept = dict.fromkeys(_KEYS, T.StringType()) | dict.fromkeys(_COUNTS, T.LongType())
+    estimated = step(partial(estimates, confidence=confidence), kept, _schema()).of(moments)
     definition = {
         CONVENTION: convention.name,
         "confidence": confidence,
         "convention_text": convention.text(),
         CONVENTION_HASH: convention.digest(),
     }
-    result = moments.select("*", estimated.alias("e"), *(F.lit(v).alias(name) for name, v in definition.items()))
-    return result.selectExpr(
-        *_KEYS,
-        CONVENTION,
-        *(f"sums.{name}" for name in _COUNTS),
-        *(f"e.{name}" for name in _ESTIMATES[:-1]),
-        "confidence",
-        f"e.{_ESTIMATES[-1]}",
-        "convention_text",
-        CONVENTION_HASH,
-    )
+    result = estimated.select("*", *(F.lit(value).alias(name) for name, value in definition.items()))
+    order = (*_ESTIMATES[:-1], "confidence", _ESTIMATES[-1])
+    return result.select(*_KEYS, CONVENTION, *_COUNTS, *order, "convention_text", CONVENTION_HASH)
 
 
-def sums_of_batches(
-    batches: Iterable[pa.RecordBatch], metrics: Sequence[str], segments: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
-    """Rows of ``user_metrics`` -> exact sums, a row per (experiment, segment, metric) of each batch.
+def sums_of_batches(batches: Batches, metrics: Sequence[Metric], segments: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Rows of users -> exact sums, a row per (experiment, segment, metric) of each batch.
 
     Whole numbers, so that adding them up further, in whatever order, changes no bit.
 
     Args:
-        batches: Columns experiment_id, n_relevant, n_lists, the segments, then one per metric.
-        metrics: Their names, in order.
+        batches: Columns experiment_id, n_relevant, the segments, one per metric, and n_lists where it may be 0.
+        metrics: What to add up.
         segments: Names of the segment columns.
     """
     for batch in batches:
@@ -103,10 +91,14 @@ def sums_of_batches(
             yield from _sums_of_batch(batch, metrics, segments)
 
 
-def _sums_of_batch(batch: pa.RecordBatch, metrics: Sequence[str], segments: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _sums_of_batch(
+    batch: pa.RecordBatch, metrics: Sequence[Metric], segments: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
     everyone = np.ones(batch.num_rows)
-    users = [everyone, (_numbers(batch, N_RELEVANT) > 0) * everyone, (_numbers(batch, N_LISTS) == 0) * everyone]
-    cells = [_cells(column.to_numpy(zero_copy_only=False), users) for column in batch.columns[-len(metrics) :]]
+    without_list = _numbers(batch, N_LISTS) == 0 if N_LISTS in batch.schema.names else 0 * everyone
+    counted = (everyone, _numbers(batch, N_RELEVANT) > 0, without_list)
+    users = [np.asarray(flags, np.float64) for flags in counted]
+    cells = [_cells(_numbers(batch, metric.column), users) for metric in metrics]
     names, experiment = _coded(batch.column(EXPERIMENT))
     for segment in (None, *segments):
         labels, label = ([EVERYONE], 0) if segment is None else _coded(batch.column(segment))
@@ -114,7 +106,7 @@ def _sums_of_batch(batch: pa.RecordBatch, metrics: Sequence[str], segments: Sequ
         told = [EVERYONE if segment is None else f"{segment}={labels[i]}" for i in groups % len(labels)]
         keys = ([names[i] for i in groups // len(labels)], told)
         texts = [pa.array(column * len(metrics), pa.string()) for column in keys]
-        texts.append(pa.array(np.repeat(metrics, len(groups)), pa.string()))
+        texts.append(pa.array(np.repeat([*map(str, metrics)], len(groups)), pa.string()))
         yield pa.RecordBatch.from_arrays([*texts, *_totals(cells, group, len(groups))], _SUMS.fieldNames())
 
 
@@ -146,7 +138,7 @@ def _totals(cells: Sequence[Sequence[Floats]], group: Ints, size: int) -> Iterat
         yield pa.array(np.concatenate([sums[id(its[kind])] for its in cells]))
 
 
-def _numbers(batch: pa.RecordBatch, name: str) -> Ints:
+def _numbers(batch: pa.RecordBatch, name: str) -> npt.NDArray[Any]:
     return np.asarray(batch.column(name).to_numpy(zero_copy_only=False))
 
 
@@ -160,21 +152,20 @@ def _schema() -> T.StructType:
     return T.StructType([T.StructField(name, T.DoubleType()) for name in _ESTIMATES])
 
 
-def estimates(columns: Mapping[str, pd.DataFrame], confidence: float) -> pd.DataFrame:
-    """From counts and limb sums (the columns of ``sums``); few rows, whatever the number of users."""
-    series = columns["sums"]
-    total, squares, relevant = (_whole(series, kind) for kind in "sqr")
-    moments = Moments(_objects(series["n_users"]), total, squares)
+def estimates(columns: Arrays, confidence: float) -> dict[str, Floats]:
+    """From counts and limb sums; few rows, whatever the number of users."""
+    total, squares, relevant = (_whole(columns, kind) for kind in "sqr")
+    moments = Moments(_objects(columns["n_users"]), total, squares)
     low, high = t_interval(moments, confidence)
-    with_relevant = Moments(_objects(series["n_users_with_relevant"]), relevant, relevant).mean
-    return pd.DataFrame(dict(zip(_ESTIMATES, (moments.mean, moments.std, low, high, with_relevant), strict=True)))
+    with_relevant = Moments(_objects(columns["n_users_with_relevant"]), relevant, relevant).mean
+    return dict(zip(_ESTIMATES, (moments.mean, moments.std, low, high, with_relevant), strict=True))
 
 
-def _whole(series: pd.DataFrame, kind: str) -> npt.NDArray[Any]:
+def _whole(columns: Arrays, kind: str) -> npt.NDArray[Any]:
     """Limb sums as Python integers in units of 2**-60."""
-    values = [_objects(series[f"{kind}{i}"]) * 2 ** (exponent + UNIT) for i, exponent in enumerate(EXPONENTS)]
+    values = [_objects(columns[f"{kind}{i}"]) * 2 ** (exponent + UNIT) for i, exponent in enumerate(EXPONENTS)]
     return np.asarray(np.sum(values, axis=0))
 
 
-def _objects(series: pd.Series[Any]) -> npt.NDArray[Any]:
-    return np.array([int(v) for v in series], dtype=object)
+def _objects(array: pa.Array) -> npt.NDArray[Any]:
+    return np.array(array.to_pylist(), dtype=object)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from rankmetrics_spark.batch import Batch, Floats, Ints, place
+from rankmetrics_spark.batch import Arrays, Batch, Floats, Ints, has_repeat, order_within, place
 from rankmetrics_spark.conventions import Convention
-
-Series = Mapping[str, "pd.Series[Any]"]
 
 
 @dataclass(frozen=True)
@@ -35,22 +34,27 @@ class Assembled:
 
 @dataclass(frozen=True)
 class Entries:
-    """Shown rows of a batch, flat: list index, item hash, grade (NaN = unjudged), and what they are ranked by."""
+    """Shown rows of a batch, flat: list index, item hash, grade (NaN = unjudged), and what they are ranked by.
+
+    ``text`` has the item ids of all rows as they came, ``row`` the place of each entry there: few need their text.
+    """
 
     list: Ints
     hash: Ints
     grade: Floats
     position: Ints | None = None
     score: Floats | None = None
-    item: npt.NDArray[np.object_] | None = None
+    row: Ints | None = None
+    text: pa.Array | None = None
 
     def take(self, which: npt.NDArray[Any]) -> Entries:
         """The entries chosen by an index or mask."""
-        values: dict[str, Any] = {name: None if value is None else value[which] for name, value in vars(self).items()}
-        return Entries(**values)
+        values: dict[str, Any] = dict(vars(self))
+        parts = {name: value[which] for name, value in values.items() if name != "text" and value is not None}
+        return Entries(**parts, text=self.text)
 
 
-def from_masks(columns: Series, n_planes: int) -> Assembled:
+def from_masks(columns: Arrays, n_planes: int) -> Assembled:
     """Unpack bit planes of relevant ranks: columns ``n_rows`` and ``plane_b``, (n,); bit r - 1 stands for rank r."""
     shown = _ints(columns["n_rows"])
     planes = np.stack([_ints(columns[f"plane_{b}"]) for b in range(n_planes)])
@@ -63,8 +67,8 @@ def from_masks(columns: Series, n_planes: int) -> Assembled:
     return Assembled(batch, none, none)
 
 
-def from_relevant(columns: Series, convention: Convention, items_matter: bool) -> Assembled:
-    """Relevant rows only, with ranks given: columns ``n_rows``, and per list ``position``, ``hash``, ``relevance``."""
+def from_relevant(columns: Arrays, convention: Convention, items_matter: bool) -> Assembled:
+    """Relevant rows only, with ranks given: ``n_rows``, and ``entries`` of ``position``, ``hash``, ``relevance``."""
     rows = _ints(columns["n_rows"])
     kept, dropped = _deduplicated(_entries(columns), len(rows), convention, items_matter, True)
     ranked, _ = _by_position(kept)
@@ -73,13 +77,13 @@ def from_relevant(columns: Series, convention: Convention, items_matter: bool) -
     return Assembled(batch, dropped, np.zeros(len(rows), np.int64), ranked.hash if items_matter else None)
 
 
-def from_rows(columns: Series, convention: Convention, items_matter: bool, by_position: bool) -> Assembled:
+def from_rows(columns: Arrays, convention: Convention, items_matter: bool, by_position: bool) -> Assembled:
     """Every row of each list; relevance is looked up in the judgements where the rows carry none."""
-    size = len(columns["hash"])
+    size = len(columns["entries"])
     entries = _entries(columns)
     if entries.score is not None and convention.score_precision == 32:
         entries = replace(entries, score=entries.score.astype(np.float32).astype(float))
-    if "relevance" not in columns:
+    if "relevance" not in _fields(columns):
         entries = replace(entries, grade=_looked_up(entries, columns, size))
     kept, dropped = _deduplicated(entries, size, convention, items_matter, by_position)
     ranked, tied = _by_position(kept) if by_position else _by_score(kept, convention)
@@ -90,56 +94,64 @@ def from_rows(columns: Series, convention: Convention, items_matter: bool, by_po
     return Assembled(_with_ties(batch, tied, convention), dropped, n_tied, ranked.hash if items_matter else None)
 
 
-def with_pool(batch: Batch, grades: pd.Series[Any] | None) -> Batch:
-    """Add the judged items: per list an array of grades, highest first; without judgements, what was shown."""
+def with_pool(batch: Batch, grades: pa.Array | None) -> Batch:
+    """Add the judged items: per list an array of grades; without judgements, what was shown."""
     if grades is None:
-        order = np.lexsort((-batch.grade, batch.list))
-        order = order[~np.isnan(batch.grade[order])]
-        return replace(batch, pool_list=batch.list[order], pool_grade=batch.grade[order])
-    index, values = _flat(grades)
-    return replace(batch, pool_list=index, pool_grade=values.astype(float))
+        known = ~np.isnan(batch.grade)
+        return replace(batch, pool_list=batch.list[known], pool_grade=batch.grade[known])
+    index, values = flat(grades)
+    return replace(batch, pool_list=index, pool_grade=_numbers(values, np.float64))
 
 
-def _entries(columns: Series) -> Entries:
-    index, first = _flat(columns["hash" if "hash" in columns else "position"])
-    known = ("hash", "position", "score", "item_id", "relevance")
-    flat = {name: _flat(columns[name])[1] for name in known if name in columns}
-    grade, hashes = flat.get("relevance", np.full(len(first), np.nan)), flat.get("hash", np.zeros(len(first)))
-    position, score = flat.get("position"), flat.get("score")
+def flat(lists: pa.Array) -> tuple[Ints, pa.Array]:
+    """An array of arrays as (list index, values); a null array counts as empty."""
+    lengths = _numbers(pc.list_value_length(lists).fill_null(0), np.int64)
+    return np.repeat(np.arange(len(lists)), lengths), lists.flatten()
+
+
+def _entries(columns: Arrays) -> Entries:
+    index, values = flat(columns["entries"])
+    names = _fields(columns)
+
+    def given(name: str, kind: type[Any]) -> npt.NDArray[Any] | None:
+        return _numbers(values.field(name), kind) if name in names else None
+
+    hashes, grade = given("hash", np.int64), given("relevance", np.float64)
     return Entries(
         index,
-        hashes.astype(np.int64),
-        grade.astype(float),
-        None if position is None else position.astype(np.int64),
-        None if score is None else score.astype(float),
-        flat.get("item_id"),
+        np.zeros(len(index), np.int64) if hashes is None else hashes,
+        np.full(len(index), np.nan) if grade is None else grade,
+        given("position", np.int64),
+        given("score", np.float64),
+        np.arange(len(index)) if "item_id" in names else None,
+        values.field("item_id") if "item_id" in names else None,
     )
 
 
-def _flat(series: pd.Series[Any]) -> tuple[Ints, npt.NDArray[Any]]:
-    """A column of arrays as (list index, values); a null array counts as empty."""
-    arrays: list[Any] = series.tolist()
-    lengths = np.fromiter((0 if a is None else len(a) for a in arrays), np.int64, len(arrays))
-    full = [a for a, length in zip(arrays, lengths, strict=True) if length]
-    values = np.concatenate(full) if full else np.empty(0)
-    return np.repeat(np.arange(len(arrays)), lengths), values
+def _fields(columns: Arrays) -> set[str]:
+    return {field.name for field in columns["entries"].type.value_type}
 
 
-def _ints(series: pd.Series[Any]) -> Ints:
-    return np.asarray(series, dtype=np.int64)
+def _numbers(array: pa.Array, kind: type[Any]) -> npt.NDArray[Any]:
+    """Null becomes NaN."""
+    return np.asarray(array.to_numpy(zero_copy_only=False)).astype(kind, copy=False)
+
+
+def _ints(array: pa.Array) -> Ints:
+    return _numbers(array, np.int64)
 
 
 def _no_pool() -> tuple[Ints, Floats]:
     return np.empty(0, np.int64), np.empty(0)
 
 
-def _looked_up(entries: Entries, columns: Series, size: int) -> Floats:
+def _looked_up(entries: Entries, columns: Arrays, size: int) -> Floats:
     """Grade of each entry from the judgements (``pool_hash``, ``pool_grade`` per list), NaN where it has none."""
-    index, hashes = _flat(columns["pool_hash"])
-    grades = _flat(columns["pool_grade"])[1].astype(float)
+    index, judged_hash = flat(columns["pool_hash"])
+    hashes, grades = _ints(judged_hash), _numbers(flat(columns["pool_grade"])[1], np.float64)
     if not len(hashes):
         return np.full(len(entries.hash), np.nan)
-    key = np.concatenate([hashes.astype(np.int64), entries.hash])
+    key = np.concatenate([hashes, entries.hash])
     code = np.unique(key, return_inverse=True)[1].astype(np.int64)
     judged = index * (code.max() + 1) + code[: len(hashes)]
     wanted = entries.list * (code.max() + 1) + code[len(hashes) :]
@@ -152,14 +164,14 @@ def _deduplicated(
     entries: Entries, size: int, convention: Convention, items_matter: bool, by_position: bool
 ) -> tuple[Entries, Ints]:
     """Keep one row per item and, with ranks given, one per rank; how many rows each list lost."""
-    best = np.asarray(entries.position if by_position or entries.score is None else -entries.score, float)
-    grade = _worst_last(entries)
-    inner, outer = (grade, best) if convention.duplicates == "best_rank" else (best, grade)
-    keep = np.ones(len(best), bool)
-    if items_matter and convention.duplicates != "count" and _may_repeat(entries.list, entries.hash):
-        keep = _firsts(entries.list, entries.hash, (inner, outer))
-    kept = entries.take(keep) if not keep.all() else entries
-    if by_position and _may_repeat(kept.list, np.asarray(kept.position)):
+    kept = entries
+    if items_matter and convention.duplicates != "count" and has_repeat(entries.list, entries.hash):
+        best = np.asarray(entries.position if by_position or entries.score is None else -entries.score, float)
+        order = (best, _worst_last(entries))
+        kept = entries.take(
+            _firsts(entries.list, entries.hash, order[::-1] if convention.duplicates == "best_rank" else order)
+        )
+    if by_position and has_repeat(kept.list, np.asarray(kept.position)):
         kept = kept.take(_firsts(kept.list, np.asarray(kept.position), (kept.hash, _worst_last(kept))))
     lost = np.bincount(entries.list, minlength=size) - np.bincount(kept.list, minlength=size)
     return kept, lost
@@ -168,12 +180,6 @@ def _deduplicated(
 def _worst_last(entries: Entries) -> Floats:
     """Sort key: highest grade first, unjudged last."""
     return np.where(np.isnan(entries.grade), np.inf, -entries.grade)
-
-
-def _may_repeat(index: Ints, key: Ints) -> bool:
-    """Whether a (list, key) pair may occur twice: a cheap look before the exact one; never misses a repeat."""
-    mixed = np.sort(key.astype(np.uint64) + index.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
-    return bool((mixed[1:] == mixed[:-1]).any())
 
 
 def _firsts(index: Ints, key: Ints, order: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:
@@ -188,14 +194,14 @@ def _firsts(index: Ints, key: Ints, order: Sequence[npt.NDArray[Any]]) -> npt.ND
 
 def _by_position(entries: Entries) -> tuple[Entries, npt.NDArray[np.bool_]]:
     assert entries.position is not None
-    ranked = entries.take(np.lexsort((entries.position, entries.list)))
+    ranked = entries.take(order_within(entries.list, entries.position.astype(float)))
     return ranked, np.zeros(len(ranked.list), bool)
 
 
 def _by_score(entries: Entries, convention: Convention) -> tuple[Entries, npt.NDArray[np.bool_]]:
     """Score descending, equal scores by the convention's rule; which entries are tied."""
     assert entries.score is not None
-    order = np.lexsort((-entries.score, entries.list))
+    order = order_within(entries.list, -entries.score)
     ranked = entries.take(order)
     assert ranked.score is not None
     same = (ranked.list[1:] == ranked.list[:-1]) & (ranked.score[1:] == ranked.score[:-1])
@@ -214,10 +220,11 @@ def _by_score(entries: Entries, convention: Convention) -> tuple[Entries, npt.ND
 
 def _item_order(entries: Entries) -> npt.NDArray[Any]:
     """Order of the item ids as UTF-8 text, which is how trec_eval and Spark compare them."""
-    if entries.item is None:
+    if entries.text is None or entries.row is None:
         return entries.hash
+    items = entries.text.take(pa.array(entries.row)).to_numpy(zero_copy_only=False)
     # Python compares by code point, and UTF-8 keeps that order.
-    return np.unique(entries.item.astype(str), return_inverse=True)[1]
+    return np.unique(items.astype(str), return_inverse=True)[1]
 
 
 def _position_order(entries: Entries) -> npt.NDArray[Any]:

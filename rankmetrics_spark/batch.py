@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
+Arrays: TypeAlias = Mapping[str, pa.Array]
+"""Columns of an Arrow batch, a row per list: name to an (n,) array; ``entries`` holds an array of structs per list."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """``size`` ranked lists; entries sorted by (list, rank), pool sorted by (list, grade descending).
+    """``size`` ranked lists; entries sorted by (list, rank), pool by list.
 
     An entry is a shown item. Items with a grade of 0 or less and unjudged items may be left out (they change no
     metric that reads relevant items only); a metric that needs them says so with ``needs`` in its registration.
@@ -61,3 +65,59 @@ def place(groups: Ints, size: int) -> Ints:
     counts = np.bincount(groups, minlength=size)
     starts = np.cumsum(counts) - counts
     return np.arange(1, len(groups) + 1, dtype=np.int64) - starts[groups]
+
+
+_LAST = np.int64(np.iinfo(np.int64).max)
+
+
+def grids(groups: Ints) -> Iterator[tuple[Ints, npt.NDArray[np.bool_]]]:
+    """Elements of similarly long groups as the rows of a grid, so that one call works inside all of them.
+
+    Sorting 4,096 lists of 50 as rows takes a tenth of the time of one sort by (list, value).
+
+    Args:
+        groups: (e,) non-decreasing.
+
+    Yields:
+        (r, c) indices of elements, a group a row, and which cells are meant; less than half of a row is not.
+
+    >>> [(at[inside].tolist(), at.shape) for at, inside in grids(np.array([0, 0, 0, 2, 5, 5]))]
+    [([3], (1, 1)), ([4, 5], (1, 2)), ([0, 1, 2], (1, 3))]
+    """
+    starts = np.flatnonzero(np.diff(groups, prepend=-1))
+    sizes = np.diff(starts, append=len(groups))
+    widths = np.frexp(sizes - 1)[1]
+    for width in np.unique(widths):
+        alike = widths == width
+        start, size = starts[alike, None], sizes[alike, None]
+        column = np.arange(size.max())
+        inside = column < size
+        yield np.where(inside, start + column, start), inside
+
+
+def order_within(groups: Ints, key: Floats) -> Ints:
+    """(e,) indices that put each group (as in ``grids``) in order of ``key``, without NaN; equal keys in any order."""
+    order, whole = np.arange(len(groups)), _in_order(key)
+    for at, inside in grids(groups):
+        by = np.argsort(np.where(inside, whole[at], _LAST), axis=1)
+        order[at[inside]] = np.take_along_axis(at, by, axis=1)[inside]
+    return order
+
+
+def _in_order(key: Floats) -> Ints:
+    """Whole numbers in the order of the doubles, all of them below ``_LAST``.
+
+    What is idle in a grid has to come last, and as a NaN it would not: NumPy's vector code sorts NaN and infinity as
+    equal.
+    """
+    bits = (key + 0.0).view(np.int64)
+    return np.asarray(bits ^ ((bits >> 63) & _LAST))
+
+
+def has_repeat(groups: Ints, key: Ints) -> bool:
+    """Whether a group (as in ``grids``) holds a key twice."""
+    for at, inside in grids(groups):
+        ordered = np.sort(np.where(inside, key[at], _LAST), axis=1)
+        if (inside[:, 1:] & (ordered[:, 1:] == ordered[:, :-1])).any():
+            return True
+    return False

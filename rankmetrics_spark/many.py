@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from rankmetrics_spark.assembly import Assembled, from_rows
+from rankmetrics_spark.batch import Arrays
 from rankmetrics_spark.conventions import STANDARD, Convention, knobs
 from rankmetrics_spark.metrics import Metric, compute, m_relevant
 from rankmetrics_spark.pooling import with_judgements
@@ -35,8 +35,8 @@ class Many:
     by_position: bool = True
     items_matter: bool = True
 
-    def values(self, columns: Mapping[str, pd.Series[Any]]) -> pd.DataFrame:
-        """Columns of n lists -> n rows of arrays.
+    def values(self, columns: Arrays) -> dict[str, npt.NDArray[Any]]:
+        """Columns of n lists -> arrays of n rows.
 
         ``value`` holds conventions x metrics (NaN = left out), ``n_relevant`` and ``n_dropped`` one per convention.
         """
@@ -51,13 +51,11 @@ class Many:
             parts.append(compute(batch, self.metrics, rule))
             relevant.append(m_relevant(batch, rule))
             dropped.append(shared[order].dropped)
-        return pd.DataFrame(
-            {
-                "value": list(np.concatenate(parts, axis=1)),
-                "n_relevant": list(np.stack(relevant, axis=1)),
-                "n_dropped": list(np.stack(dropped, axis=1)),
-            }
-        )
+        return {
+            "value": np.concatenate(parts, axis=1),
+            "n_relevant": np.stack(relevant, axis=1),
+            "n_dropped": np.stack(dropped, axis=1),
+        }
 
 
 def with_tie_bounds(conventions: Sequence[Convention], by_position: bool) -> tuple[Convention, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rankmetrics_spark import errors
-from rankmetrics_spark.batch import Batch, Floats, Ints, place
+from rankmetrics_spark.batch import Batch, Floats, Ints, order_within, place
 from rankmetrics_spark.conventions import Convention
 from rankmetrics_spark.metrics_weights import UNCUT, Weight, at, by_element, discount, spread, table, unit
 
@@ -214,7 +214,7 @@ def _by_depth(group: Ints, size: int) -> list[Ints]:
 def _best_first(group: Ints, gains: Floats) -> tuple[Ints, Floats]:
     group, gains = group[gains > 0], gains[gains > 0]
     rising = (np.diff(gains) > 0) & (np.diff(group) == 0)
-    order = np.lexsort((-gains, group)) if rising.any() else slice(None)
+    order = order_within(group, -gains) if rising.any() else slice(None)
     return group[order], gains[order]
 
 

@@ -20,6 +20,7 @@ from rankmetrics_spark.schemas import (
     ITEM,
     N_DROPPED,
     N_LISTS,
+    N_RELEVANT,
     N_ROWS,
     POSITION,
     REASON,
@@ -28,8 +29,10 @@ from rankmetrics_spark.schemas import (
     SCORE,
     USER,
     Columns,
+    quoted,
 )
 from rankmetrics_spark.scoring import Scoring
+from rankmetrics_spark.vectorized import Step
 
 
 def evaluate(
@@ -111,21 +114,24 @@ class Evaluation:
     def _rejected(self, first: DataFrame) -> DataFrame:
         return first.where(F.col(REJECTED).isNotNull()).select(*self.columns.keys, N_ROWS, REJECTED)
 
-    def lists(self, first: DataFrame) -> DataFrame:
-        """Scored lists; those that the form cannot vouch for are computed again from their rows."""
+    def lists(self, first: DataFrame, then: Step | None = None) -> DataFrame:
+        """Scored lists; those that the form cannot vouch for are computed again from their rows.
+
+        Where ``then`` says what is made of them, that.
+        """
         sound = first.where(F.col(REJECTED).isNull())
-        done = self._scored(sound if self.form == "rows" else sound.where(~F.col(FLAGGED)), self.form)
+        done = self._scored(sound if self.form == "rows" else sound.where(~F.col(FLAGGED)), self.form, then)
         if self.form != "rows":
             flagged = ranking.only(self.rows, sound.where(FLAGGED).select(*self.columns.keys), self.columns)
             again = ranking.lists(flagged, self.columns, "rows", self.scoring.items_matter)
-            done = done.unionByName(self._scored(again, "rows"))
+            done = done.unionByName(self._scored(again, "rows", then))
         return done
 
-    def _scored(self, lists: DataFrame, form: str) -> DataFrame:
+    def _scored(self, lists: DataFrame, form: str, then: Step | None) -> DataFrame:
         if self.pools is not None:
             # Whom nobody judged stays in: his rows are accounted for, whatever the population.
             lists = lists.join(self.pools, USER, "left")
-        return scoring.scored(lists, self.columns, form, self.scoring)
+        return scoring.scored(lists, self.columns, form, self.scoring, then)
 
     def user_metrics(self, lists: DataFrame) -> DataFrame:
         """One row per (experiment, user) of the convention's population, from scored lists."""
@@ -152,10 +158,21 @@ class Evaluation:
 
     def experiment_metrics(self, users: DataFrame) -> DataFrame:
         """Averages of ``user_metrics``."""
-        work = self.scoring
-        return aggregation.experiment_metrics(
-            users, work.metrics, self.columns.segments, work.convention, self.confidence
-        )
+        names = [EXPERIMENT, N_RELEVANT, N_LISTS, *self.columns.segments, *(m.column for m in self.scoring.metrics)]
+        return self._averages(self._sums.of(users.selectExpr(*map(quoted, names))))
+
+    def averages(self) -> DataFrame:
+        """The same without ``user_metrics`` where every list is a user and no user lacks one: one way to Python."""
+        if self.columns.list or (self.pools is not None and self.scoring.convention.population != "shown"):
+            return self.experiment_metrics(self.user_metrics(self.lists(self.first)))
+        return self._averages(self.lists(self.first, self._sums))
+
+    @property
+    def _sums(self) -> Step:
+        return aggregation.sums(self.scoring.metrics, self.columns.segments)
+
+    def _averages(self, sums: DataFrame) -> DataFrame:
+        return aggregation.averages(sums, self.scoring.convention, self.confidence)
 
     def rejected(self, faulty: DataFrame) -> DataFrame:
         """Rows with a fault of their own, as text with the reason; ``faulty`` holds groups of equal ones."""
@@ -190,7 +207,7 @@ class Result:
     @cached_property
     def experiment_metrics(self) -> DataFrame:
         """One row per (experiment_id, segment, metric)."""
-        return self._work.experiment_metrics(self.user_metrics)
+        return self._work.averages()
 
     @cached_property
     def quarantine(self) -> DataFrame:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
-from rankmetrics_spark.assembly import Assembled, with_pool
-from rankmetrics_spark.batch import Batch, Ints
+from rankmetrics_spark.assembly import Assembled, flat, with_pool
+from rankmetrics_spark.batch import Arrays, Batch, Ints
 from rankmetrics_spark.conventions import Convention
 from rankmetrics_spark.metrics import Lists
 
 
-def with_judgements(lists: Assembled, columns: Mapping[str, pd.Series[Any]], convention: Convention) -> Batch:
+def with_judgements(lists: Assembled, columns: Arrays, convention: Convention) -> Batch:
     """The batch with its pool of judged items (``pool_grade``, and ``pool_hash`` where repeats count).
 
     With ``duplicates: count`` a judged item that was shown c times is c items, in the list and in the pool, so that no
@@ -25,10 +23,10 @@ def with_judgements(lists: Assembled, columns: Mapping[str, pd.Series[Any]], con
     batch = with_pool(lists.batch, columns.get("pool_grade"))
     if convention.duplicates != "count" or "pool_hash" not in columns or lists.hash is None:
         return batch
-    hashes = [np.asarray(array, np.int64) for array in columns["pool_hash"].tolist() if array is not None]
-    if not hashes or not len(lists.hash):
+    hashes = flat(columns["pool_hash"])[1].to_numpy(zero_copy_only=False)
+    if not len(hashes) or not len(lists.hash):
         return batch
-    times = np.maximum(_shown(batch.pool_list, np.concatenate(hashes), batch.list, lists.hash), 1)
+    times = np.maximum(_shown(batch.pool_list, hashes, batch.list, lists.hash), 1)
     return replace(batch, pool_list=np.repeat(batch.pool_list, times), pool_grade=np.repeat(batch.pool_grade, times))
 
 

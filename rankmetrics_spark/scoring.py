@@ -1,4 +1,4 @@
-"""Ranked lists -> per-list metrics: the pandas UDF, and the averages over a user's lists."""
+"""Ranked lists -> per-list metrics: the function over Arrow batches, and the averages over a user's lists."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from pyspark.sql import Column, DataFrame
+import numpy.typing as npt
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark.assembly import Assembled, from_masks, from_relevant, from_rows
+from rankmetrics_spark.batch import Arrays
 from rankmetrics_spark.conventions import Convention
 from rankmetrics_spark.metrics import Metric, compute, m_relevant
 from rankmetrics_spark.pooling import n_unknown, with_judgements
@@ -21,8 +22,6 @@ from rankmetrics_spark.ranking import PLANES
 from rankmetrics_spark.schemas import (
     ENTRIES,
     EXPERIMENT,
-    HASH,
-    ITEM,
     N_DROPPED,
     N_LISTS,
     N_RELEVANT,
@@ -30,16 +29,13 @@ from rankmetrics_spark.schemas import (
     N_SHOWN,
     N_TIED,
     N_UNKNOWN,
-    POSITION,
-    RELEVANCE,
-    SCORE,
     USER,
     Columns,
     quoted,
 )
 from rankmetrics_spark.sums import exact_mean
 from rankmetrics_spark.ties import SPREAD, spreads
-from rankmetrics_spark.vectorized import udf
+from rankmetrics_spark.vectorized import Step, step
 
 COUNTS = (N_SHOWN, N_RELEVANT, N_DROPPED, N_TIED, N_UNKNOWN)
 
@@ -75,55 +71,50 @@ class Scoring:
         return [] if self.by_position else [SPREAD + m.column for m in self.metrics]
 
 
-def scored(lists: DataFrame, columns: Columns, form: str, scoring: Scoring) -> DataFrame:
-    """Lists in the given form -> keys, segments, ``n_rows``, counts and one column per metric; null = left out."""
-    values = udf(partial(score_batch, form=form, scoring=scoring), _payload(columns, form, scoring), scoring.schema)
-    keys = [*map(quoted, (*columns.keys, *columns.segments)), N_ROWS]
-    fields = (f"s.{name}" for name in scoring.schema.fieldNames())
-    return lists.select("*", values.alias("s")).selectExpr(*keys, *fields)
+def scored(lists: DataFrame, columns: Columns, form: str, scoring: Scoring, then: Step | None = None) -> DataFrame:
+    """Lists in the given form -> keys, segments, ``n_rows``, counts and one column per metric; null = left out.
+
+    What is to be done with them ``then`` happens before they come back from Python.
+    """
+    kept = {name: T.StringType() for name in (*columns.keys, *columns.segments)} | {N_ROWS: T.LongType()}
+    read = lists.selectExpr(*map(quoted, kept), *_payload(columns, form, scoring))
+    scores = step(partial(score_batch, form=form, scoring=scoring), kept, scoring.schema)
+    return (scores.then(then) if then else scores).of(read)
 
 
-def _payload(columns: Columns, form: str, scoring: Scoring) -> dict[str, Column]:
-    """The columns that the UDF reads, by the names it knows them by."""
+def _payload(columns: Columns, form: str, scoring: Scoring) -> list[str]:
+    """What ``score_batch`` reads besides ``n_rows``, as SQL."""
     if form == "masks":
-        # Without nulls: pandas would turn a column that has one into doubles, and bits above 2**53 would be lost.
-        planes = {name: F.expr(f"coalesce({name}, 0L)") for name in (f"plane_{b}" for b in range(PLANES))}
-        payload = {N_ROWS: F.col(N_ROWS)} | planes
+        payload = [f"coalesce({name}, 0L) AS {name}" for name in (f"plane_{b}" for b in range(PLANES))]
     else:
-        text = [ITEM] if form == "rows" and columns.score and columns.item else []
-        names = (
-            [POSITION, *([HASH] if columns.item and scoring.items_matter else []), RELEVANCE]
-            if form == "relevant"
-            else [HASH, *text, *(name for name in (POSITION, SCORE, RELEVANCE) if getattr(columns, name))]
-        )
-        payload = {N_ROWS: F.col(N_ROWS)} | {name: F.col(f"{ENTRIES}.{name}") for name in names}
+        payload = [ENTRIES]
     if scoring.judged:
-        payload |= {"pool_grade": F.col("pool_grade")}
+        payload.append("pool_grade")
     if scoring.judged and (not columns.relevance or scoring.convention.duplicates == "count"):
-        payload |= {"pool_hash": F.col("pool_hash")}
+        payload.append("pool_hash")
     return payload
 
 
-def score_batch(series: dict[str, pd.Series[Any]], form: str, scoring: Scoring) -> pd.DataFrame:
-    """One Arrow batch: (n,) columns in, a frame with n rows out: the counts, then one column per metric."""
-    lists = assembled(series, form, scoring)
+def score_batch(columns: Arrays, form: str, scoring: Scoring) -> dict[str, npt.NDArray[Any]]:
+    """One Arrow batch of n lists -> (n,) arrays: the counts, then one per metric."""
+    lists = assembled(columns, form, scoring)
     rule, metrics = scoring.convention, scoring.metrics
-    batch = with_judgements(lists, series, rule)
+    batch = with_judgements(lists, columns, rule)
     unknown = n_unknown(batch, rule) if scoring.judged else np.zeros(batch.size)
     counts = (batch.shown, m_relevant(batch, rule), lists.dropped, lists.tied, unknown)
-    frame = {name: np.asarray(count, np.int64) for name, count in zip(COUNTS, counts, strict=True)}
+    found = {name: np.asarray(count, np.int64) for name, count in zip(COUNTS, counts, strict=True)}
     values = dict(zip((m.column for m in metrics), compute(batch, metrics, rule).T, strict=True))
-    open_ = spreads(series, lists.tied, metrics, rule, scoring.items_matter) if scoring.spreads else np.empty((0, 0))
-    return pd.DataFrame(frame | values | dict(zip(scoring.spreads, open_.T, strict=True)))
+    open_ = spreads(columns, lists.tied, metrics, rule, scoring.items_matter) if scoring.spreads else np.empty((0, 0))
+    return found | values | dict(zip(scoring.spreads, open_.T, strict=True))
 
 
-def assembled(series: dict[str, pd.Series[Any]], form: str, scoring: Scoring) -> Assembled:
+def assembled(columns: Arrays, form: str, scoring: Scoring) -> Assembled:
     """The batch of lists in the given form, without the judged pool."""
     if form == "masks":
-        return from_masks(series, PLANES)
+        return from_masks(columns, PLANES)
     if form == "relevant":
-        return from_relevant(series, scoring.convention, scoring.items_matter)
-    return from_rows(series, scoring.convention, scoring.items_matter, scoring.by_position)
+        return from_relevant(columns, scoring.convention, scoring.items_matter)
+    return from_rows(columns, scoring.convention, scoring.items_matter, scoring.by_position)
 
 
 def per_user(lists: DataFrame, columns: Columns, scoring: Scoring) -> DataFrame:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pandas as pd
+import pyarrow as pa
 
+from rankmetrics_spark.batch import Arrays
 from rankmetrics_spark.conventions import PRESETS, Convention
 from rankmetrics_spark.golden import Peer, Value, cases, values
 from rankmetrics_spark.many import Many
@@ -69,11 +69,11 @@ def _gap(value: Value, found: Found) -> float:
 
 
 def by_kernels() -> dict[tuple[str, str, str], float]:
-    """Every golden value computed without Spark, on the path that a batch takes inside the UDF."""
+    """Every golden value computed without Spark, on the path that a batch takes inside the worker."""
     many, names = _many(), list(cases())
-    frame = many.values(_columns(cases().values()))
+    found = many.values(_columns(cases().values()))["value"]
     return {
-        (case, rule.digest(), str(metric)): float(frame["value"][row][i * len(many.metrics) + j])
+        (case, rule.digest(), str(metric)): float(found[row, i * len(many.metrics) + j])
         for row, case in enumerate(names)
         for i, rule in enumerate(many.conventions)
         for j, metric in enumerate(many.metrics)
@@ -110,23 +110,19 @@ def _many() -> Many:
     return Many(tuple(metrics), tuple(conventions), by_position=False)
 
 
-def _columns(data: Iterable[Mapping[str, Any]]) -> dict[str, pd.Series[Any]]:
-    """The fixtures as a batch holds them: arrays per list, the items' names standing for their hashes."""
+def _columns(data: Iterable[Mapping[str, Any]]) -> Arrays:
+    """The fixtures as a batch holds them: an array of structs per list, the items' names standing for their hashes."""
     lists = list(data)
     pools = [sorted(((float(r["relevance"]), r["item"]) for r in one["judgments"]), reverse=True) for one in lists]
-
-    def shown(key: str) -> list[list[Any]]:
-        return [[row[key] for row in one["list"]] for one in lists]
-
+    shown = [
+        [
+            {"hash": r["item"], "item_id": str(r["item"]), "position": r["position"], "score": float(r["score"])}
+            for r in one["list"]
+        ]
+        for one in lists
+    ]
     return {
-        "hash": _arrays(shown("item"), np.int64),
-        "item_id": _arrays([[str(item) for item in items] for items in shown("item")], object),
-        "position": _arrays(shown("position"), np.int64),
-        "score": _arrays(shown("score"), np.float64),
-        "pool_grade": _arrays([[grade for grade, _ in pool] for pool in pools], np.float64),
-        "pool_hash": _arrays([[item for _, item in pool] for pool in pools], np.int64),
+        "entries": pa.array(shown),
+        "pool_grade": pa.array([[grade for grade, _ in pool] for pool in pools]),
+        "pool_hash": pa.array([[item for _, item in pool] for pool in pools]),
     }
-
-
-def _arrays(lists: Iterable[list[Any]], kind: Any) -> pd.Series[Any]:
-    return pd.Series([np.array(values, kind) for values in lists], dtype=object)

@@ -20,19 +20,14 @@ from rankmetrics_spark.schemas import (
     CONVENTION,
     ENTRIES,
     EXPERIMENT,
-    HASH,
-    ITEM,
     METRIC,
     N_RELEVANT,
     N_ROWS,
-    POSITION,
     REJECTED,
-    RELEVANCE,
-    SCORE,
     USER,
 )
 from rankmetrics_spark.sums import SUMS, exact_mean, exact_sums, mean_of
-from rankmetrics_spark.vectorized import udf
+from rankmetrics_spark.vectorized import step
 
 SHOWN, JUDGED = "is_shown", "is_judged"
 NOWHERE = -1
@@ -89,30 +84,24 @@ class SideBySide:
         return self._scored(lists.unionByName(unseen.withColumn(SHOWN, F.lit(False)), allowMissingColumns=True))
 
     def _scored(self, lists: DataFrame) -> DataFrame:
-        columns = self._work.columns
-        text = [ITEM] if columns.score and columns.item else []
-        names = [HASH, *text, *(name for name in (POSITION, SCORE, RELEVANCE) if getattr(columns, name))]
-        payload = {N_ROWS: F.col(N_ROWS)} | {name: F.col(f"{ENTRIES}.{name}") for name in names}
-        if self._work.pools is not None:
-            payload |= {"pool_grade": F.col("pool_grade"), "pool_hash": F.col("pool_hash")}
-        return lists.select(*columns.keys, SHOWN, JUDGED, udf(self._many.values, payload, _SCHEMA).alias("s"))
+        keys = dict.fromkeys(self._work.columns.keys, T.StringType())
+        kept = keys | dict.fromkeys((SHOWN, JUDGED), T.BooleanType())
+        pools = ["pool_grade", "pool_hash"] if self._work.pools is not None else []
+        return step(self._many.values, kept, _SCHEMA).of(lists.select(*kept, ENTRIES, *pools))
 
     def cells(self) -> DataFrame:
         """One row per (experiment, user, convention, metric) of the convention's population."""
         n, keys = len(self._many.metrics), self._work.columns.keys
         members = F.array(*(_member(rule.population) for rule in self.conventions))
-        arrays = [F.col(f"s.{name}").alias(name) for name in ("value", N_RELEVANT, "n_dropped")]
-        wide = self.lists().select(*keys, SHOWN, members.alias("members"), *arrays)
-        # The outer form: for the other Spark infers a filter on the array, and computes the UDF once more for it.
-        every = [SHOWN, "members", N_RELEVANT, "n_dropped"]
-        long = wide.select(*keys, *every, F.posexplode_outer("value").alias("at", "value"))
+        every: list[str | Column] = [SHOWN, members.alias("members"), N_RELEVANT, "n_dropped"]
+        long = self.lists().select(*keys, *every, F.posexplode("value").alias("at", "value"))
         place = F.expr(f"int(at div {n})")
         cells = long.select(
             *keys,
             SHOWN,
             place.alias("place"),
             F.expr(f"int(at % {n})").alias(METRIC),
-            _number(F.col("value")).alias("value"),
+            "value",
             *(F.col(name)[place].alias(name) for name in (N_RELEVANT, "n_dropped")),
             F.col("members")[place].alias("member"),
         )
@@ -193,11 +182,6 @@ _SCHEMA = T.StructType(
         T.StructField("n_dropped", T.ArrayType(T.LongType())),
     ]
 )
-
-
-def _number(value: Column) -> Column:
-    """NaN inside an array stays NaN on its way through Arrow; a value left out is null everywhere else."""
-    return F.when(~F.isnan(value), value)
 
 
 def _member(population: str) -> Column:

@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
 
 from rankmetrics_spark.assembly import from_rows
-from rankmetrics_spark.batch import Floats, Ints
+from rankmetrics_spark.batch import Arrays, Floats, Ints
 from rankmetrics_spark.conventions import Convention
 from rankmetrics_spark.metrics import Metric, compute
 from rankmetrics_spark.pooling import with_judgements
@@ -20,9 +20,7 @@ SPREAD = "spread_"
 """Prefix of a metric's column: its value under the best order of tied items minus that under the worst."""
 
 
-def spreads(
-    columns: Mapping[str, pd.Series[Any]], tied: Ints, metrics: Sequence[Metric], convention: Convention, items: bool
-) -> Floats:
+def spreads(columns: Arrays, tied: Ints, metrics: Sequence[Metric], convention: Convention, items: bool) -> Floats:
     """(n, len(metrics)) value under the best order of tied items minus the value under the worst.
 
     Only the lists with ties are looked at again, so a log without ties pays nothing.
@@ -37,7 +35,7 @@ def spreads(
     result = np.zeros((len(tied), len(metrics)))
     which = np.flatnonzero(tied)
     if len(which):
-        part = {name: series.iloc[which].reset_index(drop=True) for name, series in columns.items()}
+        part = {name: array.take(pa.array(which)) for name, array in columns.items()}
         best, worst = (_values(part, metrics, replace(convention, **_order(ties)), items) for ties in ("best", "worst"))
         result[which] = np.nan_to_num(np.abs(best - worst))
     return result
@@ -47,9 +45,7 @@ def _order(ties: str) -> dict[str, Any]:
     return {"ties": ties, "ap_ties": "same", "ndcg_ties": "same"}
 
 
-def _values(
-    columns: Mapping[str, pd.Series[Any]], metrics: Sequence[Metric], convention: Convention, items: bool
-) -> Floats:
+def _values(columns: Arrays, metrics: Sequence[Metric], convention: Convention, items: bool) -> Floats:
     lists = from_rows(columns, convention, items, by_position=False)
     return compute(with_judgements(lists, columns, convention), metrics, convention)
 

@@ -1,33 +1,77 @@
-"""One place where a function over batches becomes a pandas UDF."""
+"""One place where functions over whole Arrow batches become columns of a table.
+
+Not pandas UDFs: those would make an object of each list before it could be laid flat again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
 
-import pandas as pd
-from pyspark.sql import Column
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import types as T
-from pyspark.sql.pandas.functions import pandas_udf
 
-Series = dict[str, Any]
-"""Name to an (n,) series; a struct column comes as a frame of n rows."""
+from rankmetrics_spark.batch import Arrays
+
+Body: TypeAlias = Callable[[Arrays], Mapping[str, npt.NDArray[Any]]]
+"""Columns of a batch to what it computes: (n,) per column, or (n, k) for a column of arrays; NaN becomes null."""
+Batches: TypeAlias = Iterable[pa.RecordBatch]
 
 
-def udf(body: Callable[[Series], pd.DataFrame], columns: Mapping[str, Column], schema: T.StructType) -> Column:
-    """A struct column that a function over whole Arrow batches computes.
+@dataclass(frozen=True)
+class Step:
+    """What Python does with the batches of a table.
+
+    Attributes:
+        body: Batches to batches.
+        schema: Their columns.
+    """
+
+    body: Callable[[Batches], Iterator[pa.RecordBatch]]
+    schema: T.StructType
+
+    def of(self, table: DataFrame) -> DataFrame:
+        """The step over a table; all of the table's columns go to Python."""
+        return table.mapInArrow(self.body, self.schema)
+
+    def then(self, following: Step) -> Step:
+        """Both steps on one way to Python and back."""
+        return Step(partial(_both, first=self.body, second=following.body), following.schema)
+
+
+def _both(batches: Batches, first: Callable[..., Any], second: Callable[..., Any]) -> Iterator[pa.RecordBatch]:
+    yield from second(first(batches))
+
+
+def step(body: Body, kept: Mapping[str, T.DataType], computed: T.StructType) -> Step:
+    """Some columns as they are, and those that ``body`` computes from whole batches.
 
     Args:
-        body: Gets each of ``columns`` as an (n,) series, gives a frame of n rows with the columns of ``schema``.
-        columns: What the function reads, by the names it knows it by.
-        schema: Fields of the struct.
+        body: Gets and gives arrays by name.
+        kept: Columns that come back as they are.
+        computed: Columns of ``body``, in its order.
     """
-    names = tuple(columns)
+    fields = [*(T.StructField(name, kind) for name, kind in kept.items()), *computed.fields]
+    return Step(partial(_beside, body=body, kept=tuple(kept)), T.StructType(fields))
 
-    # A closure over plain values, so that it can be shipped to any worker. Spark evaluates these hints, and pandas'
-    # Series takes no parameter at run time.
-    def call(*series: pd.Series) -> pd.DataFrame:
-        return body(dict(zip(names, series, strict=True)))
 
-    made: Any = pandas_udf  # its overloads know no struct results
-    return made(call, schema)(*columns.values())  # type: ignore[no-any-return]
+def _beside(batches: Batches, body: Body, kept: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if batch.num_rows:
+            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            found = body(columns)
+            arrays = [*(columns[name] for name in kept), *map(_column, found.values())]
+            yield pa.RecordBatch.from_arrays(arrays, [*kept, *found])
+
+
+def _column(values: npt.NDArray[Any]) -> pa.Array:
+    flat = pa.array(values.reshape(-1), from_pandas=True)
+    if values.ndim == 1:
+        return flat
+    n, k = values.shape
+    return pa.ListArray.from_arrays(pa.array(np.arange(n + 1, dtype=np.int32) * np.int32(k)), flat)
