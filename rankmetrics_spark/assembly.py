@@ -68,7 +68,7 @@ def from_masks(columns: Arrays, n_planes: int) -> Assembled:
 
 
 def from_relevant(columns: Arrays, convention: Convention, items_matter: bool) -> Assembled:
-    """Relevant rows only, with ranks given: ``n_rows``, and ``entries`` of ``position``, ``hash``, ``relevance``."""
+    """Relevant rows, or all of a list, with ranks: ``n_rows``; ``entries`` of ``position``, ``hash``, ``relevance``."""
     rows = _ints(columns["n_rows"])
     kept, dropped = _deduplicated(_entries(columns), len(rows), convention, items_matter, True)
     ranked, _ = _by_position(kept)

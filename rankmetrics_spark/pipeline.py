@@ -15,6 +15,7 @@ from rankmetrics_spark.metrics import Metric, parse
 from rankmetrics_spark.options import Options, check_choices, chosen_form, renamed, resolved_columns
 from rankmetrics_spark.quality import validated
 from rankmetrics_spark.schemas import (
+    DOUBTFUL,
     EXPERIMENT,
     FLAGGED,
     ITEM,
@@ -122,9 +123,10 @@ class Evaluation:
         sound = first.where(F.col(REJECTED).isNull())
         done = self._scored(sound if self.form == "rows" else sound.where(~F.col(FLAGGED)), self.form, then)
         if self.form != "rows":
-            flagged = ranking.only(self.rows, sound.where(FLAGGED).select(*self.columns.keys), self.columns)
-            again = ranking.lists(flagged, self.columns, "rows", self.scoring.items_matter)
-            done = done.unionByName(self._scored(again, "rows", then))
+            keys = sound.where(FLAGGED).select(*self.columns.keys, DOUBTFUL)
+            rows = ranking.only(self.rows, keys, self.columns)
+            again = ranking.lists(rows, self.columns, "again", self.scoring.items_matter)
+            done = done.unionByName(self._scored(again, "again", then))
         return done
 
     def _scored(self, lists: DataFrame, form: str, then: Step | None) -> DataFrame:

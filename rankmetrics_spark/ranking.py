@@ -8,7 +8,8 @@ Three forms of the same thing, each giving the same values to the last bit:
 * ``rows``: every row is collected: ranking by score, looking relevance up in judgements, metrics that need every item.
 
 The first two see each list through cheap aggregates and *flag* a list that they cannot vouch for (a repeated rank, a
-relevant item that may be repeated, a rank or grade that does not fit); flagged lists are computed again from ``rows``.
+relevant item that may be repeated, a rank or grade that does not fit); flagged lists are collected ``again``: their
+relevant rows, and every row where even the ranks are *doubtful*.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.schemas import (
+    DOUBTFUL,
     ENTRIES,
     FLAGGED,
     HASH,
@@ -33,6 +35,7 @@ from rankmetrics_spark.schemas import (
 )
 
 Aggregates = dict[str, str]
+Doubts = dict[str, str]
 """Column name to SQL."""
 
 MASK_RANKS = 63
@@ -48,7 +51,7 @@ speak of where 1 is; twice as many words make each row dearer and spare a large 
 
 def lists(rows: DataFrame, columns: Columns, form: str, items_matter: bool) -> DataFrame:
     """Group validated rows by list in the given form; faulty rows form groups of their own (``rejected`` not null)."""
-    aggregates, flagged = _FORMS[form](columns, items_matter)
+    aggregates, doubts = _FORMS[form](columns, items_matter)
     # Segments are the smallest value of the list's rows.
     aggregates |= {quoted(name): f"min({quoted(name)})" for name in columns.segments}
     hashed = rows.selectExpr("*", f"{_item_hash(form, columns, items_matter)} AS {HASH}")
@@ -56,7 +59,7 @@ def lists(rows: DataFrame, columns: Columns, form: str, items_matter: bool) -> D
     grouped = hashed.groupBy(*map(quoted, columns.keys), REJECTED).agg(F.expr(f"struct({told}) AS told"))
     keys = (*map(quoted, columns.keys), REJECTED)
     found = grouped.selectExpr(*keys, *(f"told.{name}" for name in aggregates))
-    return found.selectExpr("*", f"coalesce({flagged}, false) AND {REJECTED} IS NULL AS {FLAGGED}")
+    return found.selectExpr("*", *(f"coalesce({sql}, false) AS {name}" for name, sql in doubts.items()))
 
 
 def together(table: DataFrame) -> DataFrame:
@@ -69,11 +72,11 @@ def together(table: DataFrame) -> DataFrame:
 
 
 def only(rows: DataFrame, keys: DataFrame, columns: Columns) -> DataFrame:
-    """The valid rows of the lists in ``keys``.
+    """The valid rows of the lists in ``keys``, a row per list, with what else it says of them.
 
     Broadcast, so that adaptive execution sees an empty ``keys`` before it starts the scan, and never starts it.
     """
-    return rows.where(F.col(REJECTED).isNull()).join(F.broadcast(keys), list(columns.keys), "left_semi")
+    return rows.where(F.col(REJECTED).isNull()).join(F.broadcast(keys), list(columns.keys))
 
 
 def repeated(rows: DataFrame, columns: Columns, rank_by: str, keep: str) -> DataFrame:
@@ -99,63 +102,76 @@ def repeated(rows: DataFrame, columns: Columns, rank_by: str, keep: str) -> Data
 def _item_hash(form: str, columns: Columns, items_matter: bool) -> str:
     if not columns.item or not (items_matter or not columns.relevance):
         return "0L"
-    # Text is dear to hash, and all forms but one look at the items of relevant rows only.
-    return f"xxhash64({ITEM})" if form == "rows" else f"CASE WHEN {RELEVANCE} > 0 THEN xxhash64({ITEM}) END"
+    # Text is dear to hash.
+    return f"xxhash64({ITEM})" if form == "rows" else f"CASE WHEN {_kept(form)} THEN xxhash64({ITEM}) END"
+
+
+def _kept(form: str) -> str:
+    """Which rows a form looks at one by one."""
+    return f"{DOUBTFUL} OR {RELEVANCE} > 0" if form == "again" else f"{RELEVANCE} > 0"
 
 
 # SQL text, because one text costs the driver one call and an expression tree dozens.
 _BIT = f"CASE WHEN {POSITION} BETWEEN 1 AND {MASK_RANKS} THEN shiftleft(1L, int({POSITION}) - 1) END"
-_SEEN = {N_ROWS: "count(1)", "top": f"max({POSITION})", "shown": f"bit_or({_BIT})"}
-_EVERY_RANK_ONCE = f"top <= {MASK_RANKS} AND bit_count(shown) = {N_ROWS}"
+_SEEN = {
+    N_ROWS: "count(1)",
+    "top": f"max({POSITION})",
+    "shown": f"bit_or({_BIT})",
+    "ranks": f"sum({POSITION})",
+    "mixed": f"bit_xor({POSITION})",
+    "squares": f"sum(double({POSITION}) * {POSITION})",
+}
+_MIXED = f"CASE {N_ROWS} % 4 WHEN 0 THEN {N_ROWS} WHEN 1 THEN 1 WHEN 2 THEN {N_ROWS} + 1 ELSE 0 END"
+# A list that is exactly 1..n has this sum, xor and sum of squares; the last is exact in a double up to 200,000.
+_COMPLETE = (
+    f"top = {N_ROWS} AND ranks = {N_ROWS} * ({N_ROWS} + 1) / 2 AND mixed = {_MIXED} "
+    f"AND ({N_ROWS} > 200000 OR squares = double({N_ROWS}) * ({N_ROWS} + 1) * (2 * {N_ROWS} + 1) / 6)"
+)
+_IN_MASK = f"top <= {MASK_RANKS} AND bit_count(shown) = {N_ROWS}"
+_DOUBTFUL = f"{REJECTED} IS NULL AND NOT (({_IN_MASK}) OR ({_COMPLETE}))"
+"""Whether a rank may be there twice."""
 
 
-def _masks(columns: Columns, items_matter: bool) -> tuple[Aggregates, str]:
+def _masks(columns: Columns, items_matter: bool) -> tuple[Aggregates, Doubts]:
     planes = {
         f"plane_{b}": f"bit_or(CASE WHEN {RELEVANCE} > 0 AND {RELEVANCE} & {1 << b} != 0 THEN {_BIT} END)"
         for b in range(PLANES)
     }
     seen = _SEEN | planes | {"steepest": f"max({RELEVANCE})"}
-    sound = f"{_EVERY_RANK_ONCE} AND coalesce(steepest, 0) < {2**PLANES}"
-    if not (columns.item and items_matter):
-        return seen, f"NOT ({sound})"
-    hits = {"hits": f"count({HASH})"}
-    words = {f"word_{j}": f"bit_or(shiftleft(1L, int(shiftright({HASH}, {6 * j}) & 63)))" for j in range(_WORDS)}
-    bits = f"greatest({', '.join(f'bit_count({word})' for word in words)})"
-    return seen | hits | words, f"NOT ({sound} AND (hits = 0 OR {bits} = hits))"
+    sound = f"{_IN_MASK} AND coalesce(steepest, 0) < {2**PLANES}"
+    if columns.item and items_matter:
+        words = {f"word_{j}": f"bit_or(shiftleft(1L, int(shiftright({HASH}, {6 * j}) & 63)))" for j in range(_WORDS)}
+        seen |= {"hits": f"count({HASH})"} | words
+        bits = f"greatest({', '.join(f'bit_count({word})' for word in words)})"
+        sound += f" AND (hits = 0 OR {bits} = hits)"
+    return seen, {FLAGGED: f"{REJECTED} IS NULL AND NOT ({sound})", DOUBTFUL: _DOUBTFUL}
 
 
-def _relevant(columns: Columns, items_matter: bool) -> tuple[Aggregates, str]:
-    keep = f"{REJECTED} IS NULL AND {RELEVANCE} > 0"
+def _relevant(columns: Columns, items_matter: bool) -> tuple[Aggregates, Doubts]:
+    aggregates, _ = _again(columns, items_matter, "relevant")
+    return _SEEN | aggregates, {FLAGGED: _DOUBTFUL, DOUBTFUL: _DOUBTFUL}
+
+
+def _again(columns: Columns, items_matter: bool, form: str = "again") -> tuple[Aggregates, Doubts]:
     names = [POSITION, HASH] if columns.item and items_matter else [POSITION]
     entry = f"struct({', '.join(names)}, double({RELEVANCE}) AS {RELEVANCE})"
-    aggregates = _SEEN | {
-        ENTRIES: f"collect_list(CASE WHEN {keep} THEN {entry} END)",
-        "ranks": f"sum({POSITION})",
-        "mixed": f"bit_xor({POSITION})",
-        "squares": f"sum(double({POSITION}) * {POSITION})",
-    }
-    n = N_ROWS
-    mixed = f"CASE {n} % 4 WHEN 0 THEN {n} WHEN 1 THEN 1 WHEN 2 THEN {n} + 1 ELSE 0 END"
-    # A list that is exactly 1..n has this sum, xor and sum of squares; the last is exact in a double up to 200,000.
-    complete = (
-        f"top = {n} AND ranks = {n} * ({n} + 1) / 2 AND mixed = {mixed} "
-        f"AND ({n} > 200000 OR squares = double({n}) * ({n} + 1) * (2 * {n} + 1) / 6)"
-    )
-    return aggregates, f"NOT (({_EVERY_RANK_ONCE}) OR ({complete}))"
+    entries = f"collect_list(CASE WHEN {REJECTED} IS NULL AND ({_kept(form)}) THEN {entry} END)"
+    return {N_ROWS: "count(1)", ENTRIES: entries}, {}
 
 
-def _rows(columns: Columns, items_matter: bool) -> tuple[Aggregates, str]:
+def _rows(columns: Columns, items_matter: bool) -> tuple[Aggregates, Doubts]:
     has = [name for name in (POSITION, SCORE) if getattr(columns, name)]
     text = [ITEM] if columns.score and columns.item else []
     relevance = [f"double({RELEVANCE}) AS {RELEVANCE}"] if columns.relevance else []
     entry = f"struct({', '.join([*has, HASH, *text, *relevance])})"
     collected = f"collect_list(CASE WHEN {REJECTED} IS NULL THEN {entry} END)"
-    return {N_ROWS: "count(1)", ENTRIES: collected}, "false"
+    return {N_ROWS: "count(1)", ENTRIES: collected}, {}
 
 
-_FORMS: dict[str, Callable[[Columns, bool], tuple[Aggregates, str]]] = {
+_FORMS: dict[str, Callable[[Columns, bool], tuple[Aggregates, Doubts]]] = {
     "masks": _masks,
     "relevant": _relevant,
     "rows": _rows,
+    "again": _again,
 }
-FORMS = tuple(_FORMS)
+FORMS = ("masks", "relevant", "rows")

@@ -15,6 +15,7 @@ REJECTED = "rejected"
 REASON = "reason"
 N_ROWS = "n_rows"
 FLAGGED = "flagged"
+DOUBTFUL = "doubtful"
 ENTRIES = "entries"
 
 N_LISTS = "n_lists"

@@ -112,7 +112,7 @@ def assembled(columns: Arrays, form: str, scoring: Scoring) -> Assembled:
     """The batch of lists in the given form, without the judged pool."""
     if form == "masks":
         return from_masks(columns, PLANES)
-    if form == "relevant":
+    if form in ("relevant", "again"):
         return from_relevant(columns, scoring.convention, scoring.items_matter)
     return from_rows(columns, scoring.convention, scoring.items_matter, scoring.by_position)
 

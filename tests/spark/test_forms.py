@@ -30,6 +30,18 @@ LISTS = {
     "nothing but negative grades": [("i", 1, -1)],
     "a list that starts at rank 3": [("i", 3, 1), ("j", 4, 0)],
     "a relevance that is missing": [("i", 1, 0), ("j", 2, 1), ("k", 3, None)],
+    **{
+        f"longer than a mask{what}": [(item.format(n), ranks.get(n, n), int(n % 3 == 0)) for n in range(1, 101)]
+        for what, item, ranks in (
+            ("", "i{}", {}),
+            (", with gaps", "i{}", {7: 101, 100: 102}),
+            (", a relevant item twice", "i{0!s:.1}", {}),
+            (", a rank twice", "i{}", {7: 9}),
+            # These have something of a complete list:
+            (", its sum and xor", "i{}", {1: 3, 6: 4}),
+            (", its sum and sum of squares", "i{}", {1: 2, 5: 3, 6: 7}),
+        )
+    },
 }
 
 
