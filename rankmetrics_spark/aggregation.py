@@ -65,15 +65,16 @@ def averages(partial_sums: DataFrame, convention: Convention, confidence: float)
     moments = partial_sums.groupBy(*_KEYS).agg(F.expr(f"struct({added}) AS sums")).select(*_KEYS, "sums.*")
     kept = dict.fromkeys(_KEYS, T.StringType()) | dict.fromkeys(_COUNTS, T.LongType())
     estimated = step(partial(estimates, confidence=confidence), kept, _schema()).of(moments)
-    definition = {
-        CONVENTION: convention.name,
-        "confidence": confidence,
-        "convention_text": convention.text(),
-        CONVENTION_HASH: convention.digest(),
-    }
-    result = estimated.select("*", *(F.lit(value).alias(name) for name, value in definition.items()))
-    order = (*_ESTIMATES[:-1], "confidence", _ESTIMATES[-1])
-    return result.select(*_KEYS, CONVENTION, *_COUNTS, *order, "convention_text", CONVENTION_HASH)
+    return estimated.select(
+        *_KEYS,
+        F.lit(convention.name).alias(CONVENTION),
+        *_COUNTS,
+        *_ESTIMATES[:-1],
+        F.lit(confidence).alias("confidence"),
+        _ESTIMATES[-1],
+        F.lit(convention.text()).alias("convention_text"),
+        F.lit(convention.digest()).alias(CONVENTION_HASH),
+    )
 
 
 def sums_of_batches(batches: Batches, metrics: Sequence[Metric], segments: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -120,14 +120,12 @@ class Evaluation:
 
         Where ``then`` says what is made of them, that.
         """
-        sound = first.where(F.col(REJECTED).isNull())
-        done = self._scored(sound if self.form == "rows" else sound.where(~F.col(FLAGGED)), self.form, then)
-        if self.form != "rows":
-            keys = sound.where(FLAGGED).select(*self.columns.keys, DOUBTFUL)
-            rows = ranking.only(self.rows, keys, self.columns)
-            again = ranking.lists(rows, self.columns, "again", self.scoring.items_matter)
-            done = done.unionByName(self._scored(again, "again", then))
-        return done
+        if self.form == "rows":
+            return self._scored(first.where(F.col(REJECTED).isNull()), self.form, then)
+        done = self._scored(first.where(f"NOT {FLAGGED}"), self.form, then)
+        rows = ranking.only(self.rows, first.where(FLAGGED).select(*self.columns.keys, DOUBTFUL), self.columns)
+        again = ranking.lists(rows, self.columns, "again", self.scoring.items_matter)
+        return done.unionByName(self._scored(again, "again", then))
 
     def _scored(self, lists: DataFrame, form: str, then: Step | None) -> DataFrame:
         if self.pools is not None:

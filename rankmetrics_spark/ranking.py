@@ -55,11 +55,13 @@ def lists(rows: DataFrame, columns: Columns, form: str, items_matter: bool) -> D
     # Segments are the smallest value of the list's rows.
     aggregates |= {quoted(name): f"min({quoted(name)})" for name in columns.segments}
     hashed = rows.selectExpr("*", f"{_item_hash(form, columns, items_matter)} AS {HASH}")
-    told = ", ".join(f"{sql} AS {name}" for name, sql in aggregates.items())
-    grouped = hashed.groupBy(*map(quoted, columns.keys), REJECTED).agg(F.expr(f"struct({told}) AS told"))
+    everything = ", ".join(f"{sql} AS {name}" for name, sql in aggregates.items())
+    grouped = hashed.groupBy(*map(quoted, columns.keys), REJECTED).agg(F.expr(f"struct({everything}) AS told"))
     keys = (*map(quoted, columns.keys), REJECTED)
     found = grouped.selectExpr(*keys, *(f"told.{name}" for name in aggregates))
-    return found.selectExpr("*", *(f"coalesce({sql}, false) AS {name}" for name, sql in doubts.items()))
+    # Null for faulty rows, which are neither flagged nor not.
+    told = (f"CASE WHEN {REJECTED} IS NULL THEN coalesce({sql}, true) END AS {name}" for name, sql in doubts.items())
+    return found.selectExpr("*", *told) if doubts else found
 
 
 def together(table: DataFrame) -> DataFrame:
@@ -117,7 +119,8 @@ _SEEN = {
     N_ROWS: "count(1)",
     "top": f"max({POSITION})",
     "shown": f"bit_or({_BIT})",
-    "ranks": f"sum({POSITION})",
+    # A faulty rank can be large enough for the sum of two to overflow.
+    "ranks": f"sum(CASE WHEN {REJECTED} IS NULL THEN {POSITION} END)",
     "mixed": f"bit_xor({POSITION})",
     "squares": f"sum(double({POSITION}) * {POSITION})",
 }
@@ -128,7 +131,7 @@ _COMPLETE = (
     f"AND ({N_ROWS} > 200000 OR squares = double({N_ROWS}) * ({N_ROWS} + 1) * (2 * {N_ROWS} + 1) / 6)"
 )
 _IN_MASK = f"top <= {MASK_RANKS} AND bit_count(shown) = {N_ROWS}"
-_DOUBTFUL = f"{REJECTED} IS NULL AND NOT (({_IN_MASK}) OR ({_COMPLETE}))"
+_DOUBTFUL = f"NOT (({_IN_MASK}) OR ({_COMPLETE}))"
 """Whether a rank may be there twice."""
 
 
@@ -144,7 +147,7 @@ def _masks(columns: Columns, items_matter: bool) -> tuple[Aggregates, Doubts]:
         seen |= {"hits": f"count({HASH})"} | words
         bits = f"greatest({', '.join(f'bit_count({word})' for word in words)})"
         sound += f" AND (hits = 0 OR {bits} = hits)"
-    return seen, {FLAGGED: f"{REJECTED} IS NULL AND NOT ({sound})", DOUBTFUL: _DOUBTFUL}
+    return seen, {FLAGGED: f"NOT ({sound})", DOUBTFUL: _DOUBTFUL}
 
 
 def _relevant(columns: Columns, items_matter: bool) -> tuple[Aggregates, Doubts]:

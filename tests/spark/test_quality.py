@@ -67,6 +67,14 @@ def test_a_faulty_number_or_id_has_its_reason_and_keeps_its_row(spark: SparkSess
     assert quarantined(spark, REAL, rows, metrics=["ap"]) == sorted(wanted, key=repr)
 
 
+@pytest.mark.parametrize("form", ["masks", "relevant"])
+def test_faulty_ranks_whose_sum_no_integer_holds_are_faults_and_no_error(spark: SparkSession, form: str) -> None:
+    log = [Shown("a", "u", "x", 2**62, 1)] * 3 + [Shown("a", "u", "y", 1, 1)]
+    result = evaluate(impressions(spark, log), ["ap"], form=form)
+    assert [row["reason"] for row in result.quarantine.collect()] == ["position_too_large"] * 3
+    assert by_user(result.user_metrics)["a", "u"]["ap"] == 1.0
+
+
 def test_a_faulty_score_is_a_fault_where_scores_rank(spark: SparkSession) -> None:
     rows = [tuple(GOOD.values()), ("a", "u", "y", 1.0, 0.0, None), ("a", "u", "z", 3.0, 0.0, NAN)]
     found = quarantined(spark, REAL, rows, metrics=["ap"], rank_by="score")
