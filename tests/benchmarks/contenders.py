@@ -197,6 +197,7 @@ def environment(folder: Path, name: str) -> str:
 
 
 OURS = "ours"
+RANKING_EVALUATOR = "RankingEvaluator, 48 numbers"
 COUNT = "floor: groupBy(experiment, user).count()"
 
 
@@ -229,13 +230,15 @@ def our_contenders() -> list[Contender]:
 def light_peers(folder: Path) -> list[Contender]:
     return [
         OutOfProcess("DuckDB SQL", module="duckdb_sql", folder=folder),
+        OutOfProcess("DuckDB SQL, by score", module="duckdb_by_score", folder=folder),
         OutOfProcess("Polars lazy", module="polars_lazy", folder=folder),
+        OutOfProcess("Polars lazy, by score", module="polars_by_score", folder=folder),
         OutOfProcess("pytrec_eval, metric part only", module="trec_eval", max_rows=2_000_000, folder=folder),
         InSession(
             "RankingEvaluator, 12 numbers, lists cached",
             rounds=2,
             limit=300,
-            function=ranking_evaluator.run,
+            function=ranking_evaluator.means_of_all,
             before=ranking_evaluator.prepare,
             after=ranking_evaluator.release,
         ),
@@ -246,6 +249,7 @@ def heavy_peers(folder: Path, limit: float) -> list[Contender]:
     return [
         _foreign("recommenders", "recommenders", limit, folder),
         _foreign("RePlay", "replay", limit, folder),
+        InSession(RANKING_EVALUATOR, rounds=1, limit=limit, function=ranking_evaluator.run),
         InSession("applyInPandas per user", rounds=1, limit=limit, function=apply_in_pandas.run),
     ]
 

@@ -31,12 +31,15 @@ GOALS = (
     ("real-valued / groupBy().count()", "ours, real-valued", COUNT, 1.8),
     ("score mode / groupBy().count()", "ours, score", COUNT, 3.0),
     ("12 metric columns / 2", OURS, "ours, 2 metric columns", 1.25),
-    ("ours / RankingEvaluator", OURS, "RankingEvaluator, 12 numbers, lists cached", 1 / 20),
+    ("ours / RankingEvaluator", OURS, contenders.RANKING_EVALUATOR, 1 / 20),
+    ("ours / RankingEvaluator, lists cached", OURS, "RankingEvaluator, 12 numbers, lists cached", 1 / 20),
     ("ours / recommenders", OURS, "recommenders", 1 / 20),
     ("ours / RePlay", OURS, "RePlay", 1 / 20),
     ("ours / applyInPandas", OURS, "applyInPandas per user", 1 / 20),
     ("ours / DuckDB", OURS, "DuckDB SQL", 1.0),
+    ("ours / DuckDB, by score", "ours, score", "DuckDB SQL, by score", 1.0),
     ("ours / Polars", OURS, "Polars lazy", 1.0),
+    ("ours / Polars, by score", "ours, score", "Polars lazy, by score", 1.0),
 )
 
 

@@ -1,4 +1,4 @@
-"""DuckDB on two threads; the rank is given."""
+"""DuckDB on two threads, with the ranks given or by score."""
 
 import duckdb
 
@@ -7,8 +7,14 @@ from tests.benchmarks.peers.common import COLUMNS, CUTOFFS
 HITS = """
 select experiment, "user", position, ln(2) / ln(position + 1) as discount,
        row_number() over (partition by experiment, "user" order by position) as hit
-from read_parquet('{path}/*.parquet') where relevance > 0
+from {rows} where relevance > 0
 """
+GIVEN = "read_parquet('{path}/*.parquet')"
+BY_SCORE = f"""(
+    select experiment, "user", relevance,
+           row_number() over (partition by experiment, "user" order by score desc) as position
+    from {GIVEN}
+)"""
 COUNTS = """
 select experiment, count(*) as n
 from (select distinct experiment, "user" from read_parquet('{path}/*.parquet')) group by experiment
@@ -26,17 +32,17 @@ def _per_user(k: int) -> str:
     """
 
 
-def query(path: str) -> str:
+def query(path: str, rows: str) -> str:
     users = ", ".join(_per_user(k) for k in CUTOFFS)
     means = ", ".join(f'sum("{name}") / any_value(n) as "{name}"' for name in COLUMNS)
     return f"""
-        with hits as ({HITS.format(path=path)}), counts as ({COUNTS.format(path=path)}),
+        with hits as ({HITS.format(rows=rows.format(path=path))}), counts as ({COUNTS.format(path=path)}),
              users as (select experiment, {users} from hits group by experiment, "user")
         select experiment, {means} from users join counts using (experiment) group by experiment
     """
 
 
-def run(path: str) -> dict:
+def run(path: str, rows: str = GIVEN) -> dict:
     with duckdb.connect(config={"threads": 2}) as base:
-        rows = base.execute(query(path)).fetchall()
+        rows = base.execute(query(path, rows)).fetchall()
     return {(row[0], name): value for row in rows for name, value in zip(COLUMNS, row[1:], strict=True)}

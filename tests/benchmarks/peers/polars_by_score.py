@@ -1,0 +1,7 @@
+"""Polars on two threads; it ranks by score."""
+
+from tests.benchmarks.peers import polars_lazy
+
+
+def run(path: str) -> dict:
+    return polars_lazy.run(path, by_score=True)
