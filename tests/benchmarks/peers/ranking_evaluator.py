@@ -11,14 +11,20 @@ _lists: dict[str, DataFrame] = {}
 
 
 def prepare(path: str) -> None:
-    """Build the lists and cache them."""
+    """Build the lists of a log for ``means_of_all``."""
+    _lists[path] = _built(path)
+
+
+def _built(path: str) -> DataFrame:
+    """Lists, cached."""
     item = F.xxhash64("item").cast("double")
     ranked = F.sort_array(F.collect_list(F.struct("position", item.alias("item"))))["item"]
     relevant = F.collect_list(F.when(F.col("relevance") > 0, item))
     rows = SparkSession.active().read.parquet(path)
     lists = rows.groupBy("experiment", "user").agg(ranked.alias("prediction"), relevant.alias("label"))
-    _lists[path] = lists.select("experiment", "prediction", "label").cache()
-    _lists[path].count()
+    lists = lists.select("experiment", "prediction", "label").cache()
+    lists.count()
+    return lists
 
 
 def release(path: str) -> None:
@@ -32,13 +38,13 @@ def means_of_all(path: str) -> dict:
 
 def run(path: str) -> dict:
     """48 numbers, 12 of each experiment, from the log: the same work as ours without counts and intervals."""
-    prepare(path)
+    lists = _built(path)
     try:
-        names = [row["experiment"] for row in _lists[path].select("experiment").distinct().collect()]
-        found = (_means(_lists[path].where(F.col("experiment") == name), name) for name in names)
+        names = [row["experiment"] for row in lists.select("experiment").distinct().collect()]
+        found = (_means(lists.where(F.col("experiment") == name), name) for name in names)
         return {key: value for part in found for key, value in part.items()}
     finally:
-        release(path)
+        lists.unpersist()
 
 
 def _means(lists: DataFrame, experiment: str) -> dict:
