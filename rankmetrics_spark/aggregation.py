@@ -28,7 +28,7 @@ from rankmetrics_spark.schemas import (
 )
 from rankmetrics_spark.statistics import UNIT, Moments, t_interval
 from rankmetrics_spark.sums import EXPONENTS, limbs_of
-from rankmetrics_spark.vectorized import Batches, Step, step
+from rankmetrics_spark.vectorized import Batches, Step, carried, nothing, step
 
 _KEYS = (EXPERIMENT, SEGMENT, METRIC)
 _COUNTS = ("n_users", "n_users_with_relevant", "n_users_without_list")
@@ -45,6 +45,13 @@ _ESTIMATES = ("mean", "std", "ci_low", "ci_high", "mean_with_relevant")
 def sums(metrics: Sequence[Metric], segments: Sequence[str]) -> Step:
     """Rows of ``user_metrics``, or of lists where each is a user's only one -> their exact sums, for ``averages``."""
     return Step(partial(sums_of_batches, metrics=tuple(metrics), segments=tuple(segments)), _SUMS)
+
+
+def sums_of_users(users: DataFrame, metrics: Sequence[Metric], segments: Sequence[str]) -> DataFrame:
+    """The exact sums of ``user_metrics``."""
+    texts, whole = dict.fromkeys((EXPERIMENT, *segments), T.StringType()), (N_RELEVANT, N_LISTS)
+    kept = texts | dict.fromkeys(whole, T.LongType()) | dict.fromkeys((m.column for m in metrics), T.DoubleType())
+    return step(nothing, kept, T.StructType()).then(sums(metrics, segments)).of(users.selectExpr(*carried(kept)))
 
 
 def averages(partial_sums: DataFrame, convention: Convention, confidence: float) -> DataFrame:
@@ -64,7 +71,8 @@ def averages(partial_sums: DataFrame, convention: Convention, confidence: float)
     added = ", ".join(f"sum({name}) AS {name}" for name in (*_COUNTS, *_LIMBS))
     moments = partial_sums.groupBy(*_KEYS).agg(F.expr(f"struct({added}) AS sums")).select(*_KEYS, "sums.*")
     kept = dict.fromkeys(_KEYS, T.StringType()) | dict.fromkeys(_COUNTS, T.LongType())
-    estimated = step(partial(estimates, confidence=confidence), kept, _schema()).of(moments)
+    read = moments.selectExpr(*carried(kept), *_LIMBS)
+    estimated = step(partial(estimates, confidence=confidence), kept, _schema()).of(read)
     return estimated.select(
         *_KEYS,
         F.lit(convention.name).alias(CONVENTION),

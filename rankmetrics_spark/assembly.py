@@ -212,9 +212,10 @@ def _by_score(entries: Entries, convention: Convention) -> tuple[Entries, npt.ND
         return ranked, tied
     group = np.cumsum(np.concatenate([[True], ~same])[: len(order)])
     where = np.flatnonzero(tied)
-    key = _TIE_KEYS[convention.ties](ranked.take(where))
+    rows = ranked.take(where)
     settled = np.arange(len(order))
-    settled[where] = where[np.lexsort((key, group[where]))]
+    # What the rule leaves open, such as a repeated item, the grade decides, and not the order in which rows came.
+    settled[where] = where[np.lexsort((_worst_last(rows), _TIE_KEYS[convention.ties](rows), group[where]))]
     return ranked.take(settled), tied
 
 

@@ -17,7 +17,8 @@ LONG = {"experiment": "experiment_id", "user": "user_id", "item": "item_id"}
 RESERVED = (
     "experiment_id", "user_id", "item_id", "position", "score", "relevance", "rejected", "reason", "n_rows", "flagged",
     "entries", "n_lists", "n_shown", "n_relevant", "n_dropped", "n_tied", "segment", "metric", "convention",
-    "evaluation_date", "pool", "hash", "run_id",
+    "evaluation_date", "pool", "hash", "run_id", "n_unknown", "doubtful", "whole", "told", "top", "shown", "ranks",
+    "mixed", "squares", "steepest", "hits",
 )  # fmt: skip
 """Columns that the tables of a run have for themselves: no list or segment column may be called so."""
 

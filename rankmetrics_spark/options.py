@@ -151,6 +151,8 @@ def chosen_form(options: Options, columns: Columns, work: Scoring, kind: T.DataT
         or options.repeated_items == "all"
         or any(m.needs != "relevant" for m in work.metrics)
         or work.convention.duplicates in ("best_rank", "refuse")
+        # How often a judged item was shown is known of relevant rows only in the other forms.
+        or (work.judged and work.convention.duplicates == "count")
         or _reads_length(work)
     )
     if every_row:

@@ -21,7 +21,6 @@ from rankmetrics_spark.schemas import (
     ITEM,
     N_DROPPED,
     N_LISTS,
-    N_RELEVANT,
     N_ROWS,
     POSITION,
     REASON,
@@ -29,6 +28,7 @@ from rankmetrics_spark.schemas import (
     RELEVANCE,
     SCORE,
     USER,
+    WHOLE,
     Columns,
     quoted,
 )
@@ -112,8 +112,13 @@ class Evaluation:
         """The rows grouped by list, and the groups of faulty ones."""
         return ranking.together(ranking.lists(self.rows, self.columns, self.form, self.scoring.items_matter))
 
+    @property
+    def known(self) -> DataFrame:
+        """The groups of sound rows, before anything is computed of them."""
+        return self.first.where(F.col(REJECTED).isNull())
+
     def _rejected(self, first: DataFrame) -> DataFrame:
-        return first.where(F.col(REJECTED).isNotNull()).select(*self.columns.keys, N_ROWS, REJECTED)
+        return first.where(F.col(REJECTED).isNotNull()).select(*map(quoted, self.columns.keys), N_ROWS, REJECTED)
 
     def lists(self, first: DataFrame, then: Step | None = None) -> DataFrame:
         """Scored lists; those that the form cannot vouch for are computed again from their rows.
@@ -123,7 +128,8 @@ class Evaluation:
         if self.form == "rows":
             return self._scored(first.where(F.col(REJECTED).isNull()), self.form, then)
         done = self._scored(first.where(f"NOT {FLAGGED}"), self.form, then)
-        rows = ranking.only(self.rows, first.where(FLAGGED).select(*self.columns.keys, DOUBTFUL), self.columns)
+        keys = first.where(FLAGGED).select(*map(quoted, self.columns.keys), DOUBTFUL)
+        rows = ranking.only(self.rows, keys, self.columns)
         again = ranking.lists(rows, self.columns, "again", self.scoring.items_matter)
         return done.unionByName(self._scored(again, "again", then))
 
@@ -133,20 +139,25 @@ class Evaluation:
             lists = lists.join(self.pools, USER, "left")
         return scoring.scored(lists, self.columns, form, self.scoring, then)
 
-    def user_metrics(self, lists: DataFrame) -> DataFrame:
-        """One row per (experiment, user) of the convention's population, from scored lists."""
+    def user_metrics(self, lists: DataFrame, known: DataFrame) -> DataFrame:
+        """One row per (experiment, user) of the convention's population.
+
+        Args:
+            lists: Scored lists.
+            known: Their experiments and users, from where they cost least.
+        """
         population = self.scoring.convention.population
         users = scoring.per_user(lists, self.columns, self.scoring)
         if self.pools is not None and population in ("judged", "both"):
             users = users.join(self.pools.select(USER), USER, "left_semi")
         if self.pools is None or population not in ("judged", "either"):
             return users
-        return users.unionByName(self._without_list(lists), allowMissingColumns=True)
+        return users.unionByName(self._without_list(known), allowMissingColumns=True)
 
-    def _without_list(self, lists: DataFrame) -> DataFrame:
+    def _without_list(self, known: DataFrame) -> DataFrame:
         """Judged users without a list, once per experiment: metrics of an empty list."""
         assert self.pools is not None
-        there = lists.select(EXPERIMENT, USER).distinct()
+        there = known.select(EXPERIMENT, USER).distinct()
         empty = replace(self.columns, list=(), segments=(), position=True, score=False, relevance=True)
         keys = self.pools.crossJoin(F.broadcast(there.select(EXPERIMENT).distinct())).join(
             there, [EXPERIMENT, USER], "left_anti"
@@ -158,18 +169,14 @@ class Evaluation:
 
     def experiment_metrics(self, users: DataFrame) -> DataFrame:
         """Averages of ``user_metrics``."""
-        names = [EXPERIMENT, N_RELEVANT, N_LISTS, *self.columns.segments, *(m.column for m in self.scoring.metrics)]
-        return self._averages(self._sums.of(users.selectExpr(*map(quoted, names))))
+        return self._averages(aggregation.sums_of_users(users, self.scoring.metrics, self.columns.segments))
 
     def averages(self) -> DataFrame:
         """The same without ``user_metrics`` where every list is a user and no user lacks one: one way to Python."""
         if self.columns.list or (self.pools is not None and self.scoring.convention.population != "shown"):
-            return self.experiment_metrics(self.user_metrics(self.lists(self.first)))
-        return self._averages(self.lists(self.first, self._sums))
-
-    @property
-    def _sums(self) -> Step:
-        return aggregation.sums(self.scoring.metrics, self.columns.segments)
+            return self.experiment_metrics(self.user_metrics(self.lists(self.first), self.known))
+        sums = aggregation.sums(self.scoring.metrics, self.columns.segments)
+        return self._averages(self.lists(self.first, sums))
 
     def _averages(self, sums: DataFrame) -> DataFrame:
         return aggregation.averages(sums, self.scoring.convention, self.confidence)
@@ -177,17 +184,24 @@ class Evaluation:
     def rejected(self, faulty: DataFrame) -> DataFrame:
         """Rows with a fault of their own, as text with the reason; ``faulty`` holds groups of equal ones."""
         rows = faulty.select(F.col(REJECTED), F.explode(F.expr(f"array_repeat(0, int({N_ROWS}))")).alias("copy"))
-        return rows.select(*(F.col(f"{REJECTED}.{name}").alias(name) for name in self._quarantine_columns()))
+        return rows.select(*(F.col(f"{REJECTED}.{quoted(name)}").alias(name) for name in self._quarantine_columns()))
 
     def repeated(self, lists: DataFrame) -> DataFrame:
-        """Rows that lost their place to another of their list; looks only at the lists that lost some."""
-        keys = lists.where(F.col(N_DROPPED) > 0).select(*self.columns.keys)
+        """Rows that lost their place to another of their list.
+
+        Looks only at the lists that lost some, and there at the rows that were looked at when they did.
+        """
+        keys = lists.where(F.col(N_DROPPED) > 0).select(*map(quoted, self.columns.keys), WHOLE)
+        seen = f"{WHOLE} OR {RELEVANCE} > 0" if self.columns.relevance else WHOLE
         columns = self.columns if self.scoring.items_matter else replace(self.columns, item=False)
         rank_by = POSITION if self.scoring.by_position else SCORE
         rows = ranking.repeated(
-            ranking.only(self.rows, keys, self.columns), columns, rank_by, self.scoring.convention.duplicates
+            ranking.only(self.rows, keys, self.columns).where(seen),
+            columns,
+            rank_by,
+            self.scoring.convention.duplicates,
         )
-        return rows.select(*(F.col(name).cast("string").alias(name) for name in self._quarantine_columns()))
+        return rows.select(*(F.col(quoted(name)).cast("string").alias(name) for name in self._quarantine_columns()))
 
     def _quarantine_columns(self) -> list[str]:
         return [*self.columns.keys, *self.columns.values, REASON]
@@ -202,7 +216,7 @@ class Result:
     @cached_property
     def user_metrics(self) -> DataFrame:
         """One row per (experiment_id, user_id)."""
-        return self._work.user_metrics(self._lists)
+        return self._work.user_metrics(self._lists, self._work.known)
 
     @cached_property
     def experiment_metrics(self) -> DataFrame:

@@ -85,13 +85,14 @@ def repeated(rows: DataFrame, columns: Columns, rank_by: str, keep: str) -> Data
     """Every valid row that loses its place to another of its list: a repeated item, then a repeated rank.
 
     Of several rows with one item the one with the highest grade stays, then the one with the best rank (``keep`` =
-    "best_rank" turns these two about); of several rows at one rank, the highest grade, then the smallest item hash.
+    "best_rank" turns these two about, "count" lets all stay); of several rows at one rank, the highest grade, then the
+    smallest item hash.
     """
     grade = F.col(RELEVANCE).desc_nulls_last() if columns.relevance else F.lit(0)
     best = F.col(POSITION) if rank_by == POSITION else F.col(SCORE).desc()
     order = [best, grade] if keep == "best_rank" else [grade, best]
-    keys = list(columns.keys)
-    first = Window.partitionBy(*keys, ITEM).orderBy(*order) if columns.item else None
+    keys = [*map(quoted, columns.keys)]
+    first = Window.partitionBy(*keys, ITEM).orderBy(*order) if columns.item and keep != "count" else None
     found = rows.withColumn("again", F.row_number().over(first) > 1 if first else F.lit(False))
     if rank_by != POSITION:
         return found.where("again").withColumn("reason", F.lit("duplicate_item")).drop("again")
@@ -159,7 +160,7 @@ def _again(columns: Columns, items_matter: bool, form: str = "again") -> tuple[A
     names = [POSITION, HASH] if columns.item and items_matter else [POSITION]
     entry = f"struct({', '.join(names)}, double({RELEVANCE}) AS {RELEVANCE})"
     entries = f"collect_list(CASE WHEN {REJECTED} IS NULL AND ({_kept(form)}) THEN {entry} END)"
-    return {N_ROWS: "count(1)", ENTRIES: entries}, {}
+    return {N_ROWS: "count(1)", ENTRIES: entries} | ({DOUBTFUL: f"max({DOUBTFUL})"} if form == "again" else {}), {}
 
 
 def _rows(columns: Columns, items_matter: bool) -> tuple[Aggregates, Doubts]:

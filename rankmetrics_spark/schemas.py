@@ -16,6 +16,7 @@ REASON = "reason"
 N_ROWS = "n_rows"
 FLAGGED = "flagged"
 DOUBTFUL = "doubtful"
+WHOLE = "whole"
 ENTRIES = "entries"
 
 N_LISTS = "n_lists"

@@ -20,6 +20,7 @@ from rankmetrics_spark.metrics import Metric, compute, m_relevant
 from rankmetrics_spark.pooling import n_unknown, with_judgements
 from rankmetrics_spark.ranking import PLANES
 from rankmetrics_spark.schemas import (
+    DOUBTFUL,
     ENTRIES,
     EXPERIMENT,
     N_DROPPED,
@@ -30,12 +31,13 @@ from rankmetrics_spark.schemas import (
     N_TIED,
     N_UNKNOWN,
     USER,
+    WHOLE,
     Columns,
     quoted,
 )
 from rankmetrics_spark.sums import exact_mean
 from rankmetrics_spark.ties import SPREAD, spreads
-from rankmetrics_spark.vectorized import Step, step
+from rankmetrics_spark.vectorized import Step, carried, step
 
 COUNTS = (N_SHOWN, N_RELEVANT, N_DROPPED, N_TIED, N_UNKNOWN)
 
@@ -71,13 +73,20 @@ class Scoring:
         return [] if self.by_position else [SPREAD + m.column for m in self.metrics]
 
 
+_EVERY_ROW_SEEN = {"masks": "false", "relevant": "false", "again": DOUBTFUL, "rows": "true"}
+
+
 def scored(lists: DataFrame, columns: Columns, form: str, scoring: Scoring, then: Step | None = None) -> DataFrame:
-    """Lists in the given form -> keys, segments, ``n_rows``, counts and one column per metric; null = left out.
+    """Lists in the given form -> keys, segments, counts and one column per metric (null = left out).
+
+    ``whole`` says whether every row of a list was looked at one by one, or only its relevant ones.
 
     What is to be done with them ``then`` happens before they come back from Python.
     """
-    kept = {name: T.StringType() for name in (*columns.keys, *columns.segments)} | {N_ROWS: T.LongType()}
-    read = lists.selectExpr(*map(quoted, kept), *_payload(columns, form, scoring))
+    keys = dict.fromkeys((*columns.keys, *columns.segments), T.StringType())
+    kept = keys | {N_ROWS: T.LongType(), WHOLE: T.BooleanType()}
+    told = lists.withColumn(WHOLE, F.expr(_EVERY_ROW_SEEN[form]))
+    read = told.selectExpr(*carried(kept), *_payload(columns, form, scoring))
     scores = step(partial(score_batch, form=form, scoring=scoring), kept, scoring.schema)
     return (scores.then(then) if then else scores).of(read)
 
@@ -85,6 +94,7 @@ def scored(lists: DataFrame, columns: Columns, form: str, scoring: Scoring, then
 def _payload(columns: Columns, form: str, scoring: Scoring) -> list[str]:
     """What ``score_batch`` reads besides ``n_rows``, as SQL."""
     if form == "masks":
+        # Arrow would hand a column with a null over as doubles, and bits above 2**53 would be lost.
         payload = [f"coalesce({name}, 0L) AS {name}" for name in (f"plane_{b}" for b in range(PLANES))]
     else:
         payload = [ENTRIES]

@@ -25,9 +25,10 @@ from rankmetrics_spark.schemas import (
     N_ROWS,
     REJECTED,
     USER,
+    quoted,
 )
 from rankmetrics_spark.sums import SUMS, exact_mean, exact_sums, mean_of
-from rankmetrics_spark.vectorized import step
+from rankmetrics_spark.vectorized import carried, step
 
 SHOWN, JUDGED = "is_shown", "is_judged"
 NOWHERE = -1
@@ -71,7 +72,7 @@ class SideBySide:
     def lists(self) -> DataFrame:
         """One row per list, and per judged user without a list: keys, and arrays as ``Many.values`` has them."""
         work, first = self._work, self._first
-        sound = first.where(F.col(REJECTED).isNull()).select(*work.columns.keys, N_ROWS, ENTRIES)
+        sound = first.where(F.col(REJECTED).isNull()).select(*map(quoted, work.columns.keys), N_ROWS, ENTRIES)
         lists = sound.withColumn(SHOWN, F.lit(True))
         if work.pools is None:
             return self._scored(lists.withColumn(JUDGED, F.lit(True)))
@@ -87,11 +88,11 @@ class SideBySide:
         keys = dict.fromkeys(self._work.columns.keys, T.StringType())
         kept = keys | dict.fromkeys((SHOWN, JUDGED), T.BooleanType())
         pools = ["pool_grade", "pool_hash"] if self._work.pools is not None else []
-        return step(self._many.values, kept, _SCHEMA).of(lists.select(*kept, ENTRIES, *pools))
+        return step(self._many.values, kept, _SCHEMA).of(lists.selectExpr(*carried(kept), ENTRIES, *pools))
 
     def cells(self) -> DataFrame:
         """One row per (experiment, user, convention, metric) of the convention's population."""
-        n, keys = len(self._many.metrics), self._work.columns.keys
+        n, keys = len(self._many.metrics), [*map(quoted, self._work.columns.keys)]
         members = F.array(*(_member(rule.population) for rule in self.conventions))
         every: list[str | Column] = [SHOWN, members.alias("members"), N_RELEVANT, "n_dropped"]
         long = self.lists().select(*keys, *every, F.posexplode("value").alias("at", "value"))

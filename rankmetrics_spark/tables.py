@@ -54,7 +54,8 @@ class Tables:
 
     def write_users(self, work: Evaluation, table: DataFrame, counts: Counts) -> DataFrame:
         """``user_metrics`` from the outcome of the pass; as written."""
-        users = work.user_metrics(table.where(F.col(REJECTED).isNull()))
+        lists = table.where(F.col(REJECTED).isNull())
+        users = work.user_metrics(lists, lists)
         marked = users.withColumn(CONVENTION_HASH, F.lit(work.scoring.convention.digest()))
         # A guess: ten rows a user.
         most = max(c["rows"] for c in counts.values()) // 10

@@ -17,6 +17,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from rankmetrics_spark.batch import Arrays
+from rankmetrics_spark.schemas import quoted
+
+_CARRIED = "carried_"
 
 Body: TypeAlias = Callable[[Arrays], Mapping[str, npt.NDArray[Any]]]
 """Columns of a batch to what it computes: (n,) per column, or (n, k) for a column of arrays; NaN becomes null."""
@@ -48,22 +51,34 @@ def _both(batches: Batches, first: Callable[..., Any], second: Callable[..., Any
     yield from second(first(batches))
 
 
+def carried(kept: Iterable[str]) -> list[str]:
+    """The columns to keep as a ``step`` wants them, as SQL: ``mapInArrow`` fails at a name with a dot in it."""
+    return [f"{quoted(name)} AS {_CARRIED}{i}" for i, name in enumerate(kept)]
+
+
 def step(body: Body, kept: Mapping[str, T.DataType], computed: T.StructType) -> Step:
     """Some columns as they are, and those that ``body`` computes from whole batches.
 
     Args:
         body: Gets and gives arrays by name.
-        kept: Columns that come back as they are.
+        kept: Columns that come back as they are; the table has them as ``carried``.
         computed: Columns of ``body``, in its order.
     """
     fields = [*(T.StructField(name, kind) for name, kind in kept.items()), *computed.fields]
     return Step(partial(_beside, body=body, kept=tuple(kept)), T.StructType(fields))
 
 
+def nothing(columns: Arrays) -> dict[str, npt.NDArray[Any]]:
+    """The body of a step that only keeps columns."""
+    return {}
+
+
 def _beside(batches: Batches, body: Body, kept: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    carried = {f"{_CARRIED}{i}": name for i, name in enumerate(kept)}
     for batch in batches:
         if batch.num_rows:
-            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            names = (carried.get(name, name) for name in batch.schema.names)
+            columns = dict(zip(names, batch.columns, strict=True))
             found = body(columns)
             arrays = [*(columns[name] for name in kept), *map(_column, found.values())]
             yield pa.RecordBatch.from_arrays(arrays, [*kept, *found])

@@ -90,3 +90,12 @@ def _everything(spark: SparkSession, log: list[Shown], pieces: int, settings: di
     finally:
         for name, value in before.items():
             spark.conf.set(name, value)
+
+
+def test_of_one_item_with_one_score_the_better_grade_comes_first_whatever_the_order(spark: SparkSession) -> None:
+    schema = "experiment_id string, user_id string, item_id string, score double, relevance int"
+    rows = [("a", "u", "x", 0.5, 1), ("a", "u", "x", 0.5, 0), ("a", "u", "y", 0.1, 1)]
+    for log in (rows, rows[::-1]):
+        table = impressions(spark, log, schema).coalesce(1)
+        found = evaluate(table, ["ap"], rank_by="score", repeated_items="ignore").user_metrics
+        assert by_user(found)["a", "u"]["ap"] == (1 / 1 + 2 / 3) / 2

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.errors import InputError
-from tests.logs import averages, by_user, impressions, judgements
+from tests.logs import Shown, averages, by_user, impressions, judgements
 
 SHOWN = "experiment_id string, user_id string, item_id string, position int"
 JUDGED_POPULATION = {"population": "judged"}
@@ -203,3 +203,12 @@ def test_rows_of_users_whom_nobody_judged_are_accounted_for_in_every_population(
         # The judged user's only relevant item is at rank 2: AP = 1 / 2.
         (row,) = outcome.experiment_metrics.collect()
         assert (row["n_users"], row["mean"]) == (users, 0.5 / users)
+
+
+@pytest.mark.parametrize("form", ["masks", "rows"])
+def test_a_judged_item_counts_as_often_as_it_was_shown_in_every_form(spark: SparkSession, form: str) -> None:
+    truth = judgements(spark, [("u", "x", 1), ("u", "y", 1)])
+    log = impressions(spark, [Shown("a", "u", "x", 1, None), Shown("a", "u", "x", 2, None), Shown("a", "u", "y", 3, 1)])
+    found = by_user(evaluate(log, ["ap@10"], truth, convention={"duplicates": "count"}, form=form).user_metrics)
+    assert found["a", "u"]["n_relevant"] == 2 + 1
+    assert found["a", "u"]["ap_at_10"] == pytest.approx((1 / 3) / 3, rel=1e-15)

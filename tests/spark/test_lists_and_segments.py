@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from rankmetrics_spark import evaluate
-from tests.logs import averages, by_user, impressions, judgements
+from rankmetrics_spark.options import Options
+from rankmetrics_spark.pipeline import Evaluation
+from tests.logs import averages, by_user, exact, impressions, judgements, random_log
 
 ROWS = "experiment_id string, user_id string, request string, country string, item_id string, position int"
 LOG = [
@@ -82,3 +85,21 @@ def test_integer_ids_beyond_the_reach_of_a_double_stay_apart(spark: SparkSession
     rows = [(1, big + user, big + item, item + 1, int(item == user)) for user in (0, 1) for item in (0, 1)]
     found = by_user(evaluate(impressions(spark, rows, schema), ["rr"]).user_metrics)
     assert {key: row["rr"] for key, row in found.items()} == {("1", str(big)): 1, ("1", str(big + 1)): 1 / 2}
+
+
+def test_a_list_column_may_have_a_dot_in_its_name(spark: SparkSession) -> None:
+    schema = ROWS.replace("request", "`page.id`") + ", relevance int"
+    log = [*rows_of(LOG), ("a", "u3", "r9", None, "i2", 3, 1)]
+    result = evaluate(impressions(spark, log, schema), ["rr"], list=["page.id"])
+    assert by_user(result.user_metrics)["a", "u1"]["rr"] == (1 + 1 / 2 + 0) / 3
+    assert [row["page.id"] for row in result.quarantine.collect()] == ["r9"]
+
+
+@pytest.mark.parametrize("judged", [False, True])
+def test_averages_straight_from_lists_have_the_bits_of_those_from_users(spark: SparkSession, judged: bool) -> None:
+    log = impressions(spark, random_log(seed=4, users=20)).withColumn("country.x", F.expr("right(user_id, 1)"))
+    truth = judgements(spark, [("user 1", "item 2", 1), ("user 2", "never", 1)]) if judged else None
+    options = Options(["ap@10", "ndcg"], segments=["country.x"])
+    work = Evaluation.of(log, truth, options)
+    users = work.user_metrics(work.lists(work.first), work.known)
+    assert exact(work.averages().collect()) == exact(work.experiment_metrics(users).collect())

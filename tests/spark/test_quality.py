@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.errors import ConfigError, InputError, QualityError
@@ -16,6 +17,7 @@ from tests.logs import SCHEMA, Shown, a_list, by_user, config, impressions, parq
 NAN, INFINITE = float("nan"), float("inf")
 REAL = "experiment_id string, user_id string, item_id string, position double, relevance double, score double"
 TEXT = "experiment_id string, user_id string, item_id string, position string, relevance string, score string"
+NAMES = ("experiment_id", "user_id", "item_id", "position")
 GOOD = {"experiment_id": "a", "user_id": "u", "item_id": "x", "position": 2.0, "relevance": 1.0, "score": 0.5}
 
 
@@ -155,6 +157,31 @@ def test_rows_in_are_rows_evaluated_and_rows_in_quarantine(spark: SparkSession, 
     assert (shown, len(left_out)) == (rows["evaluated"], rows["quarantined"])
     assert sum(record["quarantine_reasons"].values()) == rows["quarantined"]
     assert json.loads(Path(done.record_path).read_text())["rows"] == rows
+
+
+@pytest.mark.parametrize("kind", ["int", "double"])
+def test_quarantine_holds_the_rows_that_were_seen_to_repeat_and_no_others(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    # A relevant item twice and another one twice, which changes nothing; below, with a rank that is there twice.
+    log = [("u", "i", 1, 1), ("u", "j", 2, 0), ("u", "i", 3, 1), ("u", "j", 4, 0)]
+    log += [("v", "i", 1, 1), ("v", "j", 2, 0), ("v", "i", 3, 1), ("v", "j", 4, 0), ("v", "k", 4, 0)]
+    table = impressions(spark, [Shown("a", *row) for row in log]).withColumn("relevance", F.col("relevance").cast(kind))
+    table.write.parquet(str(tmp_path / "log"))
+    done = run(spark, config(tmp_path / "log", tmp_path / "out", quality={"max_invalid_fraction": 1}))
+    left_out = sorted(tuple(row)[1:4] for row in spark.read.parquet(f"{done.path}/quarantine").select(*NAMES).collect())
+    assert left_out == [("u", "i", "3"), ("v", "i", "3"), ("v", "j", "4")]
+    shown = {user: row["n_shown"] for (_, user), row in by_user(done.user_metrics).items()}
+    assert shown == {"u": 3, "v": 3}
+
+
+@pytest.mark.parametrize("seed", [3, 12])
+def test_the_books_of_any_log_add_up(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    log = random_log(seed=seed, users=25)
+    settings = config(parquet(tmp_path / "log", log), tmp_path / "out", quality={"max_invalid_fraction": 1})
+    record = run(spark, settings).record
+    assert record["rows"]["in"] == len(log)
+    assert sum(record["quarantine_reasons"].values()) == record["rows"]["quarantined"]
 
 
 def test_fail_mode_stops_before_anything_is_written(spark: SparkSession, tmp_path: Path) -> None:
