@@ -51,10 +51,6 @@ class Batch:
         """Sum of ``weights`` (e,) per list, (n,): added in rank order, so the bits do not depend on the batch."""
         return np.asarray(np.bincount(self.list, weights, minlength=self.size), np.float64)
 
-    def pool_total(self, weights: Floats) -> Floats:
-        """Sum of ``weights`` (p,) per list, (n,): added in pool order."""
-        return np.asarray(np.bincount(self.pool_list, weights, minlength=self.size), np.float64)
-
 
 def place(groups: Ints, size: int) -> Ints:
     """1-based place of each element within its group; ``groups`` (e,) is non-decreasing and below ``size``.
