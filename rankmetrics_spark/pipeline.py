@@ -105,7 +105,7 @@ class Evaluation:
 
     def table(self) -> DataFrame:
         """The one pass over the rows: scored lists and faulty rows."""
-        return self.lists(self.first).unionByName(self._rejected(self.first), allowMissingColumns=True)
+        return self.lists().unionByName(self.faulty, allowMissingColumns=True)
 
     @cached_property
     def first(self) -> DataFrame:
@@ -117,18 +117,21 @@ class Evaluation:
         """The groups of sound rows, before anything is computed of them."""
         return self.first.where(F.col(REJECTED).isNull())
 
-    def _rejected(self, first: DataFrame) -> DataFrame:
-        return first.where(F.col(REJECTED).isNotNull()).select(*map(quoted, self.columns.keys), N_ROWS, REJECTED)
+    @property
+    def faulty(self) -> DataFrame:
+        """The groups of equal faulty rows."""
+        groups = self.first.where(F.col(REJECTED).isNotNull())
+        return groups.select(*map(quoted, self.columns.keys), N_ROWS, REJECTED)
 
-    def lists(self, first: DataFrame, then: Step | None = None) -> DataFrame:
+    def lists(self, then: Step | None = None) -> DataFrame:
         """Scored lists; those that the form cannot vouch for are computed again from their rows.
 
         Where ``then`` says what is made of them, that.
         """
         if self.form == "rows":
-            return self._scored(first.where(F.col(REJECTED).isNull()), self.form, then)
-        done = self._scored(first.where(f"NOT {FLAGGED}"), self.form, then)
-        keys = first.where(FLAGGED).select(*map(quoted, self.columns.keys), DOUBTFUL)
+            return self._scored(self.known, self.form, then)
+        done = self._scored(self.first.where(f"NOT {FLAGGED}"), self.form, then)
+        keys = self.first.where(FLAGGED).select(*map(quoted, self.columns.keys), DOUBTFUL)
         rows = ranking.only(self.rows, keys, self.columns)
         again = ranking.lists(rows, self.columns, "again", self.scoring.items_matter)
         return done.unionByName(self._scored(again, "again", then))
@@ -174,9 +177,9 @@ class Evaluation:
     def averages(self) -> DataFrame:
         """The same without ``user_metrics`` where every list is a user and no user lacks one: one way to Python."""
         if self.columns.list or (self.pools is not None and self.scoring.convention.population != "shown"):
-            return self.experiment_metrics(self.user_metrics(self.lists(self.first), self.known))
+            return self.experiment_metrics(self.user_metrics(self.lists(), self.known))
         sums = aggregation.sums(self.scoring.metrics, self.columns.segments)
-        return self._averages(self.lists(self.first, sums))
+        return self._averages(self.lists(sums))
 
     def _averages(self, sums: DataFrame) -> DataFrame:
         return aggregation.averages(sums, self.scoring.convention, self.confidence)
@@ -226,9 +229,9 @@ class Result:
     @cached_property
     def quarantine(self) -> DataFrame:
         """The rows left out, with a reason each."""
-        rejected = self._work.rejected(self._work.first.where(F.col(REJECTED).isNotNull()))
+        rejected = self._work.rejected(self._work.faulty)
         return rejected.unionByName(self._work.repeated(self._lists))
 
     @cached_property
     def _lists(self) -> DataFrame:
-        return self._work.lists(self._work.first)
+        return self._work.lists()

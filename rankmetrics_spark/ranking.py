@@ -15,6 +15,7 @@ relevant rows, and every row where even the ranks are *doubtful*.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -34,34 +35,46 @@ from rankmetrics_spark.schemas import (
     quoted,
 )
 
-Aggregates = dict[str, str]
-Doubts = dict[str, str]
-"""Column name to SQL."""
-
 MASK_RANKS = 63
 PLANES = 3
 """Bit planes of the masks form: grades up to 2**PLANES - 1 fit."""
 
-_WORDS = 10
+_WORDS = 20
 """Words of the test for repeated relevant items: each item sets one bit in each word, so without a repeat some word
-is likely to hold as many bits as there are items. A repeat lowers every word; it can never go unseen. Six bits a word
-are what one hash has for ten. One list in 25,000 is looked at again in vain where 4 of 50 items are relevant, none to
-speak of where 1 is; twice as many words make each row dearer and spare a large log nothing."""
+is likely to hold as many bits as there are items. A repeat lowers every word; it can never go unseen. Where 4 of 50
+items are relevant one list in 1.5 million is looked at again in vain (with ten words one in 30,000), where 1 is none
+to speak of."""
+_WORDS_OF_A_HASH = 10
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How a form sees a list: SQL by the name of its column.
+
+    Attributes:
+        kept: Aggregates that Python reads.
+        seen: Aggregates that only ``doubts`` read.
+        doubts: Conditions on the aggregates.
+    """
+
+    kept: dict[str, str]
+    seen: dict[str, str] = field(default_factory=dict)
+    doubts: dict[str, str] = field(default_factory=dict)
 
 
 def lists(rows: DataFrame, columns: Columns, form: str, items_matter: bool) -> DataFrame:
     """Group validated rows by list in the given form; faulty rows form groups of their own (``rejected`` not null)."""
-    aggregates, doubts = _FORMS[form](columns, items_matter)
+    plan = _FORMS[form](columns, items_matter)
     # Segments are the smallest value of the list's rows.
-    aggregates |= {quoted(name): f"min({quoted(name)})" for name in columns.segments}
+    kept = plan.kept | {quoted(name): f"min({quoted(name)})" for name in columns.segments}
     hashed = rows.selectExpr("*", f"{_item_hash(form, columns, items_matter)} AS {HASH}")
-    everything = ", ".join(f"{sql} AS {name}" for name, sql in aggregates.items())
-    grouped = hashed.groupBy(*map(quoted, columns.keys), REJECTED).agg(F.expr(f"struct({everything}) AS told"))
+    everything = ", ".join(f"{sql} AS {name}" for name, sql in (kept | plan.seen).items())
     keys = (*map(quoted, columns.keys), REJECTED)
-    found = grouped.selectExpr(*keys, *(f"told.{name}" for name in aggregates))
+    grouped = hashed.groupBy(*keys).agg(F.expr(f"struct({everything}) AS told"))
+    found = grouped.selectExpr(*keys, "told.*")
     # Null for faulty rows, which are neither flagged nor not.
-    told = (f"CASE WHEN {REJECTED} IS NULL THEN coalesce({sql}, true) END AS {name}" for name, sql in doubts.items())
-    return found.selectExpr("*", *told) if doubts else found
+    doubts = (f"CASE WHEN {REJECTED} IS NULL THEN coalesce({sql}, true) END AS {x}" for x, sql in plan.doubts.items())
+    return found.selectExpr(*keys, *kept, *doubts)
 
 
 def together(table: DataFrame) -> DataFrame:
@@ -116,8 +129,8 @@ def _kept(form: str) -> str:
 
 # SQL text, because one text costs the driver one call and an expression tree dozens.
 _BIT = f"CASE WHEN {POSITION} BETWEEN 1 AND {MASK_RANKS} THEN shiftleft(1L, int({POSITION}) - 1) END"
+_COUNT = {N_ROWS: "count(1)"}
 _SEEN = {
-    N_ROWS: "count(1)",
     "top": f"max({POSITION})",
     "shown": f"bit_or({_BIT})",
     # A faulty rank can be large enough for the sum of two to overflow.
@@ -136,43 +149,55 @@ _DOUBTFUL = f"NOT (({_IN_MASK}) OR ({_COMPLETE}))"
 """Whether a rank may be there twice."""
 
 
-def _masks(columns: Columns, items_matter: bool) -> tuple[Aggregates, Doubts]:
+# Spares Spark from touching the buffers of these aggregates for all other rows.
+_IF_RELEVANT = f"FILTER (WHERE {RELEVANCE} > 0)"
+
+
+def _bit(word: int) -> str:
+    """The bit that an item sets in a word: six bits of its hash, or of the hash of that."""
+    hashed = HASH if word < _WORDS_OF_A_HASH else f"xxhash64({HASH})"
+    return f"shiftleft(1L, int(shiftright({hashed}, {6 * (word % _WORDS_OF_A_HASH)}) & 63))"
+
+
+def _masks(columns: Columns, items_matter: bool) -> _Plan:
     planes = {
-        f"plane_{b}": f"bit_or(CASE WHEN {RELEVANCE} > 0 AND {RELEVANCE} & {1 << b} != 0 THEN {_BIT} END)"
+        f"plane_{b}": f"bit_or(CASE WHEN {RELEVANCE} & {1 << b} != 0 THEN {_BIT} END) {_IF_RELEVANT}"
         for b in range(PLANES)
     }
-    seen = _SEEN | planes | {"steepest": f"max({RELEVANCE})"}
+    seen = _SEEN | {"steepest": f"max({RELEVANCE})"}
     sound = f"{_IN_MASK} AND coalesce(steepest, 0) < {2**PLANES}"
     if columns.item and items_matter:
-        words = {f"word_{j}": f"bit_or(shiftleft(1L, int(shiftright({HASH}, {6 * j}) & 63)))" for j in range(_WORDS)}
+        words = {f"word_{j}": f"bit_or({_bit(j)}) {_IF_RELEVANT}" for j in range(_WORDS)}
         seen |= {"hits": f"count({HASH})"} | words
         bits = f"greatest({', '.join(f'bit_count({word})' for word in words)})"
         sound += f" AND (hits = 0 OR {bits} = hits)"
-    return seen, {FLAGGED: f"NOT ({sound})", DOUBTFUL: _DOUBTFUL}
+    return _Plan(_COUNT | planes, seen, {FLAGGED: f"NOT ({sound})", DOUBTFUL: _DOUBTFUL})
 
 
-def _relevant(columns: Columns, items_matter: bool) -> tuple[Aggregates, Doubts]:
-    aggregates, _ = _again(columns, items_matter, "relevant")
-    return _SEEN | aggregates, {FLAGGED: _DOUBTFUL, DOUBTFUL: _DOUBTFUL}
+def _relevant(columns: Columns, items_matter: bool) -> _Plan:
+    entries = _entries(columns, items_matter, "relevant")
+    return _Plan(_COUNT | entries, _SEEN, {FLAGGED: _DOUBTFUL, DOUBTFUL: _DOUBTFUL})
 
 
-def _again(columns: Columns, items_matter: bool, form: str = "again") -> tuple[Aggregates, Doubts]:
+def _again(columns: Columns, items_matter: bool) -> _Plan:
+    return _Plan(_COUNT | _entries(columns, items_matter, "again") | {DOUBTFUL: f"max({DOUBTFUL})"})
+
+
+def _entries(columns: Columns, items_matter: bool, form: str) -> dict[str, str]:
     names = [POSITION, HASH] if columns.item and items_matter else [POSITION]
     entry = f"struct({', '.join(names)}, double({RELEVANCE}) AS {RELEVANCE})"
-    entries = f"collect_list(CASE WHEN {REJECTED} IS NULL AND ({_kept(form)}) THEN {entry} END)"
-    return {N_ROWS: "count(1)", ENTRIES: entries} | ({DOUBTFUL: f"max({DOUBTFUL})"} if form == "again" else {}), {}
+    return {ENTRIES: f"collect_list({entry}) FILTER (WHERE {REJECTED} IS NULL AND ({_kept(form)}))"}
 
 
-def _rows(columns: Columns, items_matter: bool) -> tuple[Aggregates, Doubts]:
+def _rows(columns: Columns, items_matter: bool) -> _Plan:
     has = [name for name in (POSITION, SCORE) if getattr(columns, name)]
     text = [ITEM] if columns.score and columns.item else []
     relevance = [f"double({RELEVANCE}) AS {RELEVANCE}"] if columns.relevance else []
     entry = f"struct({', '.join([*has, HASH, *text, *relevance])})"
-    collected = f"collect_list(CASE WHEN {REJECTED} IS NULL THEN {entry} END)"
-    return {N_ROWS: "count(1)", ENTRIES: collected}, {}
+    return _Plan(_COUNT | {ENTRIES: f"collect_list({entry}) FILTER (WHERE {REJECTED} IS NULL)"})
 
 
-_FORMS: dict[str, Callable[[Columns, bool], tuple[Aggregates, Doubts]]] = {
+_FORMS: dict[str, Callable[[Columns, bool], _Plan]] = {
     "masks": _masks,
     "relevant": _relevant,
     "rows": _rows,

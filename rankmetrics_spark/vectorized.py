@@ -74,10 +74,10 @@ def nothing(columns: Arrays) -> dict[str, npt.NDArray[Any]]:
 
 
 def _beside(batches: Batches, body: Body, kept: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    carried = {f"{_CARRIED}{i}": name for i, name in enumerate(kept)}
+    renamed = {f"{_CARRIED}{i}": name for i, name in enumerate(kept)}
     for batch in batches:
         if batch.num_rows:
-            names = (carried.get(name, name) for name in batch.schema.names)
+            names = (renamed.get(name, name) for name in batch.schema.names)
             columns = dict(zip(names, batch.columns, strict=True))
             found = body(columns)
             arrays = [*(columns[name] for name in kept), *map(_column, found.values())]

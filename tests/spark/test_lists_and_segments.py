@@ -101,5 +101,5 @@ def test_averages_straight_from_lists_have_the_bits_of_those_from_users(spark: S
     truth = judgements(spark, [("user 1", "item 2", 1), ("user 2", "never", 1)]) if judged else None
     options = Options(["ap@10", "ndcg"], segments=["country.x"])
     work = Evaluation.of(log, truth, options)
-    users = work.user_metrics(work.lists(work.first), work.known)
+    users = work.user_metrics(work.lists(), work.known)
     assert exact(work.averages().collect()) == exact(work.experiment_metrics(users).collect())
