@@ -197,8 +197,19 @@ def environment(folder: Path, name: str) -> str:
 
 
 OURS = "ours"
+IGNORING = "ours, repeated_items=ignore"
 RANKING_EVALUATOR = "RankingEvaluator, 48 numbers"
 COUNT = "floor: groupBy(experiment, user).count()"
+BARE = "Spark alone, "
+_BARE: dict[str, Callable[[str], Values]] = {
+    "clicks": floors.clicks,
+    "clicks and items": floors.clicks_with_item,
+    "grades and items": floors.grades,
+    "real values": floors.real_valued,
+    "real values and items": floors.real_valued_with_item,
+    "scores": floors.by_score,
+    "scores and items": floors.by_score_with_item,
+}
 
 
 def _ours(name: str, rounds: int = 0, compared: str = "clicks", **options: Any) -> InSession:
@@ -211,13 +222,14 @@ def floor_contenders() -> list[Contender]:
         InSession(COUNT, compared="", function=floors.count),
         InSession("floor: scan with item", compared="", function=floors.scan_item),
         InSession("floor: groupBy with item hashes", compared="", function=floors.count_item),
+        *(InSession(f"{BARE}{name}", compared="", function=function) for name, function in _BARE.items()),
     ]
 
 
 def our_contenders() -> list[Contender]:
     return [
         _ours(OURS),
-        _ours("ours, repeated_items=ignore", repeated_items="ignore"),
+        _ours(IGNORING, repeated_items="ignore"),
         _ours("ours, 2 metric columns", metrics=("ap@10", "ndcg@10")),
         _ours("ours, grades 0-3", compared="grade", relevance="grade"),
         _ours("ours, real-valued", compared="gain", relevance="gain"),

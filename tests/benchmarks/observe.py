@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import psutil
@@ -69,39 +70,67 @@ def memory(pid: int | None = None, every: float = 0.2, with_root: bool = False) 
 
 
 @dataclass
-class Cost:
-    """Sums over the stages of the jobs that ran meanwhile.
+class Stage:
+    """One stage of a run; ``start`` and ``end`` in seconds since the run began."""
 
-    ``largest_shuffle`` is the number of records of the stage that wrote most of them.
-    """
+    kind: str
+    start: float
+    end: float
+    cpu_seconds: float
+    input_rows: int
+    input_bytes: int
+    fetched_rows: int
+    shuffle_rows: int
+    shuffle_bytes: int
+
+
+@dataclass
+class Cost:
+    """Of the jobs that ran meanwhile."""
 
     jobs: int = 0
-    input_rows: int = 0
-    input_bytes: int = 0
-    shuffle_bytes: int = 0
-    shuffle_rows: int = 0
-    largest_shuffle: int = 0
-    cpu_seconds: float = 0.0
+    stages: list[Stage] = field(default_factory=list)
+
+    @property
+    def input_rows(self) -> int:
+        return sum(stage.input_rows for stage in self.stages)
+
+    @property
+    def input_bytes(self) -> int:
+        return sum(stage.input_bytes for stage in self.stages)
+
+    @property
+    def shuffle_rows(self) -> int:
+        return sum(stage.shuffle_rows for stage in self.stages)
+
+    @property
+    def shuffle_bytes(self) -> int:
+        return sum(stage.shuffle_bytes for stage in self.stages)
+
+    @property
+    def cpu_seconds(self) -> float:
+        return sum(stage.cpu_seconds for stage in self.stages)
 
 
 @contextmanager
 def cost(spark: SparkSession) -> Iterator[Cost]:
     """What Spark's own status store counts; every job counts, also those of a broadcast, whatever their group."""
-    before, result = set(_jobs(spark)), Cost()
+    before, result, began = set(_jobs(spark)), Cost(), time.time()
     yield result
     ran = {number: stages for number, stages in _jobs(spark).items() if number not in before}
     result.jobs = len(ran)
     store = spark._jsc.sc().statusStore()
-    for stage in sorted({stage for stages in ran.values() for stage in stages}):
-        data = store.lastStageAttempt(stage)
-        if data.status().toString() != "COMPLETE":
-            continue
-        result.input_rows += data.inputRecords()
-        result.input_bytes += data.inputBytes()
-        result.shuffle_bytes += data.shuffleWriteBytes()
-        result.shuffle_rows += data.shuffleWriteRecords()
-        result.largest_shuffle = max(result.largest_shuffle, data.shuffleWriteRecords())
-        result.cpu_seconds += data.executorCpuTime() / 1e9
+    for number in sorted({stage for stages in ran.values() for stage in stages}):
+        data = store.lastStageAttempt(number)
+        if data.status().toString() == "COMPLETE":
+            result.stages.append(_stage(data, began))
+
+
+def _stage(data: Any, began: float) -> Stage:
+    counts = (data.inputRecords(), data.inputBytes(), data.shuffleReadRecords(), data.shuffleWriteRecords())
+    times = (data.submissionTime().get().getTime() / 1e3 - began, data.completionTime().get().getTime() / 1e3 - began)
+    kind = "reads the log" if counts[0] else "reads lists" if counts[2] else "reads the schema"
+    return Stage(kind, *times, data.executorCpuTime() / 1e9, *counts, data.shuffleWriteBytes())
 
 
 def _jobs(spark: SparkSession) -> dict[int, list[int]]:

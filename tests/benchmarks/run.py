@@ -17,29 +17,31 @@ from rich.table import Table
 from rankmetrics_spark.job import SESSION
 from rankmetrics_spark.local import local_session
 from tests.benchmarks import checks, contenders, data
-from tests.benchmarks.contenders import COUNT, OURS, Contender, Run, TooSlowError, Values
+from tests.benchmarks.contenders import COUNT, IGNORING, OURS, Contender, Run, TooSlowError, Values
 from tests.benchmarks.peers import ours
 from tests.benchmarks.peers.common import EVERYTHING
 from tests.benchmarks.peers.settings import SETTINGS
 
 TOLERANCE = 1e-9
+_PROFILED = (IGNORING, OURS, "ours, real-valued", "ours, score")
 
-# What is measured, against what, and the bound on the quotient of the medians.
+# What is measured, against what, the bound on the quotient of the medians, and what Spark needs alone for such work.
 GOALS = (
-    ("clicks, 12 columns / groupBy().count()", OURS, COUNT, 1.4),
-    ("grades 0-3 / groupBy().count()", "ours, grades 0-3", COUNT, 1.4),
-    ("real-valued / groupBy().count()", "ours, real-valued", COUNT, 1.8),
-    ("score mode / groupBy().count()", "ours, score", COUNT, 3.0),
-    ("12 metric columns / 2", OURS, "ours, 2 metric columns", 1.25),
-    ("ours / RankingEvaluator", OURS, contenders.RANKING_EVALUATOR, 1 / 20),
-    ("ours / RankingEvaluator, lists cached", OURS, "RankingEvaluator, 12 numbers, lists cached", 1 / 20),
-    ("ours / recommenders", OURS, "recommenders", 1 / 20),
-    ("ours / RePlay", OURS, "RePlay", 1 / 20),
-    ("ours / applyInPandas", OURS, "applyInPandas per user", 1 / 20),
-    ("ours / DuckDB", OURS, "DuckDB SQL", 1.0),
-    ("ours / DuckDB, by score", "ours, score", "DuckDB SQL, by score", 1.0),
-    ("ours / Polars", OURS, "Polars lazy", 1.0),
-    ("ours / Polars, by score", "ours, score", "Polars lazy, by score", 1.0),
+    ("clicks, 12 columns / groupBy().count()", OURS, COUNT, 1.4, "clicks and items"),
+    ("the same without looking for repeated items", IGNORING, COUNT, 1.4, "clicks"),
+    ("grades 0-3 / groupBy().count()", "ours, grades 0-3", COUNT, 1.4, "grades and items"),
+    ("real-valued / groupBy().count()", "ours, real-valued", COUNT, 1.8, "real values and items"),
+    ("score mode / groupBy().count()", "ours, score", COUNT, 3.0, "scores and items"),
+    ("12 metric columns / 2", OURS, "ours, 2 metric columns", 1.25, ""),
+    ("ours / RankingEvaluator", OURS, contenders.RANKING_EVALUATOR, 1 / 20, "clicks"),
+    ("ours / RankingEvaluator, lists cached", OURS, "RankingEvaluator, 12 numbers, lists cached", 1 / 20, "clicks"),
+    ("ours / recommenders", OURS, "recommenders", 1 / 20, "clicks"),
+    ("ours / RePlay", OURS, "RePlay", 1 / 20, "clicks"),
+    ("ours / applyInPandas", OURS, "applyInPandas per user", 1 / 20, "clicks"),
+    ("ours / DuckDB", OURS, "DuckDB SQL", 1.0, "clicks"),
+    ("ours / DuckDB, by score", "ours, score", "DuckDB SQL, by score", 1.0, "scores"),
+    ("ours / Polars", OURS, "Polars lazy", 1.0, "clicks"),
+    ("ours / Polars, by score", "ours, score", "Polars lazy, by score", 1.0, "scores"),
 )
 
 
@@ -69,6 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     title = f"{options.rows:,} rows, {options.layout.replace('_', ' ')}, Spark {spark.version} local[2], 2 GB heap"
     console.print(table(lines, title))
     if not options.small:
+        console.print(profile(lines))
         console.print(goals(lines))
     _keep(folder / f"results-{wanted.name}.json", lines)
     if options.small:
@@ -195,17 +198,41 @@ def _cells(line: Line, medians: dict[str, float | None]) -> list[str]:
 
 
 def goals(lines: Sequence[Line]) -> Table:
-    """The figures to reach. A contender that ran out of time counts with its limit: a lower bound."""
+    """The figures to reach. A contender that ran out of time counts with its limit: a lower bound.
+
+    "Spark alone" is the same quotient for a query that only moves what the metrics need (``peers.floors``). Where that
+    exceeds the goal, nothing that runs on Spark in this way reaches it.
+    """
     known = {line.contender.name: line for line in lines}
     result = Table(title="Figures to reach (quotients of medians)")
-    for head in ("what", "goal", "measured", ""):
+    for head in ("what", "goal", "measured", "Spark alone", ""):
         result.add_column(head)
-    for what, left, right, bound in GOALS:
+    for what, left, right, bound, bare in GOALS:
         mine, other = _seconds(known.get(left)), _seconds(known.get(right))
+        alone = _seconds(known.get(f"{contenders.BARE}{bare}"))
         if mine and other:
-            ratio = mine / other
-            met = "met" if ratio <= bound else "not met"
-            result.add_row(what, f"<= {bound:.3g}", f"{ratio:.3g}", met)
+            met = "met" if mine / other <= bound else "not met"
+            if met != "met" and alone and alone / other > bound:
+                met += ", Spark alone exceeds it"
+            least = f"{alone / other:.3g}" if alone else ""
+            result.add_row(what, f"<= {bound:.3g}", f"{mine / other:.3g}", least, met)
+    return result
+
+
+def profile(lines: Sequence[Line]) -> Table:
+    """Where the project's own time goes: the stages of the run that took the median time, or next to it."""
+    result = Table(title="Stages of a run of median time (seconds from its start)")
+    for head in ("contender", "stage", "from", "to", "CPU s", "rows read", "shuffled in", "MB shuffled out"):
+        result.add_column(head, justify="left" if head in ("contender", "stage") else "right")
+    for line in lines:
+        if line.contender.name in _PROFILED and line.runs:
+            run = sorted(line.runs, key=lambda run: run.seconds)[(len(line.runs) - 1) // 2]
+            for stage in run.cost.stages:
+                told = (f"{stage.start:.2f}", f"{stage.end:.2f}", f"{stage.cpu_seconds:.2f}")
+                counts = (f"{stage.input_rows:,}", f"{stage.fetched_rows:,}", f"{stage.shuffle_bytes / 1e6:.1f}")
+                result.add_row(line.contender.name, stage.kind, *told, *counts)
+            result.add_row(line.contender.name, "all", "0.00", f"{run.seconds:.2f}", f"{run.cost.cpu_seconds:.2f}")
+            result.add_section()
     return result
 
 
