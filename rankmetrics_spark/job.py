@@ -284,14 +284,12 @@ def _refuse_repeats(work: Evaluation, table: DataFrame, counts: Counts) -> None:
 
 def _fits_masks(rows: DataFrame) -> bool:
     """Whether the head of the input suggests that nearly all lists fit into masks: a guess about cost, not values."""
-    head = rows.where(F.col(REJECTED).isNull()).limit(20_000)
-    seen = head.agg(
-        F.max(POSITION).alias("top"),
-        F.max(RELEVANCE).alias("steepest"),
-        F.avg(F.when(F.col(RELEVANCE) > 0, 1).otherwise(0)).alias("rate"),
-    ).first()
-    if seen is None or seen["top"] is None:
+    # Taken, not aggregated: an aggregation behind a limit would read the head of every partition.
+    head = rows.where(F.col(REJECTED).isNull()).select(POSITION, RELEVANCE).take(20_000)
+    if not head:
         return True
-    # With more relevant items than this in a list, the test for repeats would flag too many lists in vain.
-    few = seen["rate"] * seen["top"] <= 6
-    return bool(seen["top"] <= MASK_RANKS and (seen["steepest"] or 0) < 2**PLANES and few)
+    top = max(row[POSITION] for row in head)
+    grades = [row[RELEVANCE] for row in head if (row[RELEVANCE] or 0) > 0]
+    # With more relevant items than this in a list, the test for repeats would flag one in a thousand in vain.
+    few = len(grades) / len(head) * top <= 8
+    return bool(top <= MASK_RANKS and max(grades, default=0) < 2**PLANES and few)
