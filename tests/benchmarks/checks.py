@@ -1,13 +1,16 @@
-"""What must not change: the number of Spark jobs, and one shuffle of the raw rows."""
+"""What must not change: the number of Spark jobs, one read of the log, and one shuffle of its rows."""
 
 from __future__ import annotations
 
+import tempfile
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from rankmetrics_spark import run
+from rankmetrics_spark.config import from_mapping
 from tests.benchmarks import data, observe
 from tests.benchmarks.peers import ours
 from tests.benchmarks.peers.common import COLUMNS
@@ -39,6 +42,30 @@ def jobs(spark: SparkSession, folder: Path, rows: int) -> list[str]:
         if cost.input_rows != rows:
             wrong.append(f"{cost.input_rows} of {rows} rows read ({what})")
     return wrong
+
+
+def whole_run(spark: SparkSession, folder: Path, rows: int) -> list[str]:
+    """The job with all its tables: as many jobs for little as for much, and every row of the log read once."""
+    wrong, counts = [], []
+    for experiments, metrics, segments in ((1, COLUMNS[:2], ()), (4, COLUMNS, ()), (4, COLUMNS, ("country", "device"))):
+        path = data.ensure(spark, folder, data.Dataset(rows, experiments=experiments))
+        columns = {name: name for name in ("experiment", "user", "item")}
+        document = {
+            "evaluation_date": "2026-11-20",
+            "source": {"path": path, "columns": columns, "segments": list(segments)},
+            "metrics": list(metrics),
+        }
+        with tempfile.TemporaryDirectory() as out, observe.cost(spark) as cost:
+            run(spark, from_mapping(document | {"sink": {"path": out}}))
+        counts.append(cost.jobs)
+        # Stages that read more than the head of the log, or the tables that were made of it.
+        read = sum(stage.input_rows for stage in cost.stages if stage.input_rows > rows / 5)
+        print(f"run, {len(metrics)} metrics, {experiments} experiments, {len(segments)} segments: {cost.jobs} jobs")
+        if read != rows:
+            wrong.append(f"a run reads {read} rows of {rows}")
+    few, many, with_segments = counts
+    # With segments there is no choice between forms, and so no look at the head of the log.
+    return wrong if with_segments <= few == many else [*wrong, f"{few}, {many} and {with_segments} jobs in a run"]
 
 
 def plan(spark: SparkSession, path: str, rows: int) -> list[str]:

@@ -78,7 +78,6 @@ class Stage:
     end: float
     cpu_seconds: float
     input_rows: int
-    input_bytes: int
     fetched_rows: int
     shuffle_rows: int
     shuffle_bytes: int
@@ -94,10 +93,6 @@ class Cost:
     @property
     def input_rows(self) -> int:
         return sum(stage.input_rows for stage in self.stages)
-
-    @property
-    def input_bytes(self) -> int:
-        return sum(stage.input_bytes for stage in self.stages)
 
     @property
     def shuffle_rows(self) -> int:
@@ -127,9 +122,9 @@ def cost(spark: SparkSession) -> Iterator[Cost]:
 
 
 def _stage(data: Any, began: float) -> Stage:
-    counts = (data.inputRecords(), data.inputBytes(), data.shuffleReadRecords(), data.shuffleWriteRecords())
+    counts = (data.inputRecords(), data.shuffleReadRecords(), data.shuffleWriteRecords())
     times = (data.submissionTime().get().getTime() / 1e3 - began, data.completionTime().get().getTime() / 1e3 - began)
-    kind = "reads the log" if counts[0] else "reads lists" if counts[2] else "reads the schema"
+    kind = "reads the log" if counts[0] else "reads lists" if counts[1] else "reads the schema"
     return Stage(kind, *times, data.executorCpuTime() / 1e9, *counts, data.shuffleWriteBytes())
 
 
