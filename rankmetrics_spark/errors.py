@@ -1,4 +1,4 @@
-"""Everything a user can fix, as one small tree of errors; each leaf knows its exit code."""
+"""Every error that a user can fix, as one small tree; each class has its exit code."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class ConfigError(RankmetricsError):
 
 
 class InputError(RankmetricsError):
-    """An input that cannot be read, is empty, or lacks what was asked of it. Exit code 3."""
+    """An input that cannot be read, is empty, or lacks a requested column. Exit code 3."""
 
     exit_code = 3
 
 
 class OutputError(RankmetricsError):
-    """Tables that cannot be written as they are. Exit code 1."""
+    """A table that cannot be written. Exit code 1."""
 
 
 class QualityError(RankmetricsError):
@@ -36,13 +36,18 @@ class QualityError(RankmetricsError):
 
 
 class MetricGateError(RankmetricsError):
-    """A metric below the value that was demanded. Exit code 5."""
+    """A metric below the limit of its gate. Exit code 5."""
 
     exit_code = 5
 
 
 def unknown(what: str, value: object, known: Iterable[str]) -> str:
-    """One sentence that names a wrong value, the nearest right one, and all right ones.
+    """A message for an unknown name: the wrong value, the nearest known name if there is one, and all known names.
+
+    Args:
+        what: What kind of name it is, such as ``metric``.
+        value: The unknown name.
+        known: All allowed names, in the order of the message.
 
     >>> unknown("metric", "ndgc", ["ap", "ndcg"])
     "unknown metric 'ndgc'; did you mean 'ndcg'? known: ap, ndcg"
@@ -54,11 +59,11 @@ def unknown(what: str, value: object, known: Iterable[str]) -> str:
 
 
 def first_sentence(error: Exception) -> str:
-    r"""What Spark says, without plans and stack traces.
+    r"""The first line of an error message from Spark, without Java class names, query plans and stack traces.
 
     >>> first_sentence(OSError("An error occurred while calling o1.save.\n: java.io.IOException: full.\n  at x"))
     'full'
     """
     lines = [line for line in str(error).strip().splitlines() if not line.startswith("An error occurred while calling")]
-    said = lines[0].split(" SQLSTATE")[0] if lines else type(error).__name__
-    return re.sub(r"^:? ?[\w.$]*(Exception|Error): ", "", said).strip().rstrip(".;")
+    message = lines[0].split(" SQLSTATE")[0] if lines else type(error).__name__
+    return re.sub(r"^:? ?[\w.$]*(Exception|Error): ", "", message).strip().rstrip(".;")

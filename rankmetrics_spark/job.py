@@ -1,4 +1,7 @@
-"""``run``: read, evaluate once, check, write. The job that the command line, spark-submit and notebooks share."""
+"""``run``: read, check, rank, score, aggregate, publish. The job that command line, spark-submit and notebooks share.
+
+The module is not called ``run``, because the function of that name would then be hidden by its own module.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
@@ -16,19 +19,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import rankmetrics_spark
-from rankmetrics_spark import accounting, judging, sources
-from rankmetrics_spark.accounting import Counts
+from rankmetrics_spark import judgements, pipeline, quality, ranking, sources
 from rankmetrics_spark.config import Config, as_dict
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, QualityError, first_sentence
-from rankmetrics_spark.options import Options
-from rankmetrics_spark.pipeline import Evaluation
-from rankmetrics_spark.ranking import MASK_RANKS, PLANES
-from rankmetrics_spark.schemas import (
-    POSITION,
-    REJECTED,
-    RELEVANCE,
-)
-from rankmetrics_spark.tables import Tables, store_of
+from rankmetrics_spark.plan import Plan, make_plan
+from rankmetrics_spark.quality import Counts
+from rankmetrics_spark.schemas import CONVENTION_HASH, REASON, REJECTED
+from rankmetrics_spark.sinks import Store, partitions_for, refuse_other_convention, store_of
 
 Progress = Callable[[str], None]
 
@@ -46,7 +43,7 @@ ROWS = {
     # Where every row is collected, sorting takes no longer than collecting garbage does, and never the whole heap.
     _LISTS: "8192",
 }
-"""What the ``rows`` form has instead."""
+"""What the layout ``rows`` has instead."""
 
 ATTEMPTS = 3
 """How often the tables are written at most when another run replaces the same partitions at the same time."""
@@ -60,7 +57,7 @@ class Outcome:
         run_id: Name of the run.
         path: Output folder, or schema of the tables.
         user_metrics: The written values of the users, read back; lazy.
-        experiment_metrics: The written averages, read back.
+        experiment_metrics: The written averages, read back; lazy.
         record: The run record as a mapping.
         record_path: Where the record lies.
     """
@@ -75,7 +72,7 @@ class Outcome:
 
 @dataclass
 class _Steps:
-    """Times the steps and tells the caller about them."""
+    """Times the steps of a run and reports them to the caller."""
 
     progress: Progress
     seconds: dict[str, float] = field(default_factory=dict)
@@ -88,14 +85,35 @@ class _Steps:
         self.seconds[name] = round(time.monotonic() - start, 3)
 
 
+@dataclass(frozen=True)
+class _Run:
+    """What a run is called, and what its steps share."""
+
+    spark: SparkSession
+    config: Config
+    steps: _Steps
+    refused: list[str]
+    started: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
+    unique: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+
+    @property
+    def run_id(self) -> str:
+        return f"{self.started:%Y%m%dT%H%M%S}-{self.unique}"
+
+
 def run(spark: SparkSession, config: Config, progress: Progress = lambda text: None) -> Outcome:
     """Evaluate what a config describes and write every table.
 
     The input is read once: one job writes the outcome of the pass to a staging folder below the output, and the gates
-    and every other table are computed from there. Nothing else is written when a gate fails.
+    and every other table are computed from there. When a gate fails, nothing else is written.
+
+    Args:
+        spark: The session; its settings are changed for the time of the run only.
+        config: What to evaluate, and where to write.
+        progress: Called with a few words before each step.
 
     Raises:
-        ConfigError: A setting of ``spark`` that the session refuses.
+        ConfigError: A setting of ``spark`` that the session refuses, or a partition that holds another convention.
         InputError: The input cannot be read, lacks a column, or is empty.
         OutputError: The tables cannot be written, or other runs keep replacing the same partitions.
         QualityError: More faulty rows than ``quality`` allows.
@@ -103,7 +121,61 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
     with settings(spark, config.spark) as refused:
         if refused:
             progress(f"going on without {' and '.join(refused)}, which this session refuses")
-        return _Run(spark, config, _Steps(progress), refused).outcome()
+        return _evaluated(_Run(spark, config, _Steps(progress), refused))
+
+
+def _evaluated(this: _Run) -> Outcome:
+    """The road of the data, top to bottom."""
+    config, steps = this.config, this.steps
+    with steps("plan", "reading schemas"):
+        impressions, judged = inputs(this.spark, config)
+        plan = make_plan(config.options, impressions.schema, judged.schema if judged is not None else None)
+        rows = pipeline.typed_rows(impressions, plan)
+        pools = pipeline.judged_items(judged, plan)
+        plan = _suited(plan, rows, this)
+    store = store_of(this.spark, config.sink, this.run_id)
+    try:
+        with steps("evaluate", f"evaluating ({plan.layout.name} layout)"):
+            staged = store.stage(pipeline.outcome(rows, pools, plan))
+        with steps("check", "checking the rows"):
+            counts = _checked_counts(staged, config)
+            _refuse_repeats(rows, staged, plan, counts)
+            _refuse_other_convention(store, plan, config, counts)
+        tables = _Tables(rows, staged, pools, plan, counts)
+        users, averages, reasons = _published(store, tables, this)
+        record = _record(this, plan, counts, reasons)
+        record["judgements"] = _judgement_counts(judged, plan)
+        return Outcome(this.run_id, store.path, users, averages, record, store.record(record))
+    finally:
+        store.discard(like=rows)
+
+
+# ---- read
+
+
+def inputs(spark: SparkSession, config: Config) -> tuple[DataFrame, DataFrame | None]:
+    """Impressions and judgements of a config; schemas are looked up, nothing is computed.
+
+    Raises:
+        InputError: The input cannot be read.
+    """
+    impressions = sources.read(spark, config.source, config.source.wanted())
+    judged = config.judgements
+    return impressions, sources.read(spark, judged, judged.wanted()) if judged else None
+
+
+# ---- plan
+
+
+def _suited(plan: Plan, rows: DataFrame, this: _Run) -> Plan:
+    """The plan with the layout that suits the head of the log, and the session with the settings that suit both."""
+    if plan.layout.name == "masks" and not ranking.head_fits_masks(rows):
+        return plan.with_layout("relevant")
+    if plan.layout.name == "rows":
+        # Hold fewer lists in memory, unless the config says how many, or the session takes no such setting.
+        for name in ROWS.keys() - this.config.spark.keys() - set(this.refused):
+            this.spark.conf.set(name, ROWS[name])
+    return plan
 
 
 @contextmanager
@@ -111,8 +183,8 @@ def settings(spark: SparkSession, asked: Mapping[str, str]) -> Iterator[list[str
     """Session settings for the time of a run, those of a config above our own; what was there before comes back.
 
     Yields:
-        Those of our own that the session refuses. They save time and change no value, and serverless platforms take
-        few settings, so a run goes on without.
+        Those of our own that the session refuses. They save time and change no value, and serverless platforms accept
+        few settings, so a run goes on without them.
     """
     before: dict[str, str | None] = {}
     refused: list[str] = []
@@ -138,158 +210,143 @@ def settings(spark: SparkSession, asked: Mapping[str, str]) -> Iterator[list[str
                 spark.conf.set(name, old)
 
 
-def inputs(spark: SparkSession, config: Config) -> tuple[DataFrame, DataFrame | None, Options]:
-    """Impressions, judgements and options of a config; schemas are looked up, nothing is computed.
-
-    Raises:
-        InputError: The input cannot be read.
-    """
-    impressions = sources.read(spark, config.source, config.source.wanted())
-    judged = config.judgements
-    judgements = sources.read(spark, judged, judged.wanted()) if judged else None
-    formats = {config.source.format, *([judged.format] if judged else [])}
-    options = Options(
-        metrics=config.metrics,
-        convention=config.convention,
-        rank_by=config.rank_by,
-        columns=config.source.columns,
-        judgement_columns=judged.columns if judged else None,
-        list=config.source.list,
-        segments=config.source.segments,
-        confidence=config.comparison.confidence,
-        repeated_items=config.quality.repeated_items,
-        text=bool(formats & sources.TEXT_FORMATS),
-    )
-    return impressions, judgements, options
+# ---- check
 
 
-class _Run:
-    """The steps of one run."""
-
-    def __init__(self, spark: SparkSession, config: Config, steps: _Steps, refused: list[str]) -> None:
-        self.spark, self.config, self.steps, self.refused = spark, config, steps, refused
-        now = datetime.now(timezone.utc)
-        self.started = now.isoformat(timespec="seconds")
-        self.run_id = f"{now:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
-        self.store = store_of(spark, config.sink, self.run_id)
-        self.tables = Tables(self.store, config.evaluation_date)
-        self.judged: DataFrame | None = None
-
-    def outcome(self) -> Outcome:
-        with self.steps("plan", "reading schemas"):
-            work = self.planned()
-        try:
-            with self.steps("evaluate", f"evaluating ({work.form} form)"):
-                table = self.store.stage(work.table())
-            with self.steps("check", "checking the rows"):
-                counts = self.checked(table)
-                _refuse_repeats(work, table, counts)
-                self.tables.refuse_another_convention(work.scoring.convention, counts)
-            return self.written(work, table, counts)
-        finally:
-            self.store.discard(like=work.rows)
-
-    def planned(self) -> Evaluation:
-        impressions, judgements, options = inputs(self.spark, self.config)
-        work = Evaluation.of(impressions, judgements, options)
-        if work.form == "rows":
-            self.limit()
-        if judgements is not None:
-            self.judged = judging.counts(judgements, work.judgement_columns, options.text)
-        if work.form == "masks" and not _fits_masks(work.rows):
-            return Evaluation.of(impressions, judgements, replace(options, form="relevant"))
-        return work
-
-    def limit(self) -> None:
-        """Hold fewer lists in memory, unless the config says how many, or the session takes no such setting."""
-        for name in ROWS.keys() - self.config.spark.keys() - set(self.refused):
-            self.spark.conf.set(name, ROWS[name])
-
-    def checked(self, table: DataFrame) -> Counts:
-        """Row counts per experiment; the gates."""
-        counts = accounting.row_counts(table)
-        rows = sum(c["rows"] for c in counts.values())
-        bad = sum(c["quarantined"] for c in counts.values())
-        if not rows:
-            raise InputError(f"the input is empty: no rows in {self.config.source.path or self.config.source.table}")
-        quality = self.config.quality
-        allowed = 0.0 if quality.on_invalid == "fail" else quality.max_invalid_fraction
-        if bad / rows > allowed:
-            raise QualityError(
-                f"{bad} of {rows} rows are faulty ({bad / rows:.2%}, allowed {allowed:.2%}: quality.on_invalid is "
-                f"{quality.on_invalid}); reasons: {accounting.reasons(table)}"
-            )
-        return counts
-
-    def written(self, work: Evaluation, table: DataFrame, counts: Counts) -> Outcome:
-        """Write every table, all of them again where another run has replaced some meanwhile."""
-        tables = self.tables
-        for _ in range(ATTEMPTS):
-            with self.steps("user_metrics", "writing user_metrics"):
-                users = tables.write_users(work, table, counts)
-            with self.steps("experiment_metrics", "writing experiment_metrics"):
-                averages = tables.write_averages(work, users, counts)
-            with self.steps("quarantine", "writing quarantine"):
-                reasons = tables.write_quarantine(work, table, counts)
-            if tables.intact(counts):
-                break
-        else:
-            raise OutputError(
-                f"other runs keep replacing the same experiments of {self.config.evaluation_date} in "
-                f"{self.store.path}; run this again when they have ended"
-            )
-        record = self.record(work, counts, reasons)
-        return Outcome(self.run_id, self.store.path, users, averages, record, self.store.record(record))
-
-    def record(self, work: Evaluation, counts: Counts, reasons: dict[str, int]) -> dict[str, Any]:
-        rule = work.scoring.convention
-        judged = self.judged.first() if self.judged is not None else None
-        return {
-            "run_id": self.run_id,
-            "started": self.started,
-            "evaluation_date": self.config.evaluation_date,
-            "config": as_dict(self.config),
-            "form": work.form,
-            "convention": {"name": rule.name, "text": rule.text(), "hash": rule.digest()},
-            "versions": {
-                "rankmetrics_spark": rankmetrics_spark.__version__,
-                "spark": self.spark.version,
-                "python": platform.python_version(),
-            },
-            "rows": {
-                "in": sum(c["rows"] for c in counts.values()),
-                "evaluated": sum(c["evaluated"] for c in counts.values()),
-                "quarantined": sum(c["quarantined"] for c in counts.values()),
-            },
-            "experiments": counts,
-            "quarantine_reasons": reasons,
-            "judgements": judged.asDict() if judged else None,
-            "refused_settings": self.refused,
-            "seconds": self.steps.seconds,
-        }
+def _checked_counts(staged: DataFrame, config: Config) -> Counts:
+    """Row counts per experiment, after the quality gate."""
+    counts = quality.row_counts(staged)
+    rows, bad = _total(counts, "rows"), _total(counts, "quarantined")
+    if not rows:
+        raise InputError(f"the input is empty: no rows in {config.source.path or config.source.table}")
+    allowed = 0.0 if config.quality.on_invalid == "fail" else config.quality.max_invalid_fraction
+    if bad / rows > allowed:
+        raise QualityError(
+            f"{bad} of {rows} rows are faulty ({bad / rows:.2%}, allowed {allowed:.2%}: quality.on_invalid is "
+            f"{config.quality.on_invalid}); reasons: {quality.reasons_in_words(staged)}"
+        )
+    return counts
 
 
-def _refuse_repeats(work: Evaluation, table: DataFrame, counts: Counts) -> None:
+def _total(counts: Counts, name: str) -> int:
+    return sum(count[name] for count in counts.values())
+
+
+def _refuse_repeats(rows: DataFrame, staged: DataFrame, plan: Plan, counts: Counts) -> None:
     """The gate of ``duplicates: refuse``: trec_eval itself stops at an item that is twice in a list."""
-    rule = work.scoring.convention
-    if rule.duplicates != "refuse" or not any(c["repeated"] for c in counts.values()):
+    (rule,) = plan.scoring.conventions
+    if rule.duplicates != "refuse" or not _total(counts, "repeated") or not plan.columns.item:
         return
-    repeats = accounting.repeated_items(work.repeated(table))
+    repeats = pipeline.repeated(rows, staged, plan).where(F.col(REASON) == "duplicate_item").count()
     if repeats:
         raise QualityError(
-            f"{repeats} of {sum(c['rows'] for c in counts.values())} rows repeat an item of their list, and the "
+            f"{repeats} of {_total(counts, 'rows')} rows repeat an item of their list, and the "
             f"convention '{rule.name}' refuses that; to go on, give it duplicates: best_rank or highest_grade"
         )
 
 
-def _fits_masks(rows: DataFrame) -> bool:
-    """Whether the head of the input suggests that nearly all lists fit into masks: a guess about cost, not values."""
-    # Taken, not aggregated: an aggregation behind a limit would read the head of every partition.
-    head = rows.where(F.col(REJECTED).isNull()).select(POSITION, RELEVANCE).take(20_000)
-    if not head:
-        return True
-    top = max(row[POSITION] for row in head)
-    grades = [row[RELEVANCE] for row in head if (row[RELEVANCE] or 0) > 0]
-    # With more relevant items than this in a list, the test for repeats would flag one in a thousand in vain.
-    few = len(grades) / len(head) * top <= 8
-    return bool(top <= MASK_RANKS and max(grades, default=0) < 2**PLANES and few)
+def _refuse_other_convention(store: Store, plan: Plan, config: Config, counts: Counts) -> None:
+    (rule,) = plan.scoring.conventions
+    everything = partitions_for(config.evaluation_date, counts, "rows")
+    refuse_other_convention(store, everything, rule.name, rule.digest())
+
+
+# ---- publish
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """What the output tables are made of: the outcome of the pass, staged, and what it was made from."""
+
+    rows: DataFrame
+    staged: DataFrame
+    pools: DataFrame | None
+    plan: Plan
+    counts: Counts
+
+    def users(self) -> DataFrame:
+        """``user_metrics``."""
+        (rule,) = self.plan.scoring.conventions
+        lists = self.staged.where(F.col(REJECTED).isNull())
+        users = pipeline.users(lists, self.staged, self.pools, self.plan)
+        return pipeline.published_users(users, self.plan).withColumn(CONVENTION_HASH, F.lit(rule.digest()))
+
+    def quarantine(self) -> DataFrame:
+        """``quarantine``; without repeats the input is not read again."""
+        left_out = quality.rejected_rows(self.staged.where(F.col(REJECTED).isNotNull()), self.plan.columns)
+        if not _total(self.counts, "repeated"):
+            return left_out
+        return left_out.unionByName(pipeline.repeated(self.rows, self.staged, self.plan))
+
+
+def _published(store: Store, tables: _Tables, this: _Run) -> tuple[DataFrame, DataFrame, dict[str, int]]:
+    """Write every table, and all of them again if another run has replaced some meanwhile."""
+    counts, date = tables.counts, this.config.evaluation_date
+    lists = partitions_for(date, counts, "lists")
+    # A guess: ten rows a user.
+    most_users = max(count["rows"] for count in counts.values()) // 10
+    for _ in range(ATTEMPTS):
+        with this.steps("user_metrics", "writing user_metrics"):
+            users = store.replace("user_metrics", tables.users(), partitions_for(date, counts, "lists", most_users))
+        with this.steps("experiment_metrics", "writing experiment_metrics"):
+            averages = store.replace("experiment_metrics", pipeline.averages(users, tables.plan), lists)
+        with this.steps("quarantine", "writing quarantine"):
+            reasons = _quarantined(store, tables, date)
+        if store.intact(lists):
+            _check_reasons(reasons, counts)
+            return users, averages, reasons
+    raise OutputError(
+        f"other runs keep replacing the same experiments of {date} in {store.path}; run this again when they have ended"
+    )
+
+
+def _quarantined(store: Store, tables: _Tables, date: str) -> dict[str, int]:
+    """Write the rows left out; how many for each reason."""
+    most = max(count["quarantined"] for count in tables.counts.values())
+    partitions = partitions_for(date, tables.counts, "quarantined", most)
+    written = store.replace("quarantine", tables.quarantine(), partitions)
+    if not most:
+        return {}
+    return {row[REASON]: row["count"] for row in written.groupBy(REASON).count().toLocalIterator()}
+
+
+def _check_reasons(reasons: Mapping[str, int], counts: Counts) -> None:
+    bad = _total(counts, "quarantined")
+    if sum(reasons.values()) != bad:
+        raise RuntimeError(f"row counts do not add up: {bad} rows left out, {sum(reasons.values())} in quarantine")
+
+
+# ---- record
+
+
+def _record(this: _Run, plan: Plan, counts: Counts, reasons: dict[str, int]) -> dict[str, Any]:
+    (rule,) = plan.scoring.conventions
+    return {
+        "run_id": this.run_id,
+        "started": this.started.isoformat(timespec="seconds"),
+        "evaluation_date": this.config.evaluation_date,
+        "config": as_dict(this.config),
+        "layout": plan.layout.name,
+        "convention": {"name": rule.name, "text": rule.text(), "hash": rule.digest()},
+        "versions": {
+            "rankmetrics_spark": rankmetrics_spark.__version__,
+            "spark": this.spark.version,
+            "python": platform.python_version(),
+        },
+        "rows": {
+            "in": _total(counts, "rows"),
+            "evaluated": _total(counts, "evaluated"),
+            "quarantined": _total(counts, "quarantined"),
+        },
+        "experiments": counts,
+        "quarantine_reasons": reasons,
+        "refused_settings": this.refused,
+        "seconds": this.steps.seconds,
+    }
+
+
+def _judgement_counts(judged: DataFrame | None, plan: Plan) -> dict[str, int] | None:
+    if judged is None:
+        return None
+    row = judgements.counts(judged, plan.judgement_mapping, plan.options.text_numbers).first()
+    return row.asDict() if row else None

@@ -5,233 +5,304 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal, TypeAlias
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from rankmetrics_spark import aggregation, conventions, judging, ranking, scoring
-from rankmetrics_spark.errors import ConfigError, unknown
-from rankmetrics_spark.metrics import Metric, parse
-from rankmetrics_spark.options import Options, check_choices, chosen_form, renamed, resolved_columns
-from rankmetrics_spark.quality import validated
+from rankmetrics_spark import aggregation, judgements, quality, ranking, scoring
+from rankmetrics_spark.arrow_steps import Step
+from rankmetrics_spark.config.options import DEFAULT_METRICS, Options
+from rankmetrics_spark.layouts import LAYOUTS, RECHECK, Layout
+from rankmetrics_spark.metrics import Convention, Metric
+from rankmetrics_spark.plan import Plan, make_plan
 from rankmetrics_spark.schemas import (
-    DOUBTFUL,
+    ALL_ROWS_SEEN,
+    CONVENTION_INDEX,
+    ENTRIES,
     EXPERIMENT,
     FLAGGED,
-    ITEM,
-    N_DROPPED,
+    JUDGED,
     N_LISTS,
+    N_RELEVANT,
+    N_REPEATED,
     N_ROWS,
-    POSITION,
-    REASON,
+    N_SHOWN,
+    RANK_MAY_REPEAT,
     REJECTED,
     RELEVANCE,
-    SCORE,
     USER,
-    WHOLE,
     Columns,
-    quoted,
 )
-from rankmetrics_spark.scoring import Scoring
-from rankmetrics_spark.vectorized import Step
+
+ColumnMap: TypeAlias = Mapping[str, str | None]
 
 
 def evaluate(
     impressions: DataFrame,
-    metrics: Sequence[str | Metric] = Options.metrics,
+    metrics: str | Sequence[str | Metric] = DEFAULT_METRICS,
     judgements: DataFrame | None = None,
-    rank_by: str = POSITION,
-    **options: object,
+    rank_by: Literal["position", "score"] = "position",
+    *,
+    columns: ColumnMap | None = None,
+    judgement_columns: Mapping[str, str] | None = None,
+    convention: str | Mapping[str, object] | Convention = "standard",
+    list: str | Sequence[str] = (),
+    segments: str | Sequence[str] = (),
+    confidence: float = 0.95,
+    repeated_items: Literal["relevant", "all", "ignore"] = "relevant",
+    text_numbers: bool = False,
+    layout: Literal["auto", "masks", "relevant", "rows"] = "auto",
 ) -> Result:
     """Per-user and per-experiment ranking metrics of an impression log, all out of one pass over it.
 
     Args:
         impressions: One row per shown item.
         metrics: Names such as ``ap@10`` or ``ndcg@10``.
-        judgements: (user, item, relevance), items never shown included; they define m and the ideal list.
-        rank_by: ``position`` (a column of ranks from 1) or ``score`` (descending).
-        **options: Further fields of ``Options``: columns, convention, list, segments, ...
+        judgements: (user, item, relevance), including items that were never shown. They define the number of relevant
+            items and the ideal list.
+        rank_by: ``position`` (a column of ranks, from 1) or ``score`` (descending).
+        columns: Role (experiment, user, item, position, score, relevance) -> column of the impressions; ``None`` = the
+            impressions have no such column. A role that is not named is looked for under its long name (``user_id``)
+            and its short name.
+        judgement_columns: The same for the judgements (user, item, relevance).
+        convention: A preset, a mapping with ``preset`` and overrides, or a ``Convention``.
+        list: Columns that tell a user's lists apart; a user's value is the mean over their lists.
+        segments: Columns whose values split the averages.
+        confidence: Of the intervals, in (0, 1).
+        repeated_items: ``relevant`` finds every repeated item that could change a value, ``all`` finds every one,
+            ``ignore`` trusts the log and does not read the item column.
+        text_numbers: Numbers may come as text; text that is no number is a fault of its row.
+        layout: How lists travel: the values are the same, the cost is not. See ``rankmetrics_spark.layouts``.
+
+    Returns:
+        The tables, lazy like any DataFrame.
 
     Raises:
         ConfigError: A wrong argument.
         InputError: A column is missing or has a wrong type.
     """
-    known = {name for name in vars(Options()) if name not in ("metrics", "rank_by")}
-    for name in options:
-        if name not in known:
-            raise ConfigError(f"evaluate() got an {unknown('option', name, sorted(known))}")
-    return Result(Evaluation.of(impressions, judgements, Options(metrics, rank_by=rank_by, **options)))  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """A planned evaluation: what is there, what is computed, and the steps between.
-
-    ``table`` is the outcome of the one pass: a row per list with its metrics, and a row per group of equal faulty rows
-    (``rejected`` not null). Every other table follows from it, so a job can write it once and read it back.
-    """
-
-    rows: DataFrame
-    pools: DataFrame | None
-    columns: Columns
-    scoring: Scoring
-    form: str
-    confidence: float
-    judgement_columns: Mapping[str, str | None]
-
-    @classmethod
-    def of(cls, impressions: DataFrame, judgements: DataFrame | None, options: Options) -> Evaluation:
-        """Check the arguments against the input's schema and plan the evaluation."""
-        metrics = tuple(dict.fromkeys(m if isinstance(m, Metric) else parse(m) for m in options.metrics))
-        rule = conventions.resolve(options.convention)
-        check_choices(options, metrics, rule)
-        columns, mapping = resolved_columns(impressions, judgements is not None, options, metrics, rule)
-        work = Scoring(
-            metrics,
-            rule,
-            options.rank_by == POSITION,
-            columns.item and options.repeated_items != "ignore",
-            judgements is not None,
-        )
-        if work.by_position and columns.relevance and not work.items_matter:
-            columns = replace(columns, item=False)
-        rows = validated(impressions, mapping, columns, options.text, null_is_unjudged=judgements is not None)
-        form = chosen_form(options, columns, work, rows.schema[RELEVANCE].dataType if columns.relevance else None)
-        pools, names = None, {}
-        if judgements is not None:
-            names = renamed(judgements.columns, options.judgement_columns or {}, (USER, ITEM, RELEVANCE))
-            pools = judging.pools(judgements, names, any(m.needs == "judged" for m in metrics), options.text)
-        return cls(rows, pools, columns, work, form, options.confidence, names)
-
-    def table(self) -> DataFrame:
-        """The one pass over the rows: scored lists and faulty rows."""
-        return self.lists().unionByName(self.faulty, allowMissingColumns=True)
-
-    @cached_property
-    def first(self) -> DataFrame:
-        """The rows grouped by list, and the groups of faulty ones."""
-        return ranking.together(ranking.lists(self.rows, self.columns, self.form, self.scoring.items_matter))
-
-    @property
-    def known(self) -> DataFrame:
-        """The groups of sound rows, before anything is computed of them."""
-        return self.first.where(F.col(REJECTED).isNull())
-
-    @property
-    def faulty(self) -> DataFrame:
-        """The groups of equal faulty rows."""
-        groups = self.first.where(F.col(REJECTED).isNotNull())
-        return groups.select(*map(quoted, self.columns.keys), N_ROWS, REJECTED)
-
-    def lists(self, then: Step | None = None) -> DataFrame:
-        """Scored lists; those that the form cannot vouch for are computed again from their rows.
-
-        Where ``then`` says what is made of them, that.
-        """
-        if self.form == "rows":
-            return self._scored(self.known, self.form, then)
-        done = self._scored(self.first.where(f"NOT {FLAGGED}"), self.form, then)
-        keys = self.first.where(FLAGGED).select(*map(quoted, self.columns.keys), DOUBTFUL)
-        rows = ranking.only(self.rows, keys, self.columns)
-        again = ranking.lists(rows, self.columns, "again", self.scoring.items_matter)
-        return done.unionByName(self._scored(again, "again", then))
-
-    def _scored(self, lists: DataFrame, form: str, then: Step | None) -> DataFrame:
-        if self.pools is not None:
-            # Whom nobody judged stays in: his rows are accounted for, whatever the population.
-            lists = lists.join(self.pools, USER, "left")
-        return scoring.scored(lists, self.columns, form, self.scoring, then)
-
-    def user_metrics(self, lists: DataFrame, known: DataFrame) -> DataFrame:
-        """One row per (experiment, user) of the convention's population.
-
-        Args:
-            lists: Scored lists.
-            known: Their experiments and users, from where they cost least.
-        """
-        population = self.scoring.convention.population
-        users = scoring.per_user(lists, self.columns, self.scoring)
-        if self.pools is not None and population in ("judged", "both"):
-            users = users.join(self.pools.select(USER), USER, "left_semi")
-        if self.pools is None or population not in ("judged", "either"):
-            return users
-        return users.unionByName(self._without_list(known), allowMissingColumns=True)
-
-    def _without_list(self, known: DataFrame) -> DataFrame:
-        """Judged users without a list, once per experiment: metrics of an empty list."""
-        assert self.pools is not None
-        there = known.select(EXPERIMENT, USER).distinct()
-        empty = replace(self.columns, list=(), segments=(), position=True, score=False, relevance=True)
-        keys = self.pools.crossJoin(F.broadcast(there.select(EXPERIMENT).distinct())).join(
-            there, [EXPERIMENT, USER], "left_anti"
-        )
-        entry = "array<struct<position: bigint, hash: bigint, relevance: double>>"
-        none = keys.withColumns({N_ROWS: F.lit(0).cast("bigint"), "entries": F.array().cast(entry)})
-        users = scoring.per_user(scoring.scored(none, empty, "relevant", self.scoring), empty, self.scoring)
-        return users.withColumn(N_LISTS, F.lit(0).cast("bigint"))
-
-    def experiment_metrics(self, users: DataFrame) -> DataFrame:
-        """Averages of ``user_metrics``."""
-        return self._averages(aggregation.sums_of_users(users, self.scoring.metrics, self.columns.segments))
-
-    def averages(self) -> DataFrame:
-        """The same without ``user_metrics`` where every list is a user and no user lacks one: one way to Python."""
-        if self.columns.list or (self.pools is not None and self.scoring.convention.population != "shown"):
-            return self.experiment_metrics(self.user_metrics(self.lists(), self.known))
-        sums = aggregation.sums(self.scoring.metrics, self.columns.segments)
-        return self._averages(self.lists(sums))
-
-    def _averages(self, sums: DataFrame) -> DataFrame:
-        return aggregation.averages(sums, self.scoring.convention, self.confidence)
-
-    def rejected(self, faulty: DataFrame) -> DataFrame:
-        """Rows with a fault of their own, as text with the reason; ``faulty`` holds groups of equal ones."""
-        rows = faulty.select(F.col(REJECTED), F.explode(F.expr(f"array_repeat(0, int({N_ROWS}))")).alias("copy"))
-        return rows.select(*(F.col(f"{REJECTED}.{quoted(name)}").alias(name) for name in self._quarantine_columns()))
-
-    def repeated(self, lists: DataFrame) -> DataFrame:
-        """Rows that lost their place to another of their list.
-
-        Looks only at the lists that lost some, and there at the rows that were looked at when they did.
-        """
-        keys = lists.where(F.col(N_DROPPED) > 0).select(*map(quoted, self.columns.keys), WHOLE)
-        seen = f"{WHOLE} OR {RELEVANCE} > 0" if self.columns.relevance else WHOLE
-        columns = self.columns if self.scoring.items_matter else replace(self.columns, item=False)
-        rank_by = POSITION if self.scoring.by_position else SCORE
-        rows = ranking.repeated(
-            ranking.only(self.rows, keys, self.columns).where(seen),
-            columns,
-            rank_by,
-            self.scoring.convention.duplicates,
-        )
-        return rows.select(*(F.col(quoted(name)).cast("string").alias(name) for name in self._quarantine_columns()))
-
-    def _quarantine_columns(self) -> list[str]:
-        return [*self.columns.keys, *self.columns.values, REASON]
+    options = Options(
+        metrics=metrics,
+        convention=convention,
+        rank_by=rank_by,
+        columns=columns or {},
+        judgement_columns=judgement_columns or {},
+        list=list,
+        segments=segments,
+        confidence=confidence,
+        repeated_items=repeated_items,
+        layout=layout,
+        text_numbers=text_numbers,
+        judged=judgements is not None,
+    )
+    return Result.of(impressions, judgements, options)
 
 
 @dataclass(frozen=True)
 class Result:
-    """The tables of one evaluation, lazy like any DataFrame; what nobody asks for is not even planned."""
+    """The tables of one evaluation, lazy like any DataFrame; what is never asked for is not even planned.
 
-    _work: Evaluation
+    Attributes:
+        plan: Columns, layout, metrics and conventions, as they were chosen.
+    """
+
+    plan: Plan
+    _rows: DataFrame
+    _pools: DataFrame | None
+
+    @classmethod
+    def of(
+        cls,
+        impressions: DataFrame,
+        judgements: DataFrame | None,
+        options: Options,
+        conventions: Sequence[Convention] = (),
+    ) -> Result:
+        """Plan the evaluation that the options describe; with several ``conventions``, under each of them."""
+        schema = None if judgements is None else judgements.schema
+        plan = make_plan(options, impressions.schema, schema, conventions)
+        return cls(plan, typed_rows(impressions, plan), judged_items(judgements, plan))
 
     @cached_property
     def user_metrics(self) -> DataFrame:
         """One row per (experiment_id, user_id)."""
-        return self._work.user_metrics(self._lists, self._work.known)
+        return published_users(self.users, self.plan)
 
     @cached_property
     def experiment_metrics(self) -> DataFrame:
-        """One row per (experiment_id, segment, metric)."""
-        return self._work.averages()
+        """One row per (experiment_id, segment, metric); with several conventions, a row for each."""
+        if not self.plan.lists_are_users:
+            return averages(published_users(self.users, self.plan, CONVENTION_INDEX), self.plan)
+        # One way to Python for both: the sums are taken where the lists are scored.
+        step = aggregation.sums(self.plan.scoring.metrics, self.plan.columns.segments)
+        sums = scored_lists(self._rows, self._packed, self._pools, self.plan, step)
+        return aggregation.averages(sums, self.plan.scoring.conventions, self.plan.options.confidence)
 
     @cached_property
     def quarantine(self) -> DataFrame:
         """The rows left out, with a reason each."""
-        rejected = self._work.rejected(self._work.faulty)
-        return rejected.unionByName(self._work.repeated(self._lists))
+        rejected = quality.rejected_rows(self.faulty, self.plan.columns)
+        return rejected.unionByName(repeated(self._rows, self._lists, self.plan))
+
+    @cached_property
+    def users(self) -> DataFrame:
+        """One row per (experiment, user, convention), in internal names."""
+        return users(self._lists, self._packed, self._pools, self.plan)
+
+    @property
+    def faulty(self) -> DataFrame:
+        """Groups of equal faulty rows."""
+        return faulty(self._packed, self.plan.columns)
+
+    @cached_property
+    def _packed(self) -> DataFrame:
+        return packed(self._rows, self.plan)
 
     @cached_property
     def _lists(self) -> DataFrame:
-        return self._work.lists()
+        return scored_lists(self._rows, self._packed, self._pools, self.plan)
+
+
+# ---- the road: check -> rank -> score -> aggregate; each step is a function from tables to tables
+
+
+def typed_rows(impressions: DataFrame, plan: Plan) -> DataFrame:
+    """Check: typed rows, each faulty one with its reason."""
+    return quality.checked(
+        impressions, plan.mapping, plan.columns, plan.options.text_numbers, null_is_unjudged=plan.scoring.judged
+    )
+
+
+def judged_items(table: DataFrame | None, plan: Plan) -> DataFrame | None:
+    """Check: the judged items of each user."""
+    if table is None:
+        return None
+    every_grade = any(metric.needs == "judged" for metric in plan.scoring.metrics)
+    return judgements.pools(table, plan.judgement_mapping, every_grade, plan.options.text_numbers)
+
+
+def packed(rows: DataFrame, plan: Plan) -> DataFrame:
+    """Rank: the rows grouped by list, and groups of faulty rows."""
+    return ranking.share_exchange(ranking.packed(rows, plan.columns, plan.layout, plan.scoring.repeats))
+
+
+def faulty(packed_lists: DataFrame, columns: Columns) -> DataFrame:
+    """The groups of equal faulty rows."""
+    return packed_lists.where(F.col(REJECTED).isNotNull()).select(*columns.keys, N_ROWS, REJECTED)
+
+
+def scored_lists(
+    rows: DataFrame, packed_lists: DataFrame, pools: DataFrame | None, plan: Plan, then: Step | None = None
+) -> DataFrame:
+    """Score: one row per list, or what ``then`` makes of them.
+
+    Lists that the layout cannot vouch for are computed again from their rows.
+    """
+    columns, layout = plan.columns, plan.layout
+    if layout.name == "rows":
+        return _scored(packed_lists.where(F.col(REJECTED).isNull()), layout, pools, plan, then)
+    done = _scored(packed_lists.where(f"NOT {FLAGGED}"), layout, pools, plan, then)
+    flagged = packed_lists.where(FLAGGED).select(*columns.keys, RANK_MAY_REPEAT)
+    again = ranking.packed(ranking.rows_of(rows, flagged, columns), columns, RECHECK, plan.scoring.repeats)
+    return done.unionByName(_scored(again, RECHECK, pools, plan, then))
+
+
+def _scored(lists: DataFrame, layout: Layout, pools: DataFrame | None, plan: Plan, then: Step | None) -> DataFrame:
+    if pools is not None:
+        # Left join: users without judgements are still counted.
+        lists = lists.join(pools, USER, "left")
+    return scoring.scored(lists, plan.columns, layout, plan.scoring, then)
+
+
+def outcome(rows: DataFrame, pools: DataFrame | None, plan: Plan) -> DataFrame:
+    """The outcome of the one pass: scored lists and groups of faulty rows. All other tables follow from it."""
+    grouped = packed(rows, plan)
+    lists = scored_lists(rows, grouped, pools, plan)
+    return lists.unionByName(faulty(grouped, plan.columns), allowMissingColumns=True)
+
+
+def users(lists: DataFrame, known: DataFrame, pools: DataFrame | None, plan: Plan) -> DataFrame:
+    """One row per (experiment, user, convention) of the convention's population, in internal names.
+
+    Args:
+        lists: Scored lists.
+        known: Their experiments and users, from the table in which they cost least; may hold faulty rows too.
+        pools: The judged items of each user.
+        plan: The plan.
+    """
+    found = scoring.per_user(lists, plan.columns, plan.scoring)
+    if pools is None:
+        return found
+    members = found.where(f"{JUDGED} OR {_has_population(plan, 'shown', 'either')}")
+    with_unseen = _has_population(plan, "judged", "either")
+    if with_unseen == "false":
+        return members
+    return members.unionByName(_without_list(known, pools, plan).where(with_unseen), allowMissingColumns=True)
+
+
+def _has_population(plan: Plan, *populations: str) -> str:
+    """SQL: whether the convention of a row has one of these populations."""
+    indices = [str(i) for i, rule in enumerate(plan.scoring.conventions) if rule.population in populations]
+    return f"{CONVENTION_INDEX} IN ({', '.join(indices)})" if indices else "false"
+
+
+def _without_list(known: DataFrame, pools: DataFrame, plan: Plan) -> DataFrame:
+    """Judged users without a list, once per experiment: the metrics of an empty list."""
+    there = known.where(F.col(REJECTED).isNull()).select(EXPERIMENT, USER).distinct()
+    every = pools.crossJoin(F.broadcast(there.select(EXPERIMENT).distinct()))
+    missing = every.join(there, [EXPERIMENT, USER], "left_anti")
+    entry = "array<struct<position: bigint, _hash: bigint, relevance: double>>"
+    empty = missing.withColumns({N_ROWS: F.lit(0).cast("bigint"), ENTRIES: F.array().cast(entry)})
+    columns = Columns(item=True, position=True, score=False, relevance=True)
+    by_position = replace(plan.scoring, by_position=True)
+    lists = scoring.scored(empty, columns, LAYOUTS["relevant"], by_position)
+    return scoring.per_user(lists, columns, by_position).withColumn(N_LISTS, F.lit(0).cast("bigint"))
+
+
+def published_users(table: DataFrame, plan: Plan, *more: str) -> DataFrame:
+    """``user_metrics`` with the segments under the user's own names."""
+    segments = zip(plan.columns.segment_columns, plan.public_segments.values(), strict=True)
+    named = [F.col(internal).alias(public) for internal, public in segments]
+    counts = (N_LISTS, N_SHOWN, N_RELEVANT, N_REPEATED)
+    metrics = (metric.column for metric in plan.scoring.metrics)
+    return table.select(EXPERIMENT, USER, *named, *counts, *metrics, *more)
+
+
+def averages(user_metrics: DataFrame, plan: Plan) -> DataFrame:
+    """Aggregate: ``experiment_metrics`` from ``user_metrics``, whether just computed or read back."""
+    sums = aggregation.sums_of_users(user_metrics, plan.scoring.metrics, plan.public_segments)
+    return aggregation.averages(sums, plan.scoring.conventions, plan.options.confidence)
+
+
+def repeated(rows: DataFrame, lists: DataFrame, plan: Plan) -> DataFrame:
+    """The rows that are set aside because they repeat an item or a rank of their list, as ``quarantine`` holds them.
+
+    Looks only at the lists that lost some, and there at the rows that were looked at when they did.
+    """
+    work, columns = plan.scoring, plan.columns
+    keys = lists.where(F.col(N_REPEATED) > 0).select(*columns.keys, ALL_ROWS_SEEN)
+    seen = f"{ALL_ROWS_SEEN} OR {RELEVANCE} > 0" if columns.relevance else ALL_ROWS_SEEN
+    if not work.repeats:
+        columns = replace(columns, item=False)
+    found = ranking.repeated_rows(
+        ranking.rows_of(rows, keys, plan.columns).where(seen), columns, work.by_position, work.conventions[0].duplicates
+    )
+    return quality.as_quarantined(found, plan.columns)
+
+
+# ---- the same data under several conventions
+
+
+def conventions_side_by_side(
+    impressions: DataFrame, judgements: DataFrame | None, options: Options, conventions: Sequence[Convention]
+) -> DataFrame:
+    """``experiment_metrics`` under each convention, out of one pass, and the number of faulty rows per experiment.
+
+    Returns:
+        ``experiment_metrics`` with a row per convention. A row without a metric has the number of faulty rows of its
+        experiment in ``_rows``.
+    """
+    result = Result.of(impressions, judgements, options, conventions)
+    counted = result.faulty.groupBy(EXPERIMENT).agg(F.sum(N_ROWS).alias(N_ROWS))
+    return result.experiment_metrics.unionByName(counted, allowMissingColumns=True)

@@ -1,15 +1,17 @@
-"""Impressions as they came -> typed rows under canonical names, each faulty one with its reason.
+"""Impressions as they came -> typed rows under canonical names, each faulty one with its reason; and the counts.
 
-Nothing is dropped here: a faulty row keeps its values (as text) in the struct column ``rejected``, which later is part
-of the grouping key, so that faulty rows ride through the same shuffle as everything else and can be counted and
-written without a second look at the input.
+No row is dropped here: a faulty row keeps its values (as text) in the struct column ``_rejected``, which is part of the
+grouping key later on. So faulty rows ride through the same shuffle as all others, and can be counted and written
+without a second look at the input.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark.errors import InputError, unknown
@@ -17,64 +19,74 @@ from rankmetrics_spark.schemas import (
     EVERYONE,
     EXPERIMENT,
     ITEM,
+    N_REPEATED,
+    N_ROWS,
+    N_TIED,
+    N_UNKNOWN,
     POSITION,
+    QUARANTINE_COLUMNS,
     REASON,
     REJECTED,
     RELEVANCE,
     SCORE,
     USER,
     Columns,
+    public_names,
     quoted,
 )
 
-_NUMBERS = (T.NumericType, T.BooleanType)
+NUMBERS = (T.NumericType, T.BooleanType)
 _IDS = (T.StringType, T.IntegralType, T.FractionalType, T.BooleanType, T.DateType, T.TimestampType)
 REAL_TYPES = (T.FloatType, T.DoubleType)
 
 
-def validated(
-    impressions: DataFrame,
-    mapping: Mapping[str, str | None],
-    columns: Columns,
-    text: bool = False,
-    null_is_unjudged: bool = False,
+def checked(
+    impressions: DataFrame, mapping: Mapping[str, str | None], columns: Columns, text: bool, null_is_unjudged: bool
 ) -> DataFrame:
     """Type the mapped columns and give every faulty row its reason; lazy, no shuffle, no job.
 
     Args:
         impressions: The rows as they came.
-        mapping: Canonical name (``experiment_id``, ``user_id``, ...) to the column that holds it.
+        mapping: Canonical or internal name (``experiment_id``, ``_list_0``, ...) to the column that holds it.
         columns: Which canonical columns there are.
         text: Numbers may come as text (CSV and the like); text that is no number is a fault of the row.
         null_is_unjudged: A null relevance means "not judged" (judgements are given) and is no fault.
 
     Returns:
-        The keys, the value columns, the segments, and ``rejected`` (null for a sound row).
+        The keys, the value columns, the segments, and ``_rejected`` (null for a sound row).
 
     Raises:
         InputError: A mapped column is missing or has a type that cannot serve.
     """
-    table = named(impressions, mapping, (*columns.keys, *columns.values, *columns.segments), "impressions", text)
+    names = (*columns.keys, *columns.values)
+    table = renamed(impressions, mapping, (*names, *columns.segment_columns), "impressions", text)
     kinds = {field.name: field.dataType for field in table.schema.fields}
-    checked = (*columns.keys, *columns.values)
     faults = [
-        f"WHEN {condition} THEN '{label}'"
-        for name in checked
+        f"WHEN {condition} THEN '{_said(label, mapping)}'"
+        for name in names
         for label, condition in _faults(name, kinds[name], null_is_unjudged and name == RELEVANCE)
     ]
     reason = f"CASE {' '.join(faults)} END"
-    raw = ", ".join(f"string({quoted(name)}) AS {quoted(name)}" for name in checked)
+    raw = ", ".join(f"string({name}) AS {name}" for name in names)
     return table.selectExpr(
-        *(f"{_typed(name, kinds[name])} AS {quoted(name)}" for name in checked),
-        *(f"string({quoted(name)}) AS {quoted(name)}" for name in columns.segments),
+        *(f"{_typed(name, kinds[name])} AS {name}" for name in names),
+        *(f"string({name}) AS {name}" for name in columns.segment_columns),
         f"CASE WHEN {reason} IS NOT NULL THEN struct({reason} AS {REASON}, {raw}) END AS {REJECTED}",
     )
 
 
-def named(
+def _said(label: str, mapping: Mapping[str, str | None]) -> str:
+    """The reason with the user's name of a list column; quotes are doubled for SQL."""
+    for name, source in mapping.items():
+        if name.startswith("_list_") and label.endswith(name):
+            label = label.removesuffix(name) + str(source)
+    return label.replace("\\", "\\\\").replace("'", "\\'")
+
+
+def renamed(
     table: DataFrame, mapping: Mapping[str, str | None], names: Sequence[str], what: str, text: bool
 ) -> DataFrame:
-    """The mapped columns under their canonical names, with usable types; a name mapped to null becomes a constant.
+    """The mapped columns under canonical names, with usable types; a name mapped to null becomes a constant.
 
     Raises:
         InputError: A mapped column is missing or has a type that cannot serve.
@@ -84,40 +96,57 @@ def named(
     for name in names:
         source = mapping.get(name, name)
         if source is not None and source not in there:
-            raise InputError(f"the {what} have no column for {name}: {unknown('column', source, there)}")
+            raise InputError(
+                f"the {what} have no column for {_spoken(name, source)}: {unknown('column', source, there)}"
+            )
         value = f"'{EVERYONE}'" if source is None else quoted(source)
-        selected.append(f"{value} AS {quoted(name)}")
+        selected.append(f"{value} AS {name}")
     result = table.selectExpr(*selected)
     for field in result.schema.fields:
         _check_type(field, mapping.get(field.name, field.name), text)
     return result
 
 
+def _spoken(name: str, source: str | None) -> str:
+    """How a message calls a column: list and segment columns by the user's own name.
+
+    >>> _spoken("user_id", "uid"), _spoken("_list_0", "session")
+    ('user_id', 'session')
+    """
+    return str(source) if name.startswith(("_list_", "_segment_")) else name
+
+
 def _check_type(field: T.StructField, source: str | None, text: bool) -> None:
     """Refuse a column whose type cannot serve, before any job starts."""
     is_number = field.name in (POSITION, SCORE, RELEVANCE)
-    allowed: tuple[type[T.DataType], ...] = (*_NUMBERS, *((T.StringType,) if text else ())) if is_number else _IDS
+    allowed: tuple[type[T.DataType], ...] = (*NUMBERS, *((T.StringType,) if text else ())) if is_number else _IDS
     if field.name == POSITION:
         allowed = tuple(kind for kind in allowed if kind is not T.BooleanType)
     if not isinstance(field.dataType, allowed):
         wanted = "a number" if is_number else "a string, number, boolean, date or timestamp"
         raise InputError(
-            f"column '{source}' ({field.name}) has type {field.dataType.simpleString()}; it must be {wanted}"
+            f"column '{source}' ({_spoken(field.name, source)}) has type {field.dataType.simpleString()}; "
+            f"it must be {wanted}"
         )
 
 
 def _typed(name: str, kind: T.DataType) -> str:
-    """The column in the type that the engine computes with."""
+    """SQL: the column in the type that the engine computes with."""
     if name == POSITION:
         # A plain cast of NaN to an integer is an error in ANSI mode; such a row is faulty anyway.
         return f"try_cast({number(name, kind)} as bigint)"
-    if name == RELEVANCE and isinstance(kind, T.IntegralType | T.BooleanType):
+    if name == RELEVANCE and is_whole(kind):
         return f"bigint({name})"
-    return number(name, kind) if name in (SCORE, RELEVANCE) else f"string({quoted(name)})"
+    return number(name, kind) if name in (SCORE, RELEVANCE) else f"string({name})"
+
+
+def is_whole(kind: T.DataType) -> bool:
+    """Whether a relevance of this type is a whole number, and stays one."""
+    return isinstance(kind, T.IntegralType | T.BooleanType)
 
 
 def number(name: str, kind: T.DataType) -> str:
-    """A numeric column as double (integers stay exact as they are); text that is no number becomes null."""
+    """SQL: a numeric column as double (integers stay exact as they are); text that is no number becomes null."""
     if isinstance(kind, T.IntegralType):
         return name
     return f"try_cast(trim({name}) as double)" if isinstance(kind, T.StringType) else f"double({name})"
@@ -127,11 +156,11 @@ def _faults(name: str, kind: T.DataType, null_allowed: bool) -> Iterator[tuple[s
     """(reason, condition) of every way in which a value of this column can be faulty, in the order of the check."""
     short = {EXPERIMENT: "experiment", USER: "user", ITEM: "item"}.get(name, name)
     if not null_allowed:
-        yield f"null_{short}", f"{quoted(name)} IS NULL"
+        yield f"null_{short}", f"{name} IS NULL"
     if name in (POSITION, SCORE, RELEVANCE):
         yield from _number_faults(name, kind)
     elif isinstance(kind, REAL_TYPES):
-        yield f"nan_{short}", f"isnan({quoted(name)})"
+        yield f"nan_{short}", f"isnan({name})"
     elif name == EXPERIMENT and isinstance(kind, T.StringType):
         # A partition directory cannot tell an empty name from a null one.
         yield "empty_experiment", f"{name} = ''"
@@ -143,7 +172,7 @@ def _number_faults(name: str, kind: T.DataType) -> Iterator[tuple[str, str]]:
         yield f"unreadable_{name}", f"{name} IS NOT NULL AND {value} IS NULL"
     if isinstance(kind, (*REAL_TYPES, T.StringType)):
         yield f"nan_{name}", f"isnan({value})"
-    if name == RELEVANCE and not isinstance(kind, T.IntegralType | T.BooleanType):
+    if name == RELEVANCE and not is_whole(kind):
         yield "infinite_relevance", f"abs({value}) = double('inf')"
     if name == POSITION:
         if not isinstance(kind, T.IntegralType):
@@ -152,3 +181,72 @@ def _number_faults(name: str, kind: T.DataType) -> Iterator[tuple[str, str]]:
         yield "position_below_1", f"{value} < 1"
         # Ranks are packed and squared in 64 bits; nobody scrolls past two billion items.
         yield "position_too_large", f"{value} > {2**31 - 1}"
+
+
+# ---- the rows left out
+
+
+def rejected_rows(groups: DataFrame, columns: Columns) -> DataFrame:
+    """Rows with a fault of their own, as text, with the reason.
+
+    Args:
+        groups: Groups of equal faulty rows: ``_rows``, ``_rejected``.
+        columns: What the impressions hold.
+    """
+    rows = groups.select(REJECTED, F.explode(F.expr(f"array_repeat(0, int({N_ROWS}))")).alias("_copy"))
+    return rows.select(*(F.col(f"{REJECTED}.{name}").alias(public) for name, public in _quarantined(columns).items()))
+
+
+def as_quarantined(rows: DataFrame, columns: Columns) -> DataFrame:
+    """Typed rows with a ``reason`` as the table ``quarantine`` holds them."""
+    return rows.select(*(F.col(name).cast("string").alias(public) for name, public in _quarantined(columns).items()))
+
+
+def _quarantined(columns: Columns) -> dict[str, str]:
+    """Internal name -> name in ``quarantine``, in its order."""
+    own = dict(zip(columns.list_columns, public_names(columns.list, QUARANTINE_COLUMNS), strict=True))
+    return {name: own.get(name, name) for name in (*columns.keys, *columns.values, REASON)}
+
+
+# ---- the counts
+
+Counts = dict[str, dict[str, Any]]
+"""Experiment -> rows, evaluated, quarantined, repeated, lists, tied, beyond_judgements."""
+
+
+def row_counts(outcome: DataFrame) -> Counts:
+    """Count rows in, evaluated and left out per experiment, and what was noticed about its lists.
+
+    Args:
+        outcome: Scored lists and groups of faulty rows.
+
+    Returns:
+        Per experiment: ``rows`` = ``evaluated`` + ``quarantined``; ``repeated``, the quarantined that repeat an item
+        or a rank; ``lists``; ``tied``, rows that share their score with another of their list;
+        ``beyond_judgements``, lists that show more relevant items than the judgements know (their values stop at 1).
+    """
+    sums = outcome.groupBy(EXPERIMENT).agg(
+        F.sum(N_ROWS).alias("rows"),
+        F.sum(F.when(F.col(REJECTED).isNotNull(), F.col(N_ROWS)).otherwise(0)).alias("faulty"),
+        *(F.coalesce(F.sum(source), F.lit(0)).alias(name) for name, source in _SUMS.items()),
+        F.count(F.when(F.col(REJECTED).isNull(), 1)).alias("lists"),
+        F.count(F.when(F.col(N_UNKNOWN) > 0, 1)).alias("beyond_judgements"),
+    )
+    return {row[EXPERIMENT]: _balanced(row.asDict()) for row in sums.toLocalIterator()}
+
+
+_SUMS = {"repeated": N_REPEATED, "tied": N_TIED}
+
+
+def _balanced(row: dict[str, Any]) -> dict[str, Any]:
+    bad = row["faulty"] + row["repeated"]
+    counted = {"rows": row["rows"], "evaluated": row["rows"] - bad, "quarantined": bad}
+    return counted | {name: row[name] for name in ("repeated", "lists", "tied", "beyond_judgements")}
+
+
+def reasons_in_words(outcome: DataFrame) -> str:
+    """Why rows were left out and how many, most frequent first."""
+    reason = F.coalesce(F.col(f"{REJECTED}.{REASON}"), F.lit("repeated item or rank"))
+    n = F.when(F.col(REJECTED).isNotNull(), F.col(N_ROWS)).otherwise(F.col(N_REPEATED))
+    counts = outcome.groupBy(reason.alias(REASON)).agg(F.sum(n).alias("n")).where("n > 0").orderBy(F.desc("n"), REASON)
+    return ", ".join(f"{row[REASON]} {row['n']}" for row in counts.limit(10).toLocalIterator())

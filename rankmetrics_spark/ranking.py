@@ -1,83 +1,56 @@
-"""Valid impressions -> one row per ranked list: the only shuffle of raw rows.
-
-Three forms of the same thing, each giving the same values to the last bit:
-
-* ``masks``: ranks up to 63 and small whole grades become bits of a few 64-bit integers. Nothing is collected, so the
-  aggregation runs in generated code with a fixed-width buffer.
-* ``relevant``: only relevant rows are collected; a row that is not relevant leaves nothing but its count.
-* ``rows``: every row is collected: ranking by score, looking relevance up in judgements, metrics that need every item.
-
-The first two see each list through cheap aggregates and *flag* a list that they cannot vouch for (a repeated rank, a
-relevant item that may be repeated, a rank or grade that does not fit); flagged lists are collected ``again``: their
-relevant rows, and every row where even the ranks are *doubtful*.
-"""
+"""Typed rows -> one row per ranked list: the only shuffle of raw rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from rankmetrics_spark.layouts import Layout, masks
 from rankmetrics_spark.schemas import (
-    DOUBTFUL,
-    ENTRIES,
-    FLAGGED,
     HASH,
     ITEM,
-    N_ROWS,
     POSITION,
+    REASON,
     REJECTED,
     RELEVANCE,
     SCORE,
     Columns,
-    quoted,
 )
 
-MASK_RANKS = 63
-PLANES = 3
-"""Bit planes of the masks form: grades up to 2**PLANES - 1 fit."""
-
-_WORDS = 20
-"""Words of the test for repeated relevant items: each item sets one bit in each word, so without a repeat some word
-is likely to hold as many bits as there are items. A repeat lowers every word; it can never go unseen. Where 4 of 50
-items are relevant one list in 1.5 million is looked at again in vain (with ten words one in 30,000), where 1 is none
-to speak of."""
-_WORDS_OF_A_HASH = 10
+HEAD = 20_000
+"""Rows of the log that are looked at before a layout is chosen."""
+_FEW_RELEVANT = 8
+"""With more relevant items in a list, the search for repeats would flag one list in a thousand in vain."""
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """How a form sees a list: SQL by the name of its column.
+def packed(rows: DataFrame, columns: Columns, layout: Layout, repeats: bool) -> DataFrame:
+    """Group typed rows by list, in the given layout; equal faulty rows form groups of their own.
 
-    Attributes:
-        kept: Aggregates that Python reads.
-        seen: Aggregates that only ``doubts`` read.
-        doubts: Conditions on the aggregates.
+    Args:
+        rows: From ``quality.checked``.
+        columns: What the impressions hold.
+        layout: How a list travels.
+        repeats: Whether repeated items are looked for.
+
+    Returns:
+        The keys of the list, ``_rejected`` (null for a list, a struct for a group of faulty rows), the segments,
+        ``_rows``, the layout's columns, and its doubts (null for faulty rows).
     """
-
-    kept: dict[str, str]
-    seen: dict[str, str] = field(default_factory=dict)
-    doubts: dict[str, str] = field(default_factory=dict)
-
-
-def lists(rows: DataFrame, columns: Columns, form: str, items_matter: bool) -> DataFrame:
-    """Group validated rows by list in the given form; faulty rows form groups of their own (``rejected`` not null)."""
-    plan = _FORMS[form](columns, items_matter)
-    # Segments are the smallest value of the list's rows.
-    kept = plan.kept | {quoted(name): f"min({quoted(name)})" for name in columns.segments}
-    hashed = rows.selectExpr("*", f"{_item_hash(form, columns, items_matter)} AS {HASH}")
-    everything = ", ".join(f"{sql} AS {name}" for name, sql in (kept | plan.seen).items())
-    keys = (*map(quoted, columns.keys), REJECTED)
-    grouped = hashed.groupBy(*keys).agg(F.expr(f"struct({everything}) AS told"))
-    found = grouped.selectExpr(*keys, "told.*")
-    # Null for faulty rows, which are neither flagged nor not.
-    doubts = (f"CASE WHEN {REJECTED} IS NULL THEN coalesce({sql}, true) END AS {x}" for x, sql in plan.doubts.items())
-    return found.selectExpr(*keys, *kept, *doubts)
+    packing = layout.pack(columns, repeats)
+    # A list has the smallest of the values that its rows have for a segment.
+    kept = {**packing.kept, **{name: f"min({name})" for name in columns.segment_columns}}
+    hashed = rows.selectExpr("*", f"{packing.item_hash} AS {HASH}")
+    aggregates = ", ".join(f"{sql} AS {name}" for name, sql in {**kept, **packing.seen}.items())
+    keys = (*columns.keys, REJECTED)
+    grouped = hashed.groupBy(*keys).agg(F.expr(f"struct({aggregates}) AS aggregates")).selectExpr(*keys, "aggregates.*")
+    doubts = (
+        f"CASE WHEN {REJECTED} IS NULL THEN coalesce({condition}, true) END AS {name}"
+        for name, condition in packing.doubts.items()
+    )
+    return grouped.selectExpr(*keys, *kept, *doubts)
 
 
-def together(table: DataFrame) -> DataFrame:
+def share_exchange(table: DataFrame) -> DataFrame:
     """The same table behind a projection that keeps Spark from pruning columns below it.
 
     Two branches of one query that read different columns of an aggregate would otherwise get two different
@@ -86,121 +59,50 @@ def together(table: DataFrame) -> DataFrame:
     return table.select(F.expr("inline(array(struct(*)))"))
 
 
-def only(rows: DataFrame, keys: DataFrame, columns: Columns) -> DataFrame:
-    """The valid rows of the lists in ``keys``, a row per list, with what else it says of them.
+def rows_of(rows: DataFrame, lists: DataFrame, columns: Columns) -> DataFrame:
+    """The sound rows of some lists, beside the other columns of ``lists``.
 
-    Broadcast, so that adaptive execution sees an empty ``keys`` before it starts the scan, and never starts it.
+    ``lists`` is broadcast, so that adaptive execution sees that it is empty before it starts to read the rows again.
     """
-    return rows.where(F.col(REJECTED).isNull()).join(F.broadcast(keys), list(columns.keys))
+    return rows.where(F.col(REJECTED).isNull()).join(F.broadcast(lists), list(columns.keys))
 
 
-def repeated(rows: DataFrame, columns: Columns, rank_by: str, keep: str) -> DataFrame:
-    """Every valid row that loses its place to another of its list: a repeated item, then a repeated rank.
+def repeated_rows(rows: DataFrame, columns: Columns, by_position: bool, keep: str) -> DataFrame:
+    """The rows that are set aside because they repeat an item of their list, or else a rank; with the reason.
 
-    Of several rows with one item the one with the highest grade stays, then the one with the best rank (``keep`` =
-    "best_rank" turns these two about, "count" lets all stay); of several rows at one rank, the highest grade, then the
-    smallest item hash.
+    Of several rows of an item the highest grade stays, then the best rank; ``keep="best_rank"`` swaps the two
+    criteria, "count" keeps every row. Of several rows at one rank the highest grade stays, then the smallest item hash.
     """
-    grade = F.col(RELEVANCE).desc_nulls_last() if columns.relevance else F.lit(0)
-    best = F.col(POSITION) if rank_by == POSITION else F.col(SCORE).desc()
-    order = [best, grade] if keep == "best_rank" else [grade, best]
-    keys = [*map(quoted, columns.keys)]
-    first = Window.partitionBy(*keys, ITEM).orderBy(*order) if columns.item and keep != "count" else None
-    found = rows.withColumn("again", F.row_number().over(first) > 1 if first else F.lit(False))
-    if rank_by != POSITION:
-        return found.where("again").withColumn("reason", F.lit("duplicate_item")).drop("again")
+    found = rows.withColumn("_again", _item_repeats(columns, by_position, keep))
+    if not by_position:
+        return found.where("_again").withColumn(REASON, F.lit("duplicate_item")).drop("_again")
     item = F.xxhash64(ITEM) if columns.item else F.lit(0)
-    place = Window.partitionBy(*keys, "again", POSITION).orderBy(grade, item)
-    reason = F.when(F.col("again"), "duplicate_item").when(F.row_number().over(place) > 1, "repeated_position")
-    return found.withColumn("reason", reason).where(F.col("reason").isNotNull()).drop("again")
+    same_rank = Window.partitionBy(*columns.keys, "_again", POSITION).orderBy(_highest_grade(columns), item)
+    repeats_rank = F.row_number().over(same_rank) > 1
+    reason = F.when(F.col("_again"), "duplicate_item").when(repeats_rank, "repeated_position")
+    return found.withColumn(REASON, reason).where(F.col(REASON).isNotNull()).drop("_again")
 
 
-def _item_hash(form: str, columns: Columns, items_matter: bool) -> str:
-    if not columns.item or not (items_matter or not columns.relevance):
-        return "0L"
-    # Text is dear to hash.
-    return f"xxhash64({ITEM})" if form == "rows" else f"CASE WHEN {_kept(form)} THEN xxhash64({ITEM}) END"
+def _item_repeats(columns: Columns, by_position: bool, keep: str) -> Column:
+    if not columns.item or keep == "count":
+        return F.lit(False)
+    best_rank = F.col(POSITION) if by_position else F.col(SCORE).desc()
+    grade = _highest_grade(columns)
+    order = [best_rank, grade] if keep == "best_rank" else [grade, best_rank]
+    return F.row_number().over(Window.partitionBy(*columns.keys, ITEM).orderBy(*order)) > 1
 
 
-def _kept(form: str) -> str:
-    """Which rows a form looks at one by one."""
-    return f"{DOUBTFUL} OR {RELEVANCE} > 0" if form == "again" else f"{RELEVANCE} > 0"
+def _highest_grade(columns: Columns) -> Column:
+    return F.col(RELEVANCE).desc_nulls_last() if columns.relevance else F.lit(0)
 
 
-# SQL text, because one text costs the driver one call and an expression tree dozens.
-_BIT = f"CASE WHEN {POSITION} BETWEEN 1 AND {MASK_RANKS} THEN shiftleft(1L, int({POSITION}) - 1) END"
-_COUNT = {N_ROWS: "count(1)"}
-_SEEN = {
-    "top": f"max({POSITION})",
-    "shown": f"bit_or({_BIT})",
-    # A faulty rank can be large enough for the sum of two to overflow.
-    "ranks": f"sum(CASE WHEN {REJECTED} IS NULL THEN {POSITION} END)",
-    "mixed": f"bit_xor({POSITION})",
-    "squares": f"sum(double({POSITION}) * {POSITION})",
-}
-_MIXED = f"CASE {N_ROWS} % 4 WHEN 0 THEN {N_ROWS} WHEN 1 THEN 1 WHEN 2 THEN {N_ROWS} + 1 ELSE 0 END"
-# A list that is exactly 1..n has this sum, xor and sum of squares; the last is exact in a double up to 200,000.
-_COMPLETE = (
-    f"top = {N_ROWS} AND ranks = {N_ROWS} * ({N_ROWS} + 1) / 2 AND mixed = {_MIXED} "
-    f"AND ({N_ROWS} > 200000 OR squares = double({N_ROWS}) * ({N_ROWS} + 1) * (2 * {N_ROWS} + 1) / 6)"
-)
-_IN_MASK = f"top <= {MASK_RANKS} AND bit_count(shown) = {N_ROWS}"
-_DOUBTFUL = f"NOT (({_IN_MASK}) OR ({_COMPLETE}))"
-"""Whether a rank may be there twice."""
-
-
-# Spares Spark from touching the buffers of these aggregates for all other rows.
-_IF_RELEVANT = f"FILTER (WHERE {_kept('masks')})"
-
-
-def _bit(word: int) -> str:
-    """The bit that an item sets in a word: six bits of its hash, or of the hash of that."""
-    hashed = HASH if word < _WORDS_OF_A_HASH else f"xxhash64({HASH})"
-    return f"shiftleft(1L, int(shiftright({hashed}, {6 * (word % _WORDS_OF_A_HASH)}) & 63))"
-
-
-def _masks(columns: Columns, items_matter: bool) -> _Plan:
-    planes = {
-        f"plane_{b}": f"bit_or(CASE WHEN {RELEVANCE} & {1 << b} != 0 THEN {_BIT} END) {_IF_RELEVANT}"
-        for b in range(PLANES)
-    }
-    seen = _SEEN | {"steepest": f"max({RELEVANCE})"}
-    sound = f"{_IN_MASK} AND coalesce(steepest, 0) < {2**PLANES}"
-    if columns.item and items_matter:
-        words = {f"word_{j}": f"bit_or({_bit(j)}) {_IF_RELEVANT}" for j in range(_WORDS)}
-        seen |= {"hits": f"count({HASH})"} | words
-        bits = f"greatest({', '.join(f'bit_count({word})' for word in words)})"
-        sound += f" AND (hits = 0 OR {bits} = hits)"
-    return _Plan(_COUNT | planes, seen, {FLAGGED: f"NOT ({sound})", DOUBTFUL: _DOUBTFUL})
-
-
-def _relevant(columns: Columns, items_matter: bool) -> _Plan:
-    entries = _entries(columns, items_matter, "relevant")
-    return _Plan(_COUNT | entries, _SEEN, {FLAGGED: _DOUBTFUL, DOUBTFUL: _DOUBTFUL})
-
-
-def _again(columns: Columns, items_matter: bool) -> _Plan:
-    return _Plan(_COUNT | _entries(columns, items_matter, "again") | {DOUBTFUL: f"max({DOUBTFUL})"})
-
-
-def _entries(columns: Columns, items_matter: bool, form: str) -> dict[str, str]:
-    names = [POSITION, HASH] if columns.item and items_matter else [POSITION]
-    entry = f"struct({', '.join(names)}, double({RELEVANCE}) AS {RELEVANCE})"
-    return {ENTRIES: f"collect_list({entry}) FILTER (WHERE {REJECTED} IS NULL AND ({_kept(form)}))"}
-
-
-def _rows(columns: Columns, items_matter: bool) -> _Plan:
-    has = [name for name in (POSITION, SCORE) if getattr(columns, name)]
-    text = [ITEM] if columns.score and columns.item else []
-    relevance = [f"double({RELEVANCE}) AS {RELEVANCE}"] if columns.relevance else []
-    entry = f"struct({', '.join([*has, HASH, *text, *relevance])})"
-    return _Plan(_COUNT | {ENTRIES: f"collect_list({entry}) FILTER (WHERE {REJECTED} IS NULL)"})
-
-
-_FORMS: dict[str, Callable[[Columns, bool], _Plan]] = {
-    "masks": _masks,
-    "relevant": _relevant,
-    "rows": _rows,
-    "again": _again,
-}
-FORMS = ("masks", "relevant", "rows")
+def head_fits_masks(rows: DataFrame) -> bool:
+    """Whether the head of the log suggests that nearly all lists fit into masks: a guess about cost, not values."""
+    # Taken, not aggregated: an aggregation behind a limit would read the head of every partition.
+    head = rows.where(F.col(REJECTED).isNull()).select(POSITION, RELEVANCE).take(HEAD)
+    if not head:
+        return True
+    top = max(row[POSITION] for row in head)
+    grades = [row[RELEVANCE] for row in head if (row[RELEVANCE] or 0) > 0]
+    few = len(grades) / len(head) * top <= _FEW_RELEVANT
+    return bool(top <= masks.RANKS and max(grades, default=0) <= masks.LARGEST_GRADE and few)

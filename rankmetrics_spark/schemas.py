@@ -1,7 +1,13 @@
-"""Names of every column that crosses a module border, in one place."""
+"""Column names of every table, and which columns the impressions have. No pyspark.
+
+Names without an underscore at the front are public: they appear in the input after renaming, or in the output tables.
+Names that start with ``_`` exist only between two steps. A user's own columns (list, segments) never travel under
+their own name: they are ``_list_0``, ``_segment_0``, ... from the first step to the last, so no name can collide.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 EXPERIMENT = "experiment_id"
@@ -11,20 +17,25 @@ POSITION = "position"
 SCORE = "score"
 RELEVANCE = "relevance"
 
-REJECTED = "rejected"
-REASON = "reason"
-N_ROWS = "n_rows"
-FLAGGED = "flagged"
-DOUBTFUL = "doubtful"
-WHOLE = "whole"
-ENTRIES = "entries"
+ROLES = {
+    "experiment": EXPERIMENT,
+    "user": USER,
+    "item": ITEM,
+    "position": POSITION,
+    "score": SCORE,
+    "relevance": RELEVANCE,
+}
+"""What a config calls a column -> its canonical name."""
+JUDGEMENT_ROLES = {role: ROLES[role] for role in ("user", "item", "relevance")}
 
+REASON = "reason"
 N_LISTS = "n_lists"
 N_SHOWN = "n_shown"
 N_RELEVANT = "n_relevant"
-N_DROPPED = "n_dropped"
-N_TIED = "n_tied"
-N_UNKNOWN = "n_unknown"
+N_REPEATED = "n_repeated"
+N_USERS = "n_users"
+N_USERS_WITH_RELEVANT = "n_users_with_relevant"
+N_USERS_WITHOUT_LIST = "n_users_without_list"
 
 SEGMENT = "segment"
 METRIC = "metric"
@@ -35,8 +46,32 @@ PARTITION = (EXPERIMENT, DATE)
 RUN = "run_id"
 EVERYONE = "all"
 
-POOL = "pool"
-HASH = "hash"
+USER_COLUMNS = (EXPERIMENT, USER, CONVENTION_HASH, N_LISTS, N_SHOWN, N_RELEVANT, N_REPEATED, DATE, RUN)
+"""Columns of ``user_metrics`` beside the segments and the metrics."""
+QUARANTINE_COLUMNS = (*ROLES.values(), REASON, DATE, RUN)
+"""Columns of ``quarantine`` beside those that tell a user's lists apart."""
+
+REJECTED = "_rejected"
+"""Struct of a faulty row's values as text, with its reason; null for a sound row."""
+N_ROWS = "_rows"
+HASH = "_hash"
+"""Hash of the item id."""
+ENTRIES = "_entries"
+"""Array of structs: the rows of a list that travel one by one."""
+FLAGGED = "_flagged"
+"""The layout cannot vouch for this list: its rows have to be looked at again."""
+RANK_MAY_REPEAT = "_rank_may_repeat"
+ALL_ROWS_SEEN = "_all_rows_seen"
+"""Every row of the list was looked at one by one, not only its relevant rows."""
+N_TIED = "_tied"
+N_UNKNOWN = "_unknown"
+"""Relevant items shown beyond those that the judgements hold."""
+JUDGED = "_judged"
+"""Whether the judgements know the user."""
+CONVENTION_INDEX = "_convention"
+"""Index of the convention among those of the run."""
+POOL_GRADE = "_pool_grade"
+POOL_HASH = "_pool_hash"
 
 
 @dataclass(frozen=True)
@@ -44,8 +79,8 @@ class Columns:
     """What the impressions hold, under their canonical names.
 
     Attributes:
-        list: Extra key columns that tell a user's lists apart.
-        segments: Columns whose values split the averages.
+        list: The user's names of the columns that tell a user's lists apart.
+        segments: The user's names of the columns whose values split the averages.
         item: Whether item ids are there.
         position: Whether a rank column is there.
         score: Whether a score column is there.
@@ -60,9 +95,19 @@ class Columns:
     relevance: bool = True
 
     @property
+    def list_columns(self) -> tuple[str, ...]:
+        """Internal names of the list columns."""
+        return tuple(f"_list_{i}" for i in range(len(self.list)))
+
+    @property
+    def segment_columns(self) -> tuple[str, ...]:
+        """Internal names of the segment columns."""
+        return tuple(f"_segment_{i}" for i in range(len(self.segments)))
+
+    @property
     def keys(self) -> tuple[str, ...]:
-        """The key of one ranked list."""
-        return (EXPERIMENT, USER, *self.list)
+        """The key of one ranked list, in internal names."""
+        return (EXPERIMENT, USER, *self.list_columns)
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -71,6 +116,27 @@ class Columns:
         return tuple(name for name, there in has.items() if there)
 
 
+def public_names(names: Iterable[str], taken: Iterable[str]) -> tuple[str, ...]:
+    """Names of a user's columns in an output table: their own, with ``_input`` where the table has such a column.
+
+    Upper and lower case are the same to Spark.
+
+    >>> public_names(["country", "Reason"], taken=["reason"])
+    ('country', 'Reason_input')
+    """
+    used, found = {name.lower() for name in taken}, []
+    for name in names:
+        while name.lower() in used:
+            name += "_input"
+        used.add(name.lower())
+        found.append(name)
+    return tuple(found)
+
+
 def quoted(name: str) -> str:
-    """A column name, with a dot or a space in it perhaps, as SQL wants it."""
+    """A column name as SQL wants it, whatever characters it holds.
+
+    >>> quoted("page.id"), quoted("a`b")
+    ('`page.id`', '`a``b`')
+    """
     return "`" + name.replace("`", "``") + "`"

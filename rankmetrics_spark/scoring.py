@@ -1,149 +1,180 @@
-"""Ranked lists -> per-list metrics: the function over Arrow batches, and the averages over a user's lists."""
+"""Ranked lists -> one row per list with its metrics; and per user, where users have several lists."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.assembly import Assembled, from_masks, from_relevant, from_rows
-from rankmetrics_spark.batch import Arrays
-from rankmetrics_spark.conventions import Convention
-from rankmetrics_spark.metrics import Metric, compute, m_relevant
-from rankmetrics_spark.pooling import n_unknown, with_judgements
-from rankmetrics_spark.ranking import PLANES
+from rankmetrics_spark.arrow_steps import Computed, Step, computing, struct_udf
+from rankmetrics_spark.layouts import Arrays, Layout
+from rankmetrics_spark.layouts.lists import ints
+from rankmetrics_spark.layouts.scores import COUNTS, Scoring, score_batch
+from rankmetrics_spark.metrics import Ints
 from rankmetrics_spark.schemas import (
-    DOUBTFUL,
-    ENTRIES,
+    ALL_ROWS_SEEN,
+    CONVENTION_INDEX,
     EXPERIMENT,
-    N_DROPPED,
+    JUDGED,
     N_LISTS,
     N_RELEVANT,
+    N_REPEATED,
     N_ROWS,
     N_SHOWN,
-    N_TIED,
-    N_UNKNOWN,
+    POOL_GRADE,
+    POOL_HASH,
     USER,
-    WHOLE,
     Columns,
-    quoted,
 )
-from rankmetrics_spark.sums import exact_mean
-from rankmetrics_spark.ties import SPREAD, spreads
-from rankmetrics_spark.vectorized import Step, carried, step
-
-COUNTS = (N_SHOWN, N_RELEVANT, N_DROPPED, N_TIED, N_UNKNOWN)
+from rankmetrics_spark.statistics import exact_sums
 
 
-@dataclass(frozen=True)
-class Scoring:
-    """What is to be computed for each list.
+def scored(lists: DataFrame, columns: Columns, layout: Layout, scoring: Scoring, then: Step | None = None) -> DataFrame:
+    """Score lists that travel in a layout.
 
-    Attributes:
-        metrics: The metrics, each with its cut-off.
-        convention: How they are defined.
-        by_position: Whether ranks are given (else: by score).
-        items_matter: Whether repeated items are looked for.
-        judged: Whether judgements are given.
+    Args:
+        lists: Keys, segments, ``_rows``, the layout's columns and, with judgements, the judged items of the user.
+        columns: What the impressions hold.
+        layout: How the lists were packed.
+        scoring: What to compute.
+        then: What is made of the scored lists before they come back from Python.
+
+    Returns:
+        One row per (list, convention): keys, segments, ``_rows``, ``_all_rows_seen``, ``_judged``, ``_convention``, the
+        counts and one column per metric (null = no value under the convention). With ``then``, its result.
     """
-
-    metrics: tuple[Metric, ...]
-    convention: Convention
-    by_position: bool = True
-    items_matter: bool = True
-    judged: bool = False
-
-    @property
-    def schema(self) -> T.StructType:
-        """Counts and one double per metric; by score, the spread that ties leave to each metric as well."""
-        counts = [T.StructField(name, T.LongType()) for name in COUNTS]
-        doubles = [*(m.column for m in self.metrics), *self.spreads]
-        return T.StructType(counts + [T.StructField(name, T.DoubleType()) for name in doubles])
-
-    @property
-    def spreads(self) -> list[str]:
-        """Columns of what tied scores leave open; ranks have no ties."""
-        return [] if self.by_position else [SPREAD + m.column for m in self.metrics]
+    judged = f"{POOL_GRADE} IS NOT NULL" if scoring.judged else "false"
+    kept = [*columns.keys, *columns.segment_columns, N_ROWS]
+    flags = [f"{layout.all_rows_seen} AS {ALL_ROWS_SEEN}", f"{judged} AS {JUDGED}"]
+    read = lists.selectExpr(*kept, *flags, *layout.payload, *_pool_columns(columns, scoring))
+    if then is None and not layout.arrays and not scoring.judged and len(scoring.conventions) == 1:
+        return _by_pandas_udf(read, kept, layout, scoring)
+    step = _arrow_step(kept, layout, scoring)
+    return (step.then(then) if then else step).of(read)
 
 
-_EVERY_ROW_SEEN = {"masks": "false", "relevant": "false", "again": DOUBTFUL, "rows": "true"}
+def _pool_columns(columns: Columns, scoring: Scoring) -> list[str]:
+    """The judged items, as far as they are read."""
+    if not scoring.judged:
+        return []
+    counted = any(rule.duplicates == "count" for rule in scoring.conventions)
+    return [POOL_GRADE, POOL_HASH] if counted or not columns.relevance else [POOL_GRADE]
 
 
-def scored(lists: DataFrame, columns: Columns, form: str, scoring: Scoring, then: Step | None = None) -> DataFrame:
-    """Lists in the given form -> keys, segments, counts and one column per metric (null = left out).
-
-    ``whole`` says whether every row of a list was looked at one by one, or only its relevant ones.
-
-    What is to be done with them ``then`` happens before they come back from Python.
-    """
-    keys = dict.fromkeys((*columns.keys, *columns.segments), T.StringType())
-    kept = keys | {N_ROWS: T.LongType(), WHOLE: T.BooleanType()}
-    told = lists.withColumn(WHOLE, F.expr(_EVERY_ROW_SEEN[form]))
-    read = told.selectExpr(*carried(kept), *_payload(columns, form, scoring))
-    scores = step(partial(score_batch, form=form, scoring=scoring), kept, scoring.schema)
-    return (scores.then(then) if then else scores).of(read)
+def _arrow_step(kept: Sequence[str], layout: Layout, scoring: Scoring) -> Step:
+    kinds = dict.fromkeys(kept, T.StringType()) | {
+        N_ROWS: T.LongType(),
+        **dict.fromkeys((ALL_ROWS_SEEN, JUDGED), T.BooleanType()),
+    }
+    fields = T.StructType([T.StructField(name, kind) for name, kind in kinds.items()])
+    computed = T.StructType([T.StructField(CONVENTION_INDEX, T.IntegerType()), *_scores(scoring)])
+    return computing(partial(score_batch, layout=layout, scoring=scoring), fields, computed)
 
 
-def _payload(columns: Columns, form: str, scoring: Scoring) -> list[str]:
-    """What ``score_batch`` reads besides ``n_rows``, as SQL."""
-    if form == "masks":
-        # Arrow would hand a column with a null over as doubles, and bits above 2**53 would be lost.
-        payload = [f"coalesce({name}, 0L) AS {name}" for name in (f"plane_{b}" for b in range(PLANES))]
-    else:
-        payload = [ENTRIES]
-    if scoring.judged:
-        payload.append("pool_grade")
-    if scoring.judged and (not columns.relevance or scoring.convention.duplicates == "count"):
-        payload.append("pool_hash")
-    return payload
+def _by_pandas_udf(read: DataFrame, kept: Sequence[str], layout: Layout, scoring: Scoring) -> DataFrame:
+    inputs = [name for name in read.columns if name == N_ROWS or name not in (*kept, ALL_ROWS_SEEN, JUDGED)]
+    score = struct_udf(partial(_score_one, layout=layout, scoring=scoring), inputs, T.StructType(_scores(scoring)))
+    found = read.select(*kept, ALL_ROWS_SEEN, JUDGED, score(*inputs).alias("_scores"))
+    return found.selectExpr(*kept, ALL_ROWS_SEEN, JUDGED, f"0 AS {CONVENTION_INDEX}", "_scores.*")
 
 
-def score_batch(columns: Arrays, form: str, scoring: Scoring) -> dict[str, npt.NDArray[Any]]:
-    """One Arrow batch of n lists -> (n,) arrays: the counts, then one per metric."""
-    lists = assembled(columns, form, scoring)
-    rule, metrics = scoring.convention, scoring.metrics
-    batch = with_judgements(lists, columns, rule)
-    unknown = n_unknown(batch, rule) if scoring.judged else np.zeros(batch.size)
-    counts = (batch.shown, m_relevant(batch, rule), lists.dropped, lists.tied, unknown)
-    found = {name: np.asarray(count, np.int64) for name, count in zip(COUNTS, counts, strict=True)}
-    values = dict(zip((m.column for m in metrics), compute(batch, metrics, rule).T, strict=True))
-    open_ = spreads(columns, lists.tied, metrics, rule, scoring.items_matter) if scoring.spreads else np.empty((0, 0))
-    return found | values | dict(zip(scoring.spreads, open_.T, strict=True))
+def _score_one(columns: Arrays, layout: Layout, scoring: Scoring) -> Computed:
+    """The scores under the only convention, without its index."""
+    (found,) = score_batch(columns, layout, scoring)
+    return {name: values for name, values in found.items() if name != CONVENTION_INDEX}
 
 
-def assembled(columns: Arrays, form: str, scoring: Scoring) -> Assembled:
-    """The batch of lists in the given form, without the judged pool."""
-    if form == "masks":
-        return from_masks(columns, PLANES)
-    if form in ("relevant", "again"):
-        return from_relevant(columns, scoring.convention, scoring.items_matter)
-    return from_rows(columns, scoring.convention, scoring.items_matter, scoring.by_position)
+def _scores(scoring: Scoring) -> list[T.StructField]:
+    """Columns of a scored list: counts, and one double per metric."""
+    counts = [T.StructField(name, T.LongType()) for name in COUNTS]
+    return counts + [T.StructField(metric.column, T.DoubleType()) for metric in scoring.metrics]
+
+
+_USER_COUNTS = (N_LISTS, N_SHOWN, N_RELEVANT, N_REPEATED)
 
 
 def per_user(lists: DataFrame, columns: Columns, scoring: Scoring) -> DataFrame:
-    """One row per (experiment, user): the row itself, or the mean over the user's lists where there are several."""
-    names = [metric.column for metric in scoring.metrics]
+    """One row per (experiment, user, convention): the list itself, or the mean over the user's lists.
+
+    Returns:
+        experiment_id, user_id, ``_convention``, ``_judged``, the segments, n_lists, n_shown, n_relevant, n_repeated and
+        one column per metric.
+    """
+    metrics = [metric.column for metric in scoring.metrics]
+    ordered = [EXPERIMENT, USER, CONVENTION_INDEX, JUDGED, *columns.segment_columns, *_USER_COUNTS, *metrics]
     if not columns.list:
-        return lists.selectExpr(*(f"1L AS {N_LISTS}" if c == N_LISTS else c for c in user_columns(columns, names)))
-    # Judged items belong to the user, so they are the same in each list; shown ones add up.
-    relevant = "max" if scoring.judged else "sum"
-    grouped = lists.groupBy(EXPERIMENT, USER).agg(
-        *(F.expr(f"min({name}) AS {name}") for name in map(quoted, columns.segments)),
-        F.expr(f"count(1) AS {N_LISTS}"),
-        F.expr(f"sum({N_SHOWN}) AS {N_SHOWN}"),
-        F.expr(f"{relevant}({N_RELEVANT}) AS {N_RELEVANT}"),
-        *(exact_mean(name).alias(name) for name in names),
+        return lists.selectExpr(*(f"1L AS {N_LISTS}" if name == N_LISTS else name for name in ordered))
+    keys = (EXPERIMENT, USER, CONVENTION_INDEX)
+    limbs = [_limb(metric, i) for metric in metrics for i in range(len(exact_sums.EXPONENTS))]
+    # Judged items belong to the user, so they are the same in each of their lists; shown ones add up.
+    relevant = f"{'max' if scoring.judged else 'sum'}({N_RELEVANT}) AS {N_RELEVANT}"
+    grouped = (
+        _with_limbs(lists, columns, metrics)
+        .groupBy(*keys)
+        .agg(
+            *(F.expr(f"{how}({name}) AS {name}") for how, name in _kept_of_user(columns)),
+            F.expr(f"count(1) AS {N_LISTS}"),
+            F.expr(relevant),
+            *(F.expr(f"sum({name}) AS {name}") for name in (N_SHOWN, N_REPEATED, *limbs, *map(_counted, metrics))),
+        )
     )
-    return grouped.selectExpr(*user_columns(columns, names))
+    return _means(grouped, columns, metrics).select(*ordered)
 
 
-def user_columns(columns: Columns, metrics: Sequence[str]) -> list[str]:
-    """Columns of ``user_metrics``, in order, as SQL."""
-    return [EXPERIMENT, USER, *map(quoted, columns.segments), N_LISTS, N_SHOWN, N_RELEVANT, *metrics]
+def _kept_of_user(columns: Columns) -> list[tuple[str, str]]:
+    return [("max", JUDGED), *(("min", name) for name in columns.segment_columns)]
+
+
+def _limb(metric: str, i: int) -> str:
+    return f"_{metric}_{i}"
+
+
+def _counted(metric: str) -> str:
+    return f"_{metric}_n"
+
+
+def _with_limbs(lists: DataFrame, columns: Columns, metrics: Sequence[str]) -> DataFrame:
+    """Each metric of a list as whole numbers, so that adding them up in any order gives the same bits."""
+    names = (EXPERIMENT, USER, CONVENTION_INDEX, JUDGED, *columns.segment_columns, N_SHOWN, N_RELEVANT, N_REPEATED)
+    fields = {field.name: field for field in lists.schema.fields}
+    computed = [name for metric in metrics for name in (*_limbs_of(metric), _counted(metric))]
+    step = computing(
+        partial(_limbs, metrics=tuple(metrics)),
+        T.StructType([fields[name] for name in names]),
+        T.StructType([T.StructField(name, T.LongType()) for name in computed]),
+    )
+    return step.of(lists.select(*names, *metrics))
+
+
+def _limbs_of(metric: str) -> list[str]:
+    return [_limb(metric, i) for i in range(len(exact_sums.EXPONENTS))]
+
+
+def _limbs(columns: Arrays, metrics: Sequence[str]) -> Iterator[Computed]:
+    found: dict[str, Ints] = {}
+    for metric in metrics:
+        values = columns[metric].to_numpy(zero_copy_only=False)
+        there = ~np.isnan(values)
+        parts = exact_sums.limbs(np.where(there, values, 0.0))
+        found |= {name: part.astype(np.int64) for name, part in zip(_limbs_of(metric), parts, strict=True)}
+        found[_counted(metric)] = there.astype(np.int64)
+    yield found
+
+
+def _means(grouped: DataFrame, columns: Columns, metrics: Sequence[str]) -> DataFrame:
+    summed = {name for metric in metrics for name in (*_limbs_of(metric), _counted(metric))}
+    kept = T.StructType([field for field in grouped.schema.fields if field.name not in summed])
+    doubles = T.StructType([T.StructField(metric, T.DoubleType()) for metric in metrics])
+    return computing(partial(_mean_of_limbs, metrics=tuple(metrics)), kept, doubles).of(grouped)
+
+
+def _mean_of_limbs(columns: Arrays, metrics: Sequence[str]) -> Iterator[Computed]:
+    sums = {name: ints(columns[name]) for metric in metrics for name in (*_limbs_of(metric), _counted(metric))}
+    yield {
+        metric: exact_sums.mean([sums[name] for name in _limbs_of(metric)], sums[_counted(metric)])
+        for metric in metrics
+    }

@@ -1,21 +1,20 @@
-"""Small batches from plain Python lists."""
+"""Small batches from plain Python lists, and the metrics to compute from them."""
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from rankmetrics_spark.batch import Batch
-from rankmetrics_spark.conventions import Convention
-from rankmetrics_spark.metrics import compute, parse
+from rankmetrics_spark.metrics import Batch, Convention, Definition, Metric, compute, parse
 from tests.oracles import One
 
 
 def batch_of(*ones: One, sparse: bool = False) -> Batch:
-    """One batch from lists in rank order; ``sparse`` leaves out every item that is not of a grade above 0."""
+    """One batch from lists in rank order; ``sparse`` keeps only items with a grade above 0."""
     rows = [(i, *row) for i, one in enumerate(ones) for row in _rows(one) if row[1] > 0 or not sparse]
     pool = [
         (i, grade) for i, one in enumerate(ones) for grade in sorted(one.pool, reverse=True) if grade > 0 or not sparse
@@ -47,7 +46,7 @@ def _rows(one: One) -> Iterable[tuple[int, float, float, int, int]]:
 def ranked(
     items: Sequence[object], scores: Sequence[float], judgements: Mapping[Any, float], convention: Convention
 ) -> One:
-    """One list from what was shown and what was judged: repeated items, order and ties as the convention has them."""
+    """One list from the shown and the judged items; the convention decides about repeated items, order and ties."""
     rows = [(item, score, judgements.get(item, math.nan)) for item, score in zip(items, scores, strict=True)]
     if convention.duplicates != "count":
         rows = list({row[0]: row for row in reversed(rows)}.values())[::-1]
@@ -65,6 +64,20 @@ def value_of(metric: str, one: One, convention: Convention | None = None) -> flo
 
 
 def shown(*grades: float, pool: Sequence[float] | None = None, scores: Sequence[float] = ()) -> One:
-    """A list from the grades in rank order; the pool is what was shown unless given."""
+    """A list from its grades in rank order; the default pool is the shown items."""
     known = grades if pool is None else pool
     return One(grades, tuple(grade for grade in known if not math.isnan(grade)), tuple(scores))
+
+
+def variants(definition: Definition) -> list[Metric]:
+    """A metric with each kind of cut-off that it takes, and without one with other values of its parameters."""
+    cuts = {inspect.Parameter.empty: ["@1", "@3", "@20"], None: ["", "@1", "@3", "@20"]}
+    taken = cuts.get(definition.parameters["k"], ["@1", "@3", "@20"]) if "k" in definition.parameters else [""]
+    named = {name: default for name, default in definition.parameters.items() if name != "k"}
+    others = [f"({name}={value})" for name, default in named.items() for value in _others(definition, name, default)]
+    return [parse(definition.name + text) for text in [*taken, *(other + taken[0] for other in others)]]
+
+
+def _others(definition: Definition, name: str, default: float) -> list[float]:
+    low, high = definition.bounds.get(name, (-math.inf, math.inf))
+    return [value for value in (default / 8, default / 2, default + 1) if low < value < high]

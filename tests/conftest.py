@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rankmetrics_spark.local import connect_session, local_session
+from rankmetrics_spark.sessions import connect_session, local_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,10 +7,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from rankmetrics_spark.batch import Arrays
-from rankmetrics_spark.conventions import Convention, resolve
-from rankmetrics_spark.many import Many
-from rankmetrics_spark.metrics import parse
+from rankmetrics_spark.layouts import LAYOUTS, Arrays
+from rankmetrics_spark.layouts.scores import Scoring, score_batch
+from rankmetrics_spark.metrics import Convention, parse, resolve
 
 
 class Case(NamedTuple):
@@ -21,7 +20,7 @@ class Case(NamedTuple):
     judged: Mapping[str, int]
 
 
-ENTRY = {"hash": pa.int64(), "item_id": pa.string(), "score": pa.float64(), "position": pa.int64()}
+ENTRY = {"_hash": pa.int64(), "item_id": pa.string(), "score": pa.float64(), "position": pa.int64()}
 
 
 def columns(cases: Sequence[Case], by_position: bool = False) -> Arrays:
@@ -32,15 +31,16 @@ def columns(cases: Sequence[Case], by_position: bool = False) -> Arrays:
     kinds = {name: kind for name, kind in ENTRY.items() if by_position or name != "position"}
     shown = [
         [
-            {"hash": code[item], "item_id": item, "score": score, "position": place}
+            {"_hash": code[item], "item_id": item, "score": score, "position": place}
             for place, (item, score) in enumerate(zip(case.items, case.scores, strict=True), 1)
         ]
         for case in cases
     ]
     return {
-        "entries": pa.array(shown, pa.list_(pa.struct(kinds.items()))),
-        "pool_grade": pa.array([[grade for _, grade in pool] for pool in pools], pa.list_(pa.float64())),
-        "pool_hash": pa.array([[code[item] for item, _ in pool] for pool in pools], pa.list_(pa.int64())),
+        "_rows": pa.array([len(case.items) for case in cases]),
+        "_entries": pa.array(shown, pa.list_(pa.struct(kinds.items()))),
+        "_pool_grade": pa.array([[grade for _, grade in pool] for pool in pools], pa.list_(pa.float64())),
+        "_pool_hash": pa.array([[code[item] for item, _ in pool] for pool in pools], pa.list_(pa.int64())),
     }
 
 
@@ -49,6 +49,7 @@ def values(
 ) -> list[list[float]]:
     """Per case the value of each metric."""
     rule: Convention = resolve(convention)  # type: ignore[arg-type]
-    many = Many(tuple(parse(name) for name in metrics), (rule,), by_position)
-    found: list[list[float]] = many.values(columns(cases, by_position))["value"].tolist()
-    return found
+    scoring = Scoring(tuple(parse(name) for name in metrics), (rule,), by_position, judged=True)
+    (found,) = score_batch(columns(cases, by_position), LAYOUTS["rows"], scoring)
+    by_metric = [found[metric.column].tolist() for metric in scoring.metrics]
+    return [list(row) for row in zip(*by_metric, strict=True)]

@@ -16,8 +16,8 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from rankmetrics_spark.config import Config, from_mapping
-from rankmetrics_spark.conventions import Convention
 from rankmetrics_spark.metrics import parse
+from rankmetrics_spark.metrics.conventions import Convention
 from tests.oracles import ORACLES, One, m
 
 DATE = "2026-11-20"

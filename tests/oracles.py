@@ -1,4 +1,4 @@
-"""The definition of each metric as a slow, obvious loop over one list; the kernels are held against these."""
+"""The definition of each metric as a slow, obvious loop over one list; the tests compare the kernels with these."""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from rankmetrics_spark.conventions import Convention
+from rankmetrics_spark.metrics import Convention
 
 NAN = math.nan
+
+Oracle = Callable[..., float]
+ORACLES: dict[str, Oracle] = {}
+
+
+def oracle(definition: Oracle) -> Oracle:
+    """Register the loop that defines the metric of the same name."""
+    ORACLES[definition.__name__] = definition
+    return definition
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,7 @@ def ap_denominator(one: One, c: Convention, k: int | None) -> int:
     return denominators[c.ap_denominator]
 
 
+@oracle
 def ap(one: One, c: Convention, k: int | None = None) -> float:
     known = hits(one, c, None) if c.ap_denominator == "hits" else m(one, c)
     if known == 0:
@@ -75,14 +85,17 @@ def ap(one: One, c: Convention, k: int | None = None) -> float:
     return sum_of_precisions(one, c, k) / denominator if denominator else 0.0
 
 
+@oracle
 def p(one: One, c: Convention, k: int) -> float:
     return hits(one, c, k) / k if m(one, c) else NAN
 
 
+@oracle
 def r(one: One, c: Convention, k: int) -> float:
     return hits(one, c, k) / m(one, c) if m(one, c) else NAN
 
 
+@oracle
 def f1(one: One, c: Convention, k: int) -> float:
     precision, recall = p(one, c, k), r(one, c, k)
     if not m(one, c):
@@ -90,10 +103,12 @@ def f1(one: One, c: Convention, k: int) -> float:
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 
+@oracle
 def rprec(one: One, c: Convention) -> float:
     return p(one, c, m(one, c)) if m(one, c) else NAN
 
 
+@oracle
 def rr(one: One, c: Convention, k: int | None = None) -> float:
     if not m(one, c):
         return NAN
@@ -103,24 +118,29 @@ def rr(one: One, c: Convention, k: int | None = None) -> float:
     return 0.0
 
 
+@oracle
 def hit_rate(one: One, c: Convention, k: int) -> float:
     return float(hits(one, c, k) > 0) if m(one, c) else NAN
 
 
+@oracle
 def rbp(one: One, c: Convention, k: int | None = None, p: float = 0.8) -> float:
     if not m(one, c):
         return NAN
     return (1 - p) * sum(p**i for i, grade in enumerate(one.grades[:k]) if is_relevant(grade, c))
 
 
+@oracle
 def cg(one: One, c: Convention, k: int | None = None) -> float:
     return sum(gain(grade, c) for grade in one.grades[:k])
 
 
+@oracle
 def dcg(one: One, c: Convention, k: int | None = None) -> float:
     return sum(gain(grade, c) / math.log2(rank + 1) for rank, grade in enumerate(one.grades[:k], start=1))
 
 
+@oracle
 def idcg(one: One, c: Convention, k: int | None = None) -> float:
     gains = sorted((gain(grade, c) for grade in one.pool), reverse=True)
     if c.ideal_pool == "shown":
@@ -130,11 +150,13 @@ def idcg(one: One, c: Convention, k: int | None = None) -> float:
     return sum(value / math.log2(rank + 1) for rank, value in enumerate(gains[:k], start=1))
 
 
+@oracle
 def ndcg(one: One, c: Convention, k: int | None = None) -> float:
     ideal = idcg(one, c, k)
     return dcg(one, c, k) / ideal if ideal else NAN
 
 
+@oracle
 def err(one: One, c: Convention, k: int | None = None) -> float:
     if not m(one, c):
         return NAN
@@ -150,6 +172,7 @@ def refuted(grade: float, c: Convention) -> bool:
     return grade >= 0 and not is_relevant(grade, c)
 
 
+@oracle
 def bpref(one: One, c: Convention) -> float:
     if not m(one, c):
         return NAN
@@ -162,6 +185,7 @@ def bpref(one: One, c: Convention) -> float:
     return value / m(one, c)
 
 
+@oracle
 def judged(one: One, c: Convention, k: int) -> float:
     known = [not math.isnan(grade) for grade in one.grades[:k]]
     return sum(known) / len(known) if known else NAN
@@ -172,37 +196,15 @@ def softmax(one: One, t: float) -> list[float]:
     return [weight / sum(weights) for weight in weights]
 
 
+@oracle
 def softmax_loss(one: One, c: Convention, t: float = 1.0) -> float:
     chances = [chance for chance, grade in zip(softmax(one, t), one.grades, strict=True) if is_relevant(grade, c)]
     return -math.log(sum(chances)) if chances else NAN
 
 
+@oracle
 def softmax_entropy(one: One, c: Convention, t: float = 1.0) -> float:
     return -sum(chance * math.log(chance) for chance in softmax(one, t) if chance) if one.scores else NAN
-
-
-ORACLES: dict[str, Callable[..., float]] = {
-    oracle.__name__: oracle
-    for oracle in (
-        ap,
-        ndcg,
-        p,
-        r,
-        rr,
-        hit_rate,
-        rprec,
-        f1,
-        cg,
-        dcg,
-        idcg,
-        rbp,
-        err,
-        bpref,
-        judged,
-        softmax_loss,
-        softmax_entropy,
-    )
-}
 
 
 def orders(one: One) -> Iterator[One]:
@@ -221,12 +223,12 @@ def expected(name: str, one: One, c: Convention, **parameters: float) -> float:
 
 
 def ap_threshold(one: One, c: Convention) -> float:
-    """Uncut AP where an item has the precision of all items with its score or a higher one (scikit-learn)."""
+    """AP without a cut-off; an item has the precision over all items with its score or a higher one (scikit-learn)."""
     relevant = [is_relevant(grade, c) for grade in one.grades]
     if not any(relevant):
         return NAN
     precisions = []
-    for score, wanted in zip(one.scores, relevant, strict=True):
+    for score, is_hit in zip(one.scores, relevant, strict=True):
         above = [r for s, r in zip(one.scores, relevant, strict=True) if s >= score]
-        precisions += [sum(above) / len(above)] * wanted
+        precisions += [sum(above) / len(above)] * is_hit
     return math.fsum(precisions) / (sum(relevant) if c.ap_denominator == "hits" else m(one, c))

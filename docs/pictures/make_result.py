@@ -1,4 +1,4 @@
-"""Draw docs/pictures/result.svg: the table that ``make run`` prints, from what it wrote to out/demo."""
+"""Draw docs/pictures/result.svg, the table that ``make run`` prints, from the output folder of the demo."""
 
 import re
 import sys
@@ -8,14 +8,14 @@ from pathlib import Path
 from rich.console import Console
 
 from rankmetrics_spark import sinks
-from rankmetrics_spark.local import local_session
-from rankmetrics_spark.output import result_rows, table
+from rankmetrics_spark.report.console import result_rows, table
+from rankmetrics_spark.sessions import local_session
 
 if __name__ == "__main__":
     written, picture = sys.argv[1:3]
     rows = result_rows(sinks.read(local_session("local[1]"), f"{written}/experiment_metrics"))
     console = Console(record=True, width=112, file=StringIO())
     console.print(table([row for row in rows if row["segment"] in ("all", "device=desktop", "device=mobile")]))
-    # Without the web fonts: a picture fetches nothing.
+    # Remove the web fonts, because a picture must not download anything.
     svg = re.sub(r"@font-face \{.*?\}", "", console.export_svg(title="make run"), flags=re.DOTALL)
     Path(picture).write_text(svg, encoding="utf-8")

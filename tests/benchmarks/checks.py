@@ -1,4 +1,4 @@
-"""What must not change: the number of Spark jobs, one read of the log, and one shuffle of its rows."""
+"""Checks the number of Spark jobs, and that the log is read once and its rows are shuffled once."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from tests.benchmarks.peers import ours
 from tests.benchmarks.peers.common import COLUMNS
 
 JOBS = 5
-"""Spark jobs of reading a log and one ``experiment_metrics.collect()`` in the masks form, whatever is asked for: the
-schema, the flagged lists (none, here), the lists, the averages, the result."""
+"""Spark jobs for reading a log and one ``experiment_metrics.collect()`` in the ``masks`` layout, for any metrics and
+segments: the schema, the flagged lists (none in this log), the lists, the averages, the result."""
 
 MODES: dict[str, dict[str, Any]] = {
     "masks": {},
-    "relevant": {"form": "relevant"},
+    "relevant": {"layout": "relevant"},
     "real-valued": {"relevance": "gain"},
-    "rows": {"form": "rows"},
+    "rows": {"layout": "rows"},
     "score": {"rank_by": "score"},
 }
 
 
 def jobs(spark: SparkSession, folder: Path, rows: int) -> list[str]:
-    """The number of jobs, over few and many metrics, experiments and segments."""
+    """Check that the number of jobs is the same for few and many metrics, experiments and segments."""
     wrong = []
     for experiments, metrics, segments in product((1, 4), (("ap@10", "ndcg@10"), COLUMNS), ((), ("country", "device"))):
         path = data.ensure(spark, folder, data.Dataset(rows, experiments=experiments))
@@ -38,14 +38,14 @@ def jobs(spark: SparkSession, folder: Path, rows: int) -> list[str]:
         what = f"{len(metrics)} metrics, {experiments} experiments, {len(segments)} segments"
         print(f"{what}: {cost.jobs} jobs, {cost.input_rows:,} rows read")
         if cost.jobs != JOBS:
-            wrong.append(f"{cost.jobs} jobs instead of {JOBS} ({what})")
+            wrong.append(f"{cost.jobs} jobs, expected {JOBS} ({what})")
         if cost.input_rows != rows:
             wrong.append(f"{cost.input_rows} of {rows} rows read ({what})")
     return wrong
 
 
 def whole_run(spark: SparkSession, folder: Path, rows: int) -> list[str]:
-    """The job with all its tables: as many jobs for little as for much, and every row of the log read once."""
+    """Check a run with all its tables: the number of jobs does not grow, and every row of the log is read once."""
     wrong, counts = [], []
     for experiments, metrics, segments in ((1, COLUMNS[:2], ()), (4, COLUMNS, ()), (4, COLUMNS, ("country", "device"))):
         path = data.ensure(spark, folder, data.Dataset(rows, experiments=experiments))
@@ -58,18 +58,18 @@ def whole_run(spark: SparkSession, folder: Path, rows: int) -> list[str]:
         with tempfile.TemporaryDirectory() as out, observe.cost(spark) as cost:
             run(spark, from_mapping(document | {"sink": {"path": out}}))
         counts.append(cost.jobs)
-        # Stages that read more than the head of the log, or the tables that were made of it.
+        # Ignore stages that read only the head of the log or the output tables.
         read = sum(stage.input_rows for stage in cost.stages if stage.input_rows > rows / 5)
         print(f"run, {len(metrics)} metrics, {experiments} experiments, {len(segments)} segments: {cost.jobs} jobs")
         if read != rows:
-            wrong.append(f"a run reads {read} rows of {rows}")
+            wrong.append(f"a run reads {read} rows, expected {rows}")
     few, many, with_segments = counts
-    # With segments there is no choice between forms, and so no look at the head of the log.
-    return wrong if with_segments <= few == many else [*wrong, f"{few}, {many} and {with_segments} jobs in a run"]
+    # With segments only one layout is possible, so the run does not read the head of the log to choose one.
+    return wrong if with_segments <= few == many else [*wrong, f"job counts differ: {few}, {many}, {with_segments}"]
 
 
 def plan(spark: SparkSession, path: str, rows: int) -> list[str]:
-    """One read, one exchange above it, and, where rows can be left behind, fewer rows in it than there are."""
+    """Check that every plan has one file scan with one exchange above it, and that few rows are shuffled."""
     wrong = []
     for name, options in MODES.items():
         with observe.cost(spark) as cost:
@@ -85,5 +85,5 @@ def plan(spark: SparkSession, path: str, rows: int) -> list[str]:
         if cost.input_rows != rows:
             wrong.append(f"{name}: {cost.input_rows} of {rows} rows read")
         if cost.shuffle_rows > rows / 5:
-            wrong.append(f"{name}: {cost.shuffle_rows} rows shuffled of {rows}")
+            wrong.append(f"{name}: {cost.shuffle_rows} of {rows} rows shuffled")
     return wrong

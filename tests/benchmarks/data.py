@@ -1,8 +1,8 @@
-"""Impression logs of a stated size, made once by Spark itself and kept as Parquet.
+"""Impression logs of a given size. Spark generates them once and keeps them as Parquet.
 
-Fifty rows per (experiment, user), 8 % of them relevant, distinct items in a list, and scores that fall with the rank,
-so that ranking by position and by score gives the same values. ``relevance`` is a click, ``grade`` goes from 0 to 3,
-``gain`` is a real number. Everything follows from the row's number: the same size gives the same rows.
+Each (experiment, user) has fifty rows, and 8 % of the rows are relevant. The items of a list are distinct. Scores fall
+with the rank, so ranking by position and by score gives the same values. ``relevance`` is a click, ``grade`` is 0 to 3,
+``gain`` is a real number. All columns are functions of the row number, so the same size always gives the same rows.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ LIST = 50
 FILES = 8
 ITEMS = 10_000_019
 STRIDE = 2_654_435_761
-"""Primes. Row i of the scattered layout holds impression i * STRIDE mod rows, a permutation."""
+"""ITEMS and STRIDE are primes. Row i of a scattered log holds impression i * STRIDE mod rows: a permutation."""
 
 LAYOUTS = ("in_order", "scattered")
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """What a generated log holds.
+    """The properties of a generated log.
 
     Attributes:
-        rows: Impressions.
-        layout: ``in_order`` (a list's rows lie together) or ``scattered`` (over all files).
-        variant: ``even``, or one of the skewed ones in ``VARIANTS``.
-        experiments: Number of experiments of an even log; its users are the same in each.
+        rows: Number of impressions.
+        layout: Order of the rows: ``in_order`` (the rows of a list are adjacent) or ``scattered`` (over all files).
+        variant: ``even``, or one of the skewed variants in ``VARIANTS``.
+        experiments: Number of experiments of an even log; all experiments have the same users.
         big: Rows of the one big list in ``hot_user`` and ``giant_list``; 0 = half of the rows, but at most 5 million.
     """
 
@@ -52,7 +52,7 @@ class Dataset:
 
 
 def ensure(spark: SparkSession, folder: Path, wanted: Dataset) -> str:
-    """The path of the log; made if it is not there yet."""
+    """The path of the log, which is generated if it does not exist."""
     path = folder / "data" / wanted.name
     if not (path / "_SUCCESS").exists():
         frame(spark, wanted).write.mode("overwrite").option("compression", "snappy").parquet(str(path))
@@ -82,7 +82,7 @@ def frame(spark: SparkSession, wanted: Dataset) -> DataFrame:
 
 
 def _uniform(name: str, seed: int) -> Column:
-    """A number in [0, 1) that follows from the row's number."""
+    """A pseudo-random number in [0, 1) that depends only on the column ``name`` and the seed."""
     return F.pmod(F.xxhash64(F.col(name), F.lit(seed)), F.lit(1 << 20)) / F.lit(float(1 << 20))
 
 
@@ -103,7 +103,7 @@ def _even(wanted: Dataset) -> dict[str, Column]:
 
 
 def _hot_user(wanted: Dataset) -> dict[str, Column]:
-    """The first rows are one list of one user; the others are even."""
+    """The first rows form one big list of one user; all other lists have equal size."""
     row, head = F.col("row"), F.lit(wanted.head)
     hot = row < head
     place = _plain(row - head)
@@ -123,7 +123,7 @@ def _hot_experiment(wanted: Dataset) -> dict[str, Column]:
 
 
 def _many_experiments(wanted: Dataset) -> dict[str, Column]:
-    """Every list is the only one of its experiment."""
+    """Each experiment has exactly one list."""
     place = _plain(F.col("row"))
     return place | _names(place["list"], place["list"])
 

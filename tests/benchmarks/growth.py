@@ -1,4 +1,4 @@
-"""How cost grows with rows, metric columns and experiments: a CSV, a picture of each curve, the table in the docs."""
+"""Measures how cost grows with rows, metric columns and experiments; writes a CSV, plots and the table in the docs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LABELS = {"rows": "impressions", "columns": "metric columns", "experiments": "ex
 
 @dataclass(frozen=True)
 class Point:
-    """One measured point: the axis that varies, and medians of the rounds."""
+    """One measured point: the axis that varies, its sizes, and the medians over the rounds."""
 
     axis: str
     rows: int
@@ -51,7 +51,7 @@ def columns(count: int) -> tuple[str, ...]:
 
 
 def points(sizes: Sequence[int], base: int) -> list[tuple[str, int, int, int]]:
-    """(axis, rows, columns, experiments); one of them varies at a time."""
+    """(axis, rows, columns, experiments) of each point. One size varies at a time."""
     rows = [("rows", size, 12, 4) for size in sizes]
     return rows + [("columns", base, n, 4) for n in (2, 12, 60)] + [("experiments", base, 12, n) for n in (2, 16, 128)]
 
@@ -135,7 +135,7 @@ def _markdown(measured: Sequence[Point]) -> str:
 
 
 def _section(path: Path, text: str) -> None:
-    """Put the table between its two markers; the rest of the page stays."""
+    """Replace the text between the two markers with the table; leave the rest of the page unchanged."""
     page = path.read_text(encoding="utf-8") if path.exists() else "# Performance\n"
     pictures = "\n".join(f"![Seconds by {label}](pictures/growth_{axis}.png)" for axis, label in LABELS.items())
     section = f"{BEGIN}\n{text}\n\n{pictures}\n{END}"
@@ -151,11 +151,11 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     million = 1_000_000
     sizes = [million, 3 * million, 10 * million, 30 * million]
-    parser.add_argument("--rows", type=int, nargs="+", default=sizes, help="sizes of the first curve")
-    parser.add_argument("--base", type=int, default=10 * million, help="rows of the other curves")
+    parser.add_argument("--rows", type=int, nargs="+", default=sizes, help="numbers of rows for the first curve")
+    parser.add_argument("--base", type=int, default=10 * million, help="number of rows for the other curves")
     parser.add_argument("--rounds", type=int, default=3, help="measured rounds")
     parser.add_argument("--data", default="out/bench", help="folder for the data")
-    parser.add_argument("--docs", default="docs", help="folder for the pictures, the CSV and performance.md")
+    parser.add_argument("--docs", default="docs", help="folder of the plots, the CSV and performance.md")
     return parser.parse_args(arguments)
 
 

@@ -1,6 +1,6 @@
-"""Skewed and large logs in a 2 GiB heap, each in a process of its own: does it finish, how fast, with how much memory.
+"""Evaluates skewed and large logs in a 2 GiB heap, each in a new process, and reports success, time and memory.
 
-Time is compared with an even log of as many rows. Peak memory of the largest Python worker must stay below 1 GiB.
+Each time is compared with an even log of the same number of rows. The largest Python worker must stay below 1 GiB.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MILLION = 1_000_000
 
 @dataclass(frozen=True)
 class Case:
-    """A log, the mode, and the largest allowed quotient to the even log, if one was promised."""
+    """A log, the ranking mode, and the largest allowed ratio to the time of the even log, if there is a limit."""
 
     name: str
     log: data.Dataset
@@ -79,22 +79,22 @@ def _row(case: Case, options: argparse.Namespace, evens: dict, wrong: list[str])
     key = (even.rows, even.layout, case.rank_by)
     if key not in evens:
         evens[key] = _process(even, case.rank_by, options)
-    told = evens[key] if case.log == even else _process(case.log, case.rank_by, options)
-    if "seconds" not in told:
+    result = evens[key] if case.log == even else _process(case.log, case.rank_by, options)
+    if "seconds" not in result:
         wrong.append(f"{case.name} does not finish")
-        return ["fails", told["error"], "", "", "", ""]
+        return ["fails", result["error"], "", "", "", ""]
     base = evens[key].get("seconds")
-    ratio = told["seconds"] / base if base else None
-    if told["worker"] >= WORKER_LIMIT:
-        wrong.append(f"{case.name}: a Python worker with {told['worker']:.0f} MB")
+    ratio = result["seconds"] / base if base else None
+    if result["worker"] >= WORKER_LIMIT:
+        wrong.append(f"{case.name}: a Python worker takes {result['worker']:.0f} MB; limit: {WORKER_LIMIT:.0f} MB")
     if case.bound and ratio and ratio > case.bound:
-        wrong.append(f"{case.name}: {ratio:.2f}x the time of an even log, more than {case.bound}x")
-    times = [f"{value:.1f}" if value else "" for value in (told["seconds"], base)]
-    return ["finishes", *times, f"{ratio:.2f}" if ratio else "", f"{told['jvm']:.0f}", f"{told['worker']:.0f}"]
+        wrong.append(f"{case.name}: {ratio:.2f}x the time of an even log; allowed: at most {case.bound}x")
+    times = [f"{value:.1f}" if value else "" for value in (result["seconds"], base)]
+    return ["finishes", *times, f"{ratio:.2f}" if ratio else "", f"{result['jvm']:.0f}", f"{result['worker']:.0f}"]
 
 
 def _process(log: data.Dataset, rank_by: str, options: argparse.Namespace) -> dict:
-    """Make the log in one process, evaluate it in another."""
+    """Generate the log in one process and evaluate it in another."""
     wanted = json.dumps({"log": vars(log), "rank_by": rank_by})
     call = [sys.executable, "-m", "tests.benchmarks.memory", "--data", options.data, "--one", wanted]
     print(f"  {log.name}, {rank_by} ...", file=sys.stderr, flush=True)
@@ -126,9 +126,9 @@ def _measure(wanted: dict, folder: Path, generate: bool) -> dict[str, float]:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", default="out/bench", help="folder for the data")
-    parser.add_argument("--scale", type=float, default=1.0, help="shrinks every size")
-    parser.add_argument("--limit", type=float, default=900.0, help="seconds after which a case is given up")
-    parser.add_argument("--only", default="", help="only cases with this in the name")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for all sizes")
+    parser.add_argument("--limit", type=float, default=900.0, help="time limit of a case in seconds")
+    parser.add_argument("--only", default="", help="run only cases whose name contains this text")
     parser.add_argument("--one", default="", help=argparse.SUPPRESS)
     parser.add_argument("--generate", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)

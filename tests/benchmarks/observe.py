@@ -1,4 +1,4 @@
-"""What a run cost besides time: jobs, bytes, rows, memory, and the shuffles of its plan."""
+"""Measures the cost of a run besides time: jobs, bytes, rows, memory, and the shuffles of the plan."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MB = 1024.0**2
 
 @dataclass
 class Memory:
-    """Peaks in MB over a process tree, sampled: the JVMs, the largest Python worker, and everything (``with_root``)."""
+    """Sampled peak memory of a process tree in MB: all JVMs, the largest Python worker, the total (``with_root``)."""
 
     jvm: float = 0.0
     worker: float = 0.0
     total: float = 0.0
 
     def look(self, root: psutil.Process, with_root: bool) -> None:
-        """Only a JVM that the process itself started counts, not that of a peer beside it."""
+        """Take one sample. Only JVMs started by the process itself count, not those of a peer process."""
         jvms = [child for child in root.children() if _name(child).startswith("java")]
         workers = [_size(child) for jvm in jvms for child in jvm.children(recursive=True)]
         everything = [root, *root.children(recursive=True)] if with_root else []
@@ -47,9 +47,9 @@ def _size(process: psutil.Process) -> float:
 
 @contextmanager
 def memory(pid: int | None = None, every: float = 0.2, with_root: bool = False) -> Iterator[Memory]:
-    """Watch the children of a process (this one by default) while the block runs.
+    """Sample the memory of the children of a process (by default this one) while the block runs.
 
-    Pages that forked Python workers share count in each of them: an upper bound.
+    The result is an upper bound, because pages shared by forked Python workers count in each of them.
     """
     seen, root, done = Memory(), psutil.Process(pid), threading.Event()
 
@@ -71,7 +71,7 @@ def memory(pid: int | None = None, every: float = 0.2, with_root: bool = False) 
 
 @dataclass
 class Stage:
-    """One stage of a run; ``start`` and ``end`` in seconds since the run began."""
+    """One stage of a run. ``start`` and ``end`` are seconds since the start of the run."""
 
     kind: str
     start: float
@@ -85,7 +85,7 @@ class Stage:
 
 @dataclass
 class Cost:
-    """Of the jobs that ran meanwhile."""
+    """Cost of the Spark jobs that ran in the observed block."""
 
     jobs: int = 0
     stages: list[Stage] = field(default_factory=list)
@@ -109,7 +109,7 @@ class Cost:
 
 @contextmanager
 def cost(spark: SparkSession) -> Iterator[Cost]:
-    """What Spark's own status store counts; every job counts, also those of a broadcast, whatever their group."""
+    """Observe the Spark jobs of a block through Spark's status store: all jobs of all groups, including broadcasts."""
     before, result, began = set(_jobs(spark)), Cost(), time.time()
     yield result
     ran = {number: stages for number, stages in _jobs(spark).items() if number not in before}
@@ -129,7 +129,7 @@ def _stage(data: Any, began: float) -> Stage:
 
 
 def _jobs(spark: SparkSession) -> dict[int, list[int]]:
-    """Job number to stage numbers, of all jobs so far."""
+    """Job id -> stage ids, for all jobs so far."""
     context = spark._jsc.sc()
     context.listenerBus().waitUntilEmpty()
     return {job.jobId(): _sequence(job.stageIds()) for job in _sequence(context.statusStore().jobsList(None))}
@@ -141,12 +141,12 @@ def _sequence(scala: Any) -> list[Any]:
 
 @dataclass
 class Shape:
-    """Of a plan that has run.
+    """Counts of operators in an executed plan.
 
     Attributes:
-        scans: Reads of files.
-        raw_shuffles: Exchanges with a read of files below them and no other exchange between.
-        shuffles: All exchanges.
+        scans: Number of file scans.
+        raw_shuffles: Number of exchanges that have a file scan below them with no other exchange in between.
+        shuffles: Number of all exchanges.
     """
 
     scans: int = 0
@@ -155,7 +155,7 @@ class Shape:
 
 
 def shape(frame: DataFrame) -> Shape:
-    """The shape of the final adaptive plan of a table that has been collected."""
+    """The shape of the final adaptive plan of a table. The table must have been collected."""
     result = Shape()
     _walk(frame._jdf.queryExecution().executedPlan(), result)
     return result
@@ -168,7 +168,7 @@ _WRAPPERS["AdaptiveSparkPlan"] = "executedPlan"
 
 
 def _walk(node: Any, found: Shape) -> bool:
-    """Whether there is a read of files below that no exchange hides."""
+    """Count operators below ``node``; return whether it has a file scan below it with no exchange in between."""
     name = node.getClass().getSimpleName().removesuffix("Exec")
     if name.startswith("ReusedExchange"):
         return False

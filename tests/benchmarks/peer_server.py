@@ -1,4 +1,7 @@
-"""Runs one peer in a process of its own: a line in, a measured run out. Imports nothing that the peer does not need."""
+"""Runs one peer in a separate process: reads one JSON request per line, answers with one JSON line per run.
+
+It imports only what the peer needs.
+"""
 
 import importlib
 import json

@@ -1,4 +1,4 @@
-"""The table: the project and its peers on the same data, in turn, in one run."""
+"""Measures the project and its peers in turn, on the same data, in one run, and prints the results as tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rankmetrics_spark.job import SESSION
-from rankmetrics_spark.local import local_session
+from rankmetrics_spark.sessions import local_session
 from tests.benchmarks import checks, contenders, data
 from tests.benchmarks.contenders import COUNT, IGNORING, OURS, Contender, Run, TooSlowError, Values
 from tests.benchmarks.peers import ours
@@ -25,7 +25,7 @@ from tests.benchmarks.peers.settings import SETTINGS
 TOLERANCE = 1e-9
 _PROFILED = (IGNORING, OURS, "ours, real-valued", "ours, score")
 
-# What is measured, against what, the bound on the quotient of the medians, and what Spark needs alone for such work.
+# Title, contender, reference contender, upper bound of the ratio of medians, matching "Spark alone" contender.
 GOALS = (
     ("clicks, 12 columns / groupBy().count()", OURS, COUNT, 1.4, "clicks and items"),
     ("the same without looking for repeated items", IGNORING, COUNT, 1.4, "clicks"),
@@ -47,7 +47,7 @@ GOALS = (
 
 @dataclass
 class Line:
-    """A contender's runs, and what went wrong, in words."""
+    """The runs of a contender, the error that stopped it, and the result of the value check."""
 
     contender: Contender
     runs: list[Run] = field(default_factory=list)
@@ -84,17 +84,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def session() -> SparkSession:
-    """The benchmark's own; with the settings that the project's job makes for its session (see ``job.SESSION``)."""
+    """The Spark session of the benchmark, with the same settings as the project's job (see ``job.SESSION``)."""
     spark = local_session("local[2]", "benchmark", SETTINGS | SESSION)
     spark.range(1).count()
     return spark
 
 
 def measure(all_contenders: Sequence[Contender], path: str, rounds: int, rows: int) -> list[Line]:
-    """Rounds in turn: A B C, A B C, ..., after one round that is not counted. Slow ones join fewer rounds.
+    """Measure the contenders in turn: A B C, A B C, ..., after one warm-up round. Slow contenders join fewer rounds.
 
-    Whoever joins all of them runs twice in his turn, and the second run counts: the first finds no Python worker that
-    has imported its modules, and generated code that the Java compiler has dropped for that of the others.
+    A contender that joins all rounds runs twice in each turn, and only the second run counts. The first run starts
+    Python workers that must import its modules, and compiles generated code that the others pushed out of the cache.
     """
     lines = [Line(contender) for contender in all_contenders if rows <= contender.max_rows]
     for line in lines:
@@ -110,7 +110,7 @@ def measure(all_contenders: Sequence[Contender], path: str, rounds: int, rows: i
 
 
 def _attempt(line: Line, path: str, warm_up: bool = False, first: bool = False) -> None:
-    """One run; whoever fails once is out."""
+    """Run a contender once. A contender that has failed does not run again."""
     if line.trouble:
         return
     print(f"  {line.contender.name}{' (warm-up)' if warm_up else ''} ...", file=sys.stderr, flush=True)
@@ -128,8 +128,8 @@ def _attempt(line: Line, path: str, warm_up: bool = False, first: bool = False) 
 
 
 def agreement(lines: Sequence[Line], path: str) -> list[str]:
-    """Compare all values; the reference is the ``rows`` form, which shares no aggregation with the others."""
-    reference = {kind: _with_everything(ours.run(path, form="rows", relevance=column)) for kind, column in _KINDS}
+    """Compare all values with those of the ``rows`` layout, which shares no aggregation with the other layouts."""
+    reference = {kind: _with_everything(ours.run(path, layout="rows", relevance=column)) for kind, column in _KINDS}
     wrong = []
     for line in lines:
         kind = line.contender.compared
@@ -148,7 +148,7 @@ _KINDS = (("clicks", "relevance"), ("grade", "grade"), ("gain", "gain"))
 
 
 def _with_everything(values: Values) -> Values:
-    """Means over all experiments, weighted by users, under their own experiment name."""
+    """Add the means over all experiments, weighted by users, under the experiment name ``EVERYTHING``."""
     totals: Values = {}
     for (experiment, metric), value in values.items():
         if not metric.startswith("n_users"):
@@ -203,13 +203,13 @@ def _cells(line: Line, medians: dict[str, float | None]) -> list[str]:
 
 
 def goals(lines: Sequence[Line]) -> Table:
-    """The figures to reach. A contender that ran out of time counts with its limit: a lower bound.
+    """The performance goals. A contender that reached its time limit counts with the limit, which is a lower bound.
 
-    "Spark alone" is the same quotient for a query that only moves what the metrics need (``peers.floors``). Where that
-    exceeds the goal, nothing that runs on Spark in this way reaches it.
+    "Spark alone" is the same ratio for a query that only moves the data that the metrics need (``peers.floors``). If
+    this ratio exceeds the goal, no query that moves data in this way can reach the goal.
     """
     known = {line.contender.name: line for line in lines}
-    result = Table(title="Figures to reach (quotients of medians)")
+    result = Table(title="Goals (ratios of medians)")
     for head in ("what", "goal", "measured", "Spark alone", ""):
         result.add_column(head)
     for what, left, right, bound, bare in GOALS:
@@ -225,7 +225,7 @@ def goals(lines: Sequence[Line]) -> Table:
 
 
 def profile(lines: Sequence[Line]) -> Table:
-    """Where the project's own time goes: the stages of the run that took the median time, or next to it."""
+    """The stages of the project's own runs, each for the run with the median time (or the one just below)."""
     result = Table(title="Stages of a run of median time (seconds from its start)")
     for head in ("contender", "stage", "from", "to", "CPU s", "rows read", "shuffled in", "MB shuffled out"):
         result.add_column(head, justify="left" if head in ("contender", "stage") else "right")
@@ -233,9 +233,9 @@ def profile(lines: Sequence[Line]) -> Table:
         if line.contender.name in _PROFILED and line.runs:
             run = sorted(line.runs, key=lambda run: run.seconds)[(len(line.runs) - 1) // 2]
             for stage in run.cost.stages:
-                told = (f"{stage.start:.2f}", f"{stage.end:.2f}", f"{stage.cpu_seconds:.2f}")
+                times = (f"{stage.start:.2f}", f"{stage.end:.2f}", f"{stage.cpu_seconds:.2f}")
                 counts = (f"{stage.input_rows:,}", f"{stage.fetched_rows:,}", f"{stage.shuffle_bytes / 1e6:.1f}")
-                result.add_row(line.contender.name, stage.kind, *told, *counts)
+                result.add_row(line.contender.name, stage.kind, *times, *counts)
             result.add_row(line.contender.name, "all", "0.00", f"{run.seconds:.2f}", f"{run.cost.cpu_seconds:.2f}")
             result.add_section()
     return result
@@ -271,14 +271,14 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="measured rounds (5; with --small 2)")
     parser.add_argument("--layout", choices=data.LAYOUTS, default="in_order")
     parser.add_argument("--data", default="out/bench", help="folder for data, results and the peers' environments")
-    parser.add_argument("--limit", type=float, default=300.0, help="seconds after which a slow peer is given up")
+    parser.add_argument("--limit", type=float, default=300.0, help="time limit of a slow peer in seconds")
     parser.add_argument(
         "--only",
         nargs="+",
         default=(),
-        help="only contenders with one of these in the name; ours and its floor run always",
+        help="run only contenders whose name contains one of these texts; ours and the count floor always run",
     )
-    parser.add_argument("--small", action="store_true", help="check values, jobs and the plan; fail if one is wrong")
+    parser.add_argument("--small", action="store_true", help="check values, jobs and the plan; fail on any difference")
     options = parser.parse_args(arguments)
     options.rows = options.rows or (200_000 if options.small else 2_000_000)
     options.rounds = options.rounds or (2 if options.small else 5)

@@ -1,4 +1,4 @@
-"""What several platform suites need: the built package, processes that end, and a standalone cluster on loopback."""
+"""Shared helpers of the platform tests: the built package, processes with cleanup, a standalone cluster on loopback."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ import pyarrow.dataset as ds
 from tests.commands import ROOT, spark_environment
 from tests.logs import bits
 
-# For a JVM that is gone before thorough compilation would pay.
+# For a short-lived JVM: the optimizing compiler would cost more time than it saves.
 QUICK_START = "-XX:TieredStopAtLevel=1"
 
 Found = TypeVar("Found")
 
 
 def wait_for(look: Callable[[], Found | None], seconds: float, what: str) -> Found:
-    """The first true outcome of ``look``; fails after ``seconds``."""
+    """Call ``look`` until it returns a true value, and return that value; raise TimeoutError after ``seconds``."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         found = look()
         if found:
             return found
         time.sleep(0.02)
-    raise TimeoutError(f"waited {seconds:.0f} s in vain for {what}")
+    raise TimeoutError(f"timeout after {seconds:.0f} s: no {what}")
 
 
 def built_wheel(folder: Path) -> Path:
-    """The wheel of this checkout as ``make wheel`` builds it, made in ``folder``: builds leave files beside sources."""
+    """Build the wheel from a copy of the sources in ``folder``, because a build leaves files beside the sources."""
     source = folder / "source"
     source.mkdir(parents=True)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
@@ -53,10 +53,10 @@ def built_wheel(folder: Path) -> Path:
 
 
 def python_without_package(folder: Path) -> Path:
-    """A Python with the packages of this one but without rankmetrics_spark, which is installed by an import hook."""
+    """A Python that has the packages of this one, except rankmetrics_spark (which an import hook installs here)."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=60)
     site = next(folder.glob("lib/python*/site-packages"))
-    # The .pth files of a folder that a .pth file adds are not read, and such a file sets up the hook.
+    # Python ignores .pth files in a folder that another .pth file adds. So the file with the import hook has no effect.
     (site / "packages.pth").write_text(sysconfig.get_path("purelib") + "\n")
     python = folder / "bin" / "python"
     program = "import pandas, importlib.util as u, sys; sys.exit(u.find_spec('rankmetrics_spark') is not None)"
@@ -65,13 +65,13 @@ def python_without_package(folder: Path) -> Path:
 
 
 def rows_of(folder: Path, **partition: str) -> list[dict[str, Any]]:
-    """The rows of a table of Parquet files, or of one partition, read without Spark; partitions are columns."""
+    """The rows of a Parquet table, or of one partition, read without Spark. Partition keys are columns."""
     rows = ds.dataset(folder, partitioning="hive").to_table().to_pylist()
     return [row for row in rows if partition.items() <= row.items()]
 
 
 def exact_rows(folder: Path, leave_out: str = "", **partition: str) -> list[tuple[object, ...]]:
-    """The same down to the last bit, in one order, without the column ``leave_out``."""
+    """The same rows with bit-exact values, sorted, without the column ``leave_out``."""
     rows = rows_of(folder, **partition)
     return sorted(
         (tuple((name, bits(row[name])) for name in sorted(row) if name != leave_out) for row in rows), key=repr
@@ -80,7 +80,7 @@ def exact_rows(folder: Path, leave_out: str = "", **partition: str) -> list[tupl
 
 @dataclass(frozen=True)
 class Running:
-    """A process in a group of its own, and what it has said so far."""
+    """A process in its own process group, and its output so far."""
 
     process: subprocess.Popen[bytes]
     log: Path
@@ -103,28 +103,29 @@ class Running:
         return self.log.read_text(errors="replace")
 
     def wait_for(self, pattern: str, seconds: float) -> re.Match[str]:
-        """The first place of the log that matches.
+        """Wait for the first match of ``pattern`` in the output.
 
         Raises:
-            RuntimeError: The process has ended without it.
+            RuntimeError: The process ended before its output matched.
+            TimeoutError: No match after ``seconds``.
         """
-        return wait_for(lambda: self._said(pattern), seconds, f"{pattern} in {self.log}")
+        return wait_for(lambda: self._find(pattern), seconds, f"match of {pattern} in {self.log}")
 
-    def _said(self, pattern: str) -> re.Match[str] | None:
+    def _find(self, pattern: str) -> re.Match[str] | None:
         ended = self.process.poll() is not None
         found = re.search(pattern, self.text())
         if found is None and ended:
-            raise RuntimeError(f"ended with {self.process.returncode}, never said {pattern}: {self.text()[-3000:]}")
+            raise RuntimeError(f"exit code {self.process.returncode}, no match of {pattern}: {self.text()[-3000:]}")
         return found
 
     def below(self) -> list[psutil.Process]:
-        """Everything that the process has started and that still has it as an ancestor."""
+        """All running descendants of the process."""
         with suppress(psutil.NoSuchProcess):
             return psutil.Process(self.process.pid).children(recursive=True)
         return []
 
     def kill(self) -> int:
-        """SIGKILL for the process and everything below it; how many that were."""
+        """Send SIGKILL to the process and its descendants; return how many processes that were."""
         below = self.below()
         self.process.kill()
         for process in below:
@@ -133,14 +134,14 @@ class Running:
         return 1 + len(below)
 
     def stop(self) -> None:
-        """End it and everything that it left behind: politely, after five seconds by force."""
+        """End the process and its descendants: first with SIGTERM, after five seconds with SIGKILL."""
         below = self.below()
         self.process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(5)
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        # Spark's Python processes have a group of their own.
+        # Spark's Python processes are in another process group.
         for process in below:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -152,32 +153,32 @@ class Cluster:
     """A standalone cluster.
 
     Attributes:
-        url: For ``--master``.
-        workers: One process each; its executors are below it.
+        url: The value for ``--master``.
+        workers: One process per worker; its executors are child processes.
     """
 
     url: str
     workers: tuple[Running, ...]
 
     def worker_of(self, application: str, executor: str) -> Running:
-        """The worker that started an executor of an application (``app-...``)."""
+        """The worker that started the given executor of an application (``app-...``)."""
         started = f"Asked to launch executor {application}/{executor} "
         return next(worker for worker in self.workers if started in worker.text())
 
 
 @contextmanager
 def standalone_cluster(workers: int = 2, cores: int = 1, memory: str = "1g") -> Iterator[Cluster]:
-    """A master and workers as processes on loopback, ready for ``spark-submit --master``; all end with the block.
+    """Run a master and workers as processes on loopback, ready for ``spark-submit --master``, until the block ends.
 
     Args:
-        workers: How many.
-        cores: Of each worker.
-        memory: Of each worker, for its executors.
+        workers: Number of workers.
+        cores: Cores of each worker.
+        memory: Memory of each worker for its executors.
     """
-    # The master's second way to take applications has a fixed port.
+    # The REST submission server of the master would use a fixed port.
     no_rest = "-Dspark.master.rest.enabled=false"
     environment = spark_environment(SPARK_DAEMON_MEMORY="256m", SPARK_MASTER_OPTS=no_rest)
-    # Port 0: the system chooses a free one, so nobody can take it in between.
+    # Port 0: the system chooses a free port, so no other process can take it first.
     place = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
     running: list[Running] = []
     with tempfile.TemporaryDirectory(prefix="standalone-", ignore_cleanup_errors=True) as name:
@@ -197,6 +198,6 @@ def standalone_cluster(workers: int = 2, cores: int = 1, memory: str = "1g") -> 
                 worker.wait_for("Successfully registered with master", 60)
             yield Cluster(url, ready)
         finally:
-            # Newest first: a worker ends its executors and reports that to the master.
+            # Stop the newest first: a worker ends its executors and reports that to the master.
             for process in reversed(running):
                 process.stop()

@@ -1,4 +1,4 @@
-"""The DAG in a real Airflow: its command line, its scheduler, real spark-submits. Nothing outside this machine."""
+"""The DAG in a real Airflow: command line, scheduler and real spark-submit processes, all on this machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.readme import commands, section
 
 BIN = ROOT / ".venvs" / "airflow" / "bin"
 LIMIT = 400
-"""Seconds that a command may take; on two idle cores the longest takes about 40."""
+"""Time limit of a command in seconds. The longest one takes about 40 s on two idle cores."""
 
 ONE_DAY = "airflow dags test rankmetrics 2026-11-20"
 EVERY_DAY = "airflow dags unpause rankmetrics"
@@ -37,7 +37,7 @@ BACKFILL = "airflow backfill create --dag-id rankmetrics --from-date 2026-11-16 
 METRICS = ["ap@5", "rr"]
 FIRST, LATE, FAULTY, RANGE = "2026-11-20", "2026-11-21", "2026-11-22", ("2026-11-16", "2026-11-17")
 
-# One driver a command, each for a few rows: the compiler that is quick to start costs a third of the best one.
+# Each command starts a driver for a few rows. The quick compiler alone takes a third of the time of the full one.
 SPARK = """\
 spark.driver.bindAddress 127.0.0.1
 spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1
@@ -49,7 +49,7 @@ spark.ui.enabled false
 
 @dataclass(frozen=True)
 class Airflow:
-    """An Airflow of its own: SQLite, the checkout's DAG, logs and an output."""
+    """A separate Airflow installation with SQLite, the DAG of this checkout, logs and an output folder."""
 
     folder: Path
     environment: dict[str, str]
@@ -59,12 +59,12 @@ class Airflow:
         return self.folder / "my out"
 
     def start(self, *command: str, **more: str) -> Running:
-        """Begin what Airflow's environment has: ``airflow``, ``python``."""
+        """Start a program of Airflow's environment, such as ``airflow`` or ``python``."""
         log = self.folder / f"{len(list(self.folder.glob('*.log')))}.log"
         return Running.start([str(BIN / command[0]), *command[1:]], log, self.environment | more, self.folder)
 
     def ends(self, running: Running, code: int = 0) -> str:
-        """What a command has said by its end."""
+        """Wait for the end of a command, check its exit code and return its output."""
         try:
             assert running.process.wait(LIMIT) == code, running.text()[-5000:]
         finally:
@@ -72,7 +72,7 @@ class Airflow:
         return running.text()
 
     def __call__(self, command: str, code: int = 0) -> str:
-        """Run a command line as the README has it."""
+        """Run a command line as written in the README."""
         return self.ends(self.start(*shlex.split(command)), code)
 
     def python(self, program: str, *arguments: str, **more: str) -> None:
@@ -82,23 +82,23 @@ class Airflow:
         parquet(self.folder / "logs" / f"event_date={day}", rows)
 
     def ask(self, query: str, *values: str) -> list[tuple[Any, ...]]:
-        """Rows of the metadata database."""
+        """Query Airflow's metadata database."""
         with closing(sqlite3.connect(f"file:{self.folder}/home/airflow.db?mode=ro", uri=True, timeout=30)) as database:
             return database.execute(query, values).fetchall()
 
     def tasks(self, day: str) -> dict[str, tuple[str, int]]:
-        """Task to its state and how many times it was tried."""
+        """State and number of tries of each task."""
         query = """select task_id, t.state, try_number from task_instance t join dag_run using (run_id)
                    where logical_date like ?"""
         return {task: (state, tries) for task, state, tries in self.ask(query, f"{day}%")}
 
     def files(self) -> dict[str, tuple[int, bytes]]:
-        """Everything in the output: when it was written, and what."""
+        """Modification time and content of every file in the output."""
         files = [file for file in self.out.rglob("*") if file.is_file()]
         return {str(file.relative_to(self.out)): (file.stat().st_mtime_ns, file.read_bytes()) for file in files}
 
     def means(self, day: str) -> dict[tuple[str, str], float]:
-        """(experiment, metric) to the mean, of one day."""
+        """(experiment, metric) -> mean of one day."""
         found = {}
         for folder in (self.out / "experiment_metrics").glob(f"experiment_id=*/evaluation_date={day}"):
             for row in pq.read_table(folder, partitioning=None).to_pylist():
@@ -110,7 +110,7 @@ class Airflow:
         return found
 
     def assert_new(self, before: dict[str, Any], *days: str) -> None:
-        """Beside what was there, and is as it was, only partitions, pointers and records of these days."""
+        """Earlier files are unchanged, and new files are only partitions, pointers and records of these days."""
         after = self.files()
         assert before.items() <= after.items()
         names = "|".join(days)
@@ -125,7 +125,7 @@ class Airflow:
 
 @pytest.fixture(scope="module")
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Airflow:
-    """What the README asks for: the zip, a config, a connection, spark-submit on the PATH."""
+    """The setup of the README: the zip, a config, a connection and spark-submit on the PATH."""
     folder = tmp_path_factory.mktemp("airflow")
     place = folder / "place"
     wheel = built_wheel(place / "dist")
@@ -149,7 +149,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Airflow:
         "AIRFLOW__CORE__LOAD_EXAMPLES": "false",
         "AIRFLOW__CORE__PARALLELISM": "1",
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "false",
-        # Without a run of yesterday, whenever that is: an unpaused DAG would begin with it.
+        # Otherwise the unpaused DAG would start with a run of yesterday's real date.
         "AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE": "false",
         "AIRFLOW_CONN_SPARK_DEFAULT": '{"conn_type": "spark", "host": "local[2]"}',
         "RANKMETRICS_CONFIG": str(folder / "config.yaml"),
@@ -164,9 +164,9 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Airflow:
 
 @pytest.fixture(scope="module")
 def first_day(airflow: Airflow) -> Airflow:
-    """A day that went well."""
+    """Airflow after one successful day."""
     airflow.add_log(FIRST, [*a_list([0, 1], "u", "a"), *a_list([1, 0, 1], "v", "a"), *a_list([1, 0], "u", "b")])
-    # Of another day: it must not get in.
+    # Rows of another day: they must not be evaluated.
     airflow.add_log("2026-11-19", a_list([0, 0, 0, 0, 1], "u", "a"))
     airflow(ONE_DAY)
     return airflow
@@ -181,23 +181,23 @@ def test_a_day_is_evaluated_and_published(first_day: Airflow) -> None:
         ("b", "rr"): 1,
     }
     first_day.assert_new({}, FIRST)
-    said = first_day.published(FIRST)
-    record = json.loads((first_day.out / said["record"]).read_text(encoding="utf-8"))
-    assert said == {
+    pointer = first_day.published(FIRST)
+    record = json.loads((first_day.out / pointer["record"]).read_text(encoding="utf-8"))
+    assert pointer == {
         "evaluation_date": FIRST,
         "run_id": record["run_id"],
         "record": f"runs/{record['run_id']}.json",
         "partitions": [{"experiment_id": name, "evaluation_date": FIRST} for name in "ab"],
     }
     assert record["rows"] == {"in": 7, "evaluated": 7, "quarantined": 0}
-    # The asset tells other DAGs the same.
+    # The asset carries the same information for other DAGs.
     ((extra,),) = first_day.ask("select extra from asset_event where source_task_id = 'publish'")
-    assert json.loads(extra) == said
+    assert json.loads(extra) == pointer
 
 
-def test_a_late_log_is_evaluated_at_the_second_try_and_the_first_day_stays(first_day: Airflow) -> None:
+def test_a_late_log_is_evaluated_on_the_second_try_and_the_first_day_stays(first_day: Airflow) -> None:
     before = first_day.files()
-    # Here the config chooses the day, and the folder of the day is not there yet.
+    # Here the path in the config selects the day. The folder of that day does not exist yet.
     by_path = first_day.folder / "by_path.yaml"
     config = yaml.safe_load((first_day.folder / "config.yaml").read_text())
     config["source"]["path"] += "/event_date={date}"
@@ -205,7 +205,7 @@ def test_a_late_log_is_evaluated_at_the_second_try_and_the_first_day_stays(first
     settings = {"RANKMETRICS_CONFIG": str(by_path), "RANKMETRICS_WHERE": ""}
     running = first_day.start("airflow", "dags", "test", "rankmetrics", LATE, **settings)
     try:
-        # Its Spark has yet to stop and the next one to start.
+        # There is enough time: this Spark must stop and the next one must start before the retry reads.
         running.wait_for("rankmetrics: cannot read parquet from", LIMIT)
         first_day.add_log(LATE, [*a_list([0, 0, 1], "u", "a"), *a_list([0, 1], "u", "b")])
         said = first_day.ends(running)
@@ -222,7 +222,7 @@ def test_a_failed_gate_fails_at_once_and_publishes_nothing(first_day: Airflow) -
     first_day.add_log(FAULTY, [*a_list([0, 1], "u", "a"), Shown("a", "u", None, 3, 1)])
     said = first_day(f"airflow dags test rankmetrics {FAULTY}", code=1)
     assert "1 of 3 rows are faulty (33.33%, allowed 1.00%" in said
-    # One try is left, and it is not taken.
+    # One retry is left, but it is not used.
     assert first_day.tasks(FAULTY)["evaluate"] == ("failed", 1)
     assert first_day.tasks(FAULTY)["publish"][0] == "upstream_failed"
     assert first_day.files() == before
@@ -231,7 +231,7 @@ def test_a_failed_gate_fails_at_once_and_publishes_nothing(first_day: Airflow) -
 
 @contextmanager
 def scheduler(airflow: Airflow) -> Iterator[Running]:
-    """Airflow as it runs in production: the scheduler starts each task as a process, which talks to the API server."""
+    """Airflow as in production: the scheduler starts each task as a process that talks to the API server."""
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -239,7 +239,7 @@ def scheduler(airflow: Airflow) -> Iterator[Running]:
     place = ("--host", "127.0.0.1", "--port", str(port))
     running = [airflow.start("airflow", "api-server", *place, "--workers", "1", "--apps", "execution", **url)]
     try:
-        wait_for(lambda: listens(port), 120, f"an API server at port {port}")
+        wait_for(lambda: listens(port), 120, f"API server at port {port}")
         running.append(airflow.start("airflow", "scheduler", "--skip-serve-logs", **url))
         yield running[-1]
     finally:
@@ -253,7 +253,7 @@ def listens(port: int) -> bool:
     return False
 
 
-def test_a_backfill_writes_the_days_of_its_range_and_no_other(first_day: Airflow) -> None:
+def test_a_backfill_writes_only_the_days_of_its_range(first_day: Airflow) -> None:
     before = first_day.files()
     for day, at in zip(RANGE, (2, 4), strict=True):
         first_day.add_log(day, [*a_list([int(rank == at) for rank in range(1, 6)], "u", "a"), *a_list([1], "u", "b")])
@@ -266,8 +266,8 @@ def test_a_backfill_writes_the_days_of_its_range_and_no_other(first_day: Airflow
         return found if len(found) == 2 and all(run[0] in ("success", "failed") for run in found) else []
 
     with scheduler(first_day) as process:
-        found = wait_for(finished, LIMIT, f"the backfill: {process.log}")
-    # A day is evaluated when it is over.
+        found = wait_for(finished, LIMIT, f"finished backfill; see {process.log}")
+    # The data interval of a run is the evaluated day.
     assert [(state, start[:10], end[:10]) for state, start, end in sorted(found, key=lambda run: str(run[1]))] == [
         ("success", RANGE[0], RANGE[1]),
         ("success", RANGE[1], "2026-11-18"),
@@ -282,12 +282,12 @@ def test_a_backfill_writes_the_days_of_its_range_and_no_other(first_day: Airflow
 
 
 class Jobs(ThreadingHTTPServer):
-    """As much of the Jobs API of Databricks as the operator asks for."""
+    """A stand-in for the Databricks Jobs API: the parts that the operator calls."""
 
     daemon_threads = True
 
     def __init__(self, names: Sequence[str], errors: dict[str, str]) -> None:
-        """Jobs of these names; a run of a date among ``errors`` fails with what stands there."""
+        """Serve jobs with these names; a run for a date in ``errors`` fails with that error message."""
         super().__init__(("127.0.0.1", 0), Answer)
         self.names, self.errors = list(names), errors
         self.started: list[dict[str, Any]] = []
@@ -298,27 +298,27 @@ class Answer(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         url = urlsplit(self.path)
-        asked = {name: value for name, (value,) in parse_qs(url.query).items()}
+        query = {name: value for name, (value,) in parse_qs(url.query).items()}
         answers = {"list": self.jobs, "get": self.state, "get-output": self.output}
-        self.say(answers[url.path.removeprefix("/api/2.2/jobs/").removeprefix("runs/")](asked))
+        self.say(answers[url.path.removeprefix("/api/2.2/jobs/").removeprefix("runs/")](query))
 
     def do_POST(self) -> None:
         assert self.path == "/api/2.2/jobs/run-now"
         self.server.started.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
         self.say({"run_id": len(self.server.started)})
 
-    def jobs(self, asked: dict[str, str]) -> dict[str, Any]:
-        named = [(number, name) for number, name in enumerate(self.server.names) if name == asked["name"]]
+    def jobs(self, query: dict[str, str]) -> dict[str, Any]:
+        named = [(number, name) for number, name in enumerate(self.server.names) if name == query["name"]]
         return {"jobs": [{"job_id": number, "settings": {"name": name}} for number, name in named]}
 
-    def state(self, asked: dict[str, str]) -> dict[str, Any]:
-        result = "FAILED" if "error" in self.output(asked) else "SUCCESS"
+    def state(self, query: dict[str, str]) -> dict[str, Any]:
+        result = "FAILED" if "error" in self.output(query) else "SUCCESS"
         state = {"life_cycle_state": "TERMINATED", "result_state": result, "state_message": ""}
-        run = {"run_id": int(asked["run_id"]), "state": state}
+        run = {"run_id": int(query["run_id"]), "state": state}
         return {**run, "run_page_url": "http://127.0.0.1/", "tasks": [{**run, "task_key": "evaluate"}]}
 
-    def output(self, asked: dict[str, str]) -> dict[str, Any]:
-        error = self.server.errors.get(self.server.started[int(asked["run_id"]) - 1]["job_parameters"]["date"])
+    def output(self, query: dict[str, str]) -> dict[str, Any]:
+        error = self.server.errors.get(self.server.started[int(query["run_id"]) - 1]["job_parameters"]["date"])
         return {"error": error} if error else {}
 
     def say(self, what: dict[str, Any]) -> None:
@@ -327,12 +327,12 @@ class Answer(BaseHTTPRequestHandler):
         self.wfile.write(json.dumps(what).encode())
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nobody reads it."""
+        """Do not log requests."""
 
 
 @pytest.fixture
 def jobs() -> Iterator[Jobs]:
-    """The jobs of the asset bundle that take a date, under the names that they have there."""
+    """A server with those jobs of the asset bundle that take a date, under the same names."""
     bundle = yaml.safe_load((ROOT / "conf" / "databricks.yml").read_text(encoding="utf-8"))["resources"]["jobs"]
     names = [job["name"] for job in bundle.values() if "date" in [given["name"] for given in job["parameters"]]]
     with Jobs(names, {"2026-10-02": "QualityError: 1 of 3 rows are faulty"}) as server:
@@ -341,7 +341,7 @@ def jobs() -> Iterator[Jobs]:
         server.shutdown()
 
 
-# What `airflow dags test` does, for two days in one process.
+# Does the same as `airflow dags test`, for two days in one process.
 TWO_DAYS = """
 import sys
 from datetime import datetime, timezone
@@ -353,7 +353,7 @@ for day in (1, 2):
 """
 
 
-def test_on_databricks_the_job_of_the_bundle_gets_the_day(airflow: Airflow, jobs: Jobs) -> None:
+def test_on_databricks_the_dag_starts_the_job_of_the_bundle_with_the_day(airflow: Airflow, jobs: Jobs) -> None:
     place = {"conn_type": "databricks", "schema": "http", "host": "127.0.0.1", "port": jobs.server_port}
     there = {
         "RANKMETRICS_PLATFORM": "databricks",
@@ -361,16 +361,16 @@ def test_on_databricks_the_job_of_the_bundle_gets_the_day(airflow: Airflow, jobs
     }
     airflow.python(TWO_DAYS, airflow.environment["AIRFLOW__CORE__DAGS_FOLDER"], **there)
     job = jobs.names.index("rankmetrics on a cluster")
-    # The second day fails at its gate: once, though a try is left.
+    # The second day fails at its gate, so it runs once although a retry is left.
     assert jobs.started == [{"job_id": job, "job_parameters": {"date": f"2026-10-0{day}"}} for day in (1, 2)]
     assert airflow.tasks("2026-10-01") == {"evaluate": ("success", 1), "publish": ("success", 1)}
     assert airflow.tasks("2026-10-02")["evaluate"] == ("failed", 1)
     assert airflow.tasks("2026-10-02")["publish"][0] == "upstream_failed"
-    told = [json.loads(extra) for (extra,) in airflow.ask("select extra from asset_event")]
-    assert {"evaluation_date": "2026-10-01"} in told and {"evaluation_date": "2026-10-02"} not in told
+    events = [json.loads(extra) for (extra,) in airflow.ask("select extra from asset_event")]
+    assert {"evaluation_date": "2026-10-01"} in events and {"evaluation_date": "2026-10-02"} not in events
 
 
-# In Airflow's own Python: what the DAG file becomes under given settings.
+# Runs in Airflow's Python: loads the DAG file under given settings and writes down the result.
 PROBE = """
 import importlib.util, json, os, sys
 from airflow.dag_processing.dagbag import DagBag
@@ -400,7 +400,7 @@ os.environ["RANKMETRICS_OUTPUT"] = json.loads(work)["output"]
 spec = importlib.util.spec_from_file_location("dag_file", file)
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
-found["pointer"] = module.pointed_at("2026-11-20")
+found["pointer"] = module.write_pointer("2026-11-20")
 with open(answer, "w") as stream:
     json.dump(found, stream)
 """
@@ -428,10 +428,11 @@ def a_record(date: str, run: str, **lists: int) -> str:
 
 @pytest.fixture(scope="module")
 def probed(airflow: Airflow) -> dict[str, Any]:
-    """The DAG with its defaults, and with settings that a person may make."""
+    """The DAG with its defaults and with settings that a user may choose."""
     output = airflow.folder / "elsewhere"
     (output / "runs" / "20261121T020000-b.json").mkdir(parents=True)
-    # As Spark writes it where there is no file system, between an older record of the day and a newer one of another.
+    # On an object store Spark writes a record as a folder. This one lies between an older record of the same day and a
+    # newer record of another day.
     (output / "runs" / "20261121T020000-b.json" / "part-00000-x.txt").write_text(a_record(FIRST, "b", x=2, gone=0, a=1))
     (output / "runs" / "20261121T010000-a.json").write_text(a_record(FIRST, "a", x=1))
     (output / "runs" / "20261121T030000-c.json").write_text(a_record("2026-11-19", "c", x=1))
@@ -455,7 +456,7 @@ def probed(airflow: Airflow) -> dict[str, Any]:
     return found
 
 
-def test_without_settings_the_dag_is_whole(probed: dict[str, Any]) -> None:
+def test_without_settings_the_dag_is_complete(probed: dict[str, Any]) -> None:
     found = probed[""]
     fields = found.pop("fields")
     assert found.pop("decisions") == DECISIONS
@@ -472,14 +473,14 @@ def test_without_settings_the_dag_is_whole(probed: dict[str, Any]) -> None:
     output = str(ROOT / "out")
     assert fields["application_args"] == ["--config", config, "--output", output, "--date", FIRST, "--set", where]
     assert Path(config).is_file() and Path(fields["application"]).is_file()
-    # Where `make wheel` puts it.
+    # `make wheel` writes the zip there.
     assert fields["py_files"] == str(ROOT / "dist" / "rankmetrics_spark.zip")
 
 
-def test_settings_are_taken_or_refused_in_a_sentence(probed: dict[str, Any]) -> None:
-    (taken,) = (found for key, found in probed.items() if key.startswith("RANKMETRICS_WHERE="))
-    assert (taken["catchup"], taken["start"]) == (True, "2026-11-01")
-    assert taken["fields"]["application_args"][-2:] == ["--date", FIRST]
+def test_settings_are_used_or_refused_with_one_sentence(probed: dict[str, Any]) -> None:
+    (accepted,) = (found for key, found in probed.items() if key.startswith("RANKMETRICS_WHERE="))
+    assert (accepted["catchup"], accepted["start"]) == (True, "2026-11-01")
+    assert accepted["fields"]["application_args"][-2:] == ["--date", FIRST]
     for given, allowed in (
         ("RANKMETRICS_PLATFORM=emr", "spark, databricks"),
         ("RANKMETRICS_RETRIES=many", "a whole number"),
@@ -498,6 +499,6 @@ def test_a_pointer_names_the_newest_run_of_the_day(probed: dict[str, Any]) -> No
     }
 
 
-def test_the_readme_names_no_command_of_airflow_that_is_not_run_here() -> None:
+def test_every_airflow_command_of_the_readme_is_run_here() -> None:
     named = commands("airflow", section("Airflow 3.3 or newer"))
     assert named == [shlex.split(ran) for ran in (ONE_DAY, EVERY_DAY, BACKFILL)]

@@ -1,4 +1,4 @@
-"""A standalone cluster of real processes: the built zip by spark-submit, and a worker that dies in the middle."""
+"""A standalone cluster of real processes: spark-submit with the built zip, and a worker that is killed during a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rankmetrics_spark.conventions import STANDARD
+from rankmetrics_spark.metrics.conventions import STANDARD
 from tests.commands import ROOT, spark_environment
 from tests.logs import DATE, assert_close, obvious, parquet, random_log
 from tests.platforms.support import (
@@ -34,7 +34,7 @@ FILES = 6
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built zip, a Python that lacks the package, a log of several files and a config."""
+    """The built zip, a Python without the package, a log in several files and a config."""
     folder = tmp_path_factory.mktemp("cluster")
     shutil.copy(built_wheel(folder / "dist"), folder / "dist" / "rankmetrics_spark.zip")
     shutil.copytree(ROOT / "jobs", folder / "jobs")
@@ -48,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "source": {"path": str(folder / "log")},
         "metrics": METRICS,
         "quality": {"max_invalid_fraction": 1, "repeated_items": "all"},
-        # As many tasks as files: each worker has a part of the map stage's output.
+        # One task per file, so that each worker holds a part of the map stage's output.
         "spark": {"spark.sql.files.minPartitionNum": str(FILES), "spark.sql.files.openCostInBytes": "0"},
     }
     (folder / "first.yaml").write_text(yaml.safe_dump(document))
@@ -57,7 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def local(folder: Path) -> Path:
-    """What the same job writes with a Spark in one process."""
+    """The output of the same job in local mode."""
     job = submit(folder, "local[2]", folder / "local")
     try:
         assert job.process.wait(300) == 0, job.text()[-3000:]
@@ -73,14 +73,14 @@ def cluster() -> Iterator[Cluster]:
 
 
 def submit(folder: Path, master: str, out: Path, **conf: Any) -> Running:
-    """The README's command with Spark's own log; neither the driver nor an executor has the package installed."""
+    """Run the README's command. Neither the driver nor an executor has the package installed."""
     python = str(folder / "python" / "bin" / "python")
     environment = spark_environment(PYSPARK_PYTHON=python, PYSPARK_DRIVER_PYTHON=python)
     settings = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
-        # Both executors from the first task on.
+        # Wait until both executors are registered.
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.sql.shuffle.partitions": "4",
         "spark.driver.extraJavaOptions": QUICK_START,
@@ -111,7 +111,7 @@ def test_local_mode_is_right(local: Path) -> None:
     assert_close(found, obvious(LOG, METRICS, STANDARD))
 
 
-def test_two_workers_with_nothing_but_the_zip_give_the_bits_of_local_mode(
+def test_two_workers_with_only_the_zip_give_the_same_bits_as_local_mode(
     folder: Path, cluster: Cluster, local: Path
 ) -> None:
     job = submit(folder, cluster.url, folder / "two workers")
@@ -126,18 +126,19 @@ def test_two_workers_with_nothing_but_the_zip_give_the_bits_of_local_mode(
 
 def test_a_worker_killed_in_the_result_stage_changes_no_bit(folder: Path, cluster: Cluster, local: Path) -> None:
     conf = {
-        # Many small tasks: the stage that is hit is long.
+        # Many small tasks make the stage long enough to kill a worker during it.
         "spark.sql.shuffle.partitions": "12",
         "spark.sql.adaptive.coalescePartitions.enabled": "false",
-        # As if the workers were two machines; on one, an executor reads the files that a dead one has left.
+        # Behave as on two machines. On one machine an executor could read the files of a dead one.
         "spark.shuffle.readHostLocalDisk": "false",
-        # A dead executor is not asked for its blocks for long.
+        # Give up quickly on fetching blocks from a dead executor.
         "spark.shuffle.io.maxRetries": "1",
         "spark.shuffle.io.retryWait": "1s",
     }
     job = submit(folder, cluster.url, folder / "one left", **conf)
     try:
-        # The pass is the first to have that many tasks after a shuffle: its map stage is over, and now one of these.
+        # The evaluation is the first query with that many tasks after a shuffle. Wait until its map stage is done, and
+        # one task of its result stage.
         result = job.wait_for(r"Submitting \d{2,} missing tasks from ResultStage (\d+)", 200)
         job.wait_for(rf"Finished task \S+ in stage {result[1]}\.0 ", 100)
         before = job.text()

@@ -1,7 +1,7 @@
-"""Spark Connect: a server in a process of its own, the suite over it, and a client that has neither Java nor Spark.
+"""Spark Connect: a separate server process, the test suite over it, and a client that has neither Java nor Spark.
 
-The server's workers cannot import the package, so each session has to bring it along. Tests marked ``classic`` are left
-out of the suite: they look at plans and job counts, which only a JVM in the same process tells, or they name a master.
+The server's workers cannot import the package, so each session sends it to them. Tests marked ``classic`` do not run
+over Connect: they set a master, or they read plans and job counts, which needs a JVM in the same process.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import pyarrow.dataset as ds
 import pytest
 import yaml
 
-from rankmetrics_spark import cli, local
-from rankmetrics_spark.conventions import PRESETS, resolve
+from rankmetrics_spark import cli, sessions
+from rankmetrics_spark.metrics.conventions import PRESETS, resolve
 from tests.commands import ROOT, ran, spark_environment
 from tests.logs import DATE, Shown, a_list, assert_close, obvious, parquet, random_log
 from tests.platforms.support import Running, python_without_package
@@ -29,12 +29,12 @@ from tests.readme import commands, rename, section
 
 CLIENT = ROOT / ".venvs" / "client" / "bin"
 METRICS = ["ap", "ap@10", "ndcg@10", "rr"]
-NOBODY = "sc://127.0.0.1:9"
-# Hundreds of small queries: nearly half the time would go into optimizing code that then runs once.
+NO_SERVER = "sc://127.0.0.1:9"
+# The suite runs hundreds of small queries. The optimizing compiler would take nearly half of the time.
 QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 SETTINGS = {
     "spark.connect.grpc.binding.address": "127.0.0.1",
-    # The system chooses a free one, so nobody can take it in between.
+    # The system chooses a free port, so no other process can take it first.
     "spark.connect.grpc.binding.port": "0",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -59,7 +59,7 @@ appender.console.layout.pattern = %p %c{1}: %m%n%ex
 
 @dataclass(frozen=True)
 class Server:
-    """Where it is reached, and the folder in which its relative paths begin."""
+    """The URL of a server, and the folder against which it resolves relative paths."""
 
     url: str
     folder: Path
@@ -67,7 +67,7 @@ class Server:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A Connect server on loopback, started as its users start one."""
+    """A Connect server on loopback, started with Spark's own script."""
     folder = tmp_path_factory.mktemp("server")
     logging = folder / "log4j2.properties"
     logging.write_text(LOGGING)
@@ -91,7 +91,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def test_the_suite_passes_over_connect(server: Server) -> None:
-    # Two processes, each with a session of its own on the one server.
+    # Two test processes, each with its own session on the same server.
     two = ["-n", "2", "--dist", "loadfile"]
     command = [sys.executable, "-m", "pytest", "tests/spark", "-q", f"--remote={server.url}", *two]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1500, check=False)
@@ -100,7 +100,7 @@ def test_the_suite_passes_over_connect(server: Server) -> None:
     assert passed and int(passed[1]) > 100, done.stdout[-2000:]
 
 
-# What a person's own program does: with the address of a server over Connect, else with a classic session.
+# A user's program. With the address of a server it uses Connect, otherwise a classic session.
 PROGRAM = """
 import importlib.util
 import json
@@ -112,7 +112,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import evaluate, metric, run
 from rankmetrics_spark.config import load
-from rankmetrics_spark.local import local_session, send_package
+from rankmetrics_spark.sessions import local_session, send_package
 from rankmetrics_spark.sinks import read
 
 where, log, config, out = sys.argv[1:]
@@ -175,7 +175,7 @@ LOG = [
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where a person sits: a log, a config, a program."""
+    """The folder of a user, with a log, a config and a program."""
     folder = tmp_path_factory.mktemp("a desk")
     source = {"path": str(parquet(folder / "log", LOG))}
     document = {"source": source, "metrics": METRICS, "evaluation_date": DATE, "quality": {"max_invalid_fraction": 1}}
@@ -185,12 +185,12 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def client(desk: Path, program: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A program of the client's environment; on its PATH there is no Java, nor anything else."""
+    """Run a program of the client's environment with an empty PATH, so without Java."""
     nothing = {"PATH": str(desk / "nothing"), "HOME": str(desk)}
     return ran([CLIENT / program, *arguments], desk, nothing | environment)
 
 
-def told(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+def parsed(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -198,8 +198,8 @@ def told(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def remote(server: Server, desk: Path) -> dict[str, Any]:
-    """What the program finds from the client, over Connect."""
-    return told(client(desk, "python", "program.py", server.url, desk / "log", "first.yaml", desk / "remote"))
+    """The output of the program, run by the client over Connect."""
+    return parsed(client(desk, "python", "program.py", server.url, desk / "log", "first.yaml", desk / "remote"))
 
 
 def test_the_client_has_no_spark_and_no_java() -> None:
@@ -208,20 +208,20 @@ def test_the_client_has_no_spark_and_no_java() -> None:
     assert not list(CLIENT.parent.rglob("*.jar"))
 
 
-def test_a_session_brings_the_package_to_workers_that_cannot_import_it(remote: dict[str, Any]) -> None:
+def test_a_session_sends_the_package_to_workers_that_cannot_import_it(remote: dict[str, Any]) -> None:
     assert remote["sent"] == [False, None, True, None]
 
 
-def test_a_client_finds_the_bits_of_a_classic_session(remote: dict[str, Any], desk: Path) -> None:
-    # A master that is named goes before a server that is not.
-    environment = spark_environment(SPARK_REMOTE=NOBODY)
+def test_a_client_gets_the_same_bits_as_a_classic_session(remote: dict[str, Any], desk: Path) -> None:
+    # An explicit master overrides SPARK_REMOTE.
+    environment = spark_environment(SPARK_REMOTE=NO_SERVER)
     command = [sys.executable, "program.py", "local[2]", str(desk / "log"), "first.yaml", str(desk / "local")]
-    assert remote == told(ran(command, desk, environment)) | {"sent": remote["sent"]}
+    assert remote == parsed(ran(command, desk, environment)) | {"sent": remote["sent"]}
     assert len(remote["users"]) > 20 and len(remote["judged"]) > 10 and len(remote["by score"]) > 20
 
 
 def numbers(row: dict[str, Any]) -> dict[str, Any]:
-    """The row with its doubles, which the program tells in hexadecimals."""
+    """The row with its doubles parsed; the program prints them as hexadecimal text."""
     return {
         name: float.fromhex(value) if isinstance(value, str) and re.match(r"-?0x", value) else value
         for name, value in row.items()
@@ -241,29 +241,29 @@ def test_the_values_are_those_of_the_definitions(remote: dict[str, Any]) -> None
     assert_close(found, obvious(LOG, METRICS, resolve("standard")))
     assert found["known", "u1"]["ap"] == pytest.approx((1 / 1 + 2 / 3) / 2, rel=1e-14)
     assert found["known", "u2"]["ndcg_at_10"] == pytest.approx((1 / log2(3)) / (1 / log2(2)), rel=1e-14)
-    # A metric of the program itself.
+    # The metric that the program defines.
     assert (found["known", "u1"]["top_gain_at_3"], found["known", "u2"]["top_gain_at_3"]) == (1, 1)
     assert means(map(numbers, remote["written averages"]))["known", "ap"] == pytest.approx(
         ((1 / 1 + 2 / 3) / 2 + 1 / 2) / 2, rel=1e-14
     )
-    # With an item more that was never shown: m is 3 and 2.
+    # The judgements add one relevant item that was never shown, so m is 3 and 2.
     judged = by_user(remote["judged"])
     assert judged["known", "u1"]["ap"] == pytest.approx((1 / 1 + 2 / 3) / 3, rel=1e-14)
     assert judged["known", "u2"]["ap"] == pytest.approx((1 / 2) / 2, rel=1e-14)
-    # The scores of the ranks 1, 2, 3 are 2, 4, 1.
+    # The items at positions 1, 2, 3 have the scores 2, 4, 1.
     by_score = by_user(remote["by score"])
     assert by_score["known", "u1"]["ap"] == pytest.approx((1 / 2 + 2 / 3) / 2, rel=1e-14)
     assert by_score["known", "u2"]["ap"] == 1
 
 
-def test_a_run_leaves_partitions_that_anybody_reads(remote: dict[str, Any], desk: Path) -> None:
+def test_a_run_writes_partitions_that_other_tools_can_read(remote: dict[str, Any], desk: Path) -> None:
     rows = remote["rows"]
     assert rows["in"] == len(LOG) == rows["evaluated"] + rows["quarantined"]
     assert rows["quarantined"] == len(remote["written quarantine"]) > 3
     table = ds.dataset(desk / "remote" / "user_metrics", partitioning="hive").to_table()
     written = {(row["experiment_id"], row["user_id"]): row["ap"] for row in table.to_pylist()}
     assert written == {key: row["ap"] for key, row in by_user(remote["users"]).items()}
-    # Client and server share a disk here, so the record is a file and the staging is gone.
+    # Client and server share a disk here, so the record is a file and the staging folder is removed.
     assert sorted(path.name for path in (desk / "remote").iterdir()) == [
         "experiment_metrics",
         "quarantine",
@@ -279,12 +279,12 @@ def test_the_command_evaluates_where_the_server_has_another_disk(
 ) -> None:
     before = set(desk.iterdir())
     (words,) = commands("rankmetrics", section("Spark Connect"))
-    told = rename(words, {"sc://HOST:15002": server.url})
-    done = client(desk, *told, "--output", "results", "--format", "json")
+    arguments = rename(words, {"sc://HOST:15002": server.url})
+    done = client(desk, *arguments, "--output", "results", "--format", "json")
     assert done.returncode == 0, done.stderr
     found, wanted = json.loads(done.stdout), [numbers(row) for row in remote["written averages"]]
     assert means(found) == means(wanted) and len(found) == len(wanted)
-    # A relative path is the server's, and what was written there cannot be seen from where the client is.
+    # The server resolves the relative path, so the client's folder does not change.
     results = server.folder / "results"
     assert set(desk.iterdir()) == before
     assert (results / "user_metrics" / "experiment_id=known" / f"evaluation_date={DATE}").is_dir()
@@ -304,14 +304,14 @@ def test_the_executors_of_the_server_pass_the_selftest(server: Server, desk: Pat
     ("arguments", "said"),
     [
         (
-            ["--master", NOBODY],
+            ["--master", NO_SERVER],
             "no Spark Connect session at '127.0.0.1:9': [Errno 111] Connection refused; wanted: sc://HOST:PORT",
         ),
         (["--master", "sc://127.0.0.1:port"], "no Spark Connect session at '127.0.0.1:port': "),
         ([], "this pyspark is a client without a Spark of its own; name a server: --master sc://HOST:PORT"),
     ],
 )
-def test_a_client_without_a_server_is_told_so_at_once(desk: Path, arguments: list[str], said: str) -> None:
+def test_a_client_without_a_server_fails_at_once_with_one_sentence(desk: Path, arguments: list[str], said: str) -> None:
     done = client(desk, "rankmetrics", "evaluate", "--config", "first.yaml", *arguments)
     lines = [line for line in done.stderr.splitlines() if not line.endswith(" ...")]
     assert (done.returncode, len(lines)) == (1, 1), done.stderr
@@ -329,11 +329,11 @@ def test_a_client_without_a_server_is_told_so_at_once(desk: Path, arguments: lis
         ("local[1]", "sc://a:1", ("local", "local[1]")),
     ],
 )
-def test_the_session_is_the_one_that_was_asked_for(
+def test_the_session_follows_the_master_then_the_environment_variable(
     master: str | None, variable: str | None, made: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for kind in ("local", "connect"):
-        monkeypatch.setattr(local, f"{kind}_session", lambda asked, kind=kind: (kind, asked))
+        monkeypatch.setattr(sessions, f"{kind}_session", lambda where, kind=kind: (kind, where))
     if variable:
         monkeypatch.setenv("SPARK_REMOTE", variable)
     assert cli._session(master) == made

@@ -1,4 +1,4 @@
-"""The notebook, cell by cell in a real kernel, and the asset bundle against the models of its own tool."""
+"""The notebook, run cell by cell in a real kernel; the asset bundle, checked with the models of Databricks' tool."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ REFERENCE = r"\$\{(.+?)\}"
 COLUMNS = "{experiment: variant, user: user_id, item: item_id, position: slot, relevance: clicked}"
 EARLIER, DATE = "2026-11-19", "2026-11-20"
 
-# What a Databricks notebook has by itself: a session, widgets that take the parameters of the job, and display.
+# Stand-ins for what Databricks provides to a notebook: widgets that take the job's parameters, and display.
 SHIMS = """
 class Widgets:
     given, defaults = {}, {}
@@ -64,29 +64,29 @@ from pyspark.sql import SparkSession
 
 SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
-    # So short a run gains nothing from the second compiler, and little from generated code.
+    # The run is short: the optimizing compiler saves no time, and generated code saves little.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.sql.codegen.wholeStage": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "OFF",
     "spark.sql.session.timeZone": "UTC",
-    # A second catalog, so that three-level names mean what they say. Derby comes with Spark.
+    # A second catalog, so that three-level table names work. Derby comes with Spark.
     "spark.sql.catalog.main": "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog",
     "spark.sql.catalog.main.url": "jdbc:derby:memory:main;create=true",
     "spark.sql.catalog.main.driver": "org.apache.derby.iapi.jdbc.AutoloadedDriver",
-    # Derby compares no long texts; Spark does.
+    # Derby cannot compare long strings, so Spark compares them.
     "spark.sql.catalog.main.pushDownPredicate": "false",
 }
 DELTA = {
     "spark.jars": ",".join(map(str, sorted((ROOT / ".jars" / "lakehouse").glob("delta-*.jar")))),
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # Delta reads its log in fifty tasks otherwise.
+    # Otherwise Delta reads its log in fifty tasks.
     "spark.databricks.delta.snapshotPartitions": "1",
 }
 
-# A cluster of Databricks Runtime 17: a classic session of Spark 4.0, and Delta.
+# Stands in for a cluster with Databricks Runtime 17: a classic Spark 4.0 session with Delta.
 CLUSTER = f"""
 builder = SparkSession.builder.master("local[2]")
 for name, value in {SETTINGS | DELTA!r}.items():
@@ -94,7 +94,7 @@ for name, value in {SETTINGS | DELTA!r}.items():
 spark = builder.getOrCreate()
 """
 
-# Serverless compute speaks Connect, takes few settings, refuses to be asked about the others, and caches nothing.
+# Stands in for serverless compute: it uses Connect, allows access to a few settings only, and cannot cache.
 SERVERLESS = f"""
 from pyspark.errors import AnalysisException
 from pyspark.sql.connect.dataframe import DataFrame
@@ -144,7 +144,7 @@ def cells(source: str) -> Iterator[nbformat.NotebookNode]:
         if not any(line.startswith("# MAGIC") for line in lines):
             yield nbformat.v4.new_code_cell(text.strip())
             continue
-        # Databricks takes a cell as magic as a whole or not at all.
+        # In Databricks either every line of a cell is magic, or none.
         assert all(line == "# MAGIC" or line.startswith("# MAGIC ") for line in lines)
         magic = "\n".join(line[8:] for line in lines)
         markdown = magic.startswith("%md\n")
@@ -152,34 +152,34 @@ def cells(source: str) -> Iterator[nbformat.NotebookNode]:
 
 
 class Kernel:
-    """A running kernel with a session, and everything that was run in it."""
+    """A running kernel with a Spark session, and the cells that ran in it."""
 
     def __init__(self, client: NotebookClient) -> None:
         self.client = client
         self.installed = False
 
     def do(self, cell: nbformat.NotebookNode) -> nbformat.NotebookNode:
-        """The cell with its outputs."""
+        """Run a cell and return it with its outputs."""
         done = self.client.nb["cells"]
         done.append(cell)
         return self.client.execute_cell(cell, len(done) - 1)
 
     def ask(self, expression: str) -> Any:
-        """The value of an expression that JSON can hold."""
+        """The value of an expression, which must be JSON-serializable."""
         cell = self.do(nbformat.v4.new_code_cell(f"import json; print(json.dumps({expression}))"))
         return json.loads("".join(output["text"] for output in cell["outputs"]))
 
     def run(self, **widgets: object) -> list[nbformat.NotebookNode]:
-        """The cells of the notebook after a run with these parameters."""
+        """Run the notebook with these parameters and return its cells with outputs."""
         self.do(nbformat.v4.new_code_cell(f"dbutils.widgets.given = {dict(widgets)!r}"))
         there = list(cells(NOTEBOOK.read_text(encoding="utf-8")))
-        # pip takes seconds, and what it installed is still there when the notebook runs again.
+        # pip takes seconds and its packages stay installed, so it runs only once per kernel.
         done = [self.do(cell) for cell in there if not (self.installed and cell["source"].startswith("%pip "))]
         self.installed = True
         return done
 
     def means(self) -> dict[tuple[str, str], float]:
-        """(experiment, metric) to the mean over everybody, as the run wrote it."""
+        """(experiment, metric) -> mean over all users, as written by the run."""
         rows = self.ask(
             '[row[:] for row in outcome.experiment_metrics.select("experiment_id", "metric", "mean").collect()]'
         )
@@ -188,7 +188,7 @@ class Kernel:
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a bundle brings into a workspace: the notebook, and the wheel beside it."""
+    """The files that the bundle uploads to a workspace: the notebook and the wheel."""
     folder = tmp_path_factory.mktemp("workspace")
     (folder / "jobs").mkdir()
     shutil.copy(NOTEBOOK, folder / "jobs")
@@ -198,7 +198,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def expanded(**variables: str) -> dict[str, Any]:
-    """The bundle with every reference replaced, as its tool reads it for the target ``dev``."""
+    """The bundle with every reference replaced, as the Databricks tool resolves it for the target ``dev``."""
     text = BUNDLE.read_text(encoding="utf-8")
     document = yaml.safe_load(text)
     defaults = {name: variable["default"] for name, variable in document["variables"].items()}
@@ -210,7 +210,7 @@ def expanded(**variables: str) -> dict[str, Any]:
         **{f"var.{name}": value for name, value in (defaults | variables).items()},
         **{f"resources.schemas.{key}.name": schema["name"] for key, schema in schemas.items()},
     }
-    assert values.keys() == set(re.findall(REFERENCE, text)), "a reference leads nowhere, or nobody uses a variable"
+    assert values.keys() == set(re.findall(REFERENCE, text)), "a reference has no value, or a variable is not used"
     return replaced(document, values)
 
 
@@ -223,19 +223,22 @@ def replaced(part: Any, values: Mapping[str, str]) -> Any:
 
 
 def words_of(task: Mapping[str, Any], date: str) -> list[str]:
-    """The words of the command of a wheel task, on this machine and a day."""
+    """The command-line words of a wheel task, with the paths of this machine and the given date."""
     words = [word.replace("{{job.parameters.date}}", date) for word in task["python_wheel_task"]["parameters"]]
     return [word.replace("/Workspace/files", str(ROOT)) for word in words]
 
 
 @contextmanager
 def kernel(workspace: Path, folder: Path, shims: str, **more: str) -> Iterator[Kernel]:
-    """A kernel whose pip installs into a folder of its own, which comes before everything else; ``more`` variables."""
+    """A kernel whose pip installs into its own folder, which is first on the import path.
+
+    ``more`` holds further environment variables.
+    """
     installed = folder / "installed"
     installed.mkdir()
     environment = spark_environment(
         PIP_TARGET=str(installed),
-        # What the wheel depends on is there; elsewhere a cluster has it, or an index.
+        # The dependencies of the wheel are installed already; on Databricks they come from the runtime or an index.
         PIP_NO_DEPS="1",
         PIP_NO_INDEX="1",
         PIP_DISABLE_PIP_VERSION_CHECK="1",
@@ -253,7 +256,7 @@ def kernel(workspace: Path, folder: Path, shims: str, **more: str) -> Iterator[K
 
 
 def spark40(folder: Path) -> dict[str, str]:
-    """Spark 4.0, for which there is a Delta, beside the other packages of this environment."""
+    """Environment variables that select Spark 4.0, which Delta supports, together with this environment's packages."""
     (package,) = (ROOT / ".venvs" / "spark40").glob("lib/python*/site-packages/pyspark")
     folder.mkdir()
     (folder / "pyspark").symlink_to(package)
@@ -261,7 +264,7 @@ def spark40(folder: Path) -> dict[str, str]:
 
 
 def log(kernel: Kernel, table: str, rows: str) -> None:
-    """Rows (variant, user, item, slot, clicked) of a day as SQL values, into a table of the catalog."""
+    """Insert rows (variant, user, item, slot, clicked, date), given as a Python expression, into a catalog table."""
     columns = "variant string, user_id string, item_id string, slot bigint, clicked bigint, event_date string"
     kernel.do(
         nbformat.v4.new_code_cell(f"""
@@ -273,37 +276,37 @@ rows.writeTo("{table}").append() if {table.startswith("main.")} else rows.write.
     )
 
 
-# Of each user of 'a' the second of two items was clicked, of each of 'b' the first.
+# Every user sees two items. Users of 'a' clicked the second one, users of 'b' the first one.
 BOTH = f"""(
     (variant, f"u{{n}}", f"i{{slot}}", slot, int(slot == (2 if variant == "a" else 1)), "{DATE}")
     for variant in "ab" for n in range(20) for slot in (1, 2)
 )"""
-# Five more users of 'a' saw one item and clicked it.
+# Five more users of 'a' saw one item each and clicked it.
 MORE = f'(("a", f"v{{n}}", "i1", 1, 1, "{DATE}") for n in range(5))'
 AT_TWO = 1 / math.log2(1 + 2)
 
 
 def pictures(run: list[nbformat.NotebookNode]) -> list[bytes]:
-    """The PNG files that the cells of a run show."""
+    """The PNG images in the outputs of a run."""
     shown = [output["data"] for cell in run for output in cell.get("outputs", []) if "data" in output]
     return [base64.b64decode(data["image/png"]) for data in shown if "image/png" in data]
 
 
 def partitions(out: Path, table: str) -> dict[str, list[str]]:
-    """Partition folder to its files; a partition written anew has files of new names."""
+    """Partition folder -> file names. A rewritten partition has new file names."""
     folders = (out / table).glob("experiment_id=*/evaluation_date=*")
     return {str(folder.relative_to(out / table)): sorted(os.listdir(folder)) for folder in folders}
 
 
 def sentence(caught: CellExecutionError) -> str:
-    """What is said; nothing of the package's inside may be there."""
+    """Error class and message, which must be one line without internals of the package."""
     assert "site-packages" not in str(caught) and "/rankmetrics_spark/" not in str(caught)
     assert "\n" not in caught.evalue
     return f"{caught.ename}: {caught.evalue}"
 
 
 def texts(run: list[nbformat.NotebookNode]) -> str:
-    """What the cells of a run print to stdout and show, pictures aside."""
+    """Everything the cells of a run print or display, except stderr and images."""
     outputs = [output for cell in run for output in cell.get("outputs", []) if output.get("name") != "stderr"]
     return "".join(output.get("text", "") + output.get("data", {}).get("text/html", "") for output in outputs)
 
@@ -325,14 +328,14 @@ def test_the_notebook_on_a_cluster(workspace: Path, tmp_path: Path) -> None:
         assert texts(run).count("<th>ci_low</th>") == 1
         seen = pictures(run)
         assert len(seen) == 2 and all(picture.startswith(b"\x89PNG") and len(picture) > 10_000 for picture in seen)
-        # Of twenty steps between 0 and 1: the one that begins at 1/2, and the last.
+        # The histogram has twenty bins between 0 and 1: bin 10 starts at 1/2, and bin 19 is the last.
         steps = notebook.ask("sorted([*key, users] for key, users in counts.items() if key[1] == 'ap@10')")
         assert steps == [["a", "ap@10", 10, 20], ["b", "ap@10", 19, 20]]
         users = notebook.ask(written % ("user_metrics", '"experiment_id", "user_id", "ap_at_10"'))
         assert users == sorted([name, f"u{n}", 1 / 2 if name == "a" else 1.0] for name in "ab" for n in range(20))
         first = notebook.ask("outcome.run_id")
 
-        # Again, with more of one experiment alone: the other keeps what the first run wrote.
+        # A second run with more users of 'a' only. The partitions of 'b' keep the result of the first run.
         log(notebook, "main.logs.impressions", MORE)
         notebook.run(**widgets | {"metrics": "ap@5", "where": "event_date = '{date}' and variant = 'a'"})
         assert notebook.means() == {("a", "ap@5"): pytest.approx((20 * 1 / 2 + 5 * 1) / 25, rel=1e-12)}
@@ -370,14 +373,22 @@ def test_the_notebook_on_serverless_compute(workspace: Path, tmp_path: Path) -> 
         log(notebook, "spark_catalog.logs.impressions", BOTH)
         run = notebook.run(
             source="spark_catalog.logs.impressions",
-            columns=COLUMNS,
+            columns=COLUMNS.replace("}", ", score: slot}"),
             output=str(tmp_path / "out"),
             date=DATE,
-            metrics="ndcg@5, dcg@5",
+            metrics="softmax_loss(t=1), ndcg@5, dcg@5",
         )
-        assert notebook.means() == pytest.approx(
-            {("a", "ndcg@5"): AT_TWO, ("a", "dcg@5"): AT_TWO, ("b", "ndcg@5"): 1.0, ("b", "dcg@5"): 1.0}, rel=1e-12
-        )
+        # The score is the slot, so the clicked item has the higher of two scores for 'a' and the lower one for 'b'.
+        losses = {
+            ("a", "softmax_loss(t=1)"): math.log(1 + math.exp(-1)),
+            ("b", "softmax_loss(t=1)"): math.log(1 + math.e),
+        }
+        gains = {("a", "ndcg@5"): AT_TWO, ("a", "dcg@5"): AT_TWO, ("b", "ndcg@5"): 1.0, ("b", "dcg@5"): 1.0}
+        assert notebook.means() == pytest.approx(losses | gains, rel=1e-12)
+        # The best experiment comes first: the highest gain, the lowest loss.
+        shown = re.findall(r"<td>([ab])</td>\s*<td>all</td>\s*<td>(dcg|ndcg|softmax)", texts(run))
+        assert shown == [("b", "dcg"), ("a", "dcg"), ("b", "ndcg"), ("a", "ndcg"), ("a", "softmax"), ("b", "softmax")]
+        assert notebook.ask("drawn") == ["a", "b"]
         assert len(pictures(run)) == 2
         assert notebook.ask("outcome.record['refused_settings']") == list(SESSION)
         assert partitions(tmp_path / "out", "user_metrics").keys() == {
@@ -390,11 +401,11 @@ def bundle() -> dict[str, Any]:
     return expanded()
 
 
-def test_its_tool_knows_every_field_of_the_bundle(bundle: dict[str, Any]) -> None:
+def test_the_databricks_tool_knows_every_field_of_the_bundle(bundle: dict[str, Any]) -> None:
     for key, job in bundle["resources"]["jobs"].items():
         made = Job.from_dict(job).as_dict()
         assert [task["task_key"] for task in made["tasks"]] == ["evaluate"], key
-        # It refuses what it does not know, and misses what has to be there.
+        # The tool refuses unknown fields and missing required fields.
         for spoiled in (
             job | {"tasks": [{**job["tasks"][0], "clutser": "a"}]},
             job | {"tasks": [{"timeout_seconds": 1}]},
@@ -410,13 +421,13 @@ def test_a_task_names_a_cluster_or_an_environment_that_its_job_has(bundle: dict[
     assert serverless["tasks"][0]["environment_key"] == serverless["environments"][0]["environment_key"]
     assert "job_clusters" not in serverless
     assert cluster["tasks"][0]["job_cluster_key"] == cluster["job_clusters"][0]["job_cluster_key"]
-    # A notebook on serverless compute takes its packages from %pip alone.
+    # A notebook on serverless compute gets its packages only from %pip.
     assert notebook["tasks"][0].keys() == {"task_key", "timeout_seconds", "notebook_task"}
     assert {job["schedule"]["quartz_cron_expression"] for job in (serverless, cluster)} == {"0 0 6 * * ?"}
     assert [job["schedule"].get("pause_status") for job in (serverless, cluster)] == [None, "PAUSED"]
 
 
-def test_every_file_that_the_bundle_names_is_there(bundle: dict[str, Any], workspace: Path) -> None:
+def test_every_file_that_the_bundle_names_exists(bundle: dict[str, Any], workspace: Path) -> None:
     jobs = bundle["resources"]["jobs"]
     notebook = jobs["notebook"]["tasks"][0]["notebook_task"]
     assert (BUNDLE.parent / notebook["notebook_path"]).resolve() == NOTEBOOK
@@ -428,9 +439,9 @@ def test_every_file_that_the_bundle_names_is_there(bundle: dict[str, Any], works
     ]
     for pattern in globs:
         assert pattern.startswith("../dist/") and wheel.match(pattern.removeprefix("../"))
-    # What goes along lands below file_path as it lies in the checkout.
-    along = [(BUNDLE.parent / path).resolve() for path in bundle["sync"]["paths"]]
-    assert along == [ROOT / "conf", ROOT / "jobs", ROOT / "dist"]
+    # Uploaded files keep their paths of the checkout below file_path.
+    uploaded = [(BUNDLE.parent / path).resolve() for path in bundle["sync"]["paths"]]
+    assert uploaded == [ROOT / "conf", ROOT / "jobs", ROOT / "dist"]
     assert notebook["base_parameters"]["package"] == f"/Workspace/files/dist/{wheel.name}"
     assert f'"../dist/{wheel.name}"' in NOTEBOOK.read_text(encoding="utf-8")
     artifact = bundle["artifacts"]["package"]

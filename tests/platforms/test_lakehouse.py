@@ -1,4 +1,4 @@
-"""Delta and Iceberg with their real jars: what a run replaces, earlier versions, runs that meet, errors."""
+"""Delta and Iceberg with their real jars: replaced partitions, earlier versions, concurrent runs, errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rankmetrics_spark import run, sources
 from rankmetrics_spark.config import Config, from_mapping
 from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.job import Outcome
-from rankmetrics_spark.local import local_session
+from rankmetrics_spark.sessions import local_session
 from tests.commands import ROOT, ran, spark_environment
 from tests.logs import DATE, Shown, a_list, exact, impressions, parquet
 from tests.readme import commands, rename, section
@@ -29,17 +29,17 @@ DAY_BEFORE = "2026-11-19"
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 MORE = ["ap@5", "ndcg@5"]
 TABLES = ("user_metrics", "experiment_metrics", "quarantine")
-# More than ten, which Spark filters in another way, and some that SQL or a path could trip over.
+# Spark filters more than ten values differently. Some of the names contain special characters of SQL or of paths.
 NAMES = ["007", "7", "b", "a/b=c", "ä ö", "x%2F", "1e3", "true", "O'Neil \\' \"`", "a\nb", "..", " padded "]
-NOWHERE = [Shown(None, "u", "i", 1, 1), Shown("", "u", "i", 1, 1)]
-LOG = [*(row for name in NAMES for row in a_list([0, 1], "u", name)), Shown("b", "u", None, 3, 1), *NOWHERE]
-# One experiment with another user, one without a sound row; of the others nothing.
-LATER = [*a_list([1, 0], "someone else", "007"), Shown("b", "u", None, 1, 1), *NOWHERE]
+WITHOUT_EXPERIMENT = [Shown(None, "u", "i", 1, 1), Shown("", "u", "i", 1, 1)]
+LOG = [*(row for name in NAMES for row in a_list([0, 1], "u", name)), Shown("b", "u", None, 3, 1), *WITHOUT_EXPERIMENT]
+# A later log: experiment 007 with another user, experiment b with no valid row, and no other experiments.
+LATER = [*a_list([1, 0], "someone else", "007"), Shown("b", "u", None, 1, 1), *WITHOUT_EXPERIMENT]
 
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """One session with both formats; Delta's tables are in Spark's own catalog, Iceberg's in ``ice``."""
+    """One session with both formats: Delta tables in Spark's own catalog, Iceberg tables in the catalog ``ice``."""
     jars = sorted(map(str, JARS.glob("*.jar")))
     assert len(jars) == 3, f"Delta and Iceberg are not in {JARS}; make test-lakehouse fetches them"
     warehouse = tmp_path_factory.mktemp("warehouse")
@@ -53,10 +53,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.catalog.ice.warehouse": str(warehouse / "ice"),
         "spark.sql.warehouse.dir": str(warehouse / "own"),
         "spark.sql.shuffle.partitions": "2",
-        # Delta reads its log in fifty tasks otherwise.
+        # Otherwise Delta reads its log in fifty tasks.
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.sql.codegen.wholeStage": "false",
-        # Few rows and many different plans: the second compiler would cost more than it gains.
+        # Few rows and many different plans: the optimizing compiler would cost more time than it saves.
         "spark.driver.extraJavaOptions": QUICK,
     }
     session = local_session("local[2]", "lakehouse tests", settings)
@@ -66,7 +66,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @dataclass(frozen=True)
 class Place:
-    """A sink, and what SQL calls its tables."""
+    """A sink, and the SQL names of its tables."""
 
     spark: SparkSession
     sink: Mapping[str, str]
@@ -79,7 +79,7 @@ class Place:
         return self.spark.sql(f"SELECT * FROM {self.name(table)} {at}").collect()
 
     def versions(self, table: str) -> list[int]:
-        """Newest first."""
+        """Version numbers, newest first."""
         if self.sink["format"] == "iceberg":
             sql = f"SELECT snapshot_id FROM {self.name(table)}.snapshots ORDER BY committed_at DESC"
         else:
@@ -92,7 +92,7 @@ def in_folder(spark: SparkSession, folder: Path) -> Place:
 
 
 def in_own_catalog(spark: SparkSession, folder: Path) -> Place:
-    """Delta tables whose owner has made two of them, laid out in another way and with few columns."""
+    """Delta tables. Two of them already exist, with another partitioning and fewer columns."""
     keys = "experiment_id STRING, evaluation_date STRING"
     spark.sql("CREATE SCHEMA IF NOT EXISTS ranking")
     spark.sql(f"CREATE TABLE ranking.user_metrics (user_id STRING, {keys}) USING delta CLUSTER BY (user_id)")
@@ -104,15 +104,15 @@ def in_iceberg(spark: SparkSession, folder: Path) -> Place:
     return Place(spark, {"format": "iceberg", "table": f"ice.{folder.name.replace('-', '_')}"})
 
 
-def change_layout(place: Place) -> None:
-    """What an owner does to Iceberg tables: one gets further partitions, one loses those by experiment."""
+def change_partitioning(place: Place) -> None:
+    """Change two Iceberg tables: add a partition field to one, drop the partitioning by experiment from the other."""
     if place.sink["format"] == "iceberg":
         place.spark.sql(f"ALTER TABLE {place.name('user_metrics')} ADD PARTITION FIELD bucket(2, user_id)")
         place.spark.sql(f"ALTER TABLE {place.name('experiment_metrics')} DROP PARTITION FIELD experiment_id")
 
 
 def experiments_per_file(place: Place, table: str) -> int:
-    """The most, in Iceberg."""
+    """The largest number of experiments in one file of an Iceberg table."""
     sql = f"SELECT count(DISTINCT experiment_id) AS n FROM {place.name(table)} GROUP BY _file ORDER BY n DESC"
     return int(place.spark.sql(sql).first()["n"])
 
@@ -124,13 +124,13 @@ def settings(log: Path, sink: Mapping[str, str], **changes: Any) -> Config:
 
 @pytest.fixture(scope="module")
 def plain(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    """The later log in Parquet."""
+    """The result of the later log as Parquet files."""
     folder = tmp_path_factory.mktemp("plain")
     return run(spark, settings(parquet(folder / "log", LATER), {"path": str(folder / "out")}, metrics=MORE))
 
 
 def is_replaced(row: Row) -> bool:
-    """Whether the later log says something else about the row's experiment and date."""
+    """Whether the run on the later log replaces the partition of this row."""
     return row["evaluation_date"] == DATE and row["experiment_id"] in ("007", "b", None)
 
 
@@ -141,10 +141,10 @@ def test_a_run_replaces_exactly_what_it_computed(
     place = make(spark, tmp_path)
     log, later = parquet(tmp_path / "log", LOG), parquet(tmp_path / "later", LATER)
     run(spark, settings(log, place.sink, evaluation_date=DAY_BEFORE))
-    change_layout(place)
+    change_partitioning(place)
     run(spark, settings(log, place.sink))
     if place.sink["format"] == "iceberg":
-        # More than Iceberg's own overwrite can do.
+        # Iceberg's own overwrite could not replace a single experiment here.
         assert experiments_per_file(place, "experiment_metrics") > 1
     before = {table: place.rows(table) for table in TABLES}
     users = {(row["evaluation_date"], row["experiment_id"]): row["ap_at_5"] for row in before["user_metrics"]}
@@ -158,7 +158,7 @@ def test_a_run_replaces_exactly_what_it_computed(
     for table, others in zip(TABLES, (22, 22, 3), strict=True):
         untouched = [[row for row in rows[table] if not is_replaced(row)] for rows in (before, after)]
         assert len(untouched[0]) == others
-        # Tomorrow's metric is null today.
+        # Only the later run computes ndcg@5, so it is null in the earlier rows.
         assert exact(untouched[1], ["ndcg_at_5"]) == exact(untouched[0])
         assert {row["ndcg_at_5"] for row in untouched[1] if table == "user_metrics"} <= {None}
     ours = {table: [row for row in after[table] if is_replaced(row)] for table in TABLES}
@@ -168,18 +168,18 @@ def test_a_run_replaces_exactly_what_it_computed(
     assert averages == {("007", "ap@5", 1), ("007", "ndcg@5", 1)}
     left_out = [(row["experiment_id"], row["reason"]) for row in ours["quarantine"]]
     assert sorted(left_out, key=str) == [("b", "null_item"), (None, "empty_experiment"), (None, "null_experiment")]
-    # The same bits as in Parquet.
+    # The values have the same bits as in Parquet.
     assert exact(done.user_metrics.collect()) == exact(plain.user_metrics.collect())
     assert exact(done.experiment_metrics.collect()) == exact(plain.experiment_metrics.collect())
-    # One commit has replaced the result before, which can still be read.
+    # One commit replaced the earlier result, which can still be read as an earlier version.
     assert place.versions("experiment_metrics")[1:] == versions["experiment_metrics"]
     for table in TABLES:
         assert exact(place.rows(table, versions[table][0])) == exact(before[table])
-    check_books(place, done)
+    check_records(place, done)
 
 
-def check_books(place: Place, done: Outcome) -> None:
-    """Three runs have left their records, and no staging."""
+def check_records(place: Place, done: Outcome) -> None:
+    """Three runs have left their records and no staging tables."""
     if "table" in place.sink:
         assert done.record_path == place.name("runs")
         records = [json.loads(row["record"]) for row in place.rows("runs")]
@@ -195,7 +195,7 @@ def check_books(place: Place, done: Outcome) -> None:
 
 
 @pytest.mark.parametrize("make", [in_folder, in_iceberg])
-def test_runs_at_the_same_time_leave_the_result_of_one_of_them(
+def test_concurrent_runs_leave_the_complete_result_of_one_of_them(
     spark: SparkSession, tmp_path: Path, make: Callable[[SparkSession, Path], Place]
 ) -> None:
     place = make(spark, tmp_path)
@@ -210,7 +210,7 @@ def test_runs_at_the_same_time_leave_the_result_of_one_of_them(
         waited: list[str] = []
 
         def progress(step: str) -> None:
-            # Nobody writes before all are about to; none of the tables is there yet.
+            # All runs start to write at the same time, before any of the tables exists.
             if step == "writing user_metrics" and not waited:
                 waited.append(step)
                 barrier.wait(timeout=200)
@@ -229,21 +229,23 @@ def test_runs_at_the_same_time_leave_the_result_of_one_of_them(
     third = [row for row in rows["user_metrics"] if row["evaluation_date"] == DAY_BEFORE]
     assert [(row["user_id"], row["ap_at_5"], row["run_id"]) for row in third] == [("third", 1 / 3, ended[2].run_id)]
 
-    met = {table: [row for row in rows[table] if row["evaluation_date"] == DATE] for table in TABLES}
-    run_id = met["user_metrics"][0]["run_id"]
+    same_day = {table: [row for row in rows[table] if row["evaluation_date"] == DATE] for table in TABLES}
+    run_id = same_day["user_metrics"][0]["run_id"]
     winner = [getattr(one, "run_id", None) for one in ended].index(run_id)
     name, value = (("first", 1 / 2), ("second", 1))[winner]
-    users = sorted((row["experiment_id"], row["user_id"], row["ap_at_5"], row["run_id"]) for row in met["user_metrics"])
+    users = sorted(
+        (row["experiment_id"], row["user_id"], row["ap_at_5"], row["run_id"]) for row in same_day["user_metrics"]
+    )
     assert users == [(experiment, name, value, run_id) for experiment in "ab"]
-    averages = sorted((row["experiment_id"], row["mean"], row["run_id"]) for row in met["experiment_metrics"])
+    averages = sorted((row["experiment_id"], row["mean"], row["run_id"]) for row in same_day["experiment_metrics"])
     assert averages == [(experiment, value, run_id) for experiment in "ab"]
-    left_out = [(row["experiment_id"], row["user_id"], row["run_id"]) for row in met["quarantine"]]
+    left_out = [(row["experiment_id"], row["user_id"], row["run_id"]) for row in same_day["quarantine"]]
     assert left_out == [("ab"[winner], name, run_id)]
     if isinstance(ended[1 - winner], OutputError):
         assert "run this again when they have ended" in str(ended[1 - winner])
 
 
-def test_a_run_whose_rows_another_one_replaces_writes_again_and_gives_up_in_the_end(
+def test_a_run_writes_again_if_another_run_replaces_its_rows_and_finally_gives_up(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     place = in_iceberg(spark, tmp_path)
@@ -271,7 +273,7 @@ def test_a_run_whose_rows_another_one_replaces_writes_again_and_gives_up_in_the_
     assert steps.count("writing user_metrics") == 3
 
 
-def test_what_a_catalog_refuses_is_said_in_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_error_of_the_catalog_becomes_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
     log = parquet(tmp_path / "log", a_list([0, 1]))
     said = r"cannot write the delta table no_such_schema\.staging_\w+: \[SCHEMA_NOT_FOUND\] The schema [^\n]*"
     with pytest.raises(OutputError, match=rf"^{said}$"):
@@ -311,7 +313,7 @@ def test_the_commands_of_the_readme(number: int, spark: SparkSession, tmp_path: 
     warehouse = spark.conf.get("spark.sql.catalog.ice.warehouse")
     shutil.make_archive(str(tmp_path / "dist" / "rankmetrics_spark"), "zip", ROOT, "rankmetrics_spark")
     shutil.copytree(ROOT / "jobs", tmp_path / "jobs")
-    # Delta's command reads files, Iceberg's a table of its catalog.
+    # The Delta command reads files; the Iceberg command reads a table of its catalog.
     source = [{"path": str(parquet(tmp_path / "log", a_list([0, 1])))}, {"table": f"lake.{name}"}][number]
     document = {"source": source, "metrics": ["ap@10"], "sink": {"path": "out/first"}}
     (tmp_path / "first.yaml").write_text(yaml.safe_dump(document))
@@ -319,15 +321,15 @@ def test_the_commands_of_the_readme(number: int, spark: SparkSession, tmp_path: 
     words = commands("spark-submit", section("Delta and Iceberg"))[number]
     coordinates = words[words.index("--packages") + 1]
     jars = [path for path in JARS.glob("*.jar") if path.name.startswith("delta-") == (number == 0)]
-    # The first of them brings the other one.
+    # The command names one of these jars; Spark would also fetch the jar that it depends on.
     assert coordinates.split(":")[1:] in [path.stem.rsplit("-", 1) for path in jars]
     names = {"--packages": "--jars", coordinates: ",".join(map(str, jars))}
-    spark_submit, *told = rename(words, names | ({"out/lake": str(warehouse)} if number else {}))
+    spark_submit, *arguments = rename(words, names | ({"out/lake": str(warehouse)} if number else {}))
     command = [
         str(Path(environment["SPARK_HOME"]) / "bin" / spark_submit),
         *("--master", "local[2]", "--conf", "spark.ui.enabled=false"),
         *("--conf", f"spark.driver.extraJavaOptions={QUICK}"),
-        *(*told, "--date", DATE, "--format", "json"),
+        *(*arguments, "--date", DATE, "--format", "json"),
     ]
     done = ran(command, tmp_path, environment, seconds=200)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""What people install: the wheel in a clean environment, and the zip that spark-submit ships."""
+"""What users install: the wheel in a clean environment, and the zip for spark-submit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PINS = ROOT / "constraints" / ("py310.txt" if sys.version_info < (3, 11) else "p
 
 
 def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """In a folder that holds nothing of the checkout."""
+    """Run a command in a folder outside the checkout."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return ran(command, Path("/"), kept | environment)
 
@@ -40,7 +40,7 @@ def metadata(built: tuple[Path, Path]) -> Message:
         return email.message_from_bytes(wheel.read(name))
 
 
-def test_the_wheel_holds_the_package_its_data_and_nothing_else(built: tuple[Path, Path]) -> None:
+def test_the_wheel_holds_only_the_package_and_its_data(built: tuple[Path, Path]) -> None:
     with zipfile.ZipFile(built[0]) as wheel:
         names = wheel.namelist()
     inside = {name.split("/")[0] for name in names}
@@ -52,7 +52,7 @@ def test_the_wheel_holds_the_package_its_data_and_nothing_else(built: tuple[Path
     }
 
 
-def test_the_metadata_says_what_a_platform_needs_to_know(metadata: Message, built: tuple[Path, Path]) -> None:
+def test_the_metadata_names_license_python_version_and_command(metadata: Message, built: tuple[Path, Path]) -> None:
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Requires-Python"] == ">=3.10"
     assert "Typing :: Typed" in metadata.get_all("Classifier", [])
@@ -80,22 +80,22 @@ def test_a_clean_environment_runs_the_selftest_without_spark(built: tuple[Path, 
     installed = run(tmp_path / "env/bin" / pip, *words, "--quiet", "--constraint", PINS)
     assert installed.returncode == 0, installed.stderr
     assert run(tmp_path / "env/bin/python", "-c", "import pyspark").returncode == 1
-    told = run(tmp_path / "env/bin" / selftest[0], *selftest[1:])
-    assert told.returncode == 0, told.stderr
-    assert "trec_eval" in told.stdout and "FAIL" not in told.stdout
-    # What needs Spark says what to do, in one sentence.
+    done = run(tmp_path / "env/bin" / selftest[0], *selftest[1:])
+    assert done.returncode == 0, done.stderr
+    assert "trec_eval" in done.stdout and "FAIL" not in done.stdout
+    # A command that needs Spark says in one sentence how to install it.
     refused = run(tmp_path / "env/bin/rankmetrics", "demo", "--output", tmp_path / "out")
     assert refused.returncode == 1
     assert "pip install 'rankmetrics-spark[local]'" in refused.stderr and "Traceback" not in refused.stderr
 
 
 def test_the_zip_is_the_package_with_its_data(built: tuple[Path, Path]) -> None:
-    # -S and an empty prefix would hide NumPy too, so the place of the module says where it came from.
+    # The checkout is installed here too. The module path shows that the import used the zip.
     code = (
         "import rankmetrics_spark; print(rankmetrics_spark.__file__); from rankmetrics_spark import cli; "
         "cli.main(['selftest'])"
     )
-    told = run(sys.executable, "-c", code, PYTHONPATH=str(built[1]))
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.splitlines()[0].startswith(str(built[1]))
-    assert "trec_eval" in told.stdout
+    done = run(sys.executable, "-c", code, PYTHONPATH=str(built[1]))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].startswith(str(built[1]))
+    assert "trec_eval" in done.stdout

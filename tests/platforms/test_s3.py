@@ -1,4 +1,4 @@
-"""Logs and results on an S3 server: read from and written to ``s3a://``, compared with the same on local files."""
+"""Logs and results on an S3 server: ``s3a://`` gives the same results as local files."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark.config import Config
-from rankmetrics_spark.conventions import STANDARD
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.job import run
-from rankmetrics_spark.local import local_session
+from rankmetrics_spark.metrics.conventions import STANDARD
+from rankmetrics_spark.sessions import local_session
 from tests.commands import ROOT, spark_environment
 from tests.logs import DATE, a_list, assert_close, config, obvious, parquet, random_log
 from tests.platforms.support import QUICK_START, Running, built_wheel, exact_rows, rows_of
@@ -29,20 +29,20 @@ from tests.readme import commands, rename, section
 JARS = ROOT / ".jars" / "s3"
 TABLES = ("user_metrics", "experiment_metrics", "quarantine")
 LOG = random_log(3, users=30)
-# The next day's view of one experiment: fewer users, nothing faulty.
+# A corrected log of one experiment: fewer users and no invalid rows.
 CORRECTED = [row for number in range(8) for row in a_list([0, 1, 0, 2], f"user {number}", "a")]
 OTHER_DATE = "2026-11-21"
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """A bucket of the server, spoken to without Spark."""
+    """A bucket of the server, accessed without Spark."""
 
     server: str
     name: str
 
     def ask(self, path: str, method: str = "GET", data: bytes | None = None) -> bytes:
-        # The server takes a request that names no type for a form, and one that names nobody for a stranger's.
+        # Without a content type the server treats a request as form data; without credentials, as anonymous.
         signed = (
             "AWS4-HMAC-SHA256 Credential=somebody/20261120/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
         )
@@ -52,7 +52,7 @@ class Bucket:
             return bytes(answer.read())
 
     def objects(self, prefix: str) -> dict[str, tuple[str, int]]:
-        """Key to (hash of the content with the time of its writing, size)."""
+        """Key -> (content hash and modification time, size)."""
         listing = ElementTree.fromstring(self.ask(f"?list-type=2&prefix={prefix}"))
         assert listing.findtext("{*}IsTruncated") == "false"
         return {
@@ -64,7 +64,7 @@ class Bucket:
         }
 
     def download(self, prefix: str, folder: Path) -> Path:
-        """Everything below a prefix as files; what stands for an empty folder becomes one."""
+        """Download everything below a prefix; keys that end with ``/`` become empty folders."""
         shutil.rmtree(folder, ignore_errors=True)
         for key in self.objects(prefix):
             place = folder / key.removeprefix(prefix).lstrip("/")
@@ -81,7 +81,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def bucket(folder: Path) -> Iterator[Bucket]:
-    """An S3 server in a process of its own, with the log in a bucket."""
+    """An S3 server in a separate process, with the logs in a bucket."""
     command = [str(ROOT / ".venvs" / "s3" / "bin" / "python"), "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
     server = Running.start(command, folder / "server.log", spark_environment(), folder)
     try:
@@ -98,7 +98,7 @@ def bucket(folder: Path) -> Iterator[Bucket]:
 
 @pytest.fixture(scope="module")
 def submitted(bucket: Bucket, folder: Path) -> str:
-    """The README's command, on the first date; what it said."""
+    """Run the README's command for the first date and return its output."""
     shutil.copy(built_wheel(folder / "dist"), folder / "dist" / "rankmetrics_spark.zip")
     shutil.copytree(ROOT / "jobs", folder / "jobs")
     (folder / "first.yaml").write_text("quality: {max_invalid_fraction: 1, repeated_items: all}\nmetrics: [ap@5, rr]\n")
@@ -106,7 +106,7 @@ def submitted(bucket: Bucket, folder: Path) -> str:
     environment = spark_environment(JAVA_TOOL_OPTIONS=QUICK_START, **known)
     (jar,) = JARS.glob("hadoop-aws-*.jar")
     (words,) = commands("spark-submit", section("S3 and other object stores"))
-    spark_submit, *told = rename(
+    spark_submit, *arguments = rename(
         words,
         {
             "--packages": "--jars",
@@ -119,7 +119,7 @@ def submitted(bucket: Bucket, folder: Path) -> str:
         f"{environment['SPARK_HOME']}/bin/{spark_submit}",
         *("--conf", f"spark.hadoop.fs.s3a.endpoint={bucket.server}"),
         *("--conf", "spark.hadoop.fs.s3a.path.style.access=true"),
-        *(*told, "--date", DATE, "--format", "json"),
+        *(*arguments, "--date", DATE, "--format", "json"),
     ]
     job = Running.start(command, folder / "job.log", environment, folder)
     try:
@@ -131,7 +131,7 @@ def submitted(bucket: Bucket, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[SparkSession]:
-    """A session that has the jars and knows nothing of the server."""
+    """A session with the jars but without the address of the server."""
     jars = ",".join(map(str, sorted(JARS.glob("*.jar"))))
     conf = {"spark.jars": jars, "spark.sql.shuffle.partitions": "2", "spark.driver.extraJavaOptions": QUICK_START}
     session = local_session("local[2]", "s3", conf)
@@ -140,7 +140,7 @@ def session() -> Iterator[SparkSession]:
 
 
 def on_s3(bucket: Bucket, name: str, **changes: Any) -> Config:
-    """A config whose own section says where the server is and who asks."""
+    """A config whose ``spark`` section has the address of the server and the credentials."""
     settings = {
         "fs.s3a.endpoint": bucket.server,
         "fs.s3a.path.style.access": True,
@@ -155,7 +155,7 @@ def small(log: Path | str, out: Path | str, **changes: Any) -> Config:
     return config(log, out, quality=quality, metrics=["ap@5", "rr"], **changes)
 
 
-def test_the_jars_fit_the_hadoop_of_this_spark(session: SparkSession) -> None:
+def test_the_jars_match_the_hadoop_version_of_this_spark(session: SparkSession) -> None:
     home = Path(spark_environment()["SPARK_HOME"])
     of_spark = next((home / "jars").glob("hadoop-client-api-*.jar")).name.removeprefix("hadoop-client-api-")
     assert (JARS / f"hadoop-aws-{of_spark}").exists()
@@ -178,7 +178,7 @@ def test_a_record_is_a_folder_with_one_file_and_staging_keeps_no_rows(submitted:
     assert re.fullmatch(r"out/runs/[^/]+\.json/part-\S+\.txt", record)
     assert json.loads(bucket.ask(f"/{record}"))["rows"]["in"] == len(LOG)
     left = {key: size for key, (_, size) in bucket.objects("out/_staging/").items() if size}
-    # One file of a Parquet footer: Spark alone cannot remove a file.
+    # One file with only a Parquet footer is left, because Spark has no call to delete a file.
     assert len(left) == 1
     assert max(left.values()) < 5_000
 
@@ -204,7 +204,7 @@ def test_another_date_and_a_rerun_replace_exactly_their_partitions(
     assert {key: third[key] for key in third.keys() - mine} == {key: second[key] for key in second.keys() - mine}
     found = bucket.download("out", folder / "found")
     users = rows_of(found / "user_metrics", experiment_id="a", evaluation_date=DATE)
-    # The relevant items stand at the ranks 2 and 4.
+    # The relevant items are at ranks 2 and 4.
     assert {row["user_id"]: row["ap_at_5"] for row in users} == {f"user {n}": (1 / 2 + 2 / 4) / 2 for n in range(8)}
     assert rows_of(found / "quarantine", experiment_id="a", evaluation_date=DATE) == []
     assert rows_of(found / "quarantine", experiment_id="a", evaluation_date=OTHER_DATE)
@@ -220,6 +220,6 @@ def partitions(bucket: Bucket) -> dict[tuple[str, str, str], dict[str, str]]:
     return dict(found)
 
 
-def test_a_path_that_is_not_there_is_one_sentence(session: SparkSession, bucket: Bucket) -> None:
+def test_a_missing_path_fails_with_one_sentence(session: SparkSession, bucket: Bucket) -> None:
     with pytest.raises(InputError, match=r"^cannot read parquet from 's3a://lake/logs/nowhere': .*exist"):
         run(session, on_s3(bucket, "nowhere"))

@@ -1,4 +1,4 @@
-"""Seeded logs, evaluated and written down to the last bit, to be compared between environments."""
+"""Evaluates seeded logs and writes all values as JSON, to compare them between environments."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ Rows = list[tuple[Any, ...]]
 
 
 def named(names: Iterable[str], cut: int) -> list[str]:
-    """Each metric with the cut-off, where it takes one, and without, where it can do without."""
+    """Each metric with the cut-off if it takes one, and also without if the cut-off is optional."""
     either = {f"{name}@{cut}" for name in names if name not in ("rbp", "rprec", "bpref", *OF_SCORES)}
     alone = {"ap", "ndcg", "rr", "rbp", "rprec", "bpref", "softmax_loss(t=0.3)", "softmax_entropy"}
     return sorted(either | {metric for metric in alone if metric.split("(")[0] in names})
 
 
 def scored_log(seed: int) -> tuple[Rows, Rows]:
-    """Impressions with tied scores and grades that are no whole numbers, and judgements, some of items never shown."""
+    """Impressions with tied scores and real-valued grades, and judgements, some for items that were never shown."""
     rng = random.Random(seed)
     shown: Rows = []
     judged: Rows = []
@@ -55,7 +55,7 @@ def scored_log(seed: int) -> tuple[Rows, Rows]:
 
 
 def results(spark: SparkSession) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Name and rows of each table."""
+    """The name and the rows of each table."""
     faulty = [("a", "user 1", None, 1, 1), ("a", None, "item 1", 1, 1), ("b", "user 2", "item 1", 0, 1)]
     clicks = impressions(spark, [*random_log(CLICKS_SEED, CLICKS_USERS), *faulty])
     result = evaluate(clicks, named(OF_RANKS, 10))
@@ -79,17 +79,16 @@ def tables(name: str, *found: DataFrame) -> Iterator[tuple[str, list[dict[str, A
 
 
 def written(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The rows in one order, with each double as its hexadecimal text, which has every bit."""
-    plain = [{name: value.hex() if isinstance(value, float) else value for name, value in row.items()} for row in rows]
-    return sorted(plain, key=repr)
+    """The rows in the same order everywhere: the first columns of every table are its keys."""
+    return sorted((dict(row) for row in rows), key=repr)
 
 
 def everything(spark: SparkSession) -> dict[str, Any]:
-    """Each table, and the versions that computed it."""
+    """All tables, and the library versions that computed them."""
     values = {name: written(rows) for name, rows in results(spark)}
     return {"versions": {name: version(name) for name in LIBRARIES}, "values": values}
 
 
 def test_write(spark: SparkSession) -> None:
-    """Not collected unless asked for by name: it shares the session of the suite that runs beside it."""
+    """Pytest collects this only when the file is named. It uses the session of the suite that runs with it."""
     Path(os.environ["VALUES"]).write_text(json.dumps(everything(spark)))

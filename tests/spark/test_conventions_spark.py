@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rankmetrics_spark import evaluate, output, selftest
+from rankmetrics_spark import Options, compare_conventions, evaluate
 from rankmetrics_spark.config import from_mapping
-from rankmetrics_spark.conventions import PRESETS
 from rankmetrics_spark.errors import ConfigError, QualityError
 from rankmetrics_spark.job import run
-from rankmetrics_spark.options import Options
-from rankmetrics_spark.side_by_side import SideBySide
+from rankmetrics_spark.metrics import PRESETS
+from rankmetrics_spark.pipeline import conventions_side_by_side
+from rankmetrics_spark.report import console
+from rankmetrics_spark.side_by_side import every_convention
+from rankmetrics_spark.tools import selftest
 from tests.commands import ROOT, ran
 from tests.logs import averages, impressions, random_log
 
@@ -35,6 +37,7 @@ ROWS = [
 SCHEMA = "experiment_id string, user_id string, item_id string, position int, score double, relevance int"
 JUDGED = [("u1", "i1", 1.0), ("u1", "i9", 2.0), ("u3", "i1", 1.0), ("u4", "i1", 0.0)]
 METRICS = ("ap@10", "ndcg@10", "rr")
+BY_SCORE = Options(metrics=METRICS, rank_by="score")
 
 
 def log(spark: SparkSession, rows: Sequence[Any] = ROWS) -> DataFrame:
@@ -49,7 +52,7 @@ def judged(spark: SparkSession) -> DataFrame:
 @pytest.mark.parametrize("rank_by", ["score", "position"])
 def test_side_by_side_gives_what_evaluate_gives(spark: SparkSession, rank_by: str, with_judgements: bool) -> None:
     pools = judged(spark) if with_judgements else None
-    rows = SideBySide(log(spark), pools, Options(METRICS, rank_by=rank_by)).rows()
+    rows = compare_conventions(log(spark), pools, Options(metrics=METRICS, rank_by=rank_by))
     assert len(rows) == 2 * (len(PRESETS) + 2 * (rank_by == "score"))
     for preset in ("standard", "trec_eval", "recommenders", "tfma", "rectools"):
         if rank_by == "score" and PRESETS[preset].ties == "position" and preset != "recommenders":
@@ -63,7 +66,7 @@ def test_side_by_side_gives_what_evaluate_gives(spark: SparkSession, rank_by: st
 
 def test_side_by_side_means_have_the_bits_of_evaluate(spark: SparkSession) -> None:
     data, metrics = impressions(spark, random_log(seed=1)), ["ap", "ap@10", "ndcg"]
-    found = SideBySide(data, None, Options(metrics)).rows()
+    found = compare_conventions(data, None, Options(metrics=metrics))
     wanted = averages(evaluate(data, metrics).experiment_metrics)
     standard = {row["experiment_id"]: row for row in found if row["convention"] == "standard"}
     assert {(name, "all", metric): standard[name][metric] for name in standard for metric in metrics} == wanted
@@ -71,18 +74,18 @@ def test_side_by_side_means_have_the_bits_of_evaluate(spark: SparkSession) -> No
 
 def test_side_by_side_counts_the_faulty_rows_of_every_experiment(spark: SparkSession) -> None:
     faulty = [("a", "u1", "i7", 3, None, 0), ("a", "u1", "i8", 4, math.nan, 0), ("c", "u1", None, 1, 1.0, 1)]
-    rows = SideBySide(log(spark, [*ROWS, *faulty]), None, Options(METRICS, rank_by="score")).rows()
+    rows = compare_conventions(log(spark, [*ROWS, *faulty]), None, BY_SCORE)
     assert {(row["experiment_id"], row["n_faulty_rows"]) for row in rows} == {("a", 2), ("b", 0), ("c", 1)}
     nothing = [row for row in rows if row["experiment_id"] == "c"]
     assert all(row["n_users"] == 0 and row["ap@10"] is None for row in nothing)
-    sound = SideBySide(log(spark), None, Options(METRICS, rank_by="score")).rows()
+    sound = compare_conventions(log(spark), None, BY_SCORE)
     assert [row for row in rows if row["experiment_id"] == "b"] == [r for r in sound if r["experiment_id"] == "b"]
 
 
 @pytest.mark.classic
 def test_side_by_side_reads_and_shuffles_the_rows_once(spark: SparkSession) -> None:
-    means = SideBySide(log(spark), judged(spark), Options(METRICS, rank_by="score")).means()
-    means.toLocalIterator()
+    options = Options(metrics=METRICS, rank_by="score", judged=True)
+    means = conventions_side_by_side(log(spark), judged(spark), options, every_convention(options))
     means.collect()
     plan = means._jdf.queryExecution().executedPlan().toString().split("== Initial Plan ==")[0]
     scans = [line for line in plan.splitlines() if "score#" in line and "Scan ExistingRDD" in line]
@@ -114,16 +117,22 @@ def test_a_repeated_item_is_refused_by_a_convention_that_refuses_it(
     assert not (tmp_path / "out" / "user_metrics").exists()
 
 
-def test_the_record_holds_the_tie_rate_and_the_terminal_warns(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_record_and_the_terminal_say_how_many_scores_are_tied(spark: SparkSession, tmp_path: Path) -> None:
     outcome = run(spark, config(tmp_path, spark, ROWS, rank_by="score"))
     record = json.loads(Path(outcome.record_path).read_text())
-    assert record["experiments"]["a"]["tied"] == 2
-    assert record["experiments"]["a"]["tie_spread"] == {"ap_at_10": 0.25, "rr": 0.25}
-    lines = output.accounting(record, output.result_rows(outcome.experiment_metrics))
+    assert {name: counts["tied"] for name, counts in record["experiments"].items()} == {"a": 2, "b": 0}
     # Two of the three rows of a share a score: 2 / 3.
-    assert "tied scores: a 66.67% of its rows, b 0.00%" in lines[1]
-    # By item id descending both have the same mean for a: (1/2 + 0) / 2, and 1/2 for b: the spread equals the gap.
-    assert not any(line.startswith("warning") for line in lines)
+    assert console.accounting(record)[1].startswith("rows with tied scores: a 66.67% (")
+
+
+def test_what_ties_leave_open_is_shown_side_by_side(spark: SparkSession) -> None:
+    rows = compare_conventions(log(spark), None, BY_SCORE)
+    found = {row["convention"]: row["rr"] for row in rows if row["experiment_id"] == "a"}
+    # The list of u1 has its relevant item at rank 1 or at rank 2; u2 has none.
+    assert found["standard(ties=best)"] == (1 + 0) / 2
+    assert found["standard(ties=worst)"] == (1 / 2 + 0) / 2
+    # By item id descending a has (1/2 + 0) / 2 and b has 1/2: ties move a by 1/4, which equals the difference.
+    assert console.tie_warnings(rows, METRICS) == []
 
 
 @pytest.mark.parametrize(
@@ -147,7 +156,7 @@ def test_a_preset_with_idle_tie_rules_may_be_used_with_ranks(spark: SparkSession
 SCRIPT = """
 import numpy as np
 from rankmetrics_spark import Convention, evaluate, metric
-from rankmetrics_spark.local import local_session
+from rankmetrics_spark.sessions import local_session
 
 scale = 2.0
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rankmetrics_spark.demo import BEST_FIRST, FAULTS
+from rankmetrics_spark.tools.demo import BEST_FIRST, FAULTS
 from tests.commands import command
 
 

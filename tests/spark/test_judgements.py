@@ -205,10 +205,10 @@ def test_rows_of_users_whom_nobody_judged_are_accounted_for_in_every_population(
         assert (row["n_users"], row["mean"]) == (users, 0.5 / users)
 
 
-@pytest.mark.parametrize("form", ["masks", "rows"])
-def test_a_judged_item_counts_as_often_as_it_was_shown_in_every_form(spark: SparkSession, form: str) -> None:
+@pytest.mark.parametrize("layout", ["masks", "rows"])
+def test_a_judged_item_counts_as_often_as_it_was_shown_in_every_form(spark: SparkSession, layout: str) -> None:
     truth = judgements(spark, [("u", "x", 1), ("u", "y", 1)])
     log = impressions(spark, [Shown("a", "u", "x", 1, None), Shown("a", "u", "x", 2, None), Shown("a", "u", "y", 3, 1)])
-    found = by_user(evaluate(log, ["ap@10"], truth, convention={"duplicates": "count"}, form=form).user_metrics)
+    found = by_user(evaluate(log, ["ap@10"], truth, convention={"duplicates": "count"}, layout=layout).user_metrics)
     assert found["a", "u"]["n_relevant"] == 2 + 1
     assert found["a", "u"]["ap_at_10"] == pytest.approx((1 / 3) / 3, rel=1e-15)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import evaluate
-from rankmetrics_spark.options import Options
-from rankmetrics_spark.pipeline import Evaluation
+from rankmetrics_spark.pipeline import averages as averages_of
 from tests.logs import averages, by_user, exact, impressions, judgements, random_log
 
 ROWS = "experiment_id string, user_id string, request string, country string, item_id string, position int"
@@ -35,9 +36,9 @@ def test_lists_are_averaged_per_user_and_users_over_the_experiment(spark: SparkS
     result = evaluate(log, ["rr"], list=["request"], segments=["country"])
     one = (1 + 1 / 2 + 0) / 3
     assert by_user(result.user_metrics) == {
-        ("a", "u1"): {"country": "DE", "n_lists": 3, "n_shown": 7, "n_relevant": 2, "rr": one},
-        ("a", "u2"): {"country": "FR", "n_lists": 1, "n_shown": 4, "n_relevant": 1, "rr": 1 / 4},
-        ("a", "u3"): {"country": None, "n_lists": 1, "n_shown": 2, "n_relevant": 1, "rr": 1 / 2},
+        ("a", "u1"): {"country": "DE", "n_lists": 3, "n_shown": 7, "n_relevant": 2, "n_repeated": 0, "rr": one},
+        ("a", "u2"): {"country": "FR", "n_lists": 1, "n_shown": 4, "n_relevant": 1, "n_repeated": 0, "rr": 1 / 4},
+        ("a", "u3"): {"country": None, "n_lists": 1, "n_shown": 2, "n_relevant": 1, "n_repeated": 0, "rr": 1 / 2},
     }
     found = averages(result.experiment_metrics)
     assert found["a", "all", "rr"] == pytest.approx((one + 1 / 4 + 1 / 2) / 3, rel=1e-15)
@@ -57,15 +58,15 @@ def test_judged_items_belong_to_the_user_and_not_to_each_list(spark: SparkSessio
     log = impressions(spark, [row[:-1] for row in rows_of(LOG)], ROWS)
     truth = judgements(spark, [("u1", "i1", 1), ("u1", "never", 1), ("u2", "i4", 1)])
     found = by_user(evaluate(log, ["ap"], truth, list=["request"]).user_metrics)
-    assert found["a", "u1"] == {"n_lists": 3, "n_shown": 7, "n_relevant": 2, "ap": 1 / 2}
+    assert found["a", "u1"] == {"n_lists": 3, "n_shown": 7, "n_relevant": 2, "n_repeated": 0, "ap": 1 / 2}
     assert found["a", "u2"]["ap"] == 1 / 4
 
 
-@pytest.mark.parametrize("form", ["masks", "rows"])
-def test_segments_leave_the_overall_values_as_they_are(spark: SparkSession, form: str) -> None:
+@pytest.mark.parametrize("layout", ["masks", "rows"])
+def test_segments_leave_the_overall_values_as_they_are(spark: SparkSession, layout: str) -> None:
     log = impressions(spark, rows_of(LOG), ROWS + ", relevance int")
-    plain = evaluate(log, ["ap@2", "ndcg"], list=["request"], form=form)
-    split = evaluate(log, ["ap@2", "ndcg"], list=["request"], segments=["country"], form=form)
+    plain = evaluate(log, ["ap@2", "ndcg"], list=["request"], layout=layout)
+    split = evaluate(log, ["ap@2", "ndcg"], list=["request"], segments=["country"], layout=layout)
     overall = {key: value for key, value in averages(split.experiment_metrics).items() if key[1] == "all"}
     assert overall == averages(plain.experiment_metrics)
     assert by_user(split.user_metrics.drop("country")) == by_user(plain.user_metrics)
@@ -74,8 +75,8 @@ def test_segments_leave_the_overall_values_as_they_are(spark: SparkSession, form
 def test_a_user_with_rows_of_two_segment_values_counts_once(spark: SparkSession) -> None:
     rows = [("a", "u", "r", "FR", "i1", 1, 0), ("a", "u", "r", "DE", "i2", 2, 1), ("a", "u", "r", None, "i3", 3, 0)]
     log = impressions(spark, rows, ROWS + ", relevance int")
-    for form in ("masks", "rows"):
-        result = evaluate(log, ["rr"], segments=["country"], form=form)
+    for layout in ("masks", "rows"):
+        result = evaluate(log, ["rr"], segments=["country"], layout=layout)
         assert averages(result.experiment_metrics) == {("a", "all", "rr"): 1 / 2, ("a", "country=DE", "rr"): 1 / 2}
 
 
@@ -96,10 +97,63 @@ def test_a_list_column_may_have_a_dot_in_its_name(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("judged", [False, True])
-def test_averages_straight_from_lists_have_the_bits_of_those_from_users(spark: SparkSession, judged: bool) -> None:
+def test_averages_of_users_read_back_have_the_bits_of_those_just_computed(
+    spark: SparkSession, tmp_path: Path, judged: bool
+) -> None:
     log = impressions(spark, random_log(seed=4, users=20)).withColumn("country.x", F.expr("right(user_id, 1)"))
     truth = judgements(spark, [("user 1", "item 2", 1), ("user 2", "never", 1)]) if judged else None
-    options = Options(["ap@10", "ndcg"], segments=["country.x"])
-    work = Evaluation.of(log, truth, options)
-    users = work.user_metrics(work.lists(), work.known)
-    assert exact(work.averages().collect()) == exact(work.experiment_metrics(users).collect())
+    result = evaluate(log, ["ap@10", "ndcg"], truth, segments=["country.x"])
+    result.user_metrics.write.parquet(str(tmp_path / "users"))
+    written = averages_of(spark.read.parquet(str(tmp_path / "users")), result.plan)
+    assert exact(written.collect()) == exact(result.experiment_metrics.collect())
+
+
+NAMES = [
+    *("shown", "hash", "entries", "again", "plane_0", "n_rows", "flagged", "doubtful", "pool_grade", "position"),
+    *(
+        "user_id",
+        "experiment_id",
+        "rank",
+        "_rows",
+        "_list_0",
+        "_segment_0",
+        "_rejected",
+        "reason",
+        "n_lists",
+        "n_shown",
+    ),
+    *("metric", "evaluation_date", "ap_at_2", "carried_0", "a.b", "it's", "a`b", "ä ö", "select", "_ap_at_2_0"),
+]
+
+
+@pytest.mark.parametrize("start", range(0, len(NAMES), 5))
+def test_every_name_serves_as_a_list_and_a_segment_column(spark: SparkSession, start: int) -> None:
+    """Two lists of one user, and a third with a faulty row; five names tell lists apart, the next five are segments."""
+    lists, segments = NAMES[start : start + 5], (NAMES + NAMES)[start + 5 : start + 10]
+    rows = [("a", "u", "r1", 1, 1), ("a", "u", "r2", 1, 0), ("a", "u", "r2", 2, 1), ("a", "u", "r3", 0, 1)]
+    named = [
+        ("a", "u", rank, clicked, *([request] * len(lists)), *(["s"] * len(segments)))
+        for _, _, request, rank, clicked in rows
+    ]
+    log = spark.createDataFrame(named).toDF("the arm", "who", "the rank", "clicked", *lists, *segments)
+    columns = {"experiment": "the arm", "user": "who", "item": None, "position": "the rank", "relevance": "clicked"}
+    result = evaluate(log, ["ap@2"], columns=columns, list=lists, segments=segments)
+    (user,) = result.user_metrics.collect()
+    assert (user["n_lists"], user["ap_at_2"]) == (2, (1 + 1 / 2) / 2)
+    named_segments = ("all", *(f"{name}=s" for name in segments))
+    assert averages(result.experiment_metrics) == {("a", segment, "ap@2"): 3 / 4 for segment in named_segments}
+    (left_out,) = result.quarantine.collect()
+    assert tuple(left_out) == ("a", "u", *["r3"] * len(lists), "0", "1", "position_below_1")
+
+
+def test_every_name_serves_as_a_key(spark: SparkSession) -> None:
+    rows = [("a", "u", "i", 1, 1), ("a", "u", "j", 2, 0), ("a", "v", "i", 2, 1)]
+    roles = ("experiment", "user", "item", "position", "relevance")
+    for start in range(0, len(NAMES) - len(roles), 3):
+        names = NAMES[start : start + len(roles)]
+        log = spark.createDataFrame(rows).toDF(*names)
+        result = evaluate(log, ["rr"], columns=dict(zip(roles, names, strict=True)))
+        assert {key: row["rr"] for key, row in by_user(result.user_metrics).items()} == {
+            ("a", "u"): 1,
+            ("a", "v"): 1 / 2,
+        }

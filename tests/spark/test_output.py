@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import evaluate, run
-from rankmetrics_spark.conventions import resolve
 from rankmetrics_spark.errors import ConfigError, OutputError
 from rankmetrics_spark.job import SESSION
+from rankmetrics_spark.metrics.conventions import resolve
 from rankmetrics_spark.sinks import read
 from tests.logs import DATE, Shown, a_list, averages, config, exact, impressions, parquet
 
@@ -153,10 +153,10 @@ def test_a_format_that_the_session_lacks_is_missed_before_anything_is_computed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     log, told = parquet(tmp_path / "log", a_list([0, 1])), list[str]()
-    said = "this session was started without what it takes; wanted: its jar and its catalog"
+    said = "this session was started without the jar or the catalog settings of (delta|iceberg)"
     with pytest.raises(OutputError, match=f"^cannot write the {name}: {said}$"):
         run(spark, config(log, tmp_path / "out", sink=sink), told.append)
-    assert told == ["reading schemas", "evaluating (masks form)"]
+    assert told == ["reading schemas", "evaluating (masks layout)"]
     assert [entry.name for entry in tmp_path.iterdir()] == ["log"]
 
 
@@ -174,7 +174,7 @@ def test_a_failure_on_the_way_leaves_no_staging_behind(
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr("rankmetrics_spark.sinks.ParquetFolder.replace", fail)
+    monkeypatch.setattr("rankmetrics_spark.sinks.parquet.ParquetFolder.replace", fail)
     with pytest.raises(OSError, match="disk full"):
         run(spark, config(parquet(tmp_path / "log", a_list([1])), tmp_path / "out"))
     assert not (tmp_path / "out" / "_staging").exists()
@@ -194,7 +194,7 @@ def test_the_session_keeps_its_settings(spark: SparkSession, tmp_path: Path) -> 
     settings = {"spark.sql.shuffle.partitions": 3}
     for metrics in (["ap"], ["judged@2"]):
         done = run(spark, config(parquet(tmp_path / "log", log), tmp_path / "out", spark=settings, metrics=metrics))
-        assert done.record["form"] == ("rows" if metrics == ["judged@2"] else "masks")
+        assert done.record["layout"] == ("rows" if metrics == ["judged@2"] else "masks")
         assert [spark.conf.get(name) for name in names] == before
 
 

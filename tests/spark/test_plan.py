@@ -40,9 +40,11 @@ def scans(table: DataFrame) -> int:
     return len(re.findall(r"FileScan parquet", executed(table)))
 
 
-@pytest.mark.parametrize("form", ["masks", "relevant"])
-def test_the_input_is_read_once_where_no_list_needs_a_second_look(spark: SparkSession, folder: str, form: str) -> None:
-    assert scans(evaluate(spark.read.parquet(folder), ["ap@10", "ndcg@10"], form=form).user_metrics) == 1
+@pytest.mark.parametrize("layout", ["masks", "relevant"])
+def test_the_input_is_read_once_where_no_list_needs_a_second_look(
+    spark: SparkSession, folder: str, layout: str
+) -> None:
+    assert scans(evaluate(spark.read.parquet(folder), ["ap@10", "ndcg@10"], layout=layout).user_metrics) == 1
 
 
 def test_the_input_is_read_once_where_relevance_is_looked_up(spark: SparkSession, folder: str) -> None:

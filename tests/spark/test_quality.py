@@ -69,10 +69,10 @@ def test_a_faulty_number_or_id_has_its_reason_and_keeps_its_row(spark: SparkSess
     assert quarantined(spark, REAL, rows, metrics=["ap"]) == sorted(wanted, key=repr)
 
 
-@pytest.mark.parametrize("form", ["masks", "relevant"])
-def test_faulty_ranks_whose_sum_no_integer_holds_are_faults_and_no_error(spark: SparkSession, form: str) -> None:
+@pytest.mark.parametrize("layout", ["masks", "relevant"])
+def test_faulty_ranks_whose_sum_no_integer_holds_are_faults_and_no_error(spark: SparkSession, layout: str) -> None:
     log = [Shown("a", "u", "x", 2**62, 1)] * 3 + [Shown("a", "u", "y", 1, 1)]
-    result = evaluate(impressions(spark, log), ["ap"], form=form)
+    result = evaluate(impressions(spark, log), ["ap"], layout=layout)
     assert [row["reason"] for row in result.quarantine.collect()] == ["position_too_large"] * 3
     assert by_user(result.user_metrics)["a", "u"]["ap"] == 1.0
 
@@ -94,15 +94,17 @@ def test_infinite_scores_rank_and_are_no_fault(spark: SparkSession) -> None:
 def test_text_that_is_no_number_has_its_reason(spark: SparkSession) -> None:
     good = {name: str(value) for name, value in GOOD.items()}
     rows = [tuple(good.values()), *(tuple((good | {field: value}).values()) for _, field, value in TEXT_FAULTS)]
-    found = quarantined(spark, TEXT, rows, metrics=["ap"], text=True)
+    found = quarantined(spark, TEXT, rows, metrics=["ap"], text_numbers=True)
     wanted = [good | {field: value, "reason": reason} for reason, field, value in TEXT_FAULTS]
     assert found == sorted(({k: v for k, v in row.items() if k != "score"} for row in wanted), key=repr)
 
 
 def test_numbers_as_text_are_numbers_when_they_come_from_text(spark: SparkSession) -> None:
     rows = [("a", "007", "x", " 1", "0", "0.5"), ("a", "007", "y", "2.0", "1e0 ", "-1")]
-    found = evaluate(impressions(spark, rows, TEXT), ["ap"], text=True)
-    assert by_user(found.user_metrics) == {("a", "007"): {"n_lists": 1, "n_shown": 2, "n_relevant": 1, "ap": 1 / 2}}
+    found = evaluate(impressions(spark, rows, TEXT), ["ap"], text_numbers=True)
+    assert by_user(found.user_metrics) == {
+        ("a", "007"): {"n_lists": 1, "n_shown": 2, "n_relevant": 1, "n_repeated": 0, "ap": 1 / 2}
+    }
 
 
 def test_a_number_that_is_no_id_has_its_reason(spark: SparkSession) -> None:
@@ -243,13 +245,12 @@ def test_a_column_of_a_wrong_type_is_named(spark: SparkSession, column: str, val
     ("options", "message"),
     [
         ({"metrics": ["ndgc@10"]}, "unknown metric 'ndgc@10'; did you mean 'ndcg@10'?"),
-        ({"metrics": []}, "metrics is empty; name at least one, such as ap@10"),
-        ({"rank_by": "scores"}, "unknown rank_by 'scores'; did you mean 'score'?"),
-        ({"confidence": 95}, "confidence is 95; it must lie between 0 and 1"),
+        ({"metrics": []}, "metrics is []; allowed: at least one metric, such as ap@10"),
+        ({"rank_by": "scores"}, "rank_by: unknown value 'scores'; did you mean 'score'?"),
+        ({"confidence": 95}, "confidence is 95; allowed: a number above 0 and below 1"),
         ({"convention": "trec"}, "unknown convention 'trec'; did you mean 'trec_eval'?"),
-        ({"columns": {"grade": "relevance"}}, "columns: unknown column role 'grade';"),
-        ({"segment": ["country"]}, "unknown option 'segment'; did you mean 'segments'?"),
-        ({"repeated_items": "some"}, "unknown repeated_items 'some';"),
+        ({"columns": {"grade": "relevance"}}, "columns.grade: unknown key 'grade';"),
+        ({"repeated_items": "some"}, "repeated_items: unknown value 'some';"),
     ],
 )
 def test_a_wrong_argument_is_one_sentence(spark: SparkSession, options: dict[str, Any], message: str) -> None:

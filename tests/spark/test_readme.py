@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark.conventions import PRESETS
-from rankmetrics_spark.demo import BEST_FIRST, make_log
+from rankmetrics_spark.metrics.conventions import PRESETS
+from rankmetrics_spark.tools.demo import BEST_FIRST, make_log
 from tests.commands import ROOT, Call, command
 from tests.readme import README, blocks, commands, section
 

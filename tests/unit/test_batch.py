@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rankmetrics_spark.batch import grids, has_repeat, order_within
+from rankmetrics_spark.metrics.batch import grids, has_repeat, order_within
 
 SIZES = [[], [1], [3], [0, 2, 0, 5], [1, 50, 2, 1000, 7, 1, 64, 65], [4] * 100]
 
@@ -25,14 +25,14 @@ def test_groups_are_sorted_as_one_sort_by_group_and_key_would(sizes: list[int]) 
 
 
 @pytest.mark.parametrize("sizes", SIZES)
-def test_every_element_is_in_one_cell_and_at_most_half_of_a_row_is_idle(sizes: list[int]) -> None:
+def test_every_element_is_in_one_cell_and_padding_fills_less_than_half_of_a_row(sizes: list[int]) -> None:
     groups = np.repeat(np.arange(len(sizes)), sizes)
     seen = [(at[inside], inside.mean(axis=1).min()) for at, inside in grids(groups)]
     assert sorted(index for cells, _ in seen for index in cells.tolist()) == list(range(len(groups)))
     assert all(share > 0.5 for _, share in seen)
 
 
-def test_a_repeat_counts_inside_its_group_only() -> None:
+def test_a_key_repeats_only_inside_its_group() -> None:
     largest = np.iinfo(np.int64).max
     assert not has_repeat(np.array([0, 0, 1, 1, 1]), np.array([3, largest, 3, 2, largest]))
     assert has_repeat(np.array([0, 0, 1, 1, 1]), np.array([3, 4, 7, 2, 7]))

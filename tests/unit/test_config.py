@@ -1,4 +1,4 @@
-"""A config is read once, and whatever is wrong with it is said in one sentence that names the field."""
+"""A config is read once; every mistake in it is one sentence that names the field."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rankmetrics_spark.config import (
     Comparison,
     Config,
     Judgements,
+    Options,
     Quality,
     Sink,
     Source,
@@ -22,9 +23,8 @@ from rankmetrics_spark.config import (
     from_mapping,
     load,
 )
-from rankmetrics_spark.conventions import resolve
 from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.metrics import parse
+from rankmetrics_spark.metrics import Convention, parse, resolve
 
 CONF = Path(__file__).parents[2] / "conf"
 LOGS: dict[str, Any] = {"path": "logs"}
@@ -89,20 +89,21 @@ def test_date_stands_for_the_evaluation_date_in_paths_and_filters() -> None:
         (["MAP@10", "ap@10", "p@5"], ["ap@10", "p@5"]),
         ("rbp(p=0.8),ap", ["rbp(p=0.8)", "ap"]),
         ([parse("ap")], ["ap"]),
+        (parse("ap"), ["ap"]),
     ],
 )
-def test_metrics_are_a_list_or_a_text_and_each_is_there_once(given: object, names: list[str]) -> None:
+def test_metrics_are_a_list_or_a_text_and_each_is_kept_once(given: object, names: list[str]) -> None:
     assert [str(metric) for metric in config(metrics=given).metrics] == names
 
 
-def test_a_trec_run_is_ranked_by_score_unless_told_otherwise() -> None:
+def test_a_trec_run_is_ranked_by_score_by_default() -> None:
     run = {"source": {"path": "run", "format": "trec_run"}, "judgements": {"path": "qrels", "format": "trec_qrels"}}
     assert from_mapping(run).rank_by == "score"
     assert from_mapping({**run, "rank_by": "position"}).rank_by == "position"
 
 
 @pytest.mark.parametrize("given", [{"table": "c.s.t"}, {"table": "c.s.t", "format": "parquet"}])
-def test_a_catalog_table_is_read_as_a_table_whatever_lies_below(given: dict[str, object]) -> None:
+def test_a_catalog_table_has_the_format_table(given: dict[str, object]) -> None:
     assert config(source=given).source.format == "table"
 
 
@@ -113,15 +114,41 @@ def test_options_become_the_texts_that_spark_takes() -> None:
 
 
 def test_a_column_that_the_input_lacks_is_null() -> None:
-    source = config(source={**LOGS, "columns": {"experiment": None, "user": "uid", "item": None}}).source
-    assert source.columns == {"experiment": None, "user": "uid", "item": None}
-    assert [source.lacks(name) for name in ("experiment", "user", "item", "position")] == [True, False, True, False]
+    found = config(source={**LOGS, "columns": {"experiment": None, "user": "uid", "item": None}})
+    assert found.source.columns == {"experiment": None, "user": "uid", "item": None}
+    lacks = found.options.lacks
+    assert [lacks(name) for name in ("experiment", "user", "item", "position")] == [True, False, True, False]
+
+
+def test_a_canonical_column_name_stands_for_its_role() -> None:
+    source = {**LOGS, "columns": {"user_id": "uid", "experiment_id": None, "score": "s"}}
+    found = config(source=source, judgements={**TRUTH, "columns": {"item_id": "doc"}})
+    assert found.source.columns == {"user": "uid", "experiment": None, "score": "s"}
+    assert found.judgements is not None
+    assert found.judgements.columns == {"item": "doc"}
+
+
+# Some are columns of the output, some are canonical names, some are not identifiers.
+NAMES = ("reason", "segment", "ap_at_5", "hits", "Experiment_ID", "position", "page.id", "a`b", "_list_0", "N_Shown")
+
+
+@pytest.mark.parametrize("part", ["list", "segments"])
+def test_every_column_name_is_allowed(part: str) -> None:
+    assert getattr(config(source={**LOGS, part: NAMES}).source, part) == NAMES
+    assert getattr(Options.read({part: list(NAMES)}), part) == NAMES
 
 
 def test_a_source_says_which_columns_may_be_read() -> None:
     columns = {"experiment": None, "user": "uid", "relevance": "clicked"}
     source = config(source={**LOGS, "columns": columns, "list": "request", "segments": "country"}).source
     assert source.wanted() == ("uid", "item_id", "item", "position", "score", "clicked", "request", "country")
+
+
+def test_a_column_with_two_uses_is_read_once() -> None:
+    source = config(source={**LOGS, "columns": {"user": "uid", "experiment": "arm"}, "segments": ["arm", "uid"]}).source
+    assert source.wanted() == ("arm", "uid", "item_id", "item", "position", "score", "relevance")
+    source = config(source={**LOGS, "columns": {"user": "Item"}, "list": "POSITION", "segments": "Score"}).source
+    assert source.wanted() == ("experiment_id", "experiment", "Item", "item_id", "POSITION", "Score", "relevance")
 
 
 def test_null_and_an_empty_section_mean_not_given() -> None:
@@ -136,6 +163,56 @@ def test_sections_can_be_made_by_hand_and_replaced() -> None:
     assert dataclasses.replace(made, rank_by="score").rank_by == "score"
     with pytest.raises(ConfigError, match=r"^quality\.on_invalid: unknown value 'x'"):
         Quality(on_invalid="x")
+
+
+def test_a_config_holds_the_options_of_its_evaluation() -> None:
+    found = config(
+        source={**LOGS, "columns": {"item": "doc"}, "list": "request", "segments": "country"},
+        judgements={**TRUTH, "columns": {"relevance": "grade"}},
+        metrics="ap@10",
+        convention={"preset": "trec_eval", "ties": "expected"},
+        rank_by="score",
+        quality={"repeated_items": "all"},
+        comparison={"confidence": 0.9},
+    )
+    wanted = {
+        "metrics": "ap@10",
+        "convention": {"preset": "trec_eval", "ties": "expected"},
+        "rank_by": "score",
+        "columns": {"item_id": "doc"},
+        "judgement_columns": {"relevance": "grade"},
+        "list": ["request"],
+        "segments": ["country"],
+        "confidence": 0.9,
+        "repeated_items": "all",
+        "judged": True,
+    }
+    assert found.options == Options.read(wanted)
+    assert (found.options.layout, found.options.text_numbers) == ("auto", False)
+    assert dataclasses.replace(found, metrics="rr").options == Options.read({**wanted, "metrics": "rr"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("source", "judgements", "expected"),
+    [
+        ("parquet", None, False),
+        ("csv", None, True),
+        ("json", None, True),
+        ("parquet", "csv", True),
+        ("parquet", "trec_qrels", True),
+        ("trec_run", "parquet", True),
+        ("orc", "parquet", False),
+    ],
+)
+def test_numbers_may_be_text_where_a_format_has_no_types(source: str, judgements: str | None, expected: bool) -> None:
+    truth = {"judgements": {**TRUTH, "format": judgements}} if judgements else {}
+    assert config(source={**LOGS, "format": source}, **truth).options.text_numbers is expected
+
+
+def test_options_have_a_default_for_every_field() -> None:
+    assert Options() == config().options
+    assert Options() == Options.read({"metrics": None, "list": None, "columns": None, "judged": None})
+    assert [str(metric) for metric in Options().metrics] == ["ap@5", "ap@10", "ndcg@5", "ndcg@10"]
 
 
 INPUT = "format, path, table, where, columns, options"
@@ -204,24 +281,22 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "source.segments names the column 'Country' twice; allowed: each column once",
     ),
     (
-        {"source": {**LOGS, "segments": ["User_ID"]}},
-        "source.segments[0] is 'User_ID', which is a column of the output; "
-        "allowed: any other column, so rename this one in the input",
-    ),
-    (
-        {"source": {**LOGS, "list": ["day", "n_shown"]}},
-        "source.list[1] is 'n_shown', which is a column of the output; "
-        "allowed: any other column, so rename this one in the input",
-    ),
-    (
-        {"source": {**LOGS, "segments": ["ap_at_10"]}, "metrics": "ap@10"},
-        "source.segments: 'ap_at_10' is the output column of 'ap@10'; "
-        "allowed: any other column, so rename this one in the input",
-    ),
-    (
         {"source": {**LOGS, "list": ["day"], "segments": ["day"]}},
         "source.segments: 'day' is in source.list too; "
         "allowed: a column in one of them, since a segment holds whole users",
+    ),
+    (
+        {"source": {**LOGS, "list": ["Day", "hour"], "segments": ["day"]}},
+        "source.segments: 'day' is in source.list too; "
+        "allowed: a column in one of them, since a segment holds whole users",
+    ),
+    (
+        {"source": {**LOGS, "columns": {"item": "a", "item_id": "b"}}},
+        "source.columns: 'item' and 'item_id' mean the same; allowed: one of the two",
+    ),
+    (
+        {"source": {**LOGS, "columns": {"user_id": None}}},
+        f"source.columns.user_id is null; allowed: {TEXT}",
     ),
     (
         {"source": {**LOGS, "options": "header"}},
@@ -311,9 +386,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "allowed: null with a source.columns.relevance",
     ),
     (
-        {"metrics": "ap,softmax_loss"},
-        "metrics: 'softmax_loss(t=1)' needs scores, but rank_by is 'position'; "
-        "allowed: rank_by 'score', or a source.columns.score",
+        {"metrics": "ap,softmax_loss", "source": {**LOGS, "columns": {"score": None}}},
+        "metrics: 'softmax_loss(t=1)' needs scores, but source.columns.score is null; allowed: a column with scores",
     ),
     (
         {"convention": {"ties": "expected"}},
@@ -332,11 +406,85 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "expected"), WRONG, ids=[expected[:60] for _, expected in WRONG])
-def test_what_is_wrong_is_said_in_one_sentence(changes: dict[str, Any], expected: str) -> None:
+def test_a_wrong_config_is_refused_in_one_sentence(changes: dict[str, Any], expected: str) -> None:
     with pytest.raises(ConfigError) as error:
         config(**changes)
     assert str(error.value) == expected
     assert error.value.exit_code == 2
+
+
+WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"metrics": []}, "metrics is []; allowed: at least one metric, such as ap@10"),
+    ({"metrics": {"ap": 10}}, "metrics is {'ap': 10}; allowed: a list, or a text with commas"),
+    ({"rank_by": "scores"}, "rank_by: unknown value 'scores'; did you mean 'score'? known: position, score"),
+    ({"confidence": 95}, "confidence is 95; allowed: a number above 0 and below 1"),
+    ({"repeated_items": "some"}, "repeated_items: unknown value 'some'; known: relevant, all, ignore"),
+    (
+        {"layout": "mask"},
+        "layout: unknown value 'mask'; did you mean 'masks'? known: auto, masks, relevant, rows",
+    ),
+    ({"text_numbers": "yes"}, "text_numbers is 'yes'; allowed: true or false"),
+    ({"judged": 1}, "judged is 1; allowed: true or false"),
+    ({"columns": {"grade": "g"}}, f"columns.grade: unknown key 'grade'; known: {ROLES}"),
+    ({"judgement_columns": {"item_id": None}}, f"judgement_columns.item_id is null; allowed: {TEXT}"),
+    (
+        {"judgement_columns": {"score": "s"}},
+        "judgement_columns.score: unknown key 'score'; known: user, item, relevance",
+    ),
+    ({"list": ["a", "A"]}, "list names the column 'A' twice; allowed: each column once"),
+    ({"segments": ["a", None]}, f"segments[1] is null; allowed: {TEXT}"),
+    (
+        {"list": "day", "segments": "day"},
+        "segments: 'day' is in list too; allowed: a column in one of them, since a segment holds whole users",
+    ),
+    (
+        {"columns": {"position": None}},
+        "rank_by is 'position', but columns.position is null; allowed: a rank_by whose column is there",
+    ),
+    (
+        {"columns": {"relevance": None}},
+        "columns.relevance is null, and judgements is missing; allowed: one of the two",
+    ),
+    (
+        {"columns": {"item_id": None}, "rank_by": "score"},
+        "columns.item is null, but rank_by is 'score'; allowed: null with rank_by 'position'",
+    ),
+    (
+        {"columns": {"item": None}, "judged": True},
+        "columns.item is null, but relevance is looked up in the judgements by item; "
+        "allowed: null with a columns.relevance",
+    ),
+    (
+        {"columns": {"score": None}, "metrics": "softmax_loss"},
+        "metrics: 'softmax_loss(t=1)' needs scores, but columns.score is null; allowed: a column with scores",
+    ),
+    (
+        {"convention": {"preset": "sklearn", "ap_ties": "threshold"}},
+        "convention.ap_ties is 'threshold', but rank_by is 'position' and ranks have no ties; "
+        "allowed: rank_by 'score', or another order",
+    ),
+    (
+        {"convention": Convention(ties="best")},
+        "convention.ties is 'best', but rank_by is 'position' and ranks have no ties; "
+        "allowed: rank_by 'score', or another order",
+    ),
+    (
+        {"convention": Convention(population="judged", preset="mine")},
+        "convention.population is 'judged', but judgements is missing; allowed without judgements: shown",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "expected"), WRONG_OPTIONS, ids=[expected[:60] for _, expected in WRONG_OPTIONS])
+def test_wrong_options_are_refused_in_one_sentence(given: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        Options.read(given)
+    assert str(error.value) == expected
+
+
+def test_a_metric_that_cannot_average_over_ties_is_refused_when_a_config_is_loaded() -> None:
+    with pytest.raises(ConfigError, match=r"^metric 'err@10' has no expected value over tied scores"):
+        config(metrics="err@10", convention={"ties": "expected"}, rank_by="score")
 
 
 @pytest.mark.parametrize(
@@ -350,14 +498,14 @@ def test_what_is_wrong_is_said_in_one_sentence(changes: dict[str, Any], expected
         ),
     ],
 )
-def test_metrics_and_conventions_say_what_is_wrong_below_their_key(changes: dict[str, Any], pattern: str) -> None:
+def test_a_wrong_metric_or_convention_is_named_after_its_key(changes: dict[str, Any], pattern: str) -> None:
     with pytest.raises(ConfigError) as error:
         config(**changes)
     assert re.fullmatch(pattern, str(error.value))
 
 
 @pytest.mark.parametrize("preset", ["sklearn", "trec_eval", "recommenders"])
-def test_a_preset_works_without_the_scores_and_judgements_that_it_was_made_for(preset: str) -> None:
+def test_a_preset_made_for_scores_and_judgements_works_without_them(preset: str) -> None:
     assert config(convention=preset).convention.preset == preset
 
 
@@ -368,13 +516,16 @@ def test_a_preset_works_without_the_scores_and_judgements_that_it_was_made_for(p
         {"convention": {"population": "both", "ideal_pool": "judged"}, "judgements": TRUTH},
         {"metrics": "softmax_loss", "rank_by": "score"},
         {"metrics": "softmax_loss", "source": {**LOGS, "columns": {"score": "s"}}},
+        {"metrics": "softmax_loss"},
+        {"convention": resolve("sklearn")},
+        {"convention": {"ties": "item_asc", "ideal_pool": "shown"}},
         {"source": {**LOGS, "columns": {"item": None}}},
         {"source": {**LOGS, "columns": {"item": None, "relevance": "clicked"}}, "judgements": TRUTH},
         {"source": {**LOGS, "columns": {"relevance": None}}, "judgements": TRUTH},
         {"source": {**LOGS, "columns": {"position": None}}, "rank_by": "score"},
     ],
 )
-def test_what_can_be_is_allowed(changes: dict[str, Any]) -> None:
+def test_a_combination_that_works_is_allowed(changes: dict[str, Any]) -> None:
     config(**changes)
 
 
@@ -389,7 +540,7 @@ def test_the_example_states_the_defaults() -> None:
     assert dataclasses.replace(example, source=bare.source) == bare
 
 
-def test_the_other_examples_hold_what_they_say() -> None:
+def test_the_other_examples_have_the_settings_that_they_show() -> None:
     trial, trec = load(CONF / "ab_test.yaml", evaluation_date="2026-11-20"), load(CONF / "trec.yaml")
     assert trial.source.path == ("logs/impressions/event_date=2026-11-20",)
     assert trial.judgements == Judgements(
@@ -452,7 +603,7 @@ def test_a_date_from_outside_wins_over_the_file(tmp_path: Path) -> None:
     assert load(path, date="2026-11-21").evaluation_date == "2026-11-21"
 
 
-def test_ids_stay_the_texts_that_they_are(tmp_path: Path) -> None:
+def test_an_id_that_looks_like_a_number_stays_text(tmp_path: Path) -> None:
     path = written(tmp_path, "source: {path: 2026-11-20, where: on}\ncomparison: {baseline: 007}")
     found = load(path)
     assert (found.source.path, found.source.where, found.comparison.baseline) == (("2026-11-20",), "on", "007")
@@ -495,13 +646,13 @@ def test_ids_stay_the_texts_that_they_are(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_malformed_file_is_said_with_its_line(tmp_path: Path, content: str, expected: str) -> None:
+def test_the_error_of_a_malformed_file_names_the_line(tmp_path: Path, content: str, expected: str) -> None:
     with pytest.raises(ConfigError) as error:
         load(written(tmp_path, content))
     assert message(error, tmp_path) == expected
 
 
-def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "latin.yaml").write_bytes(b"a: \xe9")
     for name, expected in [
         ("none.yaml", "the config 'none.yaml' cannot be read: No such file or directory"),
@@ -522,13 +673,13 @@ def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
         ("source.pth=a", f"source.pth: unknown key 'pth'; did you mean 'path'? known: {INPUT}, list, segments"),
     ],
 )
-def test_an_override_that_does_not_fit_is_said(tmp_path: Path, assignment: str, expected: str) -> None:
+def test_an_override_that_does_not_fit_is_an_error(tmp_path: Path, assignment: str, expected: str) -> None:
     with pytest.raises(ConfigError) as error:
         load(written(tmp_path, "source: {path: logs}\nrank_by: score"), [assignment])
     assert str(error.value) == expected
 
 
-def test_the_record_is_plain_and_keeps_no_secrets() -> None:
+def test_the_record_is_plain_and_hides_secrets() -> None:
     found = config(
         evaluation_date="2026-11-21",
         metrics="ap@10",

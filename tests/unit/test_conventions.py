@@ -1,15 +1,16 @@
-"""The knobs and presets: what is accepted, what is refused and how, and when two conventions are the same."""
+"""Knobs and presets: what is accepted, what is refused and how, and when two conventions are equal."""
 
 from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from rankmetrics_spark.conventions import PRESETS, Convention, knobs, resolve
 from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.metrics import PRESETS, Convention, knobs, resolve
 
 
 def test_the_presets_are_those_of_the_contract() -> None:
@@ -51,11 +52,11 @@ def test_overrides_change_only_what_they_name() -> None:
 
 
 @pytest.mark.parametrize("knob", [knob for knob in knobs() if "values" in knob.metadata], ids=lambda knob: knob.name)
-def test_every_allowed_value_of_a_choice_is_accepted_as_text_in_any_case(knob: object) -> None:
-    for value in knob.metadata["values"]:  # type: ignore[attr-defined]
+def test_every_allowed_value_of_a_choice_is_accepted_as_text_in_any_case(knob: Any) -> None:
+    for value in knob.metadata["values"]:
         extra = {"gain_table": {1: 1}} if value == "table" else {}
-        convention = resolve({knob.name: str(value).upper(), **extra})  # type: ignore[attr-defined]
-        assert getattr(convention, knob.name) == value  # type: ignore[attr-defined]
+        convention = resolve({knob.name: str(value).upper(), **extra})
+        assert getattr(convention, knob.name) == value
 
 
 @pytest.mark.parametrize(
@@ -78,9 +79,9 @@ def test_every_allowed_value_of_a_choice_is_accepted_as_text_in_any_case(knob: o
         (3, "it must be a preset or a mapping of knobs"),
     ],
 )
-def test_a_wrong_value_is_refused_with_what_is_allowed(value: object, message: str) -> None:
+def test_a_wrong_value_is_refused_with_what_is_allowed(value: Any, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        resolve(value)  # type: ignore[arg-type]
+        resolve(value)
     assert message in str(caught.value)
 
 
@@ -91,20 +92,20 @@ def test_a_gain_table_may_be_given_as_the_gain() -> None:
     assert convention.name == "standard(gain=table;gain_table=1.0:0.5,2.0:1.0)"
 
 
-def test_any_grade_above_zero_is_relevant_unless_said_otherwise() -> None:
+def test_any_grade_above_zero_is_relevant_by_default() -> None:
     grades = np.array([np.nan, -1.0, 0.0, 0.25, 1.0, 2.0])
     assert Convention().relevant(grades).tolist() == [False, False, False, True, True, True]
     assert Convention(relevant_from=1).relevant(grades).tolist() == [False, False, False, False, True, True]
 
 
-def test_the_name_of_the_preset_is_no_part_of_equality_or_digest() -> None:
+def test_equality_and_digest_ignore_the_name_of_the_preset() -> None:
     same = resolve({"preset": "kaggle"})
     assert same == PRESETS["spark_mllib"]
     assert same.digest() == PRESETS["spark_mllib"].digest()
     assert same.text() != PRESETS["spark_mllib"].text()
 
 
-def test_a_digest_tells_conventions_apart_and_is_stable() -> None:
+def test_different_conventions_have_different_digests_and_equal_ones_the_same() -> None:
     distinct = set(PRESETS.values())
     assert len({convention.digest() for convention in distinct}) == len(distinct)
     assert Convention().digest() == resolve({"relevant_from": "0", "ap_denominator": "min(m, k)"}).digest()
@@ -128,8 +129,8 @@ def test_text_names_the_preset_and_every_knob_in_order() -> None:
         ("trec_eval", False),
     ],
 )
-def test_a_convention_says_whether_it_needs_tie_groups(value: object, averages: bool) -> None:
-    assert resolve(value).averages_ties is averages  # type: ignore[arg-type]
+def test_a_convention_says_whether_it_needs_tie_groups(value: Any, averages: bool) -> None:
+    assert resolve(value).averages_ties is averages
 
 
 def test_a_convention_survives_pickling() -> None:

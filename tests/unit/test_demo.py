@@ -8,7 +8,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from rankmetrics_spark import config, demo
+from rankmetrics_spark import config
+from rankmetrics_spark.tools import demo
 
 IMPRESSION = ["event_date", "variant", "user_id", "item_id", "slot", "model_score", "clicked", "country", "device"]
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rankmetrics_spark.conventions import PRESETS, Convention, resolve
-from rankmetrics_spark.golden import COUNTED_TWICE, PEERS, Value, cases, populations, values
+from rankmetrics_spark.metrics.conventions import PRESETS, Convention, resolve
+from rankmetrics_spark.tools.golden import COUNTED_TWICE, PEERS, Value, cases, populations, values
 from tests.builders import ranked, value_of
 from tests.oracles import ORACLES
 
-GOLDEN = Path(__file__).resolve().parents[2] / "rankmetrics_spark" / "golden"
+GOLDEN = Path(__file__).resolve().parents[2] / "rankmetrics_spark" / "tools" / "golden"
 ORIGINAL = Path(__file__).resolve().parents[2].parent / "shared" / "golden"
 CASES = cases()
 

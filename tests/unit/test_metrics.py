@@ -1,11 +1,13 @@
-"""Kernels against the loops in tests/oracles.py, on hand-checked lists, and bit for bit in any batch."""
+"""Kernels against the loops in tests/oracles.py, against hand-checked lists, and bit for bit in any batch."""
 
 from __future__ import annotations
 
 import inspect
 import math
 import pickle
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +15,11 @@ import pytrec_eval
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankmetrics_spark.conventions import Convention, resolve
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.metrics import (
     REGISTRY,
+    Convention,
+    Floats,
     Lists,
     Metric,
     check,
@@ -24,9 +27,15 @@ from rankmetrics_spark.metrics import (
     m_relevant,
     metric,
     parse,
+    reference,
+    resolve,
     supports_expected,
 )
-from tests.builders import batch_of, shown, value_of
+from rankmetrics_spark.metrics.discounts import discount, geometric, reciprocal, unit
+from rankmetrics_spark.metrics.gains import power_of_two
+from rankmetrics_spark.metrics.names import RESERVED
+from rankmetrics_spark.schemas import METRIC, SEGMENT, USER_COLUMNS
+from tests.builders import batch_of, shown, value_of, variants
 from tests.oracles import ORACLES, One, ap_threshold, expected
 
 NAN = math.nan
@@ -39,10 +48,7 @@ CONVENTIONS = st.builds(
     relevant_from=st.sampled_from([0.0, 1.0, 2.0]),
     zero_relevant=st.just("skip"),
 ) | st.just(resolve({"gain": {0.5: 0.1, 2: 3, 3: 1}, "zero_relevant": "skip"}))
-NAMES = [f"{name}{at}" for name in ("ap", "ndcg", "rr", "cg", "dcg", "idcg", "err", "rbp") for at in ("", "@1", "@3")]
-NAMES += [f"{name}@{k}" for name in ("p", "r", "hit_rate", "f1", "judged") for k in (1, 3, 20)]
-NAMES += ["rprec", "bpref", "softmax_loss", "softmax_entropy", "softmax_loss(t=0.1)", "rbp(p=0.5)"]
-METRICS = [parse(name) for name in NAMES]
+METRICS = [each for definition in REGISTRY.values() for each in variants(definition)]
 
 
 @st.composite
@@ -104,7 +110,56 @@ def test_without_ties_the_expected_value_is_the_plain_one(one: One) -> None:
     np.testing.assert_array_equal(plain, mean)
 
 
+# ---- range and direction, under the standard convention
+
+
+@given(st.lists(ones(), min_size=1, max_size=4))
+@settings(max_examples=120, deadline=None)
+def test_every_value_is_in_the_range_of_its_metric(lists: list[One]) -> None:
+    values = compute(batch_of(*lists), METRICS, Convention())
+    loops = [[oracle(each, one, Convention()) for each in METRICS] for one in lists]
+    low, high = np.array([each.definition.range for each in METRICS]).T
+    for found in (values, np.array(loops)):
+        inside = (found >= low - 1e-12) & (found <= high + 1e-12)
+        assert (inside | np.isnan(found)).all()
+
+
+@st.composite
+def swaps(draw: st.DrawFn) -> tuple[One, One]:
+    """A list, and the same list after an item traded places with one of a higher grade further down."""
+    one = draw(ones().filter(lambda one: len({max(grade, 0.0) for grade in one.grades if grade == grade}) > 1))
+    worth = [grade if grade > 0 else 0.0 for grade in one.grades]
+    pairs = [(i, j) for i in range(len(worth)) for j in range(i) if worth[i] != worth[j]]
+    i, j = draw(st.sampled_from(pairs))
+    grades = list(one.grades)
+    grades[i], grades[j] = grades[j], grades[i]
+    other = replace(one, grades=tuple(grades))
+    return (one, other) if worth[i] > worth[j] else (other, one)
+
+
+@given(swaps())
+@settings(max_examples=120, deadline=None)
+def test_moving_a_relevant_item_up_changes_each_metric_in_its_direction(pair: tuple[One, One]) -> None:
+    directed = [each for each in METRICS if each.higher_is_better is not None]
+    before, after = compute(batch_of(*pair), directed, Convention())
+    sign = np.array([1 if each.higher_is_better else -1 for each in directed])
+    assert ((after - before) * sign >= -1e-12).all()
+
+
 # ---- bits
+
+
+FUNCTIONS = [unit, reciprocal, discount, geometric(0.8), geometric(0.123)]
+
+
+@pytest.mark.parametrize("function", [*FUNCTIONS, np.exp, np.log, power_of_two])
+def test_an_element_has_the_same_bits_in_an_array_of_any_length_and_offset(function: Callable[..., Floats]) -> None:
+    values = np.arange(1, 3000) if function in FUNCTIONS else np.random.default_rng(5).gamma(1, 10, 3000)
+    whole = function(values)
+    for start in range(20):
+        for size in (*range(70), 1000, 2500):
+            part = slice(start, start + size)
+            np.testing.assert_array_equal(function(values[part]), whole[part])
 
 
 @given(st.lists(ones(), min_size=2, max_size=6), CONVENTIONS, st.sampled_from(["item_desc", "expected"]))
@@ -211,7 +266,7 @@ def test_a_grade_between_two_entries_of_a_gain_table_has_the_lower_gain() -> Non
     assert value_of("cg", shown(0.5, 1.0, 1.5, 9.0), resolve({"gain": {1: 10, 2: 20}})) == 0 + 10 + 10 + 20
 
 
-def test_the_lowest_relevant_grade_touches_ap_and_not_ndcg() -> None:
+def test_the_lowest_relevant_grade_changes_ap_and_not_ndcg() -> None:
     one, strict = shown(1, 2, 0), Convention(relevant_from=2)
     assert (value_of("ap", one), value_of("ap", one, strict)) == (1.0, 1 / 2)
     assert value_of("ndcg", one, strict) == value_of("ndcg", one)
@@ -388,14 +443,100 @@ def test_a_metric_survives_pickling() -> None:
     )
 
 
-def test_a_metric_of_ones_own_works_like_the_others() -> None:
-    @metric(aliases=("first",))
-    def first_grade(lists: Lists, k: int = 1) -> np.ndarray:
+# ---- registration
+
+
+@pytest.fixture
+def registry() -> Iterator[dict[str, Any]]:
+    """The registry, restored after the test."""
+    before = dict(REGISTRY)
+    yield REGISTRY
+    REGISTRY.clear()
+    REGISTRY.update(before)
+
+
+@pytest.mark.usefixtures("registry")
+def test_a_user_defined_metric_works_like_the_others() -> None:
+    @metric(aliases=("first",), range=(0.0, math.inf), mean_name="MFG")
+    def first_grade(lists: Lists, k: int = 1) -> Floats:
         """First grade: the gain at rank 1."""
         return lists.dcg_at(k)
 
-    try:
-        assert value_of("first@1", shown(3, 1)) == 3.0
-        assert inspect.signature(first_grade).parameters["k"].default == 1
-    finally:
-        del REGISTRY["first_grade"]
+    assert value_of("first@1", shown(3, 1)) == 3.0
+    assert inspect.signature(first_grade).parameters["k"].default == 1
+    assert parse("first@1").headline == "MFG@1"
+    assert [str(each) for each in variants(REGISTRY["first_grade"])] == [f"first_grade@{k}" for k in (1, 3, 20)]
+    assert reference()[-1]["summary"] == "First grade: the gain at rank 1."
+
+
+def define(name: str, *aliases: str) -> None:
+    def kernel(lists: Lists) -> Floats:
+        return lists.hits_at(None)
+
+    kernel.__name__ = kernel.__qualname__ = name
+    metric(aliases=aliases)(kernel)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["ap"], "metric name 'ap' already belongs to metric 'ap'"),
+        (["map"], "metric name 'map' already belongs to metric 'ap'"),
+        (["mine", "recall"], "metric name 'recall' already belongs to metric 'r'"),
+        (["ndcg_10"], "metric name 'ndcg_10' already belongs to metric 'ndcg'"),
+        (["p_at_3"], "metric name 'p_at_3' already belongs to metric 'p'"),
+        (["user_id"], "metric name 'user_id' is a column of the output tables"),
+        (["mine", "metric"], "metric name 'metric' is a column of the output tables"),
+        (["_mine"], "metric name '_mine' must start with a lower-case letter"),
+        (["MyMetric"], "metric name 'MyMetric' must start with a lower-case letter"),
+        (["mine", "my-metric"], "metric name 'my-metric' must start with a lower-case letter"),
+    ],
+)
+def test_a_name_that_cannot_be_used_is_refused(registry: dict[str, Any], names: list[str], message: str) -> None:
+    before = dict(registry)
+    with pytest.raises(ConfigError) as caught:
+        define(*names)
+    assert message in str(caught.value)
+    assert registry == before
+
+
+def test_a_metric_that_is_defined_again_replaces_its_old_version(registry: dict[str, Any]) -> None:
+    define("mine", "old")
+    first = registry["mine"].kernel
+    define("mine", "new")
+    assert registry["mine"].kernel is not first
+    assert parse("new").name == "mine"
+    with pytest.raises(ConfigError, match="unknown metric 'old'"):
+        parse("old")
+
+
+def test_no_metric_can_have_the_name_of_a_column() -> None:
+    assert {*USER_COLUMNS, SEGMENT, METRIC} <= RESERVED
+
+
+# ---- what people read
+
+
+@pytest.mark.parametrize(
+    ("name", "headline"),
+    [
+        ("ap@10", "MAP@10"),
+        ("ap", "MAP"),
+        ("rr", "MRR"),
+        ("ndcg@10", "mean NDCG@10"),
+        ("rbp(p=0.8)@20", "mean RBP(p=0.8)@20"),
+        ("hit_rate@5", "mean HIT_RATE@5"),
+    ],
+)
+def test_a_headline_is_what_people_call_the_mean(name: str, headline: str) -> None:
+    assert parse(name).headline == headline
+
+
+def test_the_reference_describes_every_metric_in_words() -> None:
+    rows = reference()
+    assert [parse(row["name"]).name for row in rows] == list(REGISTRY)
+    assert all(row["summary"] and row["range"] and row["direction"] for row in rows)
+    found = {parse(row["name"]).name: (row["range"], row["direction"]) for row in rows}
+    assert found["ndcg"] == ("0 to 1", "higher is better")
+    assert found["softmax_loss"] == ("0 or more", "lower is better")
+    assert found["idcg"] == ("0 or more", "neither direction is better")

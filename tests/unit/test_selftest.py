@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from rankmetrics_spark import selftest
 from rankmetrics_spark.cli import main
-from rankmetrics_spark.conventions import PRESETS
+from rankmetrics_spark.metrics.conventions import PRESETS
+from rankmetrics_spark.tools import selftest
 
 
 def test_every_preset_has_a_line_and_passes() -> None:

@@ -1,4 +1,4 @@
-"""What one writes by hand: a function of one user's rows, applied per group."""
+"""The typical hand-written solution: a pandas function of one user's rows, applied per group."""
 
 import numpy as np
 import pandas as pd

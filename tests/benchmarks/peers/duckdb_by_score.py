@@ -1,4 +1,4 @@
-"""DuckDB on two threads; it ranks by score."""
+"""DuckDB on two threads, ranking by score."""
 
 from tests.benchmarks.peers import duckdb_sql
 

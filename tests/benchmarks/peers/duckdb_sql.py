@@ -1,4 +1,4 @@
-"""DuckDB on two threads, with the ranks given or by score."""
+"""DuckDB on two threads, with given ranks or ranking by score."""
 
 import duckdb
 

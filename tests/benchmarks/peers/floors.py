@@ -1,4 +1,4 @@
-"""What Spark needs for less than the work: a scan, a groupBy that counts, and the way of the lists to Python and back.
+"""Lower bounds of the work on Spark: a scan, a counting groupBy, and sending lists to Python and back.
 
 Nothing here uses the project.
 """
@@ -34,56 +34,56 @@ def count(path: str) -> dict:
 
 
 def count_item(path: str) -> dict:
-    """The same, looking at each item: what finding a repeated item costs at least."""
+    """The same, reading each item: the minimum cost of detecting repeated items."""
     hashed = F.bit_xor(F.xxhash64("item"))
     return _away(_read(path).groupBy(*KEYS).agg(F.count(F.lit(1)), hashed))
 
 
-# The ways that Spark has for the work, with nothing computed on them: the lists are aggregated from the columns that
-# the metrics need, Python gets them as Arrow batches and only counts them, and the counts are added up per experiment.
+# "Spark alone": moves the data that the metrics need and computes no metrics. Spark aggregates the needed columns to
+# lists, Python gets the lists as Arrow batches and only counts them, and Spark adds up the counts per experiment.
 _BITS = "bit_or(shiftleft(1L, position - 1)) FILTER (WHERE {} > 0)"
 _ITEM = "bit_xor(xxhash64(item)) FILTER (WHERE relevance > 0)"
 
 
 def clicks(path: str) -> dict:
-    """Relevant ranks as bits."""
+    """The ranks of relevant rows as a bit mask."""
     return _there_and_back(path, _BITS.format("relevance"))
 
 
 def clicks_with_item(path: str) -> dict:
-    """The same, looking at the items of the relevant rows."""
+    """The same, also reading the items of the relevant rows."""
     return _there_and_back(path, _BITS.format("relevance"), _ITEM)
 
 
 def grades(path: str) -> dict:
-    """Two bits of a grade, and the items."""
+    """One bit mask for each of the two bits of the grade, and the items."""
     planes = (_BITS.format(f"grade & {bit}") for bit in (1, 2))
     return _there_and_back(path, *planes, _ITEM.replace("relevance", "grade"))
 
 
 def real_valued(path: str) -> dict:
-    """Ranks and gains of the relevant rows, collected."""
+    """Collect rank and gain of the relevant rows."""
     return _there_and_back(path, "collect_list(struct(position, gain)) FILTER (WHERE gain > 0)")
 
 
 def real_valued_with_item(path: str) -> dict:
-    """The same, looking at their items."""
+    """The same, also reading their items."""
     return _there_and_back(path, "collect_list(struct(position, gain, xxhash64(item))) FILTER (WHERE gain > 0)")
 
 
 def by_score(path: str) -> dict:
-    """Score and click of every row, collected."""
+    """Collect score and click of every row."""
     return _there_and_back(path, "collect_list(struct(score, relevance))")
 
 
 def by_score_with_item(path: str) -> dict:
-    """The same, looking at the items."""
+    """The same, also reading the items."""
     return _there_and_back(path, "collect_list(struct(score, relevance, xxhash64(item)))")
 
 
 def _there_and_back(path: str, *aggregates: str) -> dict:
-    told = (F.expr(f"{sql} AS a{i}") for i, sql in enumerate(aggregates))
-    lists = _read(path).groupBy(*KEYS).agg(F.expr("count(1) AS n"), *told)
+    columns = (F.expr(f"{sql} AS a{i}") for i, sql in enumerate(aggregates))
+    lists = _read(path).groupBy(*KEYS).agg(F.expr("count(1) AS n"), *columns)
     counted = lists.mapInArrow(_counted, "experiment string, lists bigint")
     counted.groupBy("experiment").agg(F.sum("lists")).collect()
     return {}

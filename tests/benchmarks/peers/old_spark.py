@@ -1,4 +1,4 @@
-"""A session for the peers that need a Spark of their own; only what every Spark from 3.5 on knows."""
+"""A session for peers that need their own Spark version. It works with Spark 3.5 and newer."""
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -16,7 +16,7 @@ def session() -> SparkSession:
 
 
 def rankings(path: str) -> DataFrame:
-    """Users of all experiments: one evaluation of everything, the cheapest that this peer can do."""
+    """The rankings of all experiments as one set of users: a single evaluation is the cheapest option for this peer."""
     rows = session().read.parquet(path)
     key = F.xxhash64("experiment", "user").alias("user")
     return rows.select(

@@ -1,4 +1,4 @@
-"""The project itself, in each of its forms."""
+"""The project itself, with each of its layouts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.benchmarks.peers.common import COLUMNS
 
 Values = dict[tuple[str, str], float]
 last_frame: DataFrame | None = None
-"""The table that was collected last: its plan is final."""
+"""The last collected table; its adaptive plan is final."""
 
 
 def frame(path: str, metrics: Sequence[str] = COLUMNS, relevance: str = "relevance", **options: Any) -> DataFrame:
@@ -22,10 +22,10 @@ def frame(path: str, metrics: Sequence[str] = COLUMNS, relevance: str = "relevan
 
 
 def run(path: str, **options: Any) -> Values:
-    """Means, with the means over users with a relevant item under ``<metric> relevant``."""
+    """The means over all users, and under ``<metric> relevant`` those over users with a relevant item."""
     global last_frame
     values: Values = {}
-    collects_all = options.get("form") == "rows" or options.get("rank_by") == "score"
+    collects_all = options.get("layout") == "rows" or options.get("rank_by") == "score"
     with job.settings(SparkSession.active(), job.ROWS if collects_all else {}):
         last_frame = frame(path, **options)
         rows = last_frame.collect()

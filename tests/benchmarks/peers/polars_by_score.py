@@ -1,4 +1,4 @@
-"""Polars on two threads; it ranks by score."""
+"""Polars on two threads, ranking by score."""
 
 from tests.benchmarks.peers import polars_lazy
 

@@ -1,4 +1,4 @@
-"""Polars on two threads, with the ranks given or by score."""
+"""Polars on two threads, with given ranks or ranking by score."""
 
 import math
 import os
@@ -40,7 +40,7 @@ def _ratios(k: int) -> list[pl.Expr]:
 
 
 def run(path: str, by_score: bool = False) -> dict:
-    """Of three ways to write it, the fastest: the streaming engine, and only relevant rows are ranked."""
+    """The fastest of three variants: the streaming engine, which ranks only the relevant rows."""
     rows = pl.scan_parquet(f"{path}/*.parquet")
     if by_score:
         rows = rows.with_columns(position=pl.col("score").rank("ordinal", descending=True).over(KEYS))

@@ -1,4 +1,4 @@
-"""Spark's own RankingEvaluator: one action per number."""
+"""Spark's RankingEvaluator, which runs one Spark action per number."""
 
 from pyspark.ml.evaluation import RankingEvaluator
 from pyspark.sql import DataFrame, SparkSession
@@ -16,7 +16,7 @@ def prepare(path: str) -> None:
 
 
 def _built(path: str) -> DataFrame:
-    """Lists, cached."""
+    """The cached lists of a log."""
     item = F.xxhash64("item").cast("double")
     ranked = F.sort_array(F.collect_list(F.struct("position", item.alias("item"))))["item"]
     relevant = F.collect_list(F.when(F.col("relevance") > 0, item))
@@ -32,12 +32,12 @@ def release(path: str) -> None:
 
 
 def means_of_all(path: str) -> dict:
-    """12 numbers over all experiments, from lists that are cached already."""
+    """12 numbers over all experiments, from lists that ``prepare`` has cached."""
     return _means(_lists[path], EVERYTHING)
 
 
 def run(path: str) -> dict:
-    """48 numbers, 12 of each experiment, from the log: the same work as ours without counts and intervals."""
+    """48 numbers from the log, 12 per experiment: the same work as ours, without counts and intervals."""
     lists = _built(path)
     try:
         names = [row["experiment"] for row in lists.select("experiment").distinct().collect()]

@@ -1,4 +1,4 @@
-"""SparkRankingEvaluation of recommenders: an evaluator per cut-off, an action per number, over all experiments."""
+"""SparkRankingEvaluation of recommenders over all experiments: one evaluator per cut-off, one action per number."""
 
 from recommenders.evaluation.spark_evaluation import SparkRankingEvaluation
 

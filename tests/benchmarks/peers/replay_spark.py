@@ -1,4 +1,4 @@
-"""RePlay's metrics on Spark data frames, over all experiments."""
+"""RePlay's metrics on Spark DataFrames, over all experiments."""
 
 from replay.metrics import MAP, NDCG, OfflineMetrics, Precision, Recall
 

@@ -1,4 +1,4 @@
-"""The Spark settings that every contender gets."""
+"""The Spark settings of every contender."""
 
 SETTINGS = {
     "spark.driver.host": "127.0.0.1",
@@ -6,13 +6,14 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "2g",
-    # The heap is collected before each run; one that shrank then would grow again on the time of the next contender.
+    # The benchmark runs the garbage collector before each run. Without this minimum the heap would shrink, and the next
+    # contender would spend time on growing it again.
     "spark.driver.extraJavaOptions": "-Xms2g",
     "spark.sql.shuffle.partitions": "8",
-    # From 128 groups on, an aggregation that collects lists would sort its input. Anyone who measures such a thing
-    # finds this setting soon, so every contender gets it; the project's own job sets it for itself.
+    # By default an aggregation that collects lists sorts its input above 128 groups. The project's job raises this
+    # limit for itself, so for a fair comparison every contender gets the higher limit.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "1000000",
-    # Room for the generated code of all contenders. With the default of 100 entries each would find its own thrown out
-    # by the others, and compile it anew in every round.
+    # Room for the generated code of all contenders. With the default of 100 entries they would push each other's code
+    # out of the cache and compile it again in every round.
     "spark.sql.codegen.cache.maxEntries": "5000",
 }

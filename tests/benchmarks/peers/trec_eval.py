@@ -1,17 +1,17 @@
-"""trec_eval through pytrec_eval, for the metric part only: runs and judgements are built beforehand."""
+"""trec_eval through pytrec_eval. Only the metrics are timed; runs and judgements are built before."""
 
 import pyarrow.parquet as pq
 import pytrec_eval
 
 from tests.benchmarks.peers.common import CUTOFFS, EVERYTHING
 
-# trec_eval divides AP@k by m: it is computed, so that the work is the same, and not compared.
+# trec_eval divides AP@k by m. AP is computed, so that the work is the same, but its values are not compared.
 NAMES = {"ndcg": "ndcg_cut", "p": "P", "r": "recall"}
 _inputs: dict[str, tuple[dict, dict]] = {}
 
 
 def prepare(path: str) -> None:
-    """Build the nested dicts that pytrec_eval reads: not timed."""
+    """Build the nested dicts that pytrec_eval reads. This is not timed."""
     table = pq.read_table(path, columns=["experiment", "user", "item", "position", "relevance"])
     judged: dict[str, dict[str, int]] = {}
     shown: dict[str, dict[str, float]] = {}

@@ -1,0 +1,152 @@
+"""The text of a config -> nested mappings: YAML, and ``a.b=value`` overrides. Nothing here knows what a key means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rankmetrics_spark.errors import ConfigError
+
+_SHORTHAND = {"convention": "preset"}
+"""Sections that may be written as one word, and the key that this word stands for."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML in which ``007``, ``no``, ``12:30`` and dates stay text; a repeated key is an error.
+
+    YAML 1.1 reads them as 7, false, 750 and a date, so the experiment "007" would silently become another one.
+    """
+
+    yaml_implicit_resolvers = {}  # noqa: RUF012  # PyYAML fills it, for this class alone
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """The mapping of a node.
+
+        Raises:
+            MarkedYAMLError: for a key that is there twice; YAML itself would keep the last one silently.
+        """
+        scalars = [name for name, _ in node.value if isinstance(name, yaml.ScalarNode)]
+        first = {name.value: name for name in reversed(scalars)}
+        for name in scalars:
+            if name is not first[name.value]:
+                problem = f"the key '{name.value}' is there twice"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=name.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+_RESOLVERS = {
+    "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    "bool": (r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    "int": (r"[-+]?(0|[1-9][0-9]*)", list("-+0123456789")),
+    "float": (r"[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?", list("-+.0123456789")),
+    "merge": (r"<<", ["<"]),
+}
+for _tag, (_pattern, _first) in _RESOLVERS.items():
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), _first)
+
+
+def read_document(path: str | Path) -> dict[str, object]:
+    """The mapping in a YAML file.
+
+    Raises:
+        ConfigError: for a file that cannot be read, is not YAML, or does not hold a mapping.
+    """
+    try:
+        content = parse(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"the config '{path}' cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"the config '{path}' is not UTF-8 text (byte {error.start})") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"the config '{path}' is not valid YAML: {_problem(error)}") from None
+    if not isinstance(content, Mapping):
+        raise ConfigError(f"the config '{path}' holds {_kind(content)}; allowed: a mapping that starts with source")
+    return dict(content)
+
+
+def parse(content: str) -> object:
+    """What a YAML text holds; the loader is a safe one.
+
+    >>> parse("{baseline: 007, header: no, fraction: 1e-2, day: 2026-11-21}")
+    {'baseline': '007', 'header': 'no', 'fraction': 0.01, 'day': '2026-11-21'}
+    """
+    return yaml.load(content, Loader=_Loader)
+
+
+def override(document: Mapping[str, object], assignment: str) -> dict[str, object]:
+    """The document with one ``a.b=value`` applied; the value is YAML, and a plain text needs no quotes.
+
+    Raises:
+        ConfigError: for a text without ``=``, or a path through something that is not a mapping.
+
+    >>> override({"convention": "trec_eval"}, "convention.ties=expected")
+    {'convention': {'preset': 'trec_eval', 'ties': 'expected'}}
+    >>> override({}, "spark.sql.shuffle.partitions=8")
+    {'spark': {'spark.sql.shuffle.partitions': 8}}
+    """
+    name, equals, value = assignment.partition("=")
+    steps = _steps(name.strip())
+    if not equals or not all(steps):
+        raise ConfigError(f"the override '{assignment}' is not an assignment; allowed: such as source.path=logs")
+    return _assigned(document, steps, _value(value), assignment)
+
+
+def merged(document: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:
+    """The document with each change that is not ``None``; mappings are merged, anything else is replaced.
+
+    >>> merged({"sink": {"path": "a", "mode": "b"}}, {"sink": {"path": "c"}, "rank_by": None})
+    {'sink': {'path': 'c', 'mode': 'b'}}
+    """
+    result = dict(document)
+    for name, change in changes.items():
+        old = result.get(name)
+        if isinstance(old, Mapping) and isinstance(change, Mapping):
+            change = merged(old, change)
+        if change is not None:
+            result[name] = change
+    return result
+
+
+def _steps(name: str) -> list[str]:
+    if name.startswith("spark."):
+        rest = name.removeprefix("spark.")
+        return ["spark", rest if rest.startswith("spark.") else name]  # a setting of Spark has dots of its own
+    return name.split(".")
+
+
+def _assigned(document: Mapping[str, object], steps: list[str], value: object, assignment: str) -> dict[str, object]:
+    head, *rest = steps
+    if not rest:
+        return {**document, head: value}
+    inner = document.get(head)
+    if isinstance(inner, str) and head in _SHORTHAND:
+        inner = {_SHORTHAND[head]: inner}
+    inner = {} if inner is None else inner
+    if not isinstance(inner, Mapping):
+        raise ConfigError(f"the override '{assignment}' does not fit: {head} is {inner!r}, not a mapping")
+    return {**document, head: _assigned(inner, rest, value, assignment)}
+
+
+def _value(content: str) -> object:
+    plain = content.strip()
+    try:
+        value = parse(plain)
+    except yaml.YAMLError:
+        return plain
+    structured = plain[:1] in ("[", "{", "'", '"')
+    return plain if isinstance(value, (str, list, dict)) and not structured else value
+
+
+def _problem(error: yaml.YAMLError) -> str:
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return str(error).splitlines()[0]
+    mark = error.problem_mark
+    return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+
+
+def _kind(content: object) -> str:
+    return "nothing" if content is None else f"a {type(content).__name__}"

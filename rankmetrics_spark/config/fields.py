@@ -1,0 +1,254 @@
+"""Fields that check their own value. A section is a frozen dataclass made of such fields."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import date, datetime
+from typing import Any, ClassVar, TypeAlias, TypeVar
+
+from rankmetrics_spark import errors
+
+Read: TypeAlias = Callable[[str, object], object]
+"""(path of the field, raw value) -> checked value; reading a checked value again gives the same value."""
+
+SectionT = TypeVar("SectionT", bound="Section")
+
+
+def key(default: object, read: Read) -> Any:
+    """A field of a section; ``None`` means "not given". The default is read like any other value."""
+    return field(default=None, metadata={"default": default, "read": read})
+
+
+def same_key(section: type[Section], name: str) -> Any:
+    """A field with the default and the reader that a field of another section has."""
+    metadata = section.__dataclass_fields__[name].metadata
+    return key(metadata["default"], metadata["read"])
+
+
+@dataclass(frozen=True)
+class Section:
+    """Reads each of its fields once, by the reader declared beside it, however it is constructed.
+
+    Attributes:
+        at: Path of the section in the config; every message starts with it. Empty at the top level.
+    """
+
+    at: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        """Replaces each raw value by the checked one.
+
+        Raises:
+            ConfigError: A value is not allowed; the message starts with the path of the field.
+        """
+        for name in key_names(type(self)):
+            metadata, value = self.__dataclass_fields__[name].metadata, getattr(self, name)
+            value = metadata["default"] if value is None else value
+            self._settle(name, None if value is None else metadata["read"](self.path_of(name), value))
+
+    def path_of(self, name: str) -> str:
+        """What messages call a field, such as ``source.columns``."""
+        return _joined(self.at, name)
+
+    @classmethod
+    def read(cls: type[SectionT], value: Mapping[str, object]) -> SectionT:
+        """The section that a mapping describes.
+
+        Raises:
+            ConfigError: A key is unknown (the message names the nearest known one), or a value is not allowed.
+        """
+        known = key_names(cls)
+        for name in value:
+            if name not in known:
+                raise errors.ConfigError(f"{_joined(cls.at, name)}: {errors.unknown('key', name, known)}")
+        return cls(**value)
+
+    def _settle(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+
+def key_names(cls: type[Section]) -> list[str]:
+    """The fields of a section that a user may set, in the order of their declaration."""
+    return [spec.name for spec in fields(cls) if "read" in spec.metadata]
+
+
+def _joined(at: str, name: object) -> str:
+    return f"{at}.{name}" if at else str(name)
+
+
+def refuse(path: str, value: object, allowed: str) -> errors.ConfigError:
+    """The error for a value that is not allowed.
+
+    >>> print(refuse("quality.max_invalid_fraction", 1.5, "a number from 0 to 1"))
+    quality.max_invalid_fraction is 1.5; allowed: a number from 0 to 1
+    """
+    return errors.ConfigError(f"{path} is {'null' if value is None else repr(value)}; allowed: {allowed}")
+
+
+def section(cls: type[Section]) -> Read:
+    """A nested section, given as a mapping or as an instance."""
+
+    def read(path: str, value: object) -> Section:
+        if isinstance(value, cls):
+            return value
+        if not isinstance(value, Mapping):
+            raise refuse(path, value, f"a mapping with keys out of {', '.join(key_names(cls))}")
+        return cls.read(value)
+
+    return read
+
+
+def choice(*known: str) -> Read:
+    """One of a few words, in upper or lower case.
+
+    >>> choice("quarantine", "fail")("quality.on_invalid", "FAIL")
+    'fail'
+    """
+
+    def read(path: str, value: object) -> str:
+        word = str(value).lower()
+        if word not in known:
+            raise errors.ConfigError(f"{path}: {errors.unknown('value', value, known)}")
+        return word
+
+    return read
+
+
+def number(low: float, high: float, *, inclusive: bool) -> Read:
+    """A number between two bounds; ``inclusive`` says whether the bounds themselves are allowed."""
+    allowed = f"a number from {low:g} to {high:g}" if inclusive else f"a number above {low:g} and below {high:g}"
+
+    def read(path: str, value: object) -> float:
+        plain = isinstance(value, (int, float)) and not isinstance(value, bool)
+        found = float(value) if plain else math.nan  # type: ignore[arg-type]
+        if not low <= found <= high or (not inclusive and found in (low, high)):
+            raise refuse(path, value, allowed)
+        return found
+
+    return read
+
+
+def flag(path: str, value: object) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise refuse(path, value, "true or false")
+    return value
+
+
+def as_given(path: str, value: object) -> object:
+    """The raw value, for a field that another section reads."""
+    return value
+
+
+def text(path: str, value: object) -> str:
+    """A text that is not empty; a whole number or a date is read as its digits, so ``baseline: 7`` is allowed.
+
+    >>> text("comparison.baseline", 7)
+    '7'
+    """
+    if isinstance(value, (str, int, date, os.PathLike)) and not isinstance(value, bool):
+        found = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+        if isinstance(found, str) and found.strip():
+            return found
+    raise refuse(path, value, "a text (in quotes where YAML would read something else)")
+
+
+def texts(path: str, value: object) -> tuple[str, ...]:
+    """A text or a list of texts."""
+    if not isinstance(value, (list, tuple)):
+        return (text(path, value),)
+    if not value:
+        raise refuse(path, value, "a text or a list of texts")
+    return tuple(text(f"{path}[{place}]", item) for place, item in enumerate(value))
+
+
+def listed(path: str, value: object) -> list[object]:
+    """The items of a list, or of a text with commas; a comma inside parentheses does not separate items.
+
+    >>> listed("metrics", "ap@10, rbp(p=0.8,q=1)")
+    ['ap@10', 'rbp(p=0.8,q=1)']
+    """
+    if isinstance(value, str):
+        return [part.strip() for part in re.split(r",(?![^()]*\))", value)]
+    if isinstance(value, Sequence):
+        return list(value)
+    raise refuse(path, value, "a list, or a text with commas")
+
+
+def names(path: str, value: object) -> tuple[str, ...]:
+    """Names of columns, each once; like Spark, this check does not tell upper from lower case.
+
+    >>> names("source.list", "request_id, surface")
+    ('request_id', 'surface')
+    """
+    found = tuple(text(f"{path}[{place}]", item) for place, item in enumerate(listed(path, value)))
+    lower = [name.lower() for name in found]
+    for place, name in enumerate(lower):
+        if name in lower[:place]:
+            raise errors.ConfigError(f"{path} names the column '{found[place]}' twice; allowed: each column once")
+    return found
+
+
+def mapped(roles: Mapping[str, str], nullable: Collection[str] = ()) -> Read:
+    """Roles of columns to the input's own column names.
+
+    Args:
+        roles: Role -> canonical name; both are accepted as keys, and the result has roles.
+        nullable: Roles that may be ``null``: the input has no such column.
+
+    >>> mapped({"user": "user_id", "item": "item_id"}, nullable=["item"])("columns", {"user_id": "uid", "item": None})
+    {'user': 'uid', 'item': None}
+    """
+    role_of = {**{canonical: role for role, canonical in roles.items()}, **{role: role for role in roles}}
+
+    def read(path: str, value: object) -> dict[str, str | None]:
+        if not isinstance(value, Mapping):
+            raise refuse(path, value, f"a mapping with keys out of {', '.join(roles)}")
+        found: dict[str, str | None] = {}
+        for name, column in value.items():
+            role = role_of.get(name)
+            if role is None:
+                raise errors.ConfigError(f"{path}.{name}: {errors.unknown('key', name, roles)}")
+            if role in found:
+                raise errors.ConfigError(f"{path}: '{role}' and '{roles[role]}' mean the same; allowed: one of the two")
+            null = column is None and role in nullable
+            found[role] = None if null else text(f"{path}.{name}", column)
+        return found
+
+    return read
+
+
+def settings(path: str, value: object) -> dict[str, str]:
+    """Names to scalars, as texts, which is what Spark takes.
+
+    >>> settings("source.options", {"header": True, "sep": ";", "maxColumns": 10})
+    {'header': 'true', 'sep': ';', 'maxColumns': '10'}
+    """
+    if not isinstance(value, Mapping):
+        raise refuse(path, value, "a mapping of names to texts, numbers, true or false")
+    for name, setting in value.items():
+        if not isinstance(setting, (str, int, float)):
+            raise refuse(f"{path}.{name}", setting, "a text, a number, true or false")
+    return {
+        str(name): str(setting).lower() if isinstance(setting, bool) else str(setting)
+        for name, setting in value.items()
+    }
+
+
+def day(path: str, value: object) -> str:
+    """A date as YYYY-MM-DD.
+
+    >>> day("evaluation_date", "2026-11-21")
+    '2026-11-21'
+    """
+    given = value.date() if isinstance(value, datetime) else value
+    try:
+        if date.fromisoformat(str(given)).isoformat() == str(given):
+            return str(given)
+    except ValueError:
+        pass
+    raise refuse(path, value, "a date as YYYY-MM-DD")

@@ -1,0 +1,226 @@
+"""What an evaluation is asked to do: one description for a config file, for Python and for the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rankmetrics_spark.config.fields import Section, choice, flag, key, listed, mapped, names, number, refuse
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.metrics import PRESETS, STANDARD, Convention, Metric, check, knobs, parse, resolve
+from rankmetrics_spark.schemas import JUDGEMENT_ROLES, ROLES
+
+DEFAULT_METRICS = ("ap@5", "ap@10", "ndcg@5", "ndcg@10")
+RANK_BY = ("position", "score")
+REPEATED_ITEMS = ("relevant", "all", "ignore")
+LAYOUTS = ("auto", "masks", "relevant", "rows")
+
+TIE_KNOBS = ("ties", "ap_ties", "ndcg_ties")
+NEEDS_TIES = ("expected", "best", "worst", "threshold")
+"""Values of the tie knobs that mean something only where scores can be equal."""
+JUDGED_KNOBS = {
+    "population": (("judged", "both", "either"), ("shown",)),
+    "ideal_pool": (("judged",), ("shown", "constant_k")),
+}
+"""Knob -> its values that need judgements, and the others."""
+
+
+def _read_metrics(path: str, value: object) -> tuple[Metric, ...]:
+    items = [value] if isinstance(value, Metric) else listed(path, value)
+    if not items:
+        raise refuse(path, value, "at least one metric, such as ap@10")
+    return tuple(dict.fromkeys(_read_metric(path, item) for item in items))
+
+
+def _read_metric(path: str, value: object) -> Metric:
+    if isinstance(value, Metric):
+        return value
+    if not isinstance(value, str):
+        raise refuse(path, value, "metric names such as ap@10")
+    try:
+        return parse(value)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def _read_convention(path: str, value: object) -> Convention:
+    if not isinstance(value, (str, Mapping, Convention)):
+        raise refuse(path, value, "a preset, or a mapping of knobs")
+    try:
+        return resolve(value)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+@dataclass(frozen=True)
+class Options(Section):
+    """Everything an evaluation is asked to do; nothing here depends on the schema of the input.
+
+    Every field has a default, and ``None`` stands for it. Each value is checked when the options are made, and so is
+    every combination of fields.
+
+    Attributes:
+        metrics: Each metric once, in the order given. A text such as ``"ap@10, ndcg@10"``, one ``Metric``, or a
+            sequence of names and ``Metric`` objects. Default: ap@5, ap@10, ndcg@5, ndcg@10.
+        convention: A preset such as ``"trec_eval"``, a mapping such as ``{"preset": "trec_eval", "gain":
+            "exponential"}``, or a ``Convention``. Default: ``standard``.
+        rank_by: ``position`` (ranks from 1, the default) or ``score`` (the highest score first).
+        columns: Role -> column of the impressions. Roles: experiment, user, item, position, score, relevance; the
+            canonical names such as ``user_id`` are accepted too. ``None`` = the impressions have no such column. A role
+            that is not mapped is expected under its canonical name or its own name.
+        judgement_columns: The same for the judgements. Roles: user, item, relevance; none may be ``None``.
+        list: Columns that tell apart the lists of one user; metrics are averaged per user. One name or several.
+        segments: Columns whose values split the averages over users. One name or several.
+        confidence: Confidence level of the intervals, above 0 and below 1. Default: 0.95.
+        repeated_items: Which repeated items of a list are looked for: ``relevant`` (those that could change a value,
+            the default), ``all``, or ``ignore`` (none: the log is known to have none).
+        layout: How a list travels to the kernels: ``auto`` (the default), ``masks``, ``relevant`` or ``rows``. The
+            values are the same, the cost differs.
+        text_numbers: Whether numbers may come as text, as they do from CSV.
+        judged: Whether judgements are given.
+        paths: Field -> what messages call it; by default a field is called by its own name.
+
+    >>> options = Options("MAP@10, nDCG@10", columns={"user_id": "uid"}, list="request_id")
+    >>> [str(metric) for metric in options.metrics], options.columns, options.list, options.rank_by
+    (['ap@10', 'ndcg@10'], {'user': 'uid'}, ('request_id',), 'position')
+    >>> Options(rank_by="scores")
+    Traceback (most recent call last):
+    rankmetrics_spark.errors.ConfigError: rank_by: unknown value 'scores'; did you mean 'score'? known: position, score
+    """
+
+    metrics: tuple[Metric, ...] = key(DEFAULT_METRICS, _read_metrics)
+    convention: Convention = key("standard", _read_convention)  # noqa: RUF009  # A convention is frozen.
+    rank_by: str = key("position", choice(*RANK_BY))
+    columns: Mapping[str, str | None] = key({}, mapped(ROLES, nullable=ROLES.keys() - {"user"}))
+    judgement_columns: Mapping[str, str] = key({}, mapped(JUDGEMENT_ROLES))
+    list: tuple[str, ...] = key((), names)
+    segments: tuple[str, ...] = key((), names)
+    confidence: float = key(0.95, number(0, 1, inclusive=False))
+    repeated_items: str = key("relevant", choice(*REPEATED_ITEMS))
+    layout: str = key("auto", choice(*LAYOUTS))
+    text_numbers: bool = key(False, flag)
+    judged: bool = key(False, flag)
+    paths: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    if TYPE_CHECKING:
+        # A field is stricter than what may be passed for it, so type checkers and editors see this signature.
+        def __init__(
+            self,
+            metrics: str | Metric | Sequence[str | Metric] | None = None,
+            *,
+            convention: str | Mapping[str, object] | Convention | None = None,
+            rank_by: str | None = None,
+            columns: Mapping[str, str | None] | None = None,
+            judgement_columns: Mapping[str, str] | None = None,
+            list: str | Sequence[str] | None = None,
+            segments: str | Sequence[str] | None = None,
+            confidence: float | None = None,
+            repeated_items: str | None = None,
+            layout: str | None = None,
+            text_numbers: bool | None = None,
+            judged: bool | None = None,
+            paths: Mapping[str, str] = {},
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        """Checks each field, then the combinations of fields.
+
+        Raises:
+            ConfigError: One sentence with the field, its value and what is allowed.
+        """
+        given: object = self.convention
+        super().__post_init__()
+        _check_rank_column(self)
+        _check_relevance(self)
+        _check_item(self)
+        _check_scores(self)
+        _check_segments(self)
+        chosen = _chosen_knobs(given, self.convention)
+        _check_ties(self, chosen)
+        _check_judged_knobs(self, chosen)
+        check(self.metrics, self.convention)
+
+    def path_of(self, name: str) -> str:
+        """What messages call a field: the name that the reader of the message wrote."""
+        return self.paths.get(name, name)
+
+    def lacks(self, role: str) -> bool:
+        """Whether ``columns`` says that the impressions have no such column; one that is not mapped may be there.
+
+        >>> options = Options(columns={"experiment": None})
+        >>> options.lacks("experiment"), options.lacks("item")
+        (True, False)
+        """
+        return self.columns.get(role, role) is None
+
+
+def _check_rank_column(options: Options) -> None:
+    if options.lacks(options.rank_by):
+        raise ConfigError(
+            f"rank_by is '{options.rank_by}', but {options.path_of('columns')}.{options.rank_by} is null; "
+            "allowed: a rank_by whose column is there"
+        )
+
+
+def _check_relevance(options: Options) -> None:
+    if options.lacks("relevance") and not options.judged:
+        raise ConfigError(
+            f"{options.path_of('columns')}.relevance is null, and judgements is missing; allowed: one of the two"
+        )
+
+
+def _check_item(options: Options) -> None:
+    columns = options.path_of("columns")
+    if options.lacks("item") and options.rank_by == "score":
+        raise ConfigError(f"{columns}.item is null, but rank_by is 'score'; allowed: null with rank_by 'position'")
+    if options.lacks("item") and options.judged and options.columns.get("relevance") is None:
+        raise ConfigError(
+            f"{columns}.item is null, but relevance is looked up in the judgements by item; "
+            f"allowed: null with a {columns}.relevance"
+        )
+
+
+def _check_scores(options: Options) -> None:
+    metrics, columns = options.path_of("metrics"), options.path_of("columns")
+    for metric in options.metrics:
+        if metric.needs == "scores" and options.lacks("score"):
+            raise ConfigError(
+                f"{metrics}: '{metric}' needs scores, but {columns}.score is null; allowed: a column with scores"
+            )
+
+
+def _check_segments(options: Options) -> None:
+    in_list = {name.lower() for name in options.list}
+    for name in options.segments:
+        if name.lower() in in_list:
+            raise ConfigError(
+                f"{options.path_of('segments')}: '{name}' is in {options.path_of('list')} too; "
+                "allowed: a column in one of them, since a segment holds whole users"
+            )
+
+
+def _chosen_knobs(given: object, convention: Convention) -> set[str]:
+    """Knobs that the user set on purpose; a knob that only its preset sets may have no effect on this input."""
+    usual = PRESETS.get(convention.preset, STANDARD)
+    changed = {knob.name for knob in knobs() if getattr(convention, knob.name) != getattr(usual, knob.name)}
+    return changed | set(given) if isinstance(given, Mapping) else changed
+
+
+def _check_ties(options: Options, chosen: set[str]) -> None:
+    for knob in TIE_KNOBS:
+        value, path = getattr(options.convention, knob), f"{options.path_of('convention')}.{knob}"
+        if options.rank_by == "position" and knob in chosen and value in NEEDS_TIES:
+            raise ConfigError(
+                f"{path} is '{value}', but rank_by is 'position' and ranks have no ties; "
+                "allowed: rank_by 'score', or another order"
+            )
+
+
+def _check_judged_knobs(options: Options, chosen: set[str]) -> None:
+    for knob, (need_judgements, others) in JUDGED_KNOBS.items():
+        value, path = getattr(options.convention, knob), f"{options.path_of('convention')}.{knob}"
+        if not options.judged and knob in chosen and value in need_judgements:
+            raise ConfigError(
+                f"{path} is '{value}', but judgements is missing; allowed without judgements: {', '.join(others)}"
+            )

@@ -1,0 +1,181 @@
+"""The sections of a config; each one checks itself, and ``Options`` checks what depends on several of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rankmetrics_spark.config.fields import (
+    Section,
+    choice,
+    key,
+    mapped,
+    number,
+    refuse,
+    same_key,
+    settings,
+    text,
+    texts,
+)
+from rankmetrics_spark.config.options import Options
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.schemas import JUDGEMENT_ROLES, ROLES
+
+FORMATS = ("parquet", "csv", "json", "orc", "table", "delta", "iceberg")
+
+TEXT_FORMATS = frozenset({"csv", "json", "trec_run", "trec_qrels"})
+"""Formats without types of their own: numbers arrive as text and are read row by row."""
+
+
+@dataclass(frozen=True)
+class Input(Section):
+    """A table to read.
+
+    Attributes:
+        format: How to read it; always ``table`` for a table of the catalog.
+        path: Files or folders; ``None`` for a table.
+        table: Name in the catalog; ``None`` for files.
+        where: SQL filter on the input's own column names.
+        columns: Role -> column of the input; ``None`` = the input has no such column. A role that is not mapped is
+            expected under its canonical name (``user_id``) or its own name (``user``).
+        options: Options of the Spark reader.
+    """
+
+    roles: ClassVar[Mapping[str, str]] = {}
+
+    format: str = key(None, choice(*FORMATS))
+    path: tuple[str, ...] | None = key(None, texts)
+    table: str | None = key(None, text)
+    where: str | None = key(None, text)
+    columns: Mapping[str, str | None] = key({}, mapped({}))
+    options: Mapping[str, str] = key({}, settings)
+
+    def __post_init__(self) -> None:
+        """Checks the fields, then that there is exactly one place to read from and that the format fits it."""
+        super().__post_init__()
+        path, table, given = self.path_of("path"), self.path_of("table"), self.format
+        if (self.path is None) == (self.table is None):
+            found = "neither" if self.path is None else "both"
+            raise ConfigError(f"{path} and {table}: {found} given; allowed: exactly one of the two")
+        if self.table and given and given.startswith("trec_"):
+            raise refuse(table, self.table, f"{path} instead, since {self.path_of('format')} is '{given}'")
+        if self.path and given == "table":
+            raise refuse(path, self.path[0], f"{table} instead, since {self.path_of('format')} is 'table'")
+        self._settle("format", "table" if self.table else given or "parquet")
+
+    def wanted(self) -> tuple[str, ...]:
+        """Columns of the input that may be read: the mapped ones, and each name that an unmapped role may have.
+
+        Names that differ only in upper and lower case are one column; the spelling of the user wins.
+
+        >>> Judgements(path="truth", columns={"user": "uid"}).wanted()
+        ('uid', 'item_id', 'item', 'relevance')
+        """
+        found: dict[str, str] = {}
+        for role, canonical in self.roles.items():
+            mapped_to = self.columns.get(role)
+            if mapped_to is not None:
+                found[mapped_to.lower()] = mapped_to
+            elif role not in self.columns:
+                found.setdefault(canonical, canonical)
+                found.setdefault(role, role)
+        return tuple(found.values())
+
+
+@dataclass(frozen=True)
+class Source(Input):
+    """The impressions: an ``Input`` with its lists and segments.
+
+    Attributes:
+        list: Columns that tell apart the lists of one user.
+        segments: Columns whose values split the averages.
+    """
+
+    at: ClassVar[str] = "source"
+    roles: ClassVar[Mapping[str, str]] = ROLES
+
+    format: str = key(None, choice(*FORMATS, "trec_run"))
+    columns: Mapping[str, str | None] = same_key(Options, "columns")
+    list: tuple[str, ...] = same_key(Options, "list")
+    segments: tuple[str, ...] = same_key(Options, "segments")
+
+    def wanted(self) -> tuple[str, ...]:
+        """The columns that any input may read, and those of the lists and segments."""
+        return tuple({name.lower(): name for name in (*super().wanted(), *self.list, *self.segments)}.values())
+
+
+@dataclass(frozen=True)
+class Judgements(Input):
+    """The judgements; they define m and the ideal list."""
+
+    at: ClassVar[str] = "judgements"
+    roles: ClassVar[Mapping[str, str]] = JUDGEMENT_ROLES
+
+    format: str = key(None, choice(*FORMATS, "trec_qrels"))
+    columns: Mapping[str, str] = same_key(Options, "judgement_columns")
+
+
+@dataclass(frozen=True)
+class Quality(Section):
+    """What happens to faulty rows.
+
+    Attributes:
+        on_invalid: ``quarantine`` sets them apart with a reason, ``fail`` stops before anything is written.
+        max_invalid_fraction: Largest allowed fraction of faulty rows in an experiment; a run with more of them fails.
+        repeated_items: Which repeated items are looked for: see ``Options``.
+    """
+
+    at: ClassVar[str] = "quality"
+
+    on_invalid: str = key("quarantine", choice("quarantine", "fail"))
+    max_invalid_fraction: float = key(0.01, number(0, 1, inclusive=True))
+    repeated_items: str = same_key(Options, "repeated_items")
+
+
+@dataclass(frozen=True)
+class Comparison(Section):
+    """How experiments are compared.
+
+    Attributes:
+        baseline: Experiment id that the others are compared with; ``None`` for no comparison.
+        confidence: Confidence level of the intervals: see ``Options``.
+        correction: How p-values are corrected for the number of comparisons.
+    """
+
+    at: ClassVar[str] = "comparison"
+
+    baseline: str | None = key(None, text)
+    confidence: float = same_key(Options, "confidence")
+    correction: str = key("holm", choice("holm", "bonferroni", "fdr_bh", "none"))
+
+
+@dataclass(frozen=True)
+class Sink(Section):
+    """Where the tables go.
+
+    Attributes:
+        format: Format of the tables.
+        path: A folder; ``out`` unless a table is given.
+        mode: What a run does to the partitions already written: it replaces exactly those that it computed.
+        table: A schema of a catalog, such as ``main.ranking``: the tables are ``main.ranking.user_metrics``, ...
+    """
+
+    at: ClassVar[str] = "sink"
+
+    format: str = key("parquet", choice("parquet", "delta", "iceberg"))
+    path: str | None = key(None, text)
+    mode: str = key("overwrite_partitions", choice("overwrite_partitions"))
+    table: str | None = key(None, text)
+
+    def __post_init__(self) -> None:
+        """Checks the fields, then that the format can be written to this place."""
+        super().__post_init__()
+        path, table, given = self.path_of("path"), self.path_of("table"), self.path_of("format")
+        if self.path and self.table:
+            raise ConfigError(f"{path} and {table}: both given; allowed: at most one of the two")
+        if self.table and self.format == "parquet":
+            raise refuse(given, self.format, f"delta or iceberg, since there is a {table}")
+        if self.format == "iceberg" and not self.table:
+            raise refuse(table, self.table, f"a schema of a catalog, such as lake.ranking, since {given} is 'iceberg'")
+        self._settle("path", self.path or (None if self.table else "out"))

@@ -1,0 +1,126 @@
+"""Columns of one Arrow batch as flat arrays, and the ranked lists that a layout makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rankmetrics_spark.metrics.batch import Batch, Floats, Ints
+from rankmetrics_spark.metrics.conventions import Convention
+from rankmetrics_spark.schemas import ENTRIES, HASH, ITEM, POSITION, RELEVANCE, SCORE
+
+Arrays: TypeAlias = Mapping[str, pa.Array]
+"""Columns of an Arrow batch, a row per list: name to an (n,) array; ``_entries`` holds an array of structs per list."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the rows of a list are read.
+
+    Attributes:
+        convention: Which of repeated rows stays, and how tied scores are ordered.
+        repeats: Whether repeated items are looked for.
+        by_position: Whether ranks are given; otherwise lists are ranked by score.
+    """
+
+    convention: Convention
+    repeats: bool = True
+    by_position: bool = True
+
+
+@dataclass(frozen=True)
+class Assembled:
+    """The ranked lists of a batch, and what was noticed while they were put in order.
+
+    Attributes:
+        batch: The ranked lists, without judged items.
+        dropped: (n,) rows set aside because they repeat an item or a rank.
+        tied: (n,) rows that share their score with another of the list; 0 where ranks were given.
+        hash: (e,) hash of the item of each entry, or None where items are not told apart.
+    """
+
+    batch: Batch
+    dropped: Ints
+    tied: Ints
+    hash: Ints | None = None
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Rows of a batch, flat.
+
+    Attributes:
+        list: (e,) list index.
+        hash: (e,) hash of the item.
+        grade: (e,) relevance grade; NaN = unjudged.
+        position: (e,) rank, where there is one.
+        score: (e,) score, where there is one.
+        row: (e,) index of the row in ``text``; few rows need the text of their item.
+        text: Item ids of all rows of the batch, as they came.
+    """
+
+    list: Ints
+    hash: Ints
+    grade: Floats
+    position: Ints | None = None
+    score: Floats | None = None
+    row: Ints | None = None
+    text: pa.Array | None = None
+
+    def take(self, which: npt.NDArray[Any]) -> Entries:
+        """The entries chosen by an index or a mask."""
+        values: dict[str, Any] = dict(vars(self))
+        parts = {name: value[which] for name, value in values.items() if name != "text" and value is not None}
+        return Entries(**parts, text=self.text)
+
+
+def entries_of(columns: Arrays) -> Entries:
+    """The rows of a batch from its column ``_entries``."""
+    index, values = flat(columns[ENTRIES])
+    names = field_names(columns)
+
+    def given(name: str, kind: type[Any]) -> npt.NDArray[Any] | None:
+        return numbers(values.field(name), kind) if name in names else None
+
+    hashes, grade = given(HASH, np.int64), given(RELEVANCE, np.float64)
+    return Entries(
+        index,
+        np.zeros(len(index), np.int64) if hashes is None else hashes,
+        np.full(len(index), np.nan) if grade is None else grade,
+        given(POSITION, np.int64),
+        given(SCORE, np.float64),
+        np.arange(len(index)) if ITEM in names else None,
+        values.field(ITEM) if ITEM in names else None,
+    )
+
+
+def field_names(columns: Arrays) -> set[str]:
+    """Fields of the structs in ``_entries``."""
+    return {field.name for field in columns[ENTRIES].type.value_type}
+
+
+def flat(lists: pa.Array) -> tuple[Ints, pa.Array]:
+    """An array of arrays as (list index, values); a null array counts as empty."""
+    lengths = numbers(pc.list_value_length(lists).fill_null(0), np.int64)
+    return np.repeat(np.arange(len(lists)), lengths), lists.flatten()
+
+
+def numbers(array: pa.Array, kind: type[Any]) -> npt.NDArray[Any]:
+    """An Arrow array as NumPy; null becomes NaN."""
+    return np.asarray(array.to_numpy(zero_copy_only=False)).astype(kind, copy=False)
+
+
+def ints(array: pa.Array) -> Ints:
+    """An Arrow array of whole numbers as NumPy."""
+    return numbers(array, np.int64)
+
+
+def no_pool() -> tuple[Ints, Floats]:
+    """The judged items of a batch that has none yet."""
+    return np.empty(0, np.int64), np.empty(0)

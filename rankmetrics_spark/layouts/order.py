@@ -1,0 +1,114 @@
+"""Rows of a batch in rank order: which of repeated rows stays, and how tied scores are settled. No loop over lists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rankmetrics_spark.layouts.lists import Entries, Reading
+from rankmetrics_spark.metrics.batch import Batch, Floats, Ints, has_repeat, order_within
+from rankmetrics_spark.metrics.conventions import Convention
+
+
+def without_repeats(entries: Entries, size: int, reading: Reading) -> tuple[Entries, Ints]:
+    """Keep one row per item and, with ranks given, one per rank.
+
+    Of several rows of an item the highest grade stays, then the best rank; ``duplicates: best_rank`` swaps the two
+    criteria, ``count`` keeps every row. Of several rows at one rank the highest grade stays, then the smallest hash.
+
+    Returns:
+        The rows that stay, and (size,) how many rows each list lost.
+    """
+    rule, kept = reading.convention, entries
+    if reading.repeats and rule.duplicates != "count" and has_repeat(entries.list, entries.hash):
+        ranked_by = entries.position if reading.by_position or entries.score is None else -entries.score
+        order = (np.asarray(ranked_by, float), _highest_grade_first(entries))
+        kept = entries.take(
+            _firsts(entries.list, entries.hash, order[::-1] if rule.duplicates == "best_rank" else order)
+        )
+    if reading.by_position and has_repeat(kept.list, np.asarray(kept.position)):
+        kept = kept.take(_firsts(kept.list, np.asarray(kept.position), (kept.hash, _highest_grade_first(kept))))
+    lost = np.bincount(entries.list, minlength=size) - np.bincount(kept.list, minlength=size)
+    return kept, lost
+
+
+def by_position(entries: Entries) -> Entries:
+    """The rows of each list in the order of their ranks."""
+    assert entries.position is not None
+    return entries.take(order_within(entries.list, entries.position.astype(float)))
+
+
+def by_score(entries: Entries, convention: Convention) -> tuple[Entries, npt.NDArray[np.bool_]]:
+    """The rows of each list by descending score, equal scores by the convention's rule; which rows are tied."""
+    assert entries.score is not None
+    order = order_within(entries.list, -entries.score)
+    ranked = entries.take(order)
+    assert ranked.score is not None
+    same = (ranked.list[1:] == ranked.list[:-1]) & (ranked.score[1:] == ranked.score[:-1])
+    tied = np.zeros(len(order), bool)
+    tied[1:] |= same
+    tied[:-1] |= same
+    if not tied.any():
+        return ranked, tied
+    group = np.cumsum(np.concatenate([[True], ~same])[: len(order)])
+    where = np.flatnonzero(tied)
+    rows = ranked.take(where)
+    settled = np.arange(len(order))
+    # Where the rule leaves the order open, as for a repeated item, the grade decides and not the order of the input.
+    settled[where] = where[np.lexsort((_highest_grade_first(rows), _TIE_KEYS[convention.ties](rows), group[where]))]
+    return ranked.take(settled), tied
+
+
+def with_tie_groups(batch: Batch, convention: Convention) -> Batch:
+    """Add the first and last rank of each entry's group of equal scores, if the convention averages over ties."""
+    if not convention.averages_ties or batch.score is None:
+        return batch
+    new = np.ones(len(batch.list), bool)
+    new[1:] = (batch.list[1:] != batch.list[:-1]) | (batch.score[1:] != batch.score[:-1])
+    group = np.cumsum(new) - 1
+    first = batch.rank[new]
+    size = np.bincount(group) if len(group) else np.empty(0, np.int64)
+    return replace(batch, tie_first=first[group], tie_last=(first + size - 1)[group])
+
+
+def _highest_grade_first(entries: Entries) -> Floats:
+    """Sort key: highest grade first, unjudged last."""
+    return np.where(np.isnan(entries.grade), np.inf, -entries.grade)
+
+
+def _firsts(index: Ints, key: Ints, order: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:
+    """Mask of the first row of each (list, key) by ``order`` (last array first, as in lexsort)."""
+    by = np.lexsort((*order, key, index))
+    first = np.ones(len(by), bool)
+    first[1:] = (index[by][1:] != index[by][:-1]) | (key[by][1:] != key[by][:-1])
+    mask = np.empty(len(by), bool)
+    mask[by] = first
+    return mask
+
+
+def _item_order(entries: Entries) -> npt.NDArray[Any]:
+    """Order of the item ids as UTF-8 text, which is how trec_eval and Spark compare them."""
+    if entries.text is None or entries.row is None:
+        return entries.hash
+    items = entries.text.take(pa.array(entries.row)).to_numpy(zero_copy_only=False)
+    # Python compares by code point, and UTF-8 keeps that order.
+    return np.unique(items.astype(str), return_inverse=True)[1]
+
+
+def _position_order(entries: Entries) -> npt.NDArray[Any]:
+    return -_item_order(entries) if entries.position is None else entries.position
+
+
+_TIE_KEYS: dict[str, Callable[[Entries], npt.NDArray[Any]]] = {
+    "item_desc": lambda entries: -_item_order(entries),
+    "item_asc": _item_order,
+    "position": _position_order,
+    "expected": lambda entries: -_item_order(entries),
+    "best": _highest_grade_first,
+    "worst": lambda entries: -_highest_grade_first(entries),
+}

@@ -1,0 +1,42 @@
+"""Ranking metrics over NumPy arrays: a metric is a function from a batch of ranked lists to one number per list.
+
+``kernels`` holds the metrics, ``names`` the registry, ``parsing`` reads metric names, ``batch`` and ``lists`` hold the
+data that kernels read, ``gains``, ``discounts`` and ``ties`` the arithmetic that kernels share, ``conventions`` the
+choices on which systems disagree, and ``compute`` runs kernels over a batch. Nothing here imports Spark.
+
+>>> import numpy as np
+>>> compute(one_list([1, 0, 1]).batch, [parse("ap@3"), parse("rr")], STANDARD).round(3).tolist()
+[[0.833, 1.0]]
+"""
+
+# Importing the kernels registers them.
+from rankmetrics_spark.metrics import kernels  # noqa: F401
+from rankmetrics_spark.metrics.batch import Batch, Floats, Ints
+from rankmetrics_spark.metrics.compute import check, compute, m_relevant, supports_expected
+from rankmetrics_spark.metrics.conventions import PRESETS, STANDARD, Convention, knobs, resolve
+from rankmetrics_spark.metrics.lists import Lists, one_list
+from rankmetrics_spark.metrics.names import REGISTRY, Definition, Metric, metric, reference
+from rankmetrics_spark.metrics.parsing import parse
+
+__all__ = [
+    "PRESETS",
+    "REGISTRY",
+    "STANDARD",
+    "Batch",
+    "Convention",
+    "Definition",
+    "Floats",
+    "Ints",
+    "Lists",
+    "Metric",
+    "check",
+    "compute",
+    "knobs",
+    "m_relevant",
+    "metric",
+    "one_list",
+    "parse",
+    "reference",
+    "resolve",
+    "supports_expected",
+]

@@ -1,0 +1,135 @@
+"""Many ranked lists as flat NumPy arrays, and the ways to sort and search inside each list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """``size`` ranked lists; entries sorted by (list, rank), pool by list.
+
+    An entry is a shown item; the pool holds the judged items. Unjudged items and items with a grade of 0 or less may
+    be left out: they change no metric that reads relevant items only. A metric that reads them declares it with
+    ``needs`` in its definition.
+
+    Attributes:
+        size: Number of lists, called n below.
+        list: (e,) list index of each entry, non-decreasing, 0 <= list < n.
+        rank: (e,) 1-based rank of each entry, strictly increasing within a list.
+        grade: (e,) relevance grade of each entry; NaN = unjudged.
+        shown: (n,) number of items shown in each list (its length L).
+        pool_list: (p,) list index of each judged item, shown or not.
+        pool_grade: (p,) grade of each judged item.
+        score: (e,) score of each entry, or None if the lists come with ranks only.
+        tie_first: (e,) first rank of each entry's group of equal scores; None if ties need no average.
+        tie_last: (e,) last rank of that group; None if ties need no average.
+    """
+
+    size: int
+    list: Ints
+    rank: Ints
+    grade: Floats
+    shown: Ints
+    pool_list: Ints
+    pool_grade: Floats
+    score: Floats | None = None
+    tie_first: Ints | None = None
+    tie_last: Ints | None = None
+
+    def total(self, weights: Floats) -> Floats:
+        """(n,) sum of ``weights`` (e,) per list, added in rank order: the bits do not depend on the other lists."""
+        return np.asarray(np.bincount(self.list, weights, minlength=self.size), np.float64)
+
+
+def place(groups: Ints, size: int) -> Ints:
+    """1-based place of each element within its group.
+
+    Args:
+        groups: (e,) group of each element, non-decreasing, below ``size``.
+        size: Number of groups.
+
+    Returns:
+        (e,) places.
+
+    >>> place(np.array([0, 0, 2, 2, 2]), 3).tolist()
+    [1, 2, 1, 2, 3]
+    """
+    counts = np.bincount(groups, minlength=size)
+    starts = np.cumsum(counts) - counts
+    return np.arange(1, len(groups) + 1, dtype=np.int64) - starts[groups]
+
+
+_LAST = np.int64(np.iinfo(np.int64).max)
+
+
+def grids(groups: Ints) -> Iterator[tuple[Ints, npt.NDArray[np.bool_]]]:
+    """Groups of similar length as the rows of a grid, so that one NumPy call works inside all of them.
+
+    Sorting 4,096 lists of 50 as rows takes a tenth of the time of one sort by (list, value).
+
+    Args:
+        groups: (e,) group of each element, non-decreasing.
+
+    Yields:
+        (r, c) indices of elements, one group per row; and (r, c) whether a cell holds an element or padding. Padding
+        fills less than half of a row.
+
+    >>> [(at[inside].tolist(), at.shape) for at, inside in grids(np.array([0, 0, 0, 2, 5, 5]))]
+    [([3], (1, 1)), ([4, 5], (1, 2)), ([0, 1, 2], (1, 3))]
+    """
+    starts = np.flatnonzero(np.diff(groups, prepend=-1))
+    sizes = np.diff(starts, append=len(groups))
+    widths = np.frexp(sizes - 1)[1]
+    for width in np.unique(widths):
+        alike = widths == width
+        start, size = starts[alike, None], sizes[alike, None]
+        column = np.arange(size.max())
+        inside = column < size
+        yield np.where(inside, start + column, start), inside
+
+
+def order_within(groups: Ints, key: Floats) -> Ints:
+    """Indices that sort each group by ``key``; the order of equal keys is not defined.
+
+    Args:
+        groups: (e,) group of each element, non-decreasing.
+        key: (e,) what to sort by, ascending, without NaN.
+
+    Returns:
+        (e,) indices of the elements.
+
+    >>> order_within(np.array([0, 0, 1, 1]), np.array([2.0, 1.0, 3.0, 4.0])).tolist()
+    [1, 0, 2, 3]
+    """
+    order, whole = np.arange(len(groups)), _in_order(key)
+    for at, inside in grids(groups):
+        by = np.argsort(np.where(inside, whole[at], _LAST), axis=1)
+        order[at[inside]] = np.take_along_axis(at, by, axis=1)[inside]
+    return order
+
+
+def _in_order(key: Floats) -> Ints:
+    """Whole numbers in the order of the doubles, all below ``_LAST``.
+
+    Padding must sort last. NaN cannot be the padding: NumPy's vectorized sort treats NaN and infinity as equal.
+    """
+    bits = (key + 0.0).view(np.int64)
+    return np.asarray(bits ^ ((bits >> 63) & _LAST))
+
+
+def has_repeat(groups: Ints, key: Ints) -> bool:
+    """Whether any group holds a key twice; ``groups`` (e,) is non-decreasing, ``key`` is (e,)."""
+    for at, inside in grids(groups):
+        ordered = np.sort(np.where(inside, key[at], _LAST), axis=1)
+        if (inside[:, 1:] & (ordered[:, 1:] == ordered[:, :-1])).any():
+            return True
+    return False

@@ -1,0 +1,85 @@
+"""Runs kernels over a batch, and gives lists without a value the one that the convention asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from rankmetrics_spark import errors
+from rankmetrics_spark.metrics.batch import Batch, Floats, Ints
+from rankmetrics_spark.metrics.conventions import Convention
+from rankmetrics_spark.metrics.lists import Lists
+from rankmetrics_spark.metrics.names import REGISTRY, Definition, Metric
+
+ZERO_RELEVANT = {"zero": 0.0, "skip": np.nan, "one": 1.0}
+"""Value of a metric without a value, per setting of the knob ``zero_relevant``."""
+
+
+def compute(batch: Batch, metrics: Sequence[Metric], convention: Convention) -> Floats:
+    """Value of each metric for each list.
+
+    Args:
+        batch: n ranked lists.
+        metrics: Metrics from ``parse``.
+        convention: How to read the lists. Its ``zero_relevant`` decides what NaN from a kernel becomes: 0, NaN or 1.
+
+    Returns:
+        (n, len(metrics)) values; NaN where a list has no value.
+
+    Raises:
+        ConfigError: If a metric cannot read tied scores as the convention asks.
+
+    >>> from rankmetrics_spark.metrics import parse
+    >>> batch = Batch(2, *map(np.array, ([0, 0], [1, 3], [1.0, 1.0], [3, 3], [0, 0], [1.0, 1.0])))
+    >>> compute(batch, [parse("ap@3"), parse("rr")], Convention()).round(3).tolist()
+    [[0.833, 1.0], [0.0, 0.0]]
+    """
+    check(metrics, convention)
+    views: dict[str, Lists] = {}
+    values = np.empty((batch.size, len(metrics)), order="F")
+    for column, each in enumerate(metrics):
+        reading = each.definition.reading(convention)
+        lists = views.setdefault(reading, Lists(batch, convention, reading))
+        values[:, column] = _fill(each.definition.kernel(lists, **each.arguments), each.definition, convention)
+    return values
+
+
+def _fill(values: Floats, definition: Definition, convention: Convention) -> Floats:
+    if not definition.zero_policy:
+        return values
+    return np.where(np.isnan(values), ZERO_RELEVANT[convention.zero_relevant], values)
+
+
+def check(metrics: Iterable[Metric], convention: Convention) -> None:
+    """Refuse metrics that cannot read tied scores as the convention asks.
+
+    Args:
+        metrics: Metrics from ``parse``.
+        convention: Its tie knobs are checked.
+
+    Raises:
+        ConfigError: Names the metric, and the metrics that can.
+    """
+    for each in metrics:
+        if each.definition.reading(convention) not in each.definition.readings:
+            able = [name for name, other in REGISTRY.items() if "expected" in other.readings]
+            raise errors.ConfigError(
+                f"metric '{each}' has no expected value over tied scores (ties: expected); "
+                f"choose an order of ties, or one of: {', '.join(able)}"
+            )
+
+
+def supports_expected(each: Metric) -> bool:
+    """Whether the metric has an exact mean over all orders of tied items.
+
+    >>> from rankmetrics_spark.metrics import parse
+    >>> supports_expected(parse("ap@10")), supports_expected(parse("err@10"))
+    (True, False)
+    """
+    return "expected" in each.definition.readings
+
+
+def m_relevant(batch: Batch, convention: Convention) -> Ints:
+    """(n,) number of relevant judged items of each list, shown or not."""
+    return Lists(batch, convention).m

@@ -1,0 +1,259 @@
+"""The choices (knobs) on which systems disagree, as one frozen value, and presets that reproduce named systems."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from rankmetrics_spark import errors
+
+GainTable: TypeAlias = tuple[tuple[float, float], ...]
+
+
+def _knob(default: object, read: Callable[[str, object], object], **metadata: object) -> Any:
+    return field(default=default, metadata={"read": read, **metadata})
+
+
+def _choice(default: str | int, *others: str | int) -> Any:
+    values = (default, *others)
+    known = {str(value).lower(): value for value in values}
+
+    def read(name: str, value: object) -> object:
+        key = str(value).replace(" ", "").lower()
+        if key not in known:
+            raise errors.ConfigError(errors.unknown(name, value, map(str, values)))
+        return known[key]
+
+    return _knob(default, read, values=values)
+
+
+def _number(default: float, lowest: float, *, inclusive: bool) -> Any:
+    bound = f"{'at least' if inclusive else 'above'} {lowest:g}"
+
+    def read(name: str, value: object) -> float:
+        number = _float(name, value)
+        if number < lowest or (number == lowest and not inclusive):
+            raise errors.ConfigError(f"{name} is {value!r}; it must be a number {bound}")
+        return number
+
+    return _knob(default, read)
+
+
+def _float(name: str, value: object) -> float:
+    try:
+        number = math.nan if isinstance(value, bool) else float(str(value))
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise errors.ConfigError(f"{name} is {value!r}; it must be a finite number")
+    return number
+
+
+def _read_table(name: str, value: object) -> GainTable:
+    pairs = value.items() if isinstance(value, Mapping) else value
+    if not isinstance(pairs, Iterable) or isinstance(pairs, str):
+        raise errors.ConfigError(f"{name} is {value!r}; it must map grades to gains, such as {{1: 0.5, 2: 1}}")
+    table = tuple(sorted((_float(name, grade), _float(name, gain)) for grade, gain in pairs))
+    if any(grade <= 0 or gain < 0 for grade, gain in table):
+        raise errors.ConfigError(f"{name} is {value!r}; grades must be above 0 and gains at least 0")
+    return table
+
+
+@dataclass(frozen=True)
+class Convention:
+    """One way to read AP, NDCG and related metrics. Two are equal if all knobs are equal; preset names do not count.
+
+    Attributes:
+        ap_denominator: What the sum of precisions is divided by. m = relevant judged items, k = the cut-off,
+            L = length of the list, hits = relevant items in the top k. Without a cut-off, min(m,k) is m and k is L.
+        ap_ties: How AP reads tied scores; ``threshold`` gives each relevant item the precision at the end of its tie.
+        duplicates: What to do if an item is in a list twice: refuse the list, keep the best rank, keep the highest
+            grade (then the best rank), or count each occurrence, in the list and in the pool of judged items.
+        gain: Gain of a grade g > 0 in CG, DCG and NDCG: g, 2^g - 1, 1, or the last entry of ``gain_table`` up to g.
+        gain_table: Pairs of (grade, gain), ascending, for ``gain: table``; a mapping is accepted.
+        ideal_pool: The items of the ideal list in NDCG: all judged, those shown, or k items of gain 1 (``constant_k``).
+        max_grade: The highest grade in ERR (4 in gdeval); higher grades count as this one.
+        ndcg_ties: How DCG and NDCG read tied scores.
+        population: Which users enter the mean: those with a list (shown), with judgements (judged), both, or either.
+        relevant_from: Lowest relevant grade; 0 means any grade above 0. Gains do not depend on it.
+        score_precision: Bits to which scores are rounded before lists are ordered by score.
+        ties: Order of equal scores; ``expected`` is the mean over all orders.
+        zero_relevant: Value of a metric where nothing is relevant: 0, left out, or 1.
+        preset: Name of the preset this came from; for display only.
+
+    >>> Convention().ap_denominator, Convention(gain="binary") == Convention()
+    ('min(m,k)', False)
+    """
+
+    ap_denominator: str = _choice("min(m,k)", "m", "hits", "k", "min(L,k)")
+    ap_ties: str = _choice("same", "expected", "threshold")
+    duplicates: str = _choice("highest_grade", "best_rank", "refuse", "count")
+    gain: str = _choice("linear", "exponential", "binary", "table")
+    gain_table: GainTable = field(default=(), metadata={"read": _read_table})
+    ideal_pool: str = _choice("judged", "shown", "constant_k")
+    max_grade: float = _number(4.0, 0.0, inclusive=False)
+    ndcg_ties: str = _choice("same", "expected")
+    population: str = _choice("shown", "judged", "both", "either")
+    relevant_from: float = _number(0.0, 0.0, inclusive=True)
+    score_precision: int = _choice(64, 32)
+    ties: str = _choice("item_desc", "item_asc", "position", "expected", "best", "worst")
+    zero_relevant: str = _choice("zero", "skip", "one")
+    preset: str = field(default="standard", compare=False)
+
+    def __post_init__(self) -> None:
+        """Check every knob and bring it to its type.
+
+        Raises:
+            ConfigError: If a knob has a value that it does not allow.
+        """
+        for knob in knobs(self):
+            object.__setattr__(self, knob.name, knob.metadata["read"](knob.name, getattr(self, knob.name)))
+        if (self.gain == "table") != bool(self.gain_table):
+            raise errors.ConfigError(
+                f"gain is {self.gain!r} and gain_table is {self.gain_table!r}; "
+                "gain: table and a gain_table belong together"
+            )
+
+    @property
+    def averages_ties(self) -> bool:
+        """Whether metrics need the tie groups of a batch (``tie_first``, ``tie_last``)."""
+        return "expected" in (self.ties, self.ap_ties, self.ndcg_ties) or self.ap_ties == "threshold"
+
+    @property
+    def name(self) -> str:
+        """The preset, with the knobs that differ from it.
+
+        >>> resolve({"preset": "trec_eval", "ties": "expected"}).name
+        'trec_eval(ties=expected)'
+        """
+        base = _settings(PRESETS[self.preset]) if self.preset in PRESETS else {}
+        changed = ";".join(f"{knob}={text}" for knob, text in _settings(self).items() if base.get(knob) != text)
+        return f"{self.preset}({changed})" if changed else self.preset
+
+    def relevant(self, grade: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+        """Which grades are relevant to binary metrics; NaN (unjudged), 0 and negative grades never are.
+
+        >>> resolve({"relevant_from": 2}).relevant(np.array([np.nan, -1, 0, 1, 2])).tolist()
+        [False, False, False, False, True]
+        """
+        return np.asarray((grade > 0) & (grade >= self.relevant_from))
+
+    def text(self) -> str:
+        """The preset and every knob in alphabetical order, as one line.
+
+        >>> Convention().text()[:49]
+        'standard;ap_denominator=min(m,k);ap_ties=same;dup'
+        """
+        return ";".join([self.preset, *(f"{knob}={text}" for knob, text in _settings(self).items())])
+
+    def digest(self) -> str:
+        """Eight hexadecimal digits that are equal exactly when every knob is.
+
+        >>> Convention(preset="mine").digest() == Convention().digest()
+        True
+        """
+        knobs = ";".join(f"{knob}={text}" for knob, text in _settings(self).items())
+        return hashlib.sha256(knobs.encode()).hexdigest()[:8]
+
+
+def knobs(convention: Convention | type[Convention] = Convention) -> list[Any]:
+    """The dataclass fields that are knobs, in alphabetical order; ``metadata["values"]`` lists what a choice allows."""
+    return sorted((knob for knob in fields(convention) if knob.metadata), key=lambda knob: knob.name)
+
+
+def _settings(convention: Convention) -> dict[str, str]:
+    return {knob.name: _text(getattr(convention, knob.name)) for knob in knobs(convention)}
+
+
+def _text(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(f"{grade!r}:{gain!r}" for grade, gain in value)
+    return str(value)
+
+
+STANDARD = Convention()
+
+_TREC = replace(
+    STANDARD, preset="trec_eval", ap_denominator="m", population="judged", score_precision=32, duplicates="refuse"
+)
+_GIVEN = replace(STANDARD, preset="spark_mllib", gain="binary", ties="position", duplicates="best_rank")
+_RANX = replace(
+    STANDARD, preset="ranx", ap_denominator="m", population="judged", ties="position", duplicates="best_rank"
+)
+_LISTED = replace(
+    STANDARD,
+    preset="torchmetrics",
+    ap_denominator="hits",
+    ideal_pool="shown",
+    ties="position",
+    ndcg_ties="expected",
+    duplicates="count",
+)
+
+_ALL = (
+    STANDARD,
+    _TREC,
+    replace(_TREC, preset="ir_measures", duplicates="best_rank"),
+    _GIVEN,
+    replace(_GIVEN, preset="kaggle"),
+    replace(_GIVEN, preset="recommenders", population="both"),
+    replace(_GIVEN, preset="replay", population="judged", ties="item_desc"),
+    replace(
+        _GIVEN, preset="rectools", population="judged", ap_denominator="m", ideal_pool="constant_k", duplicates="count"
+    ),
+    _RANX,
+    replace(_RANX, preset="ranx_burges", gain="exponential"),
+    replace(_LISTED, preset="sklearn", ap_ties="threshold"),
+    _LISTED,
+    replace(STANDARD, preset="tfma", ideal_pool="shown", zero_relevant="skip", duplicates="count"),
+)
+PRESETS: dict[str, Convention] = {convention.preset: convention for convention in _ALL}
+
+
+def resolve(value: str | Mapping[str, object] | Convention) -> Convention:
+    """A convention from what a config holds: a preset, or a preset with overrides.
+
+    Args:
+        value: A preset such as ``"trec_eval"``, a mapping such as ``{"preset": "trec_eval", "ties": "expected"}``
+            (default preset: standard), or a convention, which is returned unchanged.
+
+    Raises:
+        ConfigError: If a preset, knob or value is unknown; suggests the nearest one.
+
+    >>> resolve("trec_eval").ap_denominator, resolve({"gain": {1: 0.5, 2: 1}}).gain_table
+    ('m', ((1.0, 0.5), (2.0, 1.0)))
+    """
+    if isinstance(value, Convention):
+        return value
+    if isinstance(value, str):
+        return _preset(value)
+    if not isinstance(value, Mapping):
+        raise errors.ConfigError(f"convention is {value!r}; it must be a preset or a mapping of knobs")
+    overrides = {str(knob): setting for knob, setting in value.items()}
+    return _override(_preset(overrides.pop("preset", "standard")), overrides)
+
+
+def _preset(name: object) -> Convention:
+    key = str(name).strip().lower()
+    if key not in PRESETS:
+        raise errors.ConfigError(errors.unknown("convention", name, PRESETS))
+    return PRESETS[key]
+
+
+def _override(base: Convention, overrides: dict[str, Any]) -> Convention:
+    known = ["preset", *(knob.name for knob in knobs())]
+    for knob in overrides:
+        if knob not in known:
+            raise errors.ConfigError(errors.unknown("convention knob", knob, known))
+    gain = overrides.get("gain")
+    if isinstance(gain, Mapping):
+        overrides = {**overrides, "gain": "table", "gain_table": gain}
+    elif gain is not None and gain != "table":
+        overrides = {"gain_table": (), **overrides}
+    return replace(base, **overrides)

@@ -1,0 +1,290 @@
+"""Metric kernels: from the ranked lists of a batch to one number per list. A new metric is one function here.
+
+A kernel takes ``Lists`` (a batch of n lists under a convention) and its parameters. It returns (n,) floats, NaN where
+the metric has no value because nothing is relevant. Notation: r_i = 1 if the item at rank i is relevant, g_i its grade,
+P_i the precision at i, m the number of relevant judged items, shown or not, L the length of the list, k the cut-off.
+m and the ideal list come from the judgements alone. A list can show more relevant items than the judgements hold; its
+values stop at 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from rankmetrics_spark.metrics import ties as tied
+from rankmetrics_spark.metrics.batch import Floats, Ints
+from rankmetrics_spark.metrics.conventions import Convention
+from rankmetrics_spark.metrics.discounts import UNCUT, geometric, reciprocal, unit
+
+# The examples in the docstrings use one_list.
+from rankmetrics_spark.metrics.lists import Lists, one_list  # noqa: F401
+from rankmetrics_spark.metrics.names import metric
+
+EXPECTED = ("plain", "expected")
+NO_MAXIMUM = (0.0, np.inf)
+
+
+def _at_most_one(values: Floats) -> Floats:
+    # Above 1 only if a list shows more relevant items than the judgements hold.
+    return np.minimum(values, 1.0)
+
+
+def _where_relevant(lists: Lists, values: Floats) -> Floats:
+    return np.where(lists.m > 0, _at_most_one(values), np.nan)
+
+
+def _share(part: Floats, whole: Floats | Ints) -> Floats:
+    return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
+
+
+PRECISIONS: dict[str, Callable[[Lists, int | None], Floats]] = {
+    "plain": lambda lists, k: lists.total(lists.relevant * (lists.count / lists.found.rank), unit, k),
+    "expected": tied.expected_precisions,
+    "threshold": tied.threshold_precisions,
+}
+DENOMINATORS: dict[str, Callable[[Lists, int | None], Floats | Ints]] = {
+    "min(m,k)": lambda lists, k: np.minimum(lists.m, UNCUT if k is None else k),
+    "m": lambda lists, k: lists.m,
+    "hits": lambda lists, k: lists.hits_at(k),
+    "k": lambda lists, k: lists.batch.shown if k is None else np.full(lists.batch.size, k),
+    "min(L,k)": lambda lists, k: np.minimum(lists.batch.shown, UNCUT if k is None else k),
+}
+
+
+@metric(
+    aliases=("map", "map_cut", "average_precision", "mean_average_precision"),
+    mean_name="MAP",
+    tie_knob="ap_ties",
+    readings=("plain", "expected", "threshold"),
+)
+def ap(lists: Lists, k: int | None = None) -> Floats:
+    """Average precision: sum of r_i P_i for i <= k, over the convention's denominator (standard: min(m, k); uncut: m).
+
+    No value if m = 0; with the denominator ``hits``, if the list shows no relevant item.
+    Source: Buckley and Voorhees, Evaluating Evaluation Measure Stability (SIGIR 2000); the denominators are those of
+    trec_eval, Spark, scikit-learn and RecTools.
+
+    >>> ap(one_list([1, 0, 1]), k=3).tolist() == [(1 / 1 + 2 / 3) / 2]
+    True
+    """
+    denominator = lists.convention.ap_denominator
+    known = lists.hits_at(None) if denominator == "hits" else lists.m
+    if denominator == "hits" and lists.ties == "expected":
+        values = tied.expected_precision_per_hit(lists, k)
+    else:
+        values = _share(PRECISIONS[lists.ties](lists, k), DENOMINATORS[denominator](lists, k))
+    return np.where(known > 0, _at_most_one(values), np.nan)
+
+
+@metric(aliases=("ndcg_cut",), readings=EXPECTED, tie_knob="ndcg_ties")
+def ndcg(lists: Lists, k: int | None = None) -> Floats:
+    """Normalised DCG: dcg@k over idcg@k (standard: linear gain, ideal list from all judged items).
+
+    No value if the ideal DCG is 0. Source: Järvelin and Kekäläinen, Cumulated Gain-Based Evaluation of IR Techniques
+    (TOIS 2002), with the discount 1/log2(i + 1) of Burges et al. (ICML 2005).
+
+    >>> ndcg(one_list([3, 0, 2]), k=3).round(6).tolist() == [round((3 + 2 / 2) / (3 + 2 / 1.5849625), 6)]
+    True
+    """
+    ideal = lists.ideal_at(k)
+    values = _share(lists.dcg_at(k), ideal)
+    return np.where(ideal > 0, values if lists.convention.ideal_pool == "constant_k" else _at_most_one(values), np.nan)
+
+
+# ---- binary relevance
+
+
+@metric(aliases=("precision", "prec"), readings=EXPECTED)
+def p(lists: Lists, k: int) -> Floats:
+    """Precision: relevant items in the top k, over k, even if the list is shorter than k (as trec_eval and Spark).
+
+    No value if m = 0.
+
+    >>> p(one_list([1, 0, 1]), k=4).tolist()
+    [0.5]
+    """
+    return _where_relevant(lists, lists.hits_at(k) / k)
+
+
+@metric(aliases=("recall",), readings=EXPECTED)
+def r(lists: Lists, k: int) -> Floats:
+    """Recall: relevant items in the top k, over all m relevant items, shown or not. No value if m = 0.
+
+    >>> r(one_list([1, 0, 1], pool=[1, 1, 1, 1]), k=2).tolist()
+    [0.25]
+    """
+    return _where_relevant(lists, _share(lists.hits_at(k), lists.m))
+
+
+@metric(aliases=("f1_score",), readings=EXPECTED)
+def f1(lists: Lists, k: int) -> Floats:
+    """F1: harmonic mean of p@k and r@k, which is 2 hits / (k + m). No value if m = 0.
+
+    >>> f1(one_list([1, 0, 0], pool=[1, 1]), k=2).tolist()
+    [0.5]
+    """
+    return _where_relevant(lists, 2 * lists.hits_at(k) / (k + lists.m))
+
+
+@metric(aliases=("r_prec", "r_precision", "rprecision"), readings=EXPECTED)
+def rprec(lists: Lists) -> Floats:
+    """R-precision: precision at rank m (as trec_eval). No value if m = 0.
+
+    >>> rprec(one_list([1, 0, 1])).tolist()
+    [0.5]
+    """
+    return _where_relevant(lists, _share(lists.total(lists.relevant, unit, lists.m[lists.found.list]), lists.m))
+
+
+@metric(aliases=("mrr", "recip_rank", "reciprocal_rank"), mean_name="MRR", readings=EXPECTED)
+def rr(lists: Lists, k: int | None = None) -> Floats:
+    """Reciprocal rank: 1 / rank of the first relevant item of the top k, 0 if there is none. No value if m = 0.
+
+    >>> rr(one_list([0, 1, 1])).tolist(), rr(one_list([0, 1, 1]), k=1).tolist()
+    ([0.5], [0.0])
+    """
+    if lists.ties == "expected":
+        return _where_relevant(lists, tied.expected_reciprocal_rank(lists, k))
+    return _where_relevant(lists, lists.total(lists.relevant * (lists.count == 1), reciprocal, k))
+
+
+@metric(aliases=("hr", "hit", "hitrate", "success"), readings=EXPECTED)
+def hit_rate(lists: Lists, k: int) -> Floats:
+    """Hit rate: 1 if the top k holds a relevant item, else 0. No value if m = 0.
+
+    >>> hit_rate(one_list([0, 1]), k=1).tolist(), hit_rate(one_list([0, 1]), k=2).tolist()
+    ([0.0], [1.0])
+    """
+    hit = tied.expected_hit(lists, k) if lists.ties == "expected" else (lists.hits_at(k) > 0).astype(np.float64)
+    return _where_relevant(lists, hit)
+
+
+@metric(readings=EXPECTED, bounds={"p": (0.0, 1.0)})
+def rbp(lists: Lists, k: int | None = None, p: float = 0.8) -> Floats:
+    """Rank-biased precision: (1 - p) times the sum of r_i p^(i-1); ranks after the list count 0. No value if m = 0.
+
+    Source: Moffat and Zobel, Rank-Biased Precision for Measurement of Retrieval Effectiveness (TOIS 2008).
+
+    >>> rbp(one_list([1, 0, 1]), p=0.5).tolist()  # 0.5 * (1 + 0.25)
+    [0.625]
+    """
+    return _where_relevant(lists, (1 - p) * lists.total(lists.relevant, geometric(p), k))
+
+
+# ---- graded relevance
+
+
+@metric(range=NO_MAXIMUM, zero_policy=False, readings=EXPECTED)
+def cg(lists: Lists, k: int | None = None) -> Floats:
+    """Cumulated gain: sum of the convention's gain of g_i for i <= k; 0 if nothing has a gain.
+
+    >>> cg(one_list([3, 0, 2]), k=2).tolist()
+    [3.0]
+    """
+    return lists.total(lists.gains, unit, k)
+
+
+@metric(range=NO_MAXIMUM, zero_policy=False, readings=EXPECTED, tie_knob="ndcg_ties")
+def dcg(lists: Lists, k: int | None = None) -> Floats:
+    """Discounted cumulated gain: sum of gain(g_i) / log2(i + 1) for i <= k; 0 if nothing has a gain.
+
+    >>> dcg(one_list([3, 0, 2])).tolist()  # 3 / 1 + 2 / 2
+    [4.0]
+    """
+    return lists.dcg_at(k)
+
+
+@metric(range=NO_MAXIMUM, higher_is_better=None, zero_policy=False, readings=EXPECTED)
+def idcg(lists: Lists, k: int | None = None) -> Floats:
+    """Ideal DCG: the DCG of the best possible top k of the convention's ideal pool; 0 if nothing has a gain.
+
+    >>> idcg(one_list([0, 0, 3], pool=[3, 1, 0]), k=1).tolist()
+    [3.0]
+    """
+    return lists.ideal_at(k)
+
+
+@metric
+def err(lists: Lists, k: int | None = None) -> Floats:
+    """Expected reciprocal rank: sum over i <= k of 1/i times the probability that the user stops at i.
+
+    An item satisfies the user with probability (2^g_i - 1) / 2^max_grade (max_grade 4, as in gdeval); a satisfied user
+    stops. No value if m = 0.
+    Source: Chapelle, Metzler, Zhang and Grinspan, Expected Reciprocal Rank for Graded Relevance (CIKM 2009).
+
+    >>> err(one_list([0, 4])).tolist()  # 1 / 2 * 15 / 16
+    [0.46875]
+    """
+    return _where_relevant(lists, lists.total(lists.stops, reciprocal, k))
+
+
+# ---- judged items and scores
+
+
+@metric(needs="judged")
+def bpref(lists: Lists) -> Floats:
+    """Binary preference: mean over all m relevant items of 1 - (judged non-relevant items above) / min(m, N).
+
+    N is the number of judged non-relevant items; the number above is capped at min(m, N). As in trec_eval, a relevant
+    item that was not shown adds 0, and unjudged items and negative grades are ignored. No value if m = 0.
+    Source: Buckley and Voorhees, Retrieval Evaluation with Incomplete Information (SIGIR 2004).
+
+    >>> bpref(one_list([1, 0, 1])).tolist()  # (1 + (1 - 1 / 1)) / 2
+    [0.5]
+    """
+    batch, refuted = lists.batch, _refuted(lists.batch.grade, lists.convention)
+    relevant = lists.convention.relevant(batch.grade)
+    n = np.bincount(batch.pool_list[_refuted(batch.pool_grade, lists.convention)], minlength=batch.size)
+    bound = np.maximum(np.minimum(lists.m, n), 1)[batch.list]
+    ends = np.cumsum(np.bincount(batch.list, refuted, minlength=batch.size).astype(np.int64))
+    above = np.cumsum(refuted) - np.concatenate([[0], ends])[batch.list]
+    return _where_relevant(lists, _share(batch.total(relevant * (1 - np.minimum(above, bound) / bound)), lists.m))
+
+
+def _refuted(grade: Floats, convention: Convention) -> npt.NDArray[np.bool_]:
+    """(e,) judged, but not relevant; negative grades are neither."""
+    return np.asarray((grade >= 0) & ~convention.relevant(grade))
+
+
+@metric(needs="judged", zero_policy=False)
+def judged(lists: Lists, k: int) -> Floats:
+    """Judged share: items with a judgement in the top k, over min(L, k) (as ir_measures); NaN if L = 0.
+
+    >>> judged(one_list([1, float("nan"), 0, 0]), k=2).tolist()
+    [0.5]
+    """
+    batch = lists.batch
+    known = batch.total((~np.isnan(batch.grade) & (batch.rank <= k)).astype(np.float64))
+    return np.where(batch.shown > 0, _share(known, np.minimum(batch.shown, k)), np.nan)
+
+
+@metric(needs="scores", range=NO_MAXIMUM, higher_is_better=False, zero_policy=False, bounds={"t": (0.0, np.inf)})
+def softmax_loss(lists: Lists, t: float = 1.0) -> Floats:
+    """Listwise softmax loss: -log of the summed softmax probability (temperature t) of the relevant shown items.
+
+    NaN under every convention if no relevant item was shown. Source: Cao et al., Learning to Rank (ICML 2007).
+
+    >>> softmax_loss(one_list([1, 0], scores=[2, 2])).round(6).tolist() == [round(np.log(2), 6)]
+    True
+    """
+    relevant = lists.convention.relevant(lists.batch.grade)
+    everything, found = lists.log_sum_exp(t), lists.log_sum_exp(t, relevant)
+    loss = np.subtract(everything, found, out=np.full(lists.batch.size, np.nan), where=np.isfinite(found))
+    return np.asarray(np.maximum(loss, 0.0))
+
+
+@metric(needs="scores", range=NO_MAXIMUM, higher_is_better=None, zero_policy=False, bounds={"t": (0.0, np.inf)})
+def softmax_entropy(lists: Lists, t: float = 1.0) -> Floats:
+    """Softmax entropy: entropy, in nats, of the softmax (temperature t) of the shown scores; it grows with t.
+
+    NaN if nothing was shown.
+
+    >>> softmax_entropy(one_list([1, 0], scores=[2, 2])).round(6).tolist() == [round(np.log(2), 6)]
+    True
+    """
+    batch = lists.batch
+    logs = lists.scores / t - lists.log_sum_exp(t)[batch.list]
+    return np.where(batch.shown > 0, batch.total(-np.exp(logs) * logs), np.nan)

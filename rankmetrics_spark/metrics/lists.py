@@ -1,0 +1,283 @@
+"""A batch under one convention: values that several metrics share are computed once, on first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from rankmetrics_spark import errors
+from rankmetrics_spark.metrics.batch import Batch, Floats, Ints, order_within, place
+from rankmetrics_spark.metrics.conventions import Convention
+from rankmetrics_spark.metrics.discounts import UNCUT, Weight, discount, span, spread, unit
+from rankmetrics_spark.metrics.gains import exponential, gain, power_of_two
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Ties:
+    """Groups of equal scores that hold a relevant item, in rank order: one element per group.
+
+    Attributes:
+        list: List index.
+        first: First rank.
+        last: Last rank.
+        relevant: Relevant items in the group.
+        before: Relevant items of the list above the group.
+    """
+
+    list: Ints
+    first: Ints
+    last: Ints
+    relevant: Ints
+    before: Ints
+
+
+@dataclass(frozen=True)
+class Ideal:
+    """Items with a gain, in each list from the highest gain down: one element per item.
+
+    Attributes:
+        list: List index.
+        rank: Rank in the ideal list.
+        discounted: Gain times the discount of that rank.
+    """
+
+    list: Ints
+    rank: Ints
+    discounted: Floats
+
+
+class Lists:
+    """What a kernel reads: a batch under a convention and one reading of ties.
+
+    In the shapes below, n is the number of lists and e the number of entries with a grade above 0.
+
+    >>> lists = one_list([2, 0, 1, 0])
+    >>> lists.hits_at(3), lists.dcg_at(3), lists.ideal_at(1)
+    (array([2.]), array([2.5]), array([2.]))
+    """
+
+    def __init__(self, batch: Batch, convention: Convention, ties: str = "plain") -> None:
+        """Nothing is computed yet.
+
+        Args:
+            batch: n ranked lists.
+            convention: How to read relevance, gain, the ideal list and ties.
+            ties: ``plain`` (ranks as they are), ``expected`` or ``threshold``: see ``Definition.readings``.
+        """
+        self.batch, self.convention, self.ties = batch, convention, ties
+        self._kept: dict[Hashable, object] = {}
+
+    @cached_property
+    def found(self) -> Batch:
+        """The entries with a grade above 0: sums of relevance or gain need no others."""
+        keep = self.batch.grade > 0
+        return self.batch if bool(keep.all()) else _filter(self.batch, np.flatnonzero(keep))
+
+    @cached_property
+    def relevant(self) -> Floats:
+        """(e,) 1 for a relevant entry, else 0."""
+        return self.convention.relevant(self.found.grade).astype(np.float64)
+
+    @cached_property
+    def count(self) -> Ints:
+        """(e,) relevant items at or above each entry."""
+        relevant = self.relevant.astype(np.int64)
+        totals = np.bincount(self.found.list, relevant, minlength=self.batch.size).astype(np.int64)
+        return np.asarray(np.cumsum(relevant) - (np.cumsum(totals) - totals)[self.found.list])
+
+    @cached_property
+    def m(self) -> Ints:
+        """(n,) relevant items among all judged ones, shown or not."""
+        relevant = self.convention.relevant(self.batch.pool_grade)
+        return np.bincount(self.batch.pool_list[relevant], minlength=self.batch.size).astype(np.int64)
+
+    @cached_property
+    def gains(self) -> Floats:
+        """(e,) gain of each entry."""
+        return gain(self.found.grade, self.convention)
+
+    @cached_property
+    def tied(self) -> Ties:
+        """The tie groups that hold a relevant item; without tie groups in the batch, each item is its own group."""
+        found = _filter(self.found, np.flatnonzero(self.relevant))
+        first = found.rank if found.tie_first is None else found.tie_first
+        last = found.rank if found.tie_last is None else found.tie_last
+        start = np.flatnonzero(np.diff(found.list, prepend=-1) | np.diff(first, prepend=-1))
+        size = np.diff(start, append=len(first)).astype(np.int64)
+        before = place(found.list, self.batch.size)[start] - 1
+        return Ties(found.list[start], first[start], last[start], size, before)
+
+    @cached_property
+    def stops(self) -> Floats:
+        """(e,) probability that a user who reads from the top stops at this entry, satisfied for the first time."""
+        top, group = self.convention.max_grade, self.found.list
+        satisfied = exponential(np.minimum(self.found.grade, top)) / power_of_two(np.array([top]))
+        stops, reading = np.zeros(len(satisfied)), np.ones(self.batch.size)
+        for where in _by_depth(group, self.batch.size):
+            stops[where] = reading[group[where]] * satisfied[where]
+            reading[group[where]] *= 1 - satisfied[where]
+        return stops
+
+    @property
+    def scores(self) -> Floats:
+        """Score of every entry of the batch, of any grade.
+
+        Raises:
+            InputError: If the lists have no scores.
+        """
+        if self.batch.score is None and not len(self.batch.list):
+            return np.zeros(0)
+        if self.batch.score is None:
+            raise errors.InputError("this metric needs scores, and the lists have none")
+        return self.batch.score
+
+    def log_sum_exp(self, t: float, keep: npt.NDArray[np.bool_] | None = None) -> Floats:
+        """(n,) log of the sum of exp(score / t) over the entries in ``keep`` (default: all); minus infinity if none."""
+        which = slice(None) if keep is None else keep
+        group, scores = self.batch.list[which], self.scores[which] / t
+        top = np.full(self.batch.size, -np.inf)
+        np.maximum.at(top, group, scores)
+        # Without the subtraction, exp overflows for large scores.
+        total = sums(group, np.exp(scores - top[group]), self.batch.size)
+        with np.errstate(divide="ignore"):
+            return np.asarray(top + np.log(total))
+
+    def total(self, values: Floats, weight: Weight, cut: int | Ints | None) -> Floats:
+        """Weighted sum per list: values times the weight of their rank, down to a cut-off.
+
+        Unless ``ties`` is plain, an entry has the mean weight of its tie group. For a sum of this form that gives the
+        expected value over all orders of tied items.
+        Source: McSherry and Najork, Computing Information Retrieval Performance Measures Efficiently in the Presence
+        of Tied Scores (ECIR 2008).
+
+        Args:
+            values: (e,) value of each entry.
+            weight: A function of ranks.
+            cut: The last rank that counts, for all entries or (e,) for each; None: every rank counts.
+
+        Returns:
+            (n,) sums.
+        """
+        if isinstance(cut, np.ndarray):
+            return self.found.total(values * self._weights(weight, cut))
+        limit = UNCUT if cut is None else cut
+        return self.found.total(values * self.keep((weight, limit), lambda: self._weights(weight, limit)))
+
+    def _weights(self, weight: Weight, cut: int | Ints) -> Floats:
+        found = self.found
+        if self.ties == "plain" or found.tie_first is None or found.tie_last is None:
+            return self.keep(weight, lambda: weight(found.rank)) * (found.rank <= cut)
+        return spread(weight, found.tie_first, found.tie_last, cut)
+
+    def hits_at(self, k: int | None) -> Floats:
+        """(n,) relevant items in the top k."""
+        return self.keep(("hits", k), lambda: self.total(self.relevant, unit, k))
+
+    def dcg_at(self, k: int | None) -> Floats:
+        """(n,) discounted gain of the top k."""
+        return self.keep(("dcg", k), lambda: self.total(self.gains, discount, k))
+
+    def ideal_at(self, k: int | None) -> Floats:
+        """(n,) discounted gain of the best possible top k of the convention's ideal pool; 0 if the pool has no gain."""
+        return self.keep(("ideal", k), lambda: IDEALS[self.convention.ideal_pool](self, UNCUT if k is None else k))
+
+    def keep(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """The value of ``compute``, computed once per key; for values that metrics or cut-offs share."""
+        if key not in self._kept:
+            self._kept[key] = compute()
+        return cast(T, self._kept[key])
+
+    @cached_property
+    def judged_ideal(self) -> Ideal:
+        """The ideal list of all judged items."""
+        with_gain = np.flatnonzero(self.batch.pool_grade > 0)
+        return _ideal(self.batch.pool_list[with_gain], gain(self.batch.pool_grade[with_gain], self.convention))
+
+    @cached_property
+    def shown_ideal(self) -> Ideal:
+        """The ideal list of the shown items."""
+        return _ideal(self.found.list, self.gains)
+
+
+def one_list(
+    grades: Sequence[float],
+    *,
+    pool: Sequence[float] | None = None,
+    scores: Sequence[float] | None = None,
+    convention: Convention | None = None,
+) -> Lists:
+    """One list, to try a kernel by hand.
+
+    Args:
+        grades: Grades of the shown items in rank order; NaN = unjudged.
+        pool: Grades of all judged items, shown or not; default: those of ``grades``.
+        scores: Scores of the shown items.
+        convention: Default: standard.
+
+    >>> one_list([1, 0], pool=[1, 1, 0]).m.tolist()
+    [2]
+    """
+    shown, length = np.array(grades, np.float64), len(grades)
+    known = np.sort(np.array(grades if pool is None else pool, np.float64))
+    known = known[~np.isnan(known)][::-1]
+    batch = Batch(
+        1,
+        np.zeros(length, np.int64),
+        np.arange(1, length + 1),
+        shown,
+        np.array([length]),
+        np.zeros(len(known), np.int64),
+        known,
+        score=None if scores is None else np.array(scores, np.float64),
+    )
+    return Lists(batch, convention or Convention())
+
+
+def sums(groups: Ints, weights: npt.NDArray[Any], size: int) -> Floats:
+    """(size,) sum of weights per group, added in the order given: the bits do not depend on other groups."""
+    return np.asarray(np.bincount(groups, weights, minlength=size), np.float64)
+
+
+def _by_depth(group: Ints, size: int) -> list[Ints]:
+    """Indices of the first element of every group, then of the second, and so on."""
+    depth = place(group, size)
+    order = np.argsort(depth, kind="stable")
+    return np.split(order, np.cumsum(np.bincount(depth)[1:])[:-1]) if len(order) else []
+
+
+def _ideal(group: Ints, gains: Floats) -> Ideal:
+    group, gains = group[gains > 0], gains[gains > 0]
+    rising = (np.diff(gains) > 0) & (np.diff(group) == 0)
+    order = order_within(group, -gains) if rising.any() else slice(None)
+    rank = place(group, int(group.max(initial=-1)) + 1)
+    return Ideal(group, rank, gains[order] * discount(rank))
+
+
+def _ideal_dcg(lists: Lists, ideal: Ideal, cut: int) -> Floats:
+    return sums(ideal.list, ideal.discounted * (ideal.rank <= cut), lists.batch.size)
+
+
+def _constant_ideal(lists: Lists, cut: int) -> Floats:
+    length = lists.batch.shown if cut == UNCUT else np.full(lists.batch.size, cut)
+    ideal = span(discount, np.ones_like(length), length)
+    return np.asarray(np.where(_ideal_dcg(lists, lists.judged_ideal, 1) > 0, ideal, 0.0))
+
+
+IDEALS: dict[str, Callable[[Lists, int], Floats]] = {
+    "judged": lambda lists, cut: _ideal_dcg(lists, lists.judged_ideal, cut),
+    "shown": lambda lists, cut: _ideal_dcg(lists, lists.shown_ideal, cut),
+    "constant_k": _constant_ideal,
+}
+
+
+def _filter(batch: Batch, keep: Ints) -> Batch:
+    names = ("list", "rank", "grade", "score", "tie_first", "tie_last")
+    arrays = {name: getattr(batch, name) for name in names}
+    return replace(batch, **{name: array[keep] for name, array in arrays.items() if array is not None})

@@ -1,0 +1,139 @@
+"""AP, RR and hit rate of lists with tied scores: exact expected values over all orders of tied items.
+
+Notation: a tie group holds the ranks f to l, n = l - f + 1 items, s of them relevant, with b relevant items above it.
+Source of the closed forms: McSherry and Najork, Computing Information Retrieval Performance Measures Efficiently in the
+Presence of Tied Scores (ECIR 2008).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from rankmetrics_spark.metrics.batch import Floats, Ints
+from rankmetrics_spark.metrics.discounts import UNCUT, reciprocal, running_sums, span
+from rankmetrics_spark.metrics.lists import Lists, Ties, sums
+
+
+def expected_precisions(lists: Lists, k: int | None) -> Floats:
+    """(n,) expected sum of the precisions at the relevant items of the top k, over all orders of tied items.
+
+    An item at rank i of a group is relevant with probability s/n, and then has above it b relevant items and, of the
+    i - f others, an expected (i - f)(s - 1)/(n - 1).
+    """
+    ties = lists.tied
+    return sums(ties.list, _group_precisions(ties, _limit(k)), lists.batch.size)
+
+
+def _limit(k: int | None) -> int:
+    return UNCUT if k is None else k
+
+
+def _group_precisions(ties: Ties, cut: int) -> Floats:
+    n, inside = ties.last - ties.first + 1, _inside(ties, cut)
+    inverse = span(reciprocal, ties.first, ties.first - 1 + inside)
+    others = (ties.relevant - 1) / np.maximum(n - 1, 1) * (inside - ties.first * inverse)
+    mean = ties.relevant / n * ((ties.before + 1) * inverse + others)
+    return np.asarray(np.where(n == 1, ties.relevant * (ties.before + 1) / ties.first * inside, mean))
+
+
+def _inside(ties: Ties, cut: int) -> Ints:
+    """(g,) ranks of each group down to the cut-off."""
+    return np.asarray(np.clip(np.minimum(ties.last, cut) - ties.first + 1, 0, None))
+
+
+def threshold_precisions(lists: Lists, k: int | None) -> Floats:
+    """(n,) sum over relevant items of the precision at the end of their tie group, as in scikit-learn.
+
+    If the cut-off divides a group, only the part inside counts, with the relevant items of the group spread evenly.
+    """
+    ties = lists.tied
+    n, inside = ties.last - ties.first + 1, _inside(ties, _limit(k))
+    hits = ties.relevant * (inside / n)
+    precision = (ties.before + hits) / np.maximum(ties.first + inside - 1, 1)
+    return sums(ties.list, hits * precision, lists.batch.size)
+
+
+def expected_precision_per_hit(lists: Lists, k: int | None) -> Floats:
+    """(n,) expected mean of the precisions at the relevant items of the top k; 0 if there are none.
+
+    Only a group that the cut-off divides makes the number of hits random. The number j of its relevant items inside
+    the cut-off has a hypergeometric distribution; given j, the part inside is a tie group by itself.
+    """
+    cut, ties = _limit(k), lists.tied
+    whole = ties.last <= cut
+    above = sums(ties.list[whole], _group_precisions(_take(ties, whole), cut), lists.batch.size)
+    hits = sums(ties.list, ties.relevant * whole, lists.batch.size)
+    result = np.divide(above, hits, out=np.zeros(lists.batch.size), where=hits > 0)
+    split = _take(ties, (ties.first <= cut) & ~whole)
+    result[split.list] = _split_mean(split, above[split.list], cut)
+    return result
+
+
+def _split_mean(split: Ties, above: Floats, cut: int) -> Floats:
+    inside = _inside(split, cut)
+    part = replace(split, last=split.first + inside - 1)
+    mean = np.zeros(len(inside))
+    for j in range(int(np.minimum(inside, split.relevant).max(initial=-1)) + 1):
+        chance = _hypergeometric(split, inside, j)
+        value = above + _group_precisions(replace(part, relevant=np.full(len(inside), j)), cut)
+        mean += chance * value / np.maximum(split.before + j, 1)
+    return mean
+
+
+def _hypergeometric(ties: Ties, inside: Ints, j: int) -> Floats:
+    n, s = ties.last - ties.first + 1, ties.relevant
+    possible = (j <= np.minimum(inside, s)) & (s - j <= n - inside)
+    chosen = np.where(possible, j, np.maximum(0, s + inside - n))
+    logs = _log_choose(s, chosen) + _log_choose(n - s, inside - chosen) - _log_choose(n, inside)
+    return np.where(possible, np.exp(logs), 0.0)
+
+
+def _log_choose(n: Ints, k: Ints) -> Floats:
+    log_factorial = running_sums(np.log, int(n.max(initial=0)))
+    return np.asarray(log_factorial[n] - log_factorial[k] - log_factorial[n - k])
+
+
+def first_hits(lists: Lists) -> tuple[Ints, Ints, Floats]:
+    """Each rank where the first relevant item of a list can be: list index, rank and probability.
+
+    It is in the first group with a relevant item, at place i with probability C(n - i, s - 1) / C(n, s).
+    """
+    ties = lists.tied
+    groups = _take(ties, ties.before == 0)
+    index, chance = np.arange(len(groups.list)), groups.relevant / (groups.last - groups.first + 1)
+    parts = []
+    for place in range(int((groups.last - groups.first - groups.relevant).max(initial=-2)) + 2):
+        rank, left = groups.first[index] + place, groups.last[index] - groups.first[index] - place
+        parts.append((groups.list[index], rank, chance))
+        alive = left >= groups.relevant[index]
+        index, left = index[alive], left[alive]
+        chance = chance[alive] * ((left + 1 - groups.relevant[index]) / left)
+    return _join(parts)
+
+
+def _join(parts: list[tuple[Ints, Ints, Floats]]) -> tuple[Ints, Ints, Floats]:
+    if not parts:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
+    lists, ranks, chances = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return lists, ranks, chances
+
+
+def expected_reciprocal_rank(lists: Lists, k: int | None) -> Floats:
+    """(n,) expected reciprocal rank of the first relevant item of the top k, over all orders of tied items."""
+    group, rank, chance = lists.keep("first_hits", lambda: first_hits(lists))
+    return sums(group, chance / rank * (rank <= _limit(k)), lists.batch.size)
+
+
+def expected_hit(lists: Lists, k: int | None) -> Floats:
+    """(n,) probability of a relevant item in the top k, over all orders of tied items."""
+    ties = lists.tied
+    sure = sums(ties.list, ties.last <= _limit(k), lists.batch.size) > 0
+    group, rank, chance = lists.keep("first_hits", lambda: first_hits(lists))
+    return np.asarray(np.where(sure, 1.0, sums(group, chance * (rank <= _limit(k)), lists.batch.size)))
+
+
+def _take(ties: Ties, keep: npt.NDArray[np.bool_]) -> Ties:
+    return Ties(ties.list[keep], ties.first[keep], ties.last[keep], ties.relevant[keep], ties.before[keep])

@@ -1,0 +1,1 @@
+"""What people read: the tables and sentences of a terminal."""

@@ -1,0 +1,297 @@
+"""A run's result for people and programs: a table, JSON or CSV on stdout."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from rankmetrics_spark.metrics import Metric, parse
+from rankmetrics_spark.schemas import (
+    CONVENTION,
+    EVERYONE,
+    EXPERIMENT,
+    METRIC,
+    N_REPEATED,
+    N_USERS,
+    N_USERS_WITH_RELEVANT,
+    N_USERS_WITHOUT_LIST,
+    SEGMENT,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Row = dict[str, Any]
+
+MOST_ROWS = 10_000
+"""Result rows that are printed at most; the Parquet tables hold all."""
+
+COLUMNS = (
+    EXPERIMENT,
+    SEGMENT,
+    METRIC,
+    CONVENTION,
+    N_USERS,
+    N_USERS_WITH_RELEVANT,
+    N_USERS_WITHOUT_LIST,
+    "mean",
+    "std",
+    "ci_low",
+    "ci_high",
+    "confidence",
+    "mean_with_relevant",
+    N_REPEATED,
+)
+ORDER = (SEGMENT, METRIC, EXPERIMENT)
+
+
+# ---- the means
+
+
+def result_rows(averages: DataFrame) -> list[Row]:
+    """The averages as plain rows, ordered by segment, metric and experiment; at most ``MOST_ROWS``.
+
+    Args:
+        averages: The table ``experiment_metrics``.
+    """
+    ordered = averages.select(*COLUMNS).orderBy(*ORDER).limit(MOST_ROWS)
+    return [row.asDict() for row in ordered.toLocalIterator()]
+
+
+def print_table(rows: list[Row], metrics: Iterable[Metric] = ()) -> None:
+    """The table on stdout; wide enough for every column where stdout is not a terminal."""
+    shown = table(rows, metrics)
+    Console(width=None if sys.stdout.isatty() else 40 + 22 * len(shown.columns)).print(shown)
+
+
+def table(rows: list[Row], metrics: Iterable[Metric] = ()) -> Table:
+    """One line per experiment and segment, one column per metric: mean and half width of the interval.
+
+    The best mean of a segment is bold, by the direction that the metric declares.
+
+    Args:
+        rows: Of ``experiment_metrics``.
+        metrics: Those of the run; a metric that is not among them is looked up by its name.
+    """
+    known = {str(metric): metric for metric in metrics}
+    names = {row[METRIC] for row in rows}
+    chosen = sorted((known.get(name) or parse(name) for name in names), key=_by_cut)
+    segmented = any(row[SEGMENT] != EVERYONE for row in rows)
+    made = Table(title=_title(rows), title_justify="left", title_style="")
+    for label in ["experiment", *(["segment"] if segmented else [])]:
+        made.add_column(label)
+    for label in ["users", *(metric.headline for metric in chosen)]:
+        made.add_column(label, justify="right")
+    best = {
+        (segment, str(metric)): best_mean(rows, segment, metric) for segment in _segments(rows) for metric in chosen
+    }
+    for segment, lines in groupby(_grouped(rows).items(), key=lambda item: item[0][0]):
+        for (_, experiment), cells in lines:
+            values = [_cell(cells.get(str(metric)), best[segment, str(metric)]) for metric in chosen]
+            users = f"{max(cell[N_USERS] for cell in cells.values()):,}"
+            made.add_row(str(experiment), *([segment] if segmented else []), users, *values)
+        made.add_section()
+    return made
+
+
+def _title(rows: list[Row]) -> str:
+    if not rows:
+        return "no users"
+    return f"mean over users ± half of the {rows[0]['confidence']:.0%} interval; convention {rows[0][CONVENTION]}"
+
+
+def _by_cut(metric: Metric) -> tuple[str, float]:
+    """Sort key: ap@5 before ap@10, the uncut metric last."""
+    return str(metric).partition("@")[0], metric.cut or float("inf")
+
+
+def _segments(rows: list[Row]) -> set[str]:
+    return {row[SEGMENT] for row in rows}
+
+
+def _grouped(rows: list[Row]) -> dict[tuple[str, str], dict[str, Row]]:
+    """(segment, experiment) -> metric -> row; all users first."""
+    groups: dict[tuple[str, str], dict[str, Row]] = {}
+    for row in sorted(rows, key=lambda r: (r[SEGMENT] != EVERYONE, r[SEGMENT], str(r[EXPERIMENT]))):
+        groups.setdefault((row[SEGMENT], row[EXPERIMENT]), {})[row[METRIC]] = row
+    return groups
+
+
+def best_mean(rows: Iterable[Row], segment: str, metric: Metric) -> float | None:
+    """The best mean of a segment: the largest or the smallest, as the metric says; None where neither is better."""
+    of_metric = [row["mean"] for row in rows if row[SEGMENT] == segment and row[METRIC] == str(metric)]
+    means = [mean for mean in of_metric if mean is not None]
+    if metric.higher_is_better is None or not means:
+        return None
+    best: float = max(means) if metric.higher_is_better else min(means)
+    return best
+
+
+def _cell(row: Row | None, best: float | None) -> str:
+    if row is None:
+        return ""
+    if row["mean"] is None:
+        return "-"
+    half = "" if row["ci_low"] is None else f" ± {row['mean'] - row['ci_low']:.4f}"
+    text = f"{row['mean']:.4f}{half}"
+    return f"[bold]{text}[/bold]" if row["mean"] == best else text
+
+
+def print_json(rows: list[Row], metrics: Iterable[Metric] = ()) -> None:
+    """A JSON array of the rows."""
+    json.dump(rows, sys.stdout, ensure_ascii=False, indent=2)
+    sys.stdout.write("\n")
+
+
+def print_csv(rows: list[Row], metrics: Iterable[Metric] = ()) -> None:
+    """The averages as CSV with a header."""
+    _write_csv(rows, COLUMNS)
+
+
+def _write_csv(rows: list[Row], columns: Sequence[str]) -> None:
+    writer = csv.DictWriter(sys.stdout, fieldnames=columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+
+
+PRINTERS: dict[str, Callable[[list[Row], Iterable[Metric]], None]] = {
+    "table": print_table,
+    "json": print_json,
+    "csv": print_csv,
+}
+
+
+# ---- conventions side by side
+
+
+def print_conventions(rows: list[Row]) -> None:
+    """One line per convention, a block per experiment: users, a column per metric, what differs from the standard."""
+    made = _plain_table(rows, "mean over the users of each convention")
+    for _, block in groupby(rows, key=lambda row: row[EXPERIMENT]):
+        for row in block:
+            made.add_row(*map(_plain, row.values()))
+        made.add_section()
+    _print_whole(made, rows)
+
+
+def print_list(rows: Sequence[Mapping[str, Any]]) -> None:
+    """One line per row, one column per key."""
+    made = _plain_table(rows)
+    for row in rows:
+        made.add_row(*map(_plain, row.values()))
+    _print_whole(made, rows)
+
+
+def _plain_table(rows: Sequence[Mapping[str, Any]], title: str | None = None) -> Table:
+    made = Table(title=title, title_justify="left")
+    for name, value in (rows[0] if rows else {}).items():
+        made.add_column(_SHORT.get(name, name), justify="left" if isinstance(value, str) or name in _TEXT else "right")
+    return made
+
+
+def _print_whole(made: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Wide enough for every column where stdout is not a terminal."""
+    names = list(rows[0]) if rows else []
+    width = sum(max(len(_SHORT.get(n, n)), *(len(_plain(row[n])) for row in rows)) + 3 for n in names) + 1
+    Console(width=None if sys.stdout.isatty() else width).print(made)
+
+
+_SHORT = {
+    EXPERIMENT: "experiment",
+    N_USERS: "users",
+    N_USERS_WITH_RELEVANT: "with relevant",
+    N_USERS_WITHOUT_LIST: "without list",
+    "n_faulty_rows": "faulty rows",
+    "differs": "differs from standard in",
+}
+_TEXT = (EXPERIMENT, CONVENTION, "differs")
+
+
+def _plain(value: object) -> str:
+    return f"{value:.6f}" if isinstance(value, float) else "-" if value is None else str(value)
+
+
+CONVENTION_PRINTERS: dict[str, Callable[[list[Row]], None]] = {
+    "table": print_conventions,
+    "json": print_json,
+    "csv": lambda rows: _write_csv(rows, list(rows[0]) if rows else []),
+}
+LIST_PRINTERS: dict[str, Callable[[list[Any]], None]] = CONVENTION_PRINTERS | {"table": print_list}
+
+
+def tie_warnings(rows: Sequence[Row], metrics: Iterable[str]) -> list[str]:
+    """The differences between experiments that the order of tied items could turn around: a line per metric.
+
+    Args:
+        rows: Conventions side by side, with those of the best and the worst order of tied items.
+        metrics: Names of the metrics.
+
+    >>> def row(experiment, convention, ap): return {EXPERIMENT: experiment, CONVENTION: convention, "ap": ap}
+    >>> best, worst = "standard(ties=best)", "standard(ties=worst)"
+    >>> a = [row("a", "standard", 0.5), row("a", best, 0.7), row("a", worst, 0.4)]
+    >>> b = [row("b", "standard", 0.6), row("b", best, 0.6), row("b", worst, 0.6)]
+    >>> tie_warnings([*a, *b], ["ap"])
+    ['warning: ap: the order of tied items moves a by 0.3000, more than the 0.1000 between a and b']
+    """
+    found = (_tie_warning(rows, metric) for metric in metrics)
+    return [line for line in found if line]
+
+
+def _tie_warning(rows: Sequence[Row], metric: str) -> str | None:
+    """The pair of experiments whose difference the ties could most easily turn around, if there is one."""
+    means, best, worst = (
+        {row[EXPERIMENT]: row[metric] for row in rows if row[CONVENTION] == name and row[metric] is not None}
+        for name in ("standard", "standard(ties=best)", "standard(ties=worst)")
+    )
+    spreads = {name: abs(best[name] - worst[name]) for name in best.keys() & worst.keys()}
+    # Neighbours in the order of the means suffice: no other pair lies closer.
+    pairs = itertools.pairwise(sorted(((mean, name) for name, mean in means.items()), key=lambda pair: pair[0]))
+    beyond = [
+        (spreads.get(moved, 0.0) - (high - low), moved, high - low, a, b)
+        for (low, a), (high, b) in pairs
+        for moved in (a, b)
+    ]
+    excess, moved, gap, a, b = max(beyond, key=lambda found: found[0], default=(0.0, "", 0.0, "", ""))
+    if excess <= 0:
+        return None
+    return (
+        f"warning: {metric}: the order of tied items moves {moved} by {spreads[moved]:.4f}, "
+        f"more than the {gap:.4f} between {a} and {b}"
+    )
+
+
+# ---- what a person should know besides
+
+
+def accounting(record: Mapping[str, Any]) -> list[str]:
+    """Where the rows went, how many scores are tied, and what in the input contradicts itself: a line each."""
+    rows = record["rows"]
+    lines = [f"rows: {rows['in']:,} in = {rows['evaluated']:,} evaluated + {rows['quarantined']:,} quarantined"]
+    if record["quarantine_reasons"]:
+        reasons = sorted(record["quarantine_reasons"].items(), key=lambda pair: (-pair[1], pair[0]))
+        lines.append("quarantined: " + ", ".join(f"{name} {count:,}" for name, count in reasons))
+    beyond = sum(counts["beyond_judgements"] for counts in record["experiments"].values())
+    if beyond:
+        lines.append(
+            f"warning: {beyond:,} lists show more relevant items than the judgements hold; their values stop at 1"
+        )
+    return lines + _tied(record["experiments"])
+
+
+def _tied(experiments: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """How many rows share their score with another of their list."""
+    rates = [
+        f"{name} {counts['tied'] / counts['evaluated']:.2%}" for name, counts in experiments.items() if counts["tied"]
+    ]
+    if not rates:
+        return []
+    shares = ", ".join(rates)
+    return [f"rows with tied scores: {shares} (rankmetrics conventions shows what their order can change)"]

@@ -1,0 +1,79 @@
+"""Commits to Delta and Iceberg tables: repeat after a conflict, explain errors that a user can fix."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from pyspark.errors import AnalysisException
+
+from rankmetrics_spark.errors import OutputError, first_sentence
+
+ATTEMPTS = 5
+"""How often a commit is tried when other runs commit to the same table; each time, one of those has succeeded."""
+
+# Delta and Iceberg errors have no Python classes. On classic sessions all of them are one class of py4j, so only their
+# text tells them apart.
+_CONFLICT = re.compile(
+    r"Concurrent\w*Exception|(Metadata|Protocol)ChangedException|CommitFailedException|ValidationException: Found |"
+    r"[_ ]already[_ ]exists",
+    re.IGNORECASE,
+)
+_MISSING = re.compile(r"\[(TABLE_OR_VIEW|PATH|SCHEMA|DELTA_TABLE)_NOT_FOUND\]|\[DELTA_PATH_DOES_NOT_EXIST\]")
+_NOT_SET_UP = re.compile(r"\[(DATA_SOURCE_NOT_FOUND|DELTA_CONFIGURE_SPARK_SESSION\w*|REQUIRES_SINGLE_PART_NAMESPACE|"
+                         r"UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY|CANNOT_CREATE_DATA_SOURCE_TABLE\S*)\]")  # fmt: skip
+_SHARED_FILE = "Cannot delete file where some, but not all, rows match"
+
+
+def is_missing(error: Exception) -> bool:
+    """Whether the table or its schema does not exist."""
+    return bool(_MISSING.search(str(error)))
+
+
+def is_not_set_up(error: Exception) -> bool:
+    """Whether the session was started without the jar or the catalog settings of the format."""
+    return bool(_NOT_SET_UP.search(str(error)))
+
+
+def shares_file(error: Exception) -> bool:
+    """Whether Iceberg refuses to overwrite rows because their file also holds rows that stay."""
+    return _SHARED_FILE in str(error)
+
+
+def commit(table_format: str, name: str, work: Callable[[], None]) -> None:
+    """Do work that commits to a table; repeat it when another commit came first.
+
+    Args:
+        table_format: ``delta`` or ``iceberg``, for messages.
+        name: SQL name of the table, for messages.
+        work: Reads the state of the table, if it needs it, and commits once.
+
+    Raises:
+        OutputError: The table cannot be written, or other runs commit to it during every attempt.
+    """
+    for _ in range(ATTEMPTS):
+        try:
+            return work()
+        except Exception as error:  # classic sessions raise a class of py4j
+            if not _CONFLICT.search(str(error)):
+                explain(table_format, name, error)
+                raise
+    raise OutputError(
+        f"cannot write the {table_format} table {name}: other runs changed it during each of {ATTEMPTS} attempts; "
+        "run this again when they have ended"
+    )
+
+
+def explain(table_format: str, name: str, error: Exception) -> None:
+    """Raise an error of one sentence if a user can fix the cause; otherwise return.
+
+    Raises:
+        OutputError: The session is not set up for the format, or Spark or the catalog refuses the request.
+    """
+    if is_not_set_up(error):
+        cause = f"this session was started without the jar or the catalog settings of {table_format}"
+    elif isinstance(error, AnalysisException):
+        cause = first_sentence(error)
+    else:
+        return
+    raise OutputError(f"cannot write the {table_format} table {name}: {cause}") from error

@@ -1,0 +1,77 @@
+"""Sums of doubles whose bits depend only on the values: not on row order, partitions or cores.
+
+A double is split into whole multiples of fixed powers of two (limbs). Sums of whole numbers are exact in any order, so
+limbs can be added in Python and in SQL alike; they are put together once, at the end. Values are kept to a resolution
+of 2**-60 (about 1e-18), and their sum must stay below 2**60.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+UNIT = 60
+"""The smallest limb counts multiples of 2**-UNIT."""
+EXPONENTS = (30, 0, -30, -UNIT)
+"""Powers of two that the limbs count. Magnitudes up to 2**60 fit; 2**33 values can be added without overflow."""
+
+
+def limbs(values: Floats) -> list[Floats]:
+    """Split each value into whole multiples of 2**30, 1, 2**-30 and 2**-60.
+
+    Args:
+        values: (n,) finite doubles.
+
+    Returns:
+        One (n,) array per power of two, largest first; doubles that hold whole numbers below 2**31.
+
+    >>> [part.astype(int).tolist() for part in limbs(np.array([2.0**31 + 1.5, -0.25]))]
+    [[2, 0], [1, 0], [536870912, -268435456], [0, 0]]
+    """
+    parts, rest = [], values
+    largest = float(np.abs(values).max(initial=0.0))
+    for exponent in EXPONENTS[:-1]:
+        # Rounded towards zero: a floor would turn a tiny negative value into -1 and a rest that no double can hold.
+        whole = np.trunc(rest * 2.0**-exponent) if largest >= 2.0**exponent else np.zeros(len(values))
+        rest = rest - whole * 2.0**exponent if whole.any() else rest
+        parts.append(whole)
+    return [*parts, np.rint(rest * 2.0 ** -EXPONENTS[-1])]
+
+
+def total(sums: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Put the sums of limbs together without rounding.
+
+    Args:
+        sums: One (g,) array of Python integers (dtype object) per power of two, as ``limbs`` orders them.
+
+    Returns:
+        (g,) Python integers in units of 2**-60.
+
+    >>> total([np.array([0], object), np.array([1], object), np.array([0], object), np.array([3], object)]).tolist()
+    [1152921504606846979]
+    """
+    return np.asarray(np.sum([part * 2 ** (e + UNIT) for part, e in zip(sums, EXPONENTS, strict=True)], axis=0))
+
+
+def mean(sums: Sequence[npt.NDArray[Any]], n: npt.NDArray[np.int64]) -> Floats:
+    """Mean from sums of limbs, rounded a fixed number of times, for many small groups at once.
+
+    Args:
+        sums: One (g,) array per power of two, as ``limbs`` orders them.
+        n: (g,) number of values.
+
+    Returns:
+        (g,) means; NaN where n is 0.
+
+    >>> mean([np.array([0]), np.array([1]), np.array([0]), np.array([0])], np.array([4])).tolist()
+    [0.25]
+    """
+    added = np.zeros(len(n))
+    for part, exponent in zip(sums, EXPONENTS, strict=True):
+        added = added + part.astype(np.float64) * 2.0**exponent
+    return np.asarray(np.divide(added, n, out=np.full(len(n), np.nan), where=n > 0))

@@ -1,0 +1,154 @@
+"""What named systems returned on small fixtures, and the convention that stands for each of them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from rankmetrics_spark.metrics import Metric, parse
+from rankmetrics_spark.metrics.conventions import Convention, resolve
+
+TABLES = ("peer_values_at_3.csv", "definition_at_3.csv")
+
+
+@dataclass(frozen=True)
+class Peer:
+    """The conventions, and the metric names, that stand for one row label of the golden tables."""
+
+    ap: str | Mapping[str, object] = "standard"
+    ndcg: str | Mapping[str, object] | None = None
+    metrics: tuple[str, str] = ("ap@3", "ndcg@3")
+    tolerance: float = 1e-12
+
+    def convention(self, column: str) -> Convention:
+        """The convention of a column of the tables."""
+        return resolve(self.ap if column == "ap_at_k" or self.ndcg is None else self.ndcg)
+
+    def metric(self, column: str) -> Metric:
+        """The metric that a column of the tables holds."""
+        return parse(self.metrics[column == "ndcg_at_k"])
+
+
+# pytrec_eval is fed from dictionaries, so a repeated id is gone before trec_eval can refuse it.
+TREC = {"preset": "trec_eval", "duplicates": "best_rank"}
+UNCUT = ("ap", "ndcg@3")
+PEERS: dict[str, Peer] = {
+    "standard (by definition)": Peer("standard"),
+    "Kaggle apk (transcribed)": Peer("kaggle"),
+    "recommenders.py map_at_k/ndcg binary loge": Peer("recommenders"),
+    "recommenders.py map/ndcg raw log2": Peer({"preset": "recommenders", "ap_denominator": "m", "gain": "linear"}),
+    "recommenders.py -/ndcg exp log2": Peer({"preset": "recommenders", "gain": "exponential"}),
+    "recommenders SparkRankingEvaluation": Peer("recommenders"),
+    "RePlay pandas": Peer("replay"),
+    "RePlay polars": Peer("replay"),
+    "RePlay spark": Peer("replay"),
+    "RecTools default": Peer("rectools"),
+    "RecTools divide_by_k / divide_by_achievable": Peer(
+        {"preset": "rectools", "ap_denominator": "k", "ideal_pool": "judged"}
+    ),
+    "pytrec_eval(-terrier) map_cut/ndcg_cut": Peer(TREC),
+    "ir_measures AP@k/nDCG@k": Peer("ir_measures"),
+    # gdeval prints five decimals.
+    "ir_measures -/nDCG(dcg=exp-log2)@k": Peer({"preset": "ir_measures", "gain": "exponential"}, tolerance=5.01e-6),
+    "ranx map/ndcg": Peer("ranx"),
+    "ranx -/ndcg_burges": Peer("ranx_burges"),
+    "sklearn presented only: aps / ndcg ties-avg": Peer("sklearn", metrics=UNCUT),
+    "sklearn presented only: lrap / ndcg ignore_ties": Peer(
+        {"preset": "sklearn", "zero_relevant": "one"},
+        {"preset": "sklearn", "ndcg_ties": "same", "ties": "item_desc"},
+        metrics=UNCUT,
+    ),
+    "sklearn judged padded w/ low score (ties-avg)": Peer({"preset": "sklearn", "ideal_pool": "judged"}),
+    "TFMA NDCG (logic transcribed)": Peer("tfma"),
+    "torchmetrics AP@k (logic transcribed, denominator=hits)": Peer("torchmetrics"),
+    "jongwook spark-ranking-metrics mapAt (transcribed)": Peer(
+        {"preset": "spark_mllib", "ap_denominator": "min(L,k)", "duplicates": "count"}
+    ),
+    "Spark RankingEvaluator mapAtK/ndcgAtK": Peer("spark_mllib"),
+    "Spark RankingEvaluator meanAveragePrecision (k ignored)": Peer("spark_mllib", metrics=UNCUT),
+}
+
+COUNTED_TWICE = "a value above 1: a repeated item counts each time, in the list but not in m"
+PADDED = "a list of one is padded with items that were never shown"
+REFUSED = "the system raises ValueError on a list of one; a value exists"
+KNOWN_DEFECTS: dict[tuple[str, str, str], str] = {
+    ("sklearn judged padded w/ low score (ties-avg)", "u3_short_list", "ndcg_at_k"): PADDED,
+    ("sklearn presented only: aps / ndcg ties-avg", "u3_short_list", "ndcg_at_k"): REFUSED,
+    ("sklearn presented only: lrap / ndcg ignore_ties", "u3_short_list", "ndcg_at_k"): REFUSED,
+}
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value that a system returned for one fixture.
+
+    Attributes:
+        system: Row label of the golden table.
+        case: Name of the fixture.
+        column: ``ap_at_k`` or ``ndcg_at_k``.
+        printed: As the system printed it.
+    """
+
+    system: str
+    case: str
+    column: str
+    printed: str
+
+    @property
+    def defect(self) -> str | None:
+        """Why this value is not to be copied, if it is not."""
+        if self.printed[0].isdigit() and float(self.printed) > 1:
+            return COUNTED_TWICE
+        return KNOWN_DEFECTS.get((self.system, self.case, self.column))
+
+    @property
+    def convention(self) -> Convention:
+        """The convention that reproduces it."""
+        return PEERS[self.system].convention(self.column)
+
+    @property
+    def metric(self) -> Metric:
+        """The metric that it is a value of."""
+        return PEERS[self.system].metric(self.column)
+
+    @property
+    def tolerance(self) -> float:
+        """How far a reproduction may be off."""
+        return PEERS[self.system].tolerance
+
+    @property
+    def number(self) -> float:
+        """The value; NaN where the system leaves the user out."""
+        return math.nan if self.printed == "SKIP" else float(self.printed)
+
+
+@cache
+def values() -> tuple[Value, ...]:
+    """Every value of the golden tables, defects included.
+
+    >>> len(values()), sum(value.defect is None for value in values())
+    (312, 293)
+    """
+    rows = [row for name in TABLES for row in csv.DictReader(_text(name).splitlines())]
+    columns = ("ap_at_k", "ndcg_at_k")
+    return tuple(Value(r["system"], r["case"], column, r[column]) for r in rows for column in columns if r[column])
+
+
+def cases() -> dict[str, Any]:
+    """The fixtures: ``list`` (item, score, position) and ``judgments`` (item, relevance) of one user each."""
+    return dict(json.loads(_text("cases.json")))
+
+
+def populations() -> list[dict[str, str]]:
+    """Means of each system over users who differ in coverage."""
+    return list(csv.DictReader(_text("population.csv").splitlines()))
+
+
+def _text(name: str) -> str:
+    return (files("rankmetrics_spark") / "tools" / "golden" / name).read_text(encoding="utf-8")

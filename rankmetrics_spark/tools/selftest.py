@@ -1,0 +1,141 @@
+"""Whether this build gives what the named systems returned: every preset against its golden values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from rankmetrics_spark.layouts import LAYOUTS, Arrays
+from rankmetrics_spark.layouts.scores import Scoring, score_batch
+from rankmetrics_spark.metrics import PRESETS, Convention
+from rankmetrics_spark.schemas import (
+    CONVENTION_INDEX,
+    ENTRIES,
+    HASH,
+    ITEM,
+    N_ROWS,
+    POOL_GRADE,
+    POOL_HASH,
+    POSITION,
+    SCORE,
+    USER,
+)
+from rankmetrics_spark.tools.golden import Peer, Value, cases, values
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Found = Mapping[tuple[str, str, str], float]
+"""(case, digest of the convention, metric) to value."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the report.
+
+    Attributes:
+        preset: Its name.
+        n_values: Golden values that were checked.
+        difference: The largest difference from one of them.
+        ok: Whether all of them were met.
+    """
+
+    preset: str
+    n_values: int
+    difference: float
+    ok: bool
+
+    def __str__(self) -> str:
+        """The line: name, number of values, largest difference, ok or FAILED."""
+        verdict = "ok" if self.ok else "FAILED"
+        return f"{self.preset:<14}{self.n_values:>4} values   largest difference {self.difference:8.1e}   {verdict}"
+
+
+def checks(found: Found) -> list[Check]:
+    """A line for each preset, in their order; a value that is missing has failed.
+
+    >>> all(check.ok for check in checks(by_kernels()))
+    True
+    """
+    sound = [value for value in values() if value.defect is None]
+    return [_check(name, [v for v in sound if v.convention.preset == name], found) for name in PRESETS]
+
+
+def _check(preset: str, golden: list[Value], found: Found) -> Check:
+    gaps = [_gap(value, found) for value in golden]
+    met = all(gap <= value.tolerance for gap, value in zip(gaps, golden, strict=True))
+    return Check(preset, len(golden), max(gaps, default=0.0), bool(golden) and met)
+
+
+def _gap(value: Value, found: Found) -> float:
+    ours = found.get((value.case, value.convention.digest(), str(value.metric)), math.inf)
+    if math.isnan(ours) or math.isnan(value.number):
+        return 0.0 if math.isnan(ours) and math.isnan(value.number) else math.inf
+    gap = abs(ours - value.number)
+    # A value that its system prints with five decimals is met by whatever rounds to it.
+    return 0.0 if Peer.tolerance < value.tolerance and gap <= value.tolerance else gap
+
+
+def by_kernels() -> dict[tuple[str, str, str], float]:
+    """Every golden value computed without Spark, by the code that runs inside a Python worker."""
+    scoring, names = _scoring(), list(cases())
+    tables = score_batch(_columns(cases().values()), LAYOUTS["rows"], scoring)
+    return {
+        (case, rule.digest(), str(metric)): float(table[metric.column][row])
+        for rule, table in zip(scoring.conventions, tables, strict=True)
+        for row, case in enumerate(names)
+        for metric in scoring.metrics
+    }
+
+
+def by_spark(spark: SparkSession) -> dict[tuple[str, str, str], float]:
+    """Every golden value computed by the session's executors."""
+    from rankmetrics_spark.config.options import Options
+    from rankmetrics_spark.pipeline import Result
+
+    scoring = _scoring()
+    shown = [(case, str(r["item"]), r["position"], r["score"]) for case, data in cases().items() for r in data["list"]]
+    judged = [
+        (case, str(r["item"]), float(r["relevance"])) for case, data in cases().items() for r in data["judgments"]
+    ]
+    impressions = spark.createDataFrame(shown, "user_id string, item_id string, position bigint, score double")
+    judgements = spark.createDataFrame(judged, "user_id string, item_id string, relevance double")
+    options = Options(metrics=scoring.metrics, rank_by="score", columns={"experiment": None}, judged=True)
+    users = Result.of(impressions, judgements, options, scoring.conventions).users
+    return {
+        (row[USER], scoring.conventions[row[CONVENTION_INDEX]].digest(), str(metric)): (
+            math.nan if row[metric.column] is None else row[metric.column]
+        )
+        for row in users.toLocalIterator()
+        for metric in scoring.metrics
+    }
+
+
+def _scoring() -> Scoring:
+    """All conventions and metrics of the golden tables, by score."""
+    metrics = dict.fromkeys(value.metric for value in values())
+    conventions: Iterable[Convention] = dict.fromkeys(value.convention for value in values())
+    return Scoring(tuple(metrics), tuple(conventions), by_position=False, judged=True)
+
+
+def _columns(data: Iterable[Mapping[str, Any]]) -> Arrays:
+    """The fixtures as a batch holds them: an array of structs per list, with the item ids in place of their hashes."""
+    lists = list(data)
+    pools = [sorted(((float(r["relevance"]), r["item"]) for r in one["judgments"]), reverse=True) for one in lists]
+    shown = [
+        [
+            {HASH: r["item"], ITEM: str(r["item"]), POSITION: r["position"], SCORE: float(r["score"])}
+            for r in one["list"]
+        ]
+        for one in lists
+    ]
+    return {
+        N_ROWS: pa.array([len(one["list"]) for one in lists]),
+        ENTRIES: pa.array(shown),
+        POOL_GRADE: pa.array([[grade for grade, _ in pool] for pool in pools]),
+        POOL_HASH: pa.array([[item for _, item in pool] for pool in pools]),
+    }

@@ -1,0 +1,95 @@
+"""Each layout: what its SQL packs, its NumPy unpacks to the same lists; what it cannot vouch for, it flags."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from rankmetrics_spark import ranking
+from rankmetrics_spark.layouts import LAYOUTS, RECHECK, Layout, Reading
+from rankmetrics_spark.metrics import STANDARD
+from rankmetrics_spark.quality import checked
+from rankmetrics_spark.schemas import FLAGGED, N_ROWS, RANK_MAY_REPEAT, USER, Columns
+from tests.logs import SCHEMA, Shown, impressions
+
+COLUMNS = Columns()
+READING = Reading(STANDARD)
+
+# User -> (item, rank, grade) of each row, in the order of the log.
+LISTS = {
+    "one click": [("i", 1, 0), ("j", 2, 1), ("k", 3, 0)],
+    "grades": [("i", 1, 3), ("j", 2, 0), ("k", 3, 7)],
+    "no click": [("i", 1, 0), ("j", 2, 0)],
+    "gaps": [("i", 3, 1), ("j", 63, 2)],
+    "out of order": [("k", 3, 2), ("i", 1, 1), ("j", 2, 0)],
+}
+
+
+def typed(spark: SparkSession, lists: dict[str, list[tuple[str, int, int]]]) -> DataFrame:
+    log = impressions(spark, [Shown("a", user, *row) for user, rows in lists.items() for row in rows], SCHEMA)
+    names = {name: name for name in log.columns}
+    return checked(log, names, COLUMNS, text=False, null_is_unjudged=False)
+
+
+def unpacked(table: DataFrame, layout: Layout) -> dict[str, tuple[int, dict[int, float]]]:
+    """User -> number of shown rows, and rank -> grade of the entries that the layout gives back."""
+    rows = table.selectExpr(USER, N_ROWS, *layout.payload).collect()
+    names = rows[0].asDict().keys()
+    # As Spark hands them to Python: arrays of structs with named fields.
+    columns = {name: pa.array([_plain(row[name]) for row in rows]) for name in names}
+    batch = layout.unpack(columns, READING).batch
+    return {
+        row[USER]: (
+            int(batch.shown[i]),
+            {
+                int(r): float(g)
+                for at, r, g in zip(batch.list, batch.rank, batch.grade, strict=True)
+                if at == i and g > 0
+            },
+        )
+        for i, row in enumerate(rows)
+    }
+
+
+def _plain(value: object) -> object:
+    return [row.asDict() for row in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("layout", [*LAYOUTS.values()], ids=lambda layout: layout.name)
+def test_a_layout_gives_back_the_relevant_rows_that_it_was_given(spark: SparkSession, layout: Layout) -> None:
+    packed = ranking.packed(typed(spark, LISTS), COLUMNS, layout, repeats=True)
+    found = unpacked(packed, layout)
+    assert found == {
+        user: (len(rows), {rank: float(grade) for _, rank, grade in rows if grade > 0}) for user, rows in LISTS.items()
+    }
+
+
+def test_the_second_look_gives_back_the_rows_of_lists_in_which_a_rank_may_repeat(spark: SparkSession) -> None:
+    rows = typed(spark, LISTS).withColumn(RANK_MAY_REPEAT, F.lit(True))
+    found = unpacked(ranking.packed(rows, COLUMNS, RECHECK, repeats=True), RECHECK)
+    assert found == unpacked(ranking.packed(typed(spark, LISTS), COLUMNS, LAYOUTS["rows"], True), LAYOUTS["rows"])
+
+
+DOUBTS = {
+    "an item twice": ([("i", 1, 1), ("i", 2, 1)], {"masks"}),
+    "a rank twice": ([("i", 1, 1), ("j", 1, 0)], {"masks", "relevant"}),
+    "a rank too deep for a mask": ([("i", 1, 0), ("j", 64, 1)], {"masks", "relevant"}),
+    "a complete list longer than a mask": ([(f"i{n}", n, int(n == 5)) for n in range(1, 101)], {"masks"}),
+    "a grade too large for a mask": ([("i", 1, 8), ("j", 2, 0)], {"masks"}),
+    "nothing to doubt": ([("i", 1, 7), ("j", 2, 0)], set()),
+}
+
+
+@pytest.mark.parametrize("name", ["masks", "relevant"])
+def test_a_layout_flags_exactly_the_lists_that_it_cannot_vouch_for(spark: SparkSession, name: str) -> None:
+    lists = {what: rows for what, (rows, _) in DOUBTS.items()}
+    packed = ranking.packed(typed(spark, lists), COLUMNS, LAYOUTS[name], repeats=True)
+    flagged = {row[USER] for row in packed.where(FLAGGED).collect()}
+    assert flagged == {what for what, (_, doubted_by) in DOUBTS.items() if name in doubted_by}
+
+
+def test_the_layout_rows_vouches_for_every_list(spark: SparkSession) -> None:
+    packed = ranking.packed(typed(spark, LISTS), COLUMNS, LAYOUTS["rows"], repeats=True)
+    assert FLAGGED not in packed.columns

@@ -1,0 +1,106 @@
+"""The layout of a list (masks, relevant, rows), partitions, batches and row order never change a value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from rankmetrics_spark import evaluate
+from rankmetrics_spark.metrics.conventions import resolve
+from tests.logs import Shown, assert_close, by_user, exact, impressions, keyed, obvious, random_log
+
+LAYOUTS = ("masks", "relevant", "rows")
+METRICS = ["ap", "ap@10", "ndcg", "ndcg@10", "p@5", "r@20", "rr", "hit_rate@3", "rprec", "cg@5", "dcg@5", "rbp"]
+LISTS = {
+    "a relevant item at two ranks": [("i", 1, 1), ("j", 2, 0), ("i", 3, 1)],
+    "a relevant item at one rank twice": [("i", 1, 1), ("i", 1, 1), ("j", 2, 0)],
+    "an item that is relevant the second time only": [("i", 1, 0), ("j", 2, 0), ("i", 3, 1)],
+    "two items at one rank": [("i", 1, 1), ("j", 1, 0), ("k", 2, 1)],
+    "two relevant items at one rank": [("i", 2, 1), ("j", 2, 3), ("k", 1, 1)],
+    "a rank of 63": [("i", 1, 0), ("j", 63, 1)],
+    "a rank of 64": [("i", 1, 0), ("j", 64, 1)],
+    "relevant at the first and at the 63rd rank": [("i", 1, 1), ("j", 63, 1)],
+    "a rank of 100,000": [("i", 1, 0), ("j", 100_000, 1)],
+    "a grade of 7": [("i", 1, 7), ("j", 2, 1)],
+    "a grade of 8": [("i", 1, 8), ("j", 2, 1)],
+    "negative grades": [("i", 1, -1), ("j", 2, 1), ("k", 3, -9)],
+    "nothing relevant": [("i", 1, 0), ("j", 2, 0)],
+    "nothing but negative grades": [("i", 1, -1)],
+    "a list that starts at rank 3": [("i", 3, 1), ("j", 4, 0)],
+    "a relevance that is missing": [("i", 1, 0), ("j", 2, 1), ("k", 3, None)],
+    **{
+        f"longer than a mask{what}": [(item.format(n), ranks.get(n, n), int(n % 3 == 0)) for n in range(1, 101)]
+        for what, item, ranks in (
+            ("", "i{}", {}),
+            (", with gaps", "i{}", {7: 101, 100: 102}),
+            (", a relevant item twice", "i{0!s:.1}", {}),
+            (", a rank twice", "i{}", {7: 9}),
+            # These have something of a complete list:
+            (", its sum and xor", "i{}", {1: 3, 6: 4}),
+            (", its sum and sum of squares", "i{}", {1: 2, 5: 3, 6: 7}),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "convention",
+    ["standard", {"gain": "exponential", "relevant_from": 2, "zero_relevant": "skip", "ap_denominator": "m"}],
+    ids=["standard", "changed"],
+)
+def test_every_layout_gives_the_same_bits_and_the_values_of_the_definitions(
+    spark: SparkSession, convention: Any
+) -> None:
+    log = [Shown("a", user, *row) for user, rows in LISTS.items() for row in rows] + random_log(seed=1)
+    data = impressions(spark, log)
+    tables = {
+        layout: evaluate(data, METRICS, layout=layout, convention=convention).user_metrics.collect()
+        for layout in LAYOUTS
+    }
+    # A repeat that changes no value may go unseen, so n_shown is compared in a test of its own.
+    masks, relevant, rows = (exact(table, ["n_shown", "n_repeated"]) for table in tables.values())
+    assert masks == rows
+    assert relevant == rows
+    assert_close(keyed(tables["rows"]), obvious(log, METRICS, resolve(convention)))
+
+
+def test_a_denominator_that_reads_the_length_of_the_list_has_the_same_value_in_every_layout(
+    spark: SparkSession,
+) -> None:
+    rows = [("i", 1, 1), ("j", 2, 0), ("j", 3, 0)]
+    data = impressions(spark, [Shown("a", "u", *row) for row in rows])
+    rule = {"ap_denominator": "min(L,k)"}
+    found = {layout: by_user(evaluate(data, ["ap"], layout=layout, convention=rule).user_metrics) for layout in LAYOUTS}
+    assert {name: table["a", "u"]["ap"] for name, table in found.items()} == dict.fromkeys(LAYOUTS, (1 / 1) / 2)
+
+
+def test_order_partitions_and_batches_never_change_a_bit(spark: SparkSession) -> None:
+    log = random_log(seed=2, users=12)
+    wanted = _everything(spark, log, 1, {})
+    no_merging = {"spark.sql.adaptive.coalescePartitions.enabled": "false"}
+    assert _everything(spark, log[::-1], 3, {"spark.sql.shuffle.partitions": "1"}) == wanted
+    assert _everything(spark, log, 5, no_merging | {"spark.sql.shuffle.partitions": "7"}) == wanted
+    assert _everything(spark, log, 2, {"spark.sql.execution.arrow.maxRecordsPerBatch": "7"}) == wanted
+
+
+def _everything(spark: SparkSession, log: list[Shown], pieces: int, settings: dict[str, str]) -> list[Any]:
+    before = {name: spark.conf.get(name) for name in settings}
+    try:
+        for name, value in settings.items():
+            spark.conf.set(name, value)
+        result = evaluate(impressions(spark, log).repartition(pieces), ["ap@10", "ndcg@10", "rr"])
+        return [exact(table.collect()) for table in (result.user_metrics, result.experiment_metrics, result.quarantine)]
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
+def test_of_one_item_with_one_score_the_better_grade_comes_first_whatever_the_order(spark: SparkSession) -> None:
+    schema = "experiment_id string, user_id string, item_id string, score double, relevance int"
+    rows = [("a", "u", "x", 0.5, 1), ("a", "u", "x", 0.5, 0), ("a", "u", "y", 0.1, 1)]
+    for log in (rows, rows[::-1]):
+        table = impressions(spark, log, schema).coalesce(1)
+        found = evaluate(table, ["ap"], rank_by="score", repeated_items="ignore").user_metrics
+        assert by_user(found)["a", "u"]["ap"] == (1 / 1 + 2 / 3) / 2

