@@ -21,7 +21,7 @@ from rankmetrics_spark.report import console
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MASTER = "Spark master, or a Connect server (sc://...); by default $SPARK_REMOTE, what spark-submit says, or local[*]."
+MASTER = "Spark master, or a Connect server (sc://...); by default $SPARK_REMOTE, that of spark-submit, or local[*]."
 FORMATS = click.Choice(["table", "json", "csv"])
 _say = Console(stderr=True, highlight=False)
 
@@ -50,24 +50,24 @@ def evaluate(
 
 @main.command()
 @click.option("--output", default="out/demo", show_default=True, help="Output folder.")
-@click.option("--users", default=24_000, show_default=True, type=click.IntRange(min=100), help="Ten rows each.")
+@click.option("--users", default=24_000, show_default=True, type=click.IntRange(min=100), help="Ten rows per user.")
 @click.option("--seed", default=7, show_default=True, type=int)
 @click.option("--format", "style", type=FORMATS, default="table")
 def demo(output: str, users: int, seed: int, style: str) -> None:
     """Make a seeded impression log with a known best ranker, and evaluate it."""
-    from rankmetrics_spark.tools import demo as maker
+    from rankmetrics_spark.tools import demo as demo_log
 
     with _exit_codes():
-        made = maker.make_log(Path(output) / "input", users=users, seed=seed)
+        made = demo_log.make_log(Path(output) / "input", users=users, seed=seed)
         _say.print(
             f"made an impression log of {made.rows:,} rows; known order of its rankers: {' > '.join(made.best_first)}"
         )
-        # The log lies on this machine, where a Connect server need not see it.
+        # The log is on this machine; a Connect server may be unable to read it.
         _evaluate(_loaded(str(made.config), (), output, None), style, lambda: _session("local[*]"))
 
 
 @main.command()
-@click.option("--spark", "on_spark", is_flag=True, help="Let Spark's executors compute the values, too.")
+@click.option("--spark", "on_spark", is_flag=True, help="Compute the values on Spark's executors.")
 @click.option("--master", default=None, help=MASTER)
 def selftest(on_spark: bool, master: str | None) -> None:
     """Check every preset against the golden values of the system it is named after."""
@@ -116,7 +116,7 @@ T = TypeVar("T")
 
 
 def _on(master: str | None, work: Callable[[SparkSession], T]) -> T:
-    """The outcome of a piece of work on a session of its own."""
+    """Start a session, run ``work`` on it, stop the session and return the result."""
     with _progress() as progress:
         progress("starting Spark")
         spark = _session(master)
@@ -134,17 +134,17 @@ def _loaded(config: str, overrides: Sequence[str], output: str | None, date: str
 
 
 def _session(master: str | None) -> SparkSession:
-    """The session of Spark Connect (``sc://...``) or spark-submit where there is one, else a local one."""
+    """Return the session of Spark Connect (``sc://...``) or spark-submit if there is one, else a local session."""
     from rankmetrics_spark.sessions import connect_session, local_session
 
-    asked = master or os.environ.get("SPARK_REMOTE")
-    if asked and asked.startswith("sc://"):
-        return connect_session(asked)
-    if asked is None and "PYSPARK_GATEWAY_PORT" in os.environ:
+    address = master or os.environ.get("SPARK_REMOTE")
+    if address and address.startswith("sc://"):
+        return connect_session(address)
+    if address is None and "PYSPARK_GATEWAY_PORT" in os.environ:
         from pyspark.sql import SparkSession
 
         return SparkSession.builder.appName("rankmetrics").getOrCreate()
-    return local_session(asked or "local[*]")
+    return local_session(address or "local[*]")
 
 
 def _evaluate(config: Config, style: str, start: Callable[[], SparkSession]) -> None:
@@ -170,7 +170,7 @@ def _evaluate(config: Config, style: str, start: Callable[[], SparkSession]) -> 
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """The step and its time on a terminal, one line a step elsewhere."""
+    """Show the current step and its time on a terminal; print one line per step elsewhere."""
     if not _say.is_terminal:
         yield lambda text: _say.print(f"{text} ...")
         return
@@ -181,7 +181,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
 
 
 def _mute() -> None:
-    """Keep pyspark from logging a Java stack trace for an error that is about to be said in one sentence."""
+    """Keep pyspark from logging a Java stack trace for an error that we report in one sentence."""
     with suppress(ImportError):  # Spark 3.5 has no such logger
         from pyspark.logger import PySparkLogger
 
@@ -190,7 +190,7 @@ def _mute() -> None:
 
 @contextmanager
 def _exit_codes() -> Iterator[None]:
-    """Say a user's mistake in one sentence and leave with its code."""
+    """Report a user's mistake in one sentence and exit with its code."""
     _mute()
     try:
         yield

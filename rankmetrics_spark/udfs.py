@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql import Column, SparkSession
 from pyspark.sql.pandas.functions import pandas_udf
+from pyspark.sql.types import DoubleType
 
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.layouts import LAYOUTS
@@ -103,7 +104,7 @@ def _udf(metric: Metric, rule: Convention, by_position: bool) -> Any:
         return _value(columns, metric, rule, by_position)
 
     value.__name__ = metric.column
-    return pandas_udf(value, "double")  # type: ignore[call-overload]
+    return pandas_udf(value, DoubleType())  # type: ignore[call-overload]
 
 
 def _parsed(name: str | Metric) -> Metric:

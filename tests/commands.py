@@ -1,4 +1,4 @@
-"""The command line: as a process of its own, and the shape of a call in this one."""
+"""Run the command line as its own process; the type of a call within this process."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rankmetrics_spark.sessions import spark_submit_env
 
 ROOT = Path(__file__).resolve().parents[1]
 Call = Callable[..., tuple[int, str, str]]
-"""Arguments of the command to exit code, stdout, stderr: the fixture ``call``."""
+"""Type of the fixture ``call``: takes the command's arguments, returns exit code, stdout and stderr."""
 
 
 def command(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run ``rankmetrics`` as a person does, with a Spark of its own."""
+    """Run ``rankmetrics`` as a user does: in a new process that starts its own Spark."""
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return ran([sys.executable, "-m", "rankmetrics_spark.cli", *arguments], cwd or Path.cwd(), environment)
 
@@ -24,7 +24,7 @@ def command(*arguments: object, cwd: Path | None = None) -> subprocess.Completed
 def ran(
     command: Sequence[object], folder: Path, environment: Mapping[str, str], seconds: float = 300
 ) -> subprocess.CompletedProcess[str]:
-    """A program run to its end in a folder, whatever its exit code, with nobody at its keyboard."""
+    """Run a program in a folder until it ends, with empty stdin; return its result for any exit code."""
     return subprocess.run(
         [str(part) for part in command],
         cwd=folder,
@@ -38,5 +38,5 @@ def ran(
 
 
 def spark_environment(**more: str) -> dict[str, str]:
-    """The environment of a Spark process that gets nothing of this checkout by way of PYTHONPATH."""
+    """Return an environment in which a Spark process does not find this checkout through PYTHONPATH."""
     return {name: value for name, value in spark_submit_env().items() if name != "PYTHONPATH"} | more

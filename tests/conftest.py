@@ -1,4 +1,4 @@
-"""What every test may ask for: one Spark session for the whole suite, started by the first test that wants it."""
+"""Fixtures for every test. The first test that needs Spark starts one session for the whole suite."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Commands in processes of their own go where the tests go, never to a server that the user has in mind."""
+    """Commands in their own processes use the server of the tests, never the user's own SPARK_REMOTE."""
     os.environ.pop("SPARK_REMOTE", None)
     if remote := config.getoption("remote"):
         os.environ["SPARK_REMOTE"] = remote
 
 
-# First: the plugin that hands tests out reads the groups in the same hook.
+# Run this hook first: pytest-xdist reads the groups in the same hook.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Whoever asks for the session, and everything beside such tests, starts Spark; one process gets all who ask."""
+    """Mark the tests that start Spark; all tests that use the shared session run in one xdist process."""
     if config.getoption("remote"):
         classic = [item for item in items if item.get_closest_marker("classic")]
         config.hook.pytest_deselected(items=classic)
         items[:] = [item for item in items if item not in classic]
     for item in items:
-        asks = "spark" in getattr(item, "fixturenames", ())
-        if asks:
+        uses_session = "spark" in getattr(item, "fixturenames", ())
+        if uses_session:
             item.add_marker(pytest.mark.xdist_group("session"))
-        if asks or item.path.parent.name == "spark":
+        if uses_session or item.path.parent.name == "spark":
             item.add_marker("spark")
 
 
 @pytest.fixture(scope="session")
 def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session that all tests share: a start takes seconds, a stop in between would take the gain of a warm JVM."""
+    """The session that all tests share. A start takes seconds, and a restart would lose the warm JVM."""
     settings = {
-        # Small tables: each partition more is a task more, and nothing else.
+        # The tables are small, so more partitions would only mean more tasks.
         "spark.sql.shuffle.partitions": "2",
-        # Room for the compiled plans of hundreds of queries; with less the collector never rests.
+        # Memory for the compiled plans of hundreds of queries; with less, garbage collection never stops.
         "spark.driver.memory": "3g",
-        # Tables of the catalog tests go with the other temporary files.
+        # Tables of the catalog tests are written to the temporary folder.
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-        # Compiled plans of hundreds of different queries; the default of 100 throws warm ones away.
+        # Keep the compiled plans of hundreds of queries; the default of 100 evicts plans that are still used.
         "spark.sql.codegen.cache.maxEntries": "500",
-        # Nobody looks back at finished jobs but the tests that count the newest.
+        # Only the tests that count jobs read finished jobs, and they read the newest ones.
         "spark.ui.retainedJobs": "200",
         "spark.ui.retainedStages": "200",
         "spark.sql.ui.retainedExecutions": "50",
@@ -69,7 +69,7 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """Real rankings with reference values that others computed; they lie beside the checkout."""
+    """Folder beside the checkout with real rankings and reference values from other systems."""
     if not SHARED_DATA.is_dir():
         pytest.skip(f"no reference data at {SHARED_DATA}")
     return SHARED_DATA

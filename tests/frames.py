@@ -1,4 +1,4 @@
-"""Lists by score as the columns of an Arrow batch, so that a test takes the road that rows take inside the worker."""
+"""Lists with scores as columns of an Arrow batch: tests call the same functions as the Python worker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rankmetrics_spark.metrics import Convention, parse, resolve
 
 
 class Case(NamedTuple):
-    """One list: what was shown with which score, and what was judged how."""
+    """One list: the items shown, their scores, and the judgements."""
 
     items: Sequence[str]
     scores: Sequence[float]
@@ -24,15 +24,15 @@ ENTRY = {"_hash": pa.int64(), "item_id": pa.string(), "score": pa.float64(), "po
 
 
 def columns(cases: Sequence[Case], by_position: bool = False) -> Arrays:
-    """The cases as a batch; with ``by_position`` the items stand in rank order."""
+    """Return the cases as a batch; with ``by_position`` each entry also has its position."""
     names = sorted({item for case in cases for item in (*case.items, *case.judged)})
     code = {name: index for index, name in enumerate(names)}
     pools = [sorted(case.judged.items(), key=lambda pair: -pair[1]) for case in cases]
     kinds = {name: kind for name, kind in ENTRY.items() if by_position or name != "position"}
     shown = [
         [
-            {"_hash": code[item], "item_id": item, "score": score, "position": place}
-            for place, (item, score) in enumerate(zip(case.items, case.scores, strict=True), 1)
+            {"_hash": code[item], "item_id": item, "score": score, "position": rank}
+            for rank, (item, score) in enumerate(zip(case.items, case.scores, strict=True), 1)
         ]
         for case in cases
     ]
@@ -47,7 +47,7 @@ def columns(cases: Sequence[Case], by_position: bool = False) -> Arrays:
 def values(
     cases: Sequence[Case], metrics: Sequence[str], convention: object, by_position: bool = False
 ) -> list[list[float]]:
-    """Per case the value of each metric."""
+    """Return the value of each metric, for each case."""
     rule: Convention = resolve(convention)  # type: ignore[arg-type]
     scoring = Scoring(tuple(parse(name) for name in metrics), (rule,), by_position, judged=True)
     (found,) = score_batch(columns(cases, by_position), LAYOUTS["rows"], scoring)

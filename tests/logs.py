@@ -1,4 +1,4 @@
-"""Small impression logs, the configs and files around them, and the slow, obvious evaluation of a log."""
+"""Small impression logs, their configs and files, and a slow, obvious evaluation of a log."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def impressions(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str 
 
 
 def judgements(spark: SparkSession, rows: Iterable[Sequence[Any]]) -> DataFrame:
-    known = [(user, item, None if grade is None else float(grade)) for user, item, grade in rows]
-    return spark.createDataFrame(known, "user_id string, item_id string, relevance double")
+    typed = [(user, item, None if grade is None else float(grade)) for user, item, grade in rows]
+    return spark.createDataFrame(typed, "user_id string, item_id string, relevance double")
 
 
 def parquet(path: Path, rows: Iterable[Shown]) -> Path:
-    """The rows as one Parquet file in the folder ``path``."""
+    """Write the rows as one Parquet file into the folder ``path`` and return the folder."""
     path.mkdir(parents=True, exist_ok=True)
     types = dict.fromkeys(Shown._fields, pa.string()) | {"position": pa.int64(), "relevance": pa.int64()}
     columns = zip(*rows, strict=True)
@@ -59,7 +59,7 @@ def parquet(path: Path, rows: Iterable[Shown]) -> Path:
 
 
 def config(log: Path | str, out: Path | str, **changes: Any) -> Config:
-    """A config over a Parquet folder; ``changes`` are further sections, ``source`` adds to the source."""
+    """A config that reads the Parquet folder ``log``; ``changes`` adds sections, ``source`` extends the source."""
     section = {"path": str(log)} | changes.pop("source", {})
     return from_mapping(
         {"evaluation_date": DATE, "metrics": ["ap@5", "ndcg@5"]}
@@ -69,7 +69,7 @@ def config(log: Path | str, out: Path | str, **changes: Any) -> Config:
 
 
 def keyed(rows: Iterable[Row]) -> dict[tuple[str, str], dict[str, Any]]:
-    """(experiment, user) -> the rest of the row."""
+    """Map (experiment, user) to the other fields of the row."""
     rest = [row.asDict() for row in rows]
     found = {(row.pop("experiment_id"), row.pop("user_id")): row for row in rest}
     assert len(found) == len(rest)
@@ -77,28 +77,28 @@ def keyed(rows: Iterable[Row]) -> dict[tuple[str, str], dict[str, Any]]:
 
 
 def by_user(table: DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
-    """The same of a table."""
+    """Collect a table; map (experiment, user) to the other fields of the row."""
     return keyed(table.collect())
 
 
 def averages(table: DataFrame, field: str = "mean") -> dict[tuple[str, str, str], Any]:
-    """(experiment, segment, metric) -> mean, or another field."""
+    """Map (experiment, segment, metric) to the mean, or to another field."""
     return {(row["experiment_id"], row["segment"], row["metric"]): row[field] for row in table.collect()}
 
 
 def bits(value: Any) -> Any:
-    """A double as its bits, so that -0.0 and 0.0 differ and NaN equals itself; anything else as it is."""
+    """Return a double as its bits, so that -0.0 and 0.0 differ and NaN equals itself; other values are unchanged."""
     return struct.pack(">d", value) if isinstance(value, float) else value
 
 
 def exact(rows: Iterable[Row], leave_out: Sequence[str] = ()) -> list[tuple[Any, ...]]:
-    """Every row down to the last bit, in one order."""
+    """Return the rows in sorted order, with every double as its bits."""
     found = [tuple(bits(value) for name, value in row.asDict().items() if name not in leave_out) for row in rows]
     return sorted(found, key=repr)
 
 
 def random_log(seed: int, users: int = 60) -> list[Shown]:
-    """A log with everything that real logs hold, shuffled: gaps, repeats, deep lists, odd grades, nulls."""
+    """A shuffled log with what real logs contain: gaps, repeats, deep lists, unusual grades, nulls."""
     rng = random.Random(seed)
     rows: list[Shown] = []
     for experiment in ("a", "b"):
@@ -129,10 +129,10 @@ def _random_list(rng: random.Random, experiment: str, user: str) -> list[Shown]:
 
 
 def kept(rows: Iterable[Shown]) -> list[Shown]:
-    """What is left of one list: of an item the highest grade, then the best rank; of a rank the highest grade."""
-    sound = [row for row in rows if None not in row]
+    """Remove the repeats of one list: an item keeps its highest grade, then its best rank; a rank its highest grade."""
+    without_nulls = [row for row in rows if None not in row]
     items: dict[str, Shown] = {}
-    for row in sorted(sound, key=lambda row: (-row.relevance, row.position)):
+    for row in sorted(without_nulls, key=lambda row: (-row.relevance, row.position)):
         items.setdefault(row.item_id, row)
     ranks: dict[int, Shown] = {}
     for row in sorted(items.values(), key=lambda row: -row.relevance):
@@ -141,23 +141,23 @@ def kept(rows: Iterable[Shown]) -> list[Shown]:
 
 
 def one_of(rows: Iterable[Shown]) -> One:
-    """The list as the oracles want it; a rank at which nothing was shown is unjudged."""
-    left = {row.position: float(row.relevance) for row in kept(rows)}
-    grades = tuple(left.get(rank, math.nan) for rank in range(1, max(left, default=0) + 1))
-    return One(grades, tuple(left.values()))
+    """Convert one list for the oracles; a rank without an item is unjudged."""
+    grade_at = {row.position: float(row.relevance) for row in kept(rows)}
+    grades = tuple(grade_at.get(rank, math.nan) for rank in range(1, max(grade_at, default=0) + 1))
+    return One(grades, tuple(grade_at.values()))
 
 
 def obvious(rows: Iterable[Shown], metrics: Sequence[str], c: Convention) -> dict[tuple[str, str], dict[str, Any]]:
-    """(experiment, user) -> n_relevant and each metric, one list at a time."""
+    """Map (experiment, user) to n_relevant and each metric, computed one list at a time."""
     lists: dict[tuple[str, str], list[Shown]] = defaultdict(list)
     for row in rows:
         if None not in row:
             lists[row.experiment_id, row.user_id].append(row)
-    return {key: values_of(one_of(its), metrics, c) for key, its in lists.items()}
+    return {key: values_of(one_of(shown), metrics, c) for key, shown in lists.items()}
 
 
 def values_of(one: One, metrics: Sequence[str], c: Convention) -> dict[str, Any]:
-    """n_relevant and each metric of one list, by its column's name."""
+    """Compute n_relevant and each metric of one list, keyed by column name."""
     values: dict[str, Any] = {"n_relevant": m(one, c)}
     for metric in map(parse, metrics):
         value = ORACLES[metric.name](one, c, **metric.arguments)
@@ -168,7 +168,7 @@ def values_of(one: One, metrics: Sequence[str], c: Convention) -> dict[str, Any]
 
 
 def assert_close(found: Mapping[Any, Mapping[str, Any]], wanted: Mapping[Any, Mapping[str, Any]]) -> None:
-    """The wanted fields of the same rows, doubles within 1e-12."""
+    """Check that both have the same rows and that the wanted fields are equal; doubles may differ by 1e-12."""
     assert found.keys() == wanted.keys()
     for key, values in wanted.items():
         for name, value in values.items():

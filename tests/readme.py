@@ -1,4 +1,4 @@
-"""What the README tells people to type."""
+"""The commands and code blocks of the README."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def section(title: str) -> str:
-    """From a heading, of any level, to the next one of the same or a higher level."""
+    """Return the text below a heading, up to the next heading of the same or a higher level."""
     found = re.search(rf"^(#+) {re.escape(title)}\n", README, re.MULTILINE)
     assert found, f"the README has no section {title!r}"
     rest = README[found.end() :]
@@ -24,14 +24,14 @@ def blocks(language: str, text: str = README) -> list[str]:
 
 
 def commands(program: str, text: str = README) -> list[list[str]]:
-    """The words of each shell command of a program, without comments."""
+    """Return the words of each shell command of a program, without comments."""
     lines = [line for block in blocks("sh", text) for line in block.replace("\\\n", " ").splitlines()]
     parts = [part.strip() for line in lines for part in line.split("&&")]
     return [shlex.split(part, comments=True) for part in parts if part.startswith(f"{program} ")]
 
 
 def rename(words: list[str], names: dict[str, str]) -> list[str]:
-    """The words with what stands for something of the reader's replaced; each name must occur."""
+    """Replace the README's placeholder names in the words by real values; each name must occur."""
     joined = "\n".join(words)
     assert [name for name in names if name not in joined] == []
     for name, value in names.items():

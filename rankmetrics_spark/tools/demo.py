@@ -1,4 +1,4 @@
-"""A seeded impression log of an A/B test whose right answer is known: which ranker is best, and by what judgements."""
+"""A seeded impression log of an A/B test with a known answer: the best ranker and the true grades."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BEST_FIRST = tuple(sorted(NOISE, key=NOISE.__getitem__))
 
 DAY = date(2026, 11, 20)
 ITEMS, CANDIDATES, SLOTS, TASTES = 400, 20, 10, 8
-# Grades 1, 2 and 3 start at these affinities: 14 %, 7 % and 4 % of the candidates have them.
+# Grades 1, 2 and 3 start at these affinities; 14 %, 7 % and 4 % of the candidates have these grades.
 GRADES = (0.6, 1.15, 1.75)
 CLICK_IF_SEEN = np.array([0.02, 0.20, 0.50, 0.85])
 COUNTRIES = {"DE": 0.30, "FR": 0.25, "GB": 0.20, "PL": 0.15, "SE": 0.10}
@@ -35,16 +35,16 @@ FAULTS = 40
 
 @dataclass(frozen=True)
 class DemoLog:
-    """Where a log was written.
+    """Where a log was written, and what it contains.
 
     Attributes:
         impressions: Folder of Parquet files: event_date, variant, user_id, item_id, slot, model_score, clicked,
             country, device.
         judgements: Folder of Parquet files: user_id, item_id, grade (0 to 3), for every candidate, shown or not.
         rows: Number of impressions, faulty ones included.
-        faulty: Number of faulty impressions put in on purpose.
-        config: YAML file that evaluates the clicks.
-        best_first: The experiments, the best ranker first, as the noise of the rankers has it.
+        faulty: Number of faulty impressions that were added on purpose.
+        config: YAML config that evaluates the clicks.
+        best_first: The experiments from the best to the worst ranker, that is, from the least to the most noise.
     """
 
     impressions: Path
@@ -56,10 +56,10 @@ class DemoLog:
 
 
 def make_log(path: str | PathLike[str], users: int = 24_000, seed: int = 7, day: date = DAY) -> DemoLog:
-    """Write the impressions of one day, ``SLOTS`` per user, and the judgements behind them.
+    """Write the impressions of one day, ``SLOTS`` per user, and the judgements that the clicks depend on.
 
     Each user is in one experiment, chosen by a hash of the user. A click follows the position-based model:
-    P(click) = P(the slot is looked at) * P(the item attracts | its grade), the same in every experiment.
+    P(click) = P(the user sees the slot) * P(the user clicks | the grade), the same in every experiment.
     """
     rng = np.random.default_rng(seed)
     items = _candidates(rng, users)
@@ -69,7 +69,9 @@ def make_log(path: str | PathLike[str], users: int = 24_000, seed: int = 7, day:
     scores = affinity + np.array(list(NOISE.values()))[experiments, None] * rng.standard_normal(affinity.shape)
     shown = np.argsort(-scores, axis=1)[:, :SLOTS]
     clicks = _clicks(rng, np.take_along_axis(grades, shown, axis=1))
-    impressions = _spoil(rng, _impressions(rng, day, experiments, _pick(items, shown), _pick(scores, shown), clicks))
+    impressions = _add_faults(
+        rng, _impressions(rng, day, experiments, _pick(items, shown), _pick(scores, shown), clicks)
+    )
     root = Path(path)
     return DemoLog(
         impressions=_write(impressions, root / "impressions"),
@@ -81,14 +83,14 @@ def make_log(path: str | PathLike[str], users: int = 24_000, seed: int = 7, day:
 
 
 def _candidates(rng: np.random.Generator, users: int) -> Ints:
-    """(users, CANDIDATES) distinct items each, popular ones more often: sampling without replacement."""
+    """(users, CANDIDATES) distinct items per user, sampled without replacement; popular items are more likely."""
     popularity = -0.6 * np.log(np.arange(1, ITEMS + 1))
     keys = popularity + rng.gumbel(size=(users, ITEMS))
     return np.argpartition(-keys, CANDIDATES, axis=1)[:, :CANDIDATES].astype(np.int64)
 
 
 def _affinity(rng: np.random.Generator, items: Ints) -> Floats:
-    """(users, CANDIDATES) how much each user cares for each candidate: tastes meet qualities, variance about 1."""
+    """(users, CANDIDATES) affinities: tastes of the user times qualities of the item, with a variance of about 1."""
     users = rng.standard_normal((len(items), TASTES))
     qualities = rng.standard_normal((ITEMS, TASTES)) / np.sqrt(TASTES)
     return np.take_along_axis(users @ qualities.T, items, axis=1)
@@ -100,8 +102,8 @@ def _experiments(users: int, seed: int) -> Ints:
 
 
 def _clicks(rng: np.random.Generator, grades: Ints) -> npt.NDArray[np.bool_]:
-    looked_at = 1 / np.arange(1, SLOTS + 1) ** 0.7
-    clicked: npt.NDArray[np.bool_] = rng.random(grades.shape) < looked_at * CLICK_IF_SEEN[grades]
+    sees_slot = 1 / np.arange(1, SLOTS + 1) ** 0.7
+    clicked: npt.NDArray[np.bool_] = rng.random(grades.shape) < sees_slot * CLICK_IF_SEEN[grades]
     return clicked
 
 
@@ -111,7 +113,7 @@ def _impressions(
     users = len(items)
     order = rng.permutation(users)
     rows = np.repeat(order, SLOTS)
-    country, device = (rng.choice(len(of), users, p=list(of.values())) for of in (COUNTRIES, DEVICES))
+    country, device = (rng.choice(len(part), users, p=list(part.values())) for part in (COUNTRIES, DEVICES))
     columns = {
         "event_date": pa.array([day] * len(rows), pa.date32()),
         "variant": pa.array(list(NOISE)).take(pa.array(experiments[rows])),
@@ -126,8 +128,8 @@ def _impressions(
     return pa.table(columns)
 
 
-def _spoil(rng: np.random.Generator, log: pa.Table) -> pa.Table:
-    """What real logs hold: missing ids, labels and scores, a slot 0, and rows that were delivered twice."""
+def _add_faults(rng: np.random.Generator, log: pa.Table) -> pa.Table:
+    """Add the faults of real logs: missing ids, labels and scores, a slot 0, and rows that were delivered twice."""
     faulty = rng.choice(log.num_rows, (5, FAULTS), replace=False)
     log = _overwrite(log, "item_id", faulty[0], None)
     log = _overwrite(log, "clicked", faulty[1], None)

@@ -1,4 +1,4 @@
-"""Whether this build gives what the named systems returned: every preset against its golden values."""
+"""The self-test: every preset against the golden values of the system it is named after."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Found = Mapping[tuple[str, str, str], float]
-"""(case, digest of the convention, metric) to value."""
+"""Maps (case, digest of the convention, metric) to a value."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Check:
     """One line of the report.
 
     Attributes:
-        preset: Its name.
-        n_values: Golden values that were checked.
-        difference: The largest difference from one of them.
-        ok: Whether all of them were met.
+        preset: Name of the preset.
+        n_values: Number of golden values that were checked.
+        difference: The largest difference from a golden value.
+        ok: Whether every difference is within the tolerance.
     """
 
     preset: str
@@ -56,19 +56,19 @@ class Check:
 
 
 def checks(found: Found) -> list[Check]:
-    """A line for each preset, in their order; a value that is missing has failed.
+    """Check each preset, in the order of ``PRESETS``; a missing value counts as a failure.
 
     >>> all(check.ok for check in checks(by_kernels()))
     True
     """
-    sound = [value for value in values() if value.defect is None]
-    return [_check(name, [v for v in sound if v.convention.preset == name], found) for name in PRESETS]
+    golden = [value for value in values() if value.defect is None]
+    return [_check(name, [v for v in golden if v.convention.preset == name], found) for name in PRESETS]
 
 
 def _check(preset: str, golden: list[Value], found: Found) -> Check:
     gaps = [_gap(value, found) for value in golden]
-    met = all(gap <= value.tolerance for gap, value in zip(gaps, golden, strict=True))
-    return Check(preset, len(golden), max(gaps, default=0.0), bool(golden) and met)
+    within_tolerance = all(gap <= value.tolerance for gap, value in zip(gaps, golden, strict=True))
+    return Check(preset, len(golden), max(gaps, default=0.0), bool(golden) and within_tolerance)
 
 
 def _gap(value: Value, found: Found) -> float:
@@ -76,12 +76,12 @@ def _gap(value: Value, found: Found) -> float:
     if math.isnan(ours) or math.isnan(value.number):
         return 0.0 if math.isnan(ours) and math.isnan(value.number) else math.inf
     gap = abs(ours - value.number)
-    # A value that its system prints with five decimals is met by whatever rounds to it.
+    # If the system prints five decimals, a value that rounds to the printed one counts as equal.
     return 0.0 if Peer.tolerance < value.tolerance and gap <= value.tolerance else gap
 
 
 def by_kernels() -> dict[tuple[str, str, str], float]:
-    """Every golden value computed without Spark, by the code that runs inside a Python worker."""
+    """Compute every golden value without Spark, with the code that runs inside a Python worker."""
     scoring, names = _scoring(), list(cases())
     tables = score_batch(_columns(cases().values()), LAYOUTS["rows"], scoring)
     return {
@@ -93,7 +93,7 @@ def by_kernels() -> dict[tuple[str, str, str], float]:
 
 
 def by_spark(spark: SparkSession) -> dict[tuple[str, str, str], float]:
-    """Every golden value computed by the session's executors."""
+    """Compute every golden value on the session's executors."""
     from rankmetrics_spark.config.options import Options
     from rankmetrics_spark.pipeline import Result
 
@@ -116,14 +116,14 @@ def by_spark(spark: SparkSession) -> dict[tuple[str, str, str], float]:
 
 
 def _scoring() -> Scoring:
-    """All conventions and metrics of the golden tables, by score."""
+    """All conventions and metrics of the golden tables; lists are ranked by score."""
     metrics = dict.fromkeys(value.metric for value in values())
     conventions: Iterable[Convention] = dict.fromkeys(value.convention for value in values())
     return Scoring(tuple(metrics), tuple(conventions), by_position=False, judged=True)
 
 
 def _columns(data: Iterable[Mapping[str, Any]]) -> Arrays:
-    """The fixtures as a batch holds them: an array of structs per list, with the item ids in place of their hashes."""
+    """The fixtures as columns of a batch: one array of structs per list, with item ids instead of hashes."""
     lists = list(data)
     pools = [sorted(((float(r["relevance"]), r["item"]) for r in one["judgments"]), reverse=True) for one in lists]
     shown = [

@@ -1,4 +1,4 @@
-"""The command line in the suite's own session."""
+"""Run the command line in the session of the test suite."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.commands import Call
 
 
 class Shared:
-    """The suite's session, which the command does not get to stop."""
+    """The session of the test suite; the command cannot stop it."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -21,7 +21,7 @@ class Shared:
         return getattr(self._spark, name)
 
     def stop(self) -> None:
-        """Others still need it."""
+        """Do nothing: other tests still need the session."""
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ def write(tmp_path: Path, document: Any) -> Path:
     return file
 
 
-def complaint(err: str) -> str:
-    """The one line that says what is wrong; nothing else may stand on stderr but the steps."""
+def error_line(err: str) -> str:
+    """Return the one line that says what is wrong; the only other lines on stderr may be the steps."""
     lines = [line for line in err.splitlines() if not line.endswith(" ...")]
     assert len(lines) == 1, err
     assert lines[0].startswith("rankmetrics: ")
@@ -47,7 +47,9 @@ def test_a_run_ends_with_0_and_prints_json(call: Call, tmp_path: Path, document:
     assert (tmp_path / "out" / "user_metrics" / "experiment_id=a" / f"evaluation_date={DATE}").is_dir()
 
 
-def test_overrides_and_csv(call: Call, tmp_path: Path, document: dict[str, Any]) -> None:
+def test_set_and_output_replace_config_values_and_csv_is_printed(
+    call: Call, tmp_path: Path, document: dict[str, Any]
+) -> None:
     file = write(tmp_path, document)
     code, out, _ = call(
         "evaluate", "--config", file, "--set", "metrics=rr,MAP@1", "--output", tmp_path / "other", "--format", "csv"
@@ -70,7 +72,7 @@ def test_the_table_names_map_and_each_experiment(call: Call, tmp_path: Path, doc
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"metrics": ["ndgc@10"]}, "unknown metric 'ndgc@10'; did you mean 'ndcg@10'?"),
         ({"metric": ["ap"]}, "metric"),
@@ -80,28 +82,28 @@ def test_the_table_names_map_and_each_experiment(call: Call, tmp_path: Path, doc
     ],
 )
 def test_a_wrong_config_ends_with_2(
-    call: Call, tmp_path: Path, document: dict[str, Any], change: dict[str, Any], said: str
+    call: Call, tmp_path: Path, document: dict[str, Any], change: dict[str, Any], message: str
 ) -> None:
     code, out, err = call("evaluate", "--config", write(tmp_path, document | change))
     assert (code, out) == (2, "")
-    assert said in complaint(err)
+    assert message in error_line(err)
 
 
 def test_malformed_yaml_ends_with_2_and_names_the_line(call: Call, tmp_path: Path) -> None:
     code, _, err = call("evaluate", "--config", write(tmp_path, "source:\n  path: [a, b\nmetrics: ap\n"))
     assert code == 2
-    assert "line" in complaint(err)
+    assert "line" in error_line(err)
 
 
 def test_a_missing_config_or_argument_ends_with_2(call: Call, tmp_path: Path) -> None:
     code, _, err = call("evaluate", "--config", tmp_path / "nowhere.yaml")
     assert code == 2
-    assert "nowhere.yaml" in complaint(err)
+    assert "nowhere.yaml" in error_line(err)
     assert call("evaluate")[0] == 2
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
         ({"path": "nowhere/at all"}, "cannot read parquet from 'nowhere/at all'"),
         ({"path": None, "table": "no.such.table"}, "cannot read table from 'no.such.table'"),
@@ -115,12 +117,12 @@ def test_a_missing_config_or_argument_ends_with_2(call: Call, tmp_path: Path) ->
     ],
 )
 def test_an_unreadable_input_ends_with_3_and_writes_nothing(
-    call: Call, tmp_path: Path, document: dict[str, Any], source: dict[str, Any], said: str
+    call: Call, tmp_path: Path, document: dict[str, Any], source: dict[str, Any], message: str
 ) -> None:
     document["source"] = {name: value for name, value in (document["source"] | source).items() if value is not None}
     code, out, err = call("evaluate", "--config", write(tmp_path, document))
     assert (code, out) == (3, "")
-    assert said in complaint(err)
+    assert message in error_line(err)
     assert not (tmp_path / "out").exists()
 
 
@@ -129,12 +131,14 @@ def test_a_quality_gate_ends_with_4_and_writes_nothing(call: Call, tmp_path: Pat
     document["quality"] = {"on_invalid": "fail"}
     code, out, err = call("evaluate", "--config", write(tmp_path, document))
     assert (code, out) == (4, "")
-    assert "1 of 3 rows are faulty" in complaint(err) and "null_item 1" in err
+    assert "1 of 3 rows are faulty" in error_line(err) and "null_item 1" in err
     assert not (tmp_path / "out").exists()
 
 
-def test_the_real_command_says_one_sentence_and_no_more(tmp_path: Path, document: dict[str, Any]) -> None:
+def test_the_command_in_its_own_process_prints_one_sentence_for_an_error(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
     document["source"]["path"] = str(tmp_path / "nowhere")
     done = command("evaluate", "--config", write(tmp_path, document))
     assert (done.returncode, done.stdout) == (3, "")
-    assert "cannot read parquet from" in complaint(done.stderr)
+    assert "cannot read parquet from" in error_line(done.stderr)

@@ -50,7 +50,7 @@ def judged(spark: SparkSession) -> DataFrame:
 
 @pytest.mark.parametrize("with_judgements", [True, False])
 @pytest.mark.parametrize("rank_by", ["score", "position"])
-def test_side_by_side_gives_what_evaluate_gives(spark: SparkSession, rank_by: str, with_judgements: bool) -> None:
+def test_side_by_side_gives_the_values_of_evaluate(spark: SparkSession, rank_by: str, with_judgements: bool) -> None:
     pools = judged(spark) if with_judgements else None
     rows = compare_conventions(log(spark), pools, Options(metrics=METRICS, rank_by=rank_by))
     assert len(rows) == 2 * (len(PRESETS) + 2 * (rank_by == "score"))
@@ -59,12 +59,12 @@ def test_side_by_side_gives_what_evaluate_gives(spark: SparkSession, rank_by: st
             continue
         result = evaluate(log(spark), METRICS, pools, rank_by=rank_by, convention=preset)
         for row in result.experiment_metrics.toLocalIterator():
-            mine = [r for r in rows if (r["experiment_id"], r["convention"]) == (row["experiment_id"], preset)]
-            values = [mine[0][name] for name in (row["metric"], "n_users", "n_users_with_relevant")]
+            matching = [r for r in rows if (r["experiment_id"], r["convention"]) == (row["experiment_id"], preset)]
+            values = [matching[0][name] for name in (row["metric"], "n_users", "n_users_with_relevant")]
             assert values == [row["mean"], row["n_users"], row["n_users_with_relevant"]], (preset, row)
 
 
-def test_side_by_side_means_have_the_bits_of_evaluate(spark: SparkSession) -> None:
+def test_side_by_side_means_equal_those_of_evaluate_to_the_last_bit(spark: SparkSession) -> None:
     data, metrics = impressions(spark, random_log(seed=1)), ["ap", "ap@10", "ndcg"]
     found = compare_conventions(data, None, Options(metrics=metrics))
     wanted = averages(evaluate(data, metrics).experiment_metrics)
@@ -76,10 +76,12 @@ def test_side_by_side_counts_the_faulty_rows_of_every_experiment(spark: SparkSes
     faulty = [("a", "u1", "i7", 3, None, 0), ("a", "u1", "i8", 4, math.nan, 0), ("c", "u1", None, 1, 1.0, 1)]
     rows = compare_conventions(log(spark, [*ROWS, *faulty]), None, BY_SCORE)
     assert {(row["experiment_id"], row["n_faulty_rows"]) for row in rows} == {("a", 2), ("b", 0), ("c", 1)}
-    nothing = [row for row in rows if row["experiment_id"] == "c"]
-    assert all(row["n_users"] == 0 and row["ap@10"] is None for row in nothing)
-    sound = compare_conventions(log(spark), None, BY_SCORE)
-    assert [row for row in rows if row["experiment_id"] == "b"] == [r for r in sound if r["experiment_id"] == "b"]
+    only_faulty = [row for row in rows if row["experiment_id"] == "c"]
+    assert all(row["n_users"] == 0 and row["ap@10"] is None for row in only_faulty)
+    without_faults = compare_conventions(log(spark), None, BY_SCORE)
+    assert [row for row in rows if row["experiment_id"] == "b"] == [
+        r for r in without_faults if r["experiment_id"] == "b"
+    ]
 
 
 @pytest.mark.classic
@@ -121,17 +123,18 @@ def test_the_record_and_the_terminal_say_how_many_scores_are_tied(spark: SparkSe
     outcome = run(spark, config(tmp_path, spark, ROWS, rank_by="score"))
     record = json.loads(Path(outcome.record_path).read_text())
     assert {name: counts["tied"] for name, counts in record["experiments"].items()} == {"a": 2, "b": 0}
-    # Two of the three rows of a share a score: 2 / 3.
+    # Two of the three rows of experiment 'a' have the same score: 2 / 3.
     assert console.accounting(record)[1].startswith("rows with tied scores: a 66.67% (")
 
 
-def test_what_ties_leave_open_is_shown_side_by_side(spark: SparkSession) -> None:
+def test_the_best_and_the_worst_order_of_ties_are_shown_side_by_side(spark: SparkSession) -> None:
     rows = compare_conventions(log(spark), None, BY_SCORE)
     found = {row["convention"]: row["rr"] for row in rows if row["experiment_id"] == "a"}
-    # The list of u1 has its relevant item at rank 1 or at rank 2; u2 has none.
+    # The relevant item of u1 is at rank 1 or at rank 2, depending on the tie; u2 has no relevant item.
     assert found["standard(ties=best)"] == (1 + 0) / 2
     assert found["standard(ties=worst)"] == (1 / 2 + 0) / 2
-    # By item id descending a has (1/2 + 0) / 2 and b has 1/2: ties move a by 1/4, which equals the difference.
+    # In descending order of item ids, 'a' has (1/2 + 0) / 2 = 1/4 and 'b' has 1/2. Ties move 'a' by 1/4 at most, which
+    # equals the difference from 'b', so there is no warning.
     assert console.tie_warnings(rows, METRICS) == []
 
 
@@ -144,12 +147,14 @@ def test_what_ties_leave_open_is_shown_side_by_side(spark: SparkSession) -> None
         ({"metrics": ["err"], "rank_by": "score", "convention": {"ties": "expected"}}, "'err' has no expected value"),
     ],
 )
-def test_what_cannot_be_is_refused_before_any_job(spark: SparkSession, arguments: dict[str, Any], message: str) -> None:
+def test_options_that_cannot_be_evaluated_are_refused(
+    spark: SparkSession, arguments: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         evaluate(log(spark), **arguments)
 
 
-def test_a_preset_with_idle_tie_rules_may_be_used_with_ranks(spark: SparkSession) -> None:
+def test_a_preset_with_tie_rules_can_be_used_when_ranking_by_position(spark: SparkSession) -> None:
     assert evaluate(log(spark), ["ap@2"], convention="sklearn").user_metrics.count() == 3
 
 

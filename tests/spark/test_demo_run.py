@@ -1,4 +1,4 @@
-"""The demo as a person runs it."""
+"""The demo command, run as a user runs it."""
 
 from __future__ import annotations
 

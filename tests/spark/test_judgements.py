@@ -1,4 +1,4 @@
-"""Judgements apart from the impressions: they define m and the ideal list, and know items that were never shown."""
+"""Judgements in their own table: they define m and the ideal list, and may hold items that were never shown."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ CASES: dict[str, tuple[str, list[tuple[str | None, float | None]]]] = {
     "repeated": ("xy", [("x", 0), ("x", 2), ("x", 1), ("y", 1), ("y", 1)]),
     "faulty": ("xyzw", [("x", 1), (None, 1), ("y", None), ("z", NAN), ("w", INFINITE)]),
     "irrelevant": ("xy", [("x", 0), ("y", -1)]),
-    "nobody's": ("x", []),
+    "without judgements": ("x", []),
 }
 
 
 @pytest.fixture(scope="module")
 def looked_up(spark: SparkSession) -> dict[tuple[str, str], dict[str, Any]]:
-    """Every case in one evaluation, and judgements of nobody and of somebody who was shown nothing."""
+    """Every case in one evaluation, with judgements of a null user and of a user without a list."""
     log = shown(spark, *(("a", user, items) for user, (items, _) in CASES.items()))
     truth = [(user, *row) for user, (_, rows) in CASES.items() for row in rows]
     table = judgements(spark, [*truth, (None, "x", 1), ("elsewhere", "x", 1)])
@@ -53,7 +53,7 @@ def looked_up(spark: SparkSession) -> dict[tuple[str, str], dict[str, Any]]:
     return by_user(result.user_metrics)
 
 
-def test_items_never_shown_count_in_m_and_in_the_ideal(looked_up: dict[tuple[str, str], dict[str, Any]]) -> None:
+def test_items_never_shown_count_in_m_and_in_the_ideal_list(looked_up: dict[tuple[str, str], dict[str, Any]]) -> None:
     row = looked_up["a", "never shown"]
     assert (row["n_relevant"], row["n_shown"], row["rr"]) == (3, 3, 1)
     assert row["ap"] == pytest.approx((1 / 1 + 2 / 3) / 3)
@@ -68,7 +68,7 @@ def test_an_item_without_a_judgement_is_neither_relevant_nor_judged(
     assert (row["ap"], row["judged_at_2"], row["judged_at_3"]) == (1 / 2, 1 / 2, pytest.approx(2 / 3))
 
 
-def test_of_judgements_that_repeat_an_item_the_highest_counts_once(
+def test_repeated_judgements_of_an_item_count_once_with_the_highest_grade(
     looked_up: dict[tuple[str, str], dict[str, Any]],
 ) -> None:
     row = looked_up["a", "repeated"]
@@ -81,18 +81,18 @@ def test_faulty_judgements_are_left_out(looked_up: dict[tuple[str, str], dict[st
 
 
 def test_a_user_without_a_relevant_judgement_counts_zero(looked_up: dict[tuple[str, str], dict[str, Any]]) -> None:
-    for user in ("irrelevant", "nobody's"):
+    for user in ("irrelevant", "without judgements"):
         row = looked_up["a", user]
         assert (row["n_relevant"], row["ap"], row["ndcg"], row["rr"]) == (0, 0, 0, 0)
 
 
-def test_the_users_shown_are_averaged_unless_asked_otherwise(
+def test_by_default_exactly_the_users_with_a_list_are_evaluated(
     looked_up: dict[tuple[str, str], dict[str, Any]],
 ) -> None:
     assert {user for _, user in looked_up} == set(CASES)
 
 
-def test_the_impressions_own_relevance_is_taken_where_it_is_mapped(spark: SparkSession) -> None:
+def test_the_relevance_column_of_the_impressions_is_used_when_it_is_mapped(spark: SparkSession) -> None:
     log = impressions(spark, [("a", "u", "x", 1, 0), ("a", "u", "y", 2, 1)], SHOWN + ", clicked int")
     truth = judgements(spark, [("u", "x", 1), ("u", "z", 1)])
     looked_up = evaluate(log, ["ap"], truth)
@@ -101,7 +101,7 @@ def test_the_impressions_own_relevance_is_taken_where_it_is_mapped(spark: SparkS
     assert values(own.user_metrics, "ap", "n_relevant") == {("a", "u"): ((1 / 2) / 2, 2)}
 
 
-def test_a_relevance_column_can_be_left_aside(spark: SparkSession) -> None:
+def test_a_relevance_column_mapped_to_none_is_ignored(spark: SparkSession) -> None:
     log = impressions(spark, [("a", "u", "x", 1, 0), ("a", "u", "y", 2, 1)], SHOWN + ", relevance int")
     truth = judgements(spark, [("u", "x", 1)])
     assert values(evaluate(log, ["ap"], truth, columns={"relevance": None}).user_metrics, "ap") == {("a", "u"): 1}
@@ -142,21 +142,21 @@ def test_the_judged_population_counts_a_user_without_a_list_as_zero_in_each_expe
         ("either", {"both", "shown only", "judged only"}),
     ],
 )
-def test_each_population_is_what_it_says(spark: SparkSession, population: str, wanted: set[str]) -> None:
+def test_each_population_contains_exactly_its_users(spark: SparkSession, population: str, wanted: set[str]) -> None:
     log = shown(spark, ("a", "both", "x"), ("a", "shown only", "x"))
     truth = judgements(spark, [("both", "x", 1), ("judged only", "x", 1)])
     found = by_user(evaluate(log, ["ap"], truth, convention={"population": population}).user_metrics)
     assert {user for _, user in found} == wanted
 
 
-def test_judged_users_without_a_list_are_left_out_where_they_have_no_relevant_item(spark: SparkSession) -> None:
+def test_skip_leaves_out_judged_users_without_a_list_and_without_a_relevant_item(spark: SparkSession) -> None:
     truth = judgements(spark, [("u1", "x", 1), ("u2", "x", 0)])
     rule = {"population": "judged", "zero_relevant": "skip"}
     row = evaluate(shown(spark, ("a", "u1", "x")), ["ap"], truth, convention=rule).experiment_metrics.collect()[0]
     assert (row["mean"], row["n_users"], row["n_users_without_list"]) == (1, 1, 0)
 
 
-def test_columns_of_the_judgements_are_mapped(spark: SparkSession) -> None:
+def test_the_columns_of_the_judgements_can_be_mapped(spark: SparkSession) -> None:
     truth = judgements(spark, [("u", "x", 1)]).toDF("who", "what", "how much")
     names = {"user": "who", "item": "what", "relevance": "how much"}
     result = evaluate(shown(spark, ("a", "u", "yx")), ["rr"], truth, judgement_columns=names)
@@ -169,17 +169,14 @@ def test_a_missing_judgement_column_is_named(spark: SparkSession) -> None:
         evaluate(shown(spark, ("a", "u", "x")), ["ap"], truth)
 
 
-def test_judgements_by_number_meet_impressions_by_text(spark: SparkSession) -> None:
+def test_numeric_ids_of_judgements_match_text_ids_of_impressions(spark: SparkSession) -> None:
     truth = spark.createDataFrame([(7, 2**53 + 1, 1)], "user_id int, item_id bigint, relevance int")
     log = impressions(spark, [("a", "7", str(2**53), 1), ("a", "7", str(2**53 + 1), 2)], SHOWN)
     assert values(evaluate(log, ["rr"], truth).user_metrics, "rr") == {("a", "7"): 1 / 2}
 
 
-def test_rows_of_users_whom_nobody_judged_are_accounted_for_in_every_population(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-
-    log = [("a", "judged", "i1", 1), ("a", "judged", "i2", 2), ("a", "nobody", "i1", 1)]
+def test_rows_of_users_without_judgements_are_counted_in_every_population(spark: SparkSession, tmp_path: Path) -> None:
+    log = [("a", "judged", "i1", 1), ("a", "judged", "i2", 2), ("a", "unjudged", "i1", 1)]
     spark.createDataFrame(log, "experiment string, user string, item string, position int").write.parquet(
         str(tmp_path / "log")
     )
@@ -206,7 +203,7 @@ def test_rows_of_users_whom_nobody_judged_are_accounted_for_in_every_population(
 
 
 @pytest.mark.parametrize("layout", ["masks", "rows"])
-def test_a_judged_item_counts_as_often_as_it_was_shown_in_every_form(spark: SparkSession, layout: str) -> None:
+def test_a_judged_item_counts_as_often_as_it_was_shown_in_every_layout(spark: SparkSession, layout: str) -> None:
     truth = judgements(spark, [("u", "x", 1), ("u", "y", 1)])
     log = impressions(spark, [Shown("a", "u", "x", 1, None), Shown("a", "u", "x", 2, None), Shown("a", "u", "y", 3, 1)])
     found = by_user(evaluate(log, ["ap@10"], truth, convention={"duplicates": "count"}, layout=layout).user_metrics)

@@ -1,4 +1,4 @@
-"""Each layout: what its SQL packs, its NumPy unpacks to the same lists; what it cannot vouch for, it flags."""
+"""Each layout: NumPy unpacks the lists that SQL packed, and the lists that need a recheck are flagged."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def typed(spark: SparkSession, lists: dict[str, list[tuple[str, int, int]]]) -> 
 
 
 def unpacked(table: DataFrame, layout: Layout) -> dict[str, tuple[int, dict[int, float]]]:
-    """User -> number of shown rows, and rank -> grade of the entries that the layout gives back."""
+    """Map each user to the number of shown rows and to {rank: grade} of the relevant rows that were unpacked."""
     rows = table.selectExpr(USER, N_ROWS, *layout.payload).collect()
     names = rows[0].asDict().keys()
-    # As Spark hands them to Python: arrays of structs with named fields.
+    # Spark passes arrays of structs with named fields to Python.
     columns = {name: pa.array([_plain(row[name]) for row in rows]) for name in names}
     batch = layout.unpack(columns, READING).batch
     return {
@@ -58,7 +58,7 @@ def _plain(value: object) -> object:
 
 
 @pytest.mark.parametrize("layout", [*LAYOUTS.values()], ids=lambda layout: layout.name)
-def test_a_layout_gives_back_the_relevant_rows_that_it_was_given(spark: SparkSession, layout: Layout) -> None:
+def test_a_layout_unpacks_the_relevant_rows_that_it_packed(spark: SparkSession, layout: Layout) -> None:
     packed = ranking.packed(typed(spark, LISTS), COLUMNS, layout, repeats=True)
     found = unpacked(packed, layout)
     assert found == {
@@ -66,30 +66,31 @@ def test_a_layout_gives_back_the_relevant_rows_that_it_was_given(spark: SparkSes
     }
 
 
-def test_the_second_look_gives_back_the_rows_of_lists_in_which_a_rank_may_repeat(spark: SparkSession) -> None:
+def test_the_recheck_unpacks_the_rows_of_lists_in_which_a_rank_may_repeat(spark: SparkSession) -> None:
     rows = typed(spark, LISTS).withColumn(RANK_MAY_REPEAT, F.lit(True))
     found = unpacked(ranking.packed(rows, COLUMNS, RECHECK, repeats=True), RECHECK)
     assert found == unpacked(ranking.packed(typed(spark, LISTS), COLUMNS, LAYOUTS["rows"], True), LAYOUTS["rows"])
 
 
-DOUBTS = {
+# List -> its rows, and the layouts that flag it.
+NEEDS_RECHECK = {
     "an item twice": ([("i", 1, 1), ("i", 2, 1)], {"masks"}),
     "a rank twice": ([("i", 1, 1), ("j", 1, 0)], {"masks", "relevant"}),
     "a rank too deep for a mask": ([("i", 1, 0), ("j", 64, 1)], {"masks", "relevant"}),
     "a complete list longer than a mask": ([(f"i{n}", n, int(n == 5)) for n in range(1, 101)], {"masks"}),
     "a grade too large for a mask": ([("i", 1, 8), ("j", 2, 0)], {"masks"}),
-    "nothing to doubt": ([("i", 1, 7), ("j", 2, 0)], set()),
+    "no reason for a recheck": ([("i", 1, 7), ("j", 2, 0)], set()),
 }
 
 
 @pytest.mark.parametrize("name", ["masks", "relevant"])
-def test_a_layout_flags_exactly_the_lists_that_it_cannot_vouch_for(spark: SparkSession, name: str) -> None:
-    lists = {what: rows for what, (rows, _) in DOUBTS.items()}
+def test_a_layout_flags_exactly_the_lists_that_need_a_recheck(spark: SparkSession, name: str) -> None:
+    lists = {user: rows for user, (rows, _) in NEEDS_RECHECK.items()}
     packed = ranking.packed(typed(spark, lists), COLUMNS, LAYOUTS[name], repeats=True)
     flagged = {row[USER] for row in packed.where(FLAGGED).collect()}
-    assert flagged == {what for what, (_, doubted_by) in DOUBTS.items() if name in doubted_by}
+    assert flagged == {user for user, (_, layouts) in NEEDS_RECHECK.items() if name in layouts}
 
 
-def test_the_layout_rows_vouches_for_every_list(spark: SparkSession) -> None:
+def test_the_layout_rows_flags_no_list(spark: SparkSession) -> None:
     packed = ranking.packed(typed(spark, LISTS), COLUMNS, LAYOUTS["rows"], repeats=True)
     assert FLAGGED not in packed.columns

@@ -37,7 +37,7 @@ LISTS = {
             (", with gaps", "i{}", {7: 101, 100: 102}),
             (", a relevant item twice", "i{0!s:.1}", {}),
             (", a rank twice", "i{}", {7: 9}),
-            # These have something of a complete list:
+            # Ranks repeat and are missing, but these values equal those of a complete list:
             (", its sum and xor", "i{}", {1: 3, 6: 4}),
             (", its sum and sum of squares", "i{}", {1: 2, 5: 3, 6: 7}),
         )
@@ -59,14 +59,14 @@ def test_every_layout_gives_the_same_bits_and_the_values_of_the_definitions(
         layout: evaluate(data, METRICS, layout=layout, convention=convention).user_metrics.collect()
         for layout in LAYOUTS
     }
-    # A repeat that changes no value may go unseen, so n_shown is compared in a test of its own.
+    # A layout may miss a repeat that changes no value, so n_shown and n_repeated may differ.
     masks, relevant, rows = (exact(table, ["n_shown", "n_repeated"]) for table in tables.values())
     assert masks == rows
     assert relevant == rows
     assert_close(keyed(tables["rows"]), obvious(log, METRICS, resolve(convention)))
 
 
-def test_a_denominator_that_reads_the_length_of_the_list_has_the_same_value_in_every_layout(
+def test_a_denominator_that_depends_on_the_list_length_has_the_same_value_in_every_layout(
     spark: SparkSession,
 ) -> None:
     rows = [("i", 1, 1), ("j", 2, 0), ("j", 3, 0)]
@@ -76,28 +76,28 @@ def test_a_denominator_that_reads_the_length_of_the_list_has_the_same_value_in_e
     assert {name: table["a", "u"]["ap"] for name, table in found.items()} == dict.fromkeys(LAYOUTS, (1 / 1) / 2)
 
 
-def test_order_partitions_and_batches_never_change_a_bit(spark: SparkSession) -> None:
+def test_row_order_partitions_and_batch_size_never_change_a_bit(spark: SparkSession) -> None:
     log = random_log(seed=2, users=12)
-    wanted = _everything(spark, log, 1, {})
+    wanted = _all_tables(spark, log, 1, {})
     no_merging = {"spark.sql.adaptive.coalescePartitions.enabled": "false"}
-    assert _everything(spark, log[::-1], 3, {"spark.sql.shuffle.partitions": "1"}) == wanted
-    assert _everything(spark, log, 5, no_merging | {"spark.sql.shuffle.partitions": "7"}) == wanted
-    assert _everything(spark, log, 2, {"spark.sql.execution.arrow.maxRecordsPerBatch": "7"}) == wanted
+    assert _all_tables(spark, log[::-1], 3, {"spark.sql.shuffle.partitions": "1"}) == wanted
+    assert _all_tables(spark, log, 5, no_merging | {"spark.sql.shuffle.partitions": "7"}) == wanted
+    assert _all_tables(spark, log, 2, {"spark.sql.execution.arrow.maxRecordsPerBatch": "7"}) == wanted
 
 
-def _everything(spark: SparkSession, log: list[Shown], pieces: int, settings: dict[str, str]) -> list[Any]:
+def _all_tables(spark: SparkSession, log: list[Shown], n_partitions: int, settings: dict[str, str]) -> list[Any]:
     before = {name: spark.conf.get(name) for name in settings}
     try:
         for name, value in settings.items():
             spark.conf.set(name, value)
-        result = evaluate(impressions(spark, log).repartition(pieces), ["ap@10", "ndcg@10", "rr"])
+        result = evaluate(impressions(spark, log).repartition(n_partitions), ["ap@10", "ndcg@10", "rr"])
         return [exact(table.collect()) for table in (result.user_metrics, result.experiment_metrics, result.quarantine)]
     finally:
         for name, value in before.items():
             spark.conf.set(name, value)
 
 
-def test_of_one_item_with_one_score_the_better_grade_comes_first_whatever_the_order(spark: SparkSession) -> None:
+def test_of_repeats_with_equal_scores_the_higher_grade_comes_first_in_any_row_order(spark: SparkSession) -> None:
     schema = "experiment_id string, user_id string, item_id string, score double, relevance int"
     rows = [("a", "u", "x", 0.5, 1), ("a", "u", "x", 0.5, 0), ("a", "u", "y", 0.1, 1)]
     for log in (rows, rows[::-1]):

@@ -1,4 +1,4 @@
-"""Several lists per user, averaged per user; segments; ids that are no text."""
+"""Several lists per user, averaged per user; segments; ids that are numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.logs import averages, by_user, exact, impressions, judgements, random
 
 ROWS = "experiment_id string, user_id string, request string, country string, item_id string, position int"
 LOG = [
-    # user, request, country: the grades of the list.
+    # User, request, country, and the grades of the list.
     ("u1", "r1", "DE", [1, 0]),
     ("u1", "r2", "DE", [0, 1, 0]),
     ("u1", "r3", "DE", [0, 0]),
@@ -46,7 +46,7 @@ def test_lists_are_averaged_per_user_and_users_over_the_experiment(spark: SparkS
     assert found["a", "country=null", "rr"] == 1 / 2
 
 
-def test_lists_without_a_relevant_item_are_left_out_of_a_users_mean_where_they_are_skipped(
+def test_skip_leaves_lists_without_a_relevant_item_out_of_the_mean_of_a_user(
     spark: SparkSession,
 ) -> None:
     log = impressions(spark, rows_of(LOG), ROWS + ", relevance int")
@@ -54,7 +54,7 @@ def test_lists_without_a_relevant_item_are_left_out_of_a_users_mean_where_they_a
     assert found["a", "u1"]["rr"] == (1 + 1 / 2) / 2
 
 
-def test_judged_items_belong_to_the_user_and_not_to_each_list(spark: SparkSession) -> None:
+def test_judged_items_are_counted_once_per_user_and_not_once_per_list(spark: SparkSession) -> None:
     log = impressions(spark, [row[:-1] for row in rows_of(LOG)], ROWS)
     truth = judgements(spark, [("u1", "i1", 1), ("u1", "never", 1), ("u2", "i4", 1)])
     found = by_user(evaluate(log, ["ap"], truth, list=["request"]).user_metrics)
@@ -63,7 +63,7 @@ def test_judged_items_belong_to_the_user_and_not_to_each_list(spark: SparkSessio
 
 
 @pytest.mark.parametrize("layout", ["masks", "rows"])
-def test_segments_leave_the_overall_values_as_they_are(spark: SparkSession, layout: str) -> None:
+def test_segments_do_not_change_the_overall_values(spark: SparkSession, layout: str) -> None:
     log = impressions(spark, rows_of(LOG), ROWS + ", relevance int")
     plain = evaluate(log, ["ap@2", "ndcg"], list=["request"], layout=layout)
     split = evaluate(log, ["ap@2", "ndcg"], list=["request"], segments=["country"], layout=layout)
@@ -80,7 +80,7 @@ def test_a_user_with_rows_of_two_segment_values_counts_once(spark: SparkSession)
         assert averages(result.experiment_metrics) == {("a", "all", "rr"): 1 / 2, ("a", "country=DE", "rr"): 1 / 2}
 
 
-def test_integer_ids_beyond_the_reach_of_a_double_stay_apart(spark: SparkSession) -> None:
+def test_integer_ids_that_a_double_cannot_tell_apart_stay_distinct(spark: SparkSession) -> None:
     big = 2**53
     schema = "experiment_id bigint, user_id bigint, item_id bigint, position int, relevance int"
     rows = [(1, big + user, big + item, item + 1, int(item == user)) for user in (0, 1) for item in (0, 1)]
@@ -97,7 +97,7 @@ def test_a_list_column_may_have_a_dot_in_its_name(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("judged", [False, True])
-def test_averages_of_users_read_back_have_the_bits_of_those_just_computed(
+def test_averages_of_user_metrics_read_from_disk_are_the_same_to_the_last_bit(
     spark: SparkSession, tmp_path: Path, judged: bool
 ) -> None:
     log = impressions(spark, random_log(seed=4, users=20)).withColumn("country.x", F.expr("right(user_id, 1)"))
@@ -108,6 +108,7 @@ def test_averages_of_users_read_back_have_the_bits_of_those_just_computed(
     assert exact(written.collect()) == exact(result.experiment_metrics.collect())
 
 
+# Names that the pipeline uses for its own columns, and names that SQL has to quote.
 NAMES = [
     *("shown", "hash", "entries", "again", "plane_0", "n_rows", "flagged", "doubtful", "pool_grade", "position"),
     *(
@@ -127,8 +128,8 @@ NAMES = [
 
 
 @pytest.mark.parametrize("start", range(0, len(NAMES), 5))
-def test_every_name_serves_as_a_list_and_a_segment_column(spark: SparkSession, start: int) -> None:
-    """Two lists of one user, and a third with a faulty row; five names tell lists apart, the next five are segments."""
+def test_any_name_can_be_a_list_column_or_a_segment_column(spark: SparkSession, start: int) -> None:
+    """One user has two lists and a third with a faulty row; five names are list columns, the next five are segments."""
     lists, segments = NAMES[start : start + 5], (NAMES + NAMES)[start + 5 : start + 10]
     rows = [("a", "u", "r1", 1, 1), ("a", "u", "r2", 1, 0), ("a", "u", "r2", 2, 1), ("a", "u", "r3", 0, 1)]
     named = [
@@ -146,7 +147,7 @@ def test_every_name_serves_as_a_list_and_a_segment_column(spark: SparkSession, s
     assert tuple(left_out) == ("a", "u", *["r3"] * len(lists), "0", "1", "position_below_1")
 
 
-def test_every_name_serves_as_a_key(spark: SparkSession) -> None:
+def test_any_name_can_be_mapped_to_a_role(spark: SparkSession) -> None:
     rows = [("a", "u", "i", 1, 1), ("a", "u", "j", 2, 0), ("a", "v", "i", 2, 1)]
     roles = ("experiment", "user", "item", "position", "relevance")
     for start in range(0, len(NAMES) - len(roles), 3):

@@ -1,4 +1,4 @@
-"""A metric that is registered in one module is there everywhere: config, values, averages, table, list of metrics."""
+"""A metric that is registered in one module appears everywhere: config, values, averages, table, list of metrics."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def registered(tmp_path: Path) -> Iterator[None]:
     spec = importlib.util.spec_from_file_location("own_metrics", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # Not importable by name on the executors, like the cell of a notebook.
+    # The executors cannot import this module by name, as with a notebook cell.
     module.__name__ = "__main__"
     source = compile(MODULE, str(path), "exec")
     exec(source, module.__dict__)
@@ -47,7 +47,9 @@ def registered(tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("registered")
-def test_a_metric_of_one_module_is_in_config_output_table_and_lists(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_metric_registered_in_one_module_is_in_the_config_the_output_and_the_tables(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     log = parquet(tmp_path / "log", [*a_list([0, 1], "u", "worse"), *a_list([1, 1], "u", "better")])
     settings = config(log, tmp_path / "out", metrics="wasted@2, ap@2")
     done = run(spark, settings)
@@ -60,7 +62,7 @@ def test_a_metric_of_one_module_is_in_config_output_table_and_lists(spark: Spark
     Console(file=shown, width=120, force_terminal=True, color_system="standard").print(console.table(rows))
     printed = shown.getvalue()
     assert "mean waste@2" in printed
-    # The smallest value is the best: only that one is bold.
+    # The smallest value is the best, so only this one is bold.
     assert b"\\x1b[1m0.0000\\x1b[0m".decode("unicode_escape") in printed
     assert b"\\x1b[1m0.5000\\x1b[0m".decode("unicode_escape") not in printed
     assert "| `waste@10` | mean waste | 0 to 1 | lower is better |" in markdown()

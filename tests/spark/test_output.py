@@ -1,4 +1,4 @@
-"""What a run writes: the layout, what a re-run replaces, ids that come back as they went in, nothing left behind."""
+"""What a run writes: its files, what a second run replaces, ids that are read back unchanged, no leftovers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def everything(spark: SparkSession, out: Path, table: str) -> list[tuple[Any, ..
 
 
 def files(out: Path, table: str) -> dict[str, int]:
-    """Partition folder -> number of Parquet files in it."""
+    """Map each partition folder to its number of Parquet files."""
     folders = [folder for folder in (out / table).glob("experiment_id=*/evaluation_date=*") if folder.is_dir()]
     return {str(folder.relative_to(out / table)): len(list(folder.glob("*.parquet"))) for folder in folders}
 
@@ -35,9 +35,9 @@ def test_each_table_has_one_file_per_experiment_and_date(spark: SparkSession, tm
     log.append(Shown("a", "u0", None, 9, 1))
     out = tmp_path / "with a space" / "out"
     done = run(spark, config(parquet(tmp_path / "log", log), out))
-    both = {f"experiment_id={e}/evaluation_date={DATE}": 1 for e in "ab"}
-    assert files(out, "user_metrics") == both
-    assert files(out, "experiment_metrics") == both
+    one_file_each = {f"experiment_id={e}/evaluation_date={DATE}": 1 for e in "ab"}
+    assert files(out, "user_metrics") == one_file_each
+    assert files(out, "experiment_metrics") == one_file_each
     assert files(out, "quarantine") == {f"experiment_id=a/evaluation_date={DATE}": 1}
     assert sorted(path.name for path in out.iterdir()) == ["experiment_metrics", "quarantine", "runs", "user_metrics"]
     assert [row[:5] for row in everything(spark, out, "quarantine")] == [("u0", None, "9", "1", "null_item")]
@@ -48,7 +48,7 @@ def test_each_table_has_one_file_per_experiment_and_date(spark: SparkSession, tm
     assert (done.record["evaluation_date"], done.record["config"]["metrics"]) == (DATE, ["ap@5", "ndcg@5"])
 
 
-def test_names_of_experiments_come_back_as_they_went_in(spark: SparkSession, tmp_path: Path) -> None:
+def test_names_of_experiments_are_read_back_unchanged(spark: SparkSession, tmp_path: Path) -> None:
     log = [row for name in NAMES for row in a_list([0, 1], f"user of {name}", name)]
     log += [Shown(name, "u", None, 1, 1) for name in NAMES]
     done = run(spark, config(parquet(tmp_path / "log", log), tmp_path / "out", quality={"max_invalid_fraction": 1}))
@@ -59,8 +59,8 @@ def test_names_of_experiments_come_back_as_they_went_in(spark: SparkSession, tmp
         assert {row[0] for row in found} == set(NAMES)
     assert {row["experiment_id"] for row in done.experiment_metrics.collect()} == set(NAMES)
     assert set(done.record["experiments"]) == set(NAMES)
-    again = run(spark, config(parquet(tmp_path / "clean", log[: -len(NAMES)]), tmp_path / "out"))
-    assert again.record["rows"]["quarantined"] == 0
+    clean = run(spark, config(parquet(tmp_path / "clean", log[: -len(NAMES)]), tmp_path / "out"))
+    assert clean.record["rows"]["quarantined"] == 0
     assert everything(spark, tmp_path / "out", "quarantine") == []
 
 
@@ -82,7 +82,7 @@ def test_a_rerun_replaces_exactly_the_partitions_that_it_computed(spark: SparkSe
         assert len(others) == 3 * len(before[table]) // 4
     users = [row for row in everything(spark, out, "user_metrics") if row[-2:] == ("a", DATE)]
     assert [row[0] for row in users] == ["someone else"]
-    # Its quarantine was of rows that are no longer there.
+    # The second log of 'a' has no faulty row.
     assert [row for row in everything(spark, out, "quarantine") if row[-2:] == ("a", DATE)] == []
     assert len(list((out / "runs").glob("*.json"))) == 3
 
@@ -102,8 +102,8 @@ def test_a_partition_never_changes_its_convention(spark: SparkSession, tmp_path:
     log = parquet(tmp_path / "log", [*a_list([0, 1], "u", "a"), *a_list([1, 0], "u", "b")])
     run(spark, config(log, tmp_path / "out"))
     before = {table: everything(spark, tmp_path / "out", table) for table in TABLES[:2]}
-    said = f"holds experiment '[ab]' of {DATE} under the convention 'standard', and this run has 'trec_eval'"
-    with pytest.raises(ConfigError, match=said):
+    message = f"holds experiment '[ab]' of {DATE} under the convention 'standard', and this run has 'trec_eval'"
+    with pytest.raises(ConfigError, match=message):
         run(spark, config(log, tmp_path / "out", convention="trec_eval"))
     assert {table: everything(spark, tmp_path / "out", table) for table in TABLES[:2]} == before
     other = run(spark, config(log, tmp_path / "out", convention="trec_eval", evaluation_date="2026-11-19"))
@@ -112,7 +112,7 @@ def test_a_partition_never_changes_its_convention(spark: SparkSession, tmp_path:
     assert {row[0] for row in users.select("convention_hash").collect()} == hashes == {resolve("trec_eval").digest()}
 
 
-def test_an_experiment_without_a_sound_row_leaves_no_earlier_result(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_experiment_without_a_valid_row_loses_its_earlier_result(spark: SparkSession, tmp_path: Path) -> None:
     lax = {"quality": {"max_invalid_fraction": 1}}
     both = [*a_list([0, 1], "u", "a"), *a_list([1, 0], "u", "b")]
     run(spark, config(parquet(tmp_path / "first", both), tmp_path / "out"))
@@ -121,7 +121,7 @@ def test_an_experiment_without_a_sound_row_leaves_no_earlier_result(spark: Spark
         assert {row[-2] for row in everything(spark, tmp_path / "out", table)} == {"a"}
 
 
-def test_a_new_metric_is_null_on_the_days_before(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_new_metric_is_null_on_earlier_dates(spark: SparkSession, tmp_path: Path) -> None:
     log = parquet(tmp_path / "log", a_list([0, 1]))
     run(spark, config(log, tmp_path / "out", metrics=["ap@5"], evaluation_date="2026-11-19"))
     done = run(spark, config(log, tmp_path / "out", metrics=["ap@5", "rr"]))
@@ -131,7 +131,7 @@ def test_a_new_metric_is_null_on_the_days_before(spark: SparkSession, tmp_path: 
     assert found == {"2026-11-19": (1 / 2, None), DATE: (1 / 2, 1 / 2)}
 
 
-def test_a_log_without_a_sound_row_has_no_result(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_log_without_a_valid_row_has_no_result(spark: SparkSession, tmp_path: Path) -> None:
     lax = {"quality": {"max_invalid_fraction": 1}}
     log = parquet(tmp_path / "log", [Shown("", "u", "x", 1, 1), Shown("", "u", "y", 2, 1)])
     done = run(spark, config(log, tmp_path / "out", **lax))
@@ -148,19 +148,19 @@ def test_a_log_without_a_sound_row_has_no_result(spark: SparkSession, tmp_path: 
         ({"format": "iceberg", "table": "lake.ranking"}, r"iceberg table lake\.ranking\.staging_\w+"),
     ],
 )
-def test_a_format_that_the_session_lacks_is_missed_before_anything_is_computed(
+def test_a_table_format_that_the_session_lacks_is_reported_before_anything_is_computed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: dict[str, str], name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    log, told = parquet(tmp_path / "log", a_list([0, 1])), list[str]()
-    said = "this session was started without the jar or the catalog settings of (delta|iceberg)"
-    with pytest.raises(OutputError, match=f"^cannot write the {name}: {said}$"):
-        run(spark, config(log, tmp_path / "out", sink=sink), told.append)
-    assert told == ["reading schemas", "evaluating (masks layout)"]
+    log, steps = parquet(tmp_path / "log", a_list([0, 1])), list[str]()
+    message = "this session was started without the jar or the catalog settings of (delta|iceberg)"
+    with pytest.raises(OutputError, match=f"^cannot write the {name}: {message}$"):
+        run(spark, config(log, tmp_path / "out", sink=sink), steps.append)
+    assert steps == ["reading schemas", "evaluating (masks layout)"]
     assert [entry.name for entry in tmp_path.iterdir()] == ["log"]
 
 
-def test_rows_without_an_experiment_can_be_found_again(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_without_an_experiment_can_be_read_from_quarantine(spark: SparkSession, tmp_path: Path) -> None:
     log = [*a_list([0, 1]), Shown(None, "u", "x", 1, 1), Shown("", "u", "x", 1, 1)]
     done = run(spark, config(parquet(tmp_path / "log", log), tmp_path / "out", quality={"max_invalid_fraction": 1}))
     assert done.record["rows"] == {"in": 4, "evaluated": 2, "quarantined": 2}
@@ -168,7 +168,7 @@ def test_rows_without_an_experiment_can_be_found_again(spark: SparkSession, tmp_
     assert read(spark, f"{done.path}/quarantine").count() == 2
 
 
-def test_a_failure_on_the_way_leaves_no_staging_behind(
+def test_a_failed_write_leaves_no_staging_folder(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -180,7 +180,7 @@ def test_a_failure_on_the_way_leaves_no_staging_behind(
     assert not (tmp_path / "out" / "_staging").exists()
 
 
-def test_the_session_keeps_its_settings(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_run_leaves_the_settings_of_the_session_unchanged(spark: SparkSession, tmp_path: Path) -> None:
     names = [
         "spark.sql.shuffle.partitions",
         "spark.sql.objectHashAggregate.sortBased.fallbackThreshold",
@@ -199,7 +199,7 @@ def test_the_session_keeps_its_settings(spark: SparkSession, tmp_path: Path) -> 
 
 
 class Serverless:
-    """A session that takes a few settings and refuses the others, even to be asked about them."""
+    """A session that allows one setting; it refuses to set, unset or return any other."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -209,17 +209,17 @@ class Serverless:
         return getattr(self._spark, name)
 
     def get(self, name: str, default: str | None = None) -> str | None:
-        return self._spark.conf.get(self._taken(name), default)
+        return self._spark.conf.get(self._allowed(name), default)
 
     def set(self, name: str, value: str) -> None:
-        self._spark.conf.set(self._taken(name), value)
+        self._spark.conf.set(self._allowed(name), value)
 
     def unset(self, name: str) -> None:
-        self._spark.conf.unset(self._taken(name))
+        self._spark.conf.unset(self._allowed(name))
 
-    def _taken(self, name: str) -> str:
+    def _allowed(self, name: str) -> str:
         if name != "spark.sql.shuffle.partitions":
-            # What a session says itself about a setting that is not to be changed.
+            # Raise the error that a session raises for a setting that must not be changed.
             self._spark.conf.set("spark.sql.warehouse.dir", "elsewhere")
         return name
 
@@ -227,18 +227,18 @@ class Serverless:
 def test_a_session_that_refuses_our_settings_gives_the_same_numbers(spark: SparkSession, tmp_path: Path) -> None:
     log = parquet(tmp_path / "log", [row for n in range(3) for row in a_list([0, 1, 0, 1], f"u{n}")])
     before = spark.conf.get("spark.sql.shuffle.partitions")
-    told: list[str] = []
+    steps: list[str] = []
     plain = run(spark, config(log, tmp_path / "plain"))
     strict = config(log, tmp_path / "strict", spark={"spark.sql.shuffle.partitions": 3})
-    done = run(Serverless(spark), strict, told.append)  # type: ignore[arg-type]
+    done = run(Serverless(spark), strict, steps.append)  # type: ignore[arg-type]
     assert exact(done.experiment_metrics.collect()) == exact(plain.experiment_metrics.collect())
     assert plain.record["refused_settings"] == []
     assert done.record["refused_settings"] == list(SESSION)
-    assert told[0].startswith("going on without ") and all(name in told[0] for name in SESSION)
+    assert steps[0].startswith("going on without ") and all(name in steps[0] for name in SESSION)
     assert spark.conf.get("spark.sql.shuffle.partitions") == before
 
 
-def test_a_setting_of_the_config_that_the_session_refuses_is_said(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_setting_of_the_config_that_the_session_refuses_is_named(spark: SparkSession, tmp_path: Path) -> None:
     log = parquet(tmp_path / "log", a_list([1]))
     before = [spark.conf.get(name) for name in SESSION]
     for value, name in (("4g", "spark.executor.memory"), ("many", "spark.sql.shuffle.partitions")):

@@ -23,16 +23,16 @@ METRICS = {
 
 
 def some_lists(n: int) -> list[Case]:
-    """Lists of 0 to 12 items, of which some are relevant; users without a relevant item among them."""
-    chance = random.Random(5)
+    """Lists of 0 to 12 items, some of them relevant; some users have no relevant item."""
+    rng = random.Random(5)
     items = [str(i) for i in range(20)]
-    shown = [chance.sample(items, chance.randint(0, 12)) for _ in range(n)]
-    truth = [chance.sample(items, chance.choice([0, 1, 2, 5, 9])) for _ in range(n)]
+    shown = [rng.sample(items, rng.randint(0, 12)) for _ in range(n)]
+    truth = [rng.sample(items, rng.choice([0, 1, 2, 5, 9])) for _ in range(n)]
     return [Case(s, [0.0] * len(s), dict.fromkeys(t, 1)) for s, t in zip(shown, truth, strict=True)]
 
 
 @pytest.mark.parametrize("k", [1, 3, 10])
-def test_spark_ranking_evaluator(spark: SparkSession, k: int) -> None:
+def test_the_preset_spark_mllib_gives_the_values_of_the_ranking_evaluator(spark: SparkSession, k: int) -> None:
     cases = some_lists(2000)
     rows = [([float(i) for i in one.items], [float(i) for i in one.judged]) for one in cases]
     table = spark.createDataFrame(rows, "prediction array<double>, label array<double>").repartition(2).cache()

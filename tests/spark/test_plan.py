@@ -1,4 +1,4 @@
-"""What Spark is made to do: one look at the input, and no more jobs for more metrics, experiments or segments."""
+"""What Spark executes: it reads the input once, and more metrics, experiments or segments start no more jobs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pyspark.sql import DataFrame, SparkSession
 from rankmetrics_spark import evaluate
 from tests.logs import a_list, impressions, judgements
 
-# Plans and job counts are told by the JVM alone.
+# Only a classic session gives access to plans and job counts.
 pytestmark = pytest.mark.classic
 
-MANY = [f"{name}@{k}" for name in ("ap", "ndcg", "p", "r") for k in (1, 5, 10)]
+TWELVE_METRICS = [f"{name}@{k}" for name in ("ap", "ndcg", "p", "r") for k in (1, 5, 10)]
 
 
 @pytest.fixture(scope="module")
 def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A log on disk of five experiments in four files, with two segments; nothing in it is faulty."""
+    """A log on disk: five experiments in four files, with two segments and without faulty rows."""
     path = str(tmp_path_factory.mktemp("plan") / "log")
     log = [row for e in "abcde" for n in range(20) for row in a_list([0, 1, 0, 1], f"u{n}", e)]
     table = impressions(spark, log).selectExpr("*", "'x' as country", "'y' as device")
@@ -30,7 +30,7 @@ def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str
 
 
 def executed(table: DataFrame) -> str:
-    """The plan as adaptive execution left it."""
+    """Return the final plan after adaptive execution."""
     table.collect()
     plan = str(table._jdf.queryExecution().executedPlan().toString())
     return plan.split("== Initial Plan ==")[0]
@@ -41,19 +41,17 @@ def scans(table: DataFrame) -> int:
 
 
 @pytest.mark.parametrize("layout", ["masks", "relevant"])
-def test_the_input_is_read_once_where_no_list_needs_a_second_look(
-    spark: SparkSession, folder: str, layout: str
-) -> None:
+def test_the_input_is_read_once_when_no_list_needs_a_recheck(spark: SparkSession, folder: str, layout: str) -> None:
     assert scans(evaluate(spark.read.parquet(folder), ["ap@10", "ndcg@10"], layout=layout).user_metrics) == 1
 
 
-def test_the_input_is_read_once_where_relevance_is_looked_up(spark: SparkSession, folder: str) -> None:
+def test_the_input_is_read_once_when_relevance_is_looked_up_in_the_judgements(spark: SparkSession, folder: str) -> None:
     truth = judgements(spark, [("u1", "i1", 1)])
     result = evaluate(spark.read.parquet(folder), ["ap@10"], truth, columns={"relevance": None})
     assert scans(result.user_metrics) == 1
 
 
-def test_only_the_columns_that_matter_are_read(spark: SparkSession, folder: str) -> None:
+def test_only_the_needed_columns_are_read(spark: SparkSession, folder: str) -> None:
     plan = executed(evaluate(spark.read.parquet(folder), ["ap@10"], repeated_items="ignore").user_metrics)
     (schema,) = re.findall(r"ReadSchema: struct<([^>]*)>", plan)
     assert sorted(part.split(":")[0] for part in schema.split(",")) == [
@@ -66,7 +64,7 @@ def test_only_the_columns_that_matter_are_read(spark: SparkSession, folder: str)
 
 def test_planning_starts_no_job(spark: SparkSession, folder: str) -> None:
     log = spark.read.parquet(folder)
-    assert jobs(spark, lambda: evaluate(log, MANY, segments=["country"])) == 0
+    assert jobs(spark, lambda: evaluate(log, TWELVE_METRICS, segments=["country"])) == 0
 
 
 def test_more_metrics_experiments_or_segments_start_no_more_jobs(spark: SparkSession, folder: str) -> None:
@@ -75,14 +73,14 @@ def test_more_metrics_experiments_or_segments_start_no_more_jobs(spark: SparkSes
     def count(table: DataFrame, metrics: list[str], **options: Any) -> int:
         return jobs(spark, lambda: evaluate(table, metrics, **options).experiment_metrics.collect())
 
-    few = count(log, ["ap@10", "ndcg@10"])
-    assert count(log, MANY) == few
-    assert count(log.where("experiment_id = 'a'"), ["ap@10", "ndcg@10"]) == few
-    assert count(log, ["ap@10", "ndcg@10"], segments=["country", "device"]) == few
+    n_jobs = count(log, ["ap@10", "ndcg@10"])
+    assert count(log, TWELVE_METRICS) == n_jobs
+    assert count(log.where("experiment_id = 'a'"), ["ap@10", "ndcg@10"]) == n_jobs
+    assert count(log, ["ap@10", "ndcg@10"], segments=["country", "device"]) == n_jobs
 
 
 def jobs(spark: SparkSession, action: Callable[[], Any]) -> int:
-    """How many jobs an action starts."""
+    """Return the number of jobs that an action starts."""
     group = uuid.uuid4().hex
     spark.sparkContext.setJobGroup(group, "counted")
     try:

@@ -1,4 +1,4 @@
-"""Faulty rows: each goes to quarantine with its reason, nothing is lost, and gates stop before a write."""
+"""Faulty rows: each goes to quarantine with its reason, no row is lost, and a gate stops the run before it writes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def quarantined(spark: SparkSession, schema: str, rows: list[tuple[Any, ...]], *
     return sorted((row.asDict() for row in table.collect()), key=repr)
 
 
-def test_a_faulty_number_or_id_has_its_reason_and_keeps_its_row(spark: SparkSession) -> None:
+def test_a_faulty_number_or_id_is_quarantined_with_its_reason_and_its_row(spark: SparkSession) -> None:
     bad = [(reason, GOOD | {field: value}) for reason, field, value in REAL_FAULTS]
     rows = [tuple(GOOD.values()), *(tuple(row.values()) for _, row in bad)]
     wanted = []
@@ -70,28 +70,28 @@ def test_a_faulty_number_or_id_has_its_reason_and_keeps_its_row(spark: SparkSess
 
 
 @pytest.mark.parametrize("layout", ["masks", "relevant"])
-def test_faulty_ranks_whose_sum_no_integer_holds_are_faults_and_no_error(spark: SparkSession, layout: str) -> None:
+def test_faulty_ranks_whose_sum_overflows_are_quarantined_without_an_error(spark: SparkSession, layout: str) -> None:
     log = [Shown("a", "u", "x", 2**62, 1)] * 3 + [Shown("a", "u", "y", 1, 1)]
     result = evaluate(impressions(spark, log), ["ap"], layout=layout)
     assert [row["reason"] for row in result.quarantine.collect()] == ["position_too_large"] * 3
     assert by_user(result.user_metrics)["a", "u"]["ap"] == 1.0
 
 
-def test_a_faulty_score_is_a_fault_where_scores_rank(spark: SparkSession) -> None:
+def test_a_faulty_score_is_quarantined_only_when_ranking_by_score(spark: SparkSession) -> None:
     rows = [tuple(GOOD.values()), ("a", "u", "y", 1.0, 0.0, None), ("a", "u", "z", 3.0, 0.0, NAN)]
     found = quarantined(spark, REAL, rows, metrics=["ap"], rank_by="score")
     assert [(row["item_id"], row["reason"]) for row in found] == [("y", "null_score"), ("z", "nan_score")]
     assert quarantined(spark, REAL, rows, metrics=["ap"]) == []
 
 
-def test_infinite_scores_rank_and_are_no_fault(spark: SparkSession) -> None:
+def test_infinite_scores_are_valid_when_ranking_by_score(spark: SparkSession) -> None:
     rows = [("a", "u", "low", 1, 1, -INFINITE), ("a", "u", "high", 1, 1, INFINITE), ("a", "u", "mid", 1, 0, 0.0)]
     result = evaluate(impressions(spark, rows, REAL.replace("double", "int", 2)), ["ap"], rank_by="score")
     assert by_user(result.user_metrics)["a", "u"]["ap"] == (1 / 1 + 2 / 3) / 2
     assert result.quarantine.count() == 0
 
 
-def test_text_that_is_no_number_has_its_reason(spark: SparkSession) -> None:
+def test_text_that_is_not_a_number_is_quarantined_with_its_reason(spark: SparkSession) -> None:
     good = {name: str(value) for name, value in GOOD.items()}
     rows = [tuple(good.values()), *(tuple((good | {field: value}).values()) for _, field, value in TEXT_FAULTS)]
     found = quarantined(spark, TEXT, rows, metrics=["ap"], text_numbers=True)
@@ -99,7 +99,7 @@ def test_text_that_is_no_number_has_its_reason(spark: SparkSession) -> None:
     assert found == sorted(({k: v for k, v in row.items() if k != "score"} for row in wanted), key=repr)
 
 
-def test_numbers_as_text_are_numbers_when_they_come_from_text(spark: SparkSession) -> None:
+def test_numbers_as_text_are_parsed_when_text_numbers_is_set(spark: SparkSession) -> None:
     rows = [("a", "007", "x", " 1", "0", "0.5"), ("a", "007", "y", "2.0", "1e0 ", "-1")]
     found = evaluate(impressions(spark, rows, TEXT), ["ap"], text_numbers=True)
     assert by_user(found.user_metrics) == {
@@ -107,14 +107,14 @@ def test_numbers_as_text_are_numbers_when_they_come_from_text(spark: SparkSessio
     }
 
 
-def test_a_number_that_is_no_id_has_its_reason(spark: SparkSession) -> None:
+def test_an_id_that_is_nan_is_quarantined_with_its_reason(spark: SparkSession) -> None:
     schema = "experiment_id double, user_id double, item_id float, position int, relevance int"
     rows = [(NAN, 1.0, 1.0, 1, 0), (1.0, NAN, 1.0, 1, 0), (1.0, 1.0, NAN, 1, 0), (1.0, 1.0, 1.0, 1, 0)]
     found = quarantined(spark, schema, rows, metrics=["ap"])
     assert sorted(row["reason"] for row in found) == ["nan_experiment", "nan_item", "nan_user"]
 
 
-def test_repeats_lose_their_place_to_the_highest_grade(spark: SparkSession) -> None:
+def test_the_repeat_with_the_highest_grade_is_kept(spark: SparkSession) -> None:
     rows = [
         *(("a", "item", *row) for row in [("x", 1, 1), ("y", 2, 0), ("x", 3, 2)]),
         *(("a", "rank", *row) for row in [("x", 1, 0), ("y", 1, 1), ("z", 2, 1)]),
@@ -136,14 +136,14 @@ def test_repeats_lose_their_place_to_the_highest_grade(spark: SparkSession) -> N
     }
 
 
-def test_every_repeat_is_found_on_request(spark: SparkSession) -> None:
+def test_every_repeat_is_quarantined_when_repeated_items_is_all(spark: SparkSession) -> None:
     rows = [("a", "u", "x", 1, 0), ("a", "u", "x", 2, 0), ("a", "u", "y", 3, 1)]
     found = quarantined(spark, SCHEMA, rows, metrics=["ap"], repeated_items="all")
     assert [(row["item_id"], row["position"], row["reason"]) for row in found] == [("x", "2", "duplicate_item")]
     assert quarantined(spark, SCHEMA, rows, metrics=["ap"], repeated_items="ignore") == []
 
 
-def test_rows_in_are_rows_evaluated_and_rows_in_quarantine(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_in_equal_rows_evaluated_plus_rows_quarantined(spark: SparkSession, tmp_path: Path) -> None:
     log = random_log(seed=5, users=25) + [Shown(None, "u", "i", 1, 1), Shown("only bad rows", "u", None, 1, 1)] * 2
     source = parquet(tmp_path / "log", log)
     done = run(spark, config(source, tmp_path / "out", quality={"max_invalid_fraction": 1}))
@@ -162,10 +162,8 @@ def test_rows_in_are_rows_evaluated_and_rows_in_quarantine(spark: SparkSession, 
 
 
 @pytest.mark.parametrize("kind", ["int", "double"])
-def test_quarantine_holds_the_rows_that_were_seen_to_repeat_and_no_others(
-    spark: SparkSession, tmp_path: Path, kind: str
-) -> None:
-    # A relevant item twice and another one twice, which changes nothing; below, with a rank that is there twice.
+def test_quarantine_holds_exactly_the_repeats_that_were_found(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    # User u repeats a relevant item, and an item without relevance, which changes no value. User v also repeats a rank.
     log = [("u", "i", 1, 1), ("u", "j", 2, 0), ("u", "i", 3, 1), ("u", "j", 4, 0)]
     log += [("v", "i", 1, 1), ("v", "j", 2, 0), ("v", "i", 3, 1), ("v", "j", 4, 0), ("v", "k", 4, 0)]
     table = impressions(spark, [Shown("a", *row) for row in log]).withColumn("relevance", F.col("relevance").cast(kind))
@@ -178,7 +176,7 @@ def test_quarantine_holds_the_rows_that_were_seen_to_repeat_and_no_others(
 
 
 @pytest.mark.parametrize("seed", [3, 12])
-def test_the_books_of_any_log_add_up(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+def test_the_row_counts_of_a_random_log_add_up(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     log = random_log(seed=seed, users=25)
     settings = config(parquet(tmp_path / "log", log), tmp_path / "out", quality={"max_invalid_fraction": 1})
     record = run(spark, settings).record
@@ -253,7 +251,9 @@ def test_a_column_of_a_wrong_type_is_named(spark: SparkSession, column: str, val
         ({"repeated_items": "some"}, "repeated_items: unknown value 'some';"),
     ],
 )
-def test_a_wrong_argument_is_one_sentence(spark: SparkSession, options: dict[str, Any], message: str) -> None:
+def test_a_wrong_argument_is_reported_in_one_sentence(
+    spark: SparkSession, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         evaluate(impressions(spark, a_list([1])), **options)
     assert message in str(caught.value)

@@ -1,4 +1,4 @@
-"""What the README tells people to type gives what it says."""
+"""The commands and the code of the README give the results that it describes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from rankmetrics_spark import evaluate
 from rankmetrics_spark.metrics.conventions import PRESETS
 from rankmetrics_spark.tools.demo import BEST_FIRST, make_log
+from rankmetrics_spark.tools.metric_table import updated
 from tests.commands import ROOT, Call, command
 from tests.readme import README, blocks, commands, section
 
@@ -20,32 +22,30 @@ OWN_LOG = section("Your own log")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where a person stands after ``make run``, with the README's config beside it."""
+    """A folder as ``make run`` leaves it, with the README's config."""
     make_log(tmp_path / "out" / "demo" / "input", users=2400)
     (config,) = blocks("yaml", OWN_LOG)
     (tmp_path / "first.yaml").write_text(config)
     return tmp_path
 
 
-def means_of_everyone(out: str) -> dict[tuple[str, str], float]:
+def overall_means(out: str) -> dict[tuple[str, str], float]:
     rows = [row for row in json.loads(out) if row["segment"] == "all"]
     return {(row["experiment_id"], row["metric"]): row["mean"] for row in rows}
 
 
-# Its paths are relative: over Connect they would be the server's.
+# The config has relative paths; over Connect they would be paths of the server.
 @pytest.mark.classic
-def test_its_first_command_finds_the_best_ranker_and_says_no_more_than_it_should(folder: Path) -> None:
+def test_the_first_command_finds_the_best_ranker_and_prints_no_warning(folder: Path) -> None:
     done = command(*commands("rankmetrics", OWN_LOG)[0][1:], "--format", "json", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "WARN" not in done.stderr and "Setting default log level" not in done.stderr
-    best = {
-        experiment: mean for (experiment, metric), mean in means_of_everyone(done.stdout).items() if metric == "ap@10"
-    }
+    best = {experiment: mean for (experiment, metric), mean in overall_means(done.stdout).items() if metric == "ap@10"}
     assert max(best, key=best.__getitem__) == BEST_FIRST[0]
 
 
-def test_its_commands_and_its_python_find_the_same_numbers(spark: SparkSession, folder: Path, call: Call) -> None:
-    # The suite's Spark was not started in this folder.
+def test_the_commands_and_the_python_code_give_the_same_numbers(spark: SparkSession, folder: Path, call: Call) -> None:
+    # The suite's Spark was started in another folder, so the output needs an absolute path.
     config = (folder / "first.yaml").read_text()
     (folder / "first.yaml").write_text(config.replace("path: out", f"path: {folder}/out"))
     evaluations, others = (
@@ -55,7 +55,7 @@ def test_its_commands_and_its_python_find_the_same_numbers(spark: SparkSession, 
         [f"{folder}/{word}" if word == "first.yaml" else word for word in words[1:]] for words in evaluations + others
     )
     code, out, _ = call(*table, "--format", "json")
-    means = means_of_everyone(out)
+    means = overall_means(out)
     assert code == 0
     code, out, _ = call(*numbers)
     assert (code, {row["metric"] for row in json.loads(out)}) == (0, {"ap@5", "rr"})
@@ -74,12 +74,52 @@ def test_its_commands_and_its_python_find_the_same_numbers(spark: SparkSession, 
     assert {(row["experiment_id"], row["metric"]): row["mean"] for row in averages} == means
 
 
-def test_the_make_targets_it_names_are_there() -> None:
+def test_the_udfs_give_the_values_of_an_evaluation(spark: SparkSession, folder: Path) -> None:
+    log = spark.read.parquet(f"{folder}/out/demo/input/impressions")
+    sound = log.where("item_id IS NOT NULL AND clicked IS NOT NULL AND slot > 0 AND NOT isnan(model_score)")
+    # A query without the item column cannot find the demo's repeated rows.
+    sound = sound.dropDuplicates(["variant", "user_id", "item_id"])
+    names: dict[str, Any] = {"impressions": sound, "spark": spark}
+    (program,) = blocks("python", section("In a query of your own"))
+    exec(program, names)
+    columns = {"experiment": "variant", "position": "slot", "score": "model_score", "relevance": "clicked"}
+    ours = {(row["variant"], row["user_id"]): row for row in names["own"].collect()}
+    assert len(ours) > 2000
+    for metric, name, options in (
+        ("ap@10", "ap", {}),
+        ("ndcg@10", "ndcg", {"convention": "trec_eval"}),
+        ("rr@10", "rr", {"rank_by": "score"}),
+    ):
+        users = evaluate(sound, [metric], columns=columns, **options).user_metrics  # type: ignore[arg-type]
+        column = users.columns[-1]
+        theirs = {(row["experiment_id"], row["user_id"]): row[column] for row in users.collect()}
+        assert {key: row[name] for key, row in ours.items()} == theirs
+    sound.createOrReplaceTempView("log_of_the_readme")
+    query = "SELECT variant, user_id, ap_at_10(slot, clicked) AS ap FROM log_of_the_readme GROUP BY variant, user_id"
+    from_sql = {(row["variant"], row["user_id"]): row["ap"] for row in spark.sql(query).collect()}
+    assert from_sql == {key: row["ap"] for key, row in ours.items()}
+
+
+def test_the_modules_of_how_it_works_stand_in_the_order_of_the_road() -> None:
+    modules = re.findall(r"`([\w./]+)`", " ".join(re.findall(r"^\| \w+ \| (`[^|]+) \|", section("How it works"), re.M)))
+    assert [name for name in modules if not (ROOT / "rankmetrics_spark" / name).exists()] == []
+    road = (ROOT / "rankmetrics_spark" / "job.py").read_text().split("def _evaluated")[1]
+    steps = ["inputs(", "make_plan(", "typed_rows(", "judged_items(", "pipeline.outcome(", "_published("]
+    assert [road.index(step) for step in steps] == sorted(road.index(step) for step in steps)
+    wanted = "sources.py plan.py quality.py judgements.py ranking.py scoring.py aggregation.py sinks/"
+    assert modules == wanted.split()
+
+
+def test_the_table_of_metrics_is_that_of_the_registry() -> None:
+    assert updated(README) == README
+
+
+def test_the_make_targets_that_the_readme_names_exist() -> None:
     targets = set(re.findall(r"^([a-z0-9-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = set(re.findall(r"(?:^|`)make ([a-z0-9-]+)", README, re.MULTILINE))
     assert {"run", "test"} < named <= targets
 
 
 @pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\(([^)#:]+)\)", README))))
-def test_what_it_links_to_is_there(link: str) -> None:
+def test_the_files_that_the_readme_links_to_exist(link: str) -> None:
     assert (ROOT / link).exists()

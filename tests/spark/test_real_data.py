@@ -1,4 +1,4 @@
-"""Real rankings against values that others computed: trec_eval's own output, and pytrec_eval's at full precision."""
+"""Real rankings against reference values: the output of trec_eval, and of pytrec_eval at full precision."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def reference(file: Path, experiment: str, user: str) -> pd.DataFrame:
 
 
 def assert_equal_to_reference(found: Mapping[Any, Any], wanted: pd.DataFrame, columns: Mapping[str, str]) -> None:
-    """Each user of the reference within 1e-9."""
+    """Check that the values of each user differ from the reference by at most 1e-9."""
     assert len(wanted)
     for key, row in wanted.iterrows():
         for ours, theirs in columns.items():
@@ -97,7 +97,7 @@ def test_clef_with_the_grades_of_the_rows_averages_the_topics_shown(
 
 
 @pytest.mark.parametrize(("zero_relevant", "suffix"), [("zero", "all"), ("skip", "pos")])
-def test_open_bandit_with_and_without_the_users_who_never_clicked(
+def test_open_bandit_with_and_without_users_without_a_click(
     spark: SparkSession, shared_data: Path, tmp_path: Path, zero_relevant: str, suffix: str
 ) -> None:
     folder = shared_data / "open_bandit"
@@ -150,7 +150,9 @@ def printed(file: Path) -> dict[str, dict[str, str]]:
     return found
 
 
-def test_trec_eval_prints_the_same_four_decimals(spark: SparkSession, shared_data: Path, tmp_path: Path) -> None:
+def test_the_values_equal_the_four_decimals_that_trec_eval_prints(
+    spark: SparkSession, shared_data: Path, tmp_path: Path
+) -> None:
     folder = shared_data / "trec_eval"
     done = trec(spark, folder, tmp_path, "results.test", "qrels.test")
     means = {metric: f"{mean:.4f}" for (_, _, metric), mean in averages(done.experiment_metrics).items()}
@@ -168,7 +170,7 @@ def test_trec_eval_prints_the_same_four_decimals(spark: SparkSession, shared_dat
     assert_equal_to_reference(found, wanted, columns)
 
 
-def test_trec_eval_counts_a_topic_that_the_run_lacks_as_zero(
+def test_a_topic_that_the_run_lacks_counts_as_zero_as_in_trec_eval(
     spark: SparkSession, shared_data: Path, tmp_path: Path
 ) -> None:
     folder = shared_data / "trec_eval"
@@ -182,7 +184,7 @@ def test_trec_eval_counts_a_topic_that_the_run_lacks_as_zero(
     assert_equal_to_reference(found, wanted, {"ap": "ap", "ap_at_10": "ap10_R", "ndcg": "ndcg", "rr": "rr"})
 
 
-def test_trec_eval_raises_the_relevance_level_of_ap_and_not_of_ndcg(
+def test_the_relevance_level_applies_to_ap_and_not_to_ndcg_as_in_trec_eval(
     spark: SparkSession, shared_data: Path, tmp_path: Path
 ) -> None:
     folder = shared_data / "trec_eval"
@@ -199,7 +201,9 @@ def test_trec_eval_raises_the_relevance_level_of_ap_and_not_of_ndcg(
     assert_equal_to_reference(found, wanted, columns)
 
 
-def test_six_rankers_by_score_with_exponential_gain(spark: SparkSession, shared_data: Path, tmp_path: Path) -> None:
+def test_six_rankers_by_score_equal_the_reference_with_exponential_gain(
+    spark: SparkSession, shared_data: Path, tmp_path: Path
+) -> None:
     folder = shared_data / "lightgbm_rank"
     source = {
         "format": "csv",
@@ -218,6 +222,6 @@ def test_six_rankers_by_score_with_exponential_gain(spark: SparkSession, shared_
     columns = {"ap": "ap", "ap_at_10": "ap10_min", "ndcg_at_10": "ndcg10_exp", "ndcg_at_20": "ndcg20_exp"}
     assert_equal_to_reference(users_of(spark, done), wanted, columns)
     means = averages(done.experiment_metrics)
-    # What LightGBM itself reports.
+    # The values that LightGBM reports.
     assert round(means["lambdarank", "all", "ndcg@10"], 6) == 0.747771
     assert round(means["regression", "all", "ndcg@10"], 6) == 0.727455

@@ -47,7 +47,7 @@ def test_the_mean_average_precision_of_three_lists(spark: SparkSession) -> None:
     assert round((one + two + three) / 3, 3) == 0.732
 
 
-def test_one_relevant_item_at_each_of_five_ranks(spark: SparkSession) -> None:
+def test_the_average_precision_of_one_relevant_item_is_one_over_its_rank(spark: SparkSession) -> None:
     log = [row for rank in range(1, 6) for row in a_list([int(rank == at) for at in range(1, 6)], f"rank {rank}")]
     found = by_user(evaluate(impressions(spark, log), ["ap@5"]).user_metrics)
     assert {user: row["ap_at_5"] for (_, user), row in found.items()} == {
@@ -88,12 +88,12 @@ def test_a_user_without_a_relevant_item_counts_zero_unless_left_out(spark: Spark
     assert (skip["mean"], skip["n_users"], skip["mean_with_relevant"]) == (1 / 2, 1, 1 / 2)
 
 
-def test_the_interval_of_three_users_is_that_of_student(spark: SparkSession) -> None:
+def test_the_interval_of_three_users_is_that_of_students_t(spark: SparkSession) -> None:
     log = impressions(spark, [*a_list([1], "u1"), *a_list([0, 1], "u2"), *a_list([0, 0, 0, 1], "u3")])
     row = evaluate(log, ["rr"], confidence=0.9).experiment_metrics.collect()[0]
     mean = (1 + 1 / 2 + 1 / 4) / 3
     std = (((1 - mean) ** 2 + (1 / 2 - mean) ** 2 + (1 / 4 - mean) ** 2) / 2) ** 0.5
-    # 2.919986: the 95 % point of Student's t with two degrees of freedom, from any table.
+    # 2.919986 is the 95th percentile of Student's t with two degrees of freedom, from a published table.
     assert (row["mean"], row["std"], row["confidence"]) == (near(mean), near(std), 0.9)
     assert row["ci_low"] == pytest.approx(mean - 2.919986 * std / 3**0.5, abs=1e-6)
     assert row["ci_high"] == pytest.approx(mean + 2.919986 * std / 3**0.5, abs=1e-6)
@@ -104,7 +104,7 @@ def test_one_user_has_a_mean_and_no_interval(spark: SparkSession) -> None:
     assert (row["mean"], row["std"], row["ci_low"], row["ci_high"]) == (1 / 2, None, None, None)
 
 
-def test_experiments_do_not_see_each_other(spark: SparkSession) -> None:
+def test_experiments_are_evaluated_independently(spark: SparkSession) -> None:
     log = [Shown("a", "u", "i", 1, 1), Shown("b", "u", "i", 2, 1), Shown("b", "u", "j", 1, 0)]
     found = averages(evaluate(impressions(spark, log), ["rr"]).experiment_metrics)
     assert found == {("a", "all", "rr"): 1, ("b", "all", "rr"): 1 / 2}

@@ -1,4 +1,4 @@
-"""Every format, and what people do to columns: the same log is the same log."""
+"""Input formats and column mappings: the same log gives the same values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VALUES = {("007", "u 1"): 1 / 2, ("7", "u 1"): 1, ("7", "ü/2"): 0}
 
 
 def values(spark: SparkSession, source: dict[str, Any], **sections: Any) -> dict[tuple[str, str], float]:
-    """What a run would write, from the input as a run reads it."""
+    """Return the values of a run over this source; the input is read as a run reads it."""
     config = from_mapping({"metrics": ["rr"], "evaluation_date": DATE, "source": source} | sections)
     result = Result.of(*inputs(spark, config), config.options)
     assert result.quarantine.isEmpty()
@@ -107,7 +107,7 @@ WRITERS = [
 
 
 @pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
-def test_the_same_log_has_the_same_values(
+def test_every_format_and_every_column_mapping_gives_the_same_values(
     spark: SparkSession, tmp_path: Path, write: Callable[[DataFrame, Path], dict[str, Any]]
 ) -> None:
     source = write(impressions(spark, LOG).coalesce(1), tmp_path / "log")
@@ -120,7 +120,7 @@ def test_a_log_without_an_experiment_column_is_one_experiment(spark: SparkSessio
     assert values(spark, source) == {("all", "u 1"): 1 / 2}
 
 
-def test_clicks_may_be_booleans_and_ranks_other_numbers(spark: SparkSession, tmp_path: Path) -> None:
+def test_clicks_may_be_booleans_and_ranks_may_be_floats(spark: SparkSession, tmp_path: Path) -> None:
     log = impressions(spark, LOG).selectExpr(
         "experiment_id", "user_id", "item_id", "cast(position as float) position", "relevance = 1 as relevance"
     )

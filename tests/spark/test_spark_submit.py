@@ -1,4 +1,4 @@
-"""The job as a cluster gets it: a zip of the package, a thin script, a config."""
+"""The job as it runs on a cluster: a zip of the package, a thin script, a config."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import yaml
 from tests.commands import ROOT, ran, spark_environment
 from tests.logs import DATE, a_list, parquet
 
-# spark-submit makes the session, with a master.
+# spark-submit creates a classic session.
 pytestmark = pytest.mark.classic
 
 
@@ -44,17 +44,17 @@ def submit(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return ran(command, folder, environment)
 
 
-def test_spark_submit_evaluates_with_nothing_but_the_zip(folder: Path) -> None:
+def test_spark_submit_evaluates_with_only_the_zip(folder: Path) -> None:
     done = submit(folder, "--config", "config.yaml", "--date", DATE, "--format", "json")
     assert done.returncode == 0, done.stderr
-    # spark-submit pours what Python says on stderr into stdout, so the steps stand around the result.
+    # spark-submit writes Python's stderr to stdout, so the steps appear before and after the result.
     found, _ = json.JSONDecoder().raw_decode(done.stdout, done.stdout.index("[\n"))
     assert {row["experiment_id"]: row["mean"] for row in found} == {"a": 1 / 2, "b": 1}
     assert (folder / "my out" / "user_metrics" / "experiment_id=a" / f"evaluation_date={DATE}").is_dir()
     assert len(os.listdir(folder / "my out" / "runs")) == 1
 
 
-def test_spark_submit_ends_with_the_code_of_the_mistake(folder: Path) -> None:
+def test_spark_submit_prints_the_error_and_exits_with_its_code(folder: Path) -> None:
     done = submit(folder, "--config", "config.yaml", "--set", "source.path=nowhere")
     assert done.returncode == 3
     assert "rankmetrics: cannot read parquet from 'nowhere'" in done.stdout

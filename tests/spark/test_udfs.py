@@ -1,4 +1,4 @@
-"""Metrics as pandas UDFs in anyone's own query: the values of ``evaluate``, from Python and from SQL."""
+"""Metrics as pandas UDFs in a user's own query give the values of ``evaluate``, from Python and from SQL."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def wanted(log: DataFrame, **options: Any) -> DataFrame:
 
 @pytest.mark.parametrize("convention", ["standard", "trec_eval", "sklearn", {"zero_relevant": "skip"}])
 def test_a_group_has_the_value_that_evaluate_gives_the_list(spark: SparkSession, convention: Any) -> None:
-    # trec_eval refuses repeated rows only in the job; both keep one row of an item.
+    # Only a run refuses repeated items under trec_eval; evaluate and the UDF keep one row per item.
     log = impressions(spark, random_log(seed=3, users=15))
     ours, theirs = own_query(log, convention=convention), wanted(log, convention=convention)
     chispa.assert_df_equality(ours, theirs, ignore_row_order=True, ignore_nullable=True)
@@ -45,14 +45,14 @@ def test_by_score_ties_are_ordered_by_the_item(spark: SparkSession) -> None:
     chispa.assert_df_equality(ours, theirs, ignore_row_order=True, ignore_nullable=True)
 
 
-def test_ap_and_ndcg_need_two_columns(spark: SparkSession) -> None:
+def test_ap_and_ndcg_need_only_two_columns(spark: SparkSession) -> None:
     rows = [("u", 1, 0), ("u", 2, 1), ("u", 3, 1), ("v", 1, 0)]
     log = spark.createDataFrame(rows, "user string, position int, clicked int")
     found = log.groupBy("user").agg(ap_at(2)("position", "clicked").alias("ap"), ndcg_at(1)("position", "clicked"))
     assert {row["user"]: row["ap"] for row in found.collect()} == {"u": 1 / 2 * (1 / 2), "v": 0}
 
 
-def test_the_same_from_sql(spark: SparkSession) -> None:
+def test_registered_udfs_give_the_same_values_in_sql(spark: SparkSession) -> None:
     assert register_udfs(spark, "ap@2, rr") == ["ap_at_2", "rr"]
     assert register_udfs(spark) == ["ap_at_5", "ap_at_10", "ndcg_at_5", "ndcg_at_10"]
     rows = [("u", 1, 0), ("u", 2, 1), ("u", 3, 1), ("v", 1, 0)]
@@ -65,7 +65,7 @@ def test_the_same_from_sql(spark: SparkSession) -> None:
     assert found == {"u": (1 / 4, 1 / 2, (1 / 2 + 2 / 3) / 2), "v": (0, 0, 0)}
 
 
-def test_rows_that_evaluate_would_set_aside_are_left_out(spark: SparkSession) -> None:
+def test_rows_that_evaluate_would_quarantine_are_left_out(spark: SparkSession) -> None:
     nan = float("nan")
     rows = [("u", 1.0, 1.0), ("u", None, 1.0), ("u", 0.0, 1.0), ("u", 1.5, 1.0), ("u", 2.0, nan), ("v", None, 1.0)]
     log = spark.createDataFrame(rows, "user string, position double, clicked double")
@@ -86,7 +86,7 @@ def test_rows_that_evaluate_would_set_aside_are_left_out(spark: SparkSession) ->
         ),
     ],
 )
-def test_a_wrong_call_is_one_sentence(make: Any, message: str) -> None:
+def test_a_wrong_call_raises_a_config_error_with_the_reason(make: Any, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         make()
     assert str(caught.value).startswith(message)

@@ -27,7 +27,7 @@ USER = T.StructType([T.StructField("user", T.StringType())])
 TIMES = T.StructType([T.StructField("times", T.DoubleType())])
 
 
-def test_each_set_of_computed_columns_stands_beside_the_kept_ones() -> None:
+def test_each_set_of_computed_columns_is_added_to_the_kept_columns() -> None:
     step = computing(halves_and_doubles, USER, TIMES)
     users = ["user 1", "user 2"]
     assert [each.to_pydict() for each in step.body([batch(1, 2)])] == [
@@ -37,12 +37,12 @@ def test_each_set_of_computed_columns_stands_beside_the_kept_ones() -> None:
     assert step.schema.fieldNames() == ["user", "times"]
 
 
-def test_an_empty_batch_is_passed_over() -> None:
+def test_an_empty_batch_is_skipped() -> None:
     step = computing(halves_and_doubles, T.StructType(), TIMES)
     assert [each.num_rows for each in step.body([batch(), batch(1)])] == [1, 1]
 
 
-def test_two_steps_share_one_way_to_python() -> None:
+def test_two_steps_run_in_one_pass_through_python() -> None:
     first = computing(lambda columns: [{"value": columns["value"].to_numpy() + 1}], T.StructType(), TIMES)
     both = first.then(computing(halves_and_doubles, T.StructType(), TIMES))
     assert [each.to_pydict() for each in both.body([batch(1)])] == [{"times": [1.0]}, {"times": [4.0]}]

@@ -1,4 +1,4 @@
-"""The demo's log: the same every time, large enough, and with the answer that it promises."""
+"""The demo's log: reproducible, large enough, and with the answer that it promises."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def clean(impressions: pd.DataFrame) -> pd.DataFrame:
     return impressions.dropna().query("slot > 0").drop_duplicates(["user_id", "item_id"])
 
 
-def test_the_log_is_large_and_lies_in_several_files(log: demo.DemoLog, impressions: pd.DataFrame) -> None:
+def test_the_log_is_large_and_is_written_to_several_files(log: demo.DemoLog, impressions: pd.DataFrame) -> None:
     assert len(impressions) == log.rows >= 200_000
     assert list(impressions.columns) == IMPRESSION
     assert set(impressions["event_date"]) == {date(2026, 11, 20)}
@@ -41,15 +41,15 @@ def test_the_log_is_large_and_lies_in_several_files(log: demo.DemoLog, impressio
 
 
 def test_the_same_seed_gives_the_same_log(tmp_path: Path) -> None:
-    first, again, other = (
+    first, repeated, other = (
         pd.read_parquet(demo.make_log(tmp_path / name, users=300, seed=seed).impressions)
-        for name, seed in [("first", 1), ("again", 1), ("other", 2)]
+        for name, seed in [("first", 1), ("repeated", 1), ("other", 2)]
     )
-    pd.testing.assert_frame_equal(first, again)
+    pd.testing.assert_frame_equal(first, repeated)
     assert not first.equals(other)
 
 
-def test_writing_again_leaves_nothing_of_the_log_before(tmp_path: Path) -> None:
+def test_a_second_log_replaces_the_first(tmp_path: Path) -> None:
     demo.make_log(tmp_path, users=900)
     log = demo.make_log(tmp_path, users=300)
     assert len(pd.read_parquet(log.impressions)) == log.rows == 300 * demo.SLOTS + demo.FAULTS
@@ -84,7 +84,7 @@ def test_the_known_order_shows_in_the_true_grades_and_in_the_clicks(
         assert tuple(per_user.sort_values(ascending=False).index) == demo.BEST_FIRST
 
 
-def test_a_click_depends_on_the_experiment_through_the_ranking_only(
+def test_the_click_rate_of_a_slot_and_a_grade_is_the_same_in_every_experiment(
     impressions: pd.DataFrame, judgements: pd.DataFrame
 ) -> None:
     rows = clean(impressions).merge(judgements, on=["user_id", "item_id"]).query("slot == 1 and grade == 3")
@@ -93,7 +93,7 @@ def test_a_click_depends_on_the_experiment_through_the_ranking_only(
     assert ((rates - 0.85).abs() < 5 * (0.85 * 0.15 / rows["variant"].value_counts().min()) ** 0.5).all()
 
 
-def test_faults_are_there_and_rare(log: demo.DemoLog, impressions: pd.DataFrame) -> None:
+def test_the_log_contains_a_few_faults(log: demo.DemoLog, impressions: pd.DataFrame) -> None:
     assert impressions["item_id"].isna().sum() == demo.FAULTS
     assert impressions["clicked"].isna().sum() == demo.FAULTS
     assert impressions["model_score"].isna().sum() == demo.FAULTS
@@ -102,7 +102,7 @@ def test_faults_are_there_and_rare(log: demo.DemoLog, impressions: pd.DataFrame)
     assert log.faulty < 0.002 * log.rows
 
 
-def test_the_config_beside_the_log_is_a_valid_one(log: demo.DemoLog) -> None:
+def test_the_config_beside_the_log_is_valid(log: demo.DemoLog) -> None:
     loaded = config.load(str(log.config))
     assert loaded.source.path == (str(log.impressions),)
     assert loaded.source.columns["relevance"] == "clicked"

@@ -1,4 +1,4 @@
-"""Sums of doubles that no order can change, against Python's exact arithmetic."""
+"""Sums of doubles that do not depend on the order, against Python's exact arithmetic."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rankmetrics_spark.statistics import Moments, exact_sums
 
 
 def some_values() -> list[float]:
-    """Multiples of 2**-60, which is what the sums resolve, of very different sizes and both signs."""
+    """Multiples of 2**-60, the resolution of the sums, with very different sizes and both signs."""
     rng = random.Random(1)
     return [math.ldexp(rng.randint(-(2**52), 2**52), rng.randint(-60, -20)) for _ in range(500)]
 
@@ -26,7 +26,7 @@ def test_sums_are_exact_in_every_order() -> None:
     wanted = sum(map(Fraction, values))
     for _ in range(2):
         random.Random(2).shuffle(values)
-        # In pieces, as partitions are summed.
+        # Sum two parts and add the results, as Spark does with partitions.
         parts = [a + b for a, b in zip(summed(values[:123]), summed(values[123:]), strict=True)]
         assert (
             sum(Fraction(2) ** exponent * n for n, exponent in zip(parts, exact_sums.EXPONENTS, strict=True)) == wanted
@@ -35,7 +35,7 @@ def test_sums_are_exact_in_every_order() -> None:
         assert Fraction(total, 2**exact_sums.UNIT) == wanted
 
 
-def test_a_mean_is_the_exact_one_to_a_few_roundings() -> None:
+def test_a_mean_differs_from_the_exact_mean_by_a_few_roundings_only() -> None:
     values = some_values()
     wanted = sum(map(Fraction, values)) / len(values)
     sums = [np.array([part]) for part in summed(values)]
@@ -46,6 +46,6 @@ def test_a_mean_is_the_exact_one_to_a_few_roundings() -> None:
     assert Moments(np.array([len(values)], dtype=object), total, total).mean[0] == float(wanted)
 
 
-def test_the_mean_of_nothing_is_no_number() -> None:
+def test_the_mean_of_no_values_is_nan() -> None:
     nothing = [np.zeros(1, np.int64)] * len(exact_sums.EXPONENTS)
     assert np.isnan(exact_sums.mean(nothing, np.array([0]))).all()

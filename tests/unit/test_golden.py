@@ -1,4 +1,4 @@
-"""Every preset gives what the system it is named after returned; the golden values were executed there."""
+"""Every preset gives the golden values, which the system that it is named after returned."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ORIGINAL = Path(__file__).resolve().parents[2].parent / "shared" / "golden"
 CASES = cases()
 
 
-SOUND = [value for value in values() if value.defect is None]
+WITHOUT_DEFECT = [value for value in values() if value.defect is None]
 
 
 def ours(value: Value) -> float:
@@ -32,8 +32,8 @@ def label(value: Value) -> str:
     return f"{value.system}-{value.case}-{value.column}"
 
 
-@pytest.mark.parametrize("value", SOUND, ids=label)
-def test_the_preset_gives_what_the_system_returned(value: Value) -> None:
+@pytest.mark.parametrize("value", WITHOUT_DEFECT, ids=label)
+def test_a_preset_gives_the_value_that_its_system_returned(value: Value) -> None:
     assert ours(value) == pytest.approx(value.number, abs=value.tolerance, rel=0, nan_ok=True)
 
 
@@ -50,7 +50,7 @@ def test_every_preset_has_golden_values() -> None:
     assert {value.convention.preset for value in values()} == set(PRESETS)
 
 
-def test_only_values_above_one_repeat_an_item() -> None:
+def test_values_above_one_occur_only_in_the_case_with_a_repeated_item() -> None:
     assert {value.case for value in values() if value.defect == COUNTED_TWICE} == {"u9_dup_recs"}
 
 
@@ -62,8 +62,8 @@ def test_the_standard_values_are_those_of_the_definition(value: Value) -> None:
     assert value.number == ORACLES[value.metric.name](one, rule, 3)
 
 
-# ---- which users enter the mean: one is perfect, one judged but never shown, one shown but never judged, and one is
-# judged with grade 0 only
+# ---- Which users enter the mean. One user has a perfect list, one is judged but never shown, one is shown but never
+# judged, and one is judged with grade 0 only.
 
 SHOWN = {"perfect": ["a"], "unjudged": ["a"], "zero": ["a"]}
 JUDGED = {"perfect": {"a": 1}, "unseen": {"a": 1}, "zero": {"a": 0}}
@@ -105,7 +105,7 @@ def mean_over(convention: Convention, metric: str, users: set[str]) -> float:
 
 @pytest.mark.parametrize("row", MEANS, ids=lambda row: row["system"])
 @pytest.mark.parametrize(("column", "metric"), [("map", "ap@1"), ("ndcg", "ndcg@1")])
-def test_the_population_knob_gives_the_means_of_the_system(row: dict[str, str], column: str, metric: str) -> None:
+def test_the_population_setting_gives_the_means_of_the_system(row: dict[str, str], column: str, metric: str) -> None:
     settings = POPULATIONS[row["system"]]
     convention = resolve(settings.get(column, settings["map"]))  # type: ignore[arg-type]
     users = {"perfect", "unseen", "unjudged"}
@@ -118,5 +118,5 @@ def test_the_population_knob_gives_the_means_of_the_system(row: dict[str, str], 
 @pytest.mark.parametrize("name", ["cases.json", "peer_values_at_3.csv", "population.csv"])
 def test_the_fixture_is_a_copy_of_the_original(name: str) -> None:
     if not (ORIGINAL / name).exists():
-        pytest.skip(f"{ORIGINAL} is not here")
+        pytest.skip(f"{ORIGINAL} is missing")
     assert (GOLDEN / name).read_bytes() == (ORIGINAL / name).read_bytes()

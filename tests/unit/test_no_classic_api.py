@@ -1,6 +1,7 @@
-"""Nothing in the library needs a JVM in its own process, or brings a table that grows to the driver: read off its text.
+"""The library needs no JVM in its own process and never collects a growing table on the driver.
 
-Whatever stands here fails on Spark Connect, of which serverless is one, or only on its larger inputs.
+The tests search the source code for such calls. Each of them fails on Spark Connect, which serverless uses, or fails
+there only on larger inputs.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ MODULE_NAMES = re.compile(
     r"py4j\b|pyspark\.(accumulators|broadcast|conf|context|core|java_gateway|mllib|rdd|streaming|sql\.(classic|context))\b"
 )
 NAMES = {"Accumulator", "Broadcast", "HiveContext", "RDD", "SQLContext", "SparkConf", "SparkContext", "sc"}
-# With Spark 3.5 those of Connect are classes of their own.
+# In Spark 3.5, Connect has its own classes with these names, so a type check fails there.
 CLASSES = {"Catalog", "Column", "DataFrame", "GroupedData", "SparkSession", "Window"}
 
 
 def findings(source: str) -> list[tuple[int, str]]:
-    """(line, what) of every use of something that only a classic session has."""
+    """Return (line, name) of every use of something that only a classic session has."""
     return sorted({(node.lineno, what) for node in ast.walk(ast.parse(source)) for what in _found(node)})
 
 
-def _found(node: ast.AST) -> Iterator[str]:  # the nodes that yield all have a lineno
+def _found(node: ast.AST) -> Iterator[str]:  # every node that yields something has a lineno
     match node:
         case ast.Attribute(attr=name, value=owner):
             if ATTRIBUTES.fullmatch(name):
                 yield name
-            # functions.broadcast is a hint to the optimizer; a session's or context's makes a variable.
+            # functions.broadcast is a hint to the optimizer; broadcast of a context creates a variable.
             if name == "broadcast" and ast.unparse(owner) not in ("F", "functions"):
                 yield name
         case ast.Name(id=name) if name in NAMES:
@@ -68,12 +69,12 @@ def _classes(kinds: ast.expr) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_module_uses_nothing_that_a_session_of_spark_connect_lacks(module: Path) -> None:
+def test_a_module_uses_nothing_that_spark_connect_lacks(module: Path) -> None:
     assert findings(module.read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize(
-    ("offence", "what"),
+    ("forbidden", "what"),
     [
         ("rows.rdd.map(f)", "rdd"),
         ("spark.sparkContext.defaultParallelism", "sparkContext"),
@@ -104,13 +105,13 @@ def test_a_module_uses_nothing_that_a_session_of_spark_connect_lacks(module: Pat
         ("match x:\n    case DataFrame():\n        pass", "is it a DataFrame?"),
     ],
 )
-def test_an_offence_would_be_found(offence: str, what: str) -> None:
-    assert what in {found for _, found in findings(offence)}
-    assert findings(f"x = 1\n{offence}")[0][0] > 1
+def test_a_forbidden_use_is_found(forbidden: str, what: str) -> None:
+    assert what in {found for _, found in findings(forbidden)}
+    assert findings(f"x = 1\n{forbidden}")[0][0] > 1
 
 
 @pytest.mark.parametrize(
-    "innocent",
+    "allowed",
     [
         "from functools import cache\n@cache\ndef f(): ...",
         "rows.join(F.broadcast(small), 'user_id')",
@@ -121,9 +122,9 @@ def test_an_offence_would_be_found(offence: str, what: str) -> None:
         "def f(rows: DataFrame) -> Column: ...",
     ],
 )
-def test_what_is_no_offence_is_let_pass(innocent: str) -> None:
-    assert findings(innocent) == []
+def test_an_allowed_use_is_not_reported(allowed: str) -> None:
+    assert findings(allowed) == []
 
 
-def test_every_module_of_the_package_is_looked_at() -> None:
+def test_every_module_of_the_package_is_checked() -> None:
     assert {"pipeline.py", "job.py", "scoring.py", "publish.py", "cli.py"} <= {path.name for path in MODULES}

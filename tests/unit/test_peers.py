@@ -1,4 +1,4 @@
-"""Live differential tests: the peers themselves, on made-up lists with ties, grades, short lists and unjudged items."""
+"""Differential tests: run the peers on random lists with ties, grades, short lists and unjudged items."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from sklearn import metrics
 from tests.frames import Case, values
 
 ITEMS = [f"d{i:02}" for i in range(14)]
-# 0.1 and its neighbour are one number in 32 bits, 16777217 is not there at all.
+# In 32 bits, 0.1 and 0.1 + 1e-12 are the same number, and 16777217 does not exist.
 SCORES = [0.0, 0.1, 0.1 + 1e-12, 0.3, -1.5, 16777216.0, 16777217.0, 2.0]
 CUTS = (1, 3, 5, 20)
 EXAMPLES = settings(max_examples=20, deadline=None)
 
 
-def made(chance: Random, n: int, least: int = 1, lowest: int = 0) -> list[Case]:
-    """n lists; hypothesis picks the seed only, as drawing every item from it would take minutes."""
+def random_lists(rng: Random, n: int, least: int = 1, lowest: int = 0) -> list[Case]:
+    """Make n lists. Hypothesis picks only the seed, because drawing every item would take minutes."""
     cases = []
     for _ in range(n):
-        items = chance.sample(ITEMS, chance.randint(least, 12))
-        judged = {item: chance.randint(lowest, 3) for item in chance.sample(ITEMS, chance.randint(1, 10))}
-        if chance.random() < 0.15 or max(judged.values()) < 0:
-            # Where every grade is negative, trec_eval reads memory that it never set, and may run for ever.
+        items = rng.sample(ITEMS, rng.randint(least, 12))
+        judged = {item: rng.randint(lowest, 3) for item in rng.sample(ITEMS, rng.randint(1, 10))}
+        if rng.random() < 0.15 or max(judged.values()) < 0:
+            # If every grade is negative, trec_eval reads uninitialised memory and may never end.
             judged = dict.fromkeys(judged, 0)
-        cases.append(Case(items, chance.choices(SCORES[: chance.randint(1, 8)], k=len(items)), judged))
+        cases.append(Case(items, rng.choices(SCORES[: rng.randint(1, 8)], k=len(items)), judged))
     return cases
 
 
 def lists(n: int, least: int = 1, lowest: int = 0) -> st.SearchStrategy[list[Case]]:
-    return st.randoms(use_true_random=True).map(lambda chance: made(chance, n, least, lowest))
+    return st.randoms(use_true_random=True).map(lambda rng: random_lists(rng, n, least, lowest))
 
 
 def compare(cases: Sequence[Case], names: dict[str, str], theirs: Sequence[dict[str, float]], rule: object) -> None:
@@ -55,7 +55,7 @@ def trec_names() -> dict[str, str]:
 
 @EXAMPLES
 @given(lists(100, lowest=-1))
-def test_trec_eval(cases: list[Case]) -> None:
+def test_the_values_are_those_of_trec_eval(cases: list[Case]) -> None:
     cut = ",".join(map(str, CUTS))
     measures = {"map", "ndcg", "recip_rank", "Rprec", "bpref"} | {
         f"{name}.{cut}" for name in ("map_cut", "ndcg_cut", "P", "recall", "success")
@@ -68,7 +68,7 @@ def test_trec_eval(cases: list[Case]) -> None:
 
 @EXAMPLES
 @given(lists(100))
-def test_ir_measures(cases: list[Case]) -> None:
+def test_the_values_are_those_of_ir_measures(cases: list[Case]) -> None:
     whole = {"AP": "ap", "nDCG": "ndcg", "RR": "rr", "Rprec": "rprec", "Bpref": "bpref"}
     cut = {"AP": "ap", "nDCG": "ndcg", "P": "p", "R": "r", "Success": "hit_rate"}
     names = whole | {f"{theirs}@{k}": f"{ours}@{k}" for theirs, ours in cut.items() for k in CUTS}
@@ -86,13 +86,13 @@ def truth(one: Case) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
 
 @EXAMPLES
 @given(lists(100, least=2))
-def test_scikit_learn_averages_ties(cases: list[Case]) -> None:
+def test_the_values_are_those_of_scikit_learn_with_averaged_ties(cases: list[Case]) -> None:
     names = {"ap": "ap", "ndcg": "ndcg"} | {f"ndcg{k}": f"ndcg@{k}" for k in CUTS}
     theirs = []
     for one in cases:
         grades, scores = truth(one), np.array([one.scores])
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # no positive sample: it warns, and gives 0
+            warnings.simplefilter("ignore")  # without a positive item it warns and returns 0
             found = {"ap": metrics.average_precision_score(grades[0] > 0, scores[0])}
         found |= {"ndcg": metrics.ndcg_score(grades, scores)}
         theirs.append(found | {f"ndcg{k}": metrics.ndcg_score(grades, scores, k=k) for k in CUTS})
@@ -101,8 +101,8 @@ def test_scikit_learn_averages_ties(cases: list[Case]) -> None:
 
 @EXAMPLES
 @given(lists(100, least=2))
-def test_scikit_learn_without_ties(cases: list[Case]) -> None:
-    # Its sort is not stable, so which of two equal scores comes first depends on the processor: scores without ties.
+def test_the_values_are_those_of_scikit_learn_without_ties(cases: list[Case]) -> None:
+    # These scores have no ties: scikit-learn's sort is not stable, so the order of ties depends on the processor.
     plain = [Case(one.items, [float(-(i**2)) for i in range(len(one.items))], one.judged) for one in cases]
     theirs = [
         {f"ndcg{k}": metrics.ndcg_score(truth(one), np.array([one.scores]), k=k, ignore_ties=True) for k in CUTS}
@@ -114,10 +114,10 @@ def test_scikit_learn_without_ties(cases: list[Case]) -> None:
 
 @EXAMPLES
 @given(lists(100))
-def test_ranx(cases: list[Case]) -> None:
-    import ranx  # compiles for seconds when imported
+def test_the_values_are_those_of_ranx(cases: list[Case]) -> None:
+    import ranx  # the import compiles for several seconds
 
-    # It sorts with an unstable sort: scores without ties.
+    # These scores have no ties, because ranx's sort is not stable.
     plain = [Case(one.items, [float(-i) for i in range(len(one.items))], one.judged) for one in cases]
     qrels = ranx.Qrels({f"q{i}": dict(one.judged) for i, one in enumerate(plain)})
     run = ranx.Run({f"q{i}": dict(zip(one.items, one.scores, strict=True)) for i, one in enumerate(plain)})

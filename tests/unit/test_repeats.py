@@ -1,4 +1,4 @@
-"""The search for repeated items: a repeat is never missed, and how often a list is flagged in vain is as stated."""
+"""The search for repeated items never misses a repeat, and its rate of false alarms is the stated one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rankmetrics_spark.layouts import repeats
 
 
 def bits(hashes: np.ndarray) -> np.ndarray:
-    """(lists, words) how many different bits the items of each list set in each word; one item sets one bit."""
+    """(lists, words) number of different bits that the items of a list set in each word; each item sets one bit."""
     found = np.zeros((len(hashes), repeats.WORDS), np.int64)
     for word in range(repeats.WORDS):
         masks = np.bitwise_or.reduce(np.uint64(1) << hashes[:, :, word].astype(np.uint64), axis=1)
@@ -19,7 +19,7 @@ def bits(hashes: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("n", [10, 12, 16])
 def test_lists_without_a_repeat_are_flagged_as_often_as_stated(n: int) -> None:
-    """With fewer items the stated rate is too low to be seen; more words make it lower still."""
+    """Lists with fewer items are not tested: their stated rate is too low to measure."""
     random, lists = np.random.default_rng(n), 20_000
     # Six independent bits of a hash per word, as the SQL takes them.
     hashes = random.integers(0, 64, (lists, n, repeats.WORDS))
@@ -28,7 +28,7 @@ def test_lists_without_a_repeat_are_flagged_as_often_as_stated(n: int) -> None:
     assert abs(flagged - stated) <= 5 * np.sqrt(stated * (1 - stated) / lists) + 1 / lists
 
 
-def test_a_repeat_takes_a_bit_from_every_word() -> None:
+def test_with_a_repeat_every_word_has_fewer_bits_than_items() -> None:
     random = np.random.default_rng(1)
     hashes = random.integers(0, 64, (5_000, 6, repeats.WORDS))
     hashes[:, 5] = hashes[:, 2]

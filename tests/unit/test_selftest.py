@@ -1,4 +1,4 @@
-"""The self-test: a line per preset, and a code that a script can read."""
+"""The self-test: one line per preset, and an exit code for scripts."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def test_a_wrong_value_fails_its_preset_only(monkeypatch: pytest.MonkeyPatch) ->
     assert (result.exit_code, failed) == (1, ["tfma"])
 
 
-def test_a_missing_value_has_failed() -> None:
+def test_a_missing_value_counts_as_a_failure() -> None:
     assert not any(check.ok for check in selftest.checks({}))
 
 
-def test_a_line_says_how_far_off_it_is() -> None:
+def test_a_line_shows_the_largest_difference() -> None:
     check = replace(selftest.checks({})[0], difference=0.25)
     assert str(check).split() == ["standard", "16", "values", "largest", "difference", "2.5e-01", "FAILED"]

@@ -48,7 +48,7 @@ def test_equal_values_have_no_spread() -> None:
     assert low.tolist() == high.tolist() == found.mean.tolist()
 
 
-def test_one_value_has_a_mean_and_no_interval_and_none_has_neither() -> None:
+def test_one_value_has_a_mean_and_no_interval_and_zero_values_have_neither() -> None:
     found = moments_of([0.25], [])
     assert found.mean[0] == 0.25 and np.isnan(found.mean[1])
     assert np.isnan(found.std).all()

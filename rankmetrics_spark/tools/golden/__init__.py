@@ -1,4 +1,4 @@
-"""What named systems returned on small fixtures, and the convention that stands for each of them."""
+"""Values that other systems returned for small fixtures, and the convention that reproduces each system."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TABLES = ("peer_values_at_3.csv", "definition_at_3.csv")
 
 @dataclass(frozen=True)
 class Peer:
-    """The conventions, and the metric names, that stand for one row label of the golden tables."""
+    """The conventions and metric names that reproduce one row label of the golden tables."""
 
     ap: str | Mapping[str, object] = "standard"
     ndcg: str | Mapping[str, object] | None = None
@@ -35,7 +35,7 @@ class Peer:
         return parse(self.metrics[column == "ndcg_at_k"])
 
 
-# pytrec_eval is fed from dictionaries, so a repeated id is gone before trec_eval can refuse it.
+# pytrec_eval takes dictionaries, so a repeated id is lost before trec_eval can refuse it.
 TREC = {"preset": "trec_eval", "duplicates": "best_rank"}
 UNCUT = ("ap", "ndcg@3")
 PEERS: dict[str, Peer] = {
@@ -75,8 +75,8 @@ PEERS: dict[str, Peer] = {
 }
 
 COUNTED_TWICE = "a value above 1: a repeated item counts each time, in the list but not in m"
-PADDED = "a list of one is padded with items that were never shown"
-REFUSED = "the system raises ValueError on a list of one; a value exists"
+PADDED = "a list of one item is padded with items that were never shown"
+REFUSED = "the system raises ValueError for a list of one item, although the metric is defined"
 KNOWN_DEFECTS: dict[tuple[str, str, str], str] = {
     ("sklearn judged padded w/ low score (ties-avg)", "u3_short_list", "ndcg_at_k"): PADDED,
     ("sklearn presented only: aps / ndcg ties-avg", "u3_short_list", "ndcg_at_k"): REFUSED,
@@ -92,7 +92,7 @@ class Value:
         system: Row label of the golden table.
         case: Name of the fixture.
         column: ``ap_at_k`` or ``ndcg_at_k``.
-        printed: As the system printed it.
+        printed: The value as the system printed it.
     """
 
     system: str
@@ -102,24 +102,24 @@ class Value:
 
     @property
     def defect(self) -> str | None:
-        """Why this value is not to be copied, if it is not."""
+        """Why the value is a defect of its system; None for a correct value."""
         if self.printed[0].isdigit() and float(self.printed) > 1:
             return COUNTED_TWICE
         return KNOWN_DEFECTS.get((self.system, self.case, self.column))
 
     @property
     def convention(self) -> Convention:
-        """The convention that reproduces it."""
+        """The convention that reproduces this value."""
         return PEERS[self.system].convention(self.column)
 
     @property
     def metric(self) -> Metric:
-        """The metric that it is a value of."""
+        """The metric of this value."""
         return PEERS[self.system].metric(self.column)
 
     @property
     def tolerance(self) -> float:
-        """How far a reproduction may be off."""
+        """The largest difference that a reproduction may have."""
         return PEERS[self.system].tolerance
 
     @property
