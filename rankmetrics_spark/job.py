@@ -14,36 +14,20 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import rankmetrics_spark
 from rankmetrics_spark import judgements, pipeline, quality, ranking, sources
 from rankmetrics_spark.config import Config, as_dict
-from rankmetrics_spark.errors import ConfigError, InputError, OutputError, QualityError, first_sentence
+from rankmetrics_spark.errors import InputError, OutputError, QualityError
 from rankmetrics_spark.plan import Plan, make_plan
 from rankmetrics_spark.quality import Counts
 from rankmetrics_spark.schemas import CONVENTION_HASH, REASON, REJECTED
+from rankmetrics_spark.session_settings import ROWS, settings
 from rankmetrics_spark.sinks import Store, partitions_for, refuse_other_convention, store_of
 
 Progress = Callable[[str], None]
-
-_LISTS = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
-SESSION = {
-    # With more groups than this in a task, an aggregation that collects lists falls back to sorting its input. The
-    # default of 128 makes every real log sort twice; 200,000 lists of their relevant rows are some 150 MB.
-    _LISTS: "200000",
-    # Lists per Arrow batch: bounds what a Python worker holds when lists are long.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
-}
-"""Settings that ``run`` makes for its own session and takes back."""
-
-ROWS = {
-    # Where every row is collected, sorting takes no longer than collecting garbage does, and never the whole heap.
-    _LISTS: "8192",
-}
-"""What the layout ``rows`` has instead."""
 
 ATTEMPTS = 3
 """How often the tables are written at most when another run replaces the same partitions at the same time."""
@@ -176,38 +160,6 @@ def _suited(plan: Plan, rows: DataFrame, this: _Run) -> Plan:
         for name in ROWS.keys() - this.config.spark.keys() - set(this.refused):
             this.spark.conf.set(name, ROWS[name])
     return plan
-
-
-@contextmanager
-def settings(spark: SparkSession, asked: Mapping[str, str]) -> Iterator[list[str]]:
-    """Session settings for the time of a run, those of a config above our own; what was there before comes back.
-
-    Yields:
-        Those of our own that the session refuses. They save time and change no value, and serverless platforms accept
-        few settings, so a run goes on without them.
-    """
-    before: dict[str, str | None] = {}
-    refused: list[str] = []
-    try:
-        for name, value in {**SESSION, **asked}.items():
-            try:
-                old = spark.conf.get(name, None)
-                spark.conf.set(name, value)
-                before[name] = old
-            except PySparkException as error:
-                if name in asked:
-                    raise ConfigError(
-                        f"spark: '{name}' cannot be '{value}' here: {first_sentence(error)}; "
-                        "allowed: settings that this session lets a run change"
-                    ) from None
-                refused.append(name)
-        yield refused
-    finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)
 
 
 # ---- check

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from rankmetrics_spark.job import SESSION
+from rankmetrics_spark.session_settings import SESSION
 from rankmetrics_spark.sessions import local_session
 from tests.benchmarks import checks, contenders, data
 from tests.benchmarks.contenders import COUNT, IGNORING, OURS, Contender, Run, TooSlowError, Values
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def session() -> SparkSession:
-    """The Spark session of the benchmark, with the same settings as the project's job (see ``job.SESSION``)."""
+    """The Spark session of the benchmark, with the settings of the project's job (``session_settings.SESSION``)."""
     spark = local_session("local[2]", "benchmark", SETTINGS | SESSION)
     spark.range(1).count()
     return spark

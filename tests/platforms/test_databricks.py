@@ -23,7 +23,7 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
 from rankmetrics_spark import cli
-from rankmetrics_spark.job import SESSION
+from rankmetrics_spark.session_settings import SESSION
 from tests.commands import ROOT, spark_environment
 from tests.platforms.support import built_wheel
 

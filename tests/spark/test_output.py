@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.errors import ConfigError, OutputError
-from rankmetrics_spark.job import SESSION
 from rankmetrics_spark.metrics.conventions import resolve
+from rankmetrics_spark.session_settings import SESSION
 from rankmetrics_spark.sinks import read
 from tests.logs import DATE, Shown, a_list, averages, config, exact, impressions, parquet
 

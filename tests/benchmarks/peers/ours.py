@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from rankmetrics_spark import evaluate, job
+from rankmetrics_spark import evaluate, session_settings
 from tests.benchmarks.peers.common import COLUMNS
 
 Values = dict[tuple[str, str], float]
@@ -26,7 +26,7 @@ def run(path: str, **options: Any) -> Values:
     global last_frame
     values: Values = {}
     collects_all = options.get("layout") == "rows" or options.get("rank_by") == "score"
-    with job.settings(SparkSession.active(), job.ROWS if collects_all else {}):
+    with session_settings.settings(SparkSession.active(), session_settings.ROWS if collects_all else {}):
         last_frame = frame(path, **options)
         rows = last_frame.collect()
     for row in rows:

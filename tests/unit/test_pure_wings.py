@@ -1,0 +1,37 @@
+"""The pure wings import on a machine without Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+WITHOUT_SPARK = """
+import sys
+
+class NoSpark:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("pyspark", "py4j"):
+            raise ImportError(f"{name} is not installed here")
+
+sys.meta_path.insert(0, NoSpark())
+import rankmetrics_spark.WING
+"""
+
+
+@pytest.mark.parametrize(
+    "wing", ["config", "errors", "layouts.scores", "metrics", "report.console", "schemas", "statistics"]
+)
+def test_a_wing_imports_without_spark(wing: str) -> None:
+    program = WITHOUT_SPARK.replace("WING", wing)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_metrics_import_numpy_and_nothing_else_of_what_is_installed() -> None:
+    program = (
+        "import sys, rankmetrics_spark.metrics; print(*{'pandas', 'pyarrow', 'scipy', 'pyspark'} & sys.modules.keys())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
