@@ -6,6 +6,7 @@ The sums are whole numbers, so the order in which they are added up changes no b
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -67,17 +68,21 @@ def sums(metrics: Sequence[Metric], segments: Sequence[str]) -> Step:
     return Step(partial(_sums_of_batches, metrics=tuple(metrics), segments=tuple(segments)), _SUMS)
 
 
-def sums_of_users(users: DataFrame, metrics: Sequence[Metric], segments: Mapping[str, str]) -> DataFrame:
+def sums_of_users(
+    users: DataFrame, metrics: Sequence[Metric], segments: Mapping[str, str], several_conventions: bool = False
+) -> DataFrame:
     """The exact sums of ``user_metrics``, just computed or read back.
 
     Args:
-        users: One row per user; with several conventions, a row per (user, convention).
+        users: One row per user.
         metrics: The metrics of its columns.
         segments: How each segment is called in the result -> its column in ``users``.
+        several_conventions: Whether ``users`` has a row per (user, convention), with the index in ``_convention``.
     """
     labels = (f"{quoted(column)} AS _segment_{i}" for i, column in enumerate(segments.values()))
     # Tables of an earlier version may lack some of these.
-    counts = (name for name in _OPTIONAL if name in users.columns)
+    counts = [name for name in (N_LISTS, N_REPEATED) if name in users.columns]
+    counts += [CONVENTION_INDEX] if several_conventions else []
     read = users.selectExpr(EXPERIMENT, N_RELEVANT, *counts, *labels, *(metric.column for metric in metrics))
     return sums(metrics, tuple(segments)).of(read)
 
@@ -136,7 +141,7 @@ def _sums_of_batch(columns: Arrays, metrics: Sequence[Metric], segments: Sequenc
         labels, label = ([EVERYONE], 0 * rules) if segment is None else _coded(columns[f"_segment_{place - 1}"])
         code = (rules * len(names) + experiment) * len(labels) + label
         groups, group = np.unique(code, return_inverse=True)
-        spoken = [EVERYONE if segment is None else f"{segment}={labels[i]}" for i in groups % len(labels)]
+        spoken = [EVERYONE if segment is None else segment_label(segment, labels[i]) for i in groups % len(labels)]
         keys = ([names[i] for i in groups // len(labels) % len(names)], spoken)
         arrays = [pa.array(key * len(metrics), pa.string()) for key in keys]
         arrays.append(pa.array(np.repeat([*map(str, metrics)], len(groups)), pa.string()))
@@ -160,7 +165,8 @@ def _cells(values: Floats, counted: list[Floats]) -> list[Floats]:
     values, relevant = values.astype(np.float64, copy=False), counted[1]
     there = ~np.isnan(values)
     if not there.all():
-        counted = [each * there for each in counted]
+        # Repeated rows are counted for every user, with a value or without.
+        counted = [*(each * there for each in counted[:-1]), counted[-1]]
         values = np.where(there, values, 0.0)
     limbs = exact_sums.limbs(values)
     # As a rule, users without a relevant item have 0 everywhere.
@@ -186,12 +192,29 @@ def _given(columns: Arrays, name: str) -> npt.NDArray[Any]:
 
 
 def _numbers(column: pa.Array) -> npt.NDArray[Any]:
+    """As NumPy, in the type that the column has; null becomes NaN."""
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-def _coded(column: pa.Array) -> tuple[list[str], Ints]:
-    """The distinct texts of a column ("null" where there is none) and, per row, the index of its text."""
-    coded = column.cast(pa.string()).fill_null("null").dictionary_encode()
+def segment_label(column: str, value: str | None) -> str:
+    """What a segment is called in the result; no two segments share a name.
+
+    A ``=`` in the column's name is escaped, and a text that looks like a null or like a quoted text is quoted.
+
+    >>> segment_label("device", "mobile"), segment_label("device", None), segment_label("device", "null")
+    ('device=mobile', 'device=null', 'device="null"')
+    >>> segment_label("a=b", "c"), segment_label("a", "b=c")
+    ('a\\\\=b=c', 'a=b=c')
+    """
+    name = column.replace("\\", "\\\\").replace("=", "\\=")
+    if value is None:
+        return f"{name}=null"
+    return f"{name}={json.dumps(value, ensure_ascii=False) if value == 'null' or value.startswith(chr(34)) else value}"
+
+
+def _coded(column: pa.Array) -> tuple[list[str | None], Ints]:
+    """The distinct texts of a column, null among them, and, per row, the index of its text."""
+    coded = column.cast(pa.string()).dictionary_encode(null_encoding="encode")
     return coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int64)
 
 

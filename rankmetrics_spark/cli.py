@@ -108,7 +108,10 @@ def conventions(config: str, overrides: Sequence[str], date: str | None, style: 
 
         rows = _on(master, table)
     console.CONVENTION_PRINTERS[style](rows)
-    for line in console.tie_warnings(rows, map(str, loaded.metrics)):
+    from rankmetrics_spark.side_by_side import tie_bounds
+
+    bounds = [rule.name for rule in (loaded.convention, *tie_bounds(loaded.convention))]
+    for line in console.tie_warnings(rows, map(str, loaded.metrics), bounds):
         _say.print(line, markup=False, soft_wrap=True)
 
 

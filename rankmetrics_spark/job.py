@@ -21,11 +21,12 @@ import rankmetrics_spark
 from rankmetrics_spark import judgements, pipeline, quality, ranking, sources
 from rankmetrics_spark.config import Config, as_dict
 from rankmetrics_spark.errors import InputError, OutputError, QualityError
+from rankmetrics_spark.pipeline import Result
 from rankmetrics_spark.plan import Plan, make_plan
 from rankmetrics_spark.quality import Counts
-from rankmetrics_spark.schemas import CONVENTION_HASH, REASON, REJECTED
+from rankmetrics_spark.schemas import CONVENTION_HASH, ITEM, REASON, REJECTED, USER
 from rankmetrics_spark.session_settings import ROWS, settings
-from rankmetrics_spark.sinks import Store, partitions_for, refuse_other_convention, store_of
+from rankmetrics_spark.sinks import Store, partitions_for, refuse_names, refuse_other_convention, store_of
 
 Progress = Callable[[str], None]
 
@@ -105,7 +106,12 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
     with settings(spark, config.spark) as refused:
         if refused:
             progress(f"going on without {' and '.join(refused)}, which this session refuses")
-        return _evaluated(_Run(spark, config, _Steps(progress), refused))
+        try:
+            return _evaluated(_Run(spark, config, _Steps(progress), refused))
+        except Exception as error:  # a broken file raises a class of py4j, which a client without a JVM does not have
+            if sentence := sources.failed_file(error):
+                raise sentence from error
+            raise
 
 
 def _evaluated(this: _Run) -> Outcome:
@@ -121,12 +127,14 @@ def _evaluated(this: _Run) -> Outcome:
     try:
         with steps("evaluate", f"evaluating ({plan.layout.name} layout)"):
             staged = store.stage(pipeline.outcome(rows, pools, plan))
+        result = Result(plan, rows, pools, staged)
         with steps("check", "checking the rows"):
             counts = _checked_counts(staged, config)
-            _refuse_repeats(rows, staged, plan, counts)
+            _refuse_foreign_judgements(rows, judged, plan, counts)
+            refuse_names(store, counts)
+            _refuse_repeats(result, counts)
             _refuse_other_convention(store, plan, config, counts)
-        tables = _Tables(rows, staged, pools, plan, counts)
-        users, averages, reasons = _published(store, tables, this)
+        users, averages, reasons = _published(store, result, counts, this)
         record = _record(this, plan, counts, reasons)
         record["judgements"] = _judgement_counts(judged, plan)
         return Outcome(this.run_id, store.path, users, averages, record, store.record(record))
@@ -184,12 +192,33 @@ def _total(counts: Counts, name: str) -> int:
     return sum(count[name] for count in counts.values())
 
 
-def _refuse_repeats(rows: DataFrame, staged: DataFrame, plan: Plan, counts: Counts) -> None:
-    """The gate of ``duplicates: refuse``: trec_eval itself stops at an item that is twice in a list."""
-    (rule,) = plan.scoring.conventions
-    if rule.duplicates != "refuse" or not _total(counts, "repeated") or not plan.columns.item:
+def _refuse_foreign_judgements(rows: DataFrame, judged: DataFrame | None, plan: Plan, counts: Counts) -> None:
+    """Refuse judgements that match no shown user or no shown item: every value would be 0, and look like a result."""
+    if judged is None or not _total(counts, "lists"):
         return
-    repeats = pipeline.repeated(rows, staged, plan).where(F.col(REASON) == "duplicate_item").count()
+    typed = judgements.typed(judged, plan.judgement_mapping, plan.options.text_numbers)
+    sound = rows.where(F.col(REJECTED).isNull())
+    name = USER if not _total(counts, "judged_lists") else ITEM
+    # Items are looked up only where the rows have no relevance; judged items may all be irrelevant.
+    if name == ITEM and (plan.columns.relevance or _total(counts, "judged_items")):
+        return
+    if sound.join(typed.where(F.col(name).isNotNull()), name, "left_semi").isEmpty():
+        raise InputError(
+            f"no {name} of the impressions is in the judgements, so every value would be 0; shown: "
+            f"{_some_ids(sound, name)}; judged: {_some_ids(typed, name)}; an id has to be the same text in both"
+        )
+
+
+def _some_ids(table: DataFrame, name: str) -> str:
+    return ", ".join(repr(row[name]) for row in table.select(name).distinct().limit(3).toLocalIterator()) or "none"
+
+
+def _refuse_repeats(result: Result, counts: Counts) -> None:
+    """The gate of ``duplicates: refuse``: trec_eval itself stops at an item that is twice in a list."""
+    (rule,) = result.plan.scoring.conventions
+    if rule.duplicates != "refuse" or not _total(counts, "repeated") or not result.plan.columns.item:
+        return
+    repeats = result.repeated.where(F.col(REASON) == "duplicate_item").count()
     if repeats:
         raise QualityError(
             f"{repeats} of {_total(counts, 'rows')} rows repeat an item of their list, and the "
@@ -206,44 +235,20 @@ def _refuse_other_convention(store: Store, plan: Plan, config: Config, counts: C
 # ---- publish
 
 
-@dataclass(frozen=True)
-class _Tables:
-    """What the output tables are made of: the outcome of the pass, staged, and what it was made from."""
-
-    rows: DataFrame
-    staged: DataFrame
-    pools: DataFrame | None
-    plan: Plan
-    counts: Counts
-
-    def users(self) -> DataFrame:
-        """``user_metrics``."""
-        (rule,) = self.plan.scoring.conventions
-        lists = self.staged.where(F.col(REJECTED).isNull())
-        users = pipeline.users(lists, self.staged, self.pools, self.plan)
-        return pipeline.published_users(users, self.plan).withColumn(CONVENTION_HASH, F.lit(rule.digest()))
-
-    def quarantine(self) -> DataFrame:
-        """``quarantine``; without repeats the input is not read again."""
-        left_out = quality.rejected_rows(self.staged.where(F.col(REJECTED).isNotNull()), self.plan.columns)
-        if not _total(self.counts, "repeated"):
-            return left_out
-        return left_out.unionByName(pipeline.repeated(self.rows, self.staged, self.plan))
-
-
-def _published(store: Store, tables: _Tables, this: _Run) -> tuple[DataFrame, DataFrame, dict[str, int]]:
-    """Write every table, and all of them again if another run has replaced some meanwhile."""
-    counts, date = tables.counts, this.config.evaluation_date
+def _published(store: Store, result: Result, counts: Counts, this: _Run) -> tuple[DataFrame, DataFrame, dict[str, int]]:
+    """Aggregate and write every table, and all of them again if another run has replaced some meanwhile."""
+    (rule,), date = result.plan.scoring.conventions, this.config.evaluation_date
+    user_metrics = result.user_metrics.withColumn(CONVENTION_HASH, F.lit(rule.digest()))
     lists = partitions_for(date, counts, "lists")
     # A guess: ten rows a user.
     most_users = max(count["rows"] for count in counts.values()) // 10
     for _ in range(ATTEMPTS):
         with this.steps("user_metrics", "writing user_metrics"):
-            users = store.replace("user_metrics", tables.users(), partitions_for(date, counts, "lists", most_users))
+            users = store.replace("user_metrics", user_metrics, partitions_for(date, counts, "lists", most_users))
         with this.steps("experiment_metrics", "writing experiment_metrics"):
-            averages = store.replace("experiment_metrics", pipeline.averages(users, tables.plan), lists)
+            averages = store.replace("experiment_metrics", pipeline.averages(users, result.plan), lists)
         with this.steps("quarantine", "writing quarantine"):
-            reasons = _quarantined(store, tables, date)
+            reasons = _quarantined(store, result, counts, date)
         if store.intact(lists):
             _check_reasons(reasons, counts)
             return users, averages, reasons
@@ -252,11 +257,11 @@ def _published(store: Store, tables: _Tables, this: _Run) -> tuple[DataFrame, Da
     )
 
 
-def _quarantined(store: Store, tables: _Tables, date: str) -> dict[str, int]:
-    """Write the rows left out; how many for each reason."""
-    most = max(count["quarantined"] for count in tables.counts.values())
-    partitions = partitions_for(date, tables.counts, "quarantined", most)
-    written = store.replace("quarantine", tables.quarantine(), partitions)
+def _quarantined(store: Store, result: Result, counts: Counts, date: str) -> dict[str, int]:
+    """Write the rows left out; how many for each reason. Without repeats the input is not read again."""
+    most = max(count["quarantined"] for count in counts.values())
+    left_out = result.quarantine if _total(counts, "repeated") else result.rejected
+    written = store.replace("quarantine", left_out, partitions_for(date, counts, "quarantined", most))
     if not most:
         return {}
     return {row[REASON]: row["count"] for row in written.groupBy(REASON).count().toLocalIterator()}

@@ -14,6 +14,7 @@ from rankmetrics_spark import aggregation, judgements, quality, ranking, scoring
 from rankmetrics_spark.arrow_steps import Step
 from rankmetrics_spark.config.options import DEFAULT_METRICS, Options
 from rankmetrics_spark.layouts import LAYOUTS, RECHECK, Layout
+from rankmetrics_spark.layouts.relevant import NO_ENTRIES
 from rankmetrics_spark.metrics import Convention, Metric
 from rankmetrics_spark.plan import Plan, make_plan
 from rankmetrics_spark.schemas import (
@@ -105,11 +106,18 @@ class Result:
 
     Attributes:
         plan: Columns, layout, metrics and conventions, as they were chosen.
+        user_metrics: One row per (experiment_id, user_id): the segments, n_lists, n_shown, n_relevant, n_repeated, and
+            one column per metric (null = left out by the convention).
+        experiment_metrics: One row per (experiment_id, segment, metric), and per convention if there are several: the
+            number of users, the mean with its deviation and interval.
+        quarantine: The rows left out, as text, with a reason each.
     """
 
     plan: Plan
     _rows: DataFrame
     _pools: DataFrame | None
+    _staged: DataFrame | None = None
+    """The outcome of the pass, where it has been written and read back."""
 
     @classmethod
     def of(
@@ -133,7 +141,8 @@ class Result:
     def experiment_metrics(self) -> DataFrame:
         """One row per (experiment_id, segment, metric); with several conventions, a row for each."""
         if not self.plan.lists_are_users:
-            return averages(published_users(self.users, self.plan, CONVENTION_INDEX), self.plan)
+            users = published_users(self.users, self.plan, CONVENTION_INDEX)
+            return averages(users, self.plan, several_conventions=True)
         # One way to Python for both: the sums are taken where the lists are scored.
         step = aggregation.sums(self.plan.scoring.metrics, self.plan.columns.segments)
         sums = scored_lists(self._rows, self._packed, self._pools, self.plan, step)
@@ -142,8 +151,17 @@ class Result:
     @cached_property
     def quarantine(self) -> DataFrame:
         """The rows left out, with a reason each."""
-        rejected = quality.rejected_rows(self.faulty, self.plan.columns)
-        return rejected.unionByName(repeated(self._rows, self._lists, self.plan))
+        return self.rejected.unionByName(self.repeated)
+
+    @property
+    def rejected(self) -> DataFrame:
+        """The part of the quarantine that has a fault of its own; it needs no second look at the input."""
+        return quality.rejected_rows(self.faulty, self.plan.columns)
+
+    @property
+    def repeated(self) -> DataFrame:
+        """The part of the quarantine that repeats an item or a rank."""
+        return repeated(self._rows, self._lists, self.plan)
 
     @cached_property
     def users(self) -> DataFrame:
@@ -157,10 +175,12 @@ class Result:
 
     @cached_property
     def _packed(self) -> DataFrame:
-        return packed(self._rows, self.plan)
+        return packed(self._rows, self.plan) if self._staged is None else self._staged
 
     @cached_property
     def _lists(self) -> DataFrame:
+        if self._staged is not None:
+            return self._staged.where(F.col(REJECTED).isNull())
         return scored_lists(self._rows, self._packed, self._pools, self.plan)
 
 
@@ -252,8 +272,7 @@ def _without_list(known: DataFrame, pools: DataFrame, plan: Plan) -> DataFrame:
     there = known.where(F.col(REJECTED).isNull()).select(EXPERIMENT, USER).distinct()
     every = pools.crossJoin(F.broadcast(there.select(EXPERIMENT).distinct()))
     missing = every.join(there, [EXPERIMENT, USER], "left_anti")
-    entry = "array<struct<position: bigint, _hash: bigint, relevance: double>>"
-    empty = missing.withColumns({N_ROWS: F.lit(0).cast("bigint"), ENTRIES: F.array().cast(entry)})
+    empty = missing.selectExpr("*", f"0L AS {N_ROWS}", f"{NO_ENTRIES} AS {ENTRIES}")
     columns = Columns(item=True, position=True, score=False, relevance=True)
     by_position = replace(plan.scoring, by_position=True)
     lists = scoring.scored(empty, columns, LAYOUTS["relevant"], by_position)
@@ -269,9 +288,10 @@ def published_users(table: DataFrame, plan: Plan, *more: str) -> DataFrame:
     return table.select(EXPERIMENT, USER, *named, *counts, *metrics, *more)
 
 
-def averages(user_metrics: DataFrame, plan: Plan) -> DataFrame:
+def averages(user_metrics: DataFrame, plan: Plan, several_conventions: bool = False) -> DataFrame:
     """Aggregate: ``experiment_metrics`` from ``user_metrics``, whether just computed or read back."""
-    sums = aggregation.sums_of_users(user_metrics, plan.scoring.metrics, plan.public_segments)
+    segments = plan.public_segments
+    sums = aggregation.sums_of_users(user_metrics, plan.scoring.metrics, segments, several_conventions)
     return aggregation.averages(sums, plan.scoring.conventions, plan.options.confidence)
 
 
@@ -289,20 +309,3 @@ def repeated(rows: DataFrame, lists: DataFrame, plan: Plan) -> DataFrame:
         ranking.rows_of(rows, keys, plan.columns).where(seen), columns, work.by_position, work.conventions[0].duplicates
     )
     return quality.as_quarantined(found, plan.columns)
-
-
-# ---- the same data under several conventions
-
-
-def conventions_side_by_side(
-    impressions: DataFrame, judgements: DataFrame | None, options: Options, conventions: Sequence[Convention]
-) -> DataFrame:
-    """``experiment_metrics`` under each convention, out of one pass, and the number of faulty rows per experiment.
-
-    Returns:
-        ``experiment_metrics`` with a row per convention. A row without a metric has the number of faulty rows of its
-        experiment in ``_rows``.
-    """
-    result = Result.of(impressions, judgements, options, conventions)
-    counted = result.faulty.groupBy(EXPERIMENT).agg(F.sum(N_ROWS).alias(N_ROWS))
-    return result.experiment_metrics.unionByName(counted, allowMissingColumns=True)

@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 from pyspark.sql import types as T
 
 from rankmetrics_spark.config.options import Options
-from rankmetrics_spark.errors import ConfigError, InputError, unknown
+from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.layouts import LAYOUTS, Layout
 from rankmetrics_spark.layouts.scores import Scoring
 from rankmetrics_spark.metrics import Convention, check
 from rankmetrics_spark.quality import is_whole
 from rankmetrics_spark.schemas import (
+    CONVENTION_INDEX,
     ITEM,
     JUDGEMENT_ROLES,
     POSITION,
     RELEVANCE,
     ROLES,
     SCORE,
-    USER,
     USER_COLUMNS,
     Columns,
     public_names,
@@ -50,7 +50,7 @@ class Plan:
     @property
     def public_segments(self) -> dict[str, str]:
         """The user's name of each segment -> its column in ``user_metrics``."""
-        taken = (*USER_COLUMNS, *(metric.column for metric in self.scoring.metrics))
+        taken = (*USER_COLUMNS, CONVENTION_INDEX, *(metric.column for metric in self.scoring.metrics))
         return dict(zip(self.columns.segments, public_names(self.columns.segments, taken), strict=True))
 
     @property
@@ -80,7 +80,6 @@ def make_plan(
 
     Raises:
         ConfigError: The options do not fit one another or the columns.
-        InputError: A column is missing.
     """
     rules = tuple(conventions) or (options.convention,)
     mapping = _mapped(options.columns, ROLES, impressions.names)
@@ -94,13 +93,7 @@ def make_plan(
         columns = replace(columns, item=False)
     own = dict(zip((*columns.list_columns, *columns.segment_columns), (*options.list, *options.segments), strict=True))
     of_judgements = _mapped(options.judgement_columns, JUDGEMENT_ROLES, judgements.names) if judgements else {}
-    if judgements is not None and not _judgement_columns(of_judgements):
-        raise InputError("the judgements need a user, an item and a relevance column; one of them is mapped to null")
     return Plan(options, columns, mapping | own, of_judgements, scoring, layout)
-
-
-def _judgement_columns(mapping: Mapping[str, str | None]) -> bool:
-    return all(mapping[name] is not None for name in (USER, ITEM, RELEVANCE))
 
 
 def _mapped(given: Mapping[str, str | None], roles: Mapping[str, str], there: Sequence[str]) -> dict[str, str | None]:
@@ -121,7 +114,7 @@ def _columns(
     if not item and not relevance:
         raise ConfigError("columns.item is null; an item column is needed to look up relevance in the judgements")
     _check_scores(options, mapping[SCORE], schema.names)
-    return Columns(options.list, options.segments, item, not by_score or breaks_ties, score, relevance)
+    return Columns(options.list, options.segments, item, not by_score or breaks_ties, score, relevance, by_score)
 
 
 def _check_scores(options: Options, source: str | None, there: Sequence[str]) -> None:

@@ -19,6 +19,8 @@ from rankmetrics_spark.schemas import (
     EVERYONE,
     EXPERIMENT,
     ITEM,
+    JUDGED,
+    N_KNOWN,
     N_REPEATED,
     N_ROWS,
     N_TIED,
@@ -62,25 +64,25 @@ def checked(
     table = renamed(impressions, mapping, (*names, *columns.segment_columns), "impressions", text)
     kinds = {field.name: field.dataType for field in table.schema.fields}
     faults = [
-        f"WHEN {condition} THEN '{_said(label, mapping)}'"
+        f"WHEN {condition} THEN {_sql_text(label)}"
         for name in names
-        for label, condition in _faults(name, kinds[name], null_is_unjudged and name == RELEVANCE)
+        # A rank that only breaks ties never costs a row.
+        if not (columns.by_score and name == POSITION)
+        for label, condition in _faults(name, kinds[name], null_is_unjudged and name == RELEVANCE, mapping.get(name))
     ]
     reason = f"CASE {' '.join(faults)} END"
     raw = ", ".join(f"string({name}) AS {name}" for name in names)
     return table.selectExpr(
-        *(f"{_typed(name, kinds[name])} AS {name}" for name in names),
+        *(f"{_typed(name, kinds[name], columns.by_score)} AS {name}" for name in names),
         *(f"string({name}) AS {name}" for name in columns.segment_columns),
         f"CASE WHEN {reason} IS NOT NULL THEN struct({reason} AS {REASON}, {raw}) END AS {REJECTED}",
     )
 
 
-def _said(label: str, mapping: Mapping[str, str | None]) -> str:
-    """The reason with the user's name of a list column; quotes are doubled for SQL."""
-    for name, source in mapping.items():
-        if name.startswith("_list_") and label.endswith(name):
-            label = label.removesuffix(name) + str(source)
-    return label.replace("\\", "\\\\").replace("'", "\\'")
+def _sql_text(text: str) -> str:
+    """A text as a literal of SQL, whatever characters it holds."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def renamed(
@@ -130,8 +132,10 @@ def _check_type(field: T.StructField, source: str | None, text: bool) -> None:
         )
 
 
-def _typed(name: str, kind: T.DataType) -> str:
+def _typed(name: str, kind: T.DataType, by_score: bool) -> str:
     """SQL: the column in the type that the engine computes with."""
+    if name == POSITION and by_score:
+        return f"double({number(name, kind)})"
     if name == POSITION:
         # A plain cast of NaN to an integer is an error in ANSI mode; such a row is faulty anyway.
         return f"try_cast({number(name, kind)} as bigint)"
@@ -152,9 +156,9 @@ def number(name: str, kind: T.DataType) -> str:
     return f"try_cast(trim({name}) as double)" if isinstance(kind, T.StringType) else f"double({name})"
 
 
-def _faults(name: str, kind: T.DataType, null_allowed: bool) -> Iterator[tuple[str, str]]:
+def _faults(name: str, kind: T.DataType, null_allowed: bool, source: str | None) -> Iterator[tuple[str, str]]:
     """(reason, condition) of every way in which a value of this column can be faulty, in the order of the check."""
-    short = {EXPERIMENT: "experiment", USER: "user", ITEM: "item"}.get(name, name)
+    short = {EXPERIMENT: "experiment", USER: "user", ITEM: "item"}.get(name) or _spoken(name, source)
     if not null_allowed:
         yield f"null_{short}", f"{name} IS NULL"
     if name in (POSITION, SCORE, RELEVANCE):
@@ -211,7 +215,7 @@ def _quarantined(columns: Columns) -> dict[str, str]:
 # ---- the counts
 
 Counts = dict[str, dict[str, Any]]
-"""Experiment -> rows, evaluated, quarantined, repeated, lists, tied, beyond_judgements."""
+"""Experiment -> rows, evaluated, quarantined, repeated, lists, and what was noticed; see ``row_counts``."""
 
 
 def row_counts(outcome: DataFrame) -> Counts:
@@ -223,7 +227,8 @@ def row_counts(outcome: DataFrame) -> Counts:
     Returns:
         Per experiment: ``rows`` = ``evaluated`` + ``quarantined``; ``repeated``, the quarantined that repeat an item
         or a rank; ``lists``; ``tied``, rows that share their score with another of their list;
-        ``beyond_judgements``, lists that show more relevant items than the judgements know (their values stop at 1).
+        ``beyond_judgements``, lists that show more relevant items than the judgements know (their values stop at 1);
+        ``judged_lists``, lists whose user has judgements; ``judged_items``, shown items with a judgement or a grade.
     """
     sums = outcome.groupBy(EXPERIMENT).agg(
         F.sum(N_ROWS).alias("rows"),
@@ -231,17 +236,19 @@ def row_counts(outcome: DataFrame) -> Counts:
         *(F.coalesce(F.sum(source), F.lit(0)).alias(name) for name, source in _SUMS.items()),
         F.count(F.when(F.col(REJECTED).isNull(), 1)).alias("lists"),
         F.count(F.when(F.col(N_UNKNOWN) > 0, 1)).alias("beyond_judgements"),
+        F.count(F.when(F.col(JUDGED), 1)).alias("judged_lists"),
     )
     return {row[EXPERIMENT]: _balanced(row.asDict()) for row in sums.toLocalIterator()}
 
 
-_SUMS = {"repeated": N_REPEATED, "tied": N_TIED}
+_SUMS = {"repeated": N_REPEATED, "tied": N_TIED, "judged_items": N_KNOWN}
 
 
 def _balanced(row: dict[str, Any]) -> dict[str, Any]:
     bad = row["faulty"] + row["repeated"]
     counted = {"rows": row["rows"], "evaluated": row["rows"] - bad, "quarantined": bad}
-    return counted | {name: row[name] for name in ("repeated", "lists", "tied", "beyond_judgements")}
+    noticed = ("repeated", "lists", "tied", "beyond_judgements", "judged_lists", "judged_items")
+    return counted | {name: row[name] for name in noticed}
 
 
 def reasons_in_words(outcome: DataFrame) -> str:

@@ -19,6 +19,7 @@ from rankmetrics_spark.schemas import (
 
 HEAD = 20_000
 """Rows of the log that are looked at before a layout is chosen."""
+_REPEATS_ITEM = "_repeats_item"
 _FEW_RELEVANT = 8
 """With more relevant items in a list, the search for repeats would flag one list in a thousand in vain."""
 
@@ -73,14 +74,14 @@ def repeated_rows(rows: DataFrame, columns: Columns, by_position: bool, keep: st
     Of several rows of an item the highest grade stays, then the best rank; ``keep="best_rank"`` swaps the two
     criteria, "count" keeps every row. Of several rows at one rank the highest grade stays, then the smallest item hash.
     """
-    found = rows.withColumn("_again", _item_repeats(columns, by_position, keep))
+    found = rows.withColumn(_REPEATS_ITEM, _item_repeats(columns, by_position, keep))
     if not by_position:
-        return found.where("_again").withColumn(REASON, F.lit("duplicate_item")).drop("_again")
+        return found.where(_REPEATS_ITEM).withColumn(REASON, F.lit("duplicate_item")).drop(_REPEATS_ITEM)
     item = F.xxhash64(ITEM) if columns.item else F.lit(0)
-    same_rank = Window.partitionBy(*columns.keys, "_again", POSITION).orderBy(_highest_grade(columns), item)
+    same_rank = Window.partitionBy(*columns.keys, _REPEATS_ITEM, POSITION).orderBy(_highest_grade(columns), item)
     repeats_rank = F.row_number().over(same_rank) > 1
-    reason = F.when(F.col("_again"), "duplicate_item").when(repeats_rank, "repeated_position")
-    return found.withColumn(REASON, reason).where(F.col(REASON).isNotNull()).drop("_again")
+    reason = F.when(F.col(_REPEATS_ITEM), "duplicate_item").when(repeats_rank, "repeated_position")
+    return found.withColumn(REASON, reason).where(F.col(REASON).isNotNull()).drop(_REPEATS_ITEM)
 
 
 def _item_repeats(columns: Columns, by_position: bool, keep: str) -> Column:

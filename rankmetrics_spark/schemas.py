@@ -66,6 +66,8 @@ ALL_ROWS_SEEN = "_all_rows_seen"
 N_TIED = "_tied"
 N_UNKNOWN = "_unknown"
 """Relevant items shown beyond those that the judgements hold."""
+N_KNOWN = "_known"
+"""Shown items of a list that have a judgement."""
 JUDGED = "_judged"
 """Whether the judgements know the user."""
 CONVENTION_INDEX = "_convention"
@@ -85,6 +87,7 @@ class Columns:
         position: Whether a rank column is there.
         score: Whether a score column is there.
         relevance: Whether the impressions carry their own relevance.
+        by_score: Whether lists are ranked by score; a rank column then breaks ties at most.
     """
 
     list: tuple[str, ...] = ()
@@ -93,6 +96,7 @@ class Columns:
     position: bool = True
     score: bool = False
     relevance: bool = True
+    by_score: bool = False
 
     @property
     def list_columns(self) -> tuple[str, ...]:

@@ -7,14 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from rankmetrics_spark.config.options import Options
+from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import PRESETS, STANDARD, Convention, knobs
-from rankmetrics_spark.pipeline import conventions_side_by_side
+from rankmetrics_spark.pipeline import Result
 from rankmetrics_spark.schemas import (
     CONVENTION,
     CONVENTION_HASH,
-    EVERYONE,
     EXPERIMENT,
     METRIC,
     N_REPEATED,
@@ -22,7 +23,6 @@ from rankmetrics_spark.schemas import (
     N_USERS,
     N_USERS_WITH_RELEVANT,
     N_USERS_WITHOUT_LIST,
-    SEGMENT,
 )
 
 _COUNTS = (N_USERS, N_USERS_WITH_RELEVANT, N_USERS_WITHOUT_LIST)
@@ -33,7 +33,7 @@ _Cells = dict[tuple[Any, str], dict[str, dict[str, Any]]]
 def compare_conventions(
     impressions: DataFrame,
     judgements: DataFrame | None = None,
-    options: Options | None = None,
+    options: Options | Mapping[str, object] | None = None,
     conventions: Sequence[Convention] | None = None,
 ) -> list[dict[str, Any]]:
     """The means of every metric under each convention; reads the impressions once.
@@ -41,54 +41,86 @@ def compare_conventions(
     Args:
         impressions: As in ``evaluate``.
         judgements: As in ``evaluate``.
-        options: As in ``evaluate``; its convention is one of the rows if it is no preset.
-        conventions: The rows of the table; by default every preset and, by score, the bounds that ties leave open.
+        options: The keywords of ``evaluate`` as a mapping, such as ``{"metrics": "ap@10", "rank_by": "score"}``, or
+            ``Options``. A convention among them that is no preset is one more row.
+        conventions: The rows of the table. By default: every preset and, by score, the convention of the options under
+            the best and the worst order of tied items.
 
     Returns:
-        A row per (experiment, convention): n_users and its like, ``n_faulty_rows``, the mean of each metric (None where
-        there is none), and ``differs``: the knobs in which the convention differs from the standard one.
+        A row per (experiment, convention): n_users, n_users_with_relevant, n_users_without_list, n_faulty_rows, the
+        mean of each metric (None where there is none), and ``differs``: the knobs in which the convention differs from
+        the standard one.
 
     Raises:
         ConfigError: The options do not fit one another, the columns or the conventions.
         InputError: A column is missing.
     """
-    options = replace(options or Options(), judged=judgements is not None, segments=())
-    rules = tuple(conventions) if conventions is not None else every_convention(options)
-    cells: _Cells = {}
-    faulty: dict[Any, int] = {}
-    for row in conventions_side_by_side(impressions, judgements, options, rules).toLocalIterator():
-        if row[METRIC] is None:
-            faulty[row[EXPERIMENT]] = row[N_ROWS]
-        elif row[SEGMENT] == EVERYONE:
-            cells.setdefault((row[EXPERIMENT], row[CONVENTION_HASH]), {})[row[METRIC]] = row.asDict()
+    judged = judgements is not None
+    given = options if isinstance(options, Options) else Options.read({**(options or {}), "judged": judged})
+    asked = replace(given, judged=judged, segments=())
+    rules = every_convention(asked) if conventions is None else tuple(conventions)
+    if not rules:
+        raise ConfigError("conventions is empty; allowed: at least one convention, or None for every preset")
+    for rule in rules:
+        # Refuses rules for ties or judgements that cannot have an effect here.
+        replace(asked, convention=rule)
+    cells, faulty = _read(_means(impressions, judgements, asked, rules))
     experiments = sorted({*faulty, *(name for name, _ in cells)}, key=lambda name: (name is not None, name))
     return [
-        {EXPERIMENT: name}
-        | _row(rule, cells.get((name, rule.digest()), {}), options)
-        | {"n_faulty_rows": faulty.get(name, 0)}
+        _row(name, rule, cells.get((name, rule.digest()), {}), asked) | {"n_faulty_rows": faulty.get(name, 0)}
         for name in experiments
         for rule in rules
     ]
 
 
+def _means(
+    impressions: DataFrame, judgements: DataFrame | None, options: Options, rules: Sequence[Convention]
+) -> DataFrame:
+    """``experiment_metrics`` under each convention; a row without a metric has the faulty rows of its experiment.
+
+    One table, so that one query reads the impressions once.
+    """
+    result = Result.of(impressions, judgements, options, rules)
+    faulty = result.faulty.groupBy(EXPERIMENT).agg(F.sum(N_ROWS).alias(N_ROWS))
+    return result.experiment_metrics.unionByName(faulty, allowMissingColumns=True)
+
+
+def _read(means: DataFrame) -> tuple[_Cells, dict[Any, int]]:
+    """(experiment, digest of the convention) -> metric -> row; and experiment -> faulty rows."""
+    cells: _Cells = {}
+    faulty: dict[Any, int] = {}
+    for row in means.toLocalIterator():
+        if row[METRIC] is None:
+            faulty[row[EXPERIMENT]] = row[N_ROWS]
+        else:
+            cells.setdefault((row[EXPERIMENT], row[CONVENTION_HASH]), {})[row[METRIC]] = row.asDict()
+    return cells, faulty
+
+
 def every_convention(options: Options) -> tuple[Convention, ...]:
-    """Every preset, the convention of the options if it is none of them, and by score what ties leave open.
+    """Every preset, the convention of the options if it is none of them, and by score the bounds of its ties.
 
     >>> [rule.name for rule in every_convention(Options(rank_by="score"))][-2:]
     ['standard(ties=best)', 'standard(ties=worst)']
     """
     own = options.convention
     more = [] if own == PRESETS.get(own.preset) else [own]
-    bounds = [replace(STANDARD, ties=ties) for ties in ("best", "worst")] if options.rank_by == "score" else []
-    return (*PRESETS.values(), *more, *bounds)
+    return (*PRESETS.values(), *more, *(tie_bounds(own) if options.rank_by == "score" else ()))
 
 
-def _row(rule: Convention, cells: Mapping[str, Mapping[str, Any]], options: Options) -> dict[str, Any]:
+def tie_bounds(convention: Convention) -> tuple[Convention, Convention]:
+    """The convention under the best and under the worst order of tied items."""
+    best, worst = (replace(convention, ties=order, ap_ties="same", ndcg_ties="same") for order in ("best", "worst"))
+    return best, worst
+
+
+def _row(experiment: Any, rule: Convention, cells: Mapping[str, Mapping[str, Any]], options: Options) -> dict[str, Any]:
     counts = max(cells.values(), key=lambda cell: int(cell[N_USERS]), default=_NOBODY)
     refused = counts[N_REPEATED] if rule.duplicates == "refuse" else 0
     note = differences(rule, by_position=options.rank_by == "position", judged=options.judged)
     names = [str(metric) for metric in options.metrics]
     return {
+        EXPERIMENT: experiment,
         CONVENTION: rule.name,
         **{name: counts[name] for name in _COUNTS},
         "n_faulty_rows": 0,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Container, Iterable, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -46,7 +47,7 @@ def read(spark: SparkSession, section: Input, columns: Iterable[str] = ()) -> Da
         raise ConfigError(unknown("source format", section.format, sorted(_READERS)))
     try:
         rows = _READERS[section.format](spark, section, columns)
-        rows = rows.where(section.where) if section.where else rows
+        rows = _filtered(rows, section.where)
         rows.schema  # noqa: B018  # Spark Connect reports a missing path only when the schema is requested.
     except Exception as error:  # a broken file raises a class of py4j, which a client without a JVM does not have
         place = section.table or ", ".join(_paths(section))
@@ -74,28 +75,83 @@ def _table(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataF
 
 @source("csv")
 def _csv(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFrame:
-    # No type inference: it would read the file twice and turn "007" into 7.
-    return spark.read.options(**({"header": "true"} | dict(section.options))).csv(_paths(section))
+    # No type inference: it would read the file twice and turn "007" into 7. Spark names the columns of every file after
+    # the header of one of them; without enforceSchema it fails at a file with another header (see ``failed_file``).
+    return spark.read.options(**({"header": "true", "enforceSchema": "false"} | dict(section.options))).csv(
+        _paths(section)
+    )
+
+
+_FAILED_FILE = re.compile(r"error while reading file (?P<file>\S+?)\.?(?=\s|$)", re.IGNORECASE)
+
+
+def failed_file(error: Exception) -> InputError | None:
+    """The sentence for a file that Spark could not read while a job was running; None for any other error.
+
+    >>> print(failed_file(ValueError("Encountered error while reading file file:///b.orc. ")))
+    cannot read 'file:///b.orc': it is broken, or its columns differ from those of the other files
+    """
+    found = _FAILED_FILE.search(str(error))
+    if found is None:
+        return None
+    header = "its header differs from that of the other files; all CSV files need the same columns in the same order"
+    broken = "it is broken, or its columns differ from those of the other files"
+    return InputError(f"cannot read '{found['file']}': {header if 'CSV header' in str(error) else broken}")
+
+
+_UNREADABLE = "_unreadable_line"
+"""Internal column: the text of a line that is not JSON."""
 
 
 @source("json")
 def _json(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFrame:
-    if section.where:
-        # The filter may name any column, so Spark has to infer the columns; their values stay text.
-        return spark.read.options(**({"primitivesAsString": "true"} | dict(section.options))).json(_paths(section))
-    # With a schema of strings, ids stay as they are written, and Spark does not read the files to infer a schema.
-    wanted = list(dict.fromkeys(columns))
-    schema = T.StructType([T.StructField(name, T.StringType()) for name in wanted])
-    rows = spark.read.options(**section.options).schema(schema).json(_paths(section))
-    return rows.drop(*_absent(rows, wanted))
+    # As strings, ids stay as they are written. A line that is not JSON has only nulls and is quarantined as such.
+    wanted = {name: T.StructField(name, T.StringType()) for name in columns}
+    if not section.where:
+        # Without a filter, Spark does not have to read the files to infer a schema.
+        rows = spark.read.options(**section.options).schema(T.StructType([*wanted.values()])).json(_paths(section))
+        return rows.drop(*_absent(rows, section, list(wanted)))
+    # The filter may name any column, so Spark has to infer the other columns, and from every row.
+    ours = {"columnnameofcorruptrecord": _UNREADABLE, "samplingratio": "1.0"}
+    given = {name.lower(): value for name, value in section.options.items()}
+    reader = spark.read.options(**{"primitivesasstring": "true", **given, **ours})
+    inferred = reader.json(_paths(section)).drop(_UNREADABLE).schema.fields
+    fields = [wanted.get(field.name, field) for field in inferred]
+    return reader.schema(T.StructType([*fields, T.StructField(_UNREADABLE, T.StringType())])).json(_paths(section))
 
 
-def _absent(rows: DataFrame, columns: list[str]) -> list[str]:
-    """The columns without a value in the first 1000 rows; none if there are no rows."""
+def _filtered(rows: DataFrame, where: str | None) -> DataFrame:
+    """The rows that the filter keeps, and every unreadable line: it is a faulty row, and faulty rows are counted."""
+    if not where:
+        return rows
+    if _UNREADABLE not in rows.columns:
+        return rows.where(where)
+    return rows.where(F.expr(where) | F.col(_UNREADABLE).isNotNull()).drop(_UNREADABLE)
+
+
+def _absent(rows: DataFrame, section: Input, columns: list[str]) -> list[str]:
+    """The columns without a value in any row; none if there are no rows.
+
+    The first 1000 rows answer for most columns. Only for the others, all rows are read.
+    """
+    filled, total = _filled(rows.limit(1000), columns)
+    unseen = [name for name in columns if name not in filled and name not in _unused(section, filled)]
+    if unseen and total:
+        filled |= _filled(rows, unseen)[0]
+    return [name for name in columns if total and name not in filled]
+
+
+def _unused(section: Input, filled: Container[str]) -> set[str]:
+    """Short names of roles that nothing reads, because the column with the long name exists."""
+    named = {*section.columns.values(), *getattr(section, "list", ()), *getattr(section, "segments", ())}
+    return {role for role, name in section.roles.items() if name in filled and role not in section.columns} - named
+
+
+def _filled(rows: DataFrame, columns: list[str]) -> tuple[set[str], int]:
+    """The columns that have a value in these rows, and the number of rows."""
     counts = [F.count(F.col(quoted(name))) for name in columns]
-    head = rows.limit(1000).agg(*counts, F.count(F.lit(1))).first()
-    *filled, total = head or (0,)
-    return [name for name, values in zip(columns, filled, strict=False) if total and not values]
+    *values, total = rows.agg(*counts, F.count(F.lit(1))).first() or (0,)
+    return {name for name, count in zip(columns, values, strict=False) if count}, total
 
 
 @source("trec_run")

@@ -8,24 +8,28 @@ less than the rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import DoubleType
 
+from rankmetrics_spark.config.options import DEFAULT_METRICS, Options
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.layouts import LAYOUTS
 from rankmetrics_spark.layouts.scores import Scoring, score_batch
-from rankmetrics_spark.metrics import Convention, Metric, check, parse, resolve
-from rankmetrics_spark.schemas import ENTRIES, HASH, ITEM, N_ROWS, POSITION, RELEVANCE, SCORE
+from rankmetrics_spark.metrics import Convention, Floats, Metric
+from rankmetrics_spark.schemas import ENTRIES, HASH, ITEM, N_ROWS, POSITION
 
 RankBy = Literal["position", "score"]
-DEFAULT_UDFS = ("ap@5", "ap@10", "ndcg@5", "ndcg@10")
+_COLUMNS = {"position": ("position", "relevance", "item"), "score": ("score", "relevance", "item", "position")}
+"""What the UDFs read, in order."""
+_FEWEST = {"position": 2, "score": 3}
 
 
 def ap_at(k: int, convention: str | Mapping[str, object] | Convention = "standard") -> Callable[..., Column]:
@@ -45,8 +49,9 @@ def metric_udf(
 ) -> Callable[..., Column]:
     """Any metric of the rows of a group, as a grouped-aggregate pandas UDF.
 
-    Call it with the rank (or the score), the relevance (a grade; a click is 1) and the item id. With ranks the item may
-    be left out, and repeated items are then not looked for; with scores it orders the ties.
+    Call it with the rank, the relevance (a grade; a click is 1) and perhaps the item id, without which repeated items
+    are not looked for. By score, call it with the score, the relevance, the item id, which orders the ties, and perhaps
+    the rank, for conventions whose ties go by it.
 
     Args:
         name: Such as ``rr@10``.
@@ -57,92 +62,116 @@ def metric_udf(
         A function of columns that gives a double column; null where the convention leaves the list out.
 
     Raises:
-        ConfigError: An unknown metric or convention, or a metric that needs scores with ``rank_by="position"``.
+        ConfigError: An unknown metric or convention, or one that does not fit ``rank_by``.
     """
-    metric, rule = _parsed(name), resolve(convention)
-    _check(metric, rule, rank_by)
-    udf, wanted = _udf(metric, rule, rank_by == "position"), (2, 3) if rank_by == "position" else (3,)
+    metric, rule = _asked(name, convention, rank_by)
+    udf = _udf(metric, rule, rank_by)
 
     def of(*columns: str | Column) -> Column:
-        if len(columns) not in wanted:
-            raise ConfigError(
-                f"{metric} by {rank_by} got {len(columns)} columns; "
-                f"allowed: {rank_by}, relevance, item" + (" (the item may be left out)" if 2 in wanted else "")
-            )
-        found: Column = udf(*columns)
+        if problem := _wrong_number(metric, rank_by, len(columns)):
+            raise ConfigError(problem)
+        # As text, in which Spark and the job compare ids; pandas would turn integers with a null into doubles.
+        texts = [_column(each).cast("string") if i == 2 else _column(each) for i, each in enumerate(columns)]
+        found: Column = udf(*texts)
         return found
 
     return of
 
 
+def _column(column: str | Column) -> Column:
+    return F.col(column) if isinstance(column, str) else column
+
+
 def register_udfs(
     spark: SparkSession,
-    metrics: Iterable[str | Metric] = DEFAULT_UDFS,
+    metrics: str | Metric | Sequence[str | Metric] = DEFAULT_METRICS,
     convention: str | Mapping[str, object] | Convention = "standard",
 ) -> list[str]:
     """Make metrics callable from SQL: ``SELECT user, ap_at_10(position, clicked) FROM log GROUP BY user``.
 
+    A third argument, the item id as a string, lets them find repeated items.
+
     Args:
         spark: The session that gets the functions; classic or Connect.
-        metrics: Names such as ``ap@10``, or a text with commas.
+        metrics: Names such as ``ap@10``, or one text with commas.
         convention: As in ``metric_udf``.
 
     Returns:
         The names of the functions: ``ap_at_10`` for ``ap@10``.
+
+    Raises:
+        ConfigError: An unknown metric or convention, or a metric that needs scores.
     """
-    wanted = [part.strip() for part in metrics.split(",")] if isinstance(metrics, str) else metrics
-    chosen = [_parsed(metric) for metric in wanted]
-    rule = resolve(convention)
+    chosen = Options.read({"metrics": metrics}).metrics
     for metric in chosen:
-        _check(metric, rule, "position")
-        spark.udf.register(metric.column, _udf(metric, rule, by_position=True))
+        metric, rule = _asked(metric, convention, "position")
+        spark.udf.register(metric.column, _udf(metric, rule, "position"))
     return [metric.column for metric in chosen]
 
 
-def _udf(metric: Metric, rule: Convention, by_position: bool) -> Any:
+def _asked(name: str | Metric, convention: object, rank_by: str) -> tuple[Metric, Convention]:
+    """The metric and the convention, after the checks of ``evaluate``."""
+    asked = Options.read({"metrics": [name], "convention": convention, "rank_by": rank_by})
+    (metric,) = asked.metrics
+    if metric.needs == "scores" and rank_by == "position":
+        raise ConfigError(f"metric '{metric}' needs scores; allowed: rank_by='score'")
+    return metric, asked.convention
+
+
+def _wrong_number(metric: Metric, rank_by: str, n: int) -> str | None:
+    """What is wrong with a call with n columns, in words."""
+    names, fewest = _COLUMNS[rank_by], _FEWEST[rank_by]
+    if fewest <= n <= len(names):
+        return None
+    return f"{metric} by {rank_by} got {n} columns; allowed: {', '.join(names)}; the last one may be left out"
+
+
+def _udf(metric: Metric, rule: Convention, rank_by: str) -> Any:
     def value(*columns: pd.Series) -> float:
-        return _value(columns, metric, rule, by_position)
+        if problem := _wrong_number(metric, rank_by, len(columns)):
+            raise ValueError(problem)
+        return _value(dict(zip(_COLUMNS[rank_by], columns, strict=False)), metric, rule)
 
     value.__name__ = metric.column
     return pandas_udf(value, DoubleType())  # type: ignore[call-overload]
 
 
-def _parsed(name: str | Metric) -> Metric:
-    return parse(name) if isinstance(name, str) else name
-
-
-def _check(metric: Metric, rule: Convention, rank_by: str) -> None:
-    if rank_by not in ("position", "score"):
-        raise ConfigError(f"rank_by is {rank_by!r}; allowed: position, score")
-    if metric.needs == "scores" and rank_by == "position":
-        raise ConfigError(f"metric '{metric}' needs scores; allowed: rank_by='score'")
-    check([metric], rule)
-
-
-def _value(columns: tuple[pd.Series, ...], metric: Metric, rule: Convention, by_position: bool) -> float:
+def _value(columns: Mapping[str, pd.Series], metric: Metric, rule: Convention) -> float:
     """The metric of one group; NaN, which Spark reads as no value, where the convention leaves it out."""
-    order, grade = (pd.to_numeric(column, errors="coerce").to_numpy(np.float64) for column in columns[:2])
-    item = columns[2].astype("string") if len(columns) == 3 else None
-    sound = np.isfinite(grade) & ~np.isnan(order)
+    item = columns.get("item")
+    if item is not None and pd.api.types.is_float_dtype(item):
+        raise ValueError(f"{metric} got item ids as floating-point numbers; allowed: CAST(item AS STRING)")
+    numbers = {name: _numbers(column) for name, column in columns.items() if name != "item"}
+    by_position = "score" not in numbers
+    sound = np.isfinite(numbers["relevance"])
     if by_position:
-        sound &= (order >= 1) & (order <= 2**31 - 1) & (order == np.rint(order))
+        rank = numbers["position"]
+        sound &= (rank >= 1) & (rank <= 2**31 - 1) & (rank == np.rint(rank))
+    else:
+        sound &= ~np.isnan(numbers["score"])
     if item is not None:
         sound &= item.notna().to_numpy(bool)
     if not sound.any():
         return float("nan")
-    entries = _entries(order[sound], grade[sound], None if item is None else item[sound], by_position)
+    fields = {name: pa.array(each[sound]) for name, each in numbers.items()}
+    if by_position:
+        fields[POSITION] = fields[POSITION].cast(pa.int64())
+    entries = _entries(fields, None if item is None else item[sound].astype(str))
     scoring = Scoring((metric,), (rule,), by_position, repeats=item is not None)
     (found,) = score_batch(entries, LAYOUTS["rows"], scoring)
     return float(found[metric.column][0])
 
 
-def _entries(order: Any, grade: Any, item: pd.Series | None, by_position: bool) -> dict[str, pa.Array]:
+def _numbers(column: pd.Series) -> Floats:
+    found: Floats = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
+    return found
+
+
+def _entries(fields: dict[str, pa.Array], item: pd.Series | None) -> dict[str, pa.Array]:
     """The rows of one list as the layout ``rows`` has them."""
-    fields = {POSITION: pa.array(order.astype(np.int64))} if by_position else {SCORE: pa.array(order)}
-    fields[RELEVANCE] = pa.array(grade)
     if item is not None:
-        names = item.astype(object)
-        fields |= {HASH: pa.array(pd.factorize(names, sort=True)[0].astype(np.int64)), ITEM: pa.array(names.tolist())}
+        codes = pd.factorize(item, sort=True)[0].astype(np.int64)
+        fields = fields | {HASH: pa.array(codes), ITEM: pa.array(item.tolist())}
     rows = pa.StructArray.from_arrays(list(fields.values()), list(fields))
-    lists = pa.ListArray.from_arrays(pa.array([0, len(order)], pa.int32()), rows)
-    return {N_ROWS: pa.array([len(order)]), ENTRIES: lists}
+    lists = pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), rows)
+    return {N_ROWS: pa.array([len(rows)]), ENTRIES: lists}

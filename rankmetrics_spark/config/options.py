@@ -174,7 +174,7 @@ def _check_item(options: Options) -> None:
     columns = options.path_of("columns")
     if options.lacks("item") and options.rank_by == "score":
         raise ConfigError(f"{columns}.item is null, but rank_by is 'score'; allowed: null with rank_by 'position'")
-    if options.lacks("item") and options.judged and options.columns.get("relevance") is None:
+    if options.lacks("item") and options.lacks("relevance"):
         raise ConfigError(
             f"{columns}.item is null, but relevance is looked up in the judgements by item; "
             f"allowed: null with a {columns}.relevance"

@@ -59,7 +59,7 @@ class Entries:
         list: (e,) list index.
         hash: (e,) hash of the item.
         grade: (e,) relevance grade; NaN = unjudged.
-        position: (e,) rank, where there is one.
+        position: (e,) rank, where there is one: whole numbers, or doubles where it only breaks ties (NaN = no rank).
         score: (e,) score, where there is one.
         row: (e,) index of the row in ``text``; few rows need the text of their item.
         text: Item ids of all rows of the batch, as they came.
@@ -68,7 +68,7 @@ class Entries:
     list: Ints
     hash: Ints
     grade: Floats
-    position: Ints | None = None
+    position: Ints | Floats | None = None
     score: Floats | None = None
     row: Ints | None = None
     text: pa.Array | None = None
@@ -93,11 +93,16 @@ def entries_of(columns: Arrays) -> Entries:
         index,
         np.zeros(len(index), np.int64) if hashes is None else hashes,
         np.full(len(index), np.nan) if grade is None else grade,
-        given(POSITION, np.int64),
+        _positions(values) if POSITION in names else None,
         given(SCORE, np.float64),
         np.arange(len(index)) if ITEM in names else None,
         values.field(ITEM) if ITEM in names else None,
     )
+
+
+def _positions(values: pa.Array) -> Ints | Floats:
+    column = values.field(POSITION)
+    return numbers(column, np.float64 if pa.types.is_floating(column.type) else np.int64)
 
 
 def field_names(columns: Arrays) -> set[str]:

@@ -13,12 +13,11 @@ import numpy as np
 
 from rankmetrics_spark.layouts import repeats as search
 from rankmetrics_spark.layouts.lists import Arrays, Assembled, Reading, ints, no_pool
-from rankmetrics_spark.layouts.packing import COUNT_ROWS, Packing, item_hash
-from rankmetrics_spark.layouts.repeats import RELEVANT
+from rankmetrics_spark.layouts.packing import COUNT_ROWS, MASK_RANKS, RANK_BIT, RELEVANT, Packing, item_hash
 from rankmetrics_spark.metrics.batch import Batch
 from rankmetrics_spark.schemas import FLAGGED, N_ROWS, RANK_MAY_REPEAT, RELEVANCE, Columns
 
-RANKS = search.MASK_RANKS
+RANKS = MASK_RANKS
 PLANES = 3
 LARGEST_GRADE = 2**PLANES - 1
 PLANE_COLUMNS = tuple(f"_plane_{b}" for b in range(PLANES))
@@ -26,7 +25,7 @@ PLANE_COLUMNS = tuple(f"_plane_{b}" for b in range(PLANES))
 
 @dataclass(frozen=True)
 class Masks:
-    """See the module."""
+    """Relevant rows as bits of integers; see the module for what fits."""
 
     name: ClassVar[str] = "masks"
     all_rows_seen: ClassVar[str] = "false"
@@ -59,6 +58,6 @@ class Masks:
 def _planes() -> dict[str, str]:
     """Aggregates: the ranks whose grade has bit b. The FILTER keeps Spark from touching the buffers for other rows."""
     return {
-        plane: f"bit_or(CASE WHEN {RELEVANCE} & {1 << b} != 0 THEN {search.RANK_BIT} END) FILTER (WHERE {RELEVANT})"
+        plane: f"bit_or(CASE WHEN {RELEVANCE} & {1 << b} != 0 THEN {RANK_BIT} END) FILTER (WHERE {RELEVANT})"
         for b, plane in enumerate(PLANE_COLUMNS)
     }

@@ -101,7 +101,13 @@ def _item_order(entries: Entries) -> npt.NDArray[Any]:
 
 
 def _position_order(entries: Entries) -> npt.NDArray[Any]:
-    return -_item_order(entries) if entries.position is None else entries.position
+    """Order by rank, missing ranks last; where that leaves it open, the item ids decide, descending."""
+    if entries.position is None:
+        return -_item_order(entries)
+    order = np.lexsort((-_item_order(entries), entries.position))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return place
 
 
 _TIE_KEYS: dict[str, Callable[[Entries], npt.NDArray[Any]]] = {

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rankmetrics_spark.schemas import HASH, ITEM, N_ROWS
+from rankmetrics_spark.schemas import ITEM, N_ROWS, POSITION, RELEVANCE
 
 COUNT_ROWS = {N_ROWS: "count(1)"}
 NO_HASH = "0L"
+RELEVANT = f"{RELEVANCE} > 0"
+"""Condition of a row that carries relevance or gain."""
+MASK_RANKS = 63
+"""Ranks that have a bit of their own in a 64-bit integer."""
+RANK_BIT = f"CASE WHEN {POSITION} BETWEEN 1 AND {MASK_RANKS} THEN shiftleft(1L, int({POSITION}) - 1) END"
+"""The bit of a row's rank; null for a rank that has none."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,3 @@ def item_hash(needed: bool, only_where: str = "") -> str:
 def entry(*columns: str) -> str:
     """SQL for one row of a list as a struct."""
     return f"struct({', '.join(columns)})"
-
-
-__all__ = ["COUNT_ROWS", "HASH", "NO_HASH", "Packing", "entry", "item_hash"]

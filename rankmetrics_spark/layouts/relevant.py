@@ -14,8 +14,7 @@ import numpy as np
 from rankmetrics_spark.layouts import repeats as search
 from rankmetrics_spark.layouts.lists import Arrays, Assembled, Reading, entries_of, ints, no_pool
 from rankmetrics_spark.layouts.order import by_position, without_repeats
-from rankmetrics_spark.layouts.packing import COUNT_ROWS, Packing, entry, item_hash
-from rankmetrics_spark.layouts.repeats import RELEVANT
+from rankmetrics_spark.layouts.packing import COUNT_ROWS, RELEVANT, Packing, entry, item_hash
 from rankmetrics_spark.metrics.batch import Batch
 from rankmetrics_spark.schemas import (
     ENTRIES,
@@ -29,10 +28,13 @@ from rankmetrics_spark.schemas import (
     Columns,
 )
 
+NO_ENTRIES = f"cast(array() AS array<struct<{POSITION}: bigint, {HASH}: bigint, {RELEVANCE}: double>>)"
+"""SQL: the entries of a list without rows."""
+
 
 @dataclass(frozen=True)
 class Relevant:
-    """See the module.
+    """Relevant rows one by one; see the module.
 
     Attributes:
         recheck: Take the second look; the rows then have a column ``_rank_may_repeat``.
@@ -65,7 +67,7 @@ class Relevant:
         rows = ints(columns[N_ROWS])
         kept, dropped = without_repeats(entries_of(columns), len(rows), reading)
         ranked = by_position(kept)
-        assert ranked.position is not None
-        batch = Batch(len(rows), ranked.list, ranked.position, ranked.grade, rows - dropped, *no_pool())
+        ranks = np.asarray(ranked.position, np.int64)
+        batch = Batch(len(rows), ranked.list, ranks, ranked.grade, rows - dropped, *no_pool())
         none = np.zeros(len(rows), np.int64)
         return Assembled(batch, dropped, none, ranked.hash if reading.repeats else None)

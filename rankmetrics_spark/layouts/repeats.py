@@ -6,7 +6,8 @@ direction only: a list without a repeat may be flagged, and is then looked at ag
 
 from __future__ import annotations
 
-from rankmetrics_spark.schemas import HASH, N_ROWS, POSITION, REJECTED, RELEVANCE
+from rankmetrics_spark.layouts.packing import MASK_RANKS, RANK_BIT
+from rankmetrics_spark.schemas import HASH, N_ROWS, POSITION
 
 # ---- items
 
@@ -58,27 +59,19 @@ def _bit(word: int) -> str:
 
 # ---- ranks
 
-MASK_RANKS = 63
-"""Ranks that have a bit of their own in a 64-bit integer."""
-RANK_BIT = f"CASE WHEN {POSITION} BETWEEN 1 AND {MASK_RANKS} THEN shiftleft(1L, int({POSITION}) - 1) END"
-
 RANK_AGGREGATES = {
     "_top": f"max({POSITION})",
     "_ranks": f"bit_or({RANK_BIT})",
-    # A faulty rank can be so large that the sum of two overflows.
-    "_sum": f"sum(CASE WHEN {REJECTED} IS NULL THEN {POSITION} END)",
-    "_xor": f"bit_xor({POSITION})",
-    "_squares": f"sum(double({POSITION}) * {POSITION})",
+    "_fingerprint": f"bit_xor(xxhash64({POSITION}))",
 }
-_XOR_OF_1_TO_N = (
-    f"CASE {N_ROWS} % 4 WHEN 0 THEN {N_ROWS} WHEN 1 THEN 1 WHEN 2 THEN {N_ROWS} + 1 ELSE 0 END"  # of 1 ^ 2 ^ ... ^ n
-)
+LONGEST = 100_000
+"""Longer lists are always looked at again, since their fingerprint takes a loop over 1..n."""
 EACH_RANK_HAS_ITS_BIT = f"_top <= {MASK_RANKS} AND bit_count(_ranks) = {N_ROWS}"
-# The ranks 1..n have this sum, xor and sum of squares; the last is exact in a double up to 200,000.
-_LOOKS_LIKE_1_TO_N = (
-    f"_top = {N_ROWS} AND _sum = {N_ROWS} * ({N_ROWS} + 1) / 2 AND _xor = {_XOR_OF_1_TO_N} "
-    f"AND ({N_ROWS} > 200000 OR _squares = double({N_ROWS}) * ({N_ROWS} + 1) * (2 * {N_ROWS} + 1) / 6)"
+# n ranks up to n whose hashes give the same exclusive or as those of 1..n are 1..n: for that every rank has to be there
+# an odd number of times. Another list passes only if 64-bit hashes collide, which is one list in 2**64.
+_IS_1_TO_N = (
+    f"_top = {N_ROWS} AND {N_ROWS} <= {LONGEST} AND "
+    f"_fingerprint = aggregate(sequence(1L, {N_ROWS}), 0L, (found, rank) -> found ^ xxhash64(rank))"
 )
-RANK_MAY_REPEAT_SQL = f"NOT (({EACH_RANK_HAS_ITS_BIT}) OR ({_LOOKS_LIKE_1_TO_N}))"
+RANK_MAY_REPEAT_SQL = f"NOT (({EACH_RANK_HAS_ITS_BIT}) OR ({_IS_1_TO_N}))"
 """Condition on ``RANK_AGGREGATES``: neither does each rank have a bit of its own, nor are the ranks 1..n."""
-RELEVANT = f"{RELEVANCE} > 0"

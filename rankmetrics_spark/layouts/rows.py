@@ -20,7 +20,7 @@ from rankmetrics_spark.schemas import ENTRIES, HASH, ITEM, POSITION, REJECTED, R
 
 @dataclass(frozen=True)
 class Rows:
-    """See the module."""
+    """Every row of a list; see the module for who needs them."""
 
     name: ClassVar[str] = "rows"
     all_rows_seen: ClassVar[str] = "true"
@@ -48,7 +48,7 @@ class Rows:
         kept, dropped = without_repeats(entries, size, reading)
         no_ties = np.zeros(len(kept.list), bool)
         ranked, tied = (by_position(kept), no_ties) if reading.by_position else by_score(kept, reading.convention)
-        rank = ranked.position if reading.by_position and ranked.position is not None else place(ranked.list, size)
+        rank = np.asarray(ranked.position, np.int64) if reading.by_position else place(ranked.list, size)
         shown = np.bincount(ranked.list, minlength=size)
         batch = Batch(size, ranked.list, rank, ranked.grade, shown, *no_pool(), score=ranked.score)
         n_tied = np.bincount(ranked.list, tied, minlength=size).astype(np.int64)

@@ -13,9 +13,9 @@ from rankmetrics_spark.layouts import Layout
 from rankmetrics_spark.layouts.judged import n_unknown, with_judgements
 from rankmetrics_spark.layouts.lists import Arrays, Assembled, Reading
 from rankmetrics_spark.metrics import Convention, Metric, compute, m_relevant
-from rankmetrics_spark.schemas import CONVENTION_INDEX, N_RELEVANT, N_REPEATED, N_SHOWN, N_TIED, N_UNKNOWN
+from rankmetrics_spark.schemas import CONVENTION_INDEX, N_KNOWN, N_RELEVANT, N_REPEATED, N_SHOWN, N_TIED, N_UNKNOWN
 
-COUNTS = (N_SHOWN, N_RELEVANT, N_REPEATED, N_TIED, N_UNKNOWN)
+COUNTS = (N_SHOWN, N_RELEVANT, N_REPEATED, N_TIED, N_UNKNOWN, N_KNOWN)
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,8 @@ def score_batch(columns: Arrays, layout: Layout, scoring: Scoring) -> Iterator[M
 def _score(lists: Assembled, columns: Arrays, rule: Convention, scoring: Scoring) -> dict[str, npt.NDArray[Any]]:
     batch = with_judgements(lists, columns, rule)
     unknown = n_unknown(batch, rule) if scoring.judged else np.zeros(batch.size)
-    counts = (batch.shown, m_relevant(batch, rule), lists.dropped, lists.tied, unknown)
+    known = np.bincount(batch.list, ~np.isnan(batch.grade), minlength=batch.size) if scoring.judged else unknown
+    counts = (batch.shown, m_relevant(batch, rule), lists.dropped, lists.tied, unknown, known)
     found = {name: np.asarray(count, np.int64) for name, count in zip(COUNTS, counts, strict=True)}
     values = compute(batch, scoring.metrics, rule).T
     return found | dict(zip((metric.column for metric in scoring.metrics), values, strict=True))

@@ -6,34 +6,21 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 from rankmetrics_spark import errors
 from rankmetrics_spark.metrics.batch import Floats
 from rankmetrics_spark.metrics.conventions import Convention
+from rankmetrics_spark.schemas import METRIC, SEGMENT, USER_COLUMNS
 
 Kernel: TypeAlias = Callable[..., Floats]
 K = TypeVar("K", bound=Callable[..., Floats])
 Needs: TypeAlias = Literal["relevant", "judged", "scores"]
 Bounds: TypeAlias = Mapping[str, tuple[float, float]]
 
-RESERVED = frozenset(
-    {
-        "experiment_id",
-        "user_id",
-        "n_lists",
-        "n_shown",
-        "n_relevant",
-        "n_repeated",
-        "convention_hash",
-        "evaluation_date",
-        "run_id",
-        "segment",
-        "metric",
-    }
-)
+RESERVED = frozenset({*USER_COLUMNS, SEGMENT, METRIC})
 """Columns of the output tables; no metric may have one of these names."""
 
 DIRECTIONS = {True: "higher is better", False: "lower is better", None: "neither direction is better"}
@@ -119,7 +106,18 @@ REGISTRY: dict[str, Definition] = {}
 @overload
 def metric(kernel: K) -> K: ...
 @overload
-def metric(**settings: Any) -> Callable[[K], K]: ...
+def metric(
+    *,
+    aliases: tuple[str, ...] = ...,
+    needs: Needs = ...,
+    zero_policy: bool = ...,
+    readings: tuple[str, ...] = ...,
+    tie_knob: str = ...,
+    bounds: Bounds = ...,
+    higher_is_better: bool | None = ...,
+    range: tuple[float, float] = ...,
+    mean_name: str = ...,
+) -> Callable[[K], K]: ...
 def metric(kernel: Kernel | None = None, **settings: Any) -> Any:
     """Register a kernel ``(lists: Lists, **parameters) -> (n,) floats`` as a metric with the name of the function.
 
@@ -132,7 +130,7 @@ def metric(kernel: Kernel | None = None, **settings: Any) -> Any:
         settings: The other fields of ``Definition``.
 
     Raises:
-        ConfigError: If the name or an alias is malformed, reserved, or belongs to another metric.
+        ConfigError: A setting is unknown, or the name or an alias is malformed, reserved or that of another metric.
 
     >>> from rankmetrics_spark.metrics import parse
     >>> @metric(aliases=("length",))
@@ -142,6 +140,11 @@ def metric(kernel: Kernel | None = None, **settings: Any) -> Any:
     'list_length'
     >>> del REGISTRY["list_length"]
     """
+
+    known = [each.name for each in fields(Definition) if each.name not in ("name", "kernel")]
+    for setting in settings:
+        if setting not in known:
+            raise errors.ConfigError(errors.unknown("setting of a metric", setting, known))
 
     def register(function: K) -> K:
         definition = Definition(name=function.__name__, kernel=function, **settings)

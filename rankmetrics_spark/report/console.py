@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from rankmetrics_spark.metrics import Metric, parse
@@ -97,7 +98,9 @@ def table(rows: list[Row], metrics: Iterable[Metric] = ()) -> Table:
         for (_, experiment), cells in lines:
             values = [_cell(cells.get(str(metric)), best[segment, str(metric)]) for metric in chosen]
             users = f"{max(cell[N_USERS] for cell in cells.values()):,}"
-            made.add_row(str(experiment), *([segment] if segmented else []), users, *values)
+            # Ids are text, not markup.
+            labels = [escape(str(experiment)), *([escape(segment)] if segmented else [])]
+            made.add_row(*labels, users, *values)
         made.add_section()
     return made
 
@@ -105,7 +108,8 @@ def table(rows: list[Row], metrics: Iterable[Metric] = ()) -> Table:
 def _title(rows: list[Row]) -> str:
     if not rows:
         return "no users"
-    return f"mean over users ± half of the {rows[0]['confidence']:.0%} interval; convention {rows[0][CONVENTION]}"
+    convention = escape(rows[0][CONVENTION])
+    return f"mean over users ± half of the {rows[0]['confidence']:.0%} interval; convention {convention}"
 
 
 def _by_cut(metric: Metric) -> tuple[str, float]:
@@ -177,7 +181,7 @@ def print_conventions(rows: list[Row]) -> None:
     made = _plain_table(rows, "mean over the users of each convention")
     for _, block in groupby(rows, key=lambda row: row[EXPERIMENT]):
         for row in block:
-            made.add_row(*map(_plain, row.values()))
+            made.add_row(*(escape(_plain(value)) for value in row.values()))
         made.add_section()
     _print_whole(made, rows)
 
@@ -186,7 +190,7 @@ def print_list(rows: Sequence[Mapping[str, Any]]) -> None:
     """One line per row, one column per key."""
     made = _plain_table(rows)
     for row in rows:
-        made.add_row(*map(_plain, row.values()))
+        made.add_row(*(escape(_plain(value)) for value in row.values()))
     _print_whole(made, rows)
 
 
@@ -227,29 +231,30 @@ CONVENTION_PRINTERS: dict[str, Callable[[list[Row]], None]] = {
 LIST_PRINTERS: dict[str, Callable[[list[Any]], None]] = CONVENTION_PRINTERS | {"table": print_list}
 
 
-def tie_warnings(rows: Sequence[Row], metrics: Iterable[str]) -> list[str]:
+def tie_warnings(rows: Sequence[Row], metrics: Iterable[str], conventions: Sequence[str]) -> list[str]:
     """The differences between experiments that the order of tied items could turn around: a line per metric.
 
     Args:
-        rows: Conventions side by side, with those of the best and the worst order of tied items.
+        rows: Conventions side by side.
         metrics: Names of the metrics.
+        conventions: Names of the convention as it is, and under the best and the worst order of tied items.
 
     >>> def row(experiment, convention, ap): return {EXPERIMENT: experiment, CONVENTION: convention, "ap": ap}
-    >>> best, worst = "standard(ties=best)", "standard(ties=worst)"
+    >>> names = own, best, worst = ["standard", "standard(ties=best)", "standard(ties=worst)"]
     >>> a = [row("a", "standard", 0.5), row("a", best, 0.7), row("a", worst, 0.4)]
     >>> b = [row("b", "standard", 0.6), row("b", best, 0.6), row("b", worst, 0.6)]
-    >>> tie_warnings([*a, *b], ["ap"])
+    >>> tie_warnings([*a, *b], ["ap"], names)
     ['warning: ap: the order of tied items moves a by 0.3000, more than the 0.1000 between a and b']
     """
-    found = (_tie_warning(rows, metric) for metric in metrics)
+    found = (_tie_warning(rows, metric, conventions) for metric in metrics)
     return [line for line in found if line]
 
 
-def _tie_warning(rows: Sequence[Row], metric: str) -> str | None:
+def _tie_warning(rows: Sequence[Row], metric: str, conventions: Sequence[str]) -> str | None:
     """The pair of experiments whose difference the ties could most easily turn around, if there is one."""
     means, best, worst = (
         {row[EXPERIMENT]: row[metric] for row in rows if row[CONVENTION] == name and row[metric] is not None}
-        for name in ("standard", "standard(ties=best)", "standard(ties=worst)")
+        for name in conventions
     )
     spreads = {name: abs(best[name] - worst[name]) for name in best.keys() & worst.keys()}
     # Neighbours in the order of the means suffice: no other pair lies closer.
@@ -268,7 +273,7 @@ def _tie_warning(rows: Sequence[Row], metric: str) -> str | None:
     )
 
 
-# ---- what a person should know besides
+# ---- the lines below the table
 
 
 def accounting(record: Mapping[str, Any]) -> list[str]:
@@ -283,7 +288,22 @@ def accounting(record: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"warning: {beyond:,} lists show more relevant items than the judgements hold; their values stop at 1"
         )
-    return lines + _tied(record["experiments"])
+    return lines + _few_judged(record) + _tied(record["experiments"])
+
+
+FEW = 0.1
+"""Below this share of lists with judgements, a person is warned."""
+
+
+def _few_judged(record: Mapping[str, Any]) -> list[str]:
+    if record["judgements"] is None:
+        return []
+    lists, judged = (
+        sum(counts[name] for counts in record["experiments"].values()) for name in ("lists", "judged_lists")
+    )
+    if judged >= FEW * lists:
+        return []
+    return [f"warning: only {judged / lists:.1%} of the lists belong to a user with judgements"]
 
 
 def _tied(experiments: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from rankmetrics_spark.sinks.parquet import ParquetFolder, read
 from rankmetrics_spark.sinks.partitions import Partitions, Store
-from rankmetrics_spark.sinks.publish import partitions_for, refuse_other_convention, store_of
+from rankmetrics_spark.sinks.publish import partitions_for, refuse_names, refuse_other_convention, store_of
 
 __all__ = [
     "ParquetFolder",
@@ -15,6 +15,7 @@ __all__ = [
     "Store",
     "partitions_for",
     "read",
+    "refuse_names",
     "refuse_other_convention",
     "store_of",
 ]

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION
-from rankmetrics_spark.sinks.partitions import Partitions, as_json, local_path
+from rankmetrics_spark.sinks.partitions import Partitions, as_json, escaped, local_path
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class ParquetFolder(Folder):
         there = old.where(F.col(DATE) == partitions.date).select(EXPERIMENT).distinct()
         empty = rows.limit(0).drop(*PARTITION).coalesce(1)
         for name in sorted({row[0] for row in there.toLocalIterator()} & set(partitions.emptied)):
-            folder = f"{EXPERIMENT}={_escaped(name)}/{DATE}={partitions.date}"
+            folder = f"{EXPERIMENT}={escaped(name)}/{DATE}={partitions.date}"
             empty.write.mode("overwrite").parquet(f"{self.name_of(table)}/{folder}")
 
     def intact(self, partitions: Partitions) -> bool:
@@ -159,9 +159,3 @@ def _read(spark: SparkSession, path: str, schema: T.StructType) -> DataFrame:
     keys = [T.StructField(name, T.StringType()) for name in PARTITION]
     fields = [field for field in schema.fields if field.name not in PARTITION]
     return spark.read.schema(T.StructType(fields + keys)).parquet(path)
-
-
-def _escaped(value: str) -> str:
-    """A partition value as Hive and Spark write it in a path."""
-    special = "\"#%'*/:=?\\{[]^\x7f" + "".join(map(chr, range(1, 32)))
-    return "".join(f"%{ord(c):02X}" if c in special else c for c in value)

@@ -69,6 +69,10 @@ def _any_of(conditions: list[Column]) -> Column:
     return conditions[0] if conditions else F.lit(False)
 
 
+LONGEST_NAME = 255
+"""Bytes of a folder's name; the limit of every common file system."""
+
+
 class Store(Protocol):
     """A place that holds the tables of runs, partitioned by experiment and date, with staging and run records."""
 
@@ -105,6 +109,26 @@ class Store(Protocol):
 
     def record(self, record: Mapping[str, Any]) -> str:
         """Write the run record; return where it is."""
+
+
+def escaped(value: str) -> str:
+    """A partition value as Hive and Spark write it in a path."""
+    special = "\"#%'*/:=?\\{[]^\x7f" + "".join(map(chr, range(1, 32)))
+    return "".join(f"%{ord(c):02X}" if c in special else c for c in value)
+
+
+def problem_with_name(experiment: str) -> str | None:
+    """Why a partition cannot have the name of this experiment; None if it can.
+
+    >>> problem_with_name("a/b=c"), problem_with_name("x" * 300)
+    (None, 'its folder would have a name of 314 bytes; allowed: 255')
+    """
+    if experiment == NULL_PARTITION:
+        return "that is the name of the partition of rows without an experiment"
+    if "\0" in experiment:
+        return "the name holds a NUL character"
+    size = len(f"{EXPERIMENT}={escaped(experiment)}".encode())
+    return f"its folder would have a name of {size} bytes; allowed: {LONGEST_NAME}" if size > LONGEST_NAME else None
 
 
 def local_path(path: str) -> Path | None:

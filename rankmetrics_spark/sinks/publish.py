@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.config.sections import Sink
-from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.errors import ConfigError, OutputError
 from rankmetrics_spark.schemas import CONVENTION, CONVENTION_HASH, EXPERIMENT
 from rankmetrics_spark.sinks.lakehouse import CatalogSchema, DeltaFolder
 from rankmetrics_spark.sinks.parquet import ParquetFolder
-from rankmetrics_spark.sinks.partitions import Partitions, Store
+from rankmetrics_spark.sinks.partitions import Partitions, Store, problem_with_name
+
+LONGEST_SHOWN = 60
+"""Characters of a name that a message shows."""
 
 
 def store_of(spark: SparkSession, sink: Sink, run_id: str) -> Store:
@@ -46,6 +49,22 @@ def partitions_for(date: str, counts: Mapping[Any, Mapping[str, Any]], filled: s
     with_rows = [experiment for experiment, count in counts.items() if count[filled]]
     without = [experiment for experiment, count in counts.items() if not count[filled]]
     return Partitions(date, with_rows, without, most)
+
+
+def refuse_names(store: Store, experiments: Iterable[str | None]) -> None:
+    """Refuse names of experiments that no partition can have.
+
+    Raises:
+        OutputError: Names the experiment, shortened, and what is allowed.
+    """
+    for name in experiments:
+        problem = problem_with_name(name) if name else None
+        if name and problem:
+            shown = name if len(name) <= LONGEST_SHOWN else f"{name[:LONGEST_SHOWN]}... ({len(name):,} characters)"
+            raise OutputError(
+                f"experiment {shown!r} cannot be stored in {store.path}: {problem}; rename it in the input, or leave "
+                "it out with a source.where"
+            )
 
 
 def refuse_other_convention(store: Store, partitions: Partitions, name: str, digest: str) -> None:

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rankmetrics_spark import Options, compare_conventions, evaluate
+from rankmetrics_spark import Convention, Options, compare_conventions, evaluate
 from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.errors import ConfigError, QualityError
 from rankmetrics_spark.job import run
 from rankmetrics_spark.metrics import PRESETS
-from rankmetrics_spark.pipeline import conventions_side_by_side
 from rankmetrics_spark.report import console
-from rankmetrics_spark.side_by_side import every_convention
+from rankmetrics_spark.side_by_side import _means, every_convention
 from rankmetrics_spark.tools import selftest
 from tests.commands import ROOT, ran
 from tests.logs import averages, impressions, random_log
@@ -84,10 +83,37 @@ def test_side_by_side_counts_the_faulty_rows_of_every_experiment(spark: SparkSes
     ]
 
 
+@pytest.mark.parametrize("metrics", [["ap@10"], ["softmax_loss"]])
+def test_side_by_side_a_refused_repeat_is_counted_for_users_without_a_value_too(
+    spark: SparkSession, metrics: list[str]
+) -> None:
+    rows = [("a", "u1", "i1", 1, 2.0, 0), ("a", "u1", "i1", 2, 1.0, 0), ("a", "u2", "i2", 1, 1.0, 1)]
+    rule = Convention(duplicates="refuse", zero_relevant="skip")
+    (row,) = compare_conventions(log(spark, rows), None, {"metrics": metrics, "rank_by": "score"}, [rule])
+    assert row["differs"].startswith("refuses 1 repeated rows; ")
+    assert all(row[name] is None for name in row if name.startswith(("ap", "softmax")))
+
+
+def test_side_by_side_takes_the_keywords_of_evaluate(spark: SparkSession) -> None:
+    keywords = {"metrics": "ap@10", "columns": {"relevance": None}, "convention": {"population": "judged"}}
+    rows = compare_conventions(log(spark), judged(spark), keywords)
+    result = evaluate(log(spark), judgements=judged(spark), **keywords)  # type: ignore[arg-type]
+    wanted = {row["experiment_id"]: row["mean"] for row in result.experiment_metrics.collect()}
+    own = {row["experiment_id"]: row["ap@10"] for row in rows if row["convention"] == "standard(population=judged)"}
+    assert own == wanted
+
+
+def test_side_by_side_refuses_a_convention_that_cannot_have_an_effect(spark: SparkSession) -> None:
+    with pytest.raises(ConfigError, match=r"convention\.ties is 'expected', but rank_by is 'position'"):
+        compare_conventions(log(spark), None, None, [Convention(ties="expected")])
+    with pytest.raises(ConfigError, match="conventions is empty; allowed: at least one convention"):
+        compare_conventions(log(spark), None, None, [])
+
+
 @pytest.mark.classic
 def test_side_by_side_reads_and_shuffles_the_rows_once(spark: SparkSession) -> None:
     options = Options(metrics=METRICS, rank_by="score", judged=True)
-    means = conventions_side_by_side(log(spark), judged(spark), options, every_convention(options))
+    means = _means(log(spark), judged(spark), options, every_convention(options))
     means.collect()
     plan = means._jdf.queryExecution().executedPlan().toString().split("== Initial Plan ==")[0]
     scans = [line for line in plan.splitlines() if "score#" in line and "Scan ExistingRDD" in line]
@@ -135,7 +161,7 @@ def test_the_best_and_the_worst_order_of_ties_are_shown_side_by_side(spark: Spar
     assert found["standard(ties=worst)"] == (1 / 2 + 0) / 2
     # In descending order of item ids, 'a' has (1/2 + 0) / 2 = 1/4 and 'b' has 1/2. Ties move 'a' by 1/4 at most, which
     # equals the difference from 'b', so there is no warning.
-    assert console.tie_warnings(rows, METRICS) == []
+    assert console.tie_warnings(rows, METRICS, ["standard", "standard(ties=best)", "standard(ties=worst)"]) == []
 
 
 @pytest.mark.parametrize(

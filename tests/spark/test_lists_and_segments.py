@@ -123,7 +123,23 @@ NAMES = [
         "n_lists",
         "n_shown",
     ),
-    *("metric", "evaluation_date", "ap_at_2", "carried_0", "a.b", "it's", "a`b", "ä ö", "select", "_ap_at_2_0"),
+    *(
+        "metric",
+        "evaluation_date",
+        "ap_at_2",
+        "carried_0",
+        "a.b",
+        "it's",
+        "a`b",
+        "ä ö",
+        "select",
+        "_ap_at_2_0",
+        "_convention",
+        "_judged",
+        "my_list_1",
+        "b",
+        "c",
+    ),
 ]
 
 

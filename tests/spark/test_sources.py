@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from rankmetrics_spark import run
+from rankmetrics_spark import run, sources
 from rankmetrics_spark.config import from_mapping
+from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.job import inputs
 from rankmetrics_spark.pipeline import Result
 from tests.logs import DATE, by_user, impressions
@@ -153,3 +154,106 @@ def test_a_line_of_a_trec_run_with_too_few_words_is_quarantined(spark: SparkSess
     done = run(spark, from_mapping(document))
     assert done.record["quarantine_reasons"] == {"null_experiment": 1, "unreadable_score": 1}
     assert done.record["rows"] == {"in": 3, "evaluated": 1, "quarantined": 2}
+
+
+def csv_folder(path: Path, *files: str) -> dict[str, Any]:
+    path.mkdir()
+    for number, text in enumerate(files):
+        (path / f"part-{number}.csv").write_text(text, encoding="utf-8")
+    return {"format": "csv", "path": str(path)}
+
+
+HEADER = "experiment_id,user_id,item_id,position,relevance"
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_csv_files_with_columns_in_another_order_are_refused(spark: SparkSession, tmp_path: Path, first: int) -> None:
+    files = [f"{HEADER}\na,u,x,1,1\na,u,y,2,0\n", "experiment_id,item_id,user_id,position,relevance\na,z,u,3,1\n"]
+    source = csv_folder(tmp_path / "log", files[first], files[1 - first])
+    with pytest.raises(InputError, match=r"^cannot read '.*part-\d\.csv': .*columns? ") as caught:
+        run_record(spark, source, tmp_path / "out")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out" / "user_metrics").exists()
+
+
+def test_csv_files_with_one_header_in_any_case_are_one_log(spark: SparkSession, tmp_path: Path) -> None:
+    source = csv_folder(tmp_path / "log", f"{HEADER}\na,u,x,1,1\n", f"{HEADER.upper()}\na,v,x,1,0\n", "")
+    rows = sources.read(spark, from_mapping({"source": source, "metrics": ["rr"]}).source)
+    assert {tuple(row) for row in rows.toLocalIterator()} == {("a", "u", "x", "1", "1"), ("a", "v", "x", "1", "0")}
+
+
+def test_a_broken_file_beside_good_ones_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    source = as_parquet(impressions(spark, LOG).coalesce(1), tmp_path / "log")
+    (good,) = (tmp_path / "log").glob("*.parquet")
+    (tmp_path / "log" / "part-broken.parquet").write_bytes(good.read_bytes()[:-200])
+    with pytest.raises(InputError, match=r"cannot read .*part-broken\.parquet"):
+        run_record(spark, source, tmp_path / "out")
+
+
+def json_lines(path: Path, rows: Sequence[dict[str, Any] | str]) -> dict[str, Any]:
+    path.write_text("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows), encoding="utf-8")
+    return {"format": "json", "path": str(path)}
+
+
+def shown(user: str, item: str, position: int, **more: Any) -> dict[str, Any]:
+    return {"experiment_id": "a", "user_id": user, "item_id": item, "position": position} | more
+
+
+def run_record(spark: SparkSession, source: dict[str, Any], out: Path, **sections: Any) -> dict[str, Any]:
+    document = {"source": source, "metrics": ["rr"], "quality": {"max_invalid_fraction": 1}, "sink": {"path": str(out)}}
+    return run(spark, from_mapping(document | sections)).record
+
+
+# 1100 rows are more than those that answer for most columns.
+LATE = [shown(f"u{n}", "x", 1) for n in range(1100)]
+CLICKED = [shown("last", "x", 1, relevance=0), shown("last", "y", 2, relevance=1)]
+
+
+@pytest.mark.parametrize("where", [None, "position >= 1"])
+def test_a_json_log_whose_first_rows_lack_the_click_column_is_read(
+    spark: SparkSession, tmp_path: Path, where: str | None
+) -> None:
+    source = json_lines(tmp_path / "log.json", [*LATE, *CLICKED]) | ({"where": where} if where else {})
+    record = run_record(spark, source, tmp_path / "out")
+    assert record["rows"] == {"in": 1102, "evaluated": 2, "quarantined": 1100}
+    assert record["quarantine_reasons"] == {"null_relevance": 1100}
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_order_of_json_rows_changes_no_value(spark: SparkSession, tmp_path: Path, turned: bool) -> None:
+    rows = [*LATE, *CLICKED]
+    source = json_lines(tmp_path / "log.json", rows[::-1] if turned else rows)
+    truth = json_lines(tmp_path / "truth.json", [{"user_id": "last", "item_id": "x", "relevance": 1}])
+    found = values(spark, source, judgements=truth)
+    # The clicks of the log count: they are in it, although not in its first rows.
+    assert found[("a", "last")] == 1 / 2
+
+
+@pytest.mark.parametrize("where", [None, "country = 'de'", "context.page = 'home' AND country = 'de'"])
+def test_lines_that_are_not_json_are_counted_as_faulty(spark: SparkSession, tmp_path: Path, where: str | None) -> None:
+    more = {"relevance": 1, "country": "de", "context": {"page": "home"}}
+    rows: list[dict[str, Any] | str] = [shown("u", "x", 1, **more)]
+    rows += ['{"experiment_id": "a", "user_id": "u", "item_id": "y"', "no json", "7"]
+    source = json_lines(tmp_path / "log.json", rows) | ({"where": where} if where else {})
+    record = run_record(spark, source, tmp_path / "out")
+    assert record["rows"] == {"in": 4, "evaluated": 1, "quarantined": 3}
+    assert record["quarantine_reasons"] == {"null_experiment": 3}
+
+
+def test_a_filter_leaves_the_ids_of_json_as_they_are_written(spark: SparkSession, tmp_path: Path) -> None:
+    ids = '"user_id": 12345678901234567890.10, "item_id": {"sku": 1}'
+    line = f'{{"experiment_id": true, {ids}, "position": 1, "relevance": 1, "day": "new"}}'
+    source = json_lines(tmp_path / "log.json", [line, line.replace("new", "old")]) | {"where": "day = 'new'"}
+    assert values(spark, source) == {("true", "12345678901234567890.10"): 1}
+
+
+@pytest.mark.parametrize("where", [None, "position = 1"])
+def test_a_column_that_no_json_row_has_is_named(spark: SparkSession, tmp_path: Path, where: str | None) -> None:
+    source = json_lines(tmp_path / "log.json", list(LATE)) | {"columns": {"relevance": "clicked"}}
+    with pytest.raises(InputError, match="the impressions have no column for relevance: unknown column 'clicked'"):
+        values(spark, source | ({"where": where} if where else {}))
+
+
+def test_short_names_are_read_where_the_long_ones_do_not_exist(spark: SparkSession, tmp_path: Path) -> None:
+    row = {"experiment": "a", "user": "u", "item": "x", "position": 1, "relevance": 1}
+    assert values(spark, json_lines(tmp_path / "log.json", [row])) == {("a", "u"): 1}

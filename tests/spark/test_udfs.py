@@ -76,13 +76,19 @@ def test_rows_that_evaluate_would_quarantine_are_left_out(spark: SparkSession) -
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: metric_udf("ndgc@10"), "unknown metric 'ndgc@10'; did you mean 'ndcg@10'"),
+        (lambda: metric_udf("ndgc@10"), "metrics: unknown metric 'ndgc@10'; did you mean 'ndcg@10'"),
         (lambda: metric_udf("softmax_loss"), "metric 'softmax_loss(t=1)' needs scores; allowed: rank_by='score'"),
-        (lambda: metric_udf("ap", rank_by="rank"), "rank_by is 'rank'; allowed: position, score"),
-        (lambda: ap_at(3)("position"), "ap@3 by position got 1 columns; allowed: position, relevance, item (the item"),
+        (lambda: metric_udf(5), "metrics is 5; allowed: metric names such as ap@10"),
+        (lambda: metric_udf("ap", {"ties": "expected"}), "convention.ties is 'expected', but rank_by is 'position'"),
+        (lambda: metric_udf("ap", {"population": "judged"}), "convention.population is 'judged', but judgements"),
+        (lambda: metric_udf("ap", rank_by="rank"), "rank_by: unknown value 'rank'; known: position, score"),
+        (
+            lambda: ap_at(3)("position"),
+            "ap@3 by position got 1 columns; allowed: position, relevance, item; the last one may",
+        ),
         (
             lambda: metric_udf("ap", rank_by="score")("s", "r"),
-            "ap by score got 2 columns; allowed: score, relevance, item",
+            "ap by score got 2 columns; allowed: score, relevance, item, position; the last",
         ),
     ],
 )
@@ -90,3 +96,43 @@ def test_a_wrong_call_raises_a_config_error_with_the_reason(make: Any, message: 
     with pytest.raises(ConfigError) as caught:
         make()
     assert str(caught.value).startswith(message)
+
+
+def test_large_integer_ids_stay_apart_beside_a_null(spark: SparkSession) -> None:
+    rows = [("a", "u", 2**53, 1, 1), ("a", "u", 2**53 + 1, 2, 1), ("a", "u", None, 3, 1)]
+    log = spark.createDataFrame(
+        rows, "experiment_id string, user_id string, item_id bigint, position int, relevance int"
+    )
+    (found,) = log.groupBy("user_id").agg(metric_udf("p@2")("position", "relevance", "item_id").alias("p")).collect()
+    (wanted,) = evaluate(log, ["p@2"]).user_metrics.collect()
+    assert found["p"] == wanted["p_at_2"] == 1
+
+
+def test_by_score_the_rank_breaks_ties_for_conventions_that_want_it(spark: SparkSession) -> None:
+    log = impressions(spark, random_log(seed=6, users=10)).selectExpr("*", "double(position % 3) AS score")
+    sound = log.where("relevance IS NOT NULL AND item_id IS NOT NULL")
+    value = metric_udf("ap@10", "spark_mllib", rank_by="score")("score", "relevance", "item_id", "position")
+    ours = {
+        (row["experiment_id"], row["user_id"]): row["ap"]
+        for row in sound.groupBy("experiment_id", "user_id").agg(value.alias("ap")).collect()
+    }
+    users = evaluate(sound, ["ap@10"], rank_by="score", convention="spark_mllib").user_metrics
+    assert ours == {(row["experiment_id"], row["user_id"]): row["ap_at_10"] for row in users.collect()}
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("rr(position)", "rr by position got 1 columns; allowed: position, relevance, item"),
+        ("rr(position, clicked, 'a', 'b')", "rr by position got 4 columns; allowed: position, relevance, item"),
+        (
+            "rr(position, clicked, 1.5D)",
+            r"rr got item ids as floating-point numbers; allowed: CAST.item AS STRING",
+        ),
+    ],
+)
+def test_a_wrong_call_from_sql_says_what_is_allowed(spark: SparkSession, call: str, message: str) -> None:
+    register_udfs(spark, "rr")
+    spark.createDataFrame([(1, 1)], "position int, clicked int").createOrReplaceTempView("one_row_of_a_test")
+    with pytest.raises(Exception, match=message):
+        spark.sql(f"SELECT {call} FROM one_row_of_a_test").collect()

@@ -381,7 +381,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "source.columns.item is null, but rank_by is 'score'; allowed: null with rank_by 'position'",
     ),
     (
-        {"source": {**LOGS, "columns": {"item": None}}, "judgements": TRUTH},
+        {"source": {**LOGS, "columns": {"item": None, "relevance": None}}, "judgements": TRUTH},
         "source.columns.item is null, but relevance is looked up in the judgements by item; "
         "allowed: null with a source.columns.relevance",
     ),
@@ -450,7 +450,7 @@ WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
         "columns.item is null, but rank_by is 'score'; allowed: null with rank_by 'position'",
     ),
     (
-        {"columns": {"item": None}, "judged": True},
+        {"columns": {"item": None, "relevance": None}, "judged": True},
         "columns.item is null, but relevance is looked up in the judgements by item; "
         "allowed: null with a columns.relevance",
     ),
