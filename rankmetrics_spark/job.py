@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 import rankmetrics_spark
 from rankmetrics_spark import judgements, pipeline, quality, ranking, sources
 from rankmetrics_spark.config import Config, as_dict
-from rankmetrics_spark.errors import InputError, OutputError, QualityError
+from rankmetrics_spark.errors import InputError, OutputError, QualityError, RankmetricsError
 from rankmetrics_spark.pipeline import Result
 from rankmetrics_spark.plan import Plan, make_plan
 from rankmetrics_spark.quality import Counts
@@ -108,6 +108,8 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
             progress(f"going on without {' and '.join(refused)}, which this session refuses")
         try:
             return _evaluated(_Run(spark, config, _Steps(progress), refused))
+        except RankmetricsError:
+            raise
         except Exception as error:  # a broken file raises a class of py4j, which a client without a JVM does not have
             if sentence := sources.failed_file(error):
                 raise sentence from error

@@ -286,6 +286,26 @@ MORE = f'(("a", f"v{{n}}", "i1", 1, 1, "{DATE}") for n in range(5))'
 AT_TWO = 1 / math.log2(1 + 2)
 
 
+UDF_VALUES = [["a", 1 / 2, pytest.approx(AT_TWO, rel=1e-12)], ["b", 1, 1]]
+
+
+def udf_values(kernel: Kernel, table: str) -> list[list[Any]]:
+    """Distinct (variant, AP@5, NDCG@5) of the users of a log, by the pandas UDFs from Python and from SQL."""
+    kernel.do(
+        nbformat.v4.new_code_cell(f"""
+from rankmetrics_spark import ap_at, ndcg_at, register_udfs
+per_user = spark.table("{table}").groupBy("variant", "user_id").agg(
+    ap_at(5)("slot", "clicked", "item_id").alias("ap"), ndcg_at(5)("slot", "clicked").alias("ndcg")
+)
+register_udfs(spark)
+same = spark.sql("select variant, user_id, ap_at_5(slot, clicked) as ap, ndcg_at_5(slot, clicked) as ndcg from {table} "
+                 "group by variant, user_id")
+assert sorted(map(tuple, per_user.collect())) == sorted(map(tuple, same.collect()))
+""")
+    )
+    return kernel.ask("sorted({(row[0], row[2], row[3]) for row in per_user.collect()})")  # type: ignore[no-any-return]
+
+
 def pictures(run: list[nbformat.NotebookNode]) -> list[bytes]:
     """The PNG images in the outputs of a run."""
     shown = [output["data"] for cell in run for output in cell.get("outputs", []) if "data" in output]
@@ -334,6 +354,7 @@ def test_the_notebook_on_a_cluster(workspace: Path, tmp_path: Path) -> None:
         users = notebook.ask(written % ("user_metrics", '"experiment_id", "user_id", "ap_at_10"'))
         assert users == sorted([name, f"u{n}", 1 / 2 if name == "a" else 1.0] for name in "ab" for n in range(20))
         first = notebook.ask("outcome.run_id")
+        assert udf_values(notebook, "main.logs.impressions") == UDF_VALUES
 
         # A second run with more users of 'a' only. The partitions of 'b' keep the result of the first run.
         log(notebook, "main.logs.impressions", MORE)
@@ -389,6 +410,7 @@ def test_the_notebook_on_serverless_compute(workspace: Path, tmp_path: Path) -> 
         shown = re.findall(r"<td>([ab])</td>\s*<td>all</td>\s*<td>(dcg|ndcg|softmax)", texts(run))
         assert shown == [("b", "dcg"), ("a", "dcg"), ("b", "ndcg"), ("a", "ndcg"), ("a", "softmax"), ("b", "softmax")]
         assert notebook.ask("drawn") == ["a", "b"]
+        assert udf_values(notebook, "spark_catalog.logs.impressions") == UDF_VALUES
         assert len(pictures(run)) == 2
         assert notebook.ask("outcome.record['refused_settings']") == list(SESSION)
         assert partitions(tmp_path / "out", "user_metrics").keys() == {

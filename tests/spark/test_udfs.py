@@ -33,13 +33,13 @@ def wanted(log: DataFrame, **options: Any) -> DataFrame:
 @pytest.mark.parametrize("convention", ["standard", "trec_eval", "sklearn", {"zero_relevant": "skip"}])
 def test_a_group_has_the_value_that_evaluate_gives_the_list(spark: SparkSession, convention: Any) -> None:
     # Only a run refuses repeated items under trec_eval; evaluate and the UDF keep one row per item.
-    log = impressions(spark, random_log(seed=3, users=15))
+    log = impressions(spark, random_log(seed=3, users=8))
     ours, theirs = own_query(log, convention=convention), wanted(log, convention=convention)
     chispa.assert_df_equality(ours, theirs, ignore_row_order=True, ignore_nullable=True)
 
 
 def test_by_score_ties_are_ordered_by_the_item(spark: SparkSession) -> None:
-    log = impressions(spark, random_log(seed=4, users=15)).selectExpr("*", "double(position % 3) AS score")
+    log = impressions(spark, random_log(seed=4, users=8)).selectExpr("*", "double(position % 3) AS score")
     sound = log.where("relevance IS NOT NULL AND item_id IS NOT NULL")
     ours, theirs = own_query(sound, rank_by="score"), wanted(sound, rank_by="score")
     chispa.assert_df_equality(ours, theirs, ignore_row_order=True, ignore_nullable=True)
