@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 
 from pyspark.errors import AnalysisException
@@ -19,6 +20,10 @@ _CONFLICT = re.compile(
     r"[_ ]already[_ ]exists",
     re.IGNORECASE,
 )
+# Another run is about to create the Delta table in this folder, or the folder holds something else.
+_BEING_CREATED = re.compile(r"is not empty and also not a Delta table", re.IGNORECASE)
+PAUSE = 0.5
+"""Seconds before a table is looked at again that another run may be creating."""
 _MISSING = re.compile(r"\[(TABLE_OR_VIEW|PATH|SCHEMA|DELTA_TABLE)_NOT_FOUND\]|\[DELTA_PATH_DOES_NOT_EXIST\]")
 _NOT_SET_UP = re.compile(r"\[(DATA_SOURCE_NOT_FOUND|DELTA_CONFIGURE_SPARK_SESSION\w*|REQUIRES_SINGLE_PART_NAMESPACE|"
                          r"UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY|CANNOT_CREATE_DATA_SOURCE_TABLE\S*)\]")  # fmt: skip
@@ -51,11 +56,14 @@ def commit(table_format: str, name: str, work: Callable[[], None]) -> None:
     Raises:
         OutputError: The table cannot be written, or other runs commit to it during every attempt.
     """
-    for _ in range(ATTEMPTS):
+    for attempt in range(1, ATTEMPTS + 1):
         try:
             return work()
         except Exception as error:  # classic sessions raise a class of py4j
-            if not _CONFLICT.search(str(error)):
+            being_created = _BEING_CREATED.search(str(error)) and attempt < ATTEMPTS
+            if being_created:
+                time.sleep(PAUSE)
+            elif not _CONFLICT.search(str(error)):
                 explain(table_format, name, error)
                 raise
     raise OutputError(
