@@ -21,7 +21,7 @@ _CONFLICT = re.compile(
     re.IGNORECASE,
 )
 # Another run is about to create the Delta table in this folder, or the folder holds something else.
-_BEING_CREATED = re.compile(r"is not empty and also not a Delta table", re.IGNORECASE)
+_BEING_CREATED = re.compile(r"is not empty and also\s+not a Delta table", re.IGNORECASE)
 PAUSE = 0.5
 """Seconds before a table is looked at again that another run may be creating."""
 _MISSING = re.compile(r"\[(TABLE_OR_VIEW|PATH|SCHEMA|DELTA_TABLE)_NOT_FOUND\]|\[DELTA_PATH_DOES_NOT_EXIST\]")
