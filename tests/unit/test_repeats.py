@@ -13,7 +13,7 @@ def bits(hashes: np.ndarray) -> np.ndarray:
     found = np.zeros((len(hashes), repeats.WORDS), np.int64)
     for word in range(repeats.WORDS):
         masks = np.bitwise_or.reduce(np.uint64(1) << hashes[:, :, word].astype(np.uint64), axis=1)
-        found[:, word] = np.bitwise_count(masks)
+        found[:, word] = np.unpackbits(masks.view(np.uint8).reshape(len(hashes), 8), axis=1).sum(axis=1)
     return found
 
 
