@@ -84,7 +84,11 @@ def _csv(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFra
     )
 
 
-_FAILED_FILE = re.compile(r"error while reading file (?P<file>\S+?)\.?(?=\s|$)", re.IGNORECASE)
+# Spark 3.5 names the file in another way for each format.
+_FAILED_FILE = re.compile(
+    r"(?:error while reading file |CSV file: )(?P<file>\S+?)\.?(?=\s|$)|(?P<other>\w+:/\S+) is not a Parquet file",
+    re.IGNORECASE,
+)
 
 
 def failed_file(error: Exception) -> InputError | None:
@@ -92,13 +96,16 @@ def failed_file(error: Exception) -> InputError | None:
 
     >>> print(failed_file(ValueError("Encountered error while reading file file:///b.orc. ")))
     cannot read 'file:///b.orc': it is broken, or its columns differ from those of the other files
+    >>> print(failed_file(ValueError("file:/b.parquet is not a Parquet file. Expected magic number at tail")))
+    cannot read 'file:/b.parquet': it is broken, or its columns differ from those of the other files
     """
     found = _FAILED_FILE.search(str(error))
     if found is None:
         return None
     header = "its header differs from that of the other files; all CSV files need the same columns in the same order"
     broken = "it is broken, or its columns differ from those of the other files"
-    return InputError(f"cannot read '{found['file']}': {header if 'CSV header' in str(error) else broken}")
+    name = found["file"] or found["other"]
+    return InputError(f"cannot read '{name}': {header if 'CSV header' in str(error) else broken}")
 
 
 _UNREADABLE = "_unreadable_line"
