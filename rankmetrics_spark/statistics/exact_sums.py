@@ -1,8 +1,8 @@
 """Sums of doubles whose bits depend only on the values: not on row order, partitions or cores.
 
 A double is split into whole multiples of fixed powers of two (limbs). Sums of whole numbers are exact in any order, so
-limbs can be added in Python and in SQL alike; they are put together once, at the end. Values are kept to a resolution
-of 2**-60 (about 1e-18), and their sum must stay below 2**60.
+limbs can be added in Python and in SQL alike; they are put together once, at the end. Values up to ``LARGEST`` are kept
+to a resolution of 2**-60 (about 1e-18).
 """
 
 from __future__ import annotations
@@ -19,13 +19,18 @@ UNIT = 60
 """The smallest limb counts multiples of 2**-UNIT."""
 EXPONENTS = (30, 0, -30, -UNIT)
 """Powers of two that the limbs count. Magnitudes up to 2**60 fit; 2**33 values can be added without overflow."""
+SQUARE_EXPONENTS = (90, 60, *EXPONENTS)
+"""The same for squares of such magnitudes."""
+LARGEST = 2.0**60
+"""The largest magnitude of a value that can be summed."""
 
 
-def limbs(values: Floats) -> list[Floats]:
-    """Split each value into whole multiples of 2**30, 1, 2**-30 and 2**-60.
+def limbs(values: Floats, exponents: Sequence[int] = EXPONENTS) -> list[Floats]:
+    """Split each value into whole multiples of powers of two: by default of 2**30, 1, 2**-30 and 2**-60.
 
     Args:
-        values: (n,) finite doubles.
+        values: (n,) doubles up to ``LARGEST``, or their squares.
+        exponents: ``EXPONENTS``, or ``SQUARE_EXPONENTS`` for squares.
 
     Returns:
         One (n,) array per power of two, largest first; doubles that hold whole numbers below 2**31.
@@ -35,19 +40,21 @@ def limbs(values: Floats) -> list[Floats]:
     """
     parts, rest = [], values
     largest = float(np.abs(values).max(initial=0.0))
-    for exponent in EXPONENTS[:-1]:
+    none = np.zeros(len(values))
+    for exponent in exponents[:-1]:
         # Rounded towards zero: a floor would turn a tiny negative value into -1 and a rest that no double can hold.
-        whole = np.trunc(rest * 2.0**-exponent) if largest >= 2.0**exponent else np.zeros(len(values))
+        whole = np.trunc(rest * 2.0**-exponent) if largest >= 2.0**exponent else none
         rest = rest - whole * 2.0**exponent if whole.any() else rest
         parts.append(whole)
-    return [*parts, np.rint(rest * 2.0 ** -EXPONENTS[-1])]
+    return [*parts, np.rint(rest * 2.0 ** -exponents[-1])]
 
 
-def total(sums: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+def total(sums: Sequence[npt.NDArray[Any]], exponents: Sequence[int] = EXPONENTS) -> npt.NDArray[Any]:
     """Put the sums of limbs together without rounding.
 
     Args:
         sums: One (g,) array of Python integers (dtype object) per power of two, as ``limbs`` orders them.
+        exponents: Those of the limbs.
 
     Returns:
         (g,) Python integers in units of 2**-60.
@@ -55,7 +62,7 @@ def total(sums: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     >>> total([np.array([0], object), np.array([1], object), np.array([0], object), np.array([3], object)]).tolist()
     [1152921504606846979]
     """
-    return np.asarray(np.sum([part * 2 ** (e + UNIT) for part, e in zip(sums, EXPONENTS, strict=True)], axis=0))
+    return np.asarray(np.sum([part * 2 ** (e + UNIT) for part, e in zip(sums, exponents, strict=True)], axis=0))
 
 
 def mean(sums: Sequence[npt.NDArray[Any]], n: npt.NDArray[np.int64]) -> Floats:

@@ -49,3 +49,12 @@ def test_a_mean_differs_from_the_exact_mean_by_a_few_roundings_only() -> None:
 def test_the_mean_of_no_values_is_nan() -> None:
     nothing = [np.zeros(1, np.int64)] * len(exact_sums.EXPONENTS)
     assert np.isnan(exact_sums.mean(nothing, np.array([0]))).all()
+
+
+def test_squares_of_the_largest_values_are_summed_exactly() -> None:
+    values = np.array([exact_sums.LARGEST, 2.0**45 + 1, 0.5])
+    parts = exact_sums.limbs(values * values, exact_sums.SQUARE_EXPONENTS)
+    sums = [np.array([int(part.sum())], dtype=object) for part in parts]
+    (total,) = exact_sums.total(sums, exact_sums.SQUARE_EXPONENTS)
+    # (2**45 + 1)**2 = 2**90 + 2**46 + 1, of which a double keeps 53 bits: the 1 is rounded away.
+    assert Fraction(total, 2**exact_sums.UNIT) == 2**120 + 2**90 + 2**46 + Fraction(1, 4)

@@ -1,0 +1,41 @@
+"""Corrections of p-values when many comparisons are made at once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rankmetrics_spark.statistics.exact_sums import Floats
+
+METHODS = ("holm", "bonferroni", "fdr_bh", "fdr_by", "none")
+"""Holm and Bonferroni bound the chance of any false finding; fdr_bh and fdr_by the share of false ones."""
+
+
+def adjusted(p_values: Floats, method: str = "holm") -> Floats:
+    """Adjusted p-values of one family of comparisons, by statsmodels.
+
+    Args:
+        p_values: (n,) of the family; a NaN was not tested: it stays NaN and does not count.
+        method: holm, bonferroni, fdr_bh (Benjamini-Hochberg), fdr_by (Benjamini-Yekutieli) or none.
+
+    Returns:
+        (n,) to compare with the level of significance.
+
+    Raises:
+        ValueError: Unknown method.
+
+    Source: Holm (1979); Benjamini and Hochberg (1995); Benjamini and Yekutieli (2001).
+
+    >>> adjusted(np.array([0.01, np.nan, 0.03]), "bonferroni").tolist()
+    [0.02, nan, 0.06]
+    """
+    if method not in METHODS:
+        raise ValueError(f"unknown correction '{method}'; known: {', '.join(METHODS)}")
+    tested = ~np.isnan(p_values)
+    if method == "none" or not tested.any():
+        return np.array(p_values, float)
+    # Imported here: it takes seconds, and only a comparison needs it.
+    from statsmodels.stats.multitest import multipletests
+
+    found = np.full(len(p_values), np.nan)
+    found[tested] = multipletests(p_values[tested], method=method)[1]
+    return found

@@ -1,0 +1,245 @@
+"""Is the difference of two experiments larger than chance explains? t tests, effect sizes, power.
+
+Every difference is candidate - baseline. Tests that assume no normal distribution are in ``nonparametric.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri, stdtr, stdtrit
+
+from rankmetrics_spark.statistics.exact_sums import Floats
+from rankmetrics_spark.statistics.moments import Moments, PairMoments
+from rankmetrics_spark.statistics.nonparametric import sign_flip_p, signed_rank
+
+__all__ = [
+    "Estimate",
+    "effect_size_independent",
+    "effect_size_paired",
+    "minimum_detectable_effect",
+    "paired_t",
+    "relative_independent",
+    "relative_paired",
+    "sign_flip_p",
+    "signed_rank",
+    "squared_error",
+    "users_needed",
+    "welch",
+    "welch_df",
+]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Differences of g pairs, each with a t test against 0.
+
+    Attributes:
+        difference: (g,) candidate - baseline, in the metric's unit; NaN where an arm has no user.
+        standard_error: (g,) of the difference; like all that follows, NaN below two users.
+        df: (g,) degrees of freedom of Student's t.
+        ci_low: (g,) lower bound of the interval.
+        ci_high: (g,) upper bound.
+        p_value: (g,) two-sided.
+    """
+
+    difference: Floats
+    standard_error: Floats
+    df: Floats
+    ci_low: Floats
+    ci_high: Floats
+    p_value: Floats
+
+    @classmethod
+    def of(cls, difference: Floats, standard_error: Floats, df: Floats, confidence: float) -> Estimate:
+        """A difference and its error -> interval and p-value.
+
+        Without spread there is nothing to test: the interval is the difference itself, and p is 1 for a difference of
+        0 and 0 for any other.
+
+        Args:
+            difference: (g,).
+            standard_error: (g,); NaN where it is unknown.
+            df: (g,) at least 1 where the error is known.
+            confidence: Of the interval, in (0, 1).
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            p = 2 * stdtr(df, -np.abs(difference / standard_error))
+        p = np.where(standard_error == 0, np.where(difference == 0, 1.0, 0.0), p)
+        half = np.where(standard_error == 0, 0.0, stdtrit(df, 0.5 + confidence / 2) * standard_error)
+        return cls(difference, standard_error, df, difference - half, difference + half, p)
+
+
+def paired_t(difference: Moments, confidence: float) -> Estimate:
+    """Paired t test of the users who are in both experiments.
+
+    Args:
+        difference: Moments of candidate - baseline per user, of g pairs.
+        confidence: In (0, 1).
+
+    Source: Student, The Probable Error of a Mean (1908); same p-value as ``scipy.stats.ttest_rel``.
+
+    >>> float(paired_t(Moments.of([1.0, 2.0, 3.0]), 0.95).p_value[0].round(4))
+    0.0742
+    """
+    n = np.where(difference.n < 2, np.nan, difference.n).astype(float)
+    return Estimate.of(difference.mean, difference.std / np.sqrt(n), n - 1, confidence)
+
+
+def welch(baseline: Moments, candidate: Moments, confidence: float) -> Estimate:
+    """Welch's t test of two experiments with different users.
+
+    Args:
+        baseline: Moments of g baselines.
+        candidate: Moments of g candidates.
+        confidence: In (0, 1).
+
+    Source: Welch, The generalization of Student's problem (1947); same p-value as
+    ``scipy.stats.ttest_ind(equal_var=False)``.
+    """
+    errors = [squared_error(arm) for arm in (baseline, candidate)]
+    df = welch_df(errors, [baseline, candidate])
+    return Estimate.of(candidate.mean - baseline.mean, np.sqrt(errors[0] + errors[1]), df, confidence)
+
+
+def squared_error(arm: Moments) -> Floats:
+    """(g,) squared standard error of the mean; NaN below two values."""
+    return np.asarray(arm.variance / np.where(arm.n < 2, np.nan, arm.n).astype(float))
+
+
+def welch_df(squared_errors: list[Floats], arms: list[Moments]) -> Floats:
+    """Degrees of freedom of a sum of squared errors, by Welch and Satterthwaite.
+
+    Args:
+        squared_errors: (g,) per arm.
+        arms: In the same order.
+
+    Returns:
+        (g,); where no arm has a spread, the users of both arms - 2; NaN below two users in an arm.
+    """
+    less_one = [np.where(arm.n < 2, np.nan, arm.n - 1).astype(float) for arm in arms]
+    added = sum(squared_errors, np.zeros(len(less_one[0])))
+    weighted = sum((e**2 / n for e, n in zip(squared_errors, less_one, strict=True)), np.zeros(len(added)))
+    still = weighted == 0
+    return np.where(still, less_one[0] + less_one[1], added**2 / np.where(still, 1.0, weighted))
+
+
+def relative_paired(pair: PairMoments, confidence: float) -> tuple[Floats, Floats, Floats]:
+    """Relative difference candidate / baseline - 1 of the same users, with a delta-method interval.
+
+    Args:
+        pair: Of g pairs.
+        confidence: In (0, 1).
+
+    Returns:
+        Relative difference and its bounds, (g,) each; NaN where the baseline's mean is 0, the bounds also below two
+        users.
+
+    Source: delta method for a ratio of correlated means, as in Deng et al., Applying the Delta Method in Metric
+    Analytics (2018): var(c / b) = var(c - r * b) / b**2 with r = c / b.
+    """
+    ratio = _ratio(pair.baseline, pair.candidate)
+    # c - r * b = d + (1 - r) * b: from the difference, so that identical arms have a variance of exactly 0.
+    lead = 1 - ratio
+    with_baseline = pair.candidate.variance - pair.baseline.variance - pair.difference.variance
+    variance = pair.difference.variance + lead**2 * pair.baseline.variance + lead * with_baseline
+    n = np.where(pair.difference.n < 2, np.nan, pair.difference.n).astype(float)
+    return _relative(ratio, np.maximum(variance, 0.0) / n / _nonzero_mean(pair.baseline) ** 2, n - 1, confidence)
+
+
+def relative_independent(baseline: Moments, candidate: Moments, confidence: float) -> tuple[Floats, Floats, Floats]:
+    """Relative difference candidate / baseline - 1 of different users, with a delta-method interval.
+
+    Args:
+        baseline: Moments of g baselines.
+        candidate: Moments of g candidates.
+        confidence: In (0, 1).
+
+    Returns:
+        Relative difference and its bounds, (g,) each; NaN where the baseline's mean is 0, the bounds also below two
+        users in an arm. Degrees of freedom are Welch's, of the two parts of the error.
+
+    Source: as ``relative_paired``, without covariance.
+    """
+    ratio = _ratio(baseline, candidate)
+    errors = [ratio**2 * squared_error(baseline), squared_error(candidate)]
+    df = welch_df(errors, [baseline, candidate])
+    return _relative(ratio, (errors[0] + errors[1]) / _nonzero_mean(baseline) ** 2, df, confidence)
+
+
+def _nonzero_mean(moments: Moments) -> Floats:
+    return np.where(moments.mean == 0, np.nan, moments.mean)
+
+
+def _ratio(baseline: Moments, candidate: Moments) -> Floats:
+    """(g,) candidate's mean / baseline's mean; NaN where the latter is 0."""
+    return np.asarray(candidate.mean / _nonzero_mean(baseline))
+
+
+def _relative(ratio: Floats, squared: Floats, df: Floats, confidence: float) -> tuple[Floats, Floats, Floats]:
+    """Relative difference and bounds from a ratio, its squared error and degrees of freedom."""
+    found = Estimate.of(ratio - 1, np.sqrt(squared), df, confidence)
+    return found.difference, found.ci_low, found.ci_high
+
+
+def effect_size_paired(difference: Moments) -> Floats:
+    """(g,) Cohen's d of paired differences: their mean / their standard deviation; NaN at zero spread.
+
+    Source: Cohen, Statistical Power Analysis for the Behavioral Sciences (1988), d_z.
+    """
+    return np.asarray(difference.mean / np.where(difference.variance > 0, difference.std, np.nan))
+
+
+def effect_size_independent(baseline: Moments, candidate: Moments) -> Floats:
+    """(g,) Cohen's d of two experiments: difference of means / pooled standard deviation; NaN at zero spread.
+
+    NaN below two users in an arm. Source: Cohen (1988), d_s.
+    """
+    less_one = [np.where(arm.n < 2, np.nan, arm.n - 1).astype(float) for arm in (baseline, candidate)]
+    pooled = (less_one[0] * baseline.variance + less_one[1] * candidate.variance) / (less_one[0] + less_one[1])
+    return np.asarray((candidate.mean - baseline.mean) / np.sqrt(np.where(pooled > 0, pooled, np.nan)))
+
+
+def minimum_detectable_effect(standard_error: Floats, df: Floats, confidence: float, power: float = 0.8) -> Floats:
+    """Smallest true difference that a test of this size finds with probability ``power``.
+
+    (t(1 - (1 - confidence) / 2, df) + t(power, df)) * standard_error, with quantiles of Student's t. The exact answer
+    needs the noncentral t; this one differs from it by less than 0.5 % from 10 users on.
+
+    Args:
+        standard_error: (g,) of the difference.
+        df: (g,) degrees of freedom.
+        confidence: Of the two-sided test, in (0, 1).
+        power: In (0, 1).
+
+    Returns:
+        (g,) differences, at least 0, in the metric's unit.
+    """
+    return np.asarray((stdtrit(df, 0.5 + confidence / 2) + stdtrit(df, power)) * standard_error)
+
+
+def users_needed(
+    n_users: Any, difference: Floats, standard_error: Floats, confidence: float, power: float = 0.8
+) -> Floats:
+    """How many users would show the observed difference with probability ``power``, were it the true one.
+
+    n_users * ((z(1 - (1 - confidence) / 2) + z(power)) * standard_error / difference)**2, rounded up, with quantiles of
+    the normal distribution: the error shrinks with the root of the users. The noncentral t asks for one or two users
+    more.
+
+    Args:
+        n_users: (g,) users of the test, of both arms together where they differ.
+        difference: (g,) observed.
+        standard_error: (g,) of the difference.
+        confidence: Of the two-sided test, in (0, 1).
+        power: In (0, 1).
+
+    Returns:
+        (g,) users in the same proportion of the arms, at least 2; NaN where the difference is 0 or not known.
+    """
+    quantiles = ndtri(0.5 + confidence / 2) + ndtri(power)
+    known = np.where(difference == 0, np.nan, difference)
+    needed = np.asarray(n_users, dtype=float) * (quantiles * standard_error / known) ** 2
+    return np.asarray(np.maximum(np.ceil(needed), 2.0))

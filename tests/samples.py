@@ -1,0 +1,43 @@
+"""Moments of arrays, for the tests of the statistics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rankmetrics_spark.statistics import Moments, exact_sums
+from rankmetrics_spark.statistics.moments import PairMoments
+from rankmetrics_spark.statistics.variance_reduction import CovariateMoments
+
+Floats = npt.NDArray[np.float64]
+
+
+def moments(values: Any) -> Moments:
+    """Moments of g groups of n values, from a (g, n) array."""
+    v = np.asarray(values, float)
+    n = np.full(len(v), v.shape[1], dtype=object)
+    return Moments(n, *(exact(power) for power in (v, v * v, v * v * v)))
+
+
+def exact(values: Floats) -> npt.NDArray[Any]:
+    """(g,) sums of (g, n) values in units of 2**-60."""
+    limbs = exact_sums.limbs(values.ravel())
+    return exact_sums.total([limb.reshape(values.shape).sum(axis=1).astype(np.int64).astype(object) for limb in limbs])
+
+
+def joined(groups: list[Moments]) -> Moments:
+    """Moments of several groups of different sizes."""
+    names = ("n", "total", "squares", "cubes")
+    return Moments(*(np.concatenate([getattr(group, name) for group in groups]) for name in names))
+
+
+def pair_moments(baseline: Any, candidate: Any) -> PairMoments:
+    """Moments of g pairs, from two (g, n) arrays."""
+    return PairMoments(moments(baseline), moments(candidate), moments(np.subtract(candidate, baseline)))
+
+
+def covariate_moments(y: Any, x: Any) -> CovariateMoments:
+    """Moments of values and covariates of g groups, from two (g, n) arrays."""
+    return CovariateMoments(moments(y), moments(x), exact(np.multiply(y, x)))

@@ -1,0 +1,537 @@
+"""Rows of ``comparisons`` against SciPy, statsmodels and NumPy, and what hostile users make of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
+
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.statistics import resampling
+from rankmetrics_spark.statistics.comparison_rows import Rules, comparison_rows, decomposition_rows, mean_intervals
+from rankmetrics_spark.statistics.pairs import Request, Totals
+from tests.users import METRIC, apart, by_key, compared, keys_of, table, totals_of, user_rows
+
+PAIR = ("a", "b", "all", METRIC)
+REPLICATES = Request("a", bootstrap=400, flips=300, reshuffles=300)
+
+
+def one(users: pd.DataFrame, request: Request | None = None, **rules: Any) -> dict[str, Any]:
+    """The row of b against a over all users."""
+    return compared(users, request or Request("a"), **rules)[PAIR]
+
+
+def values(n: int, seed: int = 1) -> tuple[Any, Any]:
+    """Values of n users in two experiments: correlated, some equal."""
+    rng = np.random.default_rng(seed)
+    a = rng.random(n)
+    b = np.where(rng.random(n) < 0.2, a, a + rng.normal(0.1, 0.3, n))
+    return a, b
+
+
+# ---- against SciPy, statsmodels and NumPy
+
+
+def test_a_paired_row_has_the_numbers_of_scipy_and_numpy() -> None:
+    a, b = values(40)
+    row = one(table({"a": a, "b": b}), wilcoxon=True, confidence=0.9)
+    wanted = stats.ttest_rel(b, a)
+    assert row["design"] == "paired"
+    assert row["p_value"] == pytest.approx(wanted.pvalue, rel=1e-10)
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(wanted.confidence_interval(0.9)), rel=1e-10)
+    # With zero differences, SciPy uses the normal approximation too.
+    approximate = stats.wilcoxon(b, a, zero_method="wilcox", correction=False, method="approx")
+    assert row["p_wilcoxon"] == pytest.approx(approximate.pvalue, rel=1e-10)
+    assert (row["mean_baseline"], row["mean_candidate"]) == pytest.approx((a.mean(), b.mean()), rel=1e-14)
+    assert row["difference"] == pytest.approx((b - a).mean(), rel=1e-12)
+    assert row["relative_difference"] == pytest.approx(b.mean() / a.mean() - 1, rel=1e-12)
+    assert row["standard_error"] == pytest.approx(stats.sem(b - a), rel=1e-12)
+    assert row["effect_size"] == pytest.approx((b - a).mean() / (b - a).std(ddof=1), rel=1e-12)
+    assert (row["wins"], row["ties"], row["losses"]) == ((b > a).sum(), (b == a).sum(), (b < a).sum())
+    assert [row[f"n_users{side}"] for side in ("", "_baseline", "_candidate", "_both")] == [40] * 4
+
+
+def test_an_independent_row_has_the_numbers_of_scipy() -> None:
+    (a, _), (_, b) = values(30), values(50, seed=2)
+    row = one(apart(a=a, b=b), wilcoxon=True)
+    wanted = stats.ttest_ind(b, a, equal_var=False)
+    assert row["design"] == "independent"
+    assert row["p_value"] == pytest.approx(wanted.pvalue, rel=1e-10)
+    interval = CompareMeans(DescrStatsW(b), DescrStatsW(a)).tconfint_diff(0.05, usevar="unequal")
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx(interval, rel=1e-9)
+    assert [row[f"n_users{side}"] for side in ("", "_baseline", "_candidate", "_both")] == [80, 30, 50, 0]
+    assert (row["wins"], row["ties"], row["losses"], row["note"]) == (0, 0, 0, None)
+    assert np.isnan(row["p_wilcoxon"])
+
+
+def test_users_without_a_value_are_in_no_test() -> None:
+    a, b = values(40)
+    a[:5], b[3:9] = np.nan, np.nan
+    row = one(table({"a": a, "b": b}), wilcoxon=True)
+    there = ~np.isnan(a) & ~np.isnan(b)
+    assert row["p_value"] == pytest.approx(stats.ttest_rel(b, a, nan_policy="omit").pvalue, rel=1e-10)
+    assert (row["n_users"], row["n_users_baseline"], row["n_users_candidate"]) == (there.sum(), 35, 34)
+    assert row["mean_baseline"] == pytest.approx(a[there].mean(), rel=1e-14)
+
+
+@pytest.mark.parametrize("method", ["bonferroni", "fdr_bh", "fdr_by", "holm", "none"])
+def test_p_values_are_corrected_over_all_pairs_metrics_and_segments(method: str) -> None:
+    rng = np.random.default_rng(3)
+    users = table({name: rng.random(30) + shift for name, shift in (("a", 0), ("b", 0.1), ("c", 0.2), ("d", 0.2))})
+    users["country"] = ["de", "fr", "it"] * 40
+    users["ndcg"] = rng.random(len(users))
+    found = compared(users, metrics=(METRIC, "ndcg"), segments=("country",), correction=method)
+    rows = [*found.values()]
+    assert len(rows) == 6 * 2 * 4
+    p = [row["p_value"] for row in rows]
+    wanted = p if method == "none" else multipletests(p, method=method)[1]
+    assert [row["p_adjusted"] for row in rows] == pytest.approx(list(wanted), rel=1e-12)
+    assert {(row["family"], row["n_comparisons"], row["correction"]) for row in rows} == {
+        ("48 comparisons of this run", 48, method)
+    }
+
+
+def test_bootstrap_intervals_are_quantiles_of_means_with_the_same_weights() -> None:
+    a, b = values(40)
+    users = table({"a": a, "b": b})
+    weights = resampling.poisson_weights(keys_of([f"u{i}" for i in range(40)]), 9, 400).astype(float)
+
+    def means(of: Any) -> Any:
+        return weights.T @ of / weights.sum(axis=0)
+
+    request = Request("a", bootstrap=400, bootstrap_seed=9)
+    paired, independent = (one(users, request, design=design) for design in ("paired", "independent"))
+    # The users are the same, so both designs see the same replicates.
+    wanted = np.quantile(means(b - a), [0.025, 0.975])
+    for row in (paired, independent):
+        assert (row["bootstrap_ci_low"], row["bootstrap_ci_high"]) == pytest.approx(tuple(wanted), abs=1e-8)
+    found = mean_intervals(totals_of(user_rows(users), request), Rules())
+    assert found["experiment_id"] == ["a", "b"] and found["segment"] == ["all"] * 2
+    for i, of in enumerate((a, b)):
+        bounds = found["bootstrap_ci_low"][i], found["bootstrap_ci_high"][i]
+        assert bounds == pytest.approx(tuple(np.quantile(means(of), [0.025, 0.975])), abs=1e-8)
+
+
+def test_a_bca_interval_is_close_to_that_of_scipy() -> None:
+    rng = np.random.default_rng(4)
+    a, b = rng.exponential(1, 60), rng.exponential(1.4, 80)
+    row = one(apart(a=a, b=b), Request("a", bootstrap=4_000), bca=True)
+
+    def difference(y: Any, x: Any, axis: int) -> Any:
+        return y.mean(axis=axis) - x.mean(axis=axis)
+
+    wanted = stats.bootstrap((b, a), difference, n_resamples=4_000, method="BCa", random_state=1)  # type: ignore[call-overload]
+    bounds = (row["bootstrap_ci_low"], row["bootstrap_ci_high"])
+    # Two bootstraps with 4,000 replicates differ by about a fortieth of the error.
+    assert bounds == pytest.approx(tuple(wanted.confidence_interval), abs=0.15 * row["standard_error"])
+
+
+def test_the_randomization_test_agrees_with_scipy() -> None:
+    a, b = values(25)
+    row = one(table({"a": a, "b": b}), Request("a", flips=9_999))
+    wanted = stats.permutation_test(
+        (b - a,), np.mean, permutation_type="samples", vectorized=True, n_resamples=9_999, random_state=1
+    )
+    error = np.sqrt(wanted.pvalue * (1 - wanted.pvalue) / 9_999)
+    assert row["p_randomization"] == pytest.approx(wanted.pvalue, abs=5 * np.sqrt(2) * error)
+
+
+@pytest.mark.parametrize("users", ["paired", "independent"])
+def test_an_aa_check_finds_about_as_many_differences_as_the_level_says(users: str) -> None:
+    rng = np.random.default_rng(6)
+    a, b = rng.normal(0, 1, 200), rng.normal(0.5, 1, 200)
+    row = one(table({"a": a, "b": b}) if users == "paired" else apart(a=a, b=b), Request("a", reshuffles=4_000))
+    assert row["design"] == users
+    assert row["aa_share"] == pytest.approx(0.05, abs=5 * np.sqrt(0.05 * 0.95 / 4_000))
+
+
+# ---- bits
+
+
+def everything(users: pd.DataFrame, totals: Totals | None = None) -> Any:
+    request = Request("a", all_pairs=True, bootstrap=99, flips=99, reshuffles=99)
+    rules = Rules(cuped=True, bca=True, shares={"a": 1, "b": 1}, directions={METRIC: True})
+    found = comparison_rows(totals or totals_of(user_rows(users, segments=["country"]), request), {}, request, rules)
+    return {key: {name: repr(value) for name, value in row.items()} for key, row in by_key(found).items()}
+
+
+def mixed_users(experiments: str = "abc") -> pd.DataFrame:
+    rng = np.random.default_rng(7)
+    users = table({name: rng.random(30) for name in experiments})
+    users["country"] = rng.choice(["de", "fr"], len(users))
+    users[f"before {METRIC}"] = rng.random(len(users))
+    return users[rng.random(len(users)) < 0.8]
+
+
+def test_the_order_of_the_users_changes_no_bit_of_a_row() -> None:
+    users = mixed_users()
+    rows = everything(users)
+    assert everything(users.sample(frac=1, random_state=3)) == rows
+    part = users["user"].map(lambda name: int(name[1:]) % 4)
+    request = Request("a", all_pairs=True, bootstrap=99, flips=99, reshuffles=99)
+    added = Totals()
+    for i in (3, 0, 2, 1):
+        found = totals_of(user_rows(users[part == i], segments=["country"]), request)
+        for key in reversed(found.sums):
+            added.add(key, found.sums[key])
+        for key in reversed(found.replicates):
+            added.add_replicates(key, found.replicates[key])
+    assert everything(users, added) == rows
+
+
+def test_other_experiments_change_only_the_correction_of_a_row() -> None:
+    users = mixed_users("abcd")
+    family = {"p_adjusted", "family", "n_comparisons", "better"}
+
+    def kept(rows: Any) -> Any:
+        return {
+            key: {name: value for name, value in row.items() if name not in family}
+            for key, row in rows.items()
+            if "d" not in key[:2]
+        }
+
+    assert kept(everything(users)) == kept(everything(users[users["experiment"] != "d"]))
+
+
+# ---- segments
+
+
+def test_each_segment_is_a_test_of_its_own_users() -> None:
+    a, b = values(40)
+    users = table({"a": a, "b": b}).assign(country=["de", "fr"] * 40)
+    found = compared(users, Request("a"), segments=["country"])
+    assert [key[2] for key in found] == ["all", "country=de", "country=fr"]
+    for label, part in (("country=de", slice(0, None, 2)), ("country=fr", slice(1, None, 2))):
+        row = found["a", "b", label, METRIC]
+        assert row["p_value"] == pytest.approx(stats.ttest_rel(b[part], a[part]).pvalue, rel=1e-10)
+        assert row["n_users"] == 20
+
+
+def test_the_design_of_a_segment_is_that_of_all_users() -> None:
+    users = table({"a": [0.1, 0.2, 0.3, 0.5], "b": [0.2, 0.4, 0.5, 0.6]})
+    # All users of b moved to another country: no user is in both within a country.
+    users["country"] = ["de"] * 4 + ["fr"] * 4
+    found = compared(users, Request("a"), segments=["country"])
+    assert {row["design"] for row in found.values()} == {"paired"}
+    assert found["a", "b", "country=fr", METRIC]["note"] == "no users in a"
+    assert np.isnan(found["a", "b", "country=fr", METRIC]["difference"])
+
+
+def test_a_segment_of_both_whose_users_moved_says_that_no_user_is_in_both() -> None:
+    users = table({"a": [0.1, 0.2, 0.3, 0.5], "b": [0.2, 0.4, 0.5, 0.6]})
+    users["country"] = ["de", "de", "fr", "fr", "fr", "fr", "de", "de"]
+    row = compared(users, Request("a"), segments=["country"])["a", "b", "country=de", METRIC]
+    assert (row["n_users"], row["note"]) == (0, "no users in both experiments")
+    assert np.isnan(row["p_value"]) and np.isnan(row["difference"])
+
+
+def test_small_segments_are_left_out_and_all_users_never_are() -> None:
+    users = apart(a=[0.1, 0.2, 0.3, 0.4], b=[0.2, 0.4, 0.1]).assign(country=["de", "de", "fr", "fr", "de", "fr", "fr"])
+    found = compared(users, Request("a"), segments=["country"], min_users=2)
+    assert [key[2] for key in found] == ["all", "country=fr"]
+    assert [key[2] for key in compared(users, Request("a"), segments=["country"], min_users=99)] == ["all"]
+
+
+# ---- direction
+
+
+def test_lower_is_better_where_the_metric_says_so() -> None:
+    a, b = np.linspace(1, 2, 20), np.linspace(1, 2, 20) - np.linspace(0.1, 0.2, 20)
+    users = table({"a": a, "b": b})
+    lower = one(users, directions={METRIC: False})
+    assert (lower["wins"], lower["losses"], lower["better"]) == (20, 0, "candidate")
+    higher = one(users)
+    assert (higher["wins"], higher["losses"], higher["better"]) == (0, 20, "baseline")
+    neither = one(users, directions={METRIC: None})
+    assert (neither["better"], neither["note"]) == (None, None) and neither["p_adjusted"] < 0.001
+
+
+def test_a_difference_that_is_not_shown_has_no_better_side() -> None:
+    row = one(table({"a": [0.1, 0.2, 0.3], "b": [0.3, 0.1, 0.3]}))
+    assert row["p_adjusted"] > 0.05 and row["better"] is None
+
+
+# ---- hostile users
+
+
+def test_identical_experiments_differ_by_0_with_p_1() -> None:
+    a, _ = values(20)
+    row = one(table({"a": a, "b": a}), REPLICATES, wilcoxon=True)
+    for name in ("difference", "ci_low", "ci_high", "relative_difference", "bootstrap_ci_low", "bootstrap_ci_high"):
+        assert row[name] == 0, name
+    assert [row[name] for name in ("p_value", "p_adjusted", "p_wilcoxon", "p_randomization")] == [1] * 4
+    assert (row["better"], row["note"], row["ties"], row["aa_share"]) == (None, None, 20, 0)
+    assert row["minimum_detectable_effect"] == 0
+    assert np.isnan(row["effect_size"]) and np.isnan(row["users_needed"])
+
+
+@pytest.mark.parametrize("make", [table, lambda arms: apart(**arms)])
+def test_a_constant_metric_differs_by_0_with_p_1(make: Any) -> None:
+    row = one(make({"a": [0.3] * 9, "b": [0.3] * 9}), REPLICATES)
+    assert (row["difference"], row["p_value"], row["better"]) == (0, 1, None)
+
+
+@pytest.mark.parametrize("make", [table, lambda arms: apart(**arms)])
+def test_two_constants_that_differ_are_certainly_different(make: Any) -> None:
+    row = one(make({"a": [0.3] * 9, "b": [0.5] * 9}))
+    assert (row["difference"], row["ci_low"], row["ci_high"]) == pytest.approx((0.2, 0.2, 0.2), abs=1e-15)
+    assert (row["p_value"], row["better"], row["note"]) == (0, "candidate", None)
+
+
+def untested(row: dict[str, Any]) -> None:
+    for name in ("p_value", "p_adjusted", "ci_low", "standard_error", "minimum_detectable_effect", "users_needed"):
+        assert np.isnan(row[name]), name
+    for name in ("p_randomization", "bootstrap_ci_low", "bootstrap_ci_high", "aa_share"):
+        assert np.isnan(row.get(name, np.nan)), name
+    assert row["better"] is None
+    assert row["n_comparisons"] == 0 and row["family"] == "0 comparisons of this run"
+
+
+def test_one_user_has_a_difference_and_no_test() -> None:
+    row = one(table({"a": [0.25], "b": [0.75]}), REPLICATES)
+    assert (row["difference"], row["relative_difference"], row["wins"]) == (0.5, 2, 1)
+    assert row["note"] == "fewer than two users in both experiments"
+    untested(row)
+
+
+def test_an_experiment_with_one_user_is_not_tested() -> None:
+    row = one(apart(a=[0.1, 0.2, 0.3], b=[0.75]), REPLICATES)
+    assert row["note"] == "fewer than two users in b"
+    assert row["difference"] == pytest.approx(0.55)
+    untested(row)
+
+
+def test_an_experiment_without_relevant_items_is_reported_and_not_tested_as_zero() -> None:
+    users = table({"a": [0.1, 0.2, 0.3], "b": [0.0, 0.0, 0.0]})
+    users["relevant"] = users["experiment"] == "a"
+    row = one(users, REPLICATES, wilcoxon=True)
+    assert row["note"] == "no users with relevant items in b"
+    assert np.isnan(row["difference"]) and np.isnan(row["p_wilcoxon"])
+    untested(row)
+
+
+def test_an_experiment_whose_users_have_no_value_is_reported_even_as_the_baseline() -> None:
+    users = table({"a": [0.1, 0.2, 0.3], "b": [np.nan] * 3})
+    row = one(users, REPLICATES)
+    assert (row["note"], row["n_users_candidate"]) == ("no users with a value in b", 0)
+    untested(row)
+    turned = compared(users, Request("b"))["b", "a", "all", METRIC]
+    assert turned["note"] == "no users with a value in b"
+    untested(turned)
+
+
+def test_one_experiment_alone_has_no_rows() -> None:
+    assert compared(table({"a": [0.1, 0.2]}), Request("a")) == {}
+
+
+def test_without_overlap_a_paired_design_has_nothing_to_test() -> None:
+    row = one(apart(a=[0.1, 0.2], b=[0.3, 0.4]), REPLICATES, design="paired")
+    assert (row["n_users"], row["note"]) == (0, "no users in both experiments")
+    assert np.isnan(row["mean_baseline"])
+    untested(row)
+
+
+@pytest.mark.parametrize(("shared", "design"), [(9, "independent"), (10, "paired"), (11, "paired")])
+def test_the_design_is_paired_from_half_of_the_smaller_experiment_on(shared: int, design: str) -> None:
+    a, b = values(50)
+    b = b[:20]
+    users = table(
+        {"a": a, "b": b}, {"a": [f"u{i}" for i in range(50)], "b": [f"u{50 - shared + i}" for i in range(20)]}
+    )
+    row = one(users)
+    assert (row["design"], row["n_users_both"]) == (design, shared)
+    wanted = (
+        stats.ttest_rel(b[:shared], a[50 - shared :]) if design == "paired" else stats.ttest_ind(b, a, equal_var=False)
+    )
+    assert row["p_value"] == pytest.approx(wanted.pvalue, rel=1e-10)
+    assert row["note"] == (None if design == "paired" else "9 users are in both experiments")
+
+
+def test_a_user_in_two_experiments_is_reported_and_the_verdict_stays() -> None:
+    users = table({"a": [0.1, 0.2, 0.3], "b": [9.1, 9.3, 9.2]}, {"a": ["u", "v", "w"], "b": ["w", "x", "y"]})
+    row = one(users)
+    assert (row["design"], row["note"], row["better"]) == ("independent", "1 user is in both experiments", "candidate")
+
+
+def test_a_baseline_that_is_not_there_names_the_nearest() -> None:
+    users = table({"control": [0.1, 0.2], "candidate_a": [0.2, 0.3]})
+    for request in (Request("contrl"), Request("contrl", all_pairs=True)):
+        with pytest.raises(
+            ConfigError, match="unknown experiment 'contrl'; did you mean 'control'\\? known: candidate_a"
+        ):
+            compared(users, request)
+    with pytest.raises(ConfigError, match="unknown experiment 'candidate_b'; did you mean 'candidate_a'"):
+        compared(users, Request("control", candidates=("candidate_b",)))
+    with pytest.raises(ConfigError, match="unknown experiment 'x'; known: candidate_a, control"):
+        compared(users, Request("control"), shares={"x": 1, "control": 1})
+
+
+def test_only_the_candidates_are_compared_and_all_pairs_start_with_the_baseline() -> None:
+    users = table({name: values(9, seed)[0] for seed, name in enumerate("dcba")})
+    assert [key[:2] for key in compared(users, Request("b", candidates=("d",)))] == [("b", "d")]
+    assert [key[:2] for key in compared(users, Request("c", all_pairs=True))] == [
+        ("c", "a"),
+        ("c", "b"),
+        ("c", "d"),
+        ("a", "b"),
+        ("a", "d"),
+        ("b", "d"),
+    ]
+
+
+def test_rows_without_an_experiment_are_an_experiment_without_a_name() -> None:
+    found = compared(table({"a": [0.1, 0.2, 0.4], None: [0.2, 0.2, 0.1]}), Request(all_pairs=True))
+    assert [key[:2] for key in found] == [("a", None)]
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, 2.0**61])
+def test_a_value_that_cannot_be_summed_forbids_the_test_and_is_reported(value: float) -> None:
+    row = one(table({"a": [0.1, 0.2, 0.3], "b": [0.1, value, 0.4]}), REPLICATES)
+    assert row["note"] == "values above 1.2e+18, which cannot be summed, in b"
+    assert np.isnan(row["mean_candidate"]) and np.isnan(row["difference"])
+    untested(row)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e9])
+@pytest.mark.parametrize("make", [table, lambda arms: apart(**arms)])
+def test_small_and_large_values_are_tested_like_others(scale: float, make: Any) -> None:
+    a, b = (scale * side for side in values(40))
+    row = one(make({"a": a, "b": b}))
+    wanted = stats.ttest_rel(b, a) if row["design"] == "paired" else stats.ttest_ind(b, a, equal_var=False)
+    # A square of 1e-12 is kept to 2**-60.
+    assert row["p_value"] == pytest.approx(wanted.pvalue, rel=1e-5 if scale < 1 else 1e-10)
+    assert row["difference"] == pytest.approx(b.mean() - a.mean(), rel=1e-10)
+
+
+@pytest.mark.parametrize("make", [table, lambda arms: apart(**arms)])
+def test_values_of_1e9_that_differ_by_1_are_not_certainly_different(make: Any) -> None:
+    rng = np.random.default_rng(8)
+    a, b = 1e9 + rng.normal(0, 1, 20), 1e9 + rng.normal(0, 1, 20)
+    row = one(make({"a": a, "b": b}), REPLICATES)
+    assert row["difference"] == pytest.approx(b.mean() - a.mean(), abs=1e-6)
+    if row["design"] == "paired":
+        assert row["p_value"] == pytest.approx(stats.ttest_rel(b, a).pvalue, rel=1e-5)
+    else:
+        assert row["note"] == "the values differ too little from one another for a test"
+        untested(row)
+
+
+def test_values_of_1e_minus_9_are_not_tested_with_an_error_of_0() -> None:
+    rng = np.random.default_rng(9)
+    a, b = 5e-10 * rng.random(20), 5e-10 * rng.random(20)
+    row = one(table({"a": a, "b": b}), REPLICATES)
+    assert row["difference"] == pytest.approx(b.mean() - a.mean(), rel=1e-6)
+    assert row["note"] == "the values differ too little from one another for a test"
+    untested(row)
+
+
+def test_replicates_are_left_out_where_the_cut_off_would_be_seen() -> None:
+    a, b = (1e-8 * side for side in values(40))
+    row = one(table({"a": a, "b": b}), REPLICATES)
+    assert 0 < row["p_value"] < 1
+    assert np.isnan(row["bootstrap_ci_low"]) and np.isnan(row["p_randomization"]) and np.isnan(row["aa_share"])
+
+
+# ---- planned shares
+
+
+def test_users_who_do_not_follow_the_planned_shares_forbid_a_verdict() -> None:
+    rng = np.random.default_rng(10)
+    users = apart(a=rng.normal(0, 1, 500), b=rng.normal(3, 1, 300), c=rng.normal(0, 1, 400))
+    row = one(users, Request("a", candidates=("b",)), shares={"a": 2, "b": 2, "c": 2})
+    p = stats.chisquare([500, 300, 400]).pvalue
+    assert row["sample_ratio_p"] == pytest.approx(p, rel=1e-12)
+    assert row["note"] == f"not trustworthy: the users do not follow the planned shares (p = {p:.2g})"
+    assert row["better"] is None and row["p_adjusted"] < 0.001
+
+
+def test_users_who_follow_the_planned_shares_do_not() -> None:
+    rng = np.random.default_rng(11)
+    row = one(apart(a=rng.normal(0, 1, 510), b=rng.normal(3, 1, 490)), shares={"a": 50, "b": 50})
+    assert row["sample_ratio_p"] == pytest.approx(stats.chisquare([510, 490]).pvalue, rel=1e-12)
+    assert (row["note"], row["better"]) == (None, "candidate")
+
+
+def test_users_without_a_value_count_for_the_planned_shares() -> None:
+    rng = np.random.default_rng(12)
+    users = apart(a=rng.normal(0, 1, 500), b=np.where(np.arange(500) < 250, np.nan, rng.normal(0, 1, 500)))
+    assert one(users, shares={"a": 1, "b": 1})["sample_ratio_p"] == 1
+
+
+# ---- CUPED
+
+
+def test_cuped_takes_away_the_share_of_the_variance_that_the_earlier_value_explains() -> None:
+    rng, rho, n = np.random.default_rng(13), 0.8, 20_000
+    before = rng.normal(0, 1, 2 * n)
+    now = rho * before + np.sqrt(1 - rho**2) * rng.normal(0, 1, 2 * n)
+    users = apart(a=now[:n], b=now[n:] + 0.05)
+    users[f"before {METRIC}"] = before
+    row = one(users, cuped=True)
+    # The error of a squared correlation of 40,000 users is 2 * rho * (1 - rho**2) / 200.
+    assert row["cuped_variance_reduction"] == pytest.approx(rho**2, abs=4 * 2 * rho * (1 - rho**2) / 200)
+    widths = row["cuped_ci_high"] - row["cuped_ci_low"], row["ci_high"] - row["ci_low"]
+    assert (widths[0] / widths[1]) ** 2 == pytest.approx(1 - row["cuped_variance_reduction"], rel=0.01)
+    assert row["cuped_ci_low"] < 0.05 < row["cuped_ci_high"]
+
+
+def test_cuped_with_a_few_users_is_the_fit_of_least_squares_with_the_mean_for_who_has_no_earlier_value() -> None:
+    rng = np.random.default_rng(14)
+    x = rng.random(60)
+    y = x + rng.normal(0, 0.2, 60) + np.repeat([0, 0.1], 30)
+    before = np.where(np.arange(60) % 5 == 0, np.nan, x)
+    users = apart(a=y[:30], b=y[30:])
+    users[f"before {METRIC}"] = before
+    row = one(users, cuped=True)
+    filled = np.where(np.isnan(before), np.nanmean(before), before)
+    design = np.column_stack([np.ones(60), np.repeat([0, 1], 30), filled])
+    assert row["cuped_difference"] == pytest.approx(np.linalg.lstsq(design, y, rcond=None)[0][1], rel=1e-9)
+
+
+def test_without_earlier_values_cuped_is_the_plain_test() -> None:
+    (a, _), (_, b) = values(30), values(30, seed=2)
+    users = apart(a=a, b=b)
+    users[f"before {METRIC}"] = np.nan
+    row = one(users, cuped=True)
+    assert row["cuped_difference"] == pytest.approx(row["difference"], rel=1e-12)
+    assert row["cuped_p_value"] == pytest.approx(row["p_value"], rel=1e-12)
+    assert row["cuped_variance_reduction"] == 0
+
+
+def test_a_paired_row_has_no_cuped() -> None:
+    a, b = values(20)
+    users = table({"a": a, "b": b})
+    users[f"before {METRIC}"] = 0.5
+    assert np.isnan(one(users, cuped=True)["cuped_difference"])
+
+
+# ---- decomposition
+
+
+def test_mix_and_within_add_up_to_the_difference() -> None:
+    rng = np.random.default_rng(15)
+    users = apart(a=rng.random(60), b=rng.random(50)).assign(country=rng.choice(["de", "fr", None], 110), x="=")
+    found = decomposition_rows(totals_of(user_rows(users, segments=["country", "x"]), Request("a")), "a", (), "country")
+    assert found["segment"] == ["country=de", "country=fr", "country=null"]
+    means = users.groupby("experiment")[METRIC].mean()
+    assert sum(found["mix"]) + sum(found["within"]) == pytest.approx(means["b"] - means["a"], rel=1e-12)
+
+
+def test_a_segment_of_one_experiment_changes_the_mix_alone() -> None:
+    users = apart(a=[0.2, 0.4], b=[0.2, 0.4, 0.9]).assign(country=["de", "de", "de", "de", "fr"])
+    found = decomposition_rows(totals_of(user_rows(users, segments=["country"]), Request("a")), "a", (), "country")
+    assert found["within"] == [0, 0]
+    # (0.2 + 0.4 + 0.9) / 3 - (0.2 + 0.4) / 2
+    assert sum(found["mix"]) == pytest.approx(0.2, rel=1e-12)
+    assert (found["n_users_baseline"], found["n_users_candidate"]) == ([2, 0], [2, 1])
+
+
+def test_a_decomposition_of_a_baseline_that_is_not_there_names_the_nearest() -> None:
+    totals = totals_of(user_rows(apart(control=[0.1], b=[0.2]).assign(c="x"), segments=["c"]), Request())
+    with pytest.raises(ConfigError, match="did you mean 'control'"):
+        decomposition_rows(totals, "contol", (), "c")

@@ -1,0 +1,52 @@
+"""Corrections of p-values against the arithmetic of their definitions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rankmetrics_spark.statistics.corrections import METHODS, adjusted
+
+P = np.array([0.01, 0.04, 0.03, 0.005])
+HARMONIC = 1 + 1 / 2 + 1 / 3 + 1 / 4
+
+
+@pytest.mark.parametrize(
+    ("method", "wanted"),
+    [
+        ("none", [0.01, 0.04, 0.03, 0.005]),
+        ("bonferroni", [4 * 0.01, 4 * 0.04, 4 * 0.03, 4 * 0.005]),
+        # Smallest times 4, next times 3, ...; never below that of a smaller p-value.
+        ("holm", [3 * 0.01, 2 * 0.03, 2 * 0.03, 4 * 0.005]),
+        # Largest times 4 / 4, next times 4 / 3, ...; never above that of a larger p-value.
+        ("fdr_bh", [4 / 2 * 0.01, 0.04, 4 / 3 * 0.03, 4 / 1 * 0.005]),
+        ("fdr_by", [HARMONIC * 4 / 2 * 0.01, HARMONIC * 0.04, HARMONIC * 4 / 3 * 0.03, HARMONIC * 4 * 0.005]),
+    ],
+)
+def test_adjusted_p_values_are_those_of_the_definition(method: str, wanted: list[float]) -> None:
+    assert adjusted(P, method) == pytest.approx(wanted, rel=1e-12)
+
+
+def test_holm_is_the_default() -> None:
+    assert adjusted(P).tolist() == adjusted(P, "holm").tolist()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_was_not_tested_is_not_counted(method: str) -> None:
+    gaps = np.array([np.nan, *P[:2], np.nan, *P[2:], np.nan])
+    found = adjusted(gaps, method)
+    assert np.isnan(found[[0, 3, 6]]).all()
+    assert found[[1, 2, 4, 5]].tolist() == adjusted(P, method).tolist()
+    assert np.isnan(adjusted(np.full(3, np.nan), method)).all()
+    assert adjusted(np.array([]), method).tolist() == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_adjusted_p_values_are_at_most_one_and_one_comparison_is_not_corrected(method: str) -> None:
+    assert adjusted(np.array([0.9, 0.95, 1.0]), method).max() <= 1
+    assert adjusted(np.array([0.03]), method).tolist() == [0.03]
+
+
+def test_an_unknown_method_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown correction 'hochberg'; known: holm, bonferroni"):
+        adjusted(P, "hochberg")

@@ -1,0 +1,58 @@
+"""Third moments and covariances against NumPy and SciPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from samples import joined, moments, pair_moments
+from scipy import stats
+
+from rankmetrics_spark.statistics import Moments
+
+
+def test_moments_of_an_array_are_those_of_its_rows() -> None:
+    values = np.random.default_rng(1).normal(0, 3, (4, 9))
+    found, wanted = moments(values), joined([Moments.of(row.tolist()) for row in values])
+    for name in ("n", "total", "squares", "cubes"):
+        assert getattr(found, name).tolist() == getattr(wanted, name).tolist()
+
+
+def test_the_variance_is_that_of_numpy() -> None:
+    values = np.random.default_rng(2).random((5, 40))
+    assert moments(values).variance == pytest.approx(values.var(axis=1, ddof=1), rel=1e-12)
+
+
+def test_the_skew_term_is_a_sixth_of_the_skewness_over_the_root_of_n() -> None:
+    values = np.random.default_rng(3).exponential(1, (6, 50)) - 0.7
+    wanted = stats.skew(values, axis=1) / 6 / np.sqrt(50)
+    assert moments(values).skew_term() == pytest.approx(wanted, rel=1e-11)
+
+
+def test_the_skew_term_without_spread_is_zero() -> None:
+    found = joined([Moments.of(group) for group in ([], [0.3], [0.1] * 7, [0.0, 0.0])])
+    assert found.skew_term().tolist() == [0, 0, 0, 0]
+
+
+def test_cubes_add_up_and_are_unknown_once_one_part_lacks_them() -> None:
+    left, right = Moments.of([0.5, 1.0, 4.0]), Moments.of([2.0])
+    assert (left + right).skew_term() == pytest.approx(Moments.of([0.5, 1.0, 4.0, 2.0]).skew_term())
+    without = Moments(right.n, right.total, right.squares)
+    assert (left + without).cubes is None and (without + left).cubes is None
+    with pytest.raises(ValueError, match="no sums of cubes"):
+        (left + without).skew_term()
+
+
+def test_the_covariance_is_that_of_numpy() -> None:
+    rng = np.random.default_rng(4)
+    left = rng.random((3, 30))
+    right = left + rng.normal(0, 0.1, (3, 30))
+    found = pair_moments(left, right)
+    wanted = [np.cov(b, c)[0, 1] for b, c in zip(left, right, strict=True)]
+    assert found.covariance == pytest.approx(wanted, rel=1e-10)
+    halves = pair_moments(left[:, :10], right[:, :10]) + pair_moments(left[:, 10:], right[:, 10:])
+    assert halves.covariance == pytest.approx(wanted, rel=1e-10)
+
+
+def test_no_groups_give_no_results() -> None:
+    found = moments(np.zeros((0, 3)))
+    assert len(found.mean) == len(found.std) == len(found.skew_term()) == 0

@@ -1,0 +1,217 @@
+"""Users -> exact sums: against NumPy, and the same bits in any order and in any parts."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from rankmetrics_spark.errors import ConfigError, InputError
+from rankmetrics_spark.statistics import exact_sums, replicate_sums, resampling, totals
+from rankmetrics_spark.statistics.pairs import Key, Request, Totals, signed_sizes
+from rankmetrics_spark.statistics.totals import ARM_SUMS, PAIR_SUMS, POWERS
+from tests.users import METRIC, keys_of, table, totals_of, user_rows
+
+EVERYTHING = Request("a", all_pairs=True, bootstrap=130, flips=70, reshuffles=65)
+
+
+def whole(sums: Any, names: tuple[str, ...], kind: str) -> Fraction:
+    """A sum that consists of limbs, exact."""
+    at = names.index(f"{kind}_0")
+    return sum((int(sums[at + i]) * Fraction(2) ** e for i, e in enumerate(POWERS[len(kind)])), Fraction(0))
+
+
+def some_users(n: int = 40, experiments: str = "abc") -> pd.DataFrame:
+    """Users in some of the experiments, with segments, users without a value and users without relevant items."""
+    rng = np.random.default_rng(5)
+    rows = table({name: rng.random(n) for name in experiments})
+    rows["country"] = rng.choice(["de", "fr"], len(rows))
+    rows["ndcg"] = np.where(rng.random(len(rows)) < 0.2, np.nan, rng.normal(0, 1e6, len(rows)))
+    rows["relevant"] = rng.random(len(rows)) < 0.8
+    rows[f"before {METRIC}"] = np.where(rng.random(len(rows)) < 0.3, np.nan, rng.random(len(rows)))
+    return rows[rng.random(len(rows)) < 0.8]
+
+
+def all_sums(rows: pd.DataFrame) -> Totals:
+    return totals_of(user_rows(rows, (METRIC, "ndcg"), ("country",)), EVERYTHING)
+
+
+def plain(found: Totals) -> dict[Any, Any]:
+    kinds = [*found.sums.items(), *found.replicates.items()]
+    return {key: sums.tolist() for key, sums in kinds}
+
+
+def test_the_sums_of_an_experiment_are_those_of_its_users() -> None:
+    users = table({"a": [0.5, 0.25, np.nan, 2.0**61]}).assign(relevant=[True, False, True, True])
+    sums = totals_of(user_rows(users), Request()).sums[Key("arm", "", "a", "all", METRIC)]
+    assert dict(zip(ARM_SUMS[:4], sums[:4].tolist(), strict=True)) == {
+        "users": 4,
+        "n": 3,
+        "with_relevant": 2,
+        "beyond": 1,
+    }
+    # The value beyond 2**60 counts, and is not summed.
+    assert whole(sums, ARM_SUMS, "v") == Fraction(3, 4)
+    assert whole(sums, ARM_SUMS, "vv") == Fraction(1, 4) + Fraction(1, 16)
+    assert whole(sums, ARM_SUMS, "vvv") == Fraction(1, 8) + Fraction(1, 64)
+
+
+def test_the_sums_of_a_pair_are_those_of_the_users_in_both() -> None:
+    users = table({"a": [0.5, 0.25, np.nan, 1.0], "b": [1.0, 0.25, 3.0, 0.5, 9.0]})
+    sums = totals_of(user_rows(users), Request("a")).sums[Key("pair", "a", "b", "all", METRIC)]
+    # Users 0, 1 and 3: differences 0.5, 0 and -0.5.
+    assert sums[: PAIR_SUMS.index("x_0")].tolist() == [3, 1, 1]
+    wanted = {"x": "7/4", "xx": "21/16", "y": "7/4", "yy": "21/16", "d": 0, "dd": "1/2", "ddd": 0}
+    assert {kind: whole(sums, PAIR_SUMS, kind) for kind in wanted} == {k: Fraction(v) for k, v in wanted.items()}
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
+def test_sums_of_values_of_any_size_are_exact_to_the_last_limb(scale: float) -> None:
+    values = np.random.default_rng(1).normal(0, scale, 50)
+    sums = totals_of(user_rows(table({"a": values})), Request()).sums[Key("arm", "", "a", "all", METRIC)]
+    wanted = sum((Fraction(v) for v in values), Fraction(0))
+    # A value is kept to 2**-60.
+    assert abs(whole(sums, ARM_SUMS, "v") - wanted) <= len(values) * Fraction(1, 2**61)
+    squares = sum((Fraction(v) ** 2 for v in values), Fraction(0))
+    assert float(abs(whole(sums, ARM_SUMS, "vv") - squares)) <= len(values) * max(2.0**-61, scale**2 * 2.0**-49)
+
+
+def test_replicates_are_products_with_the_weights_of_the_users() -> None:
+    users = some_users()
+    found = all_sums(users).replicates
+    wide = users.pivot(index="user", columns="experiment", values=METRIC)
+    keys = keys_of(wide.index)
+    weights = resampling.poisson_weights(keys, 1, 130).astype(float)
+    signs = resampling.signs(keys, 1, 70).astype(float)
+    a, b, d = wide["a"].to_numpy(), wide["b"].to_numpy(), (wide["b"] - wide["a"]).to_numpy()
+    both = ~np.isnan(d)
+    for kind, baseline, drawn, columns in (
+        ("bootstrap_arm", "", weights, (b, ~np.isnan(b))),
+        ("bootstrap_pair", "a", weights, (np.where(both, a, 0), np.where(both, b, 0), both)),
+        ("flips", "a", np.hstack([signs, np.ones((len(keys), 1))]), (d, both)),
+    ):
+        sums = resampling.together(found[Key(kind, baseline, "b", "all", METRIC)])
+        for each, column in zip(sums, columns, strict=True):
+            # A value is cut off at 2**-30.
+            assert each == pytest.approx(drawn.T @ np.nan_to_num(column), abs=len(keys) * 8 * 2.0**-30)
+
+
+def test_an_aa_check_of_different_users_takes_those_of_one_experiment() -> None:
+    wide = some_users().pivot(index="user", columns="experiment", values=METRIC)
+    found = resampling.together(all_sums(some_users()).replicates[Key("aa_independent", "a", "b", "all", METRIC)])
+    alone = wide["a"].isna() ^ wide["b"].isna()
+    values = wide[["a", "b"]].sum(axis=1)[alone].to_numpy()
+    assert found[:, -1] == pytest.approx([values.sum(), (values**2).sum(), alone.sum()], abs=len(wide) * 2.0**-30)
+
+
+def test_the_order_of_the_users_changes_no_bit() -> None:
+    users = some_users()
+    assert plain(all_sums(users.sample(frac=1, random_state=1))) == plain(all_sums(users))
+
+
+def test_parts_of_the_users_add_up_to_the_same_bits_in_any_order() -> None:
+    users = some_users()
+    of_whole = all_sums(users)
+    part = users["user"].map(lambda name: int(name[1:]) % 3)
+    for order in ((0, 1, 2), (2, 0, 1)):
+        added = Totals()
+        for i in order:
+            found = all_sums(users[part == i])
+            for key, sums in found.sums.items():
+                added.add(key, sums)
+            for key, sums in found.replicates.items():
+                added.add_replicates(key, sums)
+        assert plain(added) == plain(of_whole)
+
+
+def test_pairs_that_are_resampled_one_after_another_have_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = plain(all_sums(some_users()))
+    monkeypatch.setattr(replicate_sums, "MOST_VALUES", 1)
+    assert plain(all_sums(some_users())) == found
+
+
+def test_other_experiments_change_no_bit_of_a_pair() -> None:
+    users = some_users(experiments="abcd")
+    without = plain(all_sums(users[users["experiment"] != "d"]))
+    assert {key: sums for key, sums in plain(all_sums(users)).items() if "d" not in key} == without
+
+
+def test_a_user_who_changes_the_segment_between_experiments_is_in_both_only_as_a_whole() -> None:
+    users = table({"a": [0.1, 0.2], "b": [0.3, 0.4]}).assign(country=["de", "de", "de", "fr"])
+    found = totals_of(user_rows(users, segments=["country"]), Request("a")).sums
+    both = {key.segment: int(sums[0]) for key, sums in found.items() if key.kind == "pair"}
+    assert both == {"all": 2, "country=de": 1}
+    n = {(key.candidate, key.segment): int(sums[0]) for key, sums in found.items() if key.kind == "arm"}
+    assert n == {("a", "all"): 2, ("a", "country=de"): 2, ("b", "all"): 2, ("b", "country=de"): 1,
+                 ("b", "country=fr"): 1}  # fmt: skip
+
+
+def test_an_experiment_whose_users_have_no_value_is_there_with_none() -> None:
+    found = totals_of(user_rows(table({"a": [0.1], "b": [np.nan, np.nan]})), Request("a")).sums
+    assert found[Key("arm", "", "b", "all", METRIC)][:4].tolist() == [2, 0, 0, 0]
+    assert not [key for key in found if key.kind == "pair"]
+
+
+def test_sizes_of_differences_are_counted_by_sign_without_zeros() -> None:
+    users = table({"a": [0.0, 0.0, 0.0, 0.0, 0.0], "b": [0.5, -0.5, 0.5, 0.0, np.nan]})
+    ((key, sizes, positive, negative),) = signed_sizes(user_rows(users), Request("a"))
+    assert key == Key("ranks", "a", "b", "all", METRIC)
+    assert (sizes.tolist(), positive.tolist(), negative.tolist()) == ([0.5], [2], [1])
+
+
+def test_two_rows_of_a_user_in_one_experiment_are_refused() -> None:
+    users = table({"a": [0.1, 0.2]}, {"a": ["u", "u"]})
+    with pytest.raises(InputError, match="a user has two rows of one experiment in user_metrics; allowed: one"):
+        totals_of(user_rows(users), Request())
+
+
+def test_more_replicates_than_memory_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(totals, "MOST_CELLS", 3_000)
+    with pytest.raises(ConfigError, match="ask for fewer replicates, metrics, segments or pairs"):
+        totals_of(user_rows(table({"a": [1.0], "b": [2.0]})), Request("a", bootstrap=250))
+
+
+@pytest.mark.parametrize(
+    ("request_", "wanted"),
+    [
+        (Request("c"), ["ca", "cb", "cd"]),
+        (Request("c", candidates=("d", "a")), ["ca", "cd"]),
+        (Request("c", all_pairs=True), ["ca", "cb", "cd", "ab", "ad", "bd"]),
+        (Request(all_pairs=True), ["ab", "ac", "ad", "bc", "bd", "cd"]),
+        (Request("x"), []),
+        (Request(), []),
+    ],
+)
+def test_pairs_start_with_the_baseline_and_follow_the_names(request_: Request, wanted: list[str]) -> None:
+    for names in (["a", "b", "c", "d"], ["d", "b", "a", "c"]):
+        assert [names[i] + names[j] for i, j in zip(*request_.pairs(names), strict=True)] == wanted
+
+
+def test_128_experiments_make_8128_pairs() -> None:
+    assert len(Request(all_pairs=True).pairs([f"e{i}" for i in range(128)])[0]) == 8128
+
+
+def test_the_limbs_of_a_cube_hold_the_cube_of_the_largest_difference() -> None:
+    largest = exact_sums.LARGEST
+    users = table({"a": [-largest], "b": [largest]})
+    sums = totals_of(user_rows(users), Request("a")).sums[Key("pair", "a", "b", "all", METRIC)]
+    assert whole(sums, PAIR_SUMS, "ddd") == Fraction(2) ** 183
+    assert POWERS[3][0] == 150
+
+
+def test_replicates_are_held_only_for_pairs_that_have_users() -> None:
+    request = Request("a", all_pairs=True, bootstrap=100, flips=99, reshuffles=98)
+    rows = pd.concat([table({"a": [1.0, 2.0], "b": [2.0, 3.0]}), table({"c": [1.0]}, {"c": ["u9"]})])
+    found = totals_of(user_rows(rows), request).replicates
+    # Flips and reshuffles have one more: the users as they are. Users in both experiments, or in one, are in a pair.
+    kinds = {key.kind: sums.size for key, sums in found.items()}
+    assert kinds == {
+        "bootstrap_arm": 3 * 2 * 100,
+        "bootstrap_pair": 3 * 3 * 100,
+        "flips": 3 * 2 * 100,
+        "aa_paired": 3 * 2 * 99,
+        "aa_independent": 3 * 3 * 99,
+    }

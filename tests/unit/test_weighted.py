@@ -1,0 +1,363 @@
+"""Inverse-propensity weights: visible arithmetic, exact unbiasedness, and simulations in which the truth is known."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import stats
+
+from rankmetrics_spark.errors import InputError
+from rankmetrics_spark.layouts.weighted import user_values, weighted_lists
+from rankmetrics_spark.metrics import STANDARD, Batch, compute, parse
+from rankmetrics_spark.metrics.weighted import WEIGHTED
+from rankmetrics_spark.statistics.weighted import (
+    Estimate,
+    UserValues,
+    WeightedMoments,
+    effective_sample_size,
+    importance_weights,
+    ips,
+    limb_sums,
+    self_normalised,
+)
+from rankmetrics_spark.statistics.weighted_rows import ALL_SUMS, Key, Rules, off_policy_rows
+from tests.builders import batch_of, shown
+
+METRICS = [parse(name) for name in ("p@1", "p@3", "dcg@3", "dcg", "ap@2", "ap@3", "ap", "ndcg@2", "ndcg@3", "ndcg")]
+
+
+def lists(grades: Any) -> Batch:
+    """Lists of equal length, from an array with a row per list."""
+    grades = np.asarray(grades, float)
+    n, length = grades.shape
+    at, rank = np.repeat(np.arange(n), length), np.tile(np.arange(1, length + 1), n)
+    return Batch(n, at, rank, grades.ravel(), np.full(n, length), at, grades.ravel())
+
+
+def weighted(name: str, grades: Any, weights: Any) -> Any:
+    metric, batch = parse(name), lists(grades)
+    flat = np.broadcast_to(np.asarray(weights, float), (batch.size, len(batch.list) // batch.size)).ravel()
+    return WEIGHTED[metric.name](batch, flat, metric.cut)
+
+
+def plain(name: str, grades: Any) -> Any:
+    return compute(lists(grades), [parse(name)], STANDARD)[:, 0]
+
+
+def draws(values: Any, users: int, rows: int = 1, weights: Any = None) -> WeightedMoments:
+    """Moments of many draws of so many users each."""
+    n = len(values)
+    weight = np.ones(n) if weights is None else weights.sum(axis=1)
+    squares = np.ones(n) if weights is None else (weights**2).sum(axis=1)
+    of = UserValues(values, np.ones(n), np.full(n, float(rows)), weight, squares)
+    return WeightedMoments.of_sums(limb_sums(of, np.arange(n) // users, n // users))
+
+
+def covered(found: Estimate, truth: float) -> float:
+    return float(np.mean((found.low <= truth) & (truth <= found.high)))
+
+
+# ---- weights
+
+
+def test_a_weight_is_target_over_propensity_and_may_be_clipped() -> None:
+    assert importance_weights([1.0, 0.5, 0.01]).tolist() == [1.0, 2.0, 100.0]
+    assert importance_weights([0.5, 0.25, 0.01], [0.25, 1.0, 0.5], clip=10).tolist() == [0.5, 4.0, 10.0]
+
+
+@pytest.mark.parametrize("bad", [0.0, -0.1, 1.5, math.nan, math.inf])
+def test_a_propensity_outside_its_range_is_refused(bad: float) -> None:
+    with pytest.raises(InputError, match=r"a propensity is .*; allowed: a number in \(0, 1\]"):
+        importance_weights([0.5, bad])
+    if bad != 0:
+        with pytest.raises(InputError, match=r"a target is .*; allowed: a number in \[0, 1\]"):
+            importance_weights([0.5, 0.5], [0.5, bad])
+
+
+def test_the_effective_sample_size_is_that_of_kish() -> None:
+    for weights, effective in (([1, 1, 1, 1], 4), ([3, 1], 16 / 10), ([5, 0, 0], 1), ([0, 0], 0)):
+        w = np.array(weights, float)
+        assert effective_sample_size([w.sum()], [(w**2).sum()]).tolist() == [effective]
+
+
+# ---- kernels
+
+
+def test_with_weights_of_one_every_value_is_that_of_the_plain_metric() -> None:
+    rng = np.random.default_rng(1)
+    ones = [shown(*rng.integers(0, 2, length).tolist()) for length in rng.integers(1, 40, 200)]
+    batch = batch_of(*ones)
+    for metric in METRICS:
+        found = WEIGHTED[metric.name](batch, np.ones(len(batch.list)), metric.cut)
+        assert np.abs(found - compute(batch, [metric], STANDARD)[:, 0]).max() < 1e-14, str(metric)
+    graded = batch_of(shown(0, 3, 1), shown(2, 0))
+    assert WEIGHTED["dcg"](graded, np.ones(5), 3).tolist() == compute(graded, [parse("dcg@3")], STANDARD)[:, 0].tolist()
+
+
+def test_precision_and_dcg_are_sums_of_weighted_relevance() -> None:
+    assert weighted("p@3", [[1, 0, 1, 1]], [1, 2, 4, 8]).tolist() == [(1 + 4) / 3]
+    assert weighted("dcg@3", [[3, 0, 1, 1]], [1, 2, 4, 8]).tolist() == [1 * 3 / 1 + 4 * 1 / 2]
+
+
+@pytest.mark.parametrize(("a", "b"), [(1, 1), (1, 2), (2, 3), (4, 1.5), (0, 2), (0.1, 0.2)])
+def test_ap_and_ndcg_weigh_what_is_relevant_and_what_is_not(a: float, b: float) -> None:
+    # The values of the lists (1, 0), (0, 1) and (1, 1), each with the weights of its rows.
+    assert weighted("ap", [[1, 1]], [a, b])[0] == pytest.approx(a * (1 - b) * 1 + (1 - a) * b / 2 + a * b * 1)
+    of_second = 1 / math.log2(3)
+    assert weighted("ndcg", [[1, 1]], [a, b])[0] == pytest.approx(a * (1 - b) + (1 - a) * b * of_second + a * b)
+
+
+def test_ndcg_of_grades_has_no_value_and_ap_reads_them_as_relevant() -> None:
+    assert np.isnan(weighted("ndcg@2", [[2, 0], [0, 0.5]], 1.0)).all()
+    assert weighted("ap@2", [[2, 0], [0, 0.5]], 1.0).tolist() == [1, 1 / 2]
+
+
+@pytest.mark.parametrize("name", [str(metric) for metric in METRICS])
+def test_the_mean_over_everything_that_can_be_examined_is_the_true_value(name: str) -> None:
+    propensity = np.array([0.9, 0.6, 0.35, 0.2, 0.5])
+    examined = np.array([*itertools.product((0, 1), repeat=5)])
+    chance = np.prod(np.where(examined, propensity, 1 - propensity), axis=1)
+    for relevant in itertools.product((0, 1), repeat=5):
+        found = weighted(name, examined * relevant, 1 / propensity)
+        assert chance @ found == pytest.approx(plain(name, [relevant])[0], abs=1e-12)
+
+
+def test_the_value_of_a_list_does_not_depend_on_the_lists_beside_it() -> None:
+    rng = np.random.default_rng(2)
+    ones = [shown(*(rng.random(length) < 0.4).astype(float)) for length in rng.integers(1, 60, 50)]
+    weights = [1 / rng.uniform(0.05, 1, len(one.grades)) for one in ones]
+    for metric in METRICS:
+        together = WEIGHTED[metric.name](batch_of(*ones), np.concatenate(weights), metric.cut)
+        alone = [WEIGHTED[metric.name](batch_of(one), w, metric.cut)[0] for one, w in zip(ones, weights, strict=True)]
+        assert together.tolist() == alone
+
+
+# ---- estimates
+
+
+def test_the_interval_of_ips_is_students_over_users() -> None:
+    values = np.array([0.0, 0.5, 2.0, 0.25])
+    found = ips(draws(values, 4), 0.9)
+    low, high = stats.t.interval(0.9, 3, np.mean(values), stats.sem(values))
+    assert [found.value[0], found.low[0], found.high[0]] == pytest.approx([0.6875, low, high], rel=1e-14)
+
+
+def test_the_self_normalised_estimate_is_the_ratio_with_its_delta_interval() -> None:
+    rng = np.random.default_rng(3)
+    lengths = rng.integers(1, 4, 50).astype(float)
+    value, weight = rng.exponential(1, 50), rng.exponential(1, 50) * lengths
+    users = UserValues(value, np.ones(50), lengths, weight, weight**2)
+    moments = WeightedMoments.of(users)
+    found = self_normalised(moments, 0.95)
+    ratio = value.sum() / weight.sum() * lengths.mean()
+    # The influence of each user on V * C / B.
+    influence = ratio * (value / value.mean() + lengths / lengths.mean() - weight / weight.mean() - 1)
+    half = stats.t.ppf(0.975, 49) * np.std(influence, ddof=1) / math.sqrt(50)
+    assert found.value[0] == pytest.approx(ratio, rel=1e-13)
+    assert [found.low[0], found.high[0]] == pytest.approx([ratio - half, ratio + half], rel=1e-10)
+    assert moments.mean_weight[0] == pytest.approx(weight.sum() / lengths.sum(), rel=1e-14)
+    a = weight / lengths
+    assert moments.effective_users[0] == pytest.approx(a.sum() ** 2 / (a**2).sum(), rel=1e-14)
+
+
+def test_equal_weights_of_any_size_give_the_plain_mean_and_its_interval() -> None:
+    values = np.random.default_rng(4).random(30)
+    users = UserValues(3 * values, np.ones(30), np.full(30, 2.0), np.full(30, 6.0), np.full(30, 18.0))
+    found, mean = self_normalised(WeightedMoments.of(users), 0.95), ips(draws(values, 30), 0.95)
+    assert [found.value[0], found.low[0]] == pytest.approx([mean.value[0], mean.low[0]], rel=1e-12)
+
+
+def test_moments_of_parts_add_up_to_those_of_the_whole() -> None:
+    rng = np.random.default_rng(5)
+    parts = [rng.exponential(1, 60) for _ in range(3)]
+    users = UserValues(parts[0], np.ones(60), np.full(60, 2.0), parts[1], parts[2])
+    cut = [UserValues(*(column[at] for column in vars(users).values())) for at in (slice(0, 7), slice(7, None))]
+    both, whole = WeightedMoments.of(cut[1]) + WeightedMoments.of(cut[0]), WeightedMoments.of(users)
+    assert {name: int(n[0]) for name, n in both.sums.items()} == {name: int(n[0]) for name, n in whole.sums.items()}
+    assert self_normalised(both, 0.95).high.tolist() == self_normalised(whole, 0.95).high.tolist()
+
+
+# ---- simulations: 4,000 draws of the same log
+
+
+DRAWS, USERS, LENGTH = 4_000, 200, 5
+EXAMINED = np.array([1.0, 0.7, 0.5, 0.4, 0.3])
+
+
+@pytest.fixture(scope="module")
+def clicks() -> tuple[Any, Any]:
+    """Relevance and clicks, a row per list: a click is a relevant row that was examined."""
+    rng = np.random.default_rng(6)
+    relevant = rng.random((DRAWS * USERS, LENGTH)) < [0.3, 0.25, 0.25, 0.2, 0.2]
+    return relevant.astype(float), (relevant & (rng.random(relevant.shape) < EXAMINED)).astype(float)
+
+
+TRUTHS = ("p@3", "dcg@5", "ap@5", "ndcg@3")
+
+
+@pytest.mark.parametrize("name", TRUTHS)
+def test_clicks_are_biased_and_weights_remove_the_bias(name: str, clicks: tuple[Any, Any]) -> None:
+    relevant, clicked = (each[:200_000] for each in clicks)
+    truth, naive = plain(name, relevant), plain(name, clicked)
+    corrected = weighted(name, clicked, 1 / EXAMINED)
+    error = 4 * np.std(corrected - truth) / math.sqrt(len(truth))
+    assert abs(corrected.mean() - truth.mean()) < error < 0.01 * truth.mean() < abs(naive.mean() - truth.mean())
+
+
+@pytest.mark.parametrize("name", TRUTHS)
+def test_an_interval_covers_the_truth_as_often_as_it_says(name: str, clicks: tuple[Any, Any]) -> None:
+    relevant, clicked = clicks
+    found = ips(draws(weighted(name, clicked, 1 / EXAMINED), USERS), 0.95)
+    assert 0.94 <= covered(found, plain(name, relevant).mean()) <= 0.96
+
+
+def test_clipping_trades_bias_for_variance(clicks: tuple[Any, Any]) -> None:
+    relevant, clicked = clicks
+    truth = plain("dcg@5", relevant).mean()
+    bias, spread = [], []
+    for clip in (math.inf, 2.0, 1.5, 1.0):
+        value = weighted("dcg@5", clicked, importance_weights(EXAMINED, clip=clip))
+        bias.append(abs(value.mean() - truth))
+        spread.append(np.std(value))
+    assert bias == sorted(bias)
+    assert spread == sorted(spread, reverse=True)
+    # A clip of 1 is no weight at all.
+    assert bias[-1] == pytest.approx(truth - plain("dcg@5", clicked).mean(), rel=1e-12)
+
+
+def test_the_mean_weight_of_shown_rows_is_no_normaliser_for_position_bias(clicks: tuple[Any, Any]) -> None:
+    relevant, clicked = clicks
+    weights = np.broadcast_to(1 / EXAMINED, clicked.shape)
+    found = self_normalised(draws(weighted("p@5", clicked, weights), len(clicked), LENGTH, weights), 0.95)
+    # Off by the mean of 1 / propensity, so off_policy refuses it.
+    assert found.value[0] == pytest.approx(plain("p@5", relevant).mean() / np.mean(1 / EXAMINED), rel=0.01)
+
+
+LOGGED, WANTED = np.array([0.6, 0.25, 0.15]), np.array([0.2, 0.3, 0.5])
+RATE = np.array([0.5, 0.55, 0.6])
+
+
+@pytest.fixture(scope="module")
+def another_policy() -> tuple[float, Any, Any]:
+    """The value of a policy, and what another one logged: weight and click, a row per user."""
+    rng = np.random.default_rng(7)
+    item = rng.choice(3, DRAWS * USERS, p=LOGGED)
+    return float(WANTED @ RATE), (WANTED / LOGGED)[item, None], (rng.random(len(item)) < RATE[item])[:, None] * 1.0
+
+
+def test_one_policys_log_gives_the_value_of_another(another_policy: tuple[float, Any, Any]) -> None:
+    truth, weights, clicked = another_policy
+    squares = WANTED**2 / LOGGED
+    error = math.sqrt((squares @ RATE - truth**2) / USERS)
+    error_of_ratio = math.sqrt(squares @ (RATE * (1 - truth) ** 2 + (1 - RATE) * truth**2) / USERS)
+    for name in ("p@1", "ap@1", "ndcg@1"):
+        values = weighted(name, clicked, weights)
+        found = draws(values, USERS, weights=weights)
+        assert 0.94 <= covered(ips(found, 0.95), truth) <= 0.96
+        assert 0.94 <= covered(self_normalised(found, 0.95), truth) <= 0.96
+        assert np.std(ips(found, 0.95).value) == pytest.approx(error, rel=0.05)
+        assert np.std(self_normalised(found, 0.95).value) == pytest.approx(error_of_ratio, rel=0.05)
+    assert error_of_ratio < 0.75 * error
+    assert found.mean_weight.mean() == pytest.approx(1, abs=0.01)
+
+
+# ---- lists from rows
+
+
+def entries(rows: list[list[tuple[int, int, int, float, float]]]) -> dict[str, pa.Array]:
+    names = ("_list", "position", "_hash", "relevance", "score")
+    kinds = (pa.int64(), pa.int64(), pa.int64(), pa.float64(), pa.float64())
+    users = [[dict(zip(names, row, strict=True)) for row in user] for user in rows]
+    return {"_entries": pa.array(users, pa.list_(pa.struct([*zip(names, kinds, strict=True)])))}
+
+
+def test_a_user_is_the_mean_over_their_lists_and_repeated_rows_are_counted() -> None:
+    rows = [
+        # Two lists; in the first one an item repeats, in the second one a rank.
+        [
+            *((7, 1, 1, 1.0, 2.0), (7, 2, 1, 1.0, 3.0), (7, 3, 3, 0.0, 4.0)),
+            *((9, 1, 1, 0.0, 2.0), (9, 2, 2, 1.0, 5.0), (9, 2, 3, 0.0, 6.0)),
+        ],
+        [],
+        [(7, 1, 5, 1.0, 1.5)],
+    ]
+    found = weighted_lists(entries(rows), repeats=True)
+    assert (found.repeated.tolist(), found.user.tolist()) == ([2, 0, 0], [0, 0, 2])
+    there, users = user_values(found, parse("p@2"), found.weight)
+    assert there.tolist() == [True, False, True]
+    assert users.value.tolist() == [(2.0 / 2 + 5.0 / 2) / 2, 1.5 / 2]
+    assert users.lists.tolist() == [2, 1]
+    assert users.rows.tolist() == [3, 1]  # The row at rank 3 is below the cut-off.
+    assert users.weight.tolist() == [2.0 + 2.0 + 5.0, 1.5]
+    assert users.squares.tolist() == [4.0 + 4.0 + 25.0, 1.5**2]
+
+
+def test_the_order_of_the_rows_changes_no_bit() -> None:
+    rng = np.random.default_rng(8)
+    rows = [
+        (int(rng.integers(3)), int(rng.integers(1, 9)), int(rng.integers(12)), float(rng.integers(2)), rng.random())
+        for _ in range(200)
+    ]
+    found = [weighted_lists(entries([order]), repeats=True) for order in (rows, rows[::-1], sorted(rows))]
+    values = [[user_values(one, metric, one.weight)[1] for metric in METRICS] for one in found]
+    for other in values[1:]:
+        assert [[*map(np.ndarray.tolist, vars(v).values())] for v in other] == [
+            [*map(np.ndarray.tolist, vars(v).values())] for v in values[0]
+        ]
+
+
+# ---- rows of the result
+
+
+RULES = Rules(True, "a propensity that is null", least_effective=30, least_share=0.01, confidence=0.95)
+
+
+def row(weights: Any, estimator: str = "ips", rules: Rules = RULES, **lost: int) -> dict[str, Any]:
+    """The result of users with one row each, all with a click."""
+    w = np.asarray(weights, float)
+    ones = np.ones(len(w))
+    sums = limb_sums(UserValues(w, ones, ones, w, w**2), np.zeros(len(w), np.int64), 1)[0].tolist()
+    key = Key("a", "ndcg@3", estimator)
+    counts = [lost.get(name, 0) for name in ALL_SUMS[:3]]
+    return {
+        name: values[0]
+        for name, values in off_policy_rows({key: np.array([*counts, *sums], object)}, rules, [key]).items()
+    }
+
+
+def test_a_row_has_an_estimate_and_what_it_rests_on() -> None:
+    found = row([1.0, 3.0] * 50, faulty=2, repeated=1)
+    assert found["value"] == 2.0
+    assert found["ci_low"] < 2 < found["ci_high"]
+    counts = ("n_users", "n_rows", "n_faulty_rows", "n_repeated", "note")
+    assert [found[name] for name in counts] == [100, 100, 2, 1, None]
+    assert found["effective_sample_size"] == found["effective_users"] == 200**2 / (50 * 10)
+    assert (found["effective_share"], found["mean_weight"]) == (0.8, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("found", "note"),
+    [
+        (row([1.0] * 29), "the weights leave 29.0 effective rows of 29 rows; an estimate needs at least 30"),
+        (
+            row([1e9] * 40 + [0.0] * 9_960),
+            "the weights leave 40.0 effective rows of 10,000, which is 0.40%; an estimate needs at least 1.00%",
+        ),
+        (row([1.0] * 99, unweighted=1), "rows with a propensity that is null: 1; allowed: none, so remove or repair"),
+        (row([], faulty=3), "no usable row; rows with a fault in another column: 3"),
+        (
+            row([1.0] * 99 + [math.nan, 2.0**61]),
+            "users without a usable value: 2; allowed: none, so every value from relevance 0 or 1",
+        ),
+        (row([1.0] * 99, "self_normalised", replace(RULES, policy=False)), "there is no self-normalised estimate"),
+    ],
+)
+def test_without_an_estimate_a_row_says_why_in_one_sentence(found: dict[str, Any], note: str) -> None:
+    assert found["note"].startswith(note)
+    assert (found["value"], found["ci_low"], found["ci_high"]) == (None, None, None)

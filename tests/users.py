@@ -1,0 +1,121 @@
+"""Users of experiments as a table, and what the comparison makes of them without Spark."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.stats import rankdata
+
+from rankmetrics_spark.schemas import EVERYONE, segment_label
+from rankmetrics_spark.statistics.comparison_rows import Ranks, Rules, comparison_rows
+from rankmetrics_spark.statistics.pairs import Key, Request, Totals, UserRows, add_rows, signed_sizes
+
+METRIC = "ap@10"
+Found = dict[tuple[str | None, str | None, str, str], dict[str, Any]]
+"""(baseline, candidate, segment, metric) -> the row."""
+
+
+def table(arms: Mapping[str | None, Any], users: Mapping[str | None, Sequence[str]] | None = None) -> pd.DataFrame:
+    """One row per (experiment, user), with one metric.
+
+    Args:
+        arms: Experiment -> values of its users.
+        users: Experiment -> their names; by default the same users "u0", "u1", ... in every experiment.
+    """
+    parts = []
+    for name, values in arms.items():
+        names = [f"u{i}" for i in range(len(values))] if users is None else list(users[name])
+        columns = {"experiment": name, "user": names, METRIC: np.asarray(values, float)}
+        parts.append(pd.DataFrame(columns, columns=list(columns)).astype({"experiment": object}))
+    return pd.concat(parts, ignore_index=True).assign(relevant=True)
+
+
+def apart(**arms: Any) -> pd.DataFrame:
+    """Experiments that share no user."""
+    return table(arms, {name: [f"{name}{i}" for i in range(len(values))] for name, values in arms.items()})
+
+
+def keys_of(users: Iterable[str]) -> npt.NDArray[np.uint64]:
+    """A hash of each user, as Spark would give one."""
+    return np.array([int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") for name in users], np.uint64)
+
+
+def user_rows(rows: pd.DataFrame, metrics: Sequence[str] = (METRIC,), segments: Sequence[str] = ()) -> UserRows:
+    """The rows of some users; the columns ``before <metric>`` hold values of an earlier date."""
+    user, names = pd.factorize(rows["user"])
+    rows = rows.iloc[np.argsort(user, kind="stable")]
+    experiment, experiments = _coded(rows["experiment"])
+    splits: list[tuple[list[str], Any]] = [([EVERYONE], np.zeros(len(rows), np.int64))]
+    for segment in segments:
+        code, labels = _coded(rows[segment])
+        splits.append(([segment_label(segment, label) for label in labels], code))
+    return UserRows(
+        user=np.sort(user),
+        keys=keys_of(names),
+        experiments=experiments,
+        experiment=experiment,
+        segments=splits,
+        values={metric: rows[metric].to_numpy(float) for metric in metrics},
+        relevant=rows["relevant"].to_numpy(bool),
+        before={
+            metric: rows[f"before {metric}"].to_numpy(float) for metric in metrics if f"before {metric}" in rows.columns
+        },
+    )
+
+
+def _coded(column: pd.Series) -> tuple[npt.NDArray[np.int64], list[Any]]:
+    labels = list(dict.fromkeys(None if pd.isna(label) else label for label in column))
+    return np.array([labels.index(None if pd.isna(label) else label) for label in column], np.int64), labels
+
+
+def totals_of(rows: UserRows, request: Request) -> Totals:
+    """The sums of these users."""
+    totals = Totals()
+    add_rows(totals, rows, request)
+    return totals
+
+
+def ranks_of(rows: UserRows, request: Request) -> dict[Key, Ranks]:
+    """The sums of signed ranks, by ``scipy.stats.rankdata``."""
+    found = {}
+    for key, sizes, positive, negative in signed_sizes(rows, request):
+        ranks = rankdata(np.repeat(sizes, positive + negative))
+        of_size = dict(zip(np.repeat(sizes, positive + negative), ranks, strict=True))
+        ties = positive + negative
+        plus = sum(count * of_size[size] for size, count in zip(sizes, positive, strict=True))
+        found[key] = Ranks(int(ties.sum()), round(2 * plus), int((ties**3 - ties).sum()))
+    return found
+
+
+def compared(
+    users: pd.DataFrame,
+    request: Request | None = None,
+    metrics: Sequence[str] = (METRIC,),
+    segments: Sequence[str] = (),
+    **rules: Any,
+) -> Found:
+    """The rows of ``comparisons``; by default of every pair.
+
+    Args:
+        users: One row per (experiment, user).
+        request: Which pairs.
+        metrics: Columns of ``users``.
+        segments: Columns of ``users``.
+        **rules: Of ``Rules``; by default higher is better for every metric.
+    """
+    asked = request or Request(all_pairs=True)
+    chosen = Rules(**({"directions": dict.fromkeys(metrics, True)} | rules))
+    rows = user_rows(users, metrics, segments)
+    ranks = ranks_of(rows, asked) if chosen.wilcoxon else {}
+    return by_key(comparison_rows(totals_of(rows, asked), ranks, asked, chosen))
+
+
+def by_key(columns: Mapping[str, Any]) -> Found:
+    """Columns as rows, in their order."""
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    return {(row["baseline"], row["experiment_id"], row["segment"], row["metric"]): row for row in rows}
