@@ -9,6 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark.errors import ConfigError, first_sentence
+from rankmetrics_spark.redaction import HIDDEN, is_secret
 
 _LISTS = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
 SESSION = {
@@ -45,8 +46,11 @@ def settings(spark: SparkSession, asked: Mapping[str, str]) -> Iterator[list[str
                 before[name] = old
             except PySparkException as error:
                 if name in asked:
+                    shown, cause = value, first_sentence(error)
+                    if is_secret(name) and value:
+                        shown, cause = HIDDEN, cause.replace(value, HIDDEN)
                     raise ConfigError(
-                        f"spark: '{name}' cannot be '{value}' here: {first_sentence(error)}; "
+                        f"spark: '{name}' cannot be '{shown}' here: {cause}; "
                         "allowed: settings that this session lets a run change"
                     ) from None
                 refused.append(name)

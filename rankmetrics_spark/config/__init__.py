@@ -5,24 +5,27 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from rankmetrics_spark.config.comparing import Comparison, Gate, check_cuped, check_gates, gates
 from rankmetrics_spark.config.document import merged, override, read_document
 from rankmetrics_spark.config.fields import Section, as_given, day, key, key_names, section, settings
 from rankmetrics_spark.config.options import Options
-from rankmetrics_spark.config.sections import TEXT_FORMATS, Comparison, Judgements, Quality, Sink, Source
+from rankmetrics_spark.config.places import refuse_overlap
+from rankmetrics_spark.config.sections import TEXT_FORMATS, Input, Judgements, Quality, Sink, Source
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Convention, Metric
+from rankmetrics_spark.redaction import HIDDEN, is_secret, without_secrets
 
 __all__ = [
     "TEXT_FORMATS",
     "Comparison",
     "Config",
+    "Gate",
     "Judgements",
     "Options",
     "Quality",
@@ -33,13 +36,12 @@ __all__ = [
     "load",
 ]
 
-_PRIVATE = re.compile(r"secret|password|token|access[._-]?key", re.IGNORECASE)
-
 _PATHS = {
     "columns": "source.columns",
     "judgement_columns": "judgements.columns",
     "list": "source.list",
     "segments": "source.segments",
+    "first_rank": "source.first_rank",
     "confidence": "comparison.confidence",
     "repeated_items": "quality.repeated_items",
 }
@@ -60,6 +62,7 @@ class Config(Section):
         convention: Every knob, from a preset or set one by one.
         quality: What happens to faulty rows.
         comparison: How experiments are compared.
+        gates: Limits that metrics have to keep; a run that fails one publishes nothing.
         sink: Where the tables go.
         evaluation_date: YYYY-MM-DD; today in UTC unless given.
         spark: Further settings of the session.
@@ -79,6 +82,7 @@ class Config(Section):
     convention: Convention = key(None, as_given)
     quality: Quality = key({}, section(Quality))
     comparison: Comparison = key({}, section(Comparison))
+    gates: tuple[Gate, ...] = key((), gates)
     sink: Sink = key({}, section(Sink))
     evaluation_date: str = key(None, day)
     spark: Mapping[str, str] = key({}, settings)
@@ -95,9 +99,17 @@ class Config(Section):
         for name in ("source", "judgements", "sink"):
             self._settle(name, _dated(getattr(self, name), self.evaluation_date))
         _check_trec_run(self)
+        refuse_overlap(self.inputs, self.sink)
         self._settle("options", _options(self))
         for name in ("metrics", "convention", "rank_by"):
             self._settle(name, getattr(self.options, name))
+        check_gates(self.gates, self.metrics, self.comparison)
+        check_cuped(self.comparison, self.evaluation_date)
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The sections of the tables that are read."""
+        return (self.source, self.judgements) if self.judgements else (self.source,)
 
 
 def _check_trec_run(config: Config) -> None:
@@ -119,6 +131,7 @@ def _options(config: Config) -> Options:
         judgement_columns=judgements.columns if judgements else {},
         list=source.list,
         segments=source.segments,
+        first_rank=source.first_rank,
         confidence=config.comparison.confidence,
         repeated_items=config.quality.repeated_items,
         text_numbers=not TEXT_FORMATS.isdisjoint(formats),
@@ -183,9 +196,11 @@ def _plain(value: object) -> Any:
     if isinstance(value, Section):
         return {name: _plain(getattr(value, name)) for name in key_names(type(value))}
     if isinstance(value, Mapping):
-        return {name: "(hidden)" if _PRIVATE.search(name) else _plain(item) for name, item in value.items()}
+        return {name: HIDDEN if is_secret(name) else _plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, Convention):
         return value.text()
+    if isinstance(value, str):
+        return without_secrets(value)
     return str(value) if isinstance(value, Metric) else value

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
 from rankmetrics_spark.errors import ConfigError
 
+DEEPEST = 50
+"""Levels of a document; a config has five."""
+LARGEST = 100_000
+"""Values of a document after each alias stands for what it names."""
 _SHORTHAND = {"convention": "preset"}
 """Sections that may be written as one word, and the key that this word stands for."""
 
@@ -74,7 +78,52 @@ def parse(content: str) -> object:
     >>> parse("{baseline: 007, header: no, fraction: 1e-2, day: 2026-11-21}")
     {'baseline': '007', 'header': 'no', 'fraction': 0.01, 'day': '2026-11-21'}
     """
-    return yaml.load(content, Loader=_Loader)
+    _check_size(content)
+    try:
+        return yaml.load(content, Loader=_Loader)  # noqa: S506  # a SafeLoader
+    except yaml.YAMLError:
+        raise
+    except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
+        # PyYAML lets the errors of int() and of its dates through: a number of 5,000 digits, `!!int x`.
+        problem = error if isinstance(error, ValueError) else "it does not fit its tag"
+        raise yaml.YAMLError(f"a value cannot be read: {problem}") from None
+
+
+def _check_size(content: str) -> None:
+    """Refuse a text that is too deep, or too large once its aliases are expanded; PyYAML would recurse through both.
+
+    Raises:
+        YAMLError: with the place in the text.
+    """
+    anchors: dict[str, int | None] = {}
+    open_nodes: list[tuple[str | None, int]] = [(None, 0)]
+    for event in yaml.parse(content, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_nodes.append((event.anchor, 1))
+            anchors |= {event.anchor: None} if event.anchor else {}
+        elif isinstance(event, (yaml.CollectionEndEvent, yaml.ScalarEvent, yaml.AliasEvent)):
+            anchor, size = open_nodes.pop() if isinstance(event, yaml.CollectionEndEvent) else _leaf(event, anchors)
+            anchors |= {anchor: size} if anchor else {}
+            parent, total = open_nodes.pop()
+            open_nodes.append((parent, total + size))
+        if len(open_nodes) > DEEPEST:
+            _refuse(event, f"more than {DEEPEST} levels; allowed: {DEEPEST}")
+        if open_nodes[-1][1] > LARGEST:
+            _refuse(event, f"its aliases stand for more than {LARGEST:,} values; allowed: {LARGEST:,}")
+
+
+def _leaf(event: yaml.ScalarEvent | yaml.AliasEvent, anchors: Mapping[str, int | None]) -> tuple[str | None, int]:
+    """The anchor and the expanded size of a text or an alias."""
+    if isinstance(event, yaml.ScalarEvent):
+        return event.anchor, 1
+    size = anchors.get(event.anchor or "", 0)
+    if size is None:
+        _refuse(event, f"the alias '{event.anchor}' is inside of what it stands for")
+    return None, size or 0
+
+
+def _refuse(event: yaml.Event, problem: str) -> NoReturn:
+    raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)  # type: ignore[arg-type]
 
 
 def override(document: Mapping[str, object], assignment: str) -> dict[str, object]:

@@ -11,6 +11,7 @@ from datetime import date, datetime
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from rankmetrics_spark import errors
+from rankmetrics_spark.redaction import HIDDEN, is_secret
 
 Read: TypeAlias = Callable[[str, object], object]
 """(path of the field, raw value) -> checked value; reading a checked value again gives the same value."""
@@ -86,7 +87,8 @@ def refuse(path: str, value: object, allowed: str) -> errors.ConfigError:
     >>> print(refuse("quality.max_invalid_fraction", 1.5, "a number from 0 to 1"))
     quality.max_invalid_fraction is 1.5; allowed: a number from 0 to 1
     """
-    return errors.ConfigError(f"{path} is {'null' if value is None else repr(value)}; allowed: {allowed}")
+    shown = "null" if value is None else HIDDEN if is_secret(path) else repr(value)
+    return errors.ConfigError(f"{path} is {shown}; allowed: {allowed}")
 
 
 def section(cls: type[Section]) -> Read:
@@ -128,6 +130,21 @@ def number(low: float, high: float, *, inclusive: bool) -> Read:
         if not low <= found <= high or (not inclusive and found in (low, high)):
             raise refuse(path, value, allowed)
         return found
+
+    return read
+
+
+def count(low: int, high: int) -> Read:
+    """A whole number between two bounds, which are allowed themselves.
+
+    >>> count(1, 10)("seed", 3)
+    3
+    """
+
+    def read(path: str, value: object) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise refuse(path, value, f"a whole number from {low:,} to {high:,}")
+        return value
 
     return read
 
@@ -174,7 +191,7 @@ def listed(path: str, value: object) -> list[object]:
     """
     if isinstance(value, str):
         return [part.strip() for part in re.split(r",(?![^()]*\))", value)]
-    if isinstance(value, Sequence):
+    if isinstance(value, Sequence) and not isinstance(value, bytes):
         return list(value)
     raise refuse(path, value, "a list, or a text with commas")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rankmetrics_spark.config.fields import Section, choice, flag, key, listed, mapped, names, number, refuse
+from rankmetrics_spark.config.fields import Section, choice, count, flag, key, listed, mapped, names, number, refuse
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import PRESETS, STANDARD, Convention, Metric, check, knobs, parse, resolve
 from rankmetrics_spark.schemas import JUDGEMENT_ROLES, ROLES
@@ -72,6 +72,7 @@ class Options(Section):
         judgement_columns: The same for the judgements. Roles: user, item, relevance; none may be ``None``.
         list: Columns that tell apart the lists of one user; metrics are averaged per user. One name or several.
         segments: Columns whose values split the averages over users. One name or several.
+        first_rank: What the column of ranks calls the first rank: 1 (the default) or 0.
         confidence: Confidence level of the intervals, above 0 and below 1. Default: 0.95.
         repeated_items: Which repeated items of a list are looked for: ``relevant`` (those that could change a value,
             the default), ``all``, or ``ignore`` (none: the log is known to have none).
@@ -96,6 +97,7 @@ class Options(Section):
     judgement_columns: Mapping[str, str] = key({}, mapped(JUDGEMENT_ROLES))
     list: tuple[str, ...] = key((), names)
     segments: tuple[str, ...] = key((), names)
+    first_rank: int = key(1, count(0, 1))
     confidence: float = key(0.95, number(0, 1, inclusive=False))
     repeated_items: str = key("relevant", choice(*REPEATED_ITEMS))
     layout: str = key("auto", choice(*LAYOUTS))
@@ -115,6 +117,7 @@ class Options(Section):
             judgement_columns: Mapping[str, str] | None = None,
             list: str | Sequence[str] | None = None,
             segments: str | Sequence[str] | None = None,
+            first_rank: int | None = None,
             confidence: float | None = None,
             repeated_items: str | None = None,
             layout: str | None = None,

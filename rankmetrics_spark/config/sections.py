@@ -18,7 +18,9 @@ from rankmetrics_spark.config.fields import (
     text,
     texts,
 )
+from rankmetrics_spark.config.filters import column_names, condition, refuse_substitution, table_name
 from rankmetrics_spark.config.options import Options
+from rankmetrics_spark.config.quality_rates import limits
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.schemas import JUDGEMENT_ROLES, ROLES
 
@@ -46,14 +48,15 @@ class Input(Section):
 
     format: str = key(None, choice(*FORMATS))
     path: tuple[str, ...] | None = key(None, texts)
-    table: str | None = key(None, text)
-    where: str | None = key(None, text)
+    table: str | None = key(None, table_name)
+    where: str | None = key(None, condition)
     columns: Mapping[str, str | None] = key({}, mapped({}))
     options: Mapping[str, str] = key({}, settings)
 
     def __post_init__(self) -> None:
         """Checks the fields, then that there is exactly one place to read from and that the format fits it."""
         super().__post_init__()
+        column_names(self.at, self.wanted())
         path, table, given = self.path_of("path"), self.path_of("table"), self.format
         if (self.path is None) == (self.table is None):
             found = "neither" if self.path is None else "both"
@@ -90,6 +93,8 @@ class Source(Input):
     Attributes:
         list: Columns that tell apart the lists of one user.
         segments: Columns whose values split the averages.
+        first_rank: What the column of ranks calls the first rank: 1 or 0.
+        experiment_from: What names the experiment of a row of a TREC run: its ``tag``, or the name of its ``file``.
     """
 
     at: ClassVar[str] = "source"
@@ -99,6 +104,14 @@ class Source(Input):
     columns: Mapping[str, str | None] = same_key(Options, "columns")
     list: tuple[str, ...] = same_key(Options, "list")
     segments: tuple[str, ...] = same_key(Options, "segments")
+    first_rank: int = same_key(Options, "first_rank")
+    experiment_from: str = key("tag", choice("tag", "file"))
+
+    def __post_init__(self) -> None:
+        """Checks the fields, then that only the experiments of a TREC run are named after its files."""
+        super().__post_init__()
+        if self.experiment_from == "file" and self.format != "trec_run":
+            raise refuse(self.path_of("experiment_from"), "file", f"{self.path_of('format')} 'trec_run' with it")
 
     def wanted(self) -> tuple[str, ...]:
         """The columns that any input may read, and those of the lists and segments."""
@@ -122,8 +135,10 @@ class Quality(Section):
 
     Attributes:
         on_invalid: ``quarantine`` sets them apart with a reason, ``fail`` stops before anything is written.
-        max_invalid_fraction: Largest allowed fraction of faulty rows in an experiment; a run with more of them fails.
+        max_invalid_fraction: Largest allowed fraction of faulty rows, in each experiment and over all; a run with more
+            of them fails.
         repeated_items: Which repeated items are looked for: see ``Options``.
+        gates: Limits for the rates that describe a log, such as ``{tie_rate: {warn: 0.1, fail: 0.5}}``: see ``RATES``.
     """
 
     at: ClassVar[str] = "quality"
@@ -131,23 +146,7 @@ class Quality(Section):
     on_invalid: str = key("quarantine", choice("quarantine", "fail"))
     max_invalid_fraction: float = key(0.01, number(0, 1, inclusive=True))
     repeated_items: str = same_key(Options, "repeated_items")
-
-
-@dataclass(frozen=True)
-class Comparison(Section):
-    """How experiments are compared.
-
-    Attributes:
-        baseline: Experiment id that the others are compared with; ``None`` for no comparison.
-        confidence: Confidence level of the intervals: see ``Options``.
-        correction: How p-values are corrected for the number of comparisons.
-    """
-
-    at: ClassVar[str] = "comparison"
-
-    baseline: str | None = key(None, text)
-    confidence: float = same_key(Options, "confidence")
-    correction: str = key("holm", choice("holm", "bonferroni", "fdr_bh", "none"))
+    gates: Mapping[str, Mapping[str, float]] = key({}, limits)
 
 
 @dataclass(frozen=True)
@@ -166,7 +165,7 @@ class Sink(Section):
     format: str = key("parquet", choice("parquet", "delta", "iceberg"))
     path: str | None = key(None, text)
     mode: str = key("overwrite_partitions", choice("overwrite_partitions"))
-    table: str | None = key(None, text)
+    table: str | None = key(None, table_name)
 
     def __post_init__(self) -> None:
         """Checks the fields, then that the format can be written to this place."""
@@ -178,4 +177,7 @@ class Sink(Section):
             raise refuse(given, self.format, f"delta or iceberg, since there is a {table}")
         if self.format == "iceberg" and not self.table:
             raise refuse(table, self.table, f"a schema of a catalog, such as lake.ranking, since {given} is 'iceberg'")
+        if self.format == "delta":
+            # Delta's SQL calls a table in a folder by its path.
+            refuse_substitution(path, self.path or "")
         self._settle("path", self.path or (None if self.table else "out"))

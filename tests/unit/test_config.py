@@ -53,7 +53,8 @@ def test_only_the_source_needs_a_value() -> None:
     assert [str(metric) for metric in found.metrics] == ["ap@5", "ap@10", "ndcg@5", "ndcg@10"]
     assert found.convention == resolve("standard")
     assert found.quality == Quality("quarantine", 0.01, "relevant")
-    assert found.comparison == Comparison(None, 0.95, "holm")
+    assert found.comparison == Comparison(baseline=None, confidence=0.95, correction="holm")
+    assert found.gates == ()
     assert found.sink == Sink("parquet", "out", "overwrite_partitions")
     assert found.spark == {}
 
@@ -216,6 +217,7 @@ def test_options_have_a_default_for_every_field() -> None:
 
 
 INPUT = "format, path, table, where, columns, options"
+SOURCE = f"{INPUT}, list, segments, first_rank, experiment_from"
 FORMATS = "parquet, csv, json, orc, table, delta, iceberg"
 ROLES = "experiment, user, item, position, score, relevance"
 TEXT = "a text (in quotes where YAML would read something else)"
@@ -225,20 +227,20 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"source": None}, PLACE.format("neither")),
     ({"source": {}}, PLACE.format("neither")),
     ({"source": {"path": "a", "table": "b"}}, PLACE.format("both")),
-    ({"source": "logs"}, f"source is 'logs'; allowed: a mapping with keys out of {INPUT}, list, segments"),
+    ({"source": "logs"}, f"source is 'logs'; allowed: a mapping with keys out of {SOURCE}"),
     ({"judgements": []}, f"judgements is []; allowed: a mapping with keys out of {INPUT}"),
     (
         {"quality": 1},
-        "quality is 1; allowed: a mapping with keys out of on_invalid, max_invalid_fraction, repeated_items",
+        "quality is 1; allowed: a mapping with keys out of on_invalid, max_invalid_fraction, repeated_items, gates",
     ),
     (
         {"sorce": LOGS},
         "sorce: unknown key 'sorce'; did you mean 'source'? known: source, judgements, rank_by, metrics, "
-        "convention, quality, comparison, sink, evaluation_date, spark",
+        "convention, quality, comparison, gates, sink, evaluation_date, spark",
     ),
     (
         {"source": {**LOGS, "colums": {}}},
-        f"source.colums: unknown key 'colums'; did you mean 'columns'? known: {INPUT}, list, segments",
+        f"source.colums: unknown key 'colums'; did you mean 'columns'? known: {SOURCE}",
     ),
     (
         {"source": {**LOGS, "format": "parkett"}},
@@ -336,7 +338,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (
         {"comparison": {"correction": "bonferoni"}},
         "comparison.correction: unknown value 'bonferoni'; did you mean "
-        "'bonferroni'? known: holm, bonferroni, fdr_bh, none",
+        "'bonferroni'? known: holm, bonferroni, fdr_bh, fdr_by, none",
     ),
     ({"sink": {"format": "csv"}}, "sink.format: unknown value 'csv'; known: parquet, delta, iceberg"),
     (
@@ -405,6 +407,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.outcome("a config with {changes}", "exit 2: {expected}")
 @pytest.mark.parametrize(("changes", "expected"), WRONG, ids=[expected[:60] for _, expected in WRONG])
 def test_a_wrong_config_is_refused_in_one_sentence(changes: dict[str, Any], expected: str) -> None:
     with pytest.raises(ConfigError) as error:
@@ -415,6 +418,8 @@ def test_a_wrong_config_is_refused_in_one_sentence(changes: dict[str, Any], expe
 
 WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"metrics": []}, "metrics is []; allowed: at least one metric, such as ap@10"),
+    ({"columns": ["user"]}, f"columns is ['user']; allowed: a mapping with keys out of {ROLES}"),
+    ({"list": b"sid"}, "list is b'sid'; allowed: a list, or a text with commas"),
     ({"metrics": {"ap": 10}}, "metrics is {'ap': 10}; allowed: a list, or a text with commas"),
     ({"rank_by": "scores"}, "rank_by: unknown value 'scores'; did you mean 'score'? known: position, score"),
     ({"confidence": 95}, "confidence is 95; allowed: a number above 0 and below 1"),
@@ -475,6 +480,7 @@ WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.outcome("`evaluate` or `Options` with {given}", "`ConfigError`: {expected}")
 @pytest.mark.parametrize(("given", "expected"), WRONG_OPTIONS, ids=[expected[:60] for _, expected in WRONG_OPTIONS])
 def test_wrong_options_are_refused_in_one_sentence(given: dict[str, Any], expected: str) -> None:
     with pytest.raises(ConfigError) as error:
@@ -482,11 +488,13 @@ def test_wrong_options_are_refused_in_one_sentence(given: dict[str, Any], expect
     assert str(error.value) == expected
 
 
+@pytest.mark.outcome("`err@10` with `ties: expected`", "exit 2: the metric has no expected value over tied scores")
 def test_a_metric_that_cannot_average_over_ties_is_refused_when_a_config_is_loaded() -> None:
     with pytest.raises(ConfigError, match=r"^metric 'err@10' has no expected value over tied scores"):
         config(metrics="err@10", convention={"ties": "expected"}, rank_by="score")
 
 
+@pytest.mark.outcome("a config with {changes}", "exit 2: the unknown name, the nearest known one, and all known ones")
 @pytest.mark.parametrize(
     ("changes", "pattern"),
     [
@@ -561,7 +569,7 @@ def test_the_other_examples_have_the_settings_that_they_show() -> None:
         ("source.columns.user=uid", "source.columns", {"user": "uid", "experiment": "variant"}),
         ("source.columns.experiment=null", "source.columns", {"experiment": None}),
         ("source.segments=country,device", "source.segments", ["country", "device"]),
-        ("source.where=x = 'a: b' # c", "source.where", "x = 'a: b' # c"),
+        ("source.where=x = 'a: b # c'", "source.where", "x = 'a: b # c'"),
         ("source.where=", "source.where", None),
         ("source.options.header=false", "source.options", {"header": "false"}),
         ("comparison.baseline=007", "comparison.baseline", "007"),
@@ -574,7 +582,7 @@ def test_the_other_examples_have_the_settings_that_they_show() -> None:
     ],
 )
 def test_a_key_can_be_set_from_outside(tmp_path: Path, assignment: str, part: str, expected: object) -> None:
-    path = written(tmp_path, "source: {path: logs, columns: {experiment: variant}, where: a}")
+    path = written(tmp_path, "source: {path: logs, columns: {experiment: variant}, where: a}\nsink: {path: /out}")
     found: Any = as_dict(load(path, [assignment]))
     for step in part.split("."):
         found = found[step]
@@ -609,6 +617,7 @@ def test_an_id_that_looks_like_a_number_stays_text(tmp_path: Path) -> None:
     assert (found.source.path, found.source.where, found.comparison.baseline) == (("2026-11-20",), "on", "007")
 
 
+@pytest.mark.outcome("a config file that holds {content}", "exit 2: {expected}")
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
@@ -641,7 +650,7 @@ def test_an_id_that_looks_like_a_number_stays_text(tmp_path: Path) -> None:
         (
             "7: x",
             "7: unknown key '7'; "
-            "known: source, judgements, rank_by, metrics, convention, quality, comparison, sink, "
+            "known: source, judgements, rank_by, metrics, convention, quality, comparison, gates, sink, "
             "evaluation_date, spark",
         ),
     ],
@@ -652,6 +661,7 @@ def test_the_error_of_a_malformed_file_names_the_line(tmp_path: Path, content: s
     assert message(error, tmp_path) == expected
 
 
+@pytest.mark.outcome("a config file that is missing or not UTF-8", "exit 2: what is wrong with the file")
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "latin.yaml").write_bytes(b"a: \xe9")
     for name, expected in [
@@ -663,6 +673,7 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
         assert message(error, tmp_path) == expected
 
 
+@pytest.mark.outcome("`--set` with {assignment}", "exit 2: {expected}")
 @pytest.mark.parametrize(
     ("assignment", "expected"),
     [
@@ -670,13 +681,22 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
         ("=1", "the override '=1' is not an assignment; allowed: such as source.path=logs"),
         ("source..path=1", "the override 'source..path=1' is not an assignment; allowed: such as source.path=logs"),
         ("rank_by.x=1", "the override 'rank_by.x=1' does not fit: rank_by is 'score', not a mapping"),
-        ("source.pth=a", f"source.pth: unknown key 'pth'; did you mean 'path'? known: {INPUT}, list, segments"),
+        ("source.pth=a", f"source.pth: unknown key 'pth'; did you mean 'path'? known: {SOURCE}"),
     ],
 )
 def test_an_override_that_does_not_fit_is_an_error(tmp_path: Path, assignment: str, expected: str) -> None:
     with pytest.raises(ConfigError) as error:
         load(written(tmp_path, "source: {path: logs}\nrank_by: score"), [assignment])
     assert str(error.value) == expected
+
+
+def test_only_the_experiments_of_a_trec_run_are_named_after_its_files() -> None:
+    with pytest.raises(ConfigError) as caught:
+        config(source={**LOGS, "experiment_from": "file"})
+    assert str(caught.value) == "source.experiment_from is 'file'; allowed: source.format 'trec_run' with it"
+    with pytest.raises(ConfigError, match="first_rank is 2; allowed: a whole number from 0 to 1"):
+        config(source={**LOGS, "first_rank": 2})
+    assert config(source={**LOGS, "first_rank": 0}).options.first_rank == 0
 
 
 def test_the_record_is_plain_and_hides_secrets() -> None:
@@ -689,13 +709,19 @@ def test_the_record_is_plain_and_hides_secrets() -> None:
     record = json.loads(json.dumps(as_dict(found)))
     assert record == {
         "source": {"format": "parquet", "path": ["logs"], "table": None, "where": None, "columns": {},
-                   "options": {"password": "(hidden)", "header": "true"}, "list": [], "segments": []},
+                   "options": {"password": "(hidden)", "header": "true"}, "list": [], "segments": [],
+                   "first_rank": 1, "experiment_from": "tag"},
         "judgements": None,
         "rank_by": "position",
         "metrics": ["ap@10"],
         "convention": resolve("standard").text(),
-        "quality": {"on_invalid": "quarantine", "max_invalid_fraction": 0.01, "repeated_items": "relevant"},
-        "comparison": {"baseline": None, "confidence": 0.95, "correction": "holm"},
+        "quality": {"on_invalid": "quarantine", "max_invalid_fraction": 0.01, "repeated_items": "relevant",
+                    "gates": {}},
+        "comparison": {"baseline": None, "pairs": "baseline", "candidates": [], "confidence": 0.95,
+                       "correction": "holm", "design": "auto", "wilcoxon": False, "randomization": None,
+                       "bootstrap": None, "aa_check": None, "shares": None, "power": 0.8, "min_users": 0,
+                       "cuped": None},
+        "gates": [],
         "sink": {"format": "parquet", "path": "out", "mode": "overwrite_partitions", "table": None},
         "evaluation_date": "2026-11-21",
         "spark": {"spark.hadoop.fs.s3a.secret.key": "(hidden)", "spark.hadoop.fs.s3a.access.key": "(hidden)",

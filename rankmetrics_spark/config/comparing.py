@@ -1,0 +1,264 @@
+"""How experiments are compared: one description for a config file, for ``evaluate`` and for ``compare``."""
+
+# A section is frozen, so one default may serve every config.
+# ruff: noqa: RUF009
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rankmetrics_spark.config.fields import (
+    Read,
+    Section,
+    choice,
+    count,
+    day,
+    flag,
+    key,
+    listed,
+    number,
+    refuse,
+    same_key,
+    section,
+    text,
+)
+from rankmetrics_spark.config.options import Options
+from rankmetrics_spark.errors import ConfigError, unknown
+from rankmetrics_spark.metrics import Metric, parse
+from rankmetrics_spark.schemas import EVERYONE
+
+CORRECTIONS = ("holm", "bonferroni", "fdr_bh", "fdr_by", "none")
+DESIGNS = ("auto", "paired", "independent")
+MOST_REPLICATES = 100_000
+
+
+@dataclass(frozen=True)
+class Resampling(Section):
+    """How often the users are resampled.
+
+    Attributes:
+        replicates: How many times.
+        seed: Chooses the random numbers; the same seed gives the same bits on any cluster.
+    """
+
+    at: ClassVar[str] = "comparison.randomization"
+
+    replicates: int = key(9_999, count(99, MOST_REPLICATES))
+    seed: int = key(1, count(0, 2**63 - 1))
+
+
+@dataclass(frozen=True)
+class Bootstrap(Resampling):
+    """Bootstrap intervals of the means and of the differences.
+
+    Attributes:
+        replicates: How many times the users are resampled.
+        seed: Chooses the random numbers.
+        method: ``percentile``, or ``bca``: bias-corrected and accelerated.
+    """
+
+    at: ClassVar[str] = "comparison.bootstrap"
+
+    replicates: int = key(1_000, count(99, MOST_REPLICATES))
+    method: str = key("percentile", choice("percentile", "bca"))
+
+
+@dataclass(frozen=True)
+class AaCheck(Resampling):
+    """Tests between arms that differ by chance alone: how often they find a difference."""
+
+    at: ClassVar[str] = "comparison.aa_check"
+
+    replicates: int = key(1_000, count(99, MOST_REPLICATES))
+
+
+@dataclass(frozen=True)
+class Cuped(Section):
+    """Variance reduction with the values that the users had before the experiment.
+
+    Attributes:
+        date: Evaluation date of the pre-period; its ``user_metrics`` lie in the same output.
+    """
+
+    at: ClassVar[str] = "comparison.cuped"
+
+    date: str = key(None, day)
+
+    def __post_init__(self) -> None:
+        """Checks that there is a date."""
+        super().__post_init__()
+        if self.date is None:
+            raise refuse(self.path_of("date"), None, "the date of an earlier run, as YYYY-MM-DD")
+
+
+def _shares(path: str, value: object) -> dict[str, float]:
+    """Experiment -> its planned share of the users, as positive numbers that need not add up to 1."""
+    if not isinstance(value, Mapping) or len(value) < 2:
+        raise refuse(path, value, "a mapping of at least two experiments to their planned shares")
+    positive = number(0, 1e12, inclusive=False)
+    return {text(path, name): float(positive(f"{path}.{name}", share)) for name, share in value.items()}  # type: ignore[arg-type]
+
+
+def _experiments(path: str, value: object) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(text(f"{path}[{i}]", name) for i, name in enumerate(listed(path, value))))
+
+
+def _switched(cls: type[Resampling]) -> Read:
+    """A section, or ``true`` for all of its defaults; ``false`` for none."""
+    read = section(cls)
+
+    def read_section(path: str, value: object) -> object:
+        if isinstance(value, bool):
+            return cls() if value else None
+        return read(path, value)
+
+    return read_section
+
+
+@dataclass(frozen=True)
+class Comparison(Section):
+    """Which experiments are compared, and how.
+
+    Attributes:
+        baseline: The experiment that the others are compared with.
+        pairs: ``baseline`` compares every candidate with the baseline; ``all`` compares every pair. Without a baseline
+            and without ``all`` there is no comparison.
+        candidates: Only these are compared with the baseline; empty = all.
+        confidence: Confidence level of every interval: see ``Options``.
+        correction: How p-values are corrected for the number of comparisons: ``holm``, ``bonferroni``, ``fdr_bh``
+            (Benjamini-Hochberg), ``fdr_by`` (Benjamini-Yekutieli) or ``none``.
+        design: ``paired`` (users in both experiments, difference per user), ``independent`` (all users of each, Welch),
+            or ``auto``: paired where at least half of the users of the smaller experiment are in both.
+        wilcoxon: Whether paired comparisons get the p-value of Wilcoxon's signed rank test too.
+        randomization: Paired comparisons get the p-value of the sign-flip randomization test too.
+        bootstrap: Every mean and difference gets a bootstrap interval too.
+        aa_check: Users change arms at random this often; the share of p-values below 1 - confidence is reported.
+        shares: Planned share of the users of each experiment, for the check of the sample ratio.
+        power: With which probability the minimum detectable effect would be found.
+        min_users: Segments with fewer users in an experiment are not compared.
+        cuped: Variance reduction with an earlier date; for independent comparisons.
+    """
+
+    at: ClassVar[str] = "comparison"
+
+    baseline: str | None = key(None, text)
+    pairs: str = key("baseline", choice("baseline", "all"))
+    candidates: tuple[str, ...] = key((), _experiments)
+    confidence: float = same_key(Options, "confidence")
+    correction: str = key("holm", choice(*CORRECTIONS))
+    design: str = key("auto", choice(*DESIGNS))
+    wilcoxon: bool = key(False, flag)
+    randomization: Resampling | None = key(None, _switched(Resampling))
+    bootstrap: Bootstrap | None = key(None, _switched(Bootstrap))
+    aa_check: AaCheck | None = key(None, _switched(AaCheck))
+    shares: Mapping[str, float] | None = key(None, _shares)
+    power: float = key(0.8, number(0, 1, inclusive=False))
+    min_users: int = key(0, count(0, 10**12))
+    cuped: Cuped | None = key(None, section(Cuped))
+
+    def __post_init__(self) -> None:
+        """Checks the fields, then that they fit together."""
+        super().__post_init__()
+        if self.candidates and not self.baseline:
+            raise ConfigError(
+                f"{self.path_of('candidates')} is given without {self.path_of('baseline')}; allowed: both, or neither"
+            )
+        if self.candidates and self.pairs == "all":
+            raise ConfigError(
+                f"{self.path_of('candidates')} is given with {self.path_of('pairs')}: all; allowed: one of the two"
+            )
+        if self.baseline in self.candidates:
+            raise refuse(self.path_of("candidates"), self.baseline, "experiments other than the baseline")
+
+    @property
+    def asked(self) -> bool:
+        """Whether anything is compared."""
+        return self.baseline is not None or self.pairs == "all"
+
+
+def _metric(path: str, value: object) -> Metric:
+    if isinstance(value, Metric):
+        return value
+    try:
+        return parse(text(path, value))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+@dataclass(frozen=True)
+class Gate(Section):
+    """A limit that a metric has to keep; a run that fails one writes nothing and ends with exit code 5.
+
+    Attributes:
+        metric: One of the metrics of the run.
+        min: The mean of every experiment must be at least this; for a metric where lower is better, at most.
+        max_drop: No candidate may be worse than the baseline by more than this, in the metric's unit.
+        max_relative_drop: The same as a share of the baseline's mean, such as 0.01.
+        segment: The label of a segment, such as ``country=de``; by default all users.
+        experiment: Only this experiment; by default every one.
+        on: ``point`` looks at the mean or difference itself; ``bound`` at the worse bound of its interval, so that the
+            gate passes only where the limit is kept with the confidence of the run.
+    """
+
+    at: ClassVar[str] = "gates"
+
+    metric: Metric = key(None, _metric)
+    min: float | None = key(None, number(-1e300, 1e300, inclusive=True))
+    max_drop: float | None = key(None, number(0, 1e300, inclusive=True))
+    max_relative_drop: float | None = key(None, number(0, 1e300, inclusive=True))
+    segment: str = key(EVERYONE, text)
+    experiment: str | None = key(None, text)
+    on: str = key("point", choice("point", "bound"))
+
+    def __post_init__(self) -> None:
+        """Checks the fields, then that there is a metric and a limit."""
+        super().__post_init__()
+        if self.metric is None:
+            raise refuse(self.path_of("metric"), None, "a metric of the run")
+        if self.min is None and not self.compares:
+            raise ConfigError(f"the gate on {self.metric} has no limit; allowed: min, max_drop or max_relative_drop")
+
+    @property
+    def compares(self) -> bool:
+        """Whether the gate needs a comparison with the baseline."""
+        return self.max_drop is not None or self.max_relative_drop is not None
+
+
+def gates(path: str, value: object) -> tuple[Gate, ...]:
+    """A list of gates, or a single one."""
+    items = [value] if isinstance(value, (Mapping, Gate)) else value
+    if not isinstance(items, (list, tuple)):
+        raise refuse(path, value, "a list of mappings such as {metric: ndcg@10, max_drop: 0.01}")
+    read = section(Gate)
+    return tuple(read(f"{path}[{i}]", item) for i, item in enumerate(items))  # type: ignore[misc]
+
+
+def check_cuped(comparison: Comparison, evaluation_date: str) -> None:
+    """Refuse a date for CUPED that is not before the run.
+
+    Raises:
+        ConfigError: Names the field and both dates.
+    """
+    cuped = comparison.cuped
+    if cuped is not None and cuped.date >= evaluation_date:
+        raise refuse(cuped.path_of("date"), cuped.date, f"a date before the evaluation date {evaluation_date}")
+
+
+def check_gates(found: Sequence[Gate], metrics: Sequence[Metric], comparison: Comparison) -> None:
+    """Refuse gates that this run cannot check.
+
+    Raises:
+        ConfigError: A metric is not computed, or there is no baseline to drop from.
+    """
+    for gate in found:
+        if gate.metric not in metrics:
+            raise ConfigError(
+                f"gates: {unknown('metric', gate.metric, map(str, metrics))} (it has to be among metrics)"
+            )
+        if gate.compares and comparison.baseline is None:
+            raise ConfigError(
+                f"gates: the gate on {gate.metric} limits a drop, but comparison.baseline is null; "
+                "allowed: a comparison.baseline, or min"
+            )

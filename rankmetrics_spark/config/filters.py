@@ -1,0 +1,201 @@
+"""Filters and table names: Spark reads both as SQL, so they are checked before Spark sees them.
+
+A filter may compute with the columns of its own row, and nothing else. This module builds no syntax tree, because only
+Spark's own grammar decides what a text means. It splits a filter into the tokens of Spark's lexer, and refuses each
+token and each function that it does not know. In that grammar a function is always a name in front of a parenthesis,
+and a subquery always holds one of a few words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
+from typing import NamedTuple
+
+from rankmetrics_spark.config.fields import text
+from rankmetrics_spark.errors import ConfigError
+
+FUNCTIONS = {
+    "missing values and choice": "coalesce equal_null if ifnull isnan isnotnull isnull nanvl nullif nvl nvl2",
+    "types": "bigint binary boolean cast char date decimal double float int smallint string timestamp tinyint"
+    " try_cast varchar",
+    "text": "ascii btrim char_length character_length concat concat_ws contains endswith initcap instr lcase left"
+    " length levenshtein locate lower lpad ltrim overlay position replace reverse right rpad rtrim split split_part"
+    " startswith substr substring substring_index translate trim ucase upper",
+    "patterns": "ilike like regexp regexp_count regexp_extract regexp_instr regexp_like regexp_replace regexp_substr"
+    " rlike",
+    "numbers": "abs bround cbrt ceil ceiling exp floor greatest hypot least ln log log10 log2 mod negative pmod pow"
+    " power rint round sign signum sqrt try_add try_divide try_multiply try_subtract width_bucket",
+    "bits and hashes": "base64 bit_count bit_length crc32 hash hex md5 octet_length sha sha1 sha2 shiftleft shiftright"
+    " unbase64 unhex xxhash64",
+    "dates and times": "add_months convert_timezone curdate current_date current_timestamp date_add date_diff"
+    " date_format date_from_unix_date date_part date_sub date_trunc dateadd datediff datepart day dayname dayofmonth"
+    " dayofweek dayofyear from_unixtime from_utc_timestamp hour last_day make_date make_timestamp minute month"
+    " monthname months_between next_day now quarter second timestamp_micros timestamp_millis timestamp_seconds to_date"
+    " to_timestamp to_unix_timestamp to_utc_timestamp trunc try_to_date try_to_timestamp unix_date unix_micros"
+    " unix_millis unix_seconds unix_timestamp weekday weekofyear year",
+    "arrays, maps, structs and JSON": "array array_contains array_distinct array_except array_intersect array_join"
+    " array_max array_min array_position array_size array_union arrays_overlap cardinality element_at exists filter"
+    " flatten forall from_json get get_json_object json_array_length json_object_keys map_contains_key map_keys"
+    " map_values named_struct size slice sort_array struct transform try_element_at typeof url_decode",
+    "URLs": "parse_url try_parse_url",
+}
+"""Functions that a filter may call: they compute with the values of one row, and with the clock at most."""
+
+KNOWN = frozenset(" ".join(FUNCTIONS.values()).split())
+QUERY_WORDS = frozenset(["from", "select", "table", "using", "values", "with"])
+"""Every query in Spark's grammar holds one of these words, as ``(SELECT ...)``, ``(TABLE t)`` or ``(FROM t)``."""
+SESSION_WORDS = frozenset(["current_catalog", "current_database", "current_schema", "current_user", "session_user"])
+"""Names that Spark reads as functions of the session if no column has them."""
+_BEFORE_GROUPS = frozenset(
+    ["all", "and", "any", "between", "case", "div", "else", "escape", "from", "ilike", "in", "is", "like", "not", "or"]
+) | {"regexp", "rlike", "some", "then", "when"}
+"""Words in front of a parenthesis that calls nothing, as in ``x IN (1, 2)``."""
+SUBSTITUTED = "${"
+"""Spark replaces ``${env:NAME}`` and ``${setting}`` before it reads SQL, also inside texts and quoted names."""
+
+_TOKEN = re.compile(
+    r"""
+      (?P<space>[ \t\r\n]+)
+    # An r in front of a quote makes a raw text, in which a backslash means nothing. Where the r ends a number or a
+    # word, details of the lexer decide.
+    | (?P<refused>--|/\*|\|>|\w+[rR](?=['"]))
+    | (?P<string>[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
+    | (?P<quoted>`(?:[^`]|``)*`)
+    | (?P<word>\w+)
+    | (?P<symbol>[-+*/%&|^~!<>=.,()\[\]]|::)
+    """,
+    re.VERBOSE | re.ASCII | re.DOTALL,
+)
+_PART = r"(?:\w+|`(?:[^`/:\x00-\x1f]|``)+`)"
+_TABLE_NAME = re.compile(rf"{_PART}(?:\.{_PART})*")
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    """In lower case; a quoted name without its backquotes."""
+
+
+def condition(path: str, value: object) -> str:
+    """A filter that can do no more than compute with the columns of a row.
+
+    Raises:
+        ConfigError: One sentence with the part that is not allowed.
+
+    >>> condition("source.where", "lower(surface) = 'search' AND day >= '{date}'")
+    "lower(surface) = 'search' AND day >= '{date}'"
+    >>> condition("source.where", "java_method('java.lang.System', 'exit', 1) IS NULL")
+    Traceback (most recent call last):
+    rankmetrics_spark.errors.ConfigError: source.where calls 'java_method'; allowed: functions of the values of a row, \
+such as lower, date_trunc and coalesce
+    """
+    given = text(path, value)
+    refuse_substitution(path, given)
+    # The date is filled in later; it is made of digits and hyphens.
+    tokens = list(_tokens(path, given.replace("{date}", "0")))
+    before = [None, *tokens]
+    for token, last, last_but_one in zip(tokens, before, [None, *before], strict=False):
+        if token.text == "(" and token.kind == "symbol":
+            _check_parenthesis(path, last, last_but_one)
+        else:
+            _check_word(path, token, last, last_but_one)
+    return given
+
+
+def table_name(path: str, value: object) -> str:
+    """The name of a table: parts with dots between them, each one a word or in backquotes.
+
+    Raises:
+        ConfigError: The text is something else, such as a query or the path of a file.
+
+    >>> table_name("source.table", "main.`click logs`.impressions")
+    'main.`click logs`.impressions'
+    """
+    given = text(path, value)
+    refuse_substitution(path, given)
+    if not _TABLE_NAME.fullmatch(given):
+        raise ConfigError(
+            f"{path} is {_cut(given)!r}; allowed: the name of a table, such as main.logs.impressions, with backquotes "
+            "around a part that is not a word; files are read with a path"
+        )
+    return given
+
+
+def column_names(at: str, names: Iterable[str]) -> None:
+    """Refuse a name of a column in which Spark would replace something, since columns are named in SQL too.
+
+    Raises:
+        ConfigError: A name holds ``${``.
+    """
+    for name in names:
+        refuse_substitution(f"{at}: the column {_cut(name)!r}", name)
+
+
+def refuse_substitution(path: str, given: str) -> None:
+    """Refuse a text in which Spark would replace something when it reads the text in SQL.
+
+    Raises:
+        ConfigError: The text holds ``${``.
+    """
+    if SUBSTITUTED in given:
+        raise ConfigError(
+            f"{path} holds '{SUBSTITUTED}', which Spark replaces by a setting or an environment variable; "
+            "allowed: the value itself"
+        )
+
+
+def _tokens(path: str, given: str) -> Iterator[_Token]:
+    at = 0
+    while at < len(given):
+        found = _TOKEN.match(given, at)
+        kind = found.lastgroup if found else None
+        if found is None or kind is None or kind == "refused":
+            part = found[0] if found else given[at]
+            raise ConfigError(
+                f"{path} holds {_cut(part)!r} at character {at + 1}; allowed: a condition without comments, parameters "
+                "and statements, with other characters in quotes"
+            )
+        if kind == "quoted":
+            yield _Token(kind, found[0][1:-1].replace("``", "`").lower())
+        elif kind != "space":
+            yield _Token(kind, found[0].lower())
+        at = found.end()
+
+
+def _check_parenthesis(path: str, last: _Token | None, last_but_one: _Token | None) -> None:
+    """Refuse a parenthesis that calls anything but a known function."""
+    if last is None or (last.kind == "symbol" and last.text not in ")]"):
+        return
+    qualified = last_but_one is not None and last_but_one.text == "."
+    if last.kind == "word" and last.text in _BEFORE_GROUPS and not qualified:
+        return
+    if last.kind in ("word", "quoted") and last.text in KNOWN and not qualified:
+        return
+    name = f".{last.text}" if qualified else last.text
+    near = [] if qualified else get_close_matches(name, KNOWN, n=1, cutoff=0.8)
+    hint = f" did you mean '{near[0]}'?" if near else ""
+    raise ConfigError(
+        f"{path} calls {_cut(name)!r};{hint} allowed: functions of the values of a row, such as lower, date_trunc and "
+        "coalesce"
+    )
+
+
+def _check_word(path: str, token: _Token, last: _Token | None, last_but_one: _Token | None) -> None:
+    """Refuse the words of a query, and names that stand for a function of the session."""
+    if token.kind in ("word", "quoted") and token.text in SESSION_WORDS:
+        raise ConfigError(f"{path} reads {token.text} of the session; allowed: the columns of the input")
+    if token.kind != "word" or token.text not in QUERY_WORDS:
+        return
+    words = [word.text for word in (last_but_one, last) if word]
+    if token.text == "from" and words in (["is", "distinct"], ["not", "distinct"]):
+        return
+    raise ConfigError(
+        f"{path} holds the word {token.text.upper()}; allowed: a condition without a query (a column of that name in "
+        "backquotes)"
+    )
+
+
+def _cut(part: str) -> str:
+    return part if len(part) <= 60 else f"{part[:60]}..."

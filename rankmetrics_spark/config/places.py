@@ -1,0 +1,133 @@
+"""Where inputs and outputs are: whether an output is apart from the inputs, and whether local paths can work."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from rankmetrics_spark.config.sections import Input, Sink
+from rankmetrics_spark.errors import ConfigError, InputError, OutputError
+
+INPUT_BELOW_OUTPUT = "input"
+"""The one folder of an output that may hold the input, as in the output of ``rankmetrics demo``."""
+TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine", "runs")
+_WILDCARD = re.compile(r"[*?{}\[\]\\]")
+_SCHEME = re.compile(r"(?P<scheme>[a-zA-Z][\w+.-]*):(?P<rest>.*)", re.DOTALL)
+
+
+def local_path(path: str) -> Path | None:
+    """The path on this machine's file system, or None for any other file system (s3a, hdfs, ...).
+
+    >>> local_path("out"), local_path("file:///out"), local_path("s3a://bucket/out")
+    (PosixPath('out'), PosixPath('/out'), None)
+    """
+    if path.startswith("file:"):
+        return Path("/" + path[5:].lstrip("/"))
+    return None if "://" in path or path.startswith("dbfs:") else Path(path)
+
+
+def refuse_overlap(inputs: Iterable[Input], sink: Sink) -> None:
+    """Refuse an output that is equal to an input, inside of one, or around one.
+
+    Args:
+        inputs: The sections of the inputs.
+        sink: The section of the output.
+
+    Raises:
+        ConfigError: Names both places.
+    """
+    for section in inputs:
+        place = section.path_of("path" if section.path else "table")
+        for given in section.path or (section.table or "",):
+            how = _table_overlap(given, sink) if section.table else _folder_overlap(given, sink)
+            if how:
+                output = sink.table or sink.path or ""
+                raise ConfigError(
+                    f"{sink.path_of('table' if sink.table else 'path')} '{output}' is {how} {place} '{given}'; "
+                    "allowed: an output apart from the inputs"
+                )
+
+
+def _table_overlap(table: str, sink: Sink) -> str:
+    schema, _, name = table.replace("`", "").lower().rpartition(".")
+    same = sink.table is not None and schema == sink.table.replace("`", "").lower() and name in TABLES
+    return "the schema of" if same else ""
+
+
+def _folder_overlap(path: str, sink: Sink) -> str:
+    """How the folder of the output lies to an input: equal to it, inside of it, around it; empty if it is apart."""
+    if sink.path is None:
+        return ""
+    wanted, output = _steps(path, wildcards=True), _steps(sink.path, wildcards=False)
+    if not all(fnmatchcase(name, pattern) for pattern, name in zip(wanted, output, strict=False)):
+        return ""
+    if len(wanted) <= len(output):
+        return "equal to" if len(wanted) == len(output) else "inside of"
+    first = wanted[len(output)]
+    through_wildcard = list(wanted[: len(output)]) != output
+    apart = not any(fnmatchcase(name, first) for name in TABLES) if through_wildcard else first == INPUT_BELOW_OUTPUT
+    return "" if apart else "around"
+
+
+def _steps(path: str, wildcards: bool) -> list[str]:
+    """The file system and the folders of a path; as patterns if it may hold wildcards (``{a,b}`` counts as ``*``)."""
+    found = None if local_path(path) else _SCHEME.match(path)
+    if found:
+        scheme = {"s3": "s3a", "s3n": "s3a"}.get(found["scheme"].lower(), found["scheme"].lower())
+        names = [name for name in found["rest"].split("/") if name not in ("", ".")]
+        steps = [scheme, *names]
+    else:
+        local = str(local_path(path))
+        has_wildcards = wildcards and _WILDCARD.search(local)
+        steps = ["file", *Path(os.path.abspath(local) if has_wildcards else os.path.realpath(local)).parts]
+    return [re.sub(r"\{[^}]*\}", "*", step) for step in steps] if wildcards else steps
+
+
+def check_local_paths(inputs: Iterable[Input], sink: Sink | None = None) -> None:
+    """Refuse local paths that cannot work: an input that does not exist, an output that is a file or read-only.
+
+    Call this only where Spark runs on this machine and its default file system is this machine's.
+
+    Raises:
+        InputError: An input does not exist.
+        OutputError: The output cannot be a folder that this user may write to.
+    """
+    for section in inputs:
+        for given in section.path or ():
+            path = local_path(given)
+            if path is not None and not _WILDCARD.search(given) and not os.path.lexists(path):
+                raise InputError(
+                    f"cannot read {section.format} from '{given}': there is no such file or folder; "
+                    f"allowed: an existing path in {section.path_of('path')}"
+                )
+    if sink and sink.path:
+        check_output(sink.path)
+
+
+def check_output(path: str) -> None:
+    """Refuse a local folder that cannot be written; a path on another file system is not looked at.
+
+    Raises:
+        OutputError: It, or a folder above it, is a file, or this user may not write there.
+    """
+    folder = local_path(path)
+    if folder is None:
+        return
+    folder = folder.absolute()
+    try:
+        folder.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:  # a name that is too long, or holds a NUL
+        reason = getattr(error, "strerror", None) or error
+        raise OutputError(f"cannot write to '{path}': {reason}; allowed: a folder, or a new path") from None
+    there = next(step for step in (folder, *folder.parents) if os.path.lexists(step))
+    if not there.is_dir():
+        raise OutputError(f"cannot write to '{path}': '{there}' is not a folder; allowed: a folder, or a new path")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise OutputError(
+            f"cannot write to '{path}': '{there}' is read-only for this user; allowed: a folder that they may write to"
+        )

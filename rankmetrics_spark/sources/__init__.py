@@ -1,0 +1,226 @@
+"""Readers of input tables: one decorated function per format. Schemas are read at once, rows only when needed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Iterable, Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from rankmetrics_spark.columns import own_or_field, text_fields, with_fields
+from rankmetrics_spark.config.sections import Input
+from rankmetrics_spark.errors import ConfigError, InputError, first_sentence, no_file_system, root_cause, unknown
+from rankmetrics_spark.schemas import EXPERIMENT, ITEM, POSITION, RELEVANCE, SCORE, USER, quoted
+from rankmetrics_spark.sources import json_lines
+
+Reader = Callable[[SparkSession, Input, Iterable[str]], DataFrame]
+_READERS: dict[str, Reader] = {}
+
+
+def source(*formats: str) -> Callable[[Reader], Reader]:
+    """Register the decorated function as the reader of some formats.
+
+    Args:
+        formats: Their names in the config.
+    """
+
+    def register(reader: Reader) -> Reader:
+        _READERS.update(dict.fromkeys(formats, reader))
+        return reader
+
+    return register
+
+
+def read(spark: SparkSession, section: Input, columns: Iterable[str] = ()) -> DataFrame:
+    """The rows of an input, filtered by its ``where``.
+
+    Args:
+        spark: The session to read with.
+        section: The ``source`` or ``judgements`` section of a config: format, path or table, filter, reader options.
+        columns: The columns that the caller needs, where they exist. Struct fields among them become columns, and JSON
+            needs the names because its files have no schema.
+
+    Raises:
+        ConfigError: There is no reader for the format.
+        InputError: The path or table is missing or cannot be read, or the filter does not fit its columns.
+    """
+    if section.format not in _READERS:
+        raise ConfigError(unknown("source format", section.format, sorted(_READERS)))
+    try:
+        rows = _READERS[section.format](spark, section, columns)
+        rows = with_fields(_filtered(rows, section.where), columns)
+        # Spark Connect reports a missing path or a broken filter only when the server is asked for a schema; its client
+        # answers for a filtered table itself.
+        rows.select("*").schema  # noqa: B018
+    except Exception as error:  # a broken file raises a class of py4j, which a client without a JVM does not have
+        place = section.table or ", ".join(_paths(section))
+        cause = no_file_system(place, error) or first_sentence(error)
+        raise InputError(f"cannot read {section.format} from '{place}': {cause}") from error
+    return rows
+
+
+def _paths(section: Input) -> list[str]:
+    return list(section.path or ())
+
+
+@source("parquet", "orc", "delta", "iceberg")
+def _files(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFrame:
+    if section.table:
+        return spark.read.options(**section.options).table(section.table)
+    reader = spark.read.format(section.format).options(**section.options)
+    paths = _paths(section)
+    return reader.load(paths if len(paths) > 1 else paths[0])
+
+
+@source("table")
+def _table(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFrame:
+    return spark.read.options(**section.options).table(section.table or _paths(section)[0])
+
+
+@source("csv")
+def _csv(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFrame:
+    # No type inference: it would read the file twice and turn "007" into 7. Spark names the columns of every file after
+    # the header of one of them; without enforceSchema it fails at a file with another header (see ``failed_file``).
+    return spark.read.options(**({"header": "true", "enforceSchema": "false"} | dict(section.options))).csv(
+        _paths(section)
+    )
+
+
+# Spark 3.5 names the file in another way for each format.
+_FAILED_FILE = re.compile(
+    r"(?:error while reading file |CSV file: )(?P<file>\S+?)\.?(?=\s|$)|(?P<other>\w+:/\S+) is not a Parquet file",
+    re.IGNORECASE,
+)
+
+
+def failed_file(error: Exception) -> InputError | None:
+    """The sentence for a file that Spark could not read while a job was running; None for any other error.
+
+    >>> print(failed_file(ValueError("Encountered error while reading file file:///b.orc. ")))
+    cannot read 'file:///b.orc': it is broken, or its columns differ from those of the other files
+    >>> print(failed_file(ValueError("file:/b.parquet is not a Parquet file. Expected magic number at tail")))
+    cannot read 'file:/b.parquet': it is broken, or its columns differ from those of the other files
+    """
+    found = _FAILED_FILE.search(str(error))
+    if found is None:
+        return None
+    header = "its header differs from that of the other files; all CSV files need the same columns in the same order"
+    broken = "it is broken, or its columns differ from those of the other files"
+    name = found["file"] or found["other"]
+    return InputError(f"cannot read '{name}': {header if 'CSV header' in str(error) else broken}")
+
+
+_FAILED_VALUE = re.compile(
+    r"\[(?P<name>\w*(?:DIVIDE_BY_ZERO|BY_ZERO|CAST_\w+|OVERFLOW|OUT_OF_RANGE|INVALID_(?:ARRAY|DATE|INDEX|PARAMETER|URL)\w*|"
+    r"CANNOT_PARSE_\w+|USER_RAISED_EXCEPTION)[\w.]*)\] |SQLSTATE: (?:22|P0)\w{3}|PatternSyntaxException"
+)
+_FRAGMENT = re.compile(r"== SQL ?\(line \d+, position \d+\) ==\n(?P<sql>.*?)\n\s*\^", re.DOTALL)
+
+
+def failed_filter(error: Exception, inputs: Iterable[Input]) -> InputError | None:
+    """The sentence for a filter that fails on a row, such as a division by zero; None for any other error.
+
+    Args:
+        error: What Spark raised while a job was running. The package's own expressions never fail on a value.
+        inputs: The sections of the inputs.
+
+    >>> section = Input(path="logs", where="1 / n > 0")
+    >>> print(failed_filter(ValueError("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012"), [section]))
+    cannot filter by where '1 / n > 0': [DIVIDE_BY_ZERO] Division by zero; allowed: a condition that has a value for \
+every row, such as one with try_divide or try_cast
+    """
+    filters = {section.path_of("where"): section.where for section in inputs if section.where}
+    if not filters or not _FAILED_VALUE.search(str(error)):
+        return None
+    found = _FRAGMENT.search(str(error))
+    guilty = {path: sql for path, sql in filters.items() if found and found["sql"] in sql} or filters
+    named = " or ".join(f"{path} '{sql}'" for path, sql in guilty.items())
+    cause = first_sentence(error) if "[" in first_sentence(error)[:1] else root_cause(error)
+    return InputError(
+        f"cannot filter by {named}: {cause.split(' SQLSTATE')[0].rstrip('.')}; allowed: a condition that has a value "
+        "for every row, such as one with try_divide or try_cast"
+    )
+
+
+@source("json")
+def _json(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFrame:
+    # As strings, ids stay as they are written. A line that is not JSON has only nulls and is quarantined as such.
+    wanted = {name: T.StructField(name, T.StringType()) for name in columns}
+    if not section.where:
+        # Without a filter, Spark does not have to read the files to infer a schema.
+        nested = [name for name in wanted if "." in name and all(name.split("."))]
+        schema = wanted | {field.name: field for field in text_fields(nested)}
+        rows = json_lines.read(spark, _paths(section), section.options, [*schema.values()]).drop(json_lines.UNREADABLE)
+        rows = own_or_field(rows, nested).drop(*schema.keys() - wanted.keys())
+        return rows.drop(*_absent(rows, section, list(wanted)))
+    # The filter may name any column, so Spark has to infer the other columns, and from every row.
+    ours = {"columnnameofcorruptrecord": json_lines.UNREADABLE, "samplingratio": "1.0"}
+    given = {"primitivesasstring": "true"} | {name.lower(): value for name, value in section.options.items()}
+    inferred = spark.read.options(**given, **ours).json(_paths(section)).drop(json_lines.UNREADABLE).schema.fields
+    fields = [wanted.get(field.name, field) for field in inferred]
+    return own_or_field(json_lines.read(spark, _paths(section), given, fields), wanted)
+
+
+def _filtered(rows: DataFrame, where: str | None) -> DataFrame:
+    """The rows that the filter keeps, and every unreadable line: it is a faulty row, and faulty rows are counted."""
+    if not where:
+        return rows
+    if json_lines.UNREADABLE not in rows.columns:
+        return rows.where(where)
+    return rows.where(F.expr(where) | F.col(json_lines.UNREADABLE).isNotNull()).drop(json_lines.UNREADABLE)
+
+
+def _absent(rows: DataFrame, section: Input, columns: list[str]) -> list[str]:
+    """The columns without a value in any row; none if there are no rows.
+
+    The first 1000 rows answer for most columns. Only for the others, all rows are read.
+    """
+    filled, total = _filled(rows.limit(1000), columns)
+    unseen = [name for name in columns if name not in filled and name not in _unused(section, filled)]
+    if unseen and total:
+        filled |= _filled(rows, unseen)[0]
+    return [name for name in columns if total and name not in filled]
+
+
+def _unused(section: Input, filled: Container[str]) -> set[str]:
+    """Short names of roles that nothing reads, because the column with the long name exists."""
+    named = {*section.columns.values(), *getattr(section, "list", ()), *getattr(section, "segments", ())}
+    return {role for role, name in section.roles.items() if name in filled and role not in section.columns} - named
+
+
+def _filled(rows: DataFrame, columns: list[str]) -> tuple[set[str], int]:
+    """The columns that have a value in these rows, and the number of rows."""
+    counts = [F.count(F.col(quoted(name))) for name in columns]
+    *values, total = rows.agg(*counts, F.count(F.lit(1))).first() or (0,)
+    return {name for name, count in zip(columns, values, strict=False) if count}, total
+
+
+@source("trec_run")
+def _trec_run(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFrame:
+    # query Q0 item rank score tag. Like trec_eval, the package orders by score: ranks in such files can be wrong.
+    rows = _fields(spark, section, {USER: 0, ITEM: 2, POSITION: 3, SCORE: 4, EXPERIMENT: 5}, 6)
+    if getattr(section, "experiment_from", "tag") == "file":
+        rows = rows.withColumn(EXPERIMENT, F.col(_FILE))
+    return rows.drop(_FILE)
+
+
+@source("trec_qrels")
+def _trec_qrels(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFrame:
+    # query iteration item grade
+    return _fields(spark, section, {USER: 0, ITEM: 2, RELEVANCE: 3}, 4).drop(_FILE)
+
+
+_FILE = "_file"
+"""Internal column: the name of the file of a row."""
+
+
+def _fields(spark: SparkSession, section: Input, fields: Mapping[str, int], width: int) -> DataFrame:
+    """Columns separated by white space; a line with too few has only nulls and is quarantined like any faulty row."""
+    words = F.split(F.trim(F.regexp_replace("value", r"\s+", " ")), " ")
+    lines = spark.read.options(**section.options).text(_paths(section)).where(F.trim("value") != "")
+    # Spark gives the name as in an address, in which a + stands for itself.
+    file = F.expr("url_decode(replace(_metadata.file_name, '+', '%2B'))").alias(_FILE)
+    complete = lines.select(F.when(F.size(words) >= width, words).alias("w"), file)
+    return complete.select(*(F.expr(f"get(w, {index})").alias(name) for name, index in fields.items()), _FILE)

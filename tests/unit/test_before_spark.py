@@ -1,0 +1,226 @@
+"""Mistakes that the command reports before it starts Spark: one sentence, the right exit code, nothing written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+import yaml
+
+from rankmetrics_spark import cli
+from rankmetrics_spark.config import Sink, Source
+from rankmetrics_spark.config.places import check_output, refuse_overlap
+from rankmetrics_spark.errors import LONGEST_MESSAGE, ConfigError, OutputError
+
+Refused = Callable[..., tuple[int, str]]
+LONG = "n" * 100_000
+CUT = "n" * 150 + "... (100,000 characters)"
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Refused:
+    """Run ``rankmetrics evaluate`` on a config without a session: exit code and the only line on stderr."""
+
+    def no_session(master: str | None) -> NoReturn:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(cli, "_session", no_session)
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "log").mkdir()
+
+    def refused(config: str | dict[str, Any], *arguments: str) -> tuple[int, str]:
+        text = config if isinstance(config, str) else yaml.safe_dump({"source": {"path": "log"}} | config)
+        (tmp_path / "config.yaml").write_text(text, encoding="utf-8")
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(SystemExit) as caught:
+            cli.main(["evaluate", "--config", "config.yaml", *arguments], "rankmetrics")
+        assert sorted(tmp_path.rglob("*")) == before
+        lines = [line for line in capfd.readouterr().err.splitlines() if line != "starting Spark ..."]
+        assert len(lines) == 1, lines
+        assert lines[0].startswith("rankmetrics: ")
+        return int(caught.value.code or 0), lines[0].removeprefix("rankmetrics: ")
+
+    return refused
+
+
+# ---- the text of a config
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{last}'] * 9)}]\n" for last, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+MERGES = "a: &a {k: 1}\n" + "".join(
+    f"{name}: &{name}\n  <<: [{', '.join([f'*{last}'] * 9)}]\n"
+    for last, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+DEEP_BLOCK = "\n".join(" " * level + "a:" for level in range(5000))
+BAD_YAML = [
+    ("aliases that expand to 9^9 values", BOMB, "line 6, column 12: its aliases stand for more than 100,000 values"),
+    ("merges that expand to 9^9 keys", MERGES, "its aliases stand for more than 100,000 values; allowed: 100,000"),
+    ("brackets 5,000 deep", "source: " + "[" * 5000, "line 1, column 57: more than 50 levels; allowed: 50"),
+    ("mappings 5,000 deep", DEEP_BLOCK, "line 50, column 50: more than 50 levels; allowed: 50"),
+    ("an alias inside of itself", "source: &a [*a]", "the alias 'a' is inside of what it stands for"),
+    ("a repeated key", "source: {path: log}\nsource: {path: b}", "line 2, column 1: the key 'source' is there twice"),
+    ("a number of 5,000 digits", "comparison: {baseline: " + "9" * 5000 + "}", "a value cannot be read: Exceeds the"),
+    ("a value that does not fit its tag", "source: {path: !!timestamp x}", "a value cannot be read: it does not fit"),
+]
+
+
+@pytest.mark.outcome("{what} in a config", "exit 2, with the place where there is one")
+@pytest.mark.parametrize(("what", "text", "message"), BAD_YAML, ids=[what for what, _, _ in BAD_YAML])
+def test_a_hostile_yaml_is_refused_in_one_sentence(refused: Refused, what: str, text: str, message: str) -> None:
+    code, sentence = refused(text)
+    assert code == 2
+    assert sentence.startswith("the config 'config.yaml' is not valid YAML: ")
+    assert message in sentence
+
+
+def test_aliases_of_a_usual_size_are_read(refused: Refused) -> None:
+    code, sentence = refused("source: &s {path: nowhere}\njudgements: *s\nmetrics: &m [ap@5]\n")
+    assert (code, "'nowhere'" in sentence) == (3, True)
+
+
+@pytest.mark.outcome("a name of 100,000 characters as {where}", "exit {code}; the message shows its beginning")
+@pytest.mark.parametrize(
+    ("where", "config", "code", "message"),
+    [
+        ("a key", {LONG: 1}, 2, f"unknown key '{CUT}'; known: source, judgements"),
+        ("a metric", {"metrics": [LONG]}, 2, f"unknown metric '{CUT}'; known: ap, ndcg"),
+        ("an input", {"source": {"path": LONG}}, 3, f"cannot read parquet from '{CUT}': there is no such file"),
+        ("an output", {"sink": {"path": LONG}}, 1, f"cannot write to '{CUT}': File name too long; allowed: a folder"),
+        ("a date", {"evaluation_date": LONG}, 2, f"evaluation_date is '{CUT}'; allowed: a date as YYYY-MM-DD"),
+    ],
+)
+def test_a_long_name_is_cut(refused: Refused, where: str, config: dict[str, Any], code: int, message: str) -> None:
+    found, sentence = refused(config)
+    assert found == code
+    assert message in sentence
+    assert len(sentence) <= LONGEST_MESSAGE
+
+
+@pytest.mark.outcome("line breaks and control characters in a name", "one line; control characters as escapes")
+def test_a_message_is_one_line_whatever_a_name_holds() -> None:
+    assert str(ConfigError("unknown key 'a\nb\u2028c\x1b[31m'; known: x")) == "unknown key 'a b c\\x1b[31m'; known: x"
+    assert str(ConfigError("word " * 1000 + "; allowed: x")).endswith("allowed: x")
+
+
+# ---- where inputs and outputs are
+
+
+@pytest.mark.outcome("a local input that does not exist", "exit 3, before Spark starts")
+def test_a_missing_input_is_refused(refused: Refused) -> None:
+    wanted = "there is no such file or folder; allowed: an existing path in"
+    code, sentence = refused({"source": {"path": "nowhere"}})
+    assert (code, sentence) == (3, f"cannot read parquet from 'nowhere': {wanted} source.path")
+    code, sentence = refused({"judgements": {"path": "nowhere", "format": "csv"}})
+    assert (code, sentence) == (3, f"cannot read csv from 'nowhere': {wanted} judgements.path")
+
+
+@pytest.mark.outcome("a metric that does not exist", "exit 2, before Spark starts")
+def test_an_unknown_metric_is_refused(refused: Refused) -> None:
+    assert refused({}, "--set", "metrics=ndgc@10")[0] == 2
+
+
+@pytest.mark.outcome("a master that is no address of Spark", "exit 2")
+def test_an_unknown_master_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.yaml").write_text(f"source: {{path: {tmp_path}}}\nsink: {{path: /out}}")
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["evaluate", "--config", str(tmp_path / "config.yaml"), "--master", "foo"], "rankmetrics")
+    assert caught.value.code == 2
+    assert "rankmetrics: --master is 'foo'; allowed: an address such as local, spark://" in capfd.readouterr().err
+
+
+@pytest.mark.outcome("`--output` with an empty or blank text", "exit 2")
+@pytest.mark.parametrize("given", ["", " "])
+def test_an_empty_output_is_refused(refused: Refused, given: str) -> None:
+    code, sentence = refused({"sink": {"path": "out"}}, "--output", given)
+    assert code == 2
+    assert sentence.startswith(f"sink.path is {given!r}; allowed: a text")
+
+
+@pytest.mark.outcome("an output {how} the input", "exit 2")
+@pytest.mark.parametrize(
+    ("source", "sink", "how"),
+    [
+        ("log", "log", "equal to"),
+        ("log/*.parquet", "log/x.parquet", "equal to"),
+        ("log", "log/out", "inside of"),
+        ("log/day=1", "log", "around"),
+    ],
+)
+def test_an_output_is_apart_from_the_input(refused: Refused, source: str, sink: str, how: str) -> None:
+    code, sentence = refused({"source": {"path": source}, "sink": {"path": sink}})
+    wanted = f"sink.path '{sink}' is {how} source.path '{source}'; allowed: an output apart from the inputs"
+    assert (code, sentence) == (2, wanted)
+
+
+OVERLAPS = [
+    ("log", "./log/", True),
+    ("log", "log2", False),
+    ("log", "../x/log", False),
+    ("log/*.parquet", "log/out", False),
+    ("log/*/day", "log/out", False),
+    ("log/*/user_metrics", "log/out", True),
+    ("l{a,b}g", "lag/out", True),
+    ("out/input/impressions", "out", False),
+    ("out/inputs", "out", True),
+    ("s3://bucket/log", "s3a://bucket/log/", True),
+    ("s3a://bucket/log", "s3a://other/log", False),
+    ("s3a://bucket/log", "bucket/log", False),
+    ("hdfs://name/log", "hdfs://name/log/out", True),
+]
+
+
+@pytest.mark.parametrize(("source", "sink", "overlaps"), OVERLAPS)
+def test_paths_overlap_by_their_folders(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, source: str, sink: str, overlaps: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path / "log")
+    inputs = [Source(path=(source,))]
+    if overlaps:
+        with pytest.raises(ConfigError, match="allowed: an output apart from the inputs"):
+            refuse_overlap(inputs, Sink(path=sink))
+    else:
+        refuse_overlap(inputs, Sink(path=sink))
+    for same in (f"file://{tmp_path}/log", "link/x"):
+        with pytest.raises(ConfigError, match="allowed: an output apart from the inputs"):
+            refuse_overlap([Source(path=(same,))], Sink(path="log"))
+
+
+@pytest.mark.outcome("an output schema whose table is the input", "exit 2")
+def test_an_output_schema_must_not_hold_the_input() -> None:
+    sink = Sink(format="iceberg", table="lake.ranking")
+    refuse_overlap([Source(table="lake.ranking.impressions"), Source(table="lake.other.user_metrics")], sink)
+    with pytest.raises(ConfigError, match=r"^sink\.table 'lake\.ranking' is the schema of source\.table"):
+        refuse_overlap([Source(table="lake.`Ranking`.user_metrics")], sink)
+
+
+@pytest.mark.outcome("an output that is a file, or below a file", "exit 1, before Spark starts")
+@pytest.mark.parametrize("sink", ["taken", "taken/a/b"])
+def test_an_output_that_is_a_file_is_refused(refused: Refused, tmp_path: Path, sink: str) -> None:
+    (tmp_path / "taken").write_text("mine")
+    code, sentence = refused({}, "--output", sink)
+    assert (code, sentence) == (
+        1,
+        f"cannot write to '{sink}': '{tmp_path / 'taken'}' is not a folder; allowed: a folder, or a new path",
+    )
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+@pytest.mark.outcome("an output to which the user may not write", "exit 1, before Spark starts")
+def test_a_read_only_output_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    # For the administrator every folder is writable.
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)
+    with pytest.raises(OutputError, match=rf"^cannot write to '{tmp_path}/new/out': '{tmp_path}' is read-only"):
+        check_output(f"{tmp_path}/new/out")
+    check_output("s3a://bucket/out")
+
+
+def test_paths_of_other_file_systems_are_left_to_spark(monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
+    monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
+    with pytest.raises(AssertionError, match="Spark was started"):
+        refused({"source": {"path": "nowhere"}})

@@ -1,0 +1,154 @@
+"""The sections ``comparison`` and ``gates``: what is allowed, and what is refused with one sentence."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from rankmetrics_spark.config import Comparison, Config, Gate, as_dict, from_mapping
+from rankmetrics_spark.config.comparing import AaCheck, Bootstrap, Cuped, Resampling
+from rankmetrics_spark.errors import ConfigError
+
+
+def config(**sections: Any) -> Config:
+    whole = {"source": {"path": "logs"}, "metrics": ["ndcg@10", "ap"], "evaluation_date": "2026-11-20"}
+    return from_mapping(whole | sections)
+
+
+def test_without_a_section_nothing_is_compared() -> None:
+    found = config()
+    assert not found.comparison.asked and found.gates == ()
+    assert (found.comparison.correction, found.comparison.confidence, found.comparison.design) == ("holm", 0.95, "auto")
+
+
+@pytest.mark.parametrize(
+    ("section", "wanted"),
+    [
+        ({"baseline": "control"}, Comparison(baseline="control")),
+        ({"baseline": 7, "candidates": "8, 9"}, Comparison(baseline="7", candidates=("8", "9"))),
+        ({"pairs": "ALL"}, Comparison(pairs="all")),
+        ({"baseline": "a", "candidates": ["b", "b"]}, Comparison(baseline="a", candidates=("b",))),
+        ({"pairs": "all", "bootstrap": True}, Comparison(pairs="all", bootstrap=Bootstrap())),
+        ({"pairs": "all", "bootstrap": False}, Comparison(pairs="all")),
+        ({"pairs": "all", "bootstrap": {"seed": 3}}, Comparison(pairs="all", bootstrap=Bootstrap(seed=3))),
+        ({"pairs": "all", "randomization": True}, Comparison(pairs="all", randomization=Resampling())),
+        ({"pairs": "all", "aa_check": {"replicates": 99}}, Comparison(pairs="all", aa_check=AaCheck(replicates=99))),
+        ({"pairs": "all", "cuped": {"date": "2026-11-13"}}, Comparison(pairs="all", cuped=Cuped("2026-11-13"))),
+        ({"pairs": "all", "shares": {"a": 1, "b": 2}}, Comparison(pairs="all", shares={"a": 1.0, "b": 2.0})),
+    ],
+)
+def test_a_section_is_read_as_users_write_it(section: dict[str, Any], wanted: Comparison) -> None:
+    found = config(comparison=section).comparison
+    assert found == wanted and found.asked
+
+
+def test_the_defaults_of_resampling() -> None:
+    found = config(comparison={"pairs": "all", "bootstrap": True, "randomization": True, "aa_check": True}).comparison
+    assert found.bootstrap and found.randomization and found.aa_check
+    assert (found.bootstrap.replicates, found.bootstrap.method, found.bootstrap.seed) == (1_000, "percentile", 1)
+    assert (found.randomization.replicates, found.aa_check.replicates) == (9_999, 1_000)
+
+
+def test_the_confidence_of_the_comparison_is_that_of_the_averages() -> None:
+    assert config(comparison={"confidence": 0.9}).options.confidence == 0.9
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ("control", "comparison is 'control'; allowed: a mapping with keys out of baseline, pairs"),
+        ({"basline": "a"}, "comparison.basline: unknown key 'basline'; did you mean 'baseline'?"),
+        ({"baseline": ["a"]}, "comparison.baseline is ['a']; allowed: a text"),
+        ({"baseline": True}, "comparison.baseline is True; allowed: a text"),
+        ({"pairs": "every"}, "comparison.pairs: unknown value 'every'"),
+        ({"correction": "hollm"}, "comparison.correction: unknown value 'hollm'; did you mean 'holm'?"),
+        ({"design": "welch"}, "comparison.design: unknown value 'welch'"),
+        ({"confidence": 95}, "comparison.confidence is 95; allowed: a number above 0 and below 1"),
+        ({"power": 1}, "comparison.power is 1; allowed: a number above 0 and below 1"),
+        ({"wilcoxon": "yes"}, "comparison.wilcoxon is 'yes'; allowed: true or false"),
+        ({"min_users": -1}, "comparison.min_users is -1; allowed: a whole number from 0"),
+        ({"bootstrap": 1000}, "comparison.bootstrap is 1000; allowed: a mapping with keys out of replicates, seed"),
+        ({"bootstrap": {"replicates": 10}}, "comparison.bootstrap.replicates is 10; allowed: a whole number from 99"),
+        ({"bootstrap": {"method": "bc"}}, "comparison.bootstrap.method: unknown value 'bc'; did you mean 'bca'?"),
+        ({"bootstrap": {"seed": 1.5}}, "comparison.bootstrap.seed is 1.5; allowed: a whole number"),
+        ({"randomization": {"method": "bca"}}, "comparison.randomization.method: unknown key 'method'"),
+        ({"aa_check": {"replicates": 10**9}}, "comparison.aa_check.replicates is 1000000000; allowed: a whole number"),
+        ({"shares": {"a": 1}}, "comparison.shares is {'a': 1}; allowed: a mapping of at least two experiments"),
+        ({"shares": {"a": 1, "b": 0}}, "comparison.shares.b is 0; allowed: a number above 0"),
+        ({"shares": {"a": 1, "b": "half"}}, "comparison.shares.b is 'half'; allowed: a number above 0"),
+        (
+            {"candidates": ["b"]},
+            "comparison.candidates is given without comparison.baseline; allowed: both, or neither",
+        ),
+        (
+            {"baseline": "a", "candidates": ["b"], "pairs": "all"},
+            "comparison.candidates is given with comparison.pairs: all; allowed: one of the two",
+        ),
+        (
+            {"baseline": "a", "candidates": ["a", "b"]},
+            "comparison.candidates is 'a'; allowed: experiments other than the baseline",
+        ),
+        ({"cuped": {}}, "comparison.cuped.date is null; allowed: the date of an earlier run, as YYYY-MM-DD"),
+        ({"cuped": {"date": "13.11.2026"}}, "comparison.cuped.date is '13.11.2026'; allowed: a date as YYYY-MM-DD"),
+        (
+            {"baseline": "a", "cuped": {"date": "2026-11-20"}},
+            "comparison.cuped.date is '2026-11-20'; allowed: a date before the evaluation date 2026-11-20",
+        ),
+    ],
+)
+def test_a_wrong_comparison_is_refused_with_the_name_of_its_field(section: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}"):
+        config(comparison=section)
+
+
+@pytest.mark.parametrize(
+    ("section", "wanted"),
+    [
+        ([{"metric": "NDCG@10", "min": 0.3}], (Gate(metric="ndcg@10", min=0.3),)),
+        ({"metric": "map", "min": 0}, (Gate(metric="ap", min=0.0),)),
+        (
+            [{"metric": "ap", "max_drop": 0.01}, {"metric": "ap", "max_relative_drop": 0.1, "on": "Bound"}],
+            (Gate(metric="ap", max_drop=0.01), Gate(metric="ap", max_relative_drop=0.1, on="bound")),
+        ),
+        ([], ()),
+    ],
+)
+def test_gates_are_read_as_users_write_them(section: Any, wanted: tuple[Gate, ...]) -> None:
+    found = config(comparison={"baseline": "a"}, gates=section)
+    assert found.gates == wanted
+    assert all(gate.segment == "all" and gate.experiment is None for gate in found.gates)
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ("ap > 0.3", "gates is 'ap > 0.3'; allowed: a list of mappings such as {metric: ndcg@10, max_drop: 0.01}"),
+        ([{"min": 0.3}], "gates.metric is null; allowed: a metric of the run"),
+        ([{"metric": "ndgc@10", "min": 0.3}], "gates.metric: unknown metric 'ndgc@10'; did you mean 'ndcg@10'?"),
+        ([{"metric": "ap"}], "the gate on ap has no limit; allowed: min, max_drop or max_relative_drop"),
+        ([{"metric": "ap", "max_drop": -0.1}], "gates.max_drop is -0.1; allowed: a number from 0"),
+        ([{"metric": "ap", "max_drop": True}], "gates.max_drop is True; allowed: a number from 0"),
+        ([{"metric": "ap", "min": ".3"}], "gates.min is '.3'; allowed: a number"),
+        ([{"metric": "ap", "min": float("nan")}], "gates.min is nan; allowed: a number"),
+        ([{"metric": "ap", "min": 0.1, "on": "mean"}], "gates.on: unknown value 'mean'"),
+        ([{"metric": "ap", "maxdrop": 0.1}], "gates.maxdrop: unknown key 'maxdrop'; did you mean 'max_drop'?"),
+        ([{"metric": "ap@5", "min": 0.1}], "gates: unknown metric 'ap@5'; did you mean 'ap'? known: ndcg@10, ap"),
+    ],
+)
+def test_a_wrong_gate_is_refused_with_the_name_of_its_field(section: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{re.escape(message)}"):
+        config(comparison={"baseline": "a"}, gates=section)
+
+
+@pytest.mark.parametrize("comparison", [{}, {"pairs": "all"}])
+def test_a_drop_needs_a_baseline(comparison: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="limits a drop, but comparison"):
+        config(comparison=comparison, gates=[{"metric": "ap", "max_drop": 0.1}])
+
+
+def test_the_run_record_holds_both_sections() -> None:
+    found = as_dict(config(comparison={"baseline": "a", "bootstrap": True}, gates=[{"metric": "ap", "min": 0.1}]))
+    assert found["comparison"]["bootstrap"] == {"replicates": 1_000, "seed": 1, "method": "percentile"}
+    assert found["gates"][0]["metric"] == "ap" and found["gates"][0]["min"] == 0.1

@@ -1,0 +1,159 @@
+"""What people see: ids are text, a narrow terminal stays readable, and piped output has one line per row."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from functools import partial
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from rankmetrics_spark.report import console
+from rankmetrics_spark.report.fitting import ANY_WIDTH, blocks
+from rankmetrics_spark.schemas import CONVENTION, EXPERIMENT, METRIC, N_USERS, SEGMENT
+
+METRICS = ["ap@5", "ap@10", "ndcg@5", "ndcg@10", "p@10", "r@10", "rr", "hit_rate@10"]
+HEADS = ["MAP@5", "MAP@10", "mean NDCG@5", "mean NDCG@10", "mean P@10", "mean R@10", "MRR", "mean HIT_RATE@10"]
+IDS = ["model[v1]", "[/b]", "[bold]x[/bold]", ":smile:", "a\\[b", "[link=x]", "{a}", "%s", "ä/ü"]
+
+
+def row(experiment: str, metric: str, segment: str = "all") -> dict[str, Any]:
+    means = {"mean": 0.25, "ci_low": 0.125, "ci_high": 0.375, "confidence": 0.95}
+    return {EXPERIMENT: experiment, SEGMENT: segment, METRIC: metric, CONVENTION: "standard", N_USERS: 2400} | means
+
+
+def rows(*experiments: str, segment: str = "all") -> list[dict[str, Any]]:
+    return [row(experiment, metric, segment) for experiment in experiments for metric in METRICS]
+
+
+class Terminal(io.StringIO):
+    """A stdout that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Run some calls where stdout is a terminal of 80 columns; return the lines that it shows."""
+    for name, value in {"COLUMNS": "80", "TERM": "xterm", "NO_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+
+    def shown(*calls: Callable[[], None]) -> list[str]:
+        screen = Terminal()
+        with redirect_stdout(screen):
+            for call in calls:
+                call()
+        return [line.rstrip() for line in re.sub(r"\x1b\[[\d;]*m", "", screen.getvalue()).splitlines()]
+
+    return shown
+
+
+@pytest.mark.outcome("an experiment or segment called {name}", "printed as it is")
+@pytest.mark.parametrize("name", IDS)
+def test_an_id_in_a_table_is_text(name: str, terminal: Callable[..., list[str]]) -> None:
+    convention = {EXPERIMENT: name, CONVENTION: "standard", N_USERS: 1, "ap": 0.5, "differs": name}
+    printed = terminal(
+        partial(console.print_table, rows(name, "other", segment=f"country={name}") + rows(name)),
+        partial(console.print_conventions, [convention]),
+        partial(console.print_list, [{"name": name, "summary": name * 30}]),
+    )
+    assert sum(name in line for line in printed) >= 2 * 4 + 1 + 1 + 1
+
+
+@pytest.mark.outcome("an experiment, segment or user id with brackets, an emoji's name or control characters", "text")
+def test_a_control_character_of_an_id_is_escaped(terminal: Callable[..., list[str]]) -> None:
+    assert r"a\nb\x1b[31m" in "\n".join(terminal(partial(console.print_table, rows("a\nb\x1b[31m"))))
+    counts = {"evaluated": 9, "tied": 3, "beyond_judgements": 0}
+    record = {
+        "rows": {"in": 1, "evaluated": 1, "quarantined": 0},
+        "quarantine_reasons": {"null_\x1b[1m": 1},
+        "experiments": {"[b]\x07": counts},
+        "judgements": None,
+    }
+    said = console.accounting(record)
+    assert r"null_\x1b[1m 1" in said[1] and r"[b]\x07 33.33%" in said[2]
+
+
+@pytest.mark.outcome("eight metrics on a terminal of 80 columns", "the table is printed in blocks of metrics")
+def test_eight_metrics_fit_on_a_terminal_of_80_columns(terminal: Callable[..., list[str]]) -> None:
+    printed = terminal(partial(console.print_table, rows("model[v1]", "a control with a name")))
+    assert max(map(len, printed)) <= 80
+    text = "\n".join(printed)
+    assert all(text.count(head) == 1 for head in HEADS)
+    # Whole numbers and whole names, in each of the blocks.
+    assert text.count("0.2500 ± 0.1250") == 2 * len(METRICS)
+    assert text.count("a control with a name") == text.count("model[v1]") == text.count("┏") == 4
+    assert "…" not in text
+
+
+def test_a_name_longer_than_the_terminal_is_folded_and_the_numbers_stay_whole(
+    terminal: Callable[..., list[str]],
+) -> None:
+    printed = terminal(partial(console.print_table, rows("q" * 200)))
+    assert max(map(len, printed)) <= 80
+    text = "\n".join(printed)
+    assert text.count("0.2500 ± 0.1250") == len(METRICS)
+    assert text.count("q") == 200 * text.count("┏")
+
+
+def test_conventions_and_the_list_of_metrics_fit_on_a_terminal_of_80_columns(
+    terminal: Callable[..., list[str]],
+) -> None:
+    means = dict.fromkeys(METRICS, 0.125)
+    differs = "ap_denominator=m; duplicates=refuse; population=judged; score_precision=32"
+    convention = {EXPERIMENT: "a", CONVENTION: "trec_eval", N_USERS: 5, **means, "differs": differs}
+    printed = terminal(
+        partial(console.print_conventions, [convention]),
+        partial(console.print_list, [{"name": "ap@10", "summary": "words " * 40}]),
+    )
+    text = "\n".join(printed)
+    assert max(map(len, printed)) <= 80
+    assert text.count("0.125000") == len(METRICS) and "…" not in text
+    assert text.count("words") == 40
+
+
+@pytest.mark.outcome(
+    "a name of 5,000 characters, and a pipe instead of a terminal",
+    "one line per row, whatever its width",
+)
+def test_piped_output_has_one_line_per_row_at_any_width(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "x" * 5000
+    console.print_table(rows(name, "b"))
+    console.print_conventions(
+        [{EXPERIMENT: name, CONVENTION: "standard", N_USERS: 5, "ap": 0.5, "differs": "y " * 900}]
+    )
+    console.print_list([{"name": name, "summary": "words " * 400}])
+    printed = capsys.readouterr().out.splitlines()
+    assert sum(name in line for line in printed) == 3
+    assert len(printed) == (1 + 3 + 2 + 1) + (1 + 3 + 1 + 1) + (3 + 1 + 1)
+
+
+def test_columns_that_fit_beside_the_labels_share_a_block() -> None:
+    wide = Console(width=ANY_WIDTH)
+    shown = console.table(rows("a"))
+    assert len(shown.columns) == 2 + len(METRICS)
+    assert blocks(lambda some: console.table(rows("a")), [1, 2, 3], wide) == [[1, 2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "quarantined", "tables"),
+    [
+        (2, 0, "tables in out[1]: experiment_metrics, user_metrics; "),
+        (2, 1, "tables in out[1]: experiment_metrics, user_metrics, quarantine; "),
+        (0, 1, "tables in out[1]: quarantine; "),
+    ],
+)
+def test_only_the_tables_that_were_written_are_named(evaluated: int, quarantined: int, tables: str) -> None:
+    record = {"rows": {"in": evaluated + quarantined, "evaluated": evaluated, "quarantined": quarantined}}
+    assert console.places("out[1]", record, "out[1]/runs/x.json") == f"{tables}run record: out[1]/runs/x.json"
+
+
+def test_a_password_in_the_output_path_is_not_printed() -> None:
+    record = {"rows": {"in": 1, "evaluated": 1, "quarantined": 0}}
+    said = console.places("s3a://ID:hush@bucket/out", record, "s3a://ID:hush@bucket/out/runs/x.json")
+    assert "hush" not in said and "s3a://(hidden)@bucket/out" in said

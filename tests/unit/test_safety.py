@@ -1,0 +1,281 @@
+"""A config can do no more than read its input: filters, table names, secrets, and no code that runs a user's text."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rankmetrics_spark
+from rankmetrics_spark.config import as_dict, from_mapping
+from rankmetrics_spark.config.fields import refuse
+from rankmetrics_spark.config.filters import KNOWN, condition, table_name
+from rankmetrics_spark.errors import ConfigError, InputError
+from rankmetrics_spark.redaction import HIDDEN, is_secret, without_secrets
+
+PACKAGE = Path(rankmetrics_spark.__file__).parent
+JOBS = PACKAGE.parent / "jobs"
+
+# ---- filters
+
+ALLOWED = [
+    "position <= 20 AND relevance IS NOT NULL",
+    "surface = 'search' and not (day < '{date}' or x in (1, 2))",
+    "a IS NOT DISTINCT FROM b AND c IS DISTINCT FROM (d)",
+    "`select` = 'it''s' and `from` > -1 and `größe` <> 'ß; -- /* select */ $ {x} ?'",
+    "ts >= timestamp '2026-01-01 00:00:00' - interval 1 day and day < date'2026-01-01'",
+    "exists(tags, t -> t = 'new')",
+    "cast(x as decimal(10, 2)) >= 1.5e-3 or x::int = 3",
+    r"a rlike r'^\d+$' and b like all ('%x', 'y') and c rlike '\'('",
+    "case when (x = 1) then 'a' else 'b' end = 'a'",
+    "props['k'] = \"v\" and m.n.o is null and lower (a) = 'b'",
+    "x % 2 = 0 and x & 1 | 2 ^ 3 <> ~4 and a <=> b and a || b == c and !d",
+]
+
+
+@pytest.mark.parametrize("given", ALLOWED)
+def test_a_filter_may_compute_with_the_columns_of_its_row(given: str) -> None:
+    assert condition("source.where", given) == given
+
+
+FUNCTION = "calls '{}';"
+REFUSED = [
+    *(
+        (f"{name}('java.lang.System', 'x')", FUNCTION.format(name))
+        for name in ("java_method", "reflect", "try_reflect")
+    ),
+    ("`java_method`('x', 'y') = 1", FUNCTION.format("java_method")),
+    ("\"java_method\"('x', 'y') = 1", "calls '\"java_method\"';"),
+    ("identifier('java_method')('x', 'y') = 1", FUNCTION.format("identifier")),
+    ("system.builtin.reflect('x', 'y') = 1", FUNCTION.format(".reflect")),
+    ("my_schema . lower(a) = 1", FUNCTION.format(".lower")),
+    ("JAVA_METHOD \n ('x', 'y') = 1", FUNCTION.format("java_method")),
+    ("exists(tags, t -> reflect('x', t) = 1)", FUNCTION.format("reflect")),
+    ("case when java_method('x', 'y') = 1 then a end", FUNCTION.format("java_method")),
+    *((f"{name}() = 'x'", FUNCTION.format(name)) for name in ("input_file_name", "version", "uuid", "rand", "user")),
+    ("secret('scope', 'name') = a", FUNCTION.format("secret")),
+    ("from_protobuf(a, 'M', '/etc/x') = a", FUNCTION.format("from_protobuf")),
+    ("repeat(a, 1000000000) = a", FUNCTION.format("repeat")),
+    ("lowr(a) = 'x'", "calls 'lowr'; did you mean 'lower'?"),
+    ("count(1) over (order by a) = 1", FUNCTION.format("count")),
+    ("a = (select max(b) from t)", "holds the word SELECT;"),
+    ("a in (table t)", "holds the word TABLE;"),
+    ("a in (from t)", "holds the word FROM;"),
+    ("exists (values (1))", "holds the word VALUES;"),
+    ("exists (with x as (select 1) select *)", "holds the word WITH;"),
+    ("exists (map a using 'sh -c id' from t)", "holds the word USING;"),
+    ("a = '${env:HOME}'", "holds '${', which Spark replaces by a setting or an environment variable;"),
+    ("`${spark.app.name}` = 1", "holds '${'"),
+    ("a = 1 -- and b = 2", "holds '--' at character 7;"),
+    ("a /* b */ = 1", "holds '/*' at character 3;"),
+    ("a = 1; drop table t", "holds ';' at character 6;"),
+    ("a = :p", "holds ':'"),
+    ("a = ?", "holds '?'"),
+    ("a = $$x$$", "holds '$'"),
+    ("a |> where b", "holds '|>'"),
+    # Java's upper case of this long s is S.
+    ("\u017felect", "holds '\u017f' at character 1;"),
+    ("a\u00a0= 1", r"holds '\xa0' at character 2;"),
+    # A raw text behind a number: whether the backslash escapes the quote depends on Spark's lexer.
+    (r"a = 1e+5r'\' or reflect('x', 'y') = '", "holds '5r' at character 8;"),
+    ("a = 'open", 'holds "\'" at character 5;'),
+    ("a = `open", "holds '`' at character 5;"),
+    ("current_user = 'a'", "reads current_user of the session; allowed: the columns of the input"),
+    ("`current_database` = 'a'", "reads current_database of the session;"),
+]
+
+
+@pytest.mark.outcome("the filter {given}", "exit 2: `source.where` {message} ...")
+@pytest.mark.parametrize(("given", "message"), REFUSED, ids=[given for given, _ in REFUSED])
+def test_a_filter_that_could_do_more_is_refused_before_spark_sees_it(given: str, message: str) -> None:
+    for section in ("source", "judgements"):
+        document: dict[str, Any] = {"source": {"path": "logs"}, "judgements": {"path": "truth"}}
+        document[section]["where"] = given
+        with pytest.raises(ConfigError) as caught:
+            from_mapping(document)
+        assert str(caught.value).startswith(f"{section}.where {message}")
+        assert "\n" not in str(caught.value)
+
+
+def test_no_known_function_reaches_beyond_the_row() -> None:
+    reaches = re.compile(
+        r"java|reflect|file|user|catalog|session|schema|secret|uuid|rand|avro|protobuf|xml|xpath|variable"
+    )
+    assert [name for name in sorted(KNOWN) if reaches.search(name)] == []
+
+
+# ---- table names
+
+
+@pytest.mark.parametrize("given", ["logs", "main.ranking.impressions", "`click logs`.`2026-01`", "main.`x``y`.z"])
+def test_a_table_has_a_name_with_parts(given: str) -> None:
+    assert table_name("source.table", given) == given
+
+
+@pytest.mark.outcome("the table {given}", "exit 2: what the name of a table is")
+@pytest.mark.parametrize(
+    "given",
+    [
+        "(select 1)",
+        "logs where a = 1",
+        "read_files('/etc/x')",
+        "parquet.`/etc/x`",
+        "delta.`s3a://bucket/x`",
+        "logs; drop table x",
+        "logs --",
+        "logs version as of 3",
+        "logs@v1",
+        "a..b",
+        "a.",
+        "`open",
+        "a-b",
+        "a\n",
+        "`${env:HOME}`",
+    ],
+)
+@pytest.mark.parametrize("section", ["source", "judgements", "sink"])
+def test_a_table_name_that_is_more_than_a_name_is_refused(section: str, given: str) -> None:
+    document: dict[str, Any] = {"source": {"path": "logs"}, "sink": {"format": "delta"}}
+    document[section] = document.get(section, {}) | {"table": given}
+    if section == "source":
+        del document["source"]["path"]
+    with pytest.raises(ConfigError, match=rf"^{section}\.table (is .*; allowed: the name of a table|holds '\$\{{')"):
+        from_mapping(document)
+
+
+@pytest.mark.outcome("a column name with `${...}`, which Spark would replace", "exit 2")
+@pytest.mark.parametrize("part", [{"columns": {"user": "${env:HOME}"}}, {"list": "${x}"}, {"segments": ["a", "${x}"]}])
+def test_a_column_name_that_spark_would_replace_is_refused(part: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"^source: the column '\$\{.*\}' holds '\$\{', which Spark replaces"):
+        from_mapping({"source": {"path": "logs"} | part})
+
+
+def test_a_delta_folder_that_spark_would_replace_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^sink\.path holds '\$\{', which Spark replaces"):
+        from_mapping({"source": {"path": "logs"}, "sink": {"format": "delta", "path": "out/${env:HOME}"}})
+
+
+# ---- secrets
+
+SETTINGS = [
+    "spark.hadoop.fs.azure.account.key.logs.dfs.core.windows.net",
+    "fs.azure.sas.container.account.blob.core.windows.net",
+    "fs.azure.account.oauth2.client.secret",
+    "spark.hadoop.fs.s3a.access.key",
+    "spark.hadoop.fs.s3a.session.token",
+    "fs.s3a.server-side-encryption.key",
+    "fs.gs.auth.service.account.private.key",
+    "parquet.encryption.key.list",
+    "parquet.encryption.column.keys",
+    "spark.ssl.keyPassword",
+    "api_key",
+    "apiKey",
+    "API-KEY",
+    "sfPassword",
+    "spark.sql.catalog.lake.credential",
+    "spark.sql.catalog.lake.token",
+    "pwd",
+    "sas",
+]
+ADDRESSES = [
+    "s3a://AKIAX:hush@bucket/logs",
+    "s3a://AKIAX:hu/hush@bucket/logs",
+    "https://hush@host/logs",
+    "https://user:hush@host:80/logs",
+    "wasbs://c@a.blob.core.windows.net/x?sv=1&sig=hush%3D&se=2",
+    "https://x/y?X-Amz-Signature=hush&X-Amz-Security-Token=hush",
+    "jdbc:x://h/d;user=me;password=hush;ssl=true",
+    "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=hush==",
+]
+
+
+@pytest.mark.outcome(
+    "a setting whose name says key, secret, token, password, sas, credential, ...",
+    "its value is `(hidden)` in the run record and in messages",
+)
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_value_of_a_secret_setting_is_not_stored_and_not_printed(name: str) -> None:
+    assert is_secret(name)
+    document = {"source": {"path": "logs", "options": {name: "hush"}}, "spark": {name: "hush"}}
+    stored = json.dumps(as_dict(from_mapping(document)))
+    assert "hush" not in stored and stored.count(HIDDEN) == 2
+    assert "hush" not in str(refuse(f"spark.{name}", ["hush"], "a text"))
+
+
+@pytest.mark.outcome(
+    "a password, key or signature in a path or an option", "`(hidden)` in the run record and in messages"
+)
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_a_password_in_an_address_is_not_stored_and_not_printed(address: str) -> None:
+    documents: list[dict[str, Any]] = [
+        {"source": {"path": [address], "options": {"url": address}}},
+        {"source": {"path": "logs"}, "sink": {"path": address}},
+    ]
+    stored = json.dumps([as_dict(from_mapping(document)) for document in documents])
+    assert "hush" not in stored and stored.count(HIDDEN) >= 3
+    assert "hush" not in str(InputError(f"cannot read parquet from '{address}': no such file {address}"))
+
+
+@pytest.mark.parametrize(
+    "plain",
+    [
+        "abfss://logs@account.dfs.core.windows.net/day=2026-01-01",
+        "hdfs://namenode:8020/user@home/x",
+        "s3a://bucket/key=5/part-0.parquet",
+        "unknown metric 'ndgc@10'; did you mean 'ndcg@10'? known: ap, ndcg",
+        "a = 'b' AND monkey = 3",
+    ],
+)
+def test_what_holds_no_secret_stays_as_it_is(plain: str) -> None:
+    assert without_secrets(plain) == plain
+
+
+@pytest.mark.parametrize(
+    "name", ["spark.sql.shuffle.partitions", "header", "sep", "spark.sql.ansi.enabled", "pathGlobFilter", "spark.x"]
+)
+def test_other_settings_are_stored(name: str) -> None:
+    assert as_dict(from_mapping({"source": {"path": "logs"}, "spark": {name: "5"}}))["spark"] == {name: "5"}
+
+
+# ---- nothing of a user is run
+
+
+MODULES = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "code", "runpy", "ctypes"}
+
+
+def sources() -> list[Path]:
+    return sorted([*PACKAGE.rglob("*.py"), *JOBS.rglob("*.py")])
+
+
+@pytest.mark.parametrize("file", sources(), ids=lambda file: str(file.relative_to(PACKAGE.parent)))
+def test_no_module_evaluates_or_unpickles_anything(file: Path) -> None:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [alias.name for alias in node.names] + [getattr(node, "module", None) or ""]
+            assert not MODULES & {name.partition(".")[0] for name in names}, f"line {node.lineno}"
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            assert called not in ("eval", "exec", "compile", "__import__", "os.system", "os.popen"), (
+                f"line {node.lineno}"
+            )
+            if called.endswith((".load", ".load_all", ".unsafe_load", ".full_load")) and called.startswith("yaml"):
+                loaders = [ast.unparse(word.value) for word in node.keywords if word.arg == "Loader"]
+                assert (called, loaders) == ("yaml.load", ["_Loader"]), f"line {node.lineno}"
+            for word in node.keywords:
+                if word.arg in ("shell", "allow_pickle"):
+                    assert ast.unparse(word.value) == "False", f"line {node.lineno}"
+
+
+@pytest.mark.outcome("a YAML tag that would make an object or call a function", "exit 2: the line; nothing is called")
+def test_yaml_tags_that_make_objects_are_refused(tmp_path: Path) -> None:
+    from rankmetrics_spark.config import load
+
+    for content in ("!!python/object/apply:os.system ['id']", "!!python/name:os.system", "!!python/tuple [1]"):
+        (tmp_path / "c.yaml").write_text(f"source: {content}\n")
+        with pytest.raises(ConfigError, match="is not valid YAML: line 1, column 9: could not determine a constructor"):
+            load(tmp_path / "c.yaml")
