@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.quality import REAL_TYPES, number, renamed
+from rankmetrics_spark.quality import faulty_id, number, renamed
 from rankmetrics_spark.schemas import HASH, ITEM, POOL_GRADE, POOL_HASH, RELEVANCE, USER
 
 COLUMNS = (USER, ITEM, RELEVANCE)
-_GRADE, _FAULTY = "_grade", "_faulty"
+GRADE, FAULTY = "_grade", "_faulty"
 
 
 def pools(judgements: DataFrame, mapping: Mapping[str, str | None], every_grade: bool, text: bool) -> DataFrame:
@@ -29,30 +29,30 @@ def pools(judgements: DataFrame, mapping: Mapping[str, str | None], every_grade:
     Raises:
         InputError: A column is missing or has a type that cannot serve.
     """
-    sound = typed(judgements, mapping, text).where(f"NOT {_FAULTY}")
-    best = sound.groupBy(USER, F.xxhash64(ITEM).alias(HASH)).agg(F.max(_GRADE).alias(_GRADE))
-    kept = F.lit(True) if every_grade else F.col(_GRADE) > 0
-    pool = F.sort_array(F.collect_list(F.when(kept, F.struct(_GRADE, HASH))), asc=False)
+    sound = typed(judgements, mapping, text).where(f"NOT {FAULTY}")
+    best = sound.groupBy(USER, F.xxhash64(ITEM).alias(HASH)).agg(F.max(GRADE).alias(GRADE))
+    kept = F.lit(True) if every_grade else F.col(GRADE) > 0
+    pool = F.sort_array(F.collect_list(F.when(kept, F.struct(GRADE, HASH))), asc=False)
     grouped = best.groupBy(USER).agg(pool.alias("_pool"))
-    return grouped.selectExpr(USER, f"_pool.{_GRADE} AS {POOL_GRADE}", f"_pool.{HASH} AS {POOL_HASH}")
+    return grouped.selectExpr(USER, f"_pool.{GRADE} AS {POOL_GRADE}", f"_pool.{HASH} AS {POOL_HASH}")
 
 
 def typed(judgements: DataFrame, mapping: Mapping[str, str | None], text: bool) -> DataFrame:
-    """user_id, item_id, ``_grade`` as the engine reads them, and ``_faulty`` for rows with a null or NaN in one."""
+    """user_id, item_id, ``_grade`` as the engine reads them; ``_faulty`` marks rows with a null, NaN or inexact id."""
     table = renamed(judgements, mapping, COLUMNS, "judgements", text)
     kinds = {field.name: field.dataType for field in table.schema.fields}
     grade = f"double({number(RELEVANCE, kinds[RELEVANCE])})"
-    real = [f"isnan({name})" for name in (USER, ITEM) if isinstance(kinds[name], REAL_TYPES)]
+    real = [faulty_id(name, kinds[name]) for name in (USER, ITEM)]
     missing = [f"{name} IS NULL" for name in (USER, ITEM, grade)]
     faulty = " OR ".join([*missing, *real, f"isnan({grade})", f"abs({grade}) = double('inf')"])
     ids = (f"string({name}) AS {name}" for name in (USER, ITEM))
-    return table.selectExpr(*ids, f"{grade} AS {_GRADE}", f"coalesce({faulty}, true) AS {_FAULTY}")
+    return table.selectExpr(*ids, f"{grade} AS {GRADE}", f"coalesce({faulty}, true) AS {FAULTY}")
 
 
 def counts(judgements: DataFrame, mapping: Mapping[str, str | None], text: bool) -> DataFrame:
     """One row: ``rows`` (all judgements), ``invalid`` (faulty ones), ``repeated`` (a (user, item) once more)."""
     table = typed(judgements, mapping, text)
-    pairs = table.groupBy(USER, ITEM, _FAULTY).agg(F.count(F.lit(1)).alias("n"))
-    invalid, repeated = f"CASE WHEN {_FAULTY} THEN n ELSE 0 END", f"CASE WHEN {_FAULTY} THEN 0 ELSE n - 1 END"
+    pairs = table.groupBy(USER, ITEM, FAULTY).agg(F.count(F.lit(1)).alias("n"))
+    invalid, repeated = f"CASE WHEN {FAULTY} THEN n ELSE 0 END", f"CASE WHEN {FAULTY} THEN 0 ELSE n - 1 END"
     sums = {"rows": "n", "invalid": invalid, "repeated": repeated}
     return pairs.agg(*(F.expr(f"coalesce(sum({sql}), 0) AS {name}") for name, sql in sums.items()))

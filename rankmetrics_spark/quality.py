@@ -8,25 +8,21 @@ without a second look at the input.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from rankmetrics_spark.columns import check_unambiguous
 from rankmetrics_spark.errors import InputError, unknown
 from rankmetrics_spark.schemas import (
     EVERYONE,
     EXPERIMENT,
     ITEM,
-    JUDGED,
-    N_KNOWN,
-    N_REPEATED,
     N_ROWS,
-    N_TIED,
-    N_UNKNOWN,
     POSITION,
     QUARANTINE_COLUMNS,
+    RAW,
     REASON,
     REJECTED,
     RELEVANCE,
@@ -40,6 +36,11 @@ from rankmetrics_spark.schemas import (
 NUMBERS = (T.NumericType, T.BooleanType)
 _IDS = (T.StringType, T.IntegralType, T.FractionalType, T.BooleanType, T.DateType, T.TimestampType)
 REAL_TYPES = (T.FloatType, T.DoubleType)
+_EXACT = 2**53
+"""From here on, two whole numbers can be the same double."""
+_EXACT_FLOAT = 2**24
+_EXACT_DIGITS = 15
+"""Decimals of so many digits are different doubles if they are different."""
 
 
 def checked(
@@ -55,7 +56,7 @@ def checked(
         null_is_unjudged: A null relevance means "not judged" (judgements are given) and is no fault.
 
     Returns:
-        The keys, the value columns, the segments, and ``_rejected`` (null for a sound row).
+        The keys, the value columns, the segments, ``_raw``, and ``_rejected`` (null for a sound row).
 
     Raises:
         InputError: A mapped column is missing or has a type that cannot serve.
@@ -68,13 +69,15 @@ def checked(
         for name in names
         # A rank that only breaks ties never costs a row.
         if not (columns.by_score and name == POSITION)
-        for label, condition in _faults(name, kinds[name], null_is_unjudged and name == RELEVANCE, mapping.get(name))
+        for label, condition in _faults(name, kinds[name], columns.first_rank, mapping.get(name))
+        if not (null_is_unjudged and label == "null_relevance")
     ]
     reason = f"CASE {' '.join(faults)} END"
     raw = ", ".join(f"string({name}) AS {name}" for name in names)
     return table.selectExpr(
-        *(f"{_typed(name, kinds[name], columns.by_score)} AS {name}" for name in names),
+        *(f"{_typed(name, kinds[name], columns)} AS {name}" for name in names),
         *(f"string({name}) AS {name}" for name in columns.segment_columns),
+        f"struct({raw}) AS {RAW}",
         f"CASE WHEN {reason} IS NOT NULL THEN struct({reason} AS {REASON}, {raw}) END AS {REJECTED}",
     )
 
@@ -101,6 +104,8 @@ def renamed(
             raise InputError(
                 f"the {what} have no column for {_spoken(name, source)}: {unknown('column', source, there)}"
             )
+        if source is not None:
+            check_unambiguous(table, source, what)
         value = f"'{EVERYONE}'" if source is None else quoted(source)
         selected.append(f"{value} AS {name}")
     result = table.selectExpr(*selected)
@@ -132,16 +137,34 @@ def _check_type(field: T.StructField, source: str | None, text: bool) -> None:
         )
 
 
-def _typed(name: str, kind: T.DataType, by_score: bool) -> str:
+def _typed(name: str, kind: T.DataType, columns: Columns) -> str:
     """SQL: the column in the type that the engine computes with."""
-    if name == POSITION and by_score:
+    if name == POSITION and columns.by_score:
         return f"double({number(name, kind)})"
     if name == POSITION:
         # A plain cast of NaN to an integer is an error in ANSI mode; such a row is faulty anyway.
-        return f"try_cast({number(name, kind)} as bigint)"
+        rank = f"try_cast({number(name, kind)} as bigint)"
+        return rank if columns.first_rank == 1 else f"try_add({rank}, {1 - columns.first_rank})"
     if name == RELEVANCE and is_whole(kind):
         return f"bigint({name})"
+    if name == SCORE and _is_wide(kind):
+        return name
     return number(name, kind) if name in (SCORE, RELEVANCE) else f"string({name})"
+
+
+def _is_wide(kind: T.DataType) -> bool:
+    """Whether two different numbers of this type can be the same double."""
+    return isinstance(kind, T.LongType) or (isinstance(kind, T.DecimalType) and kind.precision > _EXACT_DIGITS)
+
+
+def faulty_id(name: str, kind: T.DataType) -> str:
+    """SQL: whether a floating-point id is NaN or so large that another id may be the same number; false for others."""
+    return _no_id(name, kind) if isinstance(kind, REAL_TYPES) else "false"
+
+
+def _no_id(name: str, kind: T.DataType) -> str:
+    # In SQL, NaN is larger than any number.
+    return f"abs({name}) >= {_EXACT_FLOAT if isinstance(kind, T.FloatType) else _EXACT}"
 
 
 def is_whole(kind: T.DataType) -> bool:
@@ -153,38 +176,46 @@ def number(name: str, kind: T.DataType) -> str:
     """SQL: a numeric column as double (integers stay exact as they are); text that is no number becomes null."""
     if isinstance(kind, T.IntegralType):
         return name
-    return f"try_cast(trim({name}) as double)" if isinstance(kind, T.StringType) else f"double({name})"
+    if not isinstance(kind, T.StringType):
+        return f"double({name})"
+    found = f"try_cast(trim({name}) as double)"
+    if name != RELEVANCE:
+        return found
+    # A click may be written as true or false.
+    return f"CASE lower(trim({name})) WHEN 'true' THEN 1D WHEN 'false' THEN 0D ELSE {found} END"
 
 
-def _faults(name: str, kind: T.DataType, null_allowed: bool, source: str | None) -> Iterator[tuple[str, str]]:
+def _faults(name: str, kind: T.DataType, first_rank: int, source: str | None) -> Iterator[tuple[str, str]]:
     """(reason, condition) of every way in which a value of this column can be faulty, in the order of the check."""
     short = {EXPERIMENT: "experiment", USER: "user", ITEM: "item"}.get(name) or _spoken(name, source)
-    if not null_allowed:
-        yield f"null_{short}", f"{name} IS NULL"
+    yield f"null_{short}", f"{name} IS NULL"
     if name in (POSITION, SCORE, RELEVANCE):
-        yield from _number_faults(name, kind)
+        yield from _number_faults(name, kind, first_rank)
     elif isinstance(kind, REAL_TYPES):
         yield f"nan_{short}", f"isnan({name})"
+        yield f"inexact_{short}", _no_id(name, kind)
     elif name == EXPERIMENT and isinstance(kind, T.StringType):
         # A partition directory cannot tell an empty name from a null one.
         yield "empty_experiment", f"{name} = ''"
 
 
-def _number_faults(name: str, kind: T.DataType) -> Iterator[tuple[str, str]]:
+def _number_faults(name: str, kind: T.DataType, first_rank: int) -> Iterator[tuple[str, str]]:
     value = number(name, kind)
     if isinstance(kind, T.StringType):
         yield f"unreadable_{name}", f"{name} IS NOT NULL AND {value} IS NULL"
     if isinstance(kind, (*REAL_TYPES, T.StringType)):
         yield f"nan_{name}", f"isnan({value})"
+    if name == SCORE and isinstance(kind, T.StringType):
+        yield "inexact_score", f"abs({value}) >= {_EXACT} AND trim({name}) RLIKE '^[+-]?[0-9]+$'"
     if name == RELEVANCE and not is_whole(kind):
         yield "infinite_relevance", f"abs({value}) = double('inf')"
     if name == POSITION:
         if not isinstance(kind, T.IntegralType):
             # Not floor: in ANSI mode it is an error for a number that no bigint can hold.
             yield "fractional_position", f"{value} != rint({value})"
-        yield "position_below_1", f"{value} < 1"
+        yield f"position_below_{first_rank}", f"{value} < {first_rank}"
         # Ranks are packed and squared in 64 bits; nobody scrolls past two billion items.
-        yield "position_too_large", f"{value} > {2**31 - 1}"
+        yield "position_too_large", f"{value} > {2**31 - 2 + first_rank}"
 
 
 # ---- the rows left out
@@ -202,58 +233,12 @@ def rejected_rows(groups: DataFrame, columns: Columns) -> DataFrame:
 
 
 def as_quarantined(rows: DataFrame, columns: Columns) -> DataFrame:
-    """Typed rows with a ``reason`` as the table ``quarantine`` holds them."""
-    return rows.select(*(F.col(name).cast("string").alias(public) for name, public in _quarantined(columns).items()))
+    """Rows with a ``reason`` as the table ``quarantine`` holds them: as they came."""
+    named = _quarantined(columns).items()
+    return rows.select(*(F.col(name if name == REASON else f"{RAW}.{name}").alias(public) for name, public in named))
 
 
 def _quarantined(columns: Columns) -> dict[str, str]:
     """Internal name -> name in ``quarantine``, in its order."""
     own = dict(zip(columns.list_columns, public_names(columns.list, QUARANTINE_COLUMNS), strict=True))
     return {name: own.get(name, name) for name in (*columns.keys, *columns.values, REASON)}
-
-
-# ---- the counts
-
-Counts = dict[str, dict[str, Any]]
-"""Experiment -> rows, evaluated, quarantined, repeated, lists, and what was noticed; see ``row_counts``."""
-
-
-def row_counts(outcome: DataFrame) -> Counts:
-    """Count rows in, evaluated and left out per experiment, and what was noticed about its lists.
-
-    Args:
-        outcome: Scored lists and groups of faulty rows.
-
-    Returns:
-        Per experiment: ``rows`` = ``evaluated`` + ``quarantined``; ``repeated``, the quarantined that repeat an item
-        or a rank; ``lists``; ``tied``, rows that share their score with another of their list;
-        ``beyond_judgements``, lists that show more relevant items than the judgements know (their values stop at 1);
-        ``judged_lists``, lists whose user has judgements; ``judged_items``, shown items with a judgement or a grade.
-    """
-    sums = outcome.groupBy(EXPERIMENT).agg(
-        F.sum(N_ROWS).alias("rows"),
-        F.sum(F.when(F.col(REJECTED).isNotNull(), F.col(N_ROWS)).otherwise(0)).alias("faulty"),
-        *(F.coalesce(F.sum(source), F.lit(0)).alias(name) for name, source in _SUMS.items()),
-        F.count(F.when(F.col(REJECTED).isNull(), 1)).alias("lists"),
-        F.count(F.when(F.col(N_UNKNOWN) > 0, 1)).alias("beyond_judgements"),
-        F.count(F.when(F.col(JUDGED), 1)).alias("judged_lists"),
-    )
-    return {row[EXPERIMENT]: _balanced(row.asDict()) for row in sums.toLocalIterator()}
-
-
-_SUMS = {"repeated": N_REPEATED, "tied": N_TIED, "judged_items": N_KNOWN}
-
-
-def _balanced(row: dict[str, Any]) -> dict[str, Any]:
-    bad = row["faulty"] + row["repeated"]
-    counted = {"rows": row["rows"], "evaluated": row["rows"] - bad, "quarantined": bad}
-    noticed = ("repeated", "lists", "tied", "beyond_judgements", "judged_lists", "judged_items")
-    return counted | {name: row[name] for name in noticed}
-
-
-def reasons_in_words(outcome: DataFrame) -> str:
-    """Why rows were left out and how many, most frequent first."""
-    reason = F.coalesce(F.col(f"{REJECTED}.{REASON}"), F.lit("repeated item or rank"))
-    n = F.when(F.col(REJECTED).isNotNull(), F.col(N_ROWS)).otherwise(F.col(N_REPEATED))
-    counts = outcome.groupBy(reason.alias(REASON)).agg(F.sum(n).alias("n")).where("n > 0").orderBy(F.desc("n"), REASON)
-    return ", ".join(f"{row[REASON]} {row['n']}" for row in counts.limit(10).toLocalIterator())

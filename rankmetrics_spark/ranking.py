@@ -9,11 +9,16 @@ from rankmetrics_spark.layouts import Layout, masks
 from rankmetrics_spark.schemas import (
     HASH,
     ITEM,
+    MIXED,
+    POOL_GRADE,
+    POOL_HASH,
     POSITION,
     REASON,
     REJECTED,
     RELEVANCE,
     SCORE,
+    TOP,
+    USER,
     Columns,
 )
 
@@ -38,8 +43,7 @@ def packed(rows: DataFrame, columns: Columns, layout: Layout, repeats: bool) -> 
         ``_rows``, the layout's columns, and its doubts (null for faulty rows).
     """
     packing = layout.pack(columns, repeats)
-    # A list has the smallest of the values that its rows have for a segment.
-    kept = {**packing.kept, **{name: f"min({name})" for name in columns.segment_columns}}
+    kept = {**packing.kept, **_of_segments(columns)} | ({} if columns.by_score else {TOP: f"max({POSITION})"})
     hashed = rows.selectExpr("*", f"{packing.item_hash} AS {HASH}")
     aggregates = ", ".join(f"{sql} AS {name}" for name, sql in {**kept, **packing.seen}.items())
     keys = (*columns.keys, REJECTED)
@@ -49,6 +53,13 @@ def packed(rows: DataFrame, columns: Columns, layout: Layout, repeats: bool) -> 
         for name, condition in packing.doubts.items()
     )
     return grouped.selectExpr(*keys, *kept, *doubts)
+
+
+def _of_segments(columns: Columns) -> dict[str, str]:
+    """Aggregates: the segments of a list, each the smallest of the values of its rows, and whether these differ."""
+    names = columns.segment_columns
+    differ = (f"NOT (min({name}) <=> max({name})) OR count({name}) NOT IN (0, count(1))" for name in names)
+    return {name: f"min({name})" for name in names} | ({MIXED: " OR ".join(differ)} if names else {})
 
 
 def share_exchange(table: DataFrame) -> DataFrame:
@@ -66,6 +77,12 @@ def rows_of(rows: DataFrame, lists: DataFrame, columns: Columns) -> DataFrame:
     ``lists`` is broadcast, so that adaptive execution sees that it is empty before it starts to read the rows again.
     """
     return rows.where(F.col(REJECTED).isNull()).join(F.broadcast(lists), list(columns.keys))
+
+
+def with_looked_up_grades(rows: DataFrame, pools: DataFrame) -> DataFrame:
+    """The rows with the grade that the judgements give their item as ``relevance``; null = not judged."""
+    grade = f"get({POOL_GRADE}, int(array_position({POOL_HASH}, xxhash64({ITEM})) - 1))"
+    return rows.join(pools, USER, "left").selectExpr(*rows.columns, f"{grade} AS {RELEVANCE}")
 
 
 def repeated_rows(rows: DataFrame, columns: Columns, by_position: bool, keep: str) -> DataFrame:
@@ -90,6 +107,8 @@ def _item_repeats(columns: Columns, by_position: bool, keep: str) -> Column:
     best_rank = F.col(POSITION) if by_position else F.col(SCORE).desc()
     grade = _highest_grade(columns)
     order = [best_rank, grade] if keep == "best_rank" else [grade, best_rank]
+    if not by_position and columns.position:
+        order.append(F.col(POSITION).asc_nulls_last())
     return F.row_number().over(Window.partitionBy(*columns.keys, ITEM).orderBy(*order)) > 1
 
 

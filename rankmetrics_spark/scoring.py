@@ -20,6 +20,7 @@ from rankmetrics_spark.schemas import (
     CONVENTION_INDEX,
     EXPERIMENT,
     JUDGED,
+    MIXED,
     N_LISTS,
     N_RELEVANT,
     N_REPEATED,
@@ -27,6 +28,7 @@ from rankmetrics_spark.schemas import (
     N_SHOWN,
     POOL_GRADE,
     POOL_HASH,
+    TOP,
     USER,
     Columns,
 )
@@ -49,6 +51,7 @@ def scored(lists: DataFrame, columns: Columns, layout: Layout, scoring: Scoring,
     """
     judged = f"{POOL_GRADE} IS NOT NULL" if scoring.judged else "false"
     kept = [*columns.keys, *columns.segment_columns, N_ROWS]
+    kept += [TOP] * (not columns.by_score) + [MIXED] * bool(columns.segments)
     flags = [f"{layout.all_rows_seen} AS {ALL_ROWS_SEEN}", f"{judged} AS {JUDGED}"]
     read = lists.selectExpr(*kept, *flags, *layout.payload, *_pool_columns(columns, scoring))
     if then is None and not layout.arrays and not scoring.judged and len(scoring.conventions) == 1:
@@ -67,8 +70,8 @@ def _pool_columns(columns: Columns, scoring: Scoring) -> list[str]:
 
 def _arrow_step(kept: Sequence[str], layout: Layout, scoring: Scoring) -> Step:
     kinds = dict.fromkeys(kept, T.StringType()) | {
-        N_ROWS: T.LongType(),
-        **dict.fromkeys((ALL_ROWS_SEEN, JUDGED), T.BooleanType()),
+        **{name: T.LongType() for name in (N_ROWS, TOP) if name in kept},
+        **{name: T.BooleanType() for name in (*[MIXED] * (MIXED in kept), ALL_ROWS_SEEN, JUDGED)},
     }
     fields = T.StructType([T.StructField(name, kind) for name, kind in kinds.items()])
     computed = T.StructType([T.StructField(CONVENTION_INDEX, T.IntegerType()), *_scores(scoring)])
@@ -97,18 +100,24 @@ def _scores(scoring: Scoring) -> list[T.StructField]:
 _USER_COUNTS = (N_LISTS, N_SHOWN, N_RELEVANT, N_REPEATED)
 
 
-def per_user(lists: DataFrame, columns: Columns, scoring: Scoring) -> DataFrame:
+def per_user(lists: DataFrame, columns: Columns, scoring: Scoring, within: str | None = None) -> DataFrame:
     """One row per (experiment, user, convention): the list itself, or the mean over the user's lists.
 
+    Args:
+        lists: Scored lists.
+        columns: What the impressions hold.
+        scoring: What was computed.
+        within: A segment: one row for each of its values that a list of the user has, over those lists.
+
     Returns:
-        experiment_id, user_id, ``_convention``, ``_judged``, the segments, n_lists, n_shown, n_relevant, n_repeated and
-        one column per metric.
+        experiment_id, user_id, ``_convention``, ``_judged``, the segments (null where the lists of the user differ),
+        n_lists, n_shown, n_relevant, n_repeated and one column per metric.
     """
     metrics = [metric.column for metric in scoring.metrics]
     ordered = [EXPERIMENT, USER, CONVENTION_INDEX, JUDGED, *columns.segment_columns, *_USER_COUNTS, *metrics]
     if not columns.list:
         return lists.selectExpr(*(f"1L AS {N_LISTS}" if name == N_LISTS else name for name in ordered))
-    keys = (EXPERIMENT, USER, CONVENTION_INDEX)
+    keys = (EXPERIMENT, USER, CONVENTION_INDEX, *([within] if within else []))
     limbs = [_limb(metric, i) for metric in metrics for i in range(len(exact_sums.EXPONENTS))]
     # Judged items belong to the user, so they are the same in each of their lists; shown ones add up.
     relevant = f"{'max' if scoring.judged else 'sum'}({N_RELEVANT}) AS {N_RELEVANT}"
@@ -116,7 +125,8 @@ def per_user(lists: DataFrame, columns: Columns, scoring: Scoring) -> DataFrame:
         _with_limbs(lists, columns, metrics)
         .groupBy(*keys)
         .agg(
-            *(F.expr(f"{how}({name}) AS {name}") for how, name in _kept_of_user(columns)),
+            F.expr(f"max({JUDGED}) AS {JUDGED}"),
+            *(F.expr(f"{only_value(name)} AS {name}") for name in columns.segment_columns if name != within),
             F.expr(f"count(1) AS {N_LISTS}"),
             F.expr(relevant),
             *(F.expr(f"sum({name}) AS {name}") for name in (N_SHOWN, N_REPEATED, *limbs, *map(_counted, metrics))),
@@ -125,8 +135,13 @@ def per_user(lists: DataFrame, columns: Columns, scoring: Scoring) -> DataFrame:
     return _means(grouped, columns, metrics).select(*ordered)
 
 
-def _kept_of_user(columns: Columns) -> list[tuple[str, str]]:
-    return [("max", JUDGED), *(("min", name) for name in columns.segment_columns)]
+def only_value(name: str) -> str:
+    """SQL: the value that a column has in every row of a group; null if there are several."""
+    return f"CASE WHEN min({name}) = max({name}) AND count({name}) = count(1) THEN min({name}) END"
+
+
+_BEYOND = 2**40
+"""Added to a user's number of lists by a value that cannot be summed: infinite, or above ``exact_sums.LARGEST``."""
 
 
 def _limb(metric: str, i: int) -> str:
@@ -158,10 +173,10 @@ def _limbs(columns: Arrays, metrics: Sequence[str]) -> Iterator[Computed]:
     found: dict[str, Ints] = {}
     for metric in metrics:
         values = columns[metric].to_numpy(zero_copy_only=False)
-        there = ~np.isnan(values)
-        parts = exact_sums.limbs(np.where(there, values, 0.0))
+        there, beyond = ~np.isnan(values), np.abs(values) > exact_sums.LARGEST
+        parts = exact_sums.limbs(np.where(there & ~beyond, values, 0.0))
         found |= {name: part.astype(np.int64) for name, part in zip(_limbs_of(metric), parts, strict=True)}
-        found[_counted(metric)] = there.astype(np.int64)
+        found[_counted(metric)] = there + _BEYOND * beyond
     yield found
 
 
@@ -174,7 +189,8 @@ def _means(grouped: DataFrame, columns: Columns, metrics: Sequence[str]) -> Data
 
 def _mean_of_limbs(columns: Arrays, metrics: Sequence[str]) -> Iterator[Computed]:
     sums = {name: ints(columns[name]) for metric in metrics for name in (*_limbs_of(metric), _counted(metric))}
-    yield {
+    means = {
         metric: exact_sums.mean([sums[name] for name in _limbs_of(metric)], sums[_counted(metric)])
         for metric in metrics
     }
+    yield {metric: np.where(sums[_counted(metric)] < _BEYOND, values, np.inf) for metric, values in means.items()}

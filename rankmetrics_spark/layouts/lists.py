@@ -61,6 +61,7 @@ class Entries:
         grade: (e,) relevance grade; NaN = unjudged.
         position: (e,) rank, where there is one: whole numbers, or doubles where it only breaks ties (NaN = no rank).
         score: (e,) score, where there is one.
+        exact: (e,) whole numbers in the order of the scores, where different scores can be the same double.
         row: (e,) index of the row in ``text``; few rows need the text of their item.
         text: Item ids of all rows of the batch, as they came.
     """
@@ -70,8 +71,15 @@ class Entries:
     grade: Floats
     position: Ints | Floats | None = None
     score: Floats | None = None
+    exact: Ints | None = None
     row: Ints | None = None
     text: pa.Array | None = None
+
+    @property
+    def ranked_by(self) -> Floats:
+        """(e,) what tells better scores from worse ones."""
+        assert self.score is not None
+        return self.score if self.exact is None else self.exact.astype(np.float64)
 
     def take(self, which: npt.NDArray[Any]) -> Entries:
         """The entries chosen by an index or a mask."""
@@ -94,7 +102,8 @@ def entries_of(columns: Arrays) -> Entries:
         np.zeros(len(index), np.int64) if hashes is None else hashes,
         np.full(len(index), np.nan) if grade is None else grade,
         _positions(values) if POSITION in names else None,
-        given(SCORE, np.float64),
+        None if SCORE not in names else numbers(values.field(SCORE).cast(pa.float64(), safe=False), np.float64),
+        None if SCORE not in names else _exact_order(values.field(SCORE)),
         np.arange(len(index)) if ITEM in names else None,
         values.field(ITEM) if ITEM in names else None,
     )
@@ -103,6 +112,26 @@ def entries_of(columns: Arrays) -> Entries:
 def _positions(values: pa.Array) -> Ints | Floats:
     column = values.field(POSITION)
     return numbers(column, np.float64 if pa.types.is_floating(column.type) else np.int64)
+
+
+def _exact_order(scores: pa.Array) -> Ints | None:
+    """Whole numbers in the order of integers or decimals, equal where they are equal; None for doubles.
+
+    >>> _exact_order(pa.array([2**53 + 1, 2**53, 2**53 + 1])).tolist()
+    [1, 0, 1]
+    """
+    if pa.types.is_floating(scores.type):
+        return None
+    if not pa.types.is_decimal(scores.type):
+        return np.unique(ints(scores), return_inverse=True)[1].astype(np.int64)
+    # A decimal is a whole number of 128 bits: the lower half has no sign.
+    halves = np.frombuffer(scores.buffers()[1], "<u8").reshape(-1, 2)[scores.offset : scores.offset + len(scores)]
+    low, high = halves[:, 0], halves[:, 1].astype(np.int64)
+    order = np.lexsort((low, high))
+    new = (np.diff(low[order]) != 0) | (np.diff(high[order]) != 0)
+    found = np.empty(len(order), np.int64)
+    found[order] = np.concatenate([[0], np.cumsum(new)])[: len(order)]
+    return found
 
 
 def field_names(columns: Arrays) -> set[str]:

@@ -19,18 +19,21 @@ def without_repeats(entries: Entries, size: int, reading: Reading) -> tuple[Entr
     """Keep one row per item and, with ranks given, one per rank.
 
     Of several rows of an item the highest grade stays, then the best rank; ``duplicates: best_rank`` swaps the two
-    criteria, ``count`` keeps every row. Of several rows at one rank the highest grade stays, then the smallest hash.
+    criteria, ``count`` keeps every row. By score, the rank that breaks ties decides between rows equal in both.
+    Of several rows at one rank the highest grade stays, then the smallest hash.
 
     Returns:
         The rows that stay, and (size,) how many rows each list lost.
     """
     rule, kept = reading.convention, entries
     if reading.repeats and rule.duplicates != "count" and has_repeat(entries.list, entries.hash):
-        ranked_by = entries.position if reading.by_position or entries.score is None else -entries.score
-        order = (np.asarray(ranked_by, float), _highest_grade_first(entries))
-        kept = entries.take(
-            _firsts(entries.list, entries.hash, order[::-1] if rule.duplicates == "best_rank" else order)
-        )
+        ranked_by = entries.position if reading.by_position or entries.score is None else -entries.ranked_by
+        order = [np.asarray(ranked_by, float), _highest_grade_first(entries)]
+        if rule.duplicates == "best_rank":
+            order.reverse()
+        # The rank of the row that stays is read under ``ties: position``, so it may not be that of the first row.
+        breaks_ties = [] if reading.by_position or entries.position is None else [entries.position]
+        kept = entries.take(_firsts(entries.list, entries.hash, [*breaks_ties, *order]))
     if reading.by_position and has_repeat(kept.list, np.asarray(kept.position)):
         kept = kept.take(_firsts(kept.list, np.asarray(kept.position), (kept.hash, _highest_grade_first(kept))))
     lost = np.bincount(entries.list, minlength=size) - np.bincount(kept.list, minlength=size)
@@ -45,11 +48,9 @@ def by_position(entries: Entries) -> Entries:
 
 def by_score(entries: Entries, convention: Convention) -> tuple[Entries, npt.NDArray[np.bool_]]:
     """The rows of each list by descending score, equal scores by the convention's rule; which rows are tied."""
-    assert entries.score is not None
-    order = order_within(entries.list, -entries.score)
-    ranked = entries.take(order)
-    assert ranked.score is not None
-    same = (ranked.list[1:] == ranked.list[:-1]) & (ranked.score[1:] == ranked.score[:-1])
+    ranked = entries.take(order_within(entries.list, -entries.ranked_by))
+    order, key = np.arange(len(ranked.list)), ranked.ranked_by
+    same = (ranked.list[1:] == ranked.list[:-1]) & (key[1:] == key[:-1])
     tied = np.zeros(len(order), bool)
     tied[1:] |= same
     tied[:-1] |= same
@@ -64,12 +65,12 @@ def by_score(entries: Entries, convention: Convention) -> tuple[Entries, npt.NDA
     return ranked.take(settled), tied
 
 
-def with_tie_groups(batch: Batch, convention: Convention) -> Batch:
+def with_tie_groups(batch: Batch, ranked: Entries, convention: Convention) -> Batch:
     """Add the first and last rank of each entry's group of equal scores, if the convention averages over ties."""
-    if not convention.averages_ties or batch.score is None:
+    if not convention.averages_ties or ranked.score is None:
         return batch
-    new = np.ones(len(batch.list), bool)
-    new[1:] = (batch.list[1:] != batch.list[:-1]) | (batch.score[1:] != batch.score[:-1])
+    new, key = np.ones(len(batch.list), bool), ranked.ranked_by
+    new[1:] = (batch.list[1:] != batch.list[:-1]) | (key[1:] != key[:-1])
     group = np.cumsum(new) - 1
     first = batch.rank[new]
     size = np.bincount(group) if len(group) else np.empty(0, np.int64)
@@ -101,13 +102,15 @@ def _item_order(entries: Entries) -> npt.NDArray[Any]:
 
 
 def _position_order(entries: Entries) -> npt.NDArray[Any]:
-    """Order by rank, missing ranks last; where that leaves it open, the item ids decide, descending."""
+    """Order by rank, missing ranks last; where that leaves it open, the item ids decide, descending.
+
+    Rows of one item at one rank are equal.
+    """
+    item = np.unique(-_item_order(entries), return_inverse=True)[1].astype(np.int64)
     if entries.position is None:
-        return -_item_order(entries)
-    order = np.lexsort((-_item_order(entries), entries.position))
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    return place
+        return item
+    rank = np.unique(entries.position, return_inverse=True)[1].astype(np.int64)
+    return np.asarray(rank * (item.max(initial=0) + 1) + item)
 
 
 _TIE_KEYS: dict[str, Callable[[Entries], npt.NDArray[Any]]] = {

@@ -7,7 +7,7 @@ direction only: a list without a repeat may be flagged, and is then looked at ag
 from __future__ import annotations
 
 from rankmetrics_spark.layouts.packing import MASK_RANKS, RANK_BIT
-from rankmetrics_spark.schemas import HASH, N_ROWS, POSITION
+from rankmetrics_spark.schemas import HASH, N_ROWS, POSITION, TOP
 
 # ---- items
 
@@ -60,17 +60,17 @@ def _bit(word: int) -> str:
 # ---- ranks
 
 RANK_AGGREGATES = {
-    "_top": f"max({POSITION})",
+    TOP: f"max({POSITION})",
     "_ranks": f"bit_or({RANK_BIT})",
     "_fingerprint": f"bit_xor(xxhash64({POSITION}))",
 }
 LONGEST = 100_000
 """Longer lists are always looked at again, since their fingerprint takes a loop over 1..n."""
-EACH_RANK_HAS_ITS_BIT = f"_top <= {MASK_RANKS} AND bit_count(_ranks) = {N_ROWS}"
+EACH_RANK_HAS_ITS_BIT = f"{TOP} <= {MASK_RANKS} AND bit_count(_ranks) = {N_ROWS}"
 # n ranks up to n whose hashes give the same exclusive or as those of 1..n are 1..n: for that every rank has to be there
 # an odd number of times. Another list passes only if 64-bit hashes collide, which is one list in 2**64.
 _IS_1_TO_N = (
-    f"_top = {N_ROWS} AND {N_ROWS} <= {LONGEST} AND "
+    f"{TOP} = {N_ROWS} AND {N_ROWS} <= {LONGEST} AND "
     f"_fingerprint = aggregate(sequence(1L, {N_ROWS}), 0L, (found, rank) -> found ^ xxhash64(rank))"
 )
 RANK_MAY_REPEAT_SQL = f"NOT (({EACH_RANK_HAS_ITS_BIT}) OR ({_IS_1_TO_N}))"

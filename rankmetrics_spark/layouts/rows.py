@@ -42,7 +42,7 @@ class Rows:
         size = len(columns[ENTRIES])
         entries = entries_of(columns)
         if entries.score is not None and reading.convention.score_precision == 32:
-            entries = replace(entries, score=entries.score.astype(np.float32).astype(float))
+            entries = replace(entries, score=entries.score.astype(np.float32).astype(float), exact=None)
         if RELEVANCE not in field_names(columns):
             entries = replace(entries, grade=looked_up(entries, columns))
         kept, dropped = without_repeats(entries, size, reading)
@@ -52,5 +52,5 @@ class Rows:
         shown = np.bincount(ranked.list, minlength=size)
         batch = Batch(size, ranked.list, rank, ranked.grade, shown, *no_pool(), score=ranked.score)
         n_tied = np.bincount(ranked.list, tied, minlength=size).astype(np.int64)
-        batch = with_tie_groups(batch, reading.convention)
+        batch = with_tie_groups(batch, ranked, reading.convention)
         return Assembled(batch, dropped, n_tied, ranked.hash if reading.repeats else None)

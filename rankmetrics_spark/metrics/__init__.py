@@ -16,7 +16,7 @@ from rankmetrics_spark.metrics.compute import check, compute, m_relevant, suppor
 from rankmetrics_spark.metrics.conventions import PRESETS, STANDARD, Convention, knobs, resolve
 from rankmetrics_spark.metrics.lists import Lists, one_list
 from rankmetrics_spark.metrics.names import REGISTRY, Definition, Metric, metric, reference
-from rankmetrics_spark.metrics.parsing import parse
+from rankmetrics_spark.metrics.parsing import metric_of_column, parse
 
 __all__ = [
     "PRESETS",
@@ -34,6 +34,7 @@ __all__ = [
     "knobs",
     "m_relevant",
     "metric",
+    "metric_of_column",
     "one_list",
     "parse",
     "reference",

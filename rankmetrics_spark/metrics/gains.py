@@ -9,9 +9,14 @@ import numpy as np
 from rankmetrics_spark.metrics.batch import Floats
 from rankmetrics_spark.metrics.conventions import Convention
 
+LARGEST = 2.0**1000
+"""Gains stop here, so that sums of gains stay finite."""
+SUMMABLE = 2.0**900
+"""A discounted sum of gains from here on is called infinite: one of its gains may have been cut to ``LARGEST``."""
+
 
 def gain(grade: Floats, convention: Convention) -> Floats:
-    """Gain of each grade; 0 for a grade of 0 or less and for an unjudged item.
+    """Gain of each grade, at most ``LARGEST``; 0 for a grade of 0 or less and for an unjudged item.
 
     Args:
         grade: (e,) grades; NaN = unjudged.
@@ -24,7 +29,8 @@ def gain(grade: Floats, convention: Convention) -> Floats:
     [0.0, 0.0, 0.0, 7.0]
     """
     positive = np.where(grade > 0, grade, 0.0)
-    return np.asarray(np.where(positive > 0, GAINS[convention.gain](positive, convention), 0.0))
+    gains = np.minimum(GAINS[convention.gain](positive, convention), LARGEST)
+    return np.asarray(np.where(positive > 0, gains, 0.0))
 
 
 def exponential(grade: Floats) -> Floats:
@@ -48,7 +54,8 @@ def power_of_two(exponent: Floats) -> Floats:
     # Most grades are whole, and 2^0 is 1.
     factor = np.exp2(fraction) if fraction.any() else 1.0
     # ldexp takes C integers: cap what overflows to infinity anyway.
-    return np.asarray(np.ldexp(factor, np.minimum(whole, 1100.0).astype(np.int64)))
+    with np.errstate(over="ignore"):
+        return np.asarray(np.ldexp(factor, np.minimum(whole, 1100.0).astype(np.int64)))
 
 
 def _tabled(grade: Floats, convention: Convention) -> Floats:

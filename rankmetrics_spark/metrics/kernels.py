@@ -18,6 +18,7 @@ from rankmetrics_spark.metrics import ties as tied
 from rankmetrics_spark.metrics.batch import Floats, Ints
 from rankmetrics_spark.metrics.conventions import Convention
 from rankmetrics_spark.metrics.discounts import UNCUT, geometric, reciprocal, unit
+from rankmetrics_spark.metrics.gains import SUMMABLE
 
 # The examples in the docstrings use one_list.
 from rankmetrics_spark.metrics.lists import Lists, one_list  # noqa: F401
@@ -34,6 +35,11 @@ def _at_most_one(values: Floats) -> Floats:
 
 def _where_relevant(lists: Lists, values: Floats) -> Floats:
     return np.where(lists.m > 0, _at_most_one(values), np.nan)
+
+
+def _summed(gains: Floats) -> Floats:
+    """Sums of gains, infinite where they are too large to be known."""
+    return np.where(gains < SUMMABLE, gains, np.inf)
 
 
 def _share(part: Floats, whole: Floats | Ints) -> Floats:
@@ -83,15 +89,17 @@ def ap(lists: Lists, k: int | None = None) -> Floats:
 def ndcg(lists: Lists, k: int | None = None) -> Floats:
     """Normalised DCG: dcg@k over idcg@k (standard: linear gain, ideal list from all judged items).
 
-    No value if the ideal DCG is 0. Source: Järvelin and Kekäläinen, Cumulated Gain-Based Evaluation of IR Techniques
-    (TOIS 2002), with the discount 1/log2(i + 1) of Burges et al. (ICML 2005).
+    No value if the ideal DCG is 0; infinite where gains are too large to be summed.
+    Source: Järvelin and Kekäläinen, Cumulated Gain-Based Evaluation of IR Techniques (TOIS 2002), with the discount
+    1/log2(i + 1) of Burges et al. (ICML 2005).
 
     >>> ndcg(one_list([3, 0, 2]), k=3).round(6).tolist() == [round((3 + 2 / 2) / (3 + 2 / 1.5849625), 6)]
     True
     """
     ideal = lists.ideal_at(k)
     values = _share(lists.dcg_at(k), ideal)
-    return np.where(ideal > 0, values if lists.convention.ideal_pool == "constant_k" else _at_most_one(values), np.nan)
+    values = values if lists.convention.ideal_pool == "constant_k" else _at_most_one(values)
+    return np.where(ideal > 0, np.where(ideal < SUMMABLE, values, np.inf), np.nan)
 
 
 # ---- binary relevance
@@ -184,7 +192,7 @@ def cg(lists: Lists, k: int | None = None) -> Floats:
     >>> cg(one_list([3, 0, 2]), k=2).tolist()
     [3.0]
     """
-    return lists.total(lists.gains, unit, k)
+    return _summed(lists.total(lists.gains, unit, k))
 
 
 @metric(range=NO_MAXIMUM, zero_policy=False, readings=EXPECTED, tie_knob="ndcg_ties")
@@ -194,7 +202,7 @@ def dcg(lists: Lists, k: int | None = None) -> Floats:
     >>> dcg(one_list([3, 0, 2])).tolist()  # 3 / 1 + 2 / 2
     [4.0]
     """
-    return lists.dcg_at(k)
+    return _summed(lists.dcg_at(k))
 
 
 @metric(range=NO_MAXIMUM, higher_is_better=None, zero_policy=False, readings=EXPECTED)
@@ -204,7 +212,7 @@ def idcg(lists: Lists, k: int | None = None) -> Floats:
     >>> idcg(one_list([0, 0, 3], pool=[3, 1, 0]), k=1).tolist()
     [3.0]
     """
-    return lists.ideal_at(k)
+    return _summed(lists.ideal_at(k))
 
 
 @metric

@@ -47,6 +47,35 @@ def parse(text: str) -> Metric:
     )
 
 
+def metric_of_column(column: str) -> Metric | None:
+    """The metric whose column of ``user_metrics`` has this name; None if there is none.
+
+    >>> [str(metric_of_column(name)) for name in ("ap_at_10", "rbp_p_0_8_at_20", "rr", "country")]
+    ['ap@10', 'rbp(p=0.8)@20', 'rr', 'None']
+    """
+    stem, cut = split_cut(column)
+    definition = REGISTRY.get(stem)
+    named = "" if definition else _named_in(stem)
+    try:
+        found = parse((stem if definition else named) + (f"@{cut}" if cut else ""))
+    except errors.ConfigError:
+        return None
+    return found if found.column == column else None
+
+
+def _named_in(stem: str) -> str:
+    """A name with parameters as a column spells them -> ``name(p=0.8)``; the text itself if it has none."""
+    for definition in REGISTRY.values():
+        known = [name for name in definition.parameters if name != "k"]
+        pattern = definition.name + "".join(rf"_{name}_(\d+(?:_\d+)?)" for name in known)
+        match = re.fullmatch(pattern, stem) if known else None
+        if match:
+            pairs = zip(known, match.groups(), strict=True)
+            given = ",".join(name + "=" + value.replace("_", ".") for name, value in pairs)
+            return f"{definition.name}({given})"
+    return stem
+
+
 def _unknown(text: str, stem: str) -> str:
     near = get_close_matches(stem, names(), n=1, cutoff=0.5)
     suffix = text.strip()[len(stem) :] if text.strip().lower().startswith(stem) else ""

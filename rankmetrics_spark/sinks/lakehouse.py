@@ -14,10 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from rankmetrics_spark.config.places import local_path
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN, quoted
 from rankmetrics_spark.sinks.commits import commit, explain, is_missing, is_not_set_up, shares_file
 from rankmetrics_spark.sinks.parquet import Folder
-from rankmetrics_spark.sinks.partitions import Partitions, as_json, local_path
+from rankmetrics_spark.sinks.partitions import Partitions, as_json
 
 _IS_NEW = "__new"
 
@@ -171,6 +172,9 @@ class DeltaFolder(_SqlTables, Folder):
         path = self.path if folder is None or self.path.startswith("file:") else str(folder.absolute())
         return f"delta.{quoted(f'{path}/{table}')}"
 
+    def claim(self, partitions: Partitions) -> None:
+        """Do nothing: commits of the table format tell two runs apart; see ``intact``."""
+
     def stage(self, rows: DataFrame) -> DataFrame:
         """Check that the session can use Delta, then write rows to the staging; return them as written.
 
@@ -204,6 +208,12 @@ class CatalogSchema(_SqlTables):
     def name_of(self, table: str) -> str:
         """The SQL name of a table in the schema."""
         return f"{self.path}.{table}"
+
+    def check(self) -> None:
+        """Do nothing: looking up a table, as every run does, tells whether the catalog is there."""
+
+    def claim(self, partitions: Partitions) -> None:
+        """Do nothing: commits of the table format tell two runs apart; see ``intact``."""
 
     @property
     def _staging(self) -> str:

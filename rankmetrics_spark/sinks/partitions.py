@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 from pyspark.sql import Column, DataFrame
@@ -101,6 +100,12 @@ class Store(Protocol):
     def intact(self, partitions: Partitions) -> bool:
         """False if another run has replaced some of the same partitions since; True if that is not known."""
 
+    def check(self) -> None:
+        """Refuse a place that cannot be written, before anything is computed."""
+
+    def claim(self, partitions: Partitions) -> None:
+        """Reserve partitions until ``discard``, where that is possible."""
+
     def stage(self, rows: DataFrame) -> DataFrame:
         """Write rows to the staging of this run; return them as written."""
 
@@ -129,17 +134,6 @@ def problem_with_name(experiment: str) -> str | None:
         return "the name holds a NUL character"
     size = len(f"{EXPERIMENT}={escaped(experiment)}".encode())
     return f"its folder would have a name of {size} bytes; allowed: {LONGEST_NAME}" if size > LONGEST_NAME else None
-
-
-def local_path(path: str) -> Path | None:
-    """The path on this machine's file system, or None for any other file system (s3a, hdfs, ...).
-
-    >>> local_path("out"), local_path("s3a://bucket/out")
-    (PosixPath('out'), None)
-    """
-    if path.startswith("file:"):
-        return Path("/" + path[5:].lstrip("/"))
-    return None if "://" in path or path.startswith("dbfs:") else Path(path)
 
 
 def as_json(record: Mapping[str, Any]) -> str:

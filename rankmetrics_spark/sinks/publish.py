@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.config.sections import Sink
 from rankmetrics_spark.errors import ConfigError, OutputError
-from rankmetrics_spark.schemas import CONVENTION, CONVENTION_HASH, EXPERIMENT
+from rankmetrics_spark.schemas import CONVENTION, CONVENTION_HASH, DATE, EXPERIMENT
 from rankmetrics_spark.sinks.lakehouse import CatalogSchema, DeltaFolder
 from rankmetrics_spark.sinks.parquet import ParquetFolder
 from rankmetrics_spark.sinks.partitions import Partitions, Store, problem_with_name
-
-LONGEST_SHOWN = 60
-"""Characters of a name that a message shows."""
 
 
 def store_of(spark: SparkSession, sink: Sink, run_id: str) -> Store:
@@ -55,16 +52,40 @@ def refuse_names(store: Store, experiments: Iterable[str | None]) -> None:
     """Refuse names of experiments that no partition can have.
 
     Raises:
-        OutputError: Names the experiment, shortened, and what is allowed.
+        OutputError: Names the experiment and what is allowed.
     """
     for name in experiments:
         problem = problem_with_name(name) if name else None
         if name and problem:
-            shown = name if len(name) <= LONGEST_SHOWN else f"{name[:LONGEST_SHOWN]}... ({len(name):,} characters)"
             raise OutputError(
-                f"experiment {shown!r} cannot be stored in {store.path}: {problem}; rename it in the input, or leave "
+                f"experiment {name!r} cannot be stored in {store.path}: {problem}; rename it in the input, or leave "
                 "it out with a source.where"
             )
+
+
+def refuse_other_date(store: Store, date: str, name: str, digest: str) -> None:
+    """Refuse, before anything is computed, a date that holds metrics of other conventions only.
+
+    Which experiments a run replaces is known only after its pass over the input. Whichever these are, they must not
+    stand beside metrics of another convention on a date that has no other.
+
+    Args:
+        store: Where the run writes.
+        date: Evaluation date of the run, ISO.
+        name: Name of the run's convention.
+        digest: Hash of the run's convention.
+
+    Raises:
+        ConfigError: The date holds metrics, and all of them have another convention.
+    """
+    old = store.existing("experiment_metrics")
+    if old is None or CONVENTION_HASH not in old.columns:
+        return
+    there = old.where(F.col(DATE) == date).select(EXPERIMENT, CONVENTION, CONVENTION_HASH)
+    # One row answers: one of this convention, if there is any.
+    first = there.orderBy((F.col(CONVENTION_HASH) != digest).cast("int"), EXPERIMENT).first()
+    if first is not None and first[CONVENTION_HASH] != digest:
+        raise _other_convention(store, first, date, name)
 
 
 def refuse_other_convention(store: Store, partitions: Partitions, name: str, digest: str) -> None:
@@ -85,8 +106,11 @@ def refuse_other_convention(store: Store, partitions: Partitions, name: str, dig
         return
     other = old.where(partitions.condition() & (F.col(CONVENTION_HASH) != digest)).first()
     if other is not None:
-        raise ConfigError(
-            f"{store.name_of('experiment_metrics')} holds experiment '{other[EXPERIMENT]}' of {partitions.date} "
-            f"under the convention '{other[CONVENTION]}', and this run has '{name}'; choose another sink or "
-            "date, or remove what is there"
-        )
+        raise _other_convention(store, other, partitions.date, name)
+
+
+def _other_convention(store: Store, row: Row, date: str, name: str) -> ConfigError:
+    return ConfigError(
+        f"{store.name_of('experiment_metrics')} holds experiment '{row[EXPERIMENT]}' of {date} under the convention "
+        f"'{row[CONVENTION]}', and this run has '{name}'; choose another sink or date, or remove what is there"
+    )

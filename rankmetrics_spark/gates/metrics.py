@@ -1,0 +1,101 @@
+"""Gates: limits that the metrics of a run have to keep."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rankmetrics_spark.config import Gate
+from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, SEGMENT
+
+Row = Mapping[str, Any]
+
+
+def failures(gates: Sequence[Gate], averages: Sequence[Row], comparisons: Sequence[Row]) -> list[str]:
+    """What each failed gate found; empty if all limits are kept.
+
+    Args:
+        gates: The limits.
+        averages: Rows of ``experiment_metrics``.
+        comparisons: Rows of ``comparisons``; only those with the baseline of the run.
+
+    >>> gate = Gate(metric="ndcg@10", max_drop=0.01)
+    >>> row = {"experiment_id": "b", "baseline": "a", "segment": "all", "metric": "ndcg@10", "difference": -0.02,
+    ...        "ci_low": -0.03, "ci_high": -0.01, "relative_difference": -0.04}
+    >>> failures([gate], [], [row])
+    ['b is 0.0200 below a on ndcg@10; allowed: a drop of 0.01']
+    >>> failures([Gate(metric="ndcg@10", max_drop=0.02)], [], [row])
+    []
+    """
+    return [said for gate in gates for said in _failures(gate, averages, comparisons)]
+
+
+def _failures(gate: Gate, averages: Sequence[Row], comparisons: Sequence[Row]) -> Iterator[str]:
+    for kind, rows in (
+        ("mean", averages if gate.min is not None else ()),
+        ("drop", comparisons if gate.compares else ()),
+    ):
+        chosen = sorted((row for row in rows if _is_meant(gate, row)), key=lambda row: str(row[EXPERIMENT]))
+        wanted = gate.min is not None if kind == "mean" else gate.compares
+        if wanted and not chosen:
+            yield f"the gate on {gate.metric} cannot be checked: no row of segment '{gate.segment}'" + (
+                f" and experiment '{gate.experiment}'" if gate.experiment else ""
+            )
+        for row in chosen:
+            yield from _too_low(gate, row) if kind == "mean" else _too_far(gate, row)
+
+
+def _is_meant(gate: Gate, row: Row) -> bool:
+    named = gate.experiment is None or row[EXPERIMENT] == gate.experiment
+    return bool(named and row[METRIC] == str(gate.metric) and row[SEGMENT] == gate.segment)
+
+
+def _sign(gate: Gate) -> int:
+    return -1 if gate.metric.higher_is_better is False else 1
+
+
+def _too_low(gate: Gate, row: Row) -> Iterator[str]:
+    """A mean, or its worse bound, beyond the limit."""
+    assert gate.min is not None
+    bound = "ci_low" if _sign(gate) > 0 else "ci_high"
+    value = row["mean" if gate.on == "point" else bound]
+    what = "mean" if gate.on == "point" else "bound of the interval"
+    if _missing(value):
+        yield f"{row[EXPERIMENT]} has no {what} of {gate.metric}; the gate cannot be checked"
+    elif _sign(gate) * (value - gate.min) < 0:
+        limit = "at least" if _sign(gate) > 0 else "at most"
+        yield f"{row[EXPERIMENT]} has a {what} of {value:.4f} on {_where(gate)}; allowed: {limit} {gate.min:g}"
+
+
+def _too_far(gate: Gate, row: Row) -> Iterator[str]:
+    """A difference, or its worse bound, beyond the limit."""
+    side = "low" if _sign(gate) > 0 else "high"
+    limits = (
+        (gate.max_drop, "difference", f"ci_{side}", "{:.4f}", "{:g}"),
+        (gate.max_relative_drop, "relative_difference", f"relative_ci_{side}", "{:.2%}", "{:.2%}"),
+    )
+    for limit, point, bound, style, allowed in limits:
+        if limit is None:
+            continue
+        value = row[point if gate.on == "point" else bound]
+        if _missing(value):
+            pair = f"{row[EXPERIMENT]} against {row[BASELINE]}"
+            yield f"{pair} has no {point.replace('_', ' ')} on {_where(gate)}; the gate cannot be checked"
+            continue
+        drop = -_sign(gate) * value
+        if drop > limit:
+            worse = "below" if _sign(gate) > 0 else "above"
+            could = "is" if gate.on == "point" else "may be"
+            yield (
+                f"{row[EXPERIMENT]} {could} {style.format(drop)} {worse} {row[BASELINE]} on {_where(gate)}; "
+                f"allowed: a drop of {allowed.format(limit)}"
+            )
+
+
+def _where(gate: Gate) -> str:
+    return str(gate.metric) if gate.segment == "all" else f"{gate.metric} in {gate.segment}"
+
+
+def _missing(value: float | None) -> bool:
+    return value is None or math.isnan(value)

@@ -1,0 +1,195 @@
+"""What stops a run, or makes it warn, before anything is written: faulty rows, foreign judgements, rates of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from rankmetrics_spark import judgements
+from rankmetrics_spark.config.sections import Quality
+from rankmetrics_spark.errors import InputError, QualityError
+from rankmetrics_spark.gates.counts import REPEATED, Counts, Reasons, reasons, row_counts, total
+from rankmetrics_spark.gates.findings import (
+    MOST_NAMED,
+    Inspected,
+    arms,
+    findings,
+    longest_cut,
+    ranks_seem_to_start_at_0,
+    within_limits,
+)
+from rankmetrics_spark.gates.rates import Findings
+from rankmetrics_spark.metrics import Metric
+from rankmetrics_spark.plan import Plan
+from rankmetrics_spark.schemas import EXPERIMENT, ITEM, REASON, REJECTED, RELEVANCE, USER
+from rankmetrics_spark.statistics import exact_sums
+
+
+def check(log: Inspected, settings: Quality, previous: Mapping[str, Any] | None = None) -> Findings:
+    """Count the rows and lists of a log, and stop at what no result should be made of.
+
+    Args:
+        log: What was computed.
+        settings: Which share of faulty rows and which rates are allowed.
+        previous: The ``quality`` of the previous run's record, with its ``run_id``.
+
+    Raises:
+        InputError: There are no rows, or the judgements match none of them.
+        QualityError: Too many faulty rows, repeated items that the convention refuses, values that cannot be summed,
+            or a rate beyond its limit.
+    """
+    counts = row_counts(log.outcome, longest_cut(log.plan), [metric.column for metric in _summed(log.plan)])
+    if not total(counts, "rows"):
+        raise InputError(f"the input is empty: no rows in {log.place}")
+    _refuse_repeats(log, counts)
+    _refuse_faulty(log, counts, settings)
+    _refuse_large_values(log, counts)
+    _refuse_foreign_judgements(log, counts)
+    return within_limits(findings(log, counts, settings.gates, previous), settings.gates)
+
+
+# ---- faulty rows
+
+
+def _refuse_repeats(log: Inspected, counts: Counts) -> None:
+    """The gate of ``duplicates: refuse``: trec_eval itself stops at an item that is twice in a list."""
+    rule = log.plan.scoring.conventions[0]
+    if rule.duplicates != "refuse" or not total(counts, "repeated") or not log.plan.columns.item:
+        return
+    repeats = log.repeated().where(F.col(REASON) == "duplicate_item").count()
+    if repeats:
+        raise QualityError(
+            f"{repeats} of {total(counts, 'rows')} rows repeat an item of their list, and the convention "
+            f"'{rule.name}' refuses that; to go on, give it duplicates: best_rank or highest_grade"
+            f"{_several_lists(log)}"
+        )
+
+
+def _refuse_faulty(log: Inspected, counts: Counts, settings: Quality) -> None:
+    """The gate of faulty rows: over all, and in each experiment."""
+    allowed = 0.0 if settings.on_invalid == "fail" else settings.max_invalid_fraction
+    rows, bad = total(counts, "rows"), total(counts, "quarantined")
+    over = {name: c for name, c in arms(counts).items() if c["quarantined"] / c["rows"] > allowed}
+    if bad / rows > allowed:
+        who, which = f"{bad} of {rows} rows are faulty ({bad / rows:.2%}", log.outcome
+    elif over:
+        bad, rows = total(over, "quarantined"), total(over, "rows")
+        who = f"{bad} of {rows} rows of {_named(over)} are faulty ({bad / rows:.2%}"
+        which = log.outcome.where(F.col(EXPERIMENT).isin([*over]))
+    else:
+        _refuse_ranks_from_0(log, counts, allowed)
+        return
+    without = {name: c for name, c in arms(counts).items() if not c["lists"]}
+    why = reasons(which)
+    raise QualityError(
+        f"{who}, allowed {allowed:.2%}: {settings.path_of('on_invalid')} is {settings.on_invalid})"
+        + (f"; {_named(without)} would have no result" if without else "")
+        + f"; reasons: {', '.join(f'{reason} {n}' for reason, n in why.items())}{_hint(log, why, bad)}"
+    )
+
+
+def _named(counts: Counts) -> str:
+    """Some experiments in words, the one with the largest share of faulty rows first.
+
+    >>> _named({"a": {"quarantined": 1, "rows": 2}, "b": {"quarantined": 2, "rows": 2}})
+    "experiments 'b', 'a'"
+    """
+    ordered = sorted(counts, key=lambda name: (-counts[name]["quarantined"] / counts[name]["rows"], name))
+    names = ", ".join(f"'{name}'" for name in ordered[:MOST_NAMED])
+    more = f" and {len(counts) - MOST_NAMED} more" if len(counts) > MOST_NAMED else ""
+    return f"experiment{'s' if len(counts) > 1 else ''} {names}{more}"
+
+
+def _hint(log: Inspected, why: Reasons, bad: int) -> str:
+    """What the most frequent reason suggests, if it stands for most of the faulty rows."""
+    reason, n = next(iter(why.items()))
+    if 2 * n <= bad:
+        return ""
+    if reason == REPEATED:
+        return _several_lists(log)
+    if reason == "position_below_1":
+        return f"; if your ranks start at 0, set {log.plan.options.path_of('first_rank')} to 0"
+    return ""
+
+
+def _several_lists(log: Inspected) -> str:
+    if log.tags:
+        return "; if several files have the same tag, set source.experiment_from to file"
+    if log.plan.columns.list:
+        return ""
+    return f"; if users have several requests each, set {log.plan.options.path_of('list')} to the request's column"
+
+
+def _refuse_ranks_from_0(log: Inspected, counts: Counts, allowed: float) -> None:
+    """Refuse ranks that seem to start at 0, unless faulty rows are allowed: all other ranks would be one too good."""
+    if not ranks_seem_to_start_at_0(log, counts) or allowed >= 1:
+        return
+    raise QualityError(
+        f"{total(counts, 'below_first_rank')} rows have a rank below 1, and there are {total(counts, 'lists')} lists: "
+        f"the ranks seem to start at 0; set {log.plan.options.path_of('first_rank')} to 0, or allow faulty rows with "
+        "max_invalid_fraction: 1"
+    )
+
+
+# ---- values
+
+
+def _summed(plan: Plan) -> list[Metric]:
+    """Metrics whose values can be too large: those without a maximum, and one NDCG, whose gains can be."""
+    metrics = plan.scoring.metrics
+    endless = [metric for metric in metrics if metric.definition.range[1] == float("inf")]
+    return endless + [metric for metric in metrics if metric.definition.name == "ndcg"][:1]
+
+
+def _refuse_large_values(log: Inspected, counts: Counts) -> None:
+    """Refuse values that have no right average; the message names the grade behind them."""
+    for name, count in counts.items():
+        for column in count["beyond_sums"]:
+            metric = next(m for m in log.plan.scoring.metrics if m.column == column)
+            gain = log.plan.scoring.conventions[0].gain
+            why = f"; the highest grade is {_top(log):g}, and the gain is {gain}" if metric.needs != "scores" else ""
+            raise QualityError(
+                f"{metric} of experiment '{name}' has values above {exact_sums.LARGEST:.3g}, "
+                f"which cannot be averaged{why}"
+            )
+
+
+def _top(log: Inspected) -> float:
+    """The highest grade of the impressions and the judgements."""
+    tables = [log.rows.where(F.col(REJECTED).isNull()).select(RELEVANCE)] if log.plan.columns.relevance else []
+    if log.judged is not None:
+        tables.append(_typed(log, log.judged).where(f"NOT {judgements.FAULTY}").select(judgements.GRADE))
+    found = (table.agg(F.max(F.col(table.columns[0]).cast("double"))).first() for table in tables)
+    return max(float(row[0]) for row in found if row and row[0] is not None)
+
+
+# ---- judgements
+
+
+def _typed(log: Inspected, judged: DataFrame) -> DataFrame:
+    return judgements.typed(judged, log.plan.judgement_mapping, log.plan.options.text_numbers)
+
+
+def _refuse_foreign_judgements(log: Inspected, counts: Counts) -> None:
+    """Refuse judgements that match no shown user or no shown item: every value would be 0, and look like a result."""
+    if log.judged is None or not total(counts, "lists"):
+        return
+    typed = _typed(log, log.judged)
+    sound = log.rows.where(F.col(REJECTED).isNull())
+    name = USER if not total(counts, "judged_lists") else ITEM
+    # Items are looked up only where the rows have no relevance; judged items may all be irrelevant.
+    if name == ITEM and (log.plan.columns.relevance or total(counts, "judged_items")):
+        return
+    if sound.join(typed.where(F.col(name).isNotNull()), name, "left_semi").isEmpty():
+        raise InputError(
+            f"no {name} of the impressions is in the judgements, so every value would be 0; shown: "
+            f"{_some_ids(sound, name)}; judged: {_some_ids(typed, name)}; an id has to be the same text in both"
+        )
+
+
+def _some_ids(table: DataFrame, name: str) -> str:
+    ids = table.select(name).distinct().limit(MOST_NAMED)
+    return ", ".join(repr(row[name]) for row in ids.toLocalIterator()) or "none"

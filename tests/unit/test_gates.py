@@ -1,0 +1,113 @@
+"""Gates: limits of means and of drops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rankmetrics_spark.config import Gate
+from rankmetrics_spark.gates.metrics import failures
+
+NAN = float("nan")
+MEAN = {"experiment_id": "b", "segment": "all", "metric": "ndcg@10", "mean": 0.5, "ci_low": 0.45, "ci_high": 0.55}
+DROP = {
+    "experiment_id": "b",
+    "baseline": "a",
+    "segment": "all",
+    "metric": "ndcg@10",
+    "difference": -0.02,
+    "ci_low": -0.03,
+    "ci_high": -0.01,
+    "relative_difference": -0.04,
+    "relative_ci_low": -0.06,
+    "relative_ci_high": -0.02,
+}
+
+
+def failed(gate: dict[str, Any], mean: dict[str, Any] | None = None, drop: dict[str, Any] | None = None) -> list[str]:
+    changed = {"metric": gate.get("metric", "ndcg@10")}
+    means, drops = MEAN | changed | (mean or {}), DROP | changed | (drop or {})
+    return failures([Gate(**{"metric": "ndcg@10", **gate})], [means], [drops])
+
+
+@pytest.mark.parametrize(
+    "gate",
+    [
+        {"min": 0.5},
+        {"min": 0.45, "on": "bound"},
+        {"max_drop": 0.02},
+        {"max_drop": 0.03, "on": "bound"},
+        {"max_relative_drop": 0.04},
+        {"max_relative_drop": 0.06, "on": "bound"},
+        {"min": 0.5, "max_drop": 0.02, "max_relative_drop": 0.04, "experiment": "b"},
+        # Lower is better: more than the limit would fail, and a decrease is no drop.
+        {"metric": "softmax_loss(t=1)", "min": 0.5},
+        {"metric": "softmax_loss(t=1)", "max_drop": 0.0},
+    ],
+)
+def test_a_limit_that_is_just_kept_passes(gate: dict[str, Any]) -> None:
+    assert failed(gate) == []
+
+
+@pytest.mark.parametrize(
+    ("gate", "said"),
+    [
+        ({"min": 0.51}, "b has a mean of 0.5000 on ndcg@10; allowed: at least 0.51"),
+        ({"min": 0.46, "on": "bound"}, "b has a bound of the interval of 0.4500 on ndcg@10; allowed: at least 0.46"),
+        ({"max_drop": 0.01}, "b is 0.0200 below a on ndcg@10; allowed: a drop of 0.01"),
+        ({"max_drop": 0.02, "on": "bound"}, "b may be 0.0300 below a on ndcg@10; allowed: a drop of 0.02"),
+        ({"max_relative_drop": 0.03}, "b is 4.00% below a on ndcg@10; allowed: a drop of 3.00%"),
+        ({"max_relative_drop": 0.05, "on": "bound"}, "b may be 6.00% below a on ndcg@10; allowed: a drop of 5.00%"),
+        (
+            {"metric": "softmax_loss(t=1)", "min": 0.4},
+            "b has a mean of 0.5000 on softmax_loss(t=1); allowed: at most 0.4",
+        ),
+    ],
+)
+def test_a_limit_that_is_not_kept_is_one_sentence(gate: dict[str, Any], said: str) -> None:
+    assert failed(gate) == [said]
+
+
+def test_an_increase_of_a_loss_is_a_drop() -> None:
+    found = failed({"metric": "softmax_loss(t=1)", "max_drop": 0.01}, drop={"difference": 0.02})
+    assert found == ["b is 0.0200 above a on softmax_loss(t=1); allowed: a drop of 0.01"]
+
+
+@pytest.mark.parametrize("value", [None, NAN])
+def test_what_has_no_value_fails(value: float | None) -> None:
+    assert failed({"min": 0.1}, mean={"mean": value}) == ["b has no mean of ndcg@10; the gate cannot be checked"]
+    assert failed({"max_drop": 0.1, "on": "bound"}, drop={"ci_low": value}) == [
+        "b against a has no difference on ndcg@10; the gate cannot be checked"
+    ]
+
+
+def test_the_sentences_follow_the_names_of_the_experiments() -> None:
+    rows = [MEAN | {"experiment_id": name} for name in "cab"]
+    found = failures([Gate(metric="ndcg@10", min=0.6)], rows, [])
+    assert [said[0] for said in found] == ["a", "b", "c"]
+
+
+def test_every_limit_of_every_gate_is_looked_at() -> None:
+    gates = [Gate(metric="ndcg@10", min=0.6, max_drop=0.001), Gate(metric="ndcg@10", max_relative_drop=0.001)]
+    assert len(failures(gates, [MEAN, MEAN | {"experiment_id": "c"}], [DROP])) == 4
+
+
+@pytest.mark.parametrize("limit", [{"min": 0.1}, {"max_drop": 0.1}, {"max_relative_drop": 0.1}])
+def test_a_gate_that_no_row_belongs_to_fails_instead_of_passing(limit: dict[str, float]) -> None:
+    said = "the gate on ndcg@10 cannot be checked: no row of segment 'country=de'"
+    segment = Gate(metric="ndcg@10", segment="country=de", **limit)
+    assert failures([segment], [MEAN], [DROP]) == [said]
+    # The rows may have been chosen by segment already.
+    assert failures([segment], [], []) == [said]
+    experiment = Gate(metric="ndcg@10", experiment="c", **limit)
+    assert failures([experiment], [MEAN], [DROP]) == [
+        "the gate on ndcg@10 cannot be checked: no row of segment 'all' and experiment 'c'"
+    ]
+
+
+def test_the_rows_of_a_segment_are_named() -> None:
+    gate = Gate(metric="ndcg@10", segment="country=de", min=0.6)
+    assert failures([gate], [MEAN | {"segment": "country=de"}, MEAN], []) == [
+        "b has a mean of 0.5000 on ndcg@10 in country=de; allowed: at least 0.6"
+    ]

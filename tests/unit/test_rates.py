@@ -1,0 +1,83 @@
+"""Rates of a log against limits, and against the previous run."""
+
+from __future__ import annotations
+
+import pytest
+
+from rankmetrics_spark.config.quality_rates import RATES
+from rankmetrics_spark.config.sections import Quality
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.gates.rates import Findings, breaches, rates
+
+COUNTS = {
+    "rows": 40,
+    "evaluated": 32,
+    "repeated": 8,
+    "tied": 4,
+    "lists": 10,
+    "gaps": 1,
+    "short": 5,
+    "no_relevant": 2,
+    "judged_lists": 7,
+}
+
+
+def test_a_rate_is_a_share_of_rows_or_of_lists() -> None:
+    assert rates([COUNTS], RATES) == {
+        "duplicate_rate": 8 / 40,
+        "tie_rate": 4 / 32,
+        "gap_rate": 1 / 10,
+        "short_rate": 5 / 10,
+        "no_relevant_rate": 2 / 10,
+        "unjudged_rate": 3 / 10,
+    }
+
+
+def test_rates_over_all_experiments_are_weighted_by_their_sizes() -> None:
+    assert rates([COUNTS, COUNTS | {"lists": 30, "gaps": 9}], ["gap_rate"]) == {"gap_rate": 10 / 40}
+    assert rates([COUNTS | {"lists": 0}], ["gap_rate"]) == {}
+
+
+def test_a_rate_beyond_a_limit_is_named_with_its_experiment() -> None:
+    limits = {"tie_rate": {"warn": 0.1, "fail": 0.5}, "gap_rate": {"fail": 0.1}, "shared_user_rate": {"warn": 0.0}}
+    found = Findings({}, {"a": {"tie_rate": 0.2, "gap_rate": 0.1}, "b": {"tie_rate": 0.6}}, {"shared_user_rate": 0.25})
+    assert breaches(found, limits, "warn") == [
+        "experiment 'a': tie_rate is 20.00% (quality.gates.tie_rate.warn is 10.00%)",
+        "experiment 'b': tie_rate is 60.00% (quality.gates.tie_rate.warn is 10.00%)",
+        "shared_user_rate is 25.00% (quality.gates.shared_user_rate.warn is 0.00%)",
+    ]
+    assert breaches(found, limits, "fail") == [
+        "experiment 'b': tie_rate is 60.00% (quality.gates.tie_rate.fail is 50.00%)"
+    ]
+
+
+def test_a_rate_is_also_held_against_that_of_the_previous_run() -> None:
+    limits = {"tie_rate": {"warn_change": 0.1, "fail_change": 0.3}}
+    before = {"run_id": "earlier", "rates": {"rose": {"tie_rate": 0.1}, "fell": {"tie_rate": 0.5}}, "overall": {}}
+    now = {"rose": {"tie_rate": 0.25}, "fell": {"tie_rate": 0.125}, "new": {"tie_rate": 0.9}}
+    found = Findings({}, now, {"tie_rate": 0.4}, before)
+    assert breaches(found, limits, "warn") == [
+        "experiment 'rose': tie_rate is 25.00%, and was 10.00% in the previous run "
+        "(quality.gates.tie_rate.warn_change is 10.00%)",
+        "experiment 'fell': tie_rate is 12.50%, and was 50.00% in the previous run "
+        "(quality.gates.tie_rate.warn_change is 10.00%)",
+    ]
+    assert [line.split(":")[0] for line in breaches(found, limits, "fail")] == ["experiment 'fell'"]
+    assert found.as_record()["previous"] == {"run_id": "earlier", "overall": {}}
+    assert "previous" not in Findings({}, now, {}).as_record()
+
+
+@pytest.mark.parametrize(
+    ("gates", "message"),
+    [
+        ({"tie_rates": {}}, "quality.gates: unknown rate 'tie_rates'; did you mean 'tie_rate'?"),
+        ({"tie_rate": 0.5}, "quality.gates.tie_rate is 0.5; allowed: a mapping with keys out of warn, fail"),
+        ({"tie_rate": {"max": 0.5}}, "quality.gates.tie_rate: unknown limit 'max'"),
+        ({"tie_rate": {"warn": 5}}, "quality.gates.tie_rate.warn is 5; allowed: a number from 0 to 1"),
+        ("tie_rate", "quality.gates is 'tie_rate'; allowed: a mapping with keys out of duplicate_rate, tie_rate"),
+    ],
+)
+def test_limits_that_mean_nothing_are_refused(gates: object, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Quality.read({"gates": gates})
+    assert str(caught.value).startswith(message)

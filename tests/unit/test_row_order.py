@@ -1,0 +1,54 @@
+"""The order of the rows of a list never decides: neither which repeat stays, nor how a tie is settled."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rankmetrics_spark.layouts import Reading
+from rankmetrics_spark.layouts.lists import Entries
+from rankmetrics_spark.layouts.order import by_score, without_repeats
+from rankmetrics_spark.metrics import Convention
+
+NAN = float("nan")
+# (item, rank, grade); every score is the same.
+Rows = list[tuple[str, float, float]]
+
+
+def entries(rows: Rows) -> Entries:
+    items, ranks, grades = zip(*rows, strict=True)
+    size = len(rows)
+    return Entries(
+        np.zeros(size, np.int64),
+        np.array([ord(item) for item in items]),
+        np.array(grades),
+        position=np.array(ranks),
+        score=np.full(size, 0.5),
+        row=np.arange(size),
+        text=pa.array(items),
+    )
+
+
+@pytest.mark.parametrize(
+    ("duplicates", "rows", "wanted"),
+    [
+        # Item a is there twice with one score and one grade: the smaller of its ranks counts, so it is above b.
+        ("highest_grade", [("a", 1, 1), ("a", 3, 1), ("b", 2, 0)], [1, 0]),
+        ("best_rank", [("a", 1, 1), ("a", 3, 1), ("b", 2, 0)], [1, 0]),
+        ("highest_grade", [("a", NAN, 1), ("a", 3, 1), ("b", 4, 0)], [1, 0]),
+        # Each row counts; of two rows of one item at one rank, that of the higher grade comes first.
+        ("count", [("a", 1, 0), ("a", 1, 8), ("b", 1, 2)], [2, 8, 0]),
+        ("count", [("a", NAN, 0), ("a", NAN, 8), ("b", 1, 2)], [2, 8, 0]),
+    ],
+)
+def test_no_order_of_the_rows_changes_the_list(duplicates: str, rows: Rows, wanted: list[float]) -> None:
+    rule = Convention(ties="position", duplicates=duplicates)
+    reading = Reading(rule, repeats=True, by_position=False)
+    for shuffled in permutations(rows):
+        kept, _ = without_repeats(entries(list(shuffled)), 1, reading)
+        ranked, tied = by_score(kept, rule)
+        assert ranked.grade.tolist() == wanted
+        assert tied.all()
