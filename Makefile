@@ -25,7 +25,7 @@ PIP = $(BIN)/python -m pip install --quiet --constraint $(PINS)
 ENVIRONMENT = .venvs/$(1)/made
 PLATFORM_TESTS = $(BIN)/python -m pytest tests/platforms/$(1)
 
-.PHONY: help venv run test lint readme bench bench-small wheel clean
+.PHONY: help venv run test lint audit readme bench bench-small wheel clean
 .PHONY: test-connect test-matrix test-cluster test-airflow test-databricks test-lakehouse test-s3 test-packaging
 .PRECIOUS: .venvs/%/made .jars/%/made
 
@@ -56,7 +56,7 @@ run: venv ## generate a seeded impression log, evaluate it and print the table (
 	@$(BIN)/rankmetrics demo --output out/demo
 
 test: venv ## run the whole test suite
-	@# Two processes: one runs all tests that share the Spark session, the other runs the rest.
+	@# Two processes, each with one Spark session for all of its tests.
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 .venvs/%/made: constraints/%.txt
@@ -114,8 +114,14 @@ lint: venv ## check style, types and the import rules between modules
 	$(BIN)/python -m mypy --strict rankmetrics_spark jobs
 	$(BIN)/lint-imports
 
-readme: venv ## write the README's table of metrics from the registry
+audit: venv ## check that nothing of a user is run, unpickled or printed as it should not be, and what is installed
+	$(BIN)/python -m ruff check --select S --ignore S101 rankmetrics_spark jobs
+	$(BIN)/python -m pytest -q tests/unit/test_safety.py
+	$(BIN)/python -m pip check
+
+readme: venv ## write the README's table of metrics from the registry, and docs/bad_input.md from the tests
 	@$(BIN)/python -m rankmetrics_spark.tools.metric_table README.md
+	@$(BIN)/python -m tests.bad_input docs/bad_input.md
 
 $(BENCH): $(INSTALLED)
 	@echo "Installing DuckDB, Polars and the measuring tools into .venv, about 100 MB. This happens once ..." >&2

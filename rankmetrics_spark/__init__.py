@@ -10,11 +10,13 @@ __all__ = [
     "Options",
     "Result",
     "ap_at",
+    "compare",
     "compare_conventions",
     "evaluate",
     "metric",
     "metric_udf",
     "ndcg_at",
+    "off_policy",
     "parse",
     "read",
     "register_udfs",
@@ -22,6 +24,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from rankmetrics_spark.comparison import compare
     from rankmetrics_spark.config.options import Options
     from rankmetrics_spark.job import run
     from rankmetrics_spark.metrics import Convention, metric, parse
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from rankmetrics_spark.side_by_side import compare_conventions
     from rankmetrics_spark.sinks import read
     from rankmetrics_spark.udfs import ap_at, metric_udf, ndcg_at, register_udfs
+    from rankmetrics_spark.weighting import off_policy
 
 _HOMES = {
     "evaluate": "pipeline",
@@ -39,7 +43,9 @@ _HOMES = {
     "metric": "metrics",
     "parse": "metrics",
     "Convention": "metrics",
+    "compare": "comparison",
     "compare_conventions": "side_by_side",
+    "off_policy": "weighting",
     "ap_at": "udfs",
     "ndcg_at": "udfs",
     "metric_udf": "udfs",

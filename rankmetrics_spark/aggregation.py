@@ -6,7 +6,6 @@ The sums are whole numbers, so the order in which they are added up changes no b
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -20,6 +19,7 @@ from pyspark.sql import types as T
 
 from rankmetrics_spark.arrow_steps import Batches, Computed, Step, computing
 from rankmetrics_spark.layouts import Arrays
+from rankmetrics_spark.layouts.lists import ints
 from rankmetrics_spark.metrics import Convention, Floats, Ints, Metric
 from rankmetrics_spark.schemas import (
     CONVENTION,
@@ -36,6 +36,7 @@ from rankmetrics_spark.schemas import (
     N_USERS_WITHOUT_LIST,
     SEGMENT,
     quoted,
+    segment_label,
 )
 from rankmetrics_spark.statistics import Moments, exact_sums, t_interval
 
@@ -50,10 +51,13 @@ _OPTIONAL = {CONVENTION_INDEX: 0, N_LISTS: 1, N_REPEATED: 0}
 """Columns that may be missing, and the value that they have then."""
 _KINDS = ("values", "squares", "of_relevant")
 """What is summed: the values, their squares, and the values of users with a relevant item."""
-_LIMBS = tuple(f"_{kind}_{i}" for kind in _KINDS for i in range(len(exact_sums.EXPONENTS)))
+_EXPONENTS = {kind: exact_sums.SQUARE_EXPONENTS if kind == "squares" else exact_sums.EXPONENTS for kind in _KINDS}
+_LIMBS = tuple(f"_{kind}_{i}" for kind, exponents in _EXPONENTS.items() for i in range(len(exponents)))
+_N_BEYOND = "_beyond"
+"""Values that cannot be summed; an experiment with such a value has no mean."""
 _SUMS = T.StructType(
     [T.StructField(name, kind) for name, kind in _KEYS.items()]
-    + [T.StructField(name, T.LongType()) for name in (*_COUNTS, *_LIMBS)]
+    + [T.StructField(name, T.LongType()) for name in (*_COUNTS, _N_BEYOND, *_LIMBS)]
 )
 _ESTIMATES = ("mean", "std", "ci_low", "ci_high", "mean_with_relevant")
 
@@ -98,9 +102,9 @@ def averages(partial_sums: DataFrame, conventions: Sequence[Convention], confide
     Returns:
         Columns experiment_id, segment, metric, convention, n_users, n_users_with_relevant, n_users_without_list, mean,
         std, ci_low, ci_high, confidence, mean_with_relevant, n_repeated, convention_text, convention_hash; doubles are
-        null where they are not defined.
+        null where they are not defined, and where a user's value is above ``exact_sums.LARGEST``.
     """
-    added = ", ".join(f"sum({name}) AS {name}" for name in (*_COUNTS, *_LIMBS))
+    added = ", ".join(f"sum({name}) AS {name}" for name in (*_COUNTS, _N_BEYOND, *_LIMBS))
     moments = partial_sums.groupBy(*_KEYS).agg(F.expr(f"struct({added}) AS sums")).select(*_KEYS, "sums.*")
     kept = T.StructType(_SUMS.fields[: len(_KEYS) + len(_COUNTS)])
     doubles = T.StructType([T.StructField(name, T.DoubleType()) for name in _ESTIMATES])
@@ -168,10 +172,12 @@ def _cells(values: Floats, counted: list[Floats]) -> list[Floats]:
         # Repeated rows are counted for every user, with a value or without.
         counted = [*(each * there for each in counted[:-1]), counted[-1]]
         values = np.where(there, values, 0.0)
+    beyond = (np.abs(values) > exact_sums.LARGEST).astype(np.float64)
+    values = np.where(beyond, 0.0, values) if beyond.any() else values
     limbs = exact_sums.limbs(values)
     # As a rule, users without a relevant item have 0 everywhere.
     of_relevant = limbs if not values[relevant == 0].any() else [limb * relevant for limb in limbs]
-    return [*counted, *limbs, *exact_sums.limbs(values * values), *of_relevant]
+    return [*counted, beyond, *limbs, *exact_sums.limbs(values * values, exact_sums.SQUARE_EXPONENTS), *of_relevant]
 
 
 def _totals(cells: Sequence[Sequence[Floats]], group: Ints, size: int) -> Iterator[pa.Array]:
@@ -196,22 +202,6 @@ def _numbers(column: pa.Array) -> npt.NDArray[Any]:
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-def segment_label(column: str, value: str | None) -> str:
-    """What a segment is called in the result; no two segments share a name.
-
-    A ``=`` in the column's name is escaped, and a text that looks like a null or like a quoted text is quoted.
-
-    >>> segment_label("device", "mobile"), segment_label("device", None), segment_label("device", "null")
-    ('device=mobile', 'device=null', 'device="null"')
-    >>> segment_label("a=b", "c"), segment_label("a", "b=c")
-    ('a\\\\=b=c', 'a=b=c')
-    """
-    name = column.replace("\\", "\\\\").replace("=", "\\=")
-    if value is None:
-        return f"{name}=null"
-    return f"{name}={json.dumps(value, ensure_ascii=False) if value == 'null' or value.startswith(chr(34)) else value}"
-
-
 def _coded(column: pa.Array) -> tuple[list[str | None], Ints]:
     """The distinct texts of a column, null among them, and, per row, the index of its text."""
     coded = column.cast(pa.string()).dictionary_encode(null_encoding="encode")
@@ -224,11 +214,14 @@ def _estimates(columns: Arrays, confidence: float) -> Iterator[Computed]:
     moments = Moments(_objects(columns[N_USERS]), total, squares)
     low, high = t_interval(moments, confidence)
     with_relevant = Moments(_objects(columns[N_USERS_WITH_RELEVANT]), of_relevant, of_relevant).mean
-    yield dict(zip(_ESTIMATES, (moments.mean, moments.std, low, high, with_relevant), strict=True))
+    known = ints(columns[_N_BEYOND]) == 0
+    found = (moments.mean, moments.std, low, high, with_relevant)
+    yield {name: np.where(known, values, np.nan) for name, values in zip(_ESTIMATES, found, strict=True)}
 
 
 def _total(columns: Arrays, kind: str) -> npt.NDArray[Any]:
-    return exact_sums.total([_objects(columns[f"_{kind}_{i}"]) for i in range(len(exact_sums.EXPONENTS))])
+    exponents = _EXPONENTS[kind]
+    return exact_sums.total([_objects(columns[f"_{kind}_{i}"]) for i in range(len(exponents))], exponents)
 
 
 def _objects(array: pa.Array) -> npt.NDArray[Any]:

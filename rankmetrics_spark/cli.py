@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 from rich.console import Console
@@ -15,15 +15,20 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from rankmetrics_spark import __version__
 from rankmetrics_spark.config import Config, load
-from rankmetrics_spark.errors import RankmetricsError
-from rankmetrics_spark.report import console
+from rankmetrics_spark.config.places import check_local_paths
+from rankmetrics_spark.errors import ConfigError, RankmetricsError, raised_by_python, root_cause
+from rankmetrics_spark.report import comparisons, console
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MASTER = "Spark master, or a Connect server (sc://...); by default $SPARK_REMOTE, that of spark-submit, or local[*]."
+MASTERS = ("local", "spark://", "yarn", "k8s://")
+TRACE = "RANKMETRICS_TRACE"
+"""Environment variable: any value shows the stack trace of an error of Spark."""
 FORMATS = click.Choice(["table", "json", "csv"])
-_say = Console(stderr=True, highlight=False)
+# Paths and ids are text: no markup, no emoji.
+_say = Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -45,6 +50,8 @@ def evaluate(
     """Evaluate an impression log and write Parquet tables."""
     with _exit_codes():
         loaded = _loaded(config, overrides, output, date)
+        if _on_this_machine(loaded, master):
+            check_local_paths(loaded.inputs, loaded.sink)
         _evaluate(loaded, style, lambda: _session(master))
 
 
@@ -60,7 +67,8 @@ def demo(output: str, users: int, seed: int, style: str) -> None:
     with _exit_codes():
         made = demo_log.make_log(Path(output) / "input", users=users, seed=seed)
         _say.print(
-            f"made an impression log of {made.rows:,} rows; known order of its rankers: {' > '.join(made.best_first)}"
+            f"made an impression log of {made.rows:,} rows; known order of its rankers: {' > '.join(made.best_first)}",
+            soft_wrap=True,
         )
         # The log is on this machine; a Connect server may be unable to read it.
         _evaluate(_loaded(str(made.config), (), output, None), style, lambda: _session("local[*]"))
@@ -99,6 +107,8 @@ def conventions(config: str, overrides: Sequence[str], date: str | None, style: 
     """The same data under every convention, side by side; writes nothing."""
     with _exit_codes():
         loaded = _loaded(config, overrides, None, date)
+        if _on_this_machine(loaded, master):
+            check_local_paths(loaded.inputs)
 
         def table(spark: SparkSession) -> list[dict[str, Any]]:
             from rankmetrics_spark.job import inputs
@@ -113,6 +123,31 @@ def conventions(config: str, overrides: Sequence[str], date: str | None, style: 
     bounds = [rule.name for rule in (loaded.convention, *tie_bounds(loaded.convention))]
     for line in console.tie_warnings(rows, map(str, loaded.metrics), bounds):
         _say.print(line, markup=False, soft_wrap=True)
+
+
+@main.command()
+@click.option("--input", "folder", required=True, help="Output folder of an earlier run, with its user_metrics.")
+@click.option("--baseline", help="The experiment that the others are compared with.")
+@click.option("--candidate", "candidates", multiple=True, help="Only this experiment; repeat for several.")
+@click.option("--date", help="Evaluation date, ISO; the newest by default.")
+@click.option("--pairs", type=click.Choice(["baseline", "all"]), default="baseline", show_default=True)
+@click.option("--metrics", help="Only these, such as ap@10,ndcg@10; all by default.")
+@click.option("--segment", "segments", multiple=True, help="A column that splits the users; repeat for several.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A key of comparison: bootstrap=true.")
+@click.option("--losses", type=click.IntRange(min=0), default=0, help="List so many users with the largest losses.")
+@click.option("--decompose", "decomposed", help="Split each difference by the mix of users in this column.")
+@click.option("--format", "style", type=FORMATS, default="table", help="How the result is printed on stdout.")
+@click.option("--master", default=None, help=MASTER)
+def compare(folder: str, style: str, master: str | None, **asked: Any) -> None:
+    """Compare experiments from the tables of an earlier run; writes nothing."""
+    with _exit_codes():
+        from rankmetrics_spark.tools.compare import Asked, comparison_of
+
+        wanted = Asked(folder, **asked)
+        found = _on(master, lambda spark: comparison_of(spark, wanted))
+    more = {"losses": found.losses} if wanted.losses else {}
+    more |= {"decomposition": found.decomposition} if wanted.decomposed else {}
+    comparisons.print_all(found.comparisons, more, style)
 
 
 T = TypeVar("T")
@@ -132,8 +167,15 @@ def _on(master: str | None, work: Callable[[SparkSession], T]) -> T:
 
 
 def _loaded(config: str, overrides: Sequence[str], output: str | None, date: str | None) -> Config:
-    extra = [] if output is None else [f"sink.path={output}"]
-    return load(config, [*overrides, *extra], date=date)
+    # Not as an override: YAML would read an empty text as no value.
+    return load(config, overrides, date=date, sink=None if output is None else {"path": output})
+
+
+def _on_this_machine(config: Config, master: str | None) -> bool:
+    """Whether this process can look at local paths: Spark runs here, and nothing names another file system."""
+    address = master or os.environ.get("SPARK_REMOTE") or "local"
+    elsewhere = {"PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR"} & os.environ.keys()
+    return address.startswith("local") and not elsewhere and not any("defaultFS" in name for name in config.spark)
 
 
 def _session(master: str | None) -> SparkSession:
@@ -147,6 +189,10 @@ def _session(master: str | None) -> SparkSession:
         from pyspark.sql import SparkSession
 
         return SparkSession.builder.appName("rankmetrics").getOrCreate()
+    if address is not None and not address.startswith(MASTERS):
+        raise ConfigError(
+            f"--master is '{address}'; allowed: an address such as {', '.join(MASTERS)}, or sc://HOST:PORT"
+        )
     return local_session(address or "local[*]")
 
 
@@ -164,20 +210,19 @@ def _evaluate(config: Config, style: str, start: Callable[[], SparkSession]) -> 
             progress("stopping Spark")
             spark.stop()
     console.PRINTERS[style](rows, config.metrics)
+    comparisons.print_verdict(outcome.record["verdict"], style)
     for line in console.accounting(outcome.record):
         _say.print(line, markup=False, soft_wrap=True)
-    _say.print(
-        f"tables in {outcome.path}: experiment_metrics, user_metrics, quarantine; run record: {outcome.record_path}"
-    )
+    _say.print(console.places(outcome.path, outcome.record, outcome.record_path), soft_wrap=True)
 
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
     """Show the current step and its time on a terminal; print one line per step elsewhere."""
     if not _say.is_terminal:
-        yield lambda text: _say.print(f"{text} ...")
+        yield lambda text: _say.print(f"{text} ...", soft_wrap=True)
         return
-    columns = (SpinnerColumn(), TextColumn("{task.description} ..."), TimeElapsedColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description} ...", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=_say, transient=True) as progress:
         task = progress.add_task("")
         yield lambda text: progress.update(task, description=text)
@@ -198,8 +243,30 @@ def _exit_codes() -> Iterator[None]:
     try:
         yield
     except RankmetricsError as error:
-        _say.print(f"rankmetrics: {error}", markup=False, soft_wrap=True)
-        sys.exit(error.exit_code)
+        _fail(error)
+    except BrokenPipeError:  # the reader of our output has gone
+        raise
+    except OSError as error:
+        where = f" '{error.filename}'" if error.filename else ""
+        _fail(RankmetricsError(f"cannot use the file or folder{where}: {error.strerror or error}"))
+    except Exception as error:
+        if ours := raised_by_python(error):
+            _fail(ours)
+        if os.environ.get(TRACE) or not _of_spark(error):
+            raise
+        _fail(RankmetricsError(f"Spark failed: {root_cause(error)}; set {TRACE}=1 to see its whole error"))
+
+
+def _fail(error: RankmetricsError) -> NoReturn:
+    _say.print(f"rankmetrics: {error}", markup=False, soft_wrap=True)
+    sys.exit(error.exit_code)
+
+
+def _of_spark(error: Exception) -> bool:
+    """Whether Spark raised the error; one of our own code on its executors is a bug, and keeps its trace."""
+    kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
+    ours = any(name.endswith(".PythonException") for name in kinds)
+    return not ours and any(name.startswith(("pyspark.errors.", "py4j.")) for name in kinds)
 
 
 if __name__ == "__main__":

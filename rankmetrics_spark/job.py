@@ -18,15 +18,26 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import rankmetrics_spark
-from rankmetrics_spark import judgements, pipeline, quality, ranking, sources
+from rankmetrics_spark import answer, judgements, pipeline, ranking, sources
 from rankmetrics_spark.config import Config, as_dict
-from rankmetrics_spark.errors import InputError, OutputError, QualityError, RankmetricsError
+from rankmetrics_spark.errors import OutputError, RankmetricsError
+from rankmetrics_spark.gates import quality as quality_gates
+from rankmetrics_spark.gates.counts import Counts, total
+from rankmetrics_spark.gates.findings import Inspected
+from rankmetrics_spark.gates.rates import Findings
 from rankmetrics_spark.pipeline import Result
 from rankmetrics_spark.plan import Plan, make_plan
-from rankmetrics_spark.quality import Counts
-from rankmetrics_spark.schemas import CONVENTION_HASH, ITEM, REASON, REJECTED, USER
+from rankmetrics_spark.schemas import CONVENTION_HASH, REASON
 from rankmetrics_spark.session_settings import ROWS, settings
-from rankmetrics_spark.sinks import Store, partitions_for, refuse_names, refuse_other_convention, store_of
+from rankmetrics_spark.sinks import (
+    Store,
+    partitions_for,
+    previous_quality,
+    refuse_names,
+    refuse_other_convention,
+    refuse_other_date,
+    store_of,
+)
 
 Progress = Callable[[str], None]
 
@@ -43,6 +54,7 @@ class Outcome:
         path: Output folder, or schema of the tables.
         user_metrics: The written values of the users, read back; lazy.
         experiment_metrics: The written averages, read back; lazy.
+        comparisons: The written comparisons, read back; lazy. None if nothing is compared.
         record: The run record as a mapping.
         record_path: Where the record lies.
     """
@@ -51,6 +63,7 @@ class Outcome:
     path: str
     user_metrics: DataFrame
     experiment_metrics: DataFrame
+    comparisons: DataFrame | None
     record: dict[str, Any]
     record_path: str
 
@@ -102,6 +115,7 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
         InputError: The input cannot be read, lacks a column, or is empty.
         OutputError: The tables cannot be written, or other runs keep replacing the same partitions.
         QualityError: More faulty rows than ``quality`` allows.
+        MetricGateError: A metric is beyond the limit of one of ``gates``.
     """
     with settings(spark, config.spark) as refused:
         if refused:
@@ -111,7 +125,7 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
         except RankmetricsError:
             raise
         except Exception as error:  # a broken file raises a class of py4j, which a client without a JVM does not have
-            if sentence := sources.failed_file(error):
+            if sentence := sources.failed_file(error) or sources.failed_filter(error, config.inputs):
                 raise sentence from error
             raise
 
@@ -119,27 +133,36 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
 def _evaluated(this: _Run) -> Outcome:
     """The road of the data, top to bottom."""
     config, steps = this.config, this.steps
+    store = store_of(this.spark, config.sink, this.run_id)
     with steps("plan", "reading schemas"):
+        store.check()
+        rule = config.convention
+        refuse_other_date(store, config.evaluation_date, rule.name, rule.digest())
+        answer.refuse_missing_date(store, config)
         impressions, judged = inputs(this.spark, config)
         plan = make_plan(config.options, impressions.schema, judged.schema if judged is not None else None)
         rows = pipeline.typed_rows(impressions, plan)
         pools = pipeline.judged_items(judged, plan)
         plan = _suited(plan, rows, this)
-    store = store_of(this.spark, config.sink, this.run_id)
     try:
         with steps("evaluate", f"evaluating ({plan.layout.name} layout)"):
             staged = store.stage(pipeline.outcome(rows, pools, plan))
         result = Result(plan, rows, pools, staged)
         with steps("check", "checking the rows"):
-            counts = _checked_counts(staged, config)
-            _refuse_foreign_judgements(rows, judged, plan, counts)
+            found = _checked(result, judged, store, config)
+            counts = found.counts
             refuse_names(store, counts)
-            _refuse_repeats(result, counts)
             _refuse_other_convention(store, plan, config, counts)
-        users, averages, reasons = _published(store, result, counts, this)
+            answer.refuse_unknown_experiments(config, counts)
+        if config.gates:
+            with steps("gates", "checking the gates"):
+                answer.check_gates(store, result, config)
+        users, averages, compared, reasons = _published(store, result, counts, this)
         record = _record(this, plan, counts, reasons)
+        record["verdict"] = answer.in_words(compared, plan)
         record["judgements"] = _judgement_counts(judged, plan)
-        return Outcome(this.run_id, store.path, users, averages, record, store.record(record))
+        record["quality"] = found.as_record()
+        return Outcome(this.run_id, store.path, users, averages, compared, record, store.record(record))
     finally:
         store.discard(like=rows)
 
@@ -175,69 +198,34 @@ def _suited(plan: Plan, rows: DataFrame, this: _Run) -> Plan:
 # ---- check
 
 
-def _checked_counts(staged: DataFrame, config: Config) -> Counts:
-    """Row counts per experiment, after the quality gate."""
-    counts = quality.row_counts(staged)
-    rows, bad = _total(counts, "rows"), _total(counts, "quarantined")
-    if not rows:
-        raise InputError(f"the input is empty: no rows in {config.source.path or config.source.table}")
-    allowed = 0.0 if config.quality.on_invalid == "fail" else config.quality.max_invalid_fraction
-    if bad / rows > allowed:
-        raise QualityError(
-            f"{bad} of {rows} rows are faulty ({bad / rows:.2%}, allowed {allowed:.2%}: quality.on_invalid is "
-            f"{config.quality.on_invalid}); reasons: {quality.reasons_in_words(staged)}"
-        )
-    return counts
-
-
-def _total(counts: Counts, name: str) -> int:
-    return sum(count[name] for count in counts.values())
-
-
-def _refuse_foreign_judgements(rows: DataFrame, judged: DataFrame | None, plan: Plan, counts: Counts) -> None:
-    """Refuse judgements that match no shown user or no shown item: every value would be 0, and look like a result."""
-    if judged is None or not _total(counts, "lists"):
-        return
-    typed = judgements.typed(judged, plan.judgement_mapping, plan.options.text_numbers)
-    sound = rows.where(F.col(REJECTED).isNull())
-    name = USER if not _total(counts, "judged_lists") else ITEM
-    # Items are looked up only where the rows have no relevance; judged items may all be irrelevant.
-    if name == ITEM and (plan.columns.relevance or _total(counts, "judged_items")):
-        return
-    if sound.join(typed.where(F.col(name).isNotNull()), name, "left_semi").isEmpty():
-        raise InputError(
-            f"no {name} of the impressions is in the judgements, so every value would be 0; shown: "
-            f"{_some_ids(sound, name)}; judged: {_some_ids(typed, name)}; an id has to be the same text in both"
-        )
-
-
-def _some_ids(table: DataFrame, name: str) -> str:
-    return ", ".join(repr(row[name]) for row in table.select(name).distinct().limit(3).toLocalIterator()) or "none"
-
-
-def _refuse_repeats(result: Result, counts: Counts) -> None:
-    """The gate of ``duplicates: refuse``: trec_eval itself stops at an item that is twice in a list."""
-    (rule,) = result.plan.scoring.conventions
-    if rule.duplicates != "refuse" or not _total(counts, "repeated") or not result.plan.columns.item:
-        return
-    repeats = result.repeated.where(F.col(REASON) == "duplicate_item").count()
-    if repeats:
-        raise QualityError(
-            f"{repeats} of {_total(counts, 'rows')} rows repeat an item of their list, and the "
-            f"convention '{rule.name}' refuses that; to go on, give it duplicates: best_rank or highest_grade"
-        )
+def _checked(result: Result, judged: DataFrame | None, store: Store, config: Config) -> Findings:
+    """What the pass found, after the gates of quality."""
+    log = Inspected(
+        result.plan,
+        result.outcome,
+        result.rows,
+        judged,
+        lambda: result.repeated,
+        place=", ".join(config.source.path or ()) or str(config.source.table),
+        tags=config.source.format == "trec_run" and config.source.experiment_from == "tag",
+    )
+    against_previous = any("_change" in level for levels in config.quality.gates.values() for level in levels)
+    return quality_gates.check(log, config.quality, previous_quality(store, against_previous))
 
 
 def _refuse_other_convention(store: Store, plan: Plan, config: Config, counts: Counts) -> None:
     (rule,) = plan.scoring.conventions
     everything = partitions_for(config.evaluation_date, counts, "rows")
+    store.claim(everything)
     refuse_other_convention(store, everything, rule.name, rule.digest())
 
 
 # ---- publish
 
 
-def _published(store: Store, result: Result, counts: Counts, this: _Run) -> tuple[DataFrame, DataFrame, dict[str, int]]:
+def _published(
+    store: Store, result: Result, counts: Counts, this: _Run
+) -> tuple[DataFrame, DataFrame, DataFrame | None, dict[str, int]]:
     """Aggregate and write every table, and all of them again if another run has replaced some meanwhile."""
     (rule,), date = result.plan.scoring.conventions, this.config.evaluation_date
     user_metrics = result.user_metrics.withColumn(CONVENTION_HASH, F.lit(rule.digest()))
@@ -248,12 +236,19 @@ def _published(store: Store, result: Result, counts: Counts, this: _Run) -> tupl
         with this.steps("user_metrics", "writing user_metrics"):
             users = store.replace("user_metrics", user_metrics, partitions_for(date, counts, "lists", most_users))
         with this.steps("experiment_metrics", "writing experiment_metrics"):
-            averages = store.replace("experiment_metrics", pipeline.averages(users, result.plan), lists)
+            means = answer.averages(users, result.plan, this.config.comparison, result.within_segments)
+            averages = store.replace("experiment_metrics", means, lists)
+        compared = None
+        if this.config.comparison.asked:
+            with this.steps("comparisons", "comparing the experiments"):
+                compared = answer.publish(store, users, result.plan, this.config, counts)
+        else:
+            answer.withdraw(store, this.config, counts)
         with this.steps("quarantine", "writing quarantine"):
             reasons = _quarantined(store, result, counts, date)
         if store.intact(lists):
             _check_reasons(reasons, counts)
-            return users, averages, reasons
+            return users, averages, compared, reasons
     raise OutputError(
         f"other runs keep replacing the same experiments of {date} in {store.path}; run this again when they have ended"
     )
@@ -262,7 +257,7 @@ def _published(store: Store, result: Result, counts: Counts, this: _Run) -> tupl
 def _quarantined(store: Store, result: Result, counts: Counts, date: str) -> dict[str, int]:
     """Write the rows left out; how many for each reason. Without repeats the input is not read again."""
     most = max(count["quarantined"] for count in counts.values())
-    left_out = result.quarantine if _total(counts, "repeated") else result.rejected
+    left_out = result.quarantine if total(counts, "repeated") else result.rejected
     written = store.replace("quarantine", left_out, partitions_for(date, counts, "quarantined", most))
     if not most:
         return {}
@@ -270,7 +265,7 @@ def _quarantined(store: Store, result: Result, counts: Counts, date: str) -> dic
 
 
 def _check_reasons(reasons: Mapping[str, int], counts: Counts) -> None:
-    bad = _total(counts, "quarantined")
+    bad = total(counts, "quarantined")
     if sum(reasons.values()) != bad:
         raise RuntimeError(f"row counts do not add up: {bad} rows left out, {sum(reasons.values())} in quarantine")
 
@@ -293,9 +288,9 @@ def _record(this: _Run, plan: Plan, counts: Counts, reasons: dict[str, int]) -> 
             "python": platform.python_version(),
         },
         "rows": {
-            "in": _total(counts, "rows"),
-            "evaluated": _total(counts, "evaluated"),
-            "quarantined": _total(counts, "quarantined"),
+            "in": total(counts, "rows"),
+            "evaluated": total(counts, "evaluated"),
+            "quarantined": total(counts, "quarantined"),
         },
         "experiments": counts,
         "quarantine_reasons": reasons,

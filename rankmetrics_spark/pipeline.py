@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, TypeAlias
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from rankmetrics_spark import aggregation, judgements, quality, ranking, scoring
+from rankmetrics_spark import aggregation, comparison, judgements, quality, ranking, scoring
 from rankmetrics_spark.arrow_steps import Step
+from rankmetrics_spark.columns import spark_table, with_fields
+from rankmetrics_spark.config.comparing import Comparison
 from rankmetrics_spark.config.options import DEFAULT_METRICS, Options
+from rankmetrics_spark.config.sections import Quality
+from rankmetrics_spark.errors import QualityWarning
+from rankmetrics_spark.gates import quality as quality_gates
+from rankmetrics_spark.gates.findings import Inspected
+from rankmetrics_spark.gates.rates import Findings
 from rankmetrics_spark.layouts import LAYOUTS, RECHECK, Layout
 from rankmetrics_spark.layouts.relevant import NO_ENTRIES
 from rankmetrics_spark.metrics import Convention, Metric
@@ -21,6 +29,7 @@ from rankmetrics_spark.schemas import (
     ALL_ROWS_SEEN,
     CONVENTION_INDEX,
     ENTRIES,
+    EVERYONE,
     EXPERIMENT,
     FLAGGED,
     JUDGED,
@@ -32,6 +41,8 @@ from rankmetrics_spark.schemas import (
     RANK_MAY_REPEAT,
     REJECTED,
     RELEVANCE,
+    SEGMENT,
+    TOP,
     USER,
     Columns,
 )
@@ -50,7 +61,11 @@ def evaluate(
     convention: str | Mapping[str, object] | Convention = "standard",
     list: str | Sequence[str] = (),
     segments: str | Sequence[str] = (),
+    first_rank: Literal[0, 1] = 1,
+    baseline: str | None = None,
+    pairs: Literal["baseline", "all"] = "baseline",
     confidence: float = 0.95,
+    correction: Literal["holm", "bonferroni", "fdr_bh", "fdr_by", "none"] = "holm",
     repeated_items: Literal["relevant", "all", "ignore"] = "relevant",
     text_numbers: bool = False,
     layout: Literal["auto", "masks", "relevant", "rows"] = "auto",
@@ -70,7 +85,11 @@ def evaluate(
         convention: A preset, a mapping with ``preset`` and overrides, or a ``Convention``.
         list: Columns that tell a user's lists apart; a user's value is the mean over their lists.
         segments: Columns whose values split the averages.
+        first_rank: What the column of ranks calls the first rank.
+        baseline: The experiment that ``result.comparisons`` compares the others with.
+        pairs: ``all`` compares every pair. ``compare`` has further options.
         confidence: Of the intervals, in (0, 1).
+        correction: Of the p-values, for the number of comparisons.
         repeated_items: ``relevant`` finds every repeated item that could change a value, ``all`` finds every one,
             ``ignore`` trusts the log and does not read the item column.
         text_numbers: Numbers may come as text; text that is no number is a fault of its row.
@@ -87,17 +106,19 @@ def evaluate(
         metrics=metrics,
         convention=convention,
         rank_by=rank_by,
-        columns=columns or {},
-        judgement_columns=judgement_columns or {},
+        columns=columns,
+        judgement_columns=judgement_columns,
         list=list,
         segments=segments,
+        first_rank=first_rank,
         confidence=confidence,
         repeated_items=repeated_items,
         layout=layout,
         text_numbers=text_numbers,
         judged=judgements is not None,
     )
-    return Result.of(impressions, judgements, options)
+    compared = Comparison(baseline=baseline, pairs=pairs, confidence=confidence, correction=correction)
+    return Result.of(impressions, judgements, options, comparison=compared)
 
 
 @dataclass(frozen=True)
@@ -110,6 +131,7 @@ class Result:
             one column per metric (null = left out by the convention).
         experiment_metrics: One row per (experiment_id, segment, metric), and per convention if there are several: the
             number of users, the mean with its deviation and interval.
+        comparisons: One row per (baseline, experiment_id, segment, metric): is the one better than the other?
         quarantine: The rows left out, as text, with a reason each.
     """
 
@@ -118,6 +140,9 @@ class Result:
     _pools: DataFrame | None
     _staged: DataFrame | None = None
     """The outcome of the pass, where it has been written and read back."""
+    _comparison: Comparison = field(default_factory=Comparison)
+    _truth: DataFrame | None = None
+    """The judgements as they came."""
 
     @classmethod
     def of(
@@ -126,11 +151,61 @@ class Result:
         judgements: DataFrame | None,
         options: Options,
         conventions: Sequence[Convention] = (),
+        comparison: Comparison | None = None,
     ) -> Result:
-        """Plan the evaluation that the options describe; with several ``conventions``, under each of them."""
+        """Plan the evaluation that the options describe; with several ``conventions``, under each of them.
+
+        Raises:
+            ConfigError: A table is no DataFrame of Spark, or the options do not fit one another.
+            InputError: A column is missing or has a type that cannot serve.
+        """
+        columns = (*options.columns.values(), *options.list, *options.segments)
+        impressions = with_fields(spark_table(impressions, "impressions"), filter(None, columns))
+        if judgements is not None:
+            judgements = with_fields(spark_table(judgements, "judgements"), options.judgement_columns.values())
         schema = None if judgements is None else judgements.schema
         plan = make_plan(options, impressions.schema, schema, conventions)
-        return cls(plan, typed_rows(impressions, plan), judged_items(judgements, plan))
+        asked = comparison or Comparison()
+        rows, pools = typed_rows(impressions, plan), judged_items(judgements, plan)
+        return cls(plan, rows, pools, _comparison=asked, _truth=judgements)
+
+    def check(
+        self,
+        max_invalid_fraction: float = 0.01,
+        on_invalid: Literal["quarantine", "fail"] = "quarantine",
+        gates: Mapping[str, Mapping[str, float]] | None = None,
+    ) -> Findings:
+        """Count the rows and lists, and stop where the command would stop. Unlike all else here, this starts a job.
+
+        Args:
+            max_invalid_fraction: Largest allowed fraction of faulty rows, in each experiment and over all.
+            on_invalid: ``fail`` allows none.
+            gates: Limits of rates, such as ``{"tie_rate": {"warn": 0.1, "fail": 0.5}}``; see ``RATES``.
+
+        Returns:
+            The counts of each experiment, its rates, and the warnings; each warning is also a ``QualityWarning``.
+
+        Raises:
+            ConfigError: A wrong argument.
+            InputError: There are no rows, or the judgements match none of them.
+            QualityError: Too many faulty rows, or what else stops the command.
+        """
+        allowed = Quality(on_invalid=on_invalid, max_invalid_fraction=max_invalid_fraction, gates=gates or {})
+        log = Inspected(self.plan, self.outcome, self.rows, self._truth, lambda: self.repeated)
+        found = quality_gates.check(log, allowed)
+        for warning in found.warnings:
+            warnings.warn(warning, QualityWarning, stacklevel=2)
+        return found
+
+    @property
+    def rows(self) -> DataFrame:
+        """The typed rows of the input, each faulty one with its reason, in internal names."""
+        return self._rows
+
+    @property
+    def outcome(self) -> DataFrame:
+        """Scored lists and groups of faulty rows, in internal names."""
+        return outcome(self._rows, self._pools, self.plan) if self._staged is None else self._staged
 
     @cached_property
     def user_metrics(self) -> DataFrame:
@@ -142,11 +217,20 @@ class Result:
         """One row per (experiment_id, segment, metric); with several conventions, a row for each."""
         if not self.plan.lists_are_users:
             users = published_users(self.users, self.plan, CONVENTION_INDEX)
-            return averages(users, self.plan, several_conventions=True)
+            return averages(users, self.plan, self.within_segments, several_conventions=True)
         # One way to Python for both: the sums are taken where the lists are scored.
         step = aggregation.sums(self.plan.scoring.metrics, self.plan.columns.segments)
         sums = scored_lists(self._rows, self._packed, self._pools, self.plan, step)
         return aggregation.averages(sums, self.plan.scoring.conventions, self.plan.options.confidence)
+
+    @cached_property
+    def comparisons(self) -> DataFrame:
+        """One row per (baseline, experiment_id, segment, metric).
+
+        Raises:
+            ConfigError: Neither a baseline nor all pairs were asked for.
+        """
+        return comparison.comparisons(compared_users(self.user_metrics, self.plan), self._comparison)
 
     @cached_property
     def quarantine(self) -> DataFrame:
@@ -161,12 +245,21 @@ class Result:
     @property
     def repeated(self) -> DataFrame:
         """The part of the quarantine that repeats an item or a rank."""
-        return repeated(self._rows, self._lists, self.plan)
+        return repeated(self._rows, self._lists, self._pools, self.plan)
 
     @cached_property
     def users(self) -> DataFrame:
         """One row per (experiment, user, convention), in internal names."""
         return users(self._lists, self._packed, self._pools, self.plan)
+
+    @cached_property
+    def within_segments(self) -> Sequence[DataFrame]:
+        """Per segment column: a row per user and value, over the user's lists with it; empty if users have one list."""
+        if not self.plan.columns.list:
+            return ()
+        names = self.plan.columns.segment_columns
+        tables = (users(self._lists, self._packed, self._pools, self.plan, within=name) for name in names)
+        return [published_users(table, self.plan, CONVENTION_INDEX) for table in tables]
 
     @property
     def faulty(self) -> DataFrame:
@@ -242,7 +335,9 @@ def outcome(rows: DataFrame, pools: DataFrame | None, plan: Plan) -> DataFrame:
     return lists.unionByName(faulty(grouped, plan.columns), allowMissingColumns=True)
 
 
-def users(lists: DataFrame, known: DataFrame, pools: DataFrame | None, plan: Plan) -> DataFrame:
+def users(
+    lists: DataFrame, known: DataFrame, pools: DataFrame | None, plan: Plan, within: str | None = None
+) -> DataFrame:
     """One row per (experiment, user, convention) of the convention's population, in internal names.
 
     Args:
@@ -250,8 +345,9 @@ def users(lists: DataFrame, known: DataFrame, pools: DataFrame | None, plan: Pla
         known: Their experiments and users, from the table in which they cost least; may hold faulty rows too.
         pools: The judged items of each user.
         plan: The plan.
+        within: A segment: users have a row for each of its values.
     """
-    found = scoring.per_user(lists, plan.columns, plan.scoring)
+    found = scoring.per_user(lists, plan.columns, plan.scoring, within)
     if pools is None:
         return found
     members = found.where(f"{JUDGED} OR {_has_population(plan, 'shown', 'either')}")
@@ -272,7 +368,7 @@ def _without_list(known: DataFrame, pools: DataFrame, plan: Plan) -> DataFrame:
     there = known.where(F.col(REJECTED).isNull()).select(EXPERIMENT, USER).distinct()
     every = pools.crossJoin(F.broadcast(there.select(EXPERIMENT).distinct()))
     missing = every.join(there, [EXPERIMENT, USER], "left_anti")
-    empty = missing.selectExpr("*", f"0L AS {N_ROWS}", f"{NO_ENTRIES} AS {ENTRIES}")
+    empty = missing.selectExpr("*", f"0L AS {N_ROWS}", f"{NO_ENTRIES} AS {ENTRIES}", f"0L AS {TOP}")
     columns = Columns(item=True, position=True, score=False, relevance=True)
     by_position = replace(plan.scoring, by_position=True)
     lists = scoring.scored(empty, columns, LAYOUTS["relevant"], by_position)
@@ -288,14 +384,32 @@ def published_users(table: DataFrame, plan: Plan, *more: str) -> DataFrame:
     return table.select(EXPERIMENT, USER, *named, *counts, *metrics, *more)
 
 
-def averages(user_metrics: DataFrame, plan: Plan, several_conventions: bool = False) -> DataFrame:
-    """Aggregate: ``experiment_metrics`` from ``user_metrics``, whether just computed or read back."""
-    segments = plan.public_segments
-    sums = aggregation.sums_of_users(user_metrics, plan.scoring.metrics, segments, several_conventions)
+def averages(
+    user_metrics: DataFrame, plan: Plan, within: Sequence[DataFrame] = (), several_conventions: bool = False
+) -> DataFrame:
+    """Aggregate: ``experiment_metrics`` from ``user_metrics``, whether just computed or read back.
+
+    Args:
+        user_metrics: One row per user.
+        plan: The plan.
+        within: ``Result.within_segments``, where the lists of a user may be in different segments.
+        several_conventions: Whether ``user_metrics`` has a row per (user, convention).
+    """
+    segments, metrics = plan.public_segments, plan.scoring.metrics
+    whole = {} if within else segments
+    sums = aggregation.sums_of_users(user_metrics, metrics, whole, several_conventions)
+    for table, (name, column) in zip(within, segments.items(), strict=bool(within)):
+        split = aggregation.sums_of_users(table, metrics, {name: column}, several_conventions=True)
+        sums = sums.unionByName(split.where(F.col(SEGMENT) != EVERYONE))
     return aggregation.averages(sums, plan.scoring.conventions, plan.options.confidence)
 
 
-def repeated(rows: DataFrame, lists: DataFrame, plan: Plan) -> DataFrame:
+def compared_users(user_metrics: DataFrame, plan: Plan, before: DataFrame | None = None) -> comparison.UserTable:
+    """What a comparison reads of ``user_metrics``, whether just computed or read back."""
+    return comparison.UserTable(user_metrics, plan.scoring.metrics, plan.public_segments, before)
+
+
+def repeated(rows: DataFrame, lists: DataFrame, pools: DataFrame | None, plan: Plan) -> DataFrame:
     """The rows that are set aside because they repeat an item or a rank of their list, as ``quarantine`` holds them.
 
     Looks only at the lists that lost some, and there at the rows that were looked at when they did.
@@ -303,9 +417,11 @@ def repeated(rows: DataFrame, lists: DataFrame, plan: Plan) -> DataFrame:
     work, columns = plan.scoring, plan.columns
     keys = lists.where(F.col(N_REPEATED) > 0).select(*columns.keys, ALL_ROWS_SEEN)
     seen = f"{ALL_ROWS_SEEN} OR {RELEVANCE} > 0" if columns.relevance else ALL_ROWS_SEEN
+    left = ranking.rows_of(rows, keys, columns).where(seen)
+    if not columns.relevance and pools is not None:
+        # Which of several rows stays depends on their grades, here as in Python.
+        left, columns = ranking.with_looked_up_grades(left, pools), replace(columns, relevance=True)
     if not work.repeats:
         columns = replace(columns, item=False)
-    found = ranking.repeated_rows(
-        ranking.rows_of(rows, keys, plan.columns).where(seen), columns, work.by_position, work.conventions[0].duplicates
-    )
+    found = ranking.repeated_rows(left, columns, work.by_position, work.conventions[0].duplicates)
     return quality.as_quarantined(found, plan.columns)

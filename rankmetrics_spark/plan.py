@@ -114,7 +114,8 @@ def _columns(
     if not item and not relevance:
         raise ConfigError("columns.item is null; an item column is needed to look up relevance in the judgements")
     _check_scores(options, mapping[SCORE], schema.names)
-    return Columns(options.list, options.segments, item, not by_score or breaks_ties, score, relevance, by_score)
+    ranks = not by_score or breaks_ties
+    return Columns(options.list, options.segments, item, ranks, score, relevance, by_score, options.first_rank)
 
 
 def _check_scores(options: Options, source: str | None, there: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ their own name: they are ``_list_0``, ``_segment_0``, ... from the first step to
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -51,9 +52,17 @@ USER_COLUMNS = (EXPERIMENT, USER, CONVENTION_HASH, N_LISTS, N_SHOWN, N_RELEVANT,
 QUARANTINE_COLUMNS = (*ROLES.values(), REASON, DATE, RUN)
 """Columns of ``quarantine`` beside those that tell a user's lists apart."""
 
+RAW = "_raw"
+"""Struct of a row's mapped columns as text, as they came."""
+BASELINE = "baseline"
+
 REJECTED = "_rejected"
 """Struct of a faulty row's values as text, with its reason; null for a sound row."""
 N_ROWS = "_rows"
+TOP = "_top"
+"""The last rank of a list, if ranks are given."""
+MIXED = "_mixed"
+"""Whether the rows of a list differ in a segment, if there are segments."""
 HASH = "_hash"
 """Hash of the item id."""
 ENTRIES = "_entries"
@@ -88,6 +97,7 @@ class Columns:
         score: Whether a score column is there.
         relevance: Whether the impressions carry their own relevance.
         by_score: Whether lists are ranked by score; a rank column then breaks ties at most.
+        first_rank: What the rank column calls the first rank: 1 or 0.
     """
 
     list: tuple[str, ...] = ()
@@ -97,6 +107,7 @@ class Columns:
     score: bool = False
     relevance: bool = True
     by_score: bool = False
+    first_rank: int = 1
 
     @property
     def list_columns(self) -> tuple[str, ...]:
@@ -135,6 +146,22 @@ def public_names(names: Iterable[str], taken: Iterable[str]) -> tuple[str, ...]:
         used.add(name.lower())
         found.append(name)
     return tuple(found)
+
+
+def segment_label(column: str, value: str | None) -> str:
+    """What a segment is called in the result; no two segments share a name.
+
+    A ``=`` in the column's name is escaped, and a text that looks like a null or like a quoted text is quoted.
+
+    >>> segment_label("device", "mobile"), segment_label("device", None), segment_label("device", "null")
+    ('device=mobile', 'device=null', 'device="null"')
+    >>> segment_label("a=b", "c"), segment_label("a", "b=c")
+    ('a\\\\=b=c', 'a=b=c')
+    """
+    name = column.replace("\\", "\\\\").replace("=", "\\=")
+    if value is None:
+        return f"{name}=null"
+    return f"{name}={json.dumps(value, ensure_ascii=False) if value == 'null' or value.startswith(chr(34)) else value}"
 
 
 def quoted(name: str) -> str:

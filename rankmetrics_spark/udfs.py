@@ -9,6 +9,7 @@ less than the rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Literal
 
 import numpy as np
@@ -24,7 +25,7 @@ from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.layouts import LAYOUTS
 from rankmetrics_spark.layouts.scores import Scoring, score_batch
 from rankmetrics_spark.metrics import Convention, Floats, Metric
-from rankmetrics_spark.schemas import ENTRIES, HASH, ITEM, N_ROWS, POSITION
+from rankmetrics_spark.schemas import ENTRIES, HASH, ITEM, N_ROWS, POSITION, SCORE
 
 RankBy = Literal["position", "score"]
 _COLUMNS = {"position": ("position", "relevance", "item"), "score": ("score", "relevance", "item", "position")}
@@ -154,12 +155,19 @@ def _value(columns: Mapping[str, pd.Series], metric: Metric, rule: Convention) -
     if not sound.any():
         return float("nan")
     fields = {name: pa.array(each[sound]) for name, each in numbers.items()}
+    if not by_position and _is_exact(columns["score"]):
+        fields[SCORE] = pa.array(columns["score"][sound].tolist())
     if by_position:
         fields[POSITION] = fields[POSITION].cast(pa.int64())
     entries = _entries(fields, None if item is None else item[sound].astype(str))
     scoring = Scoring((metric,), (rule,), by_position, repeats=item is not None)
     (found,) = score_batch(entries, LAYOUTS["rows"], scoring)
     return float(found[metric.column][0])
+
+
+def _is_exact(column: pd.Series) -> bool:
+    """Whether the numbers are integers or decimals, of which several can be the same double."""
+    return pd.api.types.is_integer_dtype(column) or any(isinstance(value, Decimal) for value in column.dropna()[:1])
 
 
 def _numbers(column: pd.Series) -> Floats:

@@ -1,4 +1,4 @@
-"""Fixtures for every test. The first test that needs Spark starts one session for the whole suite."""
+"""Fixtures for every test. The first test that needs Spark starts one session for all tests of its process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
 # Run this hook first: pytest-xdist reads the groups in the same hook.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests that start Spark; all tests that use the shared session run in one xdist process."""
+    """Mark the tests that start Spark; those of one file run in one xdist process, one after the other."""
     if config.getoption("remote"):
         classic = [item for item in items if item.get_closest_marker("classic")]
         config.hook.pytest_deselected(items=classic)
@@ -39,14 +39,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         uses_session = "spark" in getattr(item, "fixturenames", ())
         if uses_session:
-            item.add_marker(pytest.mark.xdist_group("session"))
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
         if uses_session or item.path.parent.name == "spark":
             item.add_marker("spark")
 
 
 @pytest.fixture(scope="session")
 def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session that all tests share. A start takes seconds, and a restart would lose the warm JVM."""
+    """The session that all tests of a process share. A start takes seconds, and a restart would lose the warm JVM."""
     settings = {
         # The tables are small, so more partitions would only mean more tasks.
         "spark.sql.shuffle.partitions": "2",

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from rankmetrics_spark.metrics import Metric, parse
+from rankmetrics_spark.redaction import without_secrets
+from rankmetrics_spark.report.fitting import print_fitting, print_records, printable
 from rankmetrics_spark.schemas import (
     CONVENTION,
     EVERYONE,
@@ -68,9 +70,8 @@ def result_rows(averages: DataFrame) -> list[Row]:
 
 
 def print_table(rows: list[Row], metrics: Iterable[Metric] = ()) -> None:
-    """The table on stdout; wide enough for every column where stdout is not a terminal."""
-    shown = table(rows, metrics)
-    Console(width=None if sys.stdout.isatty() else 40 + 22 * len(shown.columns)).print(shown)
+    """The table on stdout; in blocks of metrics where a terminal is too narrow for all of them."""
+    print_fitting(lambda some: _table(rows, some), _chosen(rows, metrics), _title(rows))
 
 
 def table(rows: list[Row], metrics: Iterable[Metric] = ()) -> Table:
@@ -82,15 +83,24 @@ def table(rows: list[Row], metrics: Iterable[Metric] = ()) -> Table:
         rows: Of ``experiment_metrics``.
         metrics: Those of the run; a metric that is not among them is looked up by its name.
     """
+    made = _table(rows, _chosen(rows, metrics))
+    made.title, made.title_justify, made.title_style = _as_text(_title(rows)), "left", ""
+    return made
+
+
+def _chosen(rows: list[Row], metrics: Iterable[Metric]) -> list[Metric]:
+    """The metrics of the rows, in the order of their columns."""
     known = {str(metric): metric for metric in metrics}
-    names = {row[METRIC] for row in rows}
-    chosen = sorted((known.get(name) or parse(name) for name in names), key=_by_cut)
+    return sorted((known.get(name) or parse(name) for name in {row[METRIC] for row in rows}), key=_by_cut)
+
+
+def _table(rows: list[Row], chosen: Sequence[Metric]) -> Table:
     segmented = any(row[SEGMENT] != EVERYONE for row in rows)
-    made = Table(title=_title(rows), title_justify="left", title_style="")
+    made = Table()
     for label in ["experiment", *(["segment"] if segmented else [])]:
-        made.add_column(label)
-    for label in ["users", *(metric.headline for metric in chosen)]:
-        made.add_column(label, justify="right")
+        made.add_column(label, overflow="fold")
+    for label in ["users", *(escape(metric.headline) for metric in chosen)]:
+        made.add_column(label, justify="right", no_wrap=True)
     best = {
         (segment, str(metric)): best_mean(rows, segment, metric) for segment in _segments(rows) for metric in chosen
     }
@@ -98,18 +108,21 @@ def table(rows: list[Row], metrics: Iterable[Metric] = ()) -> Table:
         for (_, experiment), cells in lines:
             values = [_cell(cells.get(str(metric)), best[segment, str(metric)]) for metric in chosen]
             users = f"{max(cell[N_USERS] for cell in cells.values()):,}"
-            # Ids are text, not markup.
-            labels = [escape(str(experiment)), *([escape(segment)] if segmented else [])]
+            labels = [_as_text(experiment), *([_as_text(segment)] if segmented else [])]
             made.add_row(*labels, users, *values)
         made.add_section()
     return made
 
 
+def _as_text(value: object) -> Text:
+    """An id as it is: not as markup, not as the name of an emoji, not as control characters."""
+    return Text(printable(str(value)))
+
+
 def _title(rows: list[Row]) -> str:
     if not rows:
         return "no users"
-    convention = escape(rows[0][CONVENTION])
-    return f"mean over users ± half of the {rows[0]['confidence']:.0%} interval; convention {convention}"
+    return f"mean over users ± half of the {rows[0]['confidence']:.0%} interval; convention {rows[0][CONVENTION]}"
 
 
 def _by_cut(metric: Metric) -> tuple[str, float]:
@@ -178,34 +191,33 @@ PRINTERS: dict[str, Callable[[list[Row], Iterable[Metric]], None]] = {
 
 def print_conventions(rows: list[Row]) -> None:
     """One line per convention, a block per experiment: users, a column per metric, what differs from the standard."""
-    made = _plain_table(rows, "mean over the users of each convention")
-    for _, block in groupby(rows, key=lambda row: row[EXPERIMENT]):
-        for row in block:
-            made.add_row(*(escape(_plain(value)) for value in row.values()))
-        made.add_section()
-    _print_whole(made, rows)
+    labels = (EXPERIMENT, CONVENTION)
+    names = [name for name in (rows[0] if rows else {}) if name not in labels]
+    print_fitting(lambda some: _plain_table(rows, [*labels, *some]), names, "mean over the users of each convention")
 
 
 def print_list(rows: Sequence[Mapping[str, Any]]) -> None:
-    """One line per row, one column per key."""
-    made = _plain_table(rows)
-    for row in rows:
-        made.add_row(*(escape(_plain(value)) for value in row.values()))
-    _print_whole(made, rows)
+    """One line per row, one column per key; on a narrow terminal one line per key."""
+    texts = [{_SHORT.get(name, name): _plain(value) for name, value in row.items()} for row in rows]
+    print_records(texts, _plain_table(rows, list(rows[0]) if rows else []))
 
 
-def _plain_table(rows: Sequence[Mapping[str, Any]], title: str | None = None) -> Table:
-    made = Table(title=title, title_justify="left")
-    for name, value in (rows[0] if rows else {}).items():
-        made.add_column(_SHORT.get(name, name), justify="left" if isinstance(value, str) or name in _TEXT else "right")
+def _plain_table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Table:
+    """One line per row, a block per experiment."""
+    made = Table()
+    for name in names:
+        is_text = name in _TEXT or any(isinstance(row[name], str) for row in rows[:1])
+        made.add_column(
+            escape(_SHORT.get(name, name)),
+            justify="left" if is_text else "right",
+            overflow="fold",
+            no_wrap=not is_text,
+        )
+    for _, block in groupby(rows, key=lambda row: row.get(EXPERIMENT)):
+        for row in block:
+            made.add_row(*(_as_text(_plain(row[name])) for name in names))
+        made.add_section()
     return made
-
-
-def _print_whole(made: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Wide enough for every column where stdout is not a terminal."""
-    names = list(rows[0]) if rows else []
-    width = sum(max(len(_SHORT.get(n, n)), *(len(_plain(row[n])) for row in rows)) + 3 for n in names) + 1
-    Console(width=None if sys.stdout.isatty() else width).print(made)
 
 
 _SHORT = {
@@ -247,7 +259,7 @@ def tie_warnings(rows: Sequence[Row], metrics: Iterable[str], conventions: Seque
     ['warning: ap: the order of tied items moves a by 0.3000, more than the 0.1000 between a and b']
     """
     found = (_tie_warning(rows, metric, conventions) for metric in metrics)
-    return [line for line in found if line]
+    return [printable(line) for line in found if line]
 
 
 def _tie_warning(rows: Sequence[Row], metric: str, conventions: Sequence[str]) -> str | None:
@@ -288,7 +300,23 @@ def accounting(record: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"warning: {beyond:,} lists show more relevant items than the judgements hold; their values stop at 1"
         )
-    return lines + _few_judged(record) + _tied(record["experiments"])
+    more = _few_judged(record) + _tied(record["experiments"]) + _quality(record.get("quality", {}))
+    return [printable(line) for line in lines + more]
+
+
+def places(path: str, record: Mapping[str, Any], record_path: str) -> str:
+    """Where the tables are that this run wrote, and where its record is; without passwords.
+
+    >>> rows = {"in": 2, "evaluated": 2, "quarantined": 0}
+    >>> places("out", {"rows": rows}, "out/runs/a.json")
+    'tables in out: experiment_metrics, user_metrics; run record: out/runs/a.json'
+    """
+    rows = record["rows"]
+    written = ["experiment_metrics", "user_metrics"] * (rows["evaluated"] > 0)
+    written += ["comparisons"] * bool(record.get("verdict"))
+    written += ["quarantine"] * (rows["quarantined"] > 0)
+    tables = f"tables in {path}: {', '.join(written)}; " if written else ""
+    return printable(without_secrets(f"{tables}run record: {record_path}"))
 
 
 FEW = 0.1
@@ -315,3 +343,15 @@ def _tied(experiments: Mapping[str, Mapping[str, Any]]) -> list[str]:
         return []
     shares = ", ".join(rates)
     return [f"rows with tied scores: {shares} (rankmetrics conventions shows what their order can change)"]
+
+
+def _quality(found: Mapping[str, Any]) -> list[str]:
+    """The rates that are not 0, beside those of the previous run, and what the gates of quality warn of."""
+    before = found.get("previous", {}).get("overall", {})
+    rates = [
+        f"{name} {value:.2%}" + (f" (was {before[name]:.2%})" if name in before else "")
+        for name, value in found.get("overall", {}).items()
+        if value or before.get(name)
+    ]
+    lines = [f"quality: {', '.join(rates)}"] if rates else []
+    return lines + [f"warning: {warning}" for warning in found.get("warnings", [])]

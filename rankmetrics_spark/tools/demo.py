@@ -175,7 +175,8 @@ def _config(root: Path) -> Path:
     }
     path = str(root / "impressions")
     source = {"format": "parquet", "path": path, "columns": columns, "segments": ["country", "device"]}
-    config = {"source": source, "metrics": ["ap@5", "ap@10", "ndcg@5", "ndcg@10"]}
+    metrics = ["ap@5", "ap@10", "ndcg@5", "ndcg@10"]
+    config = {"source": source, "metrics": metrics, "comparison": {"baseline": "control"}}
     file = root / "config.yaml"
     file.write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8")
     return file

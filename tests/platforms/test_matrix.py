@@ -117,7 +117,7 @@ def suites(folder: Path) -> Iterator[dict[str, Future[None]]]:
 
 def test_the_base_dependencies_do_not_include_spark() -> None:
     assert {need.name for need in base_requirements()} == {
-        *("click", "numpy", "pandas", "pyarrow", "pyyaml", "rich", "scipy")
+        *("click", "numpy", "pandas", "pyarrow", "pyyaml", "rich", "scipy", "statsmodels")
     }
 
 

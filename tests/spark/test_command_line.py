@@ -47,6 +47,27 @@ def test_a_run_ends_with_0_and_prints_json(call: Call, tmp_path: Path, document:
     assert (tmp_path / "out" / "user_metrics" / "experiment_id=a" / f"evaluation_date={DATE}").is_dir()
 
 
+def test_a_run_prints_experiments_as_they_are_called_and_names_no_user_and_no_item(call: Call, tmp_path: Path) -> None:
+    names = ["model[v1]", "[/b]", ":car:", "[bold]"]
+    log = [Shown(name, "user 4711", f"item 0815 {rank}", rank, 1) for name in names for rank in (1, 2)]
+    log += [Shown("[/b]", "user 4711", None, 3, 1), Shown("[/b]", "user 4711", "item 0815 2", 1, 1)]
+    document = {
+        "source": {"path": str(parquet(tmp_path / "log", log))},
+        "metrics": ["ap@5", "ap@10", "ndcg@5", "ndcg@10", "rr", "p@5", "p@10", "r@5"],
+        "quality": {"max_invalid_fraction": 1},
+        "sink": {"path": str(tmp_path / "out")},
+    }
+    code, out, err = call("evaluate", "--config", write(tmp_path, document))
+    assert code == 0, err
+    lines = [line for line in out.splitlines() if any(name in line for name in names)]
+    assert len(lines) == len(names) and all(line.count("±") == 0 and line.count("│") == 11 for line in lines)
+    assert "quarantined: duplicate_item 1, null_item 1" in err
+    assert "experiment_metrics, user_metrics, quarantine; run record: " in err
+    (record,) = (tmp_path / "out" / "runs").iterdir()
+    for said in (out, err, record.read_text(encoding="utf-8")):
+        assert "4711" not in said and "0815" not in said
+
+
 def test_set_and_output_replace_config_values_and_csv_is_printed(
     call: Call, tmp_path: Path, document: dict[str, Any]
 ) -> None:
@@ -71,6 +92,7 @@ def test_the_table_names_map_and_each_experiment(call: Call, tmp_path: Path, doc
     assert "MAP@5" in out and "0.5000" in out and "1.0000" in out
 
 
+@pytest.mark.outcome("a config with {change}", "exit 2: {message}, in one line on stderr")
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -89,12 +111,14 @@ def test_a_wrong_config_ends_with_2(
     assert message in error_line(err)
 
 
+@pytest.mark.outcome("a config that is not YAML", "exit 2: the line")
 def test_malformed_yaml_ends_with_2_and_names_the_line(call: Call, tmp_path: Path) -> None:
     code, _, err = call("evaluate", "--config", write(tmp_path, "source:\n  path: [a, b\nmetrics: ap\n"))
     assert code == 2
     assert "line" in error_line(err)
 
 
+@pytest.mark.outcome("a config that does not exist, or no `--config`", "exit 2")
 def test_a_missing_config_or_argument_ends_with_2(call: Call, tmp_path: Path) -> None:
     code, _, err = call("evaluate", "--config", tmp_path / "nowhere.yaml")
     assert code == 2
@@ -102,6 +126,7 @@ def test_a_missing_config_or_argument_ends_with_2(call: Call, tmp_path: Path) ->
     assert call("evaluate")[0] == 2
 
 
+@pytest.mark.outcome("a source with {source}", "exit 3: {message}; nothing is written")
 @pytest.mark.parametrize(
     ("source", "message"),
     [
@@ -126,6 +151,10 @@ def test_an_unreadable_input_ends_with_3_and_writes_nothing(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.outcome(
+    "a row without an item with `on_invalid: fail`",
+    "exit 4: `1 of 3 rows are faulty`; nothing is written",
+)
 def test_a_quality_gate_ends_with_4_and_writes_nothing(call: Call, tmp_path: Path, document: dict[str, Any]) -> None:
     parquet(tmp_path / "log", [*a_list([0, 1]), Shown("a", "u", None, 3, 1)])
     document["quality"] = {"on_invalid": "fail"}

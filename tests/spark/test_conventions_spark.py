@@ -103,6 +103,7 @@ def test_side_by_side_takes_the_keywords_of_evaluate(spark: SparkSession) -> Non
     assert own == wanted
 
 
+@pytest.mark.outcome("a convention that cannot have an effect on the input", "exit 2: the knob and what it needs")
 def test_side_by_side_refuses_a_convention_that_cannot_have_an_effect(spark: SparkSession) -> None:
     with pytest.raises(ConfigError, match=r"convention\.ties is 'expected', but rank_by is 'position'"):
         compare_conventions(log(spark), None, None, [Convention(ties="expected")])
@@ -134,6 +135,10 @@ def config(tmp_path: Path, spark: SparkSession, rows: Sequence[Any], **changes: 
     )
 
 
+@pytest.mark.outcome(
+    "an item twice in a list under `duplicates: refuse`, ranked by {rank_by}",
+    "exit 4: how many rows, and what else `duplicates` can be",
+)
 @pytest.mark.parametrize("rank_by", ["score", "position"])
 def test_a_repeated_item_is_refused_by_a_convention_that_refuses_it(
     spark: SparkSession, tmp_path: Path, rank_by: str
@@ -164,6 +169,7 @@ def test_the_best_and_the_worst_order_of_ties_are_shown_side_by_side(spark: Spar
     assert console.tie_warnings(rows, METRICS, ["standard", "standard(ties=best)", "standard(ties=worst)"]) == []
 
 
+@pytest.mark.outcome("`evaluate` with {arguments}", "`ConfigError`: ... {message} ...")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -68,6 +68,7 @@ def test_an_item_without_a_judgement_is_neither_relevant_nor_judged(
     assert (row["ap"], row["judged_at_2"], row["judged_at_3"]) == (1 / 2, 1 / 2, pytest.approx(2 / 3))
 
 
+@pytest.mark.outcome("an item that is judged several times", "once, with its highest grade")
 def test_repeated_judgements_of_an_item_count_once_with_the_highest_grade(
     looked_up: dict[tuple[str, str], dict[str, Any]],
 ) -> None:
@@ -75,11 +76,16 @@ def test_repeated_judgements_of_an_item_count_once_with_the_highest_grade(
     assert (row["n_relevant"], row["dcg_at_1"], row["ap"]) == (2, 2, 1)
 
 
+@pytest.mark.outcome(
+    "judgements without a user or item, or with a grade that is null, NaN or infinite",
+    "left out, and counted as invalid in the run record",
+)
 def test_faulty_judgements_are_left_out(looked_up: dict[tuple[str, str], dict[str, Any]]) -> None:
     row = looked_up["a", "faulty"]
     assert (row["n_relevant"], row["ap"], row["judged_at_3"]) == (1, 1, pytest.approx(1 / 3))
 
 
+@pytest.mark.outcome("a user without a relevant judgement", "counts as `zero_relevant` says")
 def test_a_user_without_a_relevant_judgement_counts_zero(looked_up: dict[tuple[str, str], dict[str, Any]]) -> None:
     for user in ("irrelevant", "without judgements"):
         row = looked_up["a", user]
@@ -163,6 +169,7 @@ def test_the_columns_of_the_judgements_can_be_mapped(spark: SparkSession) -> Non
     assert values(result.user_metrics, "rr") == {("a", "u"): 1 / 2}
 
 
+@pytest.mark.outcome("judgements without a mapped column", "exit 3: the column")
 def test_a_missing_judgement_column_is_named(spark: SparkSession) -> None:
     truth = judgements(spark, [("u", "x", 1)]).toDF("user_id", "item_id", "grade")
     with pytest.raises(InputError, match=r"the judgements have no column for relevance: .*known: user_id, item_id"):

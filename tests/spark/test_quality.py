@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.errors import ConfigError, InputError, QualityError
+from tests.bad_input import outcomes
 from tests.logs import SCHEMA, Shown, a_list, by_user, config, impressions, parquet, random_log
 
 NAN, INFINITE = float("nan"), float("inf")
@@ -57,6 +58,7 @@ def quarantined(spark: SparkSession, schema: str, rows: list[tuple[Any, ...]], *
     return sorted((row.asDict() for row in table.collect()), key=repr)
 
 
+@outcomes((f"`{name}` is `{value}`", f"quarantine: `{reason}`") for reason, name, value in REAL_FAULTS)
 def test_a_faulty_number_or_id_is_quarantined_with_its_reason_and_its_row(spark: SparkSession) -> None:
     bad = [(reason, GOOD | {field: value}) for reason, field, value in REAL_FAULTS]
     rows = [tuple(GOOD.values()), *(tuple(row.values()) for _, row in bad)]
@@ -69,6 +71,7 @@ def test_a_faulty_number_or_id_is_quarantined_with_its_reason_and_its_row(spark:
     assert quarantined(spark, REAL, rows, metrics=["ap"]) == sorted(wanted, key=repr)
 
 
+@pytest.mark.outcome("ranks of 2^62, layout {layout}", "quarantine: `position_too_large`")
 @pytest.mark.parametrize("layout", ["masks", "relevant"])
 def test_faulty_ranks_whose_sum_overflows_are_quarantined_without_an_error(spark: SparkSession, layout: str) -> None:
     log = [Shown("a", "u", "x", 2**62, 1)] * 3 + [Shown("a", "u", "y", 1, 1)]
@@ -77,6 +80,10 @@ def test_faulty_ranks_whose_sum_overflows_are_quarantined_without_an_error(spark
     assert by_user(result.user_metrics)["a", "u"]["ap"] == 1.0
 
 
+@pytest.mark.outcome(
+    "a score that is null or NaN",
+    "by score: quarantine, `null_score`, `nan_score`; by rank: not read",
+)
 def test_a_faulty_score_is_quarantined_only_when_ranking_by_score(spark: SparkSession) -> None:
     rows = [tuple(GOOD.values()), ("a", "u", "y", 1.0, 0.0, None), ("a", "u", "z", 3.0, 0.0, NAN)]
     found = quarantined(spark, REAL, rows, metrics=["ap"], rank_by="score")
@@ -84,6 +91,7 @@ def test_a_faulty_score_is_quarantined_only_when_ranking_by_score(spark: SparkSe
     assert quarantined(spark, REAL, rows, metrics=["ap"]) == []
 
 
+@pytest.mark.outcome("infinite scores", "first and last of the list")
 def test_infinite_scores_are_valid_when_ranking_by_score(spark: SparkSession) -> None:
     rows = [("a", "u", "low", 1, 1, -INFINITE), ("a", "u", "high", 1, 1, INFINITE), ("a", "u", "mid", 1, 0, 0.0)]
     result = evaluate(impressions(spark, rows, REAL.replace("double", "int", 2)), ["ap"], rank_by="score")
@@ -91,6 +99,7 @@ def test_infinite_scores_are_valid_when_ranking_by_score(spark: SparkSession) ->
     assert result.quarantine.count() == 0
 
 
+@outcomes((f"`{name}` is the text `'{value}'`", f"quarantine: `{reason}`") for reason, name, value in TEXT_FAULTS)
 def test_text_that_is_not_a_number_is_quarantined_with_its_reason(spark: SparkSession) -> None:
     good = {name: str(value) for name, value in GOOD.items()}
     rows = [tuple(good.values()), *(tuple((good | {field: value}).values()) for _, field, value in TEXT_FAULTS)]
@@ -107,6 +116,7 @@ def test_numbers_as_text_are_parsed_when_text_numbers_is_set(spark: SparkSession
     }
 
 
+@pytest.mark.outcome("an experiment, user or item that is NaN", "quarantine: `nan_experiment`, `nan_user`, `nan_item`")
 def test_an_id_that_is_nan_is_quarantined_with_its_reason(spark: SparkSession) -> None:
     schema = "experiment_id double, user_id double, item_id float, position int, relevance int"
     rows = [(NAN, 1.0, 1.0, 1, 0), (1.0, NAN, 1.0, 1, 0), (1.0, 1.0, NAN, 1, 0), (1.0, 1.0, 1.0, 1, 0)]
@@ -114,6 +124,10 @@ def test_an_id_that_is_nan_is_quarantined_with_its_reason(spark: SparkSession) -
     assert sorted(row["reason"] for row in found) == ["nan_experiment", "nan_item", "nan_user"]
 
 
+@pytest.mark.outcome(
+    "an item or a rank twice in a list",
+    "the row with the highest grade stays; quarantine: `duplicate_item`, `repeated_position`",
+)
 def test_the_repeat_with_the_highest_grade_is_kept(spark: SparkSession) -> None:
     rows = [
         *(("a", "item", *row) for row in [("x", 1, 1), ("y", 2, 0), ("x", 3, 2)]),
@@ -136,6 +150,7 @@ def test_the_repeat_with_the_highest_grade_is_kept(spark: SparkSession) -> None:
     }
 
 
+@pytest.mark.outcome("repeated irrelevant items with `repeated_items: all`", "quarantine: `duplicate_item`")
 def test_every_repeat_is_quarantined_when_repeated_items_is_all(spark: SparkSession) -> None:
     rows = [("a", "u", "x", 1, 0), ("a", "u", "x", 2, 0), ("a", "u", "y", 3, 1)]
     found = quarantined(spark, SCHEMA, rows, metrics=["ap"], repeated_items="all")
@@ -143,6 +158,7 @@ def test_every_repeat_is_quarantined_when_repeated_items_is_all(spark: SparkSess
     assert quarantined(spark, SCHEMA, rows, metrics=["ap"], repeated_items="ignore") == []
 
 
+@pytest.mark.outcome("any mixture of faulty rows", "rows in = rows evaluated + rows quarantined, per experiment")
 def test_rows_in_equal_rows_evaluated_plus_rows_quarantined(spark: SparkSession, tmp_path: Path) -> None:
     log = random_log(seed=5, users=25) + [Shown(None, "u", "i", 1, 1), Shown("only bad rows", "u", None, 1, 1)] * 2
     source = parquet(tmp_path / "log", log)
@@ -184,6 +200,7 @@ def test_the_row_counts_of_a_random_log_add_up(spark: SparkSession, tmp_path: Pa
     assert sum(record["quarantine_reasons"].values()) == record["rows"]["quarantined"]
 
 
+@pytest.mark.outcome("faulty rows with `on_invalid: fail`", "exit 4: how many, and the reasons; nothing is written")
 def test_fail_mode_stops_before_anything_is_written(spark: SparkSession, tmp_path: Path) -> None:
     source = parquet(tmp_path / "log", [*a_list([0, 1]), Shown("a", "u", None, 3, 1), Shown("a", "v", "x", 0, 1)])
     with pytest.raises(QualityError, match=r"2 of 4 rows are faulty .*null_item 1, position_below_1 1$") as caught:
@@ -192,6 +209,7 @@ def test_fail_mode_stops_before_anything_is_written(spark: SparkSession, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.outcome("faulty rows with `on_invalid: fail` over an earlier result", "exit 4: the earlier result stays")
 def test_fail_mode_leaves_an_earlier_result_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
     run(spark, config(parquet(tmp_path / "good", a_list([0, 1])), tmp_path / "out"))
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
@@ -201,6 +219,10 @@ def test_fail_mode_leaves_an_earlier_result_as_it_is(spark: SparkSession, tmp_pa
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == before
 
 
+@pytest.mark.outcome(
+    "more faulty rows than `max_invalid_fraction`",
+    "exit 4: the fraction and the limit; nothing is written",
+)
 def test_a_share_of_faulty_rows_up_to_the_limit_is_accepted(spark: SparkSession, tmp_path: Path) -> None:
     source = parquet(tmp_path / "log", [*a_list([0, 1, 0]), Shown("a", "u", None, 4, 1)])
     done = run(spark, config(source, tmp_path / "out", quality={"max_invalid_fraction": 0.25}))
@@ -210,6 +232,10 @@ def test_a_share_of_faulty_rows_up_to_the_limit_is_accepted(spark: SparkSession,
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.outcome(
+    "an input without rows, or a filter that keeps none",
+    "exit 3: the input is empty; nothing is written",
+)
 def test_an_empty_input_is_an_error_and_writes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     source = parquet(tmp_path / "log", a_list([1]))
     with pytest.raises(InputError, match="the input is empty: no rows in") as caught:
@@ -218,12 +244,14 @@ def test_an_empty_input_is_an_error_and_writes_nothing(spark: SparkSession, tmp_
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.outcome("a log with `userid` instead of `user_id`", "exit 3: the missing column and the nearest one")
 def test_a_missing_column_is_named_with_the_nearest_one(spark: SparkSession) -> None:
     log = impressions(spark, a_list([1])).withColumnRenamed("user_id", "userid")
     with pytest.raises(InputError, match=r"have no column for user_id: unknown column 'user'; did you mean 'userid'\?"):
         evaluate(log, ["ap"])
 
 
+@pytest.mark.outcome("the value {value} in the column {column}", "exit 3: the column, its type and what it must be")
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
@@ -239,6 +267,7 @@ def test_a_column_of_a_wrong_type_is_named(spark: SparkSession, column: str, val
         evaluate(log, ["ap"])
 
 
+@pytest.mark.outcome("`evaluate` with {options}", "`ConfigError`: {message} ...")
 @pytest.mark.parametrize(
     ("options", "message"),
     [

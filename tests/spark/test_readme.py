@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -17,7 +18,7 @@ from rankmetrics_spark.tools.metric_table import updated
 from tests.commands import ROOT, Call, command
 from tests.readme import README, blocks, commands, section
 
-OWN_LOG = section("Your own log")
+OWN_LOG, ANSWER = section("Your own log"), section("Is B better than A?")
 
 
 @pytest.fixture
@@ -73,6 +74,24 @@ def test_the_commands_and_the_python_code_give_the_same_numbers(spark: SparkSess
     averages = names["result"].experiment_metrics.toLocalIterator()
     assert {(row["experiment_id"], row["metric"]): row["mean"] for row in averages} == means
 
+    # The next section goes on from there.
+    chosen, every_pair = (
+        [f"{folder}/{word}" if word == "out/first" else word for word in words[1:]]
+        for words in commands("rankmetrics", ANSWER)
+    )
+    code, out, _ = call(*chosen)
+    assert code == 0
+    assert out.startswith("candidate_a beats control on MAP@10: +")
+    code, out, _ = call(*every_pair)
+    pairs = {(row["baseline"], row["experiment_id"]) for row in json.loads(out)}
+    assert (code, pairs) == (0, set(itertools.combinations(sorted(["candidate_a", "candidate_b", "control"]), 2)))
+    (program,) = blocks("python", ANSWER)
+    exec(program, names)
+    assert {row["experiment_id"]: row["better"] for row in names["compared"].toLocalIterator()} == {
+        "candidate_a": "candidate",
+        "candidate_b": "baseline",
+    }
+
 
 def test_the_udfs_give_the_values_of_an_evaluation(spark: SparkSession, folder: Path) -> None:
     log = spark.read.parquet(f"{folder}/out/demo/input/impressions")
@@ -104,10 +123,10 @@ def test_the_modules_of_how_it_works_stand_in_the_order_of_the_road() -> None:
     modules = re.findall(r"`([\w./]+)`", " ".join(re.findall(r"^\| \w+ \| (`[^|]+) \|", section("How it works"), re.M)))
     assert [name for name in modules if not (ROOT / "rankmetrics_spark" / name).exists()] == []
     road = (ROOT / "rankmetrics_spark" / "job.py").read_text().split("def _evaluated")[1]
-    steps = ["inputs(", "make_plan(", "typed_rows(", "judged_items(", "pipeline.outcome(", "_published("]
-    assert [road.index(step) for step in steps] == sorted(road.index(step) for step in steps)
-    wanted = "sources.py plan.py quality.py judgements.py ranking.py scoring.py aggregation.py sinks/"
-    assert modules == wanted.split()
+    calls = ["inputs(", "make_plan(", "typed_rows(", "judged_items(", "pipeline.outcome(", "_published("]
+    assert [road.index(call) for call in calls] == sorted(road.index(call) for call in calls)
+    steps = "sources/ plan.py quality.py judgements.py ranking.py scoring.py aggregation.py"
+    assert modules == [*steps.split(), "comparison/", "answer.py", "sinks/"]
 
 
 def test_the_table_of_metrics_is_that_of_the_registry() -> None:

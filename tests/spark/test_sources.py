@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark import run, sources
 from rankmetrics_spark.config import from_mapping
-from rankmetrics_spark.errors import InputError
+from rankmetrics_spark.errors import InputError, QualityError
 from rankmetrics_spark.job import inputs
 from rankmetrics_spark.pipeline import Result
 from tests.logs import DATE, by_user, impressions
@@ -141,6 +141,10 @@ def test_a_trec_run_is_ranked_by_its_score_and_judged_by_its_qrels(spark: SparkS
     assert found == {("tag", "1"): 1 / 3, ("tag", "002"): 0, ("tag", "003"): 0}
 
 
+@pytest.mark.outcome(
+    "lines of a TREC run with too few words or an unreadable score",
+    "quarantine: `null_experiment`, `unreadable_score`",
+)
 def test_a_line_of_a_trec_run_with_too_few_words_is_quarantined(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "run.txt").write_text("1 Q0 d1 1 0.5 tag\n1 Q0 d2 2\n1 Q0 d3 3 high tag\n")
     (tmp_path / "qrels.txt").write_text("1 0 d1 1\n")
@@ -166,6 +170,10 @@ def csv_folder(path: Path, *files: str) -> dict[str, Any]:
 HEADER = "experiment_id,user_id,item_id,position,relevance"
 
 
+@pytest.mark.outcome(
+    "a CSV folder whose files have their columns in different orders",
+    "exit 3: the file and its header; nothing is written",
+)
 @pytest.mark.parametrize("first", [0, 1])
 def test_csv_files_with_columns_in_another_order_are_refused(spark: SparkSession, tmp_path: Path, first: int) -> None:
     files = [f"{HEADER}\na,u,x,1,1\na,u,y,2,0\n", "experiment_id,item_id,user_id,position,relevance\na,z,u,3,1\n"]
@@ -182,6 +190,7 @@ def test_csv_files_with_one_header_in_any_case_are_one_log(spark: SparkSession, 
     assert {tuple(row) for row in rows.toLocalIterator()} == {("a", "u", "x", "1", "1"), ("a", "v", "x", "1", "0")}
 
 
+@pytest.mark.outcome("a truncated Parquet file beside good ones", "exit 3: the file")
 def test_a_broken_file_beside_good_ones_is_named(spark: SparkSession, tmp_path: Path) -> None:
     source = as_parquet(impressions(spark, LOG).coalesce(1), tmp_path / "log")
     (good,) = (tmp_path / "log").glob("*.parquet")
@@ -209,6 +218,10 @@ LATE = [shown(f"u{n}", "x", 1) for n in range(1100)]
 CLICKED = [shown("last", "x", 1, relevance=0), shown("last", "y", 2, relevance=1)]
 
 
+@pytest.mark.outcome(
+    "a JSON log whose first 1,100 rows have no click column, filter {where}",
+    "every row counts: 2 evaluated, 1,100 in quarantine with `null_relevance`",
+)
 @pytest.mark.parametrize("where", [None, "position >= 1"])
 def test_a_json_log_whose_first_rows_lack_the_click_column_is_read(
     spark: SparkSession, tmp_path: Path, where: str | None
@@ -219,6 +232,7 @@ def test_a_json_log_whose_first_rows_lack_the_click_column_is_read(
     assert record["quarantine_reasons"] == {"null_relevance": 1100}
 
 
+@pytest.mark.outcome("the same JSON rows in another order", "the same values")
 @pytest.mark.parametrize("turned", [False, True])
 def test_the_order_of_json_rows_changes_no_value(spark: SparkSession, tmp_path: Path, turned: bool) -> None:
     rows = [*LATE, *CLICKED]
@@ -229,15 +243,35 @@ def test_the_order_of_json_rows_changes_no_value(spark: SparkSession, tmp_path: 
     assert found[("a", "last")] == 1 / 2
 
 
+@pytest.mark.outcome(
+    "lines that are not JSON, or two values on a line, filter {where}",
+    "quarantine: each line is a faulty row",
+)
 @pytest.mark.parametrize("where", [None, "country = 'de'", "context.page = 'home' AND country = 'de'"])
 def test_lines_that_are_not_json_are_counted_as_faulty(spark: SparkSession, tmp_path: Path, where: str | None) -> None:
     more = {"relevance": 1, "country": "de", "context": {"page": "home"}}
     rows: list[dict[str, Any] | str] = [shown("u", "x", 1, **more)]
     rows += ['{"experiment_id": "a", "user_id": "u", "item_id": "y"', "no json", "7"]
-    source = json_lines(tmp_path / "log.json", rows) | ({"where": where} if where else {})
-    record = run_record(spark, source, tmp_path / "out")
-    assert record["rows"] == {"in": 4, "evaluated": 1, "quarantined": 3}
-    assert record["quarantine_reasons"] == {"null_experiment": 3}
+    # Of two values on a line, Spark's reader would take the first and drop the second.
+    two = json.dumps(shown("u", "y", 2, **more)), json.dumps(shown("u", "z", 3, **more))
+    rows += ["".join(two), ", ".join(two), f"{two[0]} ]", f"[{two[0]}]{two[1]}"]
+    # An array is one value; a line without text is no row.
+    rows += [f" [{two[0]}, {two[1]}]", "  "]
+    source = json_lines(tmp_path / "log.json", ["\ufeff" + json.dumps(rows[0]), *rows[1:]])
+    record = run_record(spark, source | ({"where": where} if where else {}), tmp_path / "out")
+    assert record["rows"] == {"in": 10, "evaluated": 3, "quarantined": 7}
+    assert record["quarantine_reasons"] == {"null_experiment": 7}
+
+
+def test_the_columns_of_the_folders_of_a_json_log_are_read_as_they_are_written(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    row = {"user_id": "u", "item_id": "x", "position": 1, "relevance": 1}
+    folder = tmp_path / "log" / "experiment_id=007" / "day=2026-11-20"
+    folder.mkdir(parents=True)
+    (folder / "rows.json").write_text(json.dumps(row, indent=1))
+    source = {"format": "json", "path": str(tmp_path / "log"), "options": {"multiLine": True}}
+    assert values(spark, source) == values(spark, source | {"where": "position = 1"}) == {("007", "u"): 1}
 
 
 def test_a_filter_leaves_the_ids_of_json_as_they_are_written(spark: SparkSession, tmp_path: Path) -> None:
@@ -248,6 +282,7 @@ def test_a_filter_leaves_the_ids_of_json_as_they_are_written(spark: SparkSession
     assert values(spark, source) == {("true", "12345678901234567890"): 1}
 
 
+@pytest.mark.outcome("a mapped column that no JSON row has, filter {where}", "exit 3: the column")
 @pytest.mark.parametrize("where", [None, "position = 1"])
 def test_a_column_that_no_json_row_has_is_named(spark: SparkSession, tmp_path: Path, where: str | None) -> None:
     source = json_lines(tmp_path / "log.json", list(LATE)) | {"columns": {"relevance": "clicked"}}
@@ -258,3 +293,42 @@ def test_a_column_that_no_json_row_has_is_named(spark: SparkSession, tmp_path: P
 def test_short_names_are_read_where_the_long_ones_do_not_exist(spark: SparkSession, tmp_path: Path) -> None:
     row = {"experiment": "a", "user": "u", "item": "x", "position": 1, "relevance": 1}
     assert values(spark, json_lines(tmp_path / "log.json", [row])) == {("a", "u"): 1}
+
+
+def test_runs_with_one_tag_are_told_apart_by_their_files(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    names = ["a.run", "b 1%+ä.run"]
+    for name, documents in zip(names, (["d1", "d2"], ["d2", "d1"]), strict=True):
+        lines = [f"1 Q0 {document} {rank} {1 / rank} tag" for rank, document in enumerate(documents, start=1)]
+        (folder / name).write_text("\n".join(lines))
+    (folder / "notes.txt").write_text("these are words that look like a run\n")
+    (tmp_path / "qrels.txt").write_text("1 0 d1 1\n")
+    source = {"format": "trec_run", "path": str(folder), "options": {"pathGlobFilter": "*.run"}}
+    judged = {"format": "trec_qrels", "path": str(tmp_path / "qrels.txt")}
+    by_file = source | {"experiment_from": "file"}
+    assert values(spark, by_file, judgements=judged) == {(names[0], "1"): 1, (names[1], "1"): 1 / 2}
+    # By their tags, both files are one run that shows each document twice.
+    document = {"source": source, "judgements": judged, "metrics": ["rr"], "sink": {"path": str(tmp_path / "out")}}
+    with pytest.raises(
+        QualityError, match=r"; if several files have the same tag, set source.experiment_from to file$"
+    ):
+        run(spark, from_mapping(document))
+
+
+def test_clicks_in_text_may_be_true_or_false(spark: SparkSession, tmp_path: Path) -> None:
+    lines = ["a,u,x,1,false", "a,u,y,2, True ", "a,v,x,1,FALSE"]
+    source = csv_folder(tmp_path / "log", "\n".join([HEADER, *lines]))
+    assert values(spark, source) == {("a", "u"): 1 / 2, ("a", "v"): 0}
+
+
+@pytest.mark.parametrize("where", [None, "u.day = 'new'"])
+def test_a_field_of_a_json_object_is_a_column(spark: SparkSession, tmp_path: Path, where: str | None) -> None:
+    rest = {"experiment_id": "a", "item_id": "x", "position": 1, "relevance": 1}
+    rows = [{"u": {"id": 7, "day": "new"}, **rest}, {"u.id": "own", "u": {"id": "other", "day": "new"}, **rest}]
+    source = (
+        json_lines(tmp_path / "log.json", rows) | {"columns": {"user": "u.id"}} | ({"where": where} if where else {})
+    )
+    assert values(spark, source) == {("a", "7"): 1, ("a", "own"): 1}
+    with pytest.raises(InputError, match=r"no column for user_id: unknown column 'u\.uid'"):
+        values(spark, source | {"columns": {"user": "u.uid"}})

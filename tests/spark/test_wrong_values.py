@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.errors import InputError, OutputError
-from tests.logs import DATE, Shown, a_list, averages, by_user, config, parquet
+from tests.logs import DATE, SCHEMA, Shown, a_list, averages, by_user, config, parquet
 
 SCORED = "experiment_id string, user_id string, item_id string, position string, score double, relevance int"
 
@@ -27,6 +27,10 @@ def scored(spark: SparkSession, kind: str, ranks: list[Any]) -> DataFrame:
     return spark.createDataFrame(rows, SCORED).withColumn("position", F.expr(f"cast(position as {kind})"))
 
 
+@pytest.mark.outcome(
+    "by score, a column of ranks that are below 1, missing, fractional or no numbers: {ranks}",
+    "every row is evaluated; the ranks order equal scores, what is missing comes last",
+)
 @pytest.mark.parametrize(
     ("kind", "ranks", "place"),
     [
@@ -60,6 +64,10 @@ def test_by_score_ranks_as_text_break_ties_too(spark: SparkSession) -> None:
 # ---- repeated ranks
 
 
+@pytest.mark.outcome(
+    "repeated ranks whose count, sum, xor and sum of squares are those of 1..n",
+    "the repeated rows go to quarantine: `repeated_position`",
+)
 def test_ranks_with_the_sums_of_a_complete_list_are_still_seen_to_repeat(spark: SparkSession, tmp_path: Path) -> None:
     """1..n with four ranks in place of four others: the same count, largest rank, sum, xor and sum of squares."""
     swapped = {8: 9, 11: 10, 13: 12, 14: 15}
@@ -79,6 +87,7 @@ def test_ranks_with_the_sums_of_a_complete_list_are_still_seen_to_repeat(spark: 
 # ---- segments
 
 
+@pytest.mark.outcome("segments null and `null`; columns `a` and `a=b`", "each keeps its own averages")
 def test_no_two_segments_share_a_name(spark: SparkSession) -> None:
     rows = [("a", "u1", 1, 1, None, "c"), ("a", "u2", 1, 0, "null", "c"), ("a", "u3", 1, 1, "b=c", "x")]
     log = spark.createDataFrame(
@@ -95,9 +104,43 @@ def test_no_two_segments_share_a_name(spark: SparkSession) -> None:
     }
 
 
+def test_a_list_belongs_to_its_own_segment_and_a_user_is_averaged_within_each(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    def shown(user: str, request: str, device: str, rank: int, first: str | None = None) -> list[tuple[Any, ...]]:
+        """A list with one relevant item, at this rank; ``first`` is the segment of its first row, if another."""
+        places = range(1, rank + 1)
+        return [("a", user, request, first if first and n == 1 else device, f"i{n}", n, int(n == rank)) for n in places]
+
+    rows = [*shown("u", "r1", "web", 1), *shown("u", "r2", "web", 2), *shown("u", "r3", "app", 4)]
+    rows += [*shown("v", "r1", "app", 1), *shown("w", "r1", "web", 4, first="app")]
+    kinds = "experiment_id string, user_id string, request string, device string, item_id string, position int"
+    spark.createDataFrame(rows, f"{kinds}, relevance int").write.parquet(str(tmp_path / "log"))
+    source = {"list": "request", "segments": "device"}
+    done = run(spark, config(tmp_path / "log", tmp_path / "out", metrics="rr", source=source))
+    # The rows of w's list differ: it counts for app, the smaller value.
+    wanted = {
+        ("a", "all", "rr"): pytest.approx(((1 + 1 / 2 + 1 / 4) / 3 + 1 + 1 / 4) / 3, abs=1e-15),
+        ("a", "device=web", "rr"): (1 + 1 / 2) / 2,
+        ("a", "device=app", "rr"): (1 / 4 + 1 + 1 / 4) / 3,
+    }
+    assert averages(done.experiment_metrics) == wanted
+    assert averages(done.experiment_metrics, "n_users") == dict(zip(wanted, (3, 1, 3), strict=True))
+    devices = {user: row["device"] for (_, user), row in by_user(done.user_metrics).items()}
+    assert devices == {"u": None, "v": "app", "w": "app"}
+    assert done.record["quality"]["warnings"] == [
+        "1 lists have rows in different segments (source.segments); each counts for the smallest of their values",
+        "1 users have lists with different values of 'device': experiment_metrics averages them within each value; "
+        "in user_metrics, and so in comparisons, their value is null",
+    ]
+    log = spark.read.parquet(str(tmp_path / "log"))
+    assert averages(evaluate(log, "rr", list="request", segments="device").experiment_metrics) == wanted
+
+
 # ---- names of experiments
 
 
+@pytest.mark.outcome("an experiment called {name}", "exit 1: {problem}; nothing is written")
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
@@ -139,6 +182,10 @@ def with_judgements(spark: SparkSession, tmp_path: Path, rows: list[tuple[Any, .
 TEXTS = "user_id string, item_id string, relevance int"
 
 
+@pytest.mark.outcome(
+    "judgements {rows} for shown users `1`, `2` and items `x`, `y`",
+    "exit 3: no id of the impressions is in the judgements, with both kinds of id",
+)
 @pytest.mark.parametrize(
     ("rows", "kinds", "message"),
     [
@@ -159,3 +206,111 @@ def test_judgements_that_match_nothing_are_refused_with_both_kinds_of_id(
 def test_judgements_that_find_every_shown_item_irrelevant_are_a_result(spark: SparkSession, tmp_path: Path) -> None:
     done = with_judgements(spark, tmp_path, [("1", "x", 0), ("2", "x", 0), ("1", "never shown", 1)], TEXTS)
     assert averages(done.experiment_metrics) == {("a", "all", "rr"): 0}
+
+
+# ---- grades, scores and ids that a double cannot hold
+
+
+def graded(spark: SparkSession, grades: dict[str, list[float]]) -> DataFrame:
+    """One list per experiment, with a user for each grade; the user's only item has that grade."""
+    rows = [(name, f"u{n}", "i", 1, grade) for name, of in grades.items() for n, grade in enumerate(of)]
+    return spark.createDataFrame(rows, SCHEMA.replace("relevance bigint", "relevance double"))
+
+
+@pytest.mark.outcome("gains from 1e15 to 1e28", "the right mean and deviation, or null")
+def test_averages_of_large_gains_are_right_or_null(spark: SparkSession) -> None:
+    log = graded(spark, {"m": [1e15, 3e15], "n": [0.0, 2.0**60], "o": [1e28, 1.0], "p": [1.0, 2.0]})
+    found = evaluate(log, ["cg"]).experiment_metrics
+    # Two values x and y: the deviation is |x - y| / sqrt(2).
+    assert averages(found) == {
+        ("m", "all", "cg"): 2e15,
+        ("n", "all", "cg"): 2.0**59,
+        ("o", "all", "cg"): None,
+        ("p", "all", "cg"): 1.5,
+    }
+    deviations = {key[0]: std for key, std in averages(found, "std").items()}
+    assert deviations.pop("o") is None
+    assert deviations == pytest.approx({"m": 2e15 / 2**0.5, "n": 2.0**60 / 2**0.5, "p": 1 / 2**0.5}, rel=1e-12)
+
+
+@pytest.mark.outcome("exponential gain of a grade of 2,000", "no value, instead of 0")
+def test_a_mean_over_lists_with_a_gain_that_cannot_be_summed_is_no_number(spark: SparkSession) -> None:
+    log = (
+        graded(spark, {"m": [2000.0, 1.0]}).withColumn("user_id", F.lit("u")).withColumn("request", F.col("relevance"))
+    )
+    result = evaluate(log, ["ndcg", "p@1"], list="request", convention={"gain": "exponential"})
+    assert averages(result.experiment_metrics) == {("m", "all", "ndcg"): None, ("m", "all", "p@1"): 1}
+
+
+@pytest.mark.outcome("scores of type {kind} that no double tells apart: {scores}", "ordered by their exact value")
+@pytest.mark.parametrize(
+    ("kind", "scores"),
+    [
+        ("bigint", [2**53, 2**53 + 1, 2**53 + 2]),
+        ("decimal(38,18)", ["1", "1.000000000000000001", "1.000000000000000002"]),
+    ],
+)
+def test_scores_that_are_the_same_double_are_ordered_by_their_exact_value(
+    spark: SparkSession, kind: str, scores: list[Any]
+) -> None:
+    """The relevant item has the middle score; the ids are chosen so that a tie would put it first or last."""
+    rows = [
+        ("a", f"u{ids}", item, 1, str(s), int(n == 1))
+        for ids in ("aba", "bab")
+        for n, (item, s) in enumerate(
+            zip([f"{letter}{place}" for place, letter in enumerate(ids)], scores, strict=True)
+        )
+    ]
+    log = spark.createDataFrame(rows, SCORED.replace("score double", "score string"))
+    log = log.withColumn("score", F.expr(f"cast(score as {kind})"))
+    for ties in ("item_desc", "expected"):
+        result = evaluate(log, ["rr"], rank_by="score", convention={"ties": ties})
+        assert {row["rr"] for row in by_user(result.user_metrics).values()} == {1 / 2}
+
+
+@pytest.mark.outcome(
+    "floating-point ids from 2^53 on (2^24 for float), scores from 2^53 on as text",
+    "quarantine: `inexact_user`, `inexact_item`, `inexact_score`, ...",
+)
+def test_numbers_that_may_stand_for_another_are_set_aside(spark: SparkSession, tmp_path: Path) -> None:
+    kinds = "experiment_id double, user_id double, item_id float, position int, relevance int, score string"
+    good = (2.0**53 - 1, 1.0, 2.0**24 - 1, 1, 1, str(2**53 - 1))
+    bad = [
+        (2.0**53, 1.0, 1.0, 1, 1, "1"),
+        (1.0, -(2.0**53), 1.0, 1, 1, "1"),
+        (1.0, 1.0, 2.0**24, 1, 1, "1"),
+        (1.0, 1.0, 1.0, 1, 1, str(2**53 + 1)),
+    ]
+    log = spark.createDataFrame([good, (1.0, 2.0, 1.0, 1, 1, "1e300"), *bad], kinds)
+    result = evaluate(log, ["rr"], rank_by="score", text_numbers=True)
+    assert sorted(row["reason"] for row in result.quarantine.collect()) == [
+        "inexact_experiment",
+        "inexact_item",
+        "inexact_score",
+        "inexact_user",
+    ]
+    assert len(by_user(result.user_metrics)) == 2
+    # Each of them is counted and written, a faulty experiment too.
+    log.withColumn("score", F.lit(1)).write.parquet(str(tmp_path / "log"))
+    quality = {"max_invalid_fraction": 1}
+    done = run(spark, config(tmp_path / "log", tmp_path / "out", metrics="rr", rank_by="score", quality=quality))
+    assert done.record["quarantine_reasons"] == {"inexact_experiment": 1, "inexact_item": 1, "inexact_user": 1}
+
+
+# ---- what quarantine names
+
+
+@pytest.mark.outcome(
+    "two items at one rank, with looked-up relevance",
+    "quarantine names the row that was not evaluated",
+)
+def test_of_two_items_at_one_rank_quarantine_names_the_one_without_a_looked_up_grade(spark: SparkSession) -> None:
+    shown = [("a", "u", item, rank) for item, rank in [("x", 1), ("y", 1), ("z", 2)]]
+    log = spark.createDataFrame(shown, "experiment_id string, user_id string, item_id string, position int")
+    for relevant, other in ("xy", "yx"):
+        judged = spark.createDataFrame([("u", relevant, 1), ("u", other, 0)], TEXTS)
+        result = evaluate(log, ["rr"], judgements=judged, columns={"relevance": None})
+        assert by_user(result.user_metrics)["a", "u"]["rr"] == 1
+        assert [(row["item_id"], row["reason"]) for row in result.quarantine.collect()] == [
+            (other, "repeated_position")
+        ]

@@ -59,6 +59,7 @@ def test_every_allowed_value_of_a_choice_is_accepted_as_text_in_any_case(knob: A
         assert getattr(convention, knob.name) == value
 
 
+@pytest.mark.outcome("the convention {value}", "exit 2: ... {message} ...")
 @pytest.mark.parametrize(
     ("value", "message"),
     [

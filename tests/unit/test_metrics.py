@@ -262,6 +262,20 @@ def test_exponential_gain_of_whole_grades_is_exact() -> None:
     assert value_of("cg", shown(31, 3), convention) == 2**31 - 1 + 2**3 - 1
 
 
+@pytest.mark.parametrize("grades", [[2000.0, 0.0, 1.0], [0.0, 1.0, 2000.0]])
+def test_a_gain_that_no_double_can_hold_gives_no_finite_value(grades: list[float]) -> None:
+    convention = resolve({"gain": "exponential"})
+    for name in ("ndcg@2", "ndcg", "cg", "dcg", "idcg@1"):
+        assert value_of(name, shown(*grades), convention) == math.inf
+    # Metrics that read no gain are not affected.
+    assert value_of("p@3", shown(*grades), convention) == 2 / 3
+
+
+def test_large_gains_that_a_double_can_hold_give_their_value() -> None:
+    assert value_of("ndcg", shown(0.0, 2.0**800)) == 1 / math.log2(3)
+    assert value_of("cg", shown(2.0**800, 2.0**800)) == 2.0**801
+
+
 def test_a_grade_between_two_entries_of_a_gain_table_has_the_lower_gain() -> None:
     assert value_of("cg", shown(0.5, 1.0, 1.5, 9.0), resolve({"gain": {1: 10, 2: 20}})) == 0 + 10 + 10 + 20
 
@@ -396,6 +410,7 @@ def test_names_are_read_in_any_case_and_written_in_one(text: str, name: str, col
     assert parse(name) == parse(text)
 
 
+@pytest.mark.outcome("the metric {text}", "exit 2: ... {message} ...")
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -477,6 +492,7 @@ def define(name: str, *aliases: str) -> None:
     metric(aliases=aliases)(kernel)
 
 
+@pytest.mark.outcome("a new metric with the names {names}", "`ConfigError`: {message} ...")
 @pytest.mark.parametrize(
     ("names", "message"),
     [

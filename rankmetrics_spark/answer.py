@@ -1,0 +1,150 @@
+"""What a run says about its experiments: comparisons as a table, gates that stop it, the verdict in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from rankmetrics_spark import comparison, pipeline
+from rankmetrics_spark.config import Comparison, Config
+from rankmetrics_spark.errors import ConfigError, InputError, MetricGateError, unknown
+from rankmetrics_spark.gates.counts import Counts
+from rankmetrics_spark.gates.metrics import failures
+from rankmetrics_spark.pipeline import Result
+from rankmetrics_spark.plan import Plan
+from rankmetrics_spark.report.verdict import verdict
+from rankmetrics_spark.schemas import BASELINE, DATE, EVERYONE, EXPERIMENT, METRIC, SEGMENT
+from rankmetrics_spark.sinks import Store, partitions_for
+
+MOST_ROWS = 100_000
+"""Rows of comparisons that are read for gates and for the verdict."""
+_BOOTSTRAP = ("bootstrap_ci_low", "bootstrap_ci_high")
+
+
+def refuse_unknown_experiments(config: Config, counts: Counts) -> None:
+    """Refuse the name of an experiment without lists, before anything is published.
+
+    Raises:
+        ConfigError: Names the field, the experiment and the nearest known one.
+    """
+    asked = config.comparison
+    known = [str(name) for name, count in counts.items() if count["lists"]]
+    named = [("baseline", asked.baseline), *(("candidates", name) for name in asked.candidates)]
+    named += [("shares", name) for name in asked.shares or ()]
+    for place, name in named:
+        if name is not None and name not in known:
+            raise ConfigError(f"comparison.{place}: {unknown('experiment', name, sorted(known))}")
+    for gate in config.gates:
+        if gate.experiment is not None and gate.experiment not in known:
+            raise ConfigError(f"gates: {unknown('experiment', gate.experiment, sorted(known))}")
+
+
+def refuse_missing_date(store: Store, config: Config) -> None:
+    """Refuse a date for CUPED without users, before anything is computed.
+
+    Raises:
+        InputError: There is no such date in the output.
+    """
+    if config.comparison.asked:
+        _earlier(store, config)
+
+
+def check_gates(store: Store, result: Result, config: Config) -> None:
+    """Stop the run if a metric is beyond the limit of a gate. Nothing has been published yet.
+
+    Raises:
+        MetricGateError: One sentence per limit that is not kept.
+    """
+    if not config.gates:
+        return
+    plan, users = result.plan, result.user_metrics
+    means, compared = [], []
+    if any(gate.min is not None for gate in config.gates):
+        means = _rows(pipeline.averages(users, plan, result.within_segments), config)
+    if any(gate.compares for gate in config.gates):
+        table = pipeline.compared_users(users, plan)
+        # A gate looks at differences and their intervals.
+        asked = replace(
+            config.comparison, pairs="baseline", wilcoxon=False, randomization=None, bootstrap=None, aa_check=None
+        )
+        chosen = tuple(metric for metric in table.metrics if any(gate.metric == metric for gate in config.gates))
+        rows = comparison.comparisons(replace(table, metrics=chosen), asked)
+        compared = _rows(rows.where(F.col(BASELINE).eqNullSafe(F.lit(config.comparison.baseline))), config)
+    failed = failures(config.gates, means, compared)
+    if failed:
+        raise MetricGateError("; ".join(failed) + " (gates; nothing was published)")
+
+
+def _rows(table: DataFrame, config: Config) -> list[dict[str, Any]]:
+    """The rows that a gate looks at."""
+    metrics, segments = ({getattr(gate, name) for gate in config.gates} for name in ("metric", "segment"))
+    meant = F.col(METRIC).isin([str(metric) for metric in metrics]) & F.col(SEGMENT).isin([*segments])
+    return [row.asDict() for row in table.where(meant).toLocalIterator()]
+
+
+def averages(users: DataFrame, plan: Plan, asked: Comparison, within: Sequence[DataFrame] = ()) -> DataFrame:
+    """``experiment_metrics``, with bootstrap intervals of the means where they are asked for."""
+    found = pipeline.averages(users, plan, within)
+    if asked.bootstrap is None:
+        return found
+    more = comparison.bootstrap_means(pipeline.compared_users(users, plan), asked)
+    keys = (EXPERIMENT, SEGMENT, METRIC)
+    renamed = more.select(*(F.col(name).alias(f"_{name}") for name in keys), *_BOOTSTRAP)
+    same = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in keys]
+    return found.join(renamed, same, "left").drop(*(f"_{name}" for name in keys))
+
+
+def publish(store: Store, users: DataFrame, plan: Plan, config: Config, counts: Counts) -> DataFrame | None:
+    """Write ``comparisons``; the rows as written, or None if nothing is compared.
+
+    Raises:
+        InputError: There is no earlier date for CUPED.
+    """
+    asked = config.comparison
+    if not asked.asked:
+        return None
+    names = [name for name, count in counts.items() if count["lists"]]
+    _, candidates = comparison.request_of(asked).pairs(names)
+    compared = {names[i] for i in candidates}
+    filled = {name: {"compared": int(name in compared)} for name in counts}
+    rows = comparison.comparisons(_users(store, users, plan, config), asked)
+    return store.replace("comparisons", rows, partitions_for(config.evaluation_date, filled, "compared"))
+
+
+def withdraw(store: Store, config: Config, counts: Counts) -> None:
+    """Remove the comparisons that an earlier run made of the values which this run has replaced."""
+    old = store.existing("comparisons")
+    if old is not None:
+        nothing = {name: {"compared": 0} for name in counts}
+        store.replace("comparisons", old.limit(0), partitions_for(config.evaluation_date, nothing, "compared"))
+
+
+def _users(store: Store, users: DataFrame, plan: Plan, config: Config) -> comparison.UserTable:
+    return pipeline.compared_users(users, plan, _earlier(store, config))
+
+
+def _earlier(store: Store, config: Config) -> DataFrame | None:
+    """``user_metrics`` of the date for CUPED; None if there is no CUPED."""
+    cuped = config.comparison.cuped
+    if cuped is None:
+        return None
+    written = store.existing("user_metrics")
+    before = None if written is None else written.where(F.col(DATE) == cuped.date)
+    if before is None or before.isEmpty():
+        raise InputError(
+            f"comparison.cuped.date is {cuped.date}, but {store.name_of('user_metrics')} has no rows of that date; "
+            "allowed: the date of an earlier run with this sink"
+        )
+    return before
+
+
+def in_words(comparisons: DataFrame | None, plan: Plan) -> list[str]:
+    """The verdict: a sentence per comparison of all users, the surest first."""
+    if comparisons is None:
+        return []
+    whole = comparisons.where(F.col(SEGMENT) == EVERYONE).orderBy(F.col("p_adjusted").asc_nulls_last())
+    return verdict([row.asDict() for row in whole.limit(MOST_ROWS).toLocalIterator()], plan.scoring.metrics)

@@ -1,0 +1,217 @@
+"""Per-user metrics -> experiment against experiment.
+
+The users' rows meet by user, Python adds up exact sums for every experiment and every pair, and one task makes the few
+rows of the result. The number of Spark jobs depends neither on the number of experiments nor on the metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from rankmetrics_spark.columns import spark_table
+from rankmetrics_spark.comparison.columns import (
+    COLUMNS,
+    DECOMPOSITION,
+    MEANS,
+    final,
+    final_decomposition,
+    final_means,
+    schema_text,
+)
+from rankmetrics_spark.comparison.sums import signed_ranks, sums_by_key
+from rankmetrics_spark.comparison.table import UserTable
+from rankmetrics_spark.config.comparing import AaCheck, Bootstrap, Comparison, Resampling
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.metrics import Metric
+from rankmetrics_spark.schemas import EXPERIMENT, METRIC, SEGMENT, USER
+from rankmetrics_spark.statistics.comparison_rows import Rules
+from rankmetrics_spark.statistics.pairs import Request
+
+__all__ = [
+    "COLUMNS",
+    "DECOMPOSITION",
+    "UserTable",
+    "bootstrap_means",
+    "compare",
+    "comparisons",
+    "decomposition",
+    "largest_losses",
+]
+
+
+def compare(
+    user_metrics: DataFrame,
+    baseline: str | None = None,
+    candidates: str | Sequence[str] | None = None,
+    metrics: str | Sequence[str | Metric] | None = None,
+    correction: str = "holm",
+    confidence: float = 0.95,
+    *,
+    pairs: str = "baseline",
+    segments: str | Sequence[str] = (),
+    design: str = "auto",
+    wilcoxon: bool = False,
+    randomization: bool | Mapping[str, int] | Resampling = False,
+    bootstrap: bool | Mapping[str, object] | Bootstrap = False,
+    aa_check: bool | Mapping[str, int] | AaCheck = False,
+    shares: Mapping[str, float] | None = None,
+    power: float = 0.8,
+    min_users: int = 0,
+    before: DataFrame | None = None,
+) -> DataFrame:
+    """Is one experiment better than another, and how sure is that? From per-user metrics, without collecting users.
+
+    Args:
+        user_metrics: One row per (experiment_id, user_id), of one date: ``result.user_metrics``, or read back.
+        baseline: The experiment that the others are compared with.
+        candidates: Only these; default: all.
+        metrics: Only these; default: every metric that has a column.
+        correction: ``holm``, ``bonferroni``, ``fdr_bh``, ``fdr_by`` or ``none``, over all rows of the result.
+        confidence: Of the intervals, in (0, 1).
+        pairs: ``baseline``, or ``all`` for every pair.
+        segments: Columns of ``user_metrics`` whose values split the users.
+        design: ``auto``, ``paired`` or ``independent``: see ``Comparison``.
+        wilcoxon: Whether paired rows get the p-value of Wilcoxon's signed rank test.
+        randomization: True, or replicates and seed: the p-value of the sign-flip test.
+        bootstrap: True, or replicates, seed and method: bootstrap intervals of the differences.
+        aa_check: True, or replicates and seed: how often the test finds a difference where there is none.
+        shares: Planned share of the users of each experiment.
+        power: Of the minimum detectable effect, in (0, 1).
+        min_users: Segments with fewer users in an experiment are left out.
+        before: ``user_metrics`` of an earlier date, for CUPED.
+
+    Returns:
+        One row per (baseline, candidate, segment, metric); lazy like any DataFrame.
+
+    Raises:
+        ConfigError: A wrong argument, or a metric without a column.
+        InputError: ``user_metrics`` or ``before`` lacks a column.
+    """
+    asked = Comparison.read(
+        {
+            "baseline": baseline,
+            "candidates": candidates,
+            "correction": correction,
+            "confidence": confidence,
+            "pairs": pairs,
+            "design": design,
+            "wilcoxon": wilcoxon,
+            "randomization": randomization,
+            "bootstrap": bootstrap,
+            "aa_check": aa_check,
+            "shares": shares,
+            "power": power,
+            "min_users": min_users,
+        }
+    )
+    names = (segments,) if isinstance(segments, str) else tuple(segments)
+    users = spark_table(user_metrics, "user_metrics")
+    earlier = None if before is None else spark_table(before, "before")
+    table = UserTable.of(users, metrics, {name: name for name in names}, earlier)
+    return comparisons(table, asked)
+
+
+def comparisons(table: UserTable, asked: Comparison) -> DataFrame:
+    """The table ``comparisons``: one row per (baseline, candidate, segment, metric).
+
+    Args:
+        table: The users.
+        asked: What is compared.
+
+    Raises:
+        ConfigError: Neither a baseline nor all pairs are asked for.
+    """
+    if not asked.asked:
+        raise ConfigError("comparison.baseline is null; allowed: an experiment, or comparison.pairs: all")
+    request = request_of(asked)
+    partials = sums_by_key(table, request)
+    if asked.wilcoxon:
+        partials = partials.unionByName(signed_ranks(table, request))
+    rules = _rules(asked, table)
+    return partials.repartition(1).mapInArrow(partial(final, request=request, rules=rules), schema_text(COLUMNS))
+
+
+def bootstrap_means(table: UserTable, asked: Comparison) -> DataFrame:
+    """Bootstrap intervals of the mean of every (experiment_id, segment, metric)."""
+    request = replace(request_of(asked), baseline=None, all_pairs=False, candidates=(), flips=0, reshuffles=0)
+    partials = sums_by_key(table, request)
+    body = partial(final_means, rules=_rules(asked, table))
+    return partials.repartition(1).mapInArrow(body, schema_text(MEANS))
+
+
+def decomposition(table: UserTable, asked: Comparison, segment: str) -> DataFrame:
+    """Each difference from the baseline, split into what the mix of users changed and what changed within segments.
+
+    Args:
+        table: The users; one of its segments is ``segment``.
+        asked: The baseline.
+        segment: Name of the segment.
+
+    Returns:
+        One row per (experiment_id, metric, segment label): baseline, users and means of both sides, ``mix`` and
+        ``within``. Over the labels, mix and within add up to the difference of the means.
+    """
+    partials = sums_by_key(table, request_of(Comparison(baseline=asked.baseline)))
+    body = partial(final_decomposition, baseline=asked.baseline, candidates=asked.candidates, segment=segment)
+    split = partials.where("kind = 'arm'").repartition(1).mapInArrow(body, schema_text(DECOMPOSITION))
+    return split.orderBy(EXPERIMENT, METRIC, SEGMENT)
+
+
+def largest_losses(table: UserTable, asked: Comparison, n: int) -> DataFrame:
+    """The users who lost most against the baseline, for each candidate and metric.
+
+    Args:
+        table: The users.
+        asked: The baseline, and the candidates if not all are meant.
+        n: How many users per candidate and metric.
+
+    Returns:
+        experiment_id, metric, user_id, value_baseline, value_candidate, loss; the largest loss first.
+    """
+    values = ", ".join(f"'{metric}', {metric.column}" for metric in table.metrics)
+    long = table.rows.selectExpr(EXPERIMENT, USER, f"stack({len(table.metrics)}, {values}) AS ({METRIC}, value)")
+    of_baseline = F.col(EXPERIMENT).eqNullSafe(F.lit(asked.baseline))
+    ours = long.where(of_baseline).select(USER, METRIC, F.col("value").alias("value_baseline"))
+    theirs = long.where(~of_baseline).withColumnRenamed("value", "value_candidate")
+    if asked.candidates:
+        theirs = theirs.where(F.col(EXPERIMENT).isin(*asked.candidates))
+    lower = [str(metric) for metric in table.metrics if metric.higher_is_better is False]
+    sign = F.when(F.col(METRIC).isin(lower), -1.0).otherwise(1.0) if lower else F.lit(1.0)
+    loss = sign * (F.col("value_baseline") - F.col("value_candidate"))
+    joined = theirs.join(ours, [USER, METRIC]).withColumn("loss", loss).where("loss > 0")
+    place = F.row_number().over(Window.partitionBy(EXPERIMENT, METRIC).orderBy(F.desc("loss"), USER))
+    first = joined.withColumn("_place", place).where(f"_place <= {n}").orderBy(EXPERIMENT, METRIC, "_place")
+    return first.select(EXPERIMENT, METRIC, USER, "value_baseline", "value_candidate", "loss")
+
+
+def request_of(asked: Comparison) -> Request:
+    """Which pairs are formed, and how often users are resampled."""
+    bootstrap, flips, reshuffles = asked.bootstrap, asked.randomization, asked.aa_check
+    return Request(
+        baseline=asked.baseline,
+        candidates=asked.candidates,
+        all_pairs=asked.pairs == "all",
+        **({"bootstrap": bootstrap.replicates, "bootstrap_seed": bootstrap.seed} if bootstrap else {}),
+        **({"flips": flips.replicates, "flip_seed": flips.seed} if flips else {}),
+        **({"reshuffles": reshuffles.replicates, "reshuffle_seed": reshuffles.seed} if reshuffles else {}),
+    )
+
+
+def _rules(asked: Comparison, table: UserTable) -> Rules:
+    return Rules(
+        confidence=asked.confidence,
+        correction=asked.correction,
+        design=asked.design,
+        power=asked.power,
+        min_users=asked.min_users,
+        shares=asked.shares,
+        bca=asked.bootstrap is not None and asked.bootstrap.method == "bca",
+        wilcoxon=asked.wilcoxon,
+        cuped=table.before is not None,
+        directions={str(metric): metric.higher_is_better for metric in table.metrics},
+    )

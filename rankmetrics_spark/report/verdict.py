@@ -1,0 +1,106 @@
+"""The answer in words: one sentence per comparison."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rankmetrics_spark.metrics import Metric, parse
+from rankmetrics_spark.schemas import BASELINE, EVERYONE, EXPERIMENT, METRIC, SEGMENT
+
+Row = Mapping[str, Any]
+
+MOST_SENTENCES = 12
+"""Sentences that a verdict has at most; the table ``comparisons`` holds all."""
+
+_CORRECTIONS = {
+    "holm": "after Holm",
+    "bonferroni": "after Bonferroni",
+    "fdr_bh": "after Benjamini-Hochberg",
+    "fdr_by": "after Benjamini-Yekutieli",
+    "none": "without correction",
+}
+
+
+def verdict(rows: Sequence[Row], metrics: Sequence[Metric] = ()) -> list[str]:
+    """What the comparisons of all users say, differences that are shown first, the surest first.
+
+    Args:
+        rows: Of the table ``comparisons``; rows of segments are left out.
+        metrics: Those of the run; a metric that is not among them is looked up by its name.
+
+    Returns:
+        At most ``MOST_SENTENCES`` sentences, and one that says how many more there are.
+    """
+    known = {str(metric): metric for metric in metrics}
+    order = {name: place for place, name in enumerate(known)}
+    whole = sorted(
+        (row for row in rows if row[SEGMENT] == EVERYONE),
+        key=lambda row: (
+            row["better"] is None,
+            _or(row["p_adjusted"], 2.0) if len(rows) > MOST_SENTENCES else 0.0,
+            str(row[EXPERIMENT]),
+            str(row[BASELINE]),
+            order.get(row[METRIC], 0),
+        ),
+    )
+    said = [sentence(row, known.get(row[METRIC]) or parse(row[METRIC])) for row in whole[:MOST_SENTENCES]]
+    rest = len(whole) - len(said)
+    return [*said, f"... and {rest} more, in the table comparisons"] if rest else said
+
+
+def sentence(row: Row, metric: Metric) -> str:
+    """One comparison in words.
+
+    >>> row = {"experiment_id": "b", "baseline": "a", "note": None, "better": "candidate", "mean_baseline": 0.5,
+    ...        "difference": 0.05, "relative_difference": 0.1, "relative_ci_low": 0.08, "relative_ci_high": 0.12,
+    ...        "ci_low": 0.04, "ci_high": 0.06, "p_adjusted": 0.00002, "correction": "holm", "n_comparisons": 4,
+    ...        "confidence": 0.95, "n_users": 2000, "minimum_detectable_effect": 0.01}
+    >>> sentence(row, parse("ndcg@10"))
+    'b beats a on NDCG@10: +10.0 % [+8.0, +12.0], p < 0.001 after Holm (4 comparisons)'
+    >>> sentence(row | {"better": None, "p_adjusted": 0.3}, parse("ap"))
+    'b against a on MAP: no difference shown (+10.0 % [+8.0, +12.0], p = 0.300); 2,000 users could show 2.0 %'
+    """
+    candidate, baseline = row[EXPERIMENT], row[BASELINE]
+    name = metric.headline.removeprefix("mean ")
+    note = row["note"] or ""
+    if _unknown(row["p_adjusted"]) or note.startswith("not trustworthy"):
+        return f"{candidate} against {baseline} on {name}: {note or 'not tested'}"
+    change = _change(row)
+    if row["better"] is None:
+        could = f"; {row['n_users']:,} users could show {_detectable(row)}"
+        found = "no difference shown" if metric.higher_is_better is not None else "neither direction is better"
+        return f"{candidate} against {baseline} on {name}: {found} ({change}, {_p(row)}){could}"
+    verb = "beats" if row["better"] == "candidate" else "loses to"
+    n = row["n_comparisons"]
+    family = f"{_CORRECTIONS[row['correction']]} ({n} {'comparison' if n == 1 else 'comparisons'})"
+    return f"{candidate} {verb} {baseline} on {name}: {change}, {_p(row)} {family}" + (f"; {note}" if note else "")
+
+
+def _change(row: Row) -> str:
+    """The relative difference with its interval; the difference itself where the baseline is not above 0."""
+    if _unknown(row["relative_difference"]) or row["mean_baseline"] < 0:
+        return f"{row['difference']:+.4f} [{row['ci_low']:+.4f}, {row['ci_high']:+.4f}]"
+    relative = [100 * row[name] for name in ("relative_difference", "relative_ci_low", "relative_ci_high")]
+    return f"{relative[0]:+.1f} % [{relative[1]:+.1f}, {relative[2]:+.1f}]"
+
+
+def _detectable(row: Row) -> str:
+    effect = row["minimum_detectable_effect"]
+    if _unknown(row["mean_baseline"]) or not row["mean_baseline"]:
+        return f"{effect:.4f}"
+    return f"{100 * effect / abs(row['mean_baseline']):.1f} %"
+
+
+def _p(row: Row) -> str:
+    p = row["p_adjusted"]
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+
+
+def _unknown(value: float | None) -> bool:
+    return value is None or math.isnan(value)
+
+
+def _or(value: float | None, other: float) -> float:
+    return other if value is None or math.isnan(value) else value

@@ -1,0 +1,154 @@
+"""The page about bad input, made from the tests that hold it: ``python -m tests.bad_input docs/bad_input.md``.
+
+A test with the marker ``outcome(does, happens)`` is a line of the page; a parametrised test is a line for each of its
+cases. The two texts may name parameters in braces, as in ``outcome("sets {change}", "exit 2: {message}")``.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import pytest
+import yaml
+
+from rankmetrics_spark.config.filters import FUNCTIONS
+
+TESTS = Path(__file__).parent
+PAGE = TESTS.parent / "docs" / "bad_input.md"
+LONGEST = 160
+INTRODUCTION = """\
+# What bad input does
+
+No row disappears without being counted, no bad input gives a plausible number, and every mistake gets one sentence.
+Each line below is a case of a test, and this page is written from the tests by `make readme`.
+
+Exit codes: 1 = a table that cannot be written, 2 = a wrong argument or config, 3 = an input that cannot be read,
+4 = more faulty rows than a gate allows. From Python the same mistakes raise `OutputError`, `ConfigError`, `InputError`
+and `QualityError`, all of them `RankmetricsError`. Quarantine is the table of the rows left out, each with its reason.
+"""
+FILTERS = """\
+## What a filter may hold
+
+`source.where` and `judgements.where` compute with the columns of one row. They may hold comparisons, arithmetic,
+`CASE`, `CAST`, lambdas and the functions below. A column with the name of a SQL word, or with other characters than
+ASCII letters, digits and `_`, needs backquotes. Everything else is refused before Spark sees it: other functions,
+queries, comments, parameters and `${...}`, which Spark would replace by a setting or an environment variable.
+"""
+
+
+T = TypeVar("T", bound=Callable[..., Any])
+
+
+def outcomes(cases: Iterable[tuple[str, str]]) -> Callable[[T], T]:
+    """Mark a test that holds several cases: what the user does and what happens, for each."""
+
+    def marked(test: T) -> T:
+        for does, happens in cases:
+            test = pytest.mark.outcome(does, happens)(test)
+        return test
+
+    return marked
+
+
+class Line(NamedTuple):
+    """One case: the file of its test, its place there, what the user does and what happens."""
+
+    file: str
+    does: str
+    happens: str
+
+
+def lines() -> list[Line]:
+    """Every case, by file, in the order of the tests."""
+    found = _Collected()
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        code = pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", *_marked_files()], plugins=[found])
+    if code != pytest.ExitCode.OK:
+        raise RuntimeError(said.getvalue())
+    return found.lines
+
+
+def _marked_files() -> list[str]:
+    files = sorted(path for path in (*TESTS.glob("unit/test_*.py"), *TESTS.glob("spark/test_*.py")))
+    return [str(path) for path in files if "mark.outcome(" in path.read_text(encoding="utf-8")]
+
+
+class _Collected:
+    """A plugin of pytest that reads the markers of the tests that were collected."""
+
+    def __init__(self) -> None:
+        self.lines: list[Line] = []
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        for item in session.items:
+            for marker in item.iter_markers("outcome"):
+                params = item.callspec.params if hasattr(item, "callspec") else {}
+                does, happens = (_filled(text, params) for text in marker.args)
+                self.lines.append(Line(item.path.relative_to(TESTS).as_posix(), does, happens))
+
+
+def _filled(text: str, params: Mapping[str, Any]) -> str:
+    """The text with each parameter that it names, as code."""
+    return re.sub(r"\{(\w+)\}", lambda found: _code(params[found[1]]), text)
+
+
+def _code(value: object) -> str:
+    """A value as a user would write it in a config, as Markdown code."""
+    text = value if isinstance(value, str) else _as_yaml(value)
+    text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    text = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+    fence = "``" if "`" in text else "`"
+    space = " " if fence == "``" or text != text.strip() or not text else ""
+    return fence + space + text.replace("|", "\\|") + space + fence
+
+
+def _as_yaml(value: object) -> str:
+    try:
+        text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True)
+    except yaml.YAMLError:
+        return str(value)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def markdown(cases: Iterable[Line]) -> str:
+    """The page: a table for each file of tests, each case once."""
+    parts = [INTRODUCTION]
+    for file, group in groupby(cases, key=lambda line: line.file):
+        rows = dict.fromkeys((line.does, line.happens) for line in group)
+        table = [f"| {does} | {happens} |" for does, happens in rows]
+        head = [f"## {_title(file)}", "", f"Held by `tests/{file}`.", "", "| case | outcome |", "|---|---|"]
+        parts.append("\n".join([*head, *table, ""]))
+    functions = (f"- {what}: {', '.join(f'`{name}`' for name in names.split())}" for what, names in FUNCTIONS.items())
+    return "\n".join([*parts, FILTERS, *functions, ""])
+
+
+TITLES = {
+    "spark/test_conventions_spark.py": "Conventions and the input",
+    "spark/test_judgements.py": "Judgements",
+    "spark/test_sources.py": "Input formats",
+    "spark/test_wrong_values.py": "Numbers that could look right and be wrong",
+    "unit/test_config.py": "Configs and options",
+    "unit/test_conventions.py": "Conventions",
+    "unit/test_metrics.py": "Metrics",
+    "unit/test_safety.py": "Filters, table names and secrets",
+}
+
+
+def _title(file: str) -> str:
+    """What a module of tests is about: by default the first words of its docstring."""
+    if file in TITLES:
+        return TITLES[file]
+    about = ast.get_docstring(ast.parse((TESTS / file).read_text(encoding="utf-8"))) or file
+    return re.split(r"[:;.]", about.splitlines()[0])[0]
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(markdown(lines()), encoding="utf-8")

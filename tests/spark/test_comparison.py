@@ -1,0 +1,374 @@
+"""Experiment against experiment on Spark: reference files, bits, jobs, the job and the command."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from pyspark.sql import DataFrame, SparkSession
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+
+from rankmetrics_spark import compare, evaluate
+from rankmetrics_spark.comparison import COLUMNS
+from rankmetrics_spark.errors import ConfigError, InputError
+from rankmetrics_spark.sinks import read
+from tests.commands import Call
+from tests.logs import DATE, a_list, exact, impressions, parquet
+
+# ---- the reference files
+
+
+def per_query(spark: SparkSession, folder: Path, columns: dict[str, str]) -> DataFrame:
+    """The reference's values of every query as ``user_metrics``; a query without an answer counts 0."""
+    found = pd.read_csv(folder / "ref.perquery.csv.gz", float_precision="round_trip", dtype={"query": str})
+    every = pd.MultiIndex.from_product([found["run"].unique(), found["query"].unique()], names=["run", "query"])
+    table = found.set_index(["run", "query"])[[*columns]].reindex(every).fillna(0.0).reset_index()
+    names = {"run": "experiment_id", "query": "user_id", **columns}
+    return spark.createDataFrame(table.rename(columns=names).assign(n_relevant=1))
+
+
+def by_pair(rows: list[Any], wanted: pd.DataFrame, columns: dict[str, str]) -> Iterator[tuple[dict[str, Any], Any]]:
+    """Each row beside the line of the reference that it is about."""
+    names = {column.replace("_at_", "@"): measure for measure, column in columns.items()}
+    lines = {(line.measure, line.run_a, line.run_b): line for line in wanted.itertuples()}
+    for row in rows:
+        line = lines.pop((names[row["metric"]], row["baseline"], row["experiment_id"]), None)
+        if line is not None:
+            yield row.asDict(), line
+    assert not lines
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "pairs"),
+    [
+        ("clef_tar2017", {"ap": "ap", "ndcg10_lin": "ndcg_at_10"}, 120),
+        ("lightgbm_rank", {"ap": "ap", "ndcg10_lin": "ndcg_at_10", "ndcg10_exp": "ndcg_at_20"}, 15),
+    ],
+)
+def test_all_pairs_have_the_numbers_of_the_reference(
+    spark: SparkSession, shared_data: Path, name: str, columns: dict[str, str], pairs: int
+) -> None:
+    users = per_query(spark, shared_data / name, columns)
+    wanted = pd.read_csv(shared_data / name / "ref.significance.csv")
+    for seed in (1, 2):
+        rows = compare(
+            users,
+            pairs="all",
+            wilcoxon=seed == 1,
+            randomization={"replicates": 1_999, "seed": seed},
+            bootstrap={"replicates": 1_000, "seed": seed},
+        ).collect()
+        assert len(rows) == pairs * len(columns)
+        chances, errors = [], []
+        for row, line in by_pair(rows, wanted, columns):
+            assert row["design"] == "paired" and row["n_users"] == line.n
+            assert row["difference"] == pytest.approx(line.diff, abs=1e-12)
+            assert row["p_value"] == pytest.approx(line.p_t, abs=1e-10)
+            if seed == 1:
+                assert row["p_wilcoxon"] == pytest.approx(line.p_wilcoxon, abs=1e-10)
+            chances.append(chance(row["p_randomization"], 1_999, line.p_randomization, 99_999))
+            bounds = (row["bootstrap_ci_low"] - line.ci_lo, row["bootstrap_ci_high"] - line.ci_hi)
+            errors += [bound / row["standard_error"] for bound in bounds]
+        # No p-value is too far from the reference's, for as many as there are.
+        assert min(chances) > 0.05 / (2 * 280) and np.mean(chances) > 0.3
+        # The 2.5 % quantile of 1,000 normal replicates has an error of sqrt(0.025 * 0.975 / 1000) / 0.0584 = 0.085.
+        assert np.max(np.abs(errors)) < 5 * 0.085 and np.sqrt(np.mean(np.square(errors))) < 1.5 * 0.085
+        p = [row["p_value"] for row in rows]
+        assert [row["p_adjusted"] for row in rows] == pytest.approx(list(multipletests(p, method="holm")[1]), rel=1e-12)
+        assert {row["n_comparisons"] for row in rows} == {pairs * len(columns)}
+
+
+def chance(ours: float, n_ours: int, theirs: float, n_theirs: int) -> float:
+    """How likely two counts of replicates are at least so far apart if both have the same true share."""
+    counts = [round(p * (n + 1) - 1) for p, n in ((ours, n_ours), (theirs, n_theirs))]
+    share = stats.binom(sum(counts), n_ours / (n_ours + n_theirs))
+    return float(2 * min(share.cdf(counts[0]), share.sf(counts[0] - 1)))
+
+
+# ---- bits and jobs
+
+
+def users_of(spark: SparkSession, experiments: int, users: int = 12) -> DataFrame:
+    """Values of all users in all experiments, with a segment; some users lack a value."""
+    rng = np.random.default_rng(1)
+    table = pd.DataFrame(
+        [(f"e{e:02}", f"u{u}", "de" if u % 3 else None) for e in range(experiments) for u in range(users)],
+        columns=["experiment_id", "user_id", "country"],
+    )
+    table["n_relevant"] = 1
+    table["ap_at_10"], table["ndcg_at_10"] = rng.random(len(table)), rng.random(len(table)) * 1e6
+    return spark.createDataFrame(table)
+
+
+@pytest.fixture
+def partitions(spark: SparkSession) -> Iterator[Any]:
+    """Set the number of partitions of every shuffle; Spark would otherwise put small ones together."""
+    names = ("spark.sql.shuffle.partitions", "spark.sql.adaptive.coalescePartitions.enabled")
+    old = [spark.conf.get(name) for name in names]
+
+    def set_to(n: int) -> None:
+        spark.conf.set(names[0], str(n))
+        spark.conf.set(names[1], "false")
+
+    yield set_to
+    for name, value in zip(names, old, strict=True):
+        spark.conf.set(name, value)
+
+
+def test_partitions_and_the_order_of_rows_change_no_bit(spark: SparkSession, partitions: Any) -> None:
+    users = users_of(spark, 3)
+    before = users.where("experiment_id < 'e02'").withColumn("ap_at_10", users.ap_at_10 / 3)
+    drawn = {"replicates": 99, "seed": 3}
+
+    def found(n: int, table: DataFrame, **more: Any) -> Any:
+        partitions(n)
+        rows = compare(
+            table.repartition(n),
+            "e01",
+            pairs="all",
+            segments="country",
+            bootstrap={**drawn, "method": "bca"},
+            randomization=drawn,
+            aa_check=drawn,
+            shares={"e00": 1, "e01": 1, "e02": 1},
+            **more,
+        )
+        rows = rows.collect()
+        return exact(rows), exact(rows, [name for name in COLUMNS if name.startswith(("p_wilcoxon", "cuped"))])
+
+    alone = found(1, users, wilcoxon=True, before=before)
+    assert len(alone[0]) == 3 * 3 * 2
+    shuffled = users.orderBy("user_id", "experiment_id")
+    assert found(7, shuffled, wilcoxon=True, before=before.repartition(7)) == alone
+    # Hundreds of tasks take long; signed ranks and earlier values would triple them.
+    assert found(200, users.orderBy("ap_at_10"))[1] == alone[1]
+
+
+@pytest.mark.classic
+def test_32_experiments_start_as_many_jobs_as_3(spark: SparkSession) -> None:
+    counts = []
+    for experiments in (3, 32):
+        group = uuid.uuid4().hex
+        table = users_of(spark, experiments).cache()
+        table.count()
+        spark.sparkContext.setJobGroup(group, "counted")
+        try:
+            rows = compare(table, pairs="all", bootstrap={"replicates": 99}, metrics="ap@10").collect()
+        finally:
+            spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+        table.unpersist()
+        assert len(rows) == experiments * (experiments - 1) / 2
+        counts.append(len(spark.sparkContext.statusTracker().getJobIdsForGroup(group)))
+    assert counts[0] == counts[1]
+
+
+# ---- what compare refuses
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "comparison.baseline is null; allowed: an experiment, or comparison.pairs: all"),
+        ({"baseline": "e00", "correction": "holms"}, "did you mean 'holm'"),
+        ({"baseline": "e00", "metrics": "ndgc@10"}, "did you mean 'ndcg@10'"),
+        ({"baseline": "e00", "metrics": "ap@5"}, "user_metrics has no column for ap@5"),
+        ({"baseline": "e00", "metrics": []}, "metrics is an empty list"),
+        ({"baseline": "e00", "segments": "contry"}, "did you mean 'country'"),
+        ({"baseline": "e00", "candidates": "e00"}, "comparison.candidates is 'e00'; allowed: experiments other than"),
+        ({"user_metrics": pd.DataFrame()}, "user_metrics is a pandas.+; allowed: a DataFrame of Spark"),
+        ({"baseline": "e00", "before": pd.DataFrame()}, "before is a pandas.+; allowed: a DataFrame of Spark"),
+    ],
+)
+def test_a_wrong_argument_is_refused_before_anything_runs(
+    spark: SparkSession, arguments: dict[str, Any], message: str
+) -> None:
+    users = spark.createDataFrame([], "experiment_id string, user_id string, country string, n_relevant long, "
+                                      "ap_at_10 double, ndcg_at_10 double")  # fmt: skip
+    with pytest.raises((ConfigError, InputError), match=message):
+        compare(**{"user_metrics": users, **arguments})
+
+
+def test_names_and_types_are_taken_as_users_write_them(spark: SparkSession) -> None:
+    # Read back without a schema, the folders of the experiments 1 and 2 are numbers.
+    values = [(e, f"u{u}", 1, float(u + e * (u % 2))) for e in (1, 2, 3) for u in range(4)]
+    users = spark.createDataFrame(values, "experiment_id long, user_id string, n_relevant int, ap_at_10 double")
+    rows = compare(users, "1", candidates="2", metrics=["ap@10", "map@10"]).collect()
+    assert [(row["baseline"], row["experiment_id"], row["metric"]) for row in rows] == [("1", "2", "ap@10")]
+    # Users 1 and 3 gain 1, users 0 and 2 nothing.
+    assert (rows[0]["difference"], rows[0]["wins"], rows[0]["ties"]) == (0.5, 2, 2)
+
+
+def test_a_mistake_that_only_the_users_show_is_named_where_the_rows_are_read(spark: SparkSession) -> None:
+    users = users_of(spark, 2)
+    for wrong, message in (
+        (compare(users, "e09"), "unknown experiment 'e09'; did you mean 'e0"),
+        (compare(users.union(users), "e00"), "a user has two rows of one experiment in user_metrics; allowed: one"),
+    ):
+        with pytest.raises(Exception, match=message):
+            wrong.collect()
+
+
+def test_evaluate_compares_what_it_has_just_computed(spark: SparkSession) -> None:
+    shown = [*a_list([0, 1], "u", "a"), *a_list([1, 0], "u", "b"), *a_list([1, 0], "v", "a"), *a_list([1, 0], "v", "b")]
+    result = evaluate(impressions(spark, shown), ["ap@5"], baseline="a")
+    (row,) = result.comparisons.collect()
+    # User u: 1 instead of 1/2; user v: the same.
+    assert (row["difference"], row["mean_baseline"], row["n_users"]) == (1 / 4, 3 / 4, 2)
+    assert row["p_value"] == pytest.approx(stats.ttest_1samp([0.5, 0], 0).pvalue, rel=1e-12)
+
+
+# ---- the job and the command
+
+
+def document(folder: Path, **sections: Any) -> Path:
+    """A config over a log of 12 users in three experiments: b puts the relevant item first, c is a."""
+    log = folder / "log"
+    if not log.exists():
+        rows = []
+        for u in range(12):
+            worse = [0] * (1 + u % 3) + [1]
+            for name, grades in (("a", worse), ("b", worse[::-1]), ("c", worse)):
+                rows += a_list(grades, f"u{u}", name)
+        parquet(log, rows)
+    whole = {"source": {"path": str(log)}, "metrics": ["ap@5"], "sink": {"path": str(folder / "out")}}
+    file = folder / f"{uuid.uuid4().hex}.yaml"
+    file.write_text(yaml.safe_dump(whole | sections))
+    return file
+
+
+def last_line(err: str) -> str:
+    assert "Traceback" not in err and "org.apache" not in err
+    return [line for line in err.splitlines() if line.startswith("rankmetrics: ")][-1]
+
+
+def test_a_run_writes_comparisons_and_says_the_verdict(call: Call, spark: SparkSession, tmp_path: Path) -> None:
+    asked = {"baseline": "a", "wilcoxon": True, "bootstrap": {"replicates": 99}}
+    gates = [{"metric": "ap@5", "max_drop": 0.0}, {"metric": "ap@5", "min": 0.25}]
+    code, out, err = call(
+        "evaluate", "--config", document(tmp_path, comparison=asked, gates=gates), "--date", DATE, "--format", "table"
+    )
+    assert code == 0, err
+    verdict = [line for line in out.splitlines() if " on MAP@5: " in line]
+    assert verdict[0].startswith("b beats a on MAP@5: +") and "p < 0.001 after Holm (2 comparisons)" in verdict[0]
+    assert verdict[1].startswith("c against a on MAP@5: no difference shown (+0.0 % [+0.0, +0.0], p = 1.000)")
+    (record,) = (tmp_path / "out" / "runs").glob("*.json")
+    assert json.loads(record.read_text())["verdict"] == verdict
+    folders = sorted(path.parent.name for path in (tmp_path / "out" / "comparisons").glob("*/evaluation_date=*"))
+    assert folders == ["experiment_id=b", "experiment_id=c"]
+    rows = {row["experiment_id"]: row for row in read(spark, str(tmp_path / "out" / "comparisons")).collect()}
+    before = [1 / (2 + u % 3) for u in range(12)]
+    assert rows["b"]["p_value"] == pytest.approx(stats.ttest_rel([1] * 12, before).pvalue, rel=1e-10)
+    assert rows["b"]["difference"] == pytest.approx(1 - np.mean(before), rel=1e-12)
+    assert (rows["b"]["evaluation_date"], rows["b"]["better"], rows["c"]["better"]) == (DATE, "candidate", None)
+    means = read(spark, str(tmp_path / "out" / "experiment_metrics")).where("experiment_id = 'a'").first()
+    assert means is not None and means["bootstrap_ci_low"] < means["mean"] < means["bootstrap_ci_high"]
+
+    # The command on what was written gives the same rows, and adds what was asked for.
+    options = ("--baseline", "a", "--set", "wilcoxon=true", "--set", "bootstrap.replicates=99", "--format", "json")
+    code, out, err = call("compare", "--input", tmp_path / "out", *options, "--losses", 2)
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["losses"] == []
+    for row in found["comparisons"]:
+        written = rows[row["experiment_id"]].asDict()
+        assert row == {name: written[name] for name in row}
+    code, out, _ = call("compare", "--input", tmp_path / "out", "--baseline", "b", "--candidate", "c", "--losses", 2,
+                        "--decompose", "n_shown", "--format", "json")  # fmt: skip
+    found = json.loads(out)
+    # Users 2, 5, 8 and 11 have 1/4 instead of 1.
+    assert [(row["user_id"], row["loss"]) for row in found["losses"]] == [("u11", 0.75), ("u2", 0.75)]
+    parts = sum(row["mix"] + row["within"] for row in found["decomposition"])
+    assert parts == pytest.approx(np.mean(before) - 1, rel=1e-12)
+    assert parts == pytest.approx(found["comparisons"][0]["difference"], rel=1e-12)
+    assert [row["segment"] for row in found["decomposition"]] == ["n_shown=2", "n_shown=3", "n_shown=4"]
+
+    # CSV holds one table after another.
+    code, out, _ = call("compare", "--input", tmp_path / "out", "--baseline", "b", "--losses", 1, "--format", "csv")
+    compared, losses = (list(csv.DictReader(io.StringIO(part))) for part in out.split("\n\n"))
+    assert [(row["baseline"], row["experiment_id"]) for row in compared] == [("b", "a"), ("b", "c")]
+    assert [(row["experiment_id"], row["user_id"]) for row in losses] == [("a", "u11"), ("c", "u11")]
+
+    # Another baseline replaces the comparisons, and a run without one removes them.
+    for comparison, left in (({"baseline": "b"}, {("b", "a"), ("b", "c")}), ({}, set())):
+        assert call("evaluate", "--config", document(tmp_path, comparison=comparison), "--date", DATE)[0] == 0
+        pairs = read(spark, str(tmp_path / "out" / "comparisons")).select("baseline", "experiment_id").collect()
+        assert {tuple(pair) for pair in pairs} == left
+
+    # Mistakes end with one sentence.
+    for arguments, status, message in (
+        (("--baseline", "d"), 2, "unknown experiment 'd'"),
+        ((), 2, "neither --baseline nor --pairs all is given; allowed: one of the two"),
+        (("--baseline", "a", "--date", "2026-11-21"), 3, "--date: unknown evaluation date '2026-11-21'; did you mean"),
+        (("--baseline", "a", "--set", "cuped.date=2026-11-19"), 3, "cuped.date: unknown evaluation date '2026-11-19'"),
+        (
+            ("--baseline", "a", "--set", f"cuped.date={DATE}"),
+            2,
+            "comparison.cuped.date is '2026-11-20'; allowed: a date",
+        ),
+        (("--baseline", "a", "--segment", "n_shwn"), 3, "did you mean 'n_shown'?"),
+        (("--pairs", "all", "--losses", 1), 2, "--losses and --decompose need a --baseline"),
+    ):
+        code, out, err = call("compare", "--input", tmp_path / "out", *arguments)
+        assert (code, out) == (status, ""), err
+        assert message in last_line(err)
+    code, _, err = call("compare", "--input", tmp_path / "log", "--baseline", "a")
+    assert code == 3 and "holds no user_metrics; allowed: the output folder of an earlier run" in last_line(err)
+
+
+def test_cuped_takes_the_values_of_an_earlier_date(call: Call, spark: SparkSession, tmp_path: Path) -> None:
+    asked = {"baseline": "a", "design": "independent", "cuped": {"date": "2026-11-19"}}
+    code, _, err = call("evaluate", "--config", document(tmp_path, comparison=asked), "--date", DATE)
+    assert code == 3
+    assert "comparison.cuped.date is 2026-11-19, but" in last_line(err)
+    assert not (tmp_path / "out" / "user_metrics").exists()
+    assert call("evaluate", "--config", document(tmp_path), "--date", "2026-11-19")[0] == 0
+    code, _, err = call("evaluate", "--config", document(tmp_path, comparison=asked), "--date", DATE)
+    assert code == 0, err
+    rows = {row["experiment_id"]: row for row in read(spark, str(tmp_path / "out" / "comparisons")).collect()}
+    # The mean of a user's three earlier values grows with the user's value in a and c.
+    assert rows["c"]["cuped_variance_reduction"] == pytest.approx(1)
+    assert rows["c"]["cuped_difference"] == 0
+    before = np.array([1 / (2 + u % 3) for u in range(12)])
+    x = np.tile((2 * before + 1) / 3, 2)
+    y, arm = np.concatenate([before, np.ones(12)]), np.repeat([0, 1], 12)
+    fitted = np.linalg.lstsq(np.column_stack([np.ones(24), arm, x]), y, rcond=None)[0]
+    assert rows["b"]["cuped_difference"] == pytest.approx(fitted[1], rel=1e-9)
+
+
+def test_gates_that_fail_end_with_5_and_publish_nothing(call: Call, tmp_path: Path) -> None:
+    limits = [
+        {"max_drop": 0.5},
+        {"max_relative_drop": 0.5, "experiment": "c"},
+        {"min": 0.5, "on": "bound"},
+        {"min": 0.1, "segment": "country=de"},
+        {"max_drop": 0.65, "min": 0.1},
+    ]
+    gates = [{"metric": "ap@5", **limit} for limit in limits]
+    code, out, err = call("evaluate", "--config", document(tmp_path, comparison={"baseline": "b"}, gates=gates))
+    assert (code, out) == (5, ""), err
+    # The mean of a and c is (1/2 + 1/3 + 1/4) / 3 = 13/36.
+    for message in (
+        "a is 0.6389 below b on ap@5; allowed: a drop of 0.5; c is 0.6389 below b on ap@5; allowed: a drop of 0.5; ",
+        "c is 63.89% below b on ap@5; allowed: a drop of 50.00%; a has a bound of the interval of 0.",
+        "the gate on ap@5 cannot be checked: no row of segment 'country=de' (gates; nothing was published)",
+    ):
+        assert message in last_line(err)
+    assert "0.65" not in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_misspelt_baseline_in_a_config_ends_with_2(call: Call, tmp_path: Path) -> None:
+    code, out, err = call("evaluate", "--config", document(tmp_path, comparison={"baseline": "bb"}))
+    assert (code, out) == (2, "")
+    assert "comparison.baseline: unknown experiment 'bb'; did you mean 'b'?" in last_line(err)
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,220 @@
+"""Hundreds of random dirty logs: every value and every row left out is what a brute-force evaluation says.
+
+Each log is one experiment, so that one evaluation checks them all. It is there twice, the second time in another row
+order, and both have to give the same bits. Fixed seeds find what was found before, fresh ones look for more: an
+experiment is named after its seed, and ``DIRTY_LOGS_SEED=<seed>`` in the environment repeats a fresh one.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from rankmetrics_spark import evaluate
+from rankmetrics_spark.metrics import parse
+from tests.dirty_logs import Case, Judged, Row, dirty_judgements, dirty_log, evaluated, fault, typed
+from tests.logs import assert_close, bits, by_user
+
+FIXED = range(30)
+N_FRESH, N_SMALL = 12, 16
+AGAIN = " again"
+RELEVANT = ["ap", "ap@3", "ndcg", "ndcg@3", "p@3", "r@3", "f1@3", "rr", "hit_rate@2", "rprec", "rbp", "cg@5", "dcg"]
+RELEVANT += ["idcg@4", "err@5"]
+EVERY = [*RELEVANT, "bpref", "judged@5"]
+# The sums of a user's lists take several columns for each metric.
+FEW = ["ap@3", "ndcg", "rr", "f1@3", "err@5", "cg@5"]
+GRADED = {"gain": "exponential", "relevant_from": 2, "ap_denominator": "m"}
+
+CASES = [
+    Case("masks", whole=True, layout="masks"),
+    Case("masks of sessions, sloppy", whole=True, session=True, convention={"duplicates": "count"}, layout="masks"),
+    Case("relevant, left out", convention={"zero_relevant": "skip"}, layout="relevant"),
+    Case("relevant of sessions", session=True, convention=GRADED, layout="relevant"),
+    Case("rows", layout="rows", repeated_items="all"),
+    Case("best rank", session=True, convention={"duplicates": "best_rank"}, repeated_items="all"),
+    Case("refused", whole=True, convention={"duplicates": "refuse", "ap_denominator": "hits"}, repeated_items="all"),
+    Case("counted", convention={"duplicates": "count", "zero_relevant": "one"}, repeated_items="all", layout="rows"),
+    Case("ignored repeats", whole=True, session=True, repeated_items="ignore"),
+    Case("looked up", grades="looked up", session=True, repeated_items="all"),
+    Case("looked up, counted", grades="looked up", convention={"duplicates": "count", "population": "both"}),
+    Case("own relevance, judged pool", whole=True, grades="both", layout="masks"),
+    Case("by score", "score", session=True, repeated_items="all"),
+    Case("by score, best rank", "score", {"ties": "item_asc", "duplicates": "best_rank"}, repeated_items="all"),
+    Case("by score and rank", "score", {"ties": "position"}, repeated_items="all"),
+    Case("by score and rank, counted", "score", {"ties": "position", "duplicates": "count"}, session=True),
+    Case("the best order", "score", {"ties": "best", "duplicates": "refuse"}),
+    Case("the worst order", "score", {"ties": "worst", "duplicates": "count"}),
+    Case("all orders", "score", {"ties": "expected"}, small=True),
+    Case("trec_eval", "score", "trec_eval", grades="looked up", small=True),
+    Case("ranx", "score", {"preset": "ranx", "population": "either"}, grades="looked up", small=True, session=True),
+    Case("judged and counted", "score", {"duplicates": "count", "gain": "binary"}, grades="looked up", session=True),
+]
+
+
+class Logs(NamedTuple):
+    """The logs, as rows and as tables."""
+
+    rows: list[Row]
+    judged: list[Judged]
+    table: DataFrame
+    judgements: DataFrame
+    hashes: dict[str | None, int]
+
+
+@pytest.fixture(scope="module")
+def logs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Logs]:
+    """The logs of all lengths (False) and of short lists (True), each one twice."""
+    first = int(os.environ.get("DIRTY_LOGS_SEED") or random.SystemRandom().randrange(1000, 10**9))
+    fresh = range(first, first + N_FRESH)
+    folder = tmp_path_factory.mktemp("dirty")
+    return {
+        False: _logs(spark, [*FIXED, *fresh], False, folder),
+        True: _logs(spark, [*range(N_SMALL), *fresh[: N_SMALL // 2]], True, folder),
+    }
+
+
+def _logs(spark: SparkSession, seeds: list[int], small: bool, folder: Path) -> Logs:
+    rows: list[Row] = []
+    judged: list[Judged] = []
+    for seed in seeds:
+        log = dirty_log(seed, small)
+        again = [row._replace(experiment_id=f"{seed}{AGAIN}") if row.experiment_id else row for row in log]
+        rows += log + random.Random(seed).sample(again, len(again))
+        judged += dirty_judgements(seed, log)
+    _write(folder / f"log {small}", rows)
+    _write(folder / f"judgements {small}", judged)
+    tables = (spark.read.parquet(str(folder / f"{name} {small}")) for name in ("log", "judgements"))
+    log, judgements = tables
+    items = log.select("item_id", F.xxhash64("item_id").alias("hash")).distinct().collect()
+    return Logs(rows, judged, log, judgements, {row["item_id"]: row["hash"] for row in items})
+
+
+def _write(folder: Path, rows: Sequence[Row] | Sequence[Judged]) -> None:
+    folder.mkdir()
+    columns = zip(rows[0]._fields, zip(*rows, strict=True), strict=True)
+    kinds = dict.fromkeys(("position", "score", "relevance"), pa.float64())
+    table = {name: pa.array(values, kinds.get(name, pa.string())) for name, values in columns}
+    pq.write_table(pa.table(table), folder / "part-0.parquet")
+
+
+def result_of(logs: Logs, case: Case, table: DataFrame | None = None) -> Any:
+    """The evaluation of the logs by the package."""
+    table = logs.table if table is None else table
+    if case.whole:
+        whole = {
+            name: F.expr(f"if(abs({name}) < double('inf') and not isnan({name}), bigint({name}), null)")
+            for name in ("position", "relevance")
+        }
+        table = table.withColumns(whole)
+    return evaluate(
+        table,
+        case.metrics,
+        None if case.grades == "shown" else logs.judgements,
+        case.rank_by,  # type: ignore[arg-type]
+        columns={"relevance": None} if case.grades == "looked up" else {"relevance": "relevance"},
+        convention=case.convention,
+        list=["session"] if case.session else (),
+        layout=case.layout,  # type: ignore[arg-type]
+        repeated_items=case.repeated_items,  # type: ignore[arg-type]
+    )
+
+
+def _with_metrics(case: Case) -> Case:
+    if case.rule.ties == "expected":
+        return replace(case, metrics=FEW[:3])
+    if case.session:
+        return replace(case, metrics=FEW)
+    return replace(case, metrics=EVERY if case.grades != "shown" and not case.by_position else RELEVANT)
+
+
+@pytest.mark.parametrize("given", CASES, ids=lambda case: case.name)
+def test_every_value_and_every_row_left_out_is_that_of_the_brute_force_evaluation(
+    logs: dict[bool, Logs], given: Case
+) -> None:
+    some = logs[given.small]
+    case = replace(_with_metrics(given), hashes=some.hashes)
+    result, wanted = result_of(some, case), evaluated(some.rows, some.judged, case)
+    found = by_user(result.user_metrics)
+    if case.repeated_items != "all":
+        # Repeats that change no value may stay.
+        for row in wanted.users.values():
+            del row["n_shown"]
+    assert_close(
+        {key: row for key, row in found.items() if key not in wanted.contradicts},
+        {key: row for key, row in wanted.users.items() if key not in wanted.contradicts},
+    )
+    assert found.keys() == wanted.users.keys()
+    _check_ranges(found, case)
+    _check_twins(found)
+    if case.repeated_items == "all":
+        left_out = result.quarantine.groupBy("experiment_id", "user_id", "reason").count().collect()
+        assert {tuple(row)[:3]: row["count"] for row in left_out} == dict(wanted.left_out)
+
+
+def _check_ranges(found: dict[tuple[str, str], dict[str, Any]], case: Case) -> None:
+    for key, row in found.items():
+        for name in case.metrics:
+            low, high = parse(name).definition.range
+            value = row[parse(name).column]
+            assert value is None or low <= value <= high, f"{key} {name}: {value} is outside of [{low}, {high}]"
+
+
+def _check_twins(found: dict[tuple[str, str], dict[str, Any]]) -> None:
+    """The second copy of a log has its rows in another order; not one bit may differ."""
+    for (experiment, user), row in found.items():
+        twin = found[experiment.removesuffix(AGAIN), user]
+        # Which of equal repeats stays may depend on nothing but the rows.
+        different = [name for name, value in row.items() if bits(value) != bits(twin[name])]
+        assert not different, f"{experiment}, {user}: {different} depend on the order of the rows"
+
+
+@pytest.mark.parametrize("name", ["relevant of sessions", "by score and rank"])
+def test_files_and_partitions_change_no_bit(
+    spark: SparkSession, logs: dict[bool, Logs], tmp_path: Path, name: str
+) -> None:
+    case = _with_metrics(next(case for case in CASES if case.name == name))
+    few = [result.collect() for result in _tables(result_of(logs[False], case))]
+    logs[False].table.repartition(7, F.rand(seed=3)).write.parquet(str(tmp_path / "seven files"))
+    spark.conf.set("spark.sql.shuffle.partitions", "5")
+    try:
+        many = [
+            result.collect()
+            for result in _tables(result_of(logs[False], case, spark.read.parquet(str(tmp_path / "seven files"))))
+        ]
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", "2")
+    for one, other in zip(few, many, strict=True):
+        assert Counter(tuple(map(bits, row)) for row in one) == Counter(tuple(map(bits, row)) for row in other)
+        assert one
+
+
+def _tables(result: Any) -> list[DataFrame]:
+    return [result.user_metrics, result.experiment_metrics]
+
+
+def test_the_logs_hold_every_fault(logs: dict[bool, Logs]) -> None:
+    """The oracle would prove nothing about what no log contains."""
+    by_rank = Case("by rank", session=True, hashes=logs[False].hashes)
+    by_score = replace(by_rank, rank_by="score")
+    rows = [row for row in logs[False].rows if row.experiment_id in {None, "", *map(str, FIXED)}]
+    reasons = {fault(typed(row, case.whole), case) for row in rows for case in (by_rank, by_score)}
+    assert reasons >= {
+        *(f"null_{name}" for name in ("experiment", "user", "session", "item", "position", "score", "relevance")),
+        *("empty_experiment", "nan_position", "nan_score", "nan_relevance", "infinite_relevance"),
+        *("fractional_position", "position_below_1", "position_too_large", None),
+    }
+    wanted = evaluated(rows, [], replace(by_rank, repeated_items="all"))
+    assert {reason for _, _, reason in wanted.left_out} >= {"duplicate_item", "repeated_position"}
+    assert any(math.isinf(row.score) for row in rows if row.score is not None)

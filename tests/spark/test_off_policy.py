@@ -1,0 +1,235 @@
+"""Weighted metrics on Spark: two policies' real logs, the plain metrics, bits, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from rankmetrics_spark import evaluate, off_policy
+from rankmetrics_spark.errors import ConfigError, InputError
+from rankmetrics_spark.weighting import COLUMNS
+from tests.commands import ROOT
+from tests.logs import exact
+
+SCHEMA = (
+    "experiment_id string, user_id string, request string, item_id string, position int, relevance double, "
+    "propensity double, target double"
+)
+
+
+def by_key(table: DataFrame) -> dict[tuple[Any, str, str], dict[str, Any]]:
+    rows = [row.asDict() for row in table.collect()]
+    found = {(row["experiment_id"], row["metric"], row["estimator"]): row for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+# ---- the Open Bandit logs: one policy's log gives the value of the other
+
+
+def policies(folder: Path) -> pd.DataFrame:
+    """One row per impression, each its own user; ``target``: how often the other policy shows the item at the rank."""
+    log = pd.read_parquet(folder / "impressions.parquet")
+    of_item, of_rank = (log.groupby(["campaign", "policy", "position", *by]).size() for by in (["item_id"], []))
+    share = (of_item / of_rank).rename("target").reset_index()
+    share["policy"] = share["policy"].map({"random": "bts", "bts": "random"})
+    # The random policy is known: every item with the same probability.
+    items = share.groupby("campaign")["item_id"].transform("nunique")
+    share["target"] = np.where(share["policy"] == "bts", 1 / items, share["target"])
+    log = log.merge(share, how="left", on=["campaign", "policy", "position", "item_id"]).fillna({"target": 0.0})
+    log["experiment_id"] = log["campaign"] + "/" + log["policy"]
+    return log.assign(slot=1)
+
+
+ROLES = {"user": "impression_id", "position": "slot", "relevance": "click"}
+
+
+def test_one_policys_log_gives_the_value_of_the_other(spark: SparkSession, shared_data: Path, tmp_path: Path) -> None:
+    log = policies(shared_data / "open_bandit")
+    log[["experiment_id", *ROLES.values(), "item_id", "propensity_score", "target"]].to_parquet(
+        tmp_path / "log.parquet"
+    )
+    rows = spark.read.parquet(str(tmp_path / "log.parquet"))
+    found = by_key(off_policy(rows, "p@1", propensity="propensity_score", target="target", columns=ROLES))
+    clicks = log.groupby("experiment_id")["click"].agg(["mean", "sem"])
+    other = {"random": "bts", "bts": "random"}
+    estimated = 0
+    for (experiment, _, estimator), row in found.items():
+        campaign, policy = experiment.split("/")
+        truth = clicks.loc[f"{campaign}/{other[policy]}"]
+        if row["value"] is not None:
+            estimated += 1
+            # The truth is itself a mean of 10,000 clicks: both errors count.
+            half = (row["ci_high"] - row["ci_low"]) / 2
+            assert abs(row["value"] - truth["mean"]) < np.hypot(half, 1.96 * truth["sem"]), (experiment, estimator)
+        assert (row["n_users"], row["n_rows"], row["n_faulty_rows"], row["n_repeated"]) == (10_000, 10_000, 0, 0)
+    assert estimated == 10
+    # Thompson sampling (men) has 50 % more clicks than the random policy; the log of the random policy says so too.
+    assert found["men/random", "p@1", "ips"]["value"] > clicks.loc["men/random", "mean"]
+    # Some items were hardly ever shown to women by Thompson sampling: one row would weigh as much as thousands.
+    for estimator in ("ips", "self_normalised"):
+        row = found["women/bts", "p@1", estimator]
+        assert (row["value"], row["ci_low"], row["ci_high"]) == (None, None, None)
+        assert row["note"] == "the weights leave 2.1 effective rows of 10,000 rows; an estimate needs at least 30"
+    # A visible one: weights and clicks of the random policy's log, by pandas.
+    mine = log[log["experiment_id"] == "women/random"]
+    weights = mine["target"] / mine["propensity_score"]
+    row = found["women/random", "p@1", "ips"]
+    assert row["value"] == pytest.approx((weights * mine["click"]).mean(), rel=1e-12)
+    assert row["effective_sample_size"] == pytest.approx(weights.sum() ** 2 / (weights**2).sum(), rel=1e-12)
+    ratio = found["women/random", "p@1", "self_normalised"]["value"]
+    assert ratio == pytest.approx((weights * mine["click"]).sum() / weights.sum(), rel=1e-12)
+    assert row["mean_weight"] == pytest.approx(1, abs=0.02)
+    page = (ROOT / "docs" / "position-bias.md").read_text(encoding="utf-8")
+    assert [line for line in real_log_lines(found, clicks["mean"]) if line not in page] == []
+
+
+def real_log_lines(found: dict[Any, dict[str, Any]], clicks: Any) -> list[str]:
+    """The lines of the table in docs/position-bias.md."""
+    lines = []
+    for experiment, wanted, name in [
+        ("men/random", "men/bts", "Thompson, men"),
+        ("men/bts", "men/random", "random, men"),
+        ("women/random", "women/bts", "Thompson, women"),
+        ("women/bts", "women/random", "random, women"),
+    ]:
+        rows = [found[experiment, "p@1", estimator] for estimator in ("ips", "clipped", "self_normalised")]
+        cells = [
+            "refused"
+            if row["value"] is None
+            else f"{100 * row['value']:.2f} [{100 * row['ci_low']:.2f}, {100 * row['ci_high']:.2f}]"
+            for row in rows
+        ]
+        effective = f"{rows[0]['effective_sample_size']:,.0f}"
+        lines.append(f"| {' | '.join([name, f'{100 * clicks[wanted]:.2f}', *cells, effective])} |")
+    return lines
+
+
+# ---- the plain metrics, and bits
+
+
+def click_log(seed: int) -> list[tuple[Any, ...]]:
+    """80 users with one to three lists, in two experiments; some rows with a fault, some repeated."""
+    rng = np.random.default_rng(seed)
+    rows: list[tuple[Any, ...]] = []
+    for experiment in ("a", "b"):
+        for user in range(80):
+            for request in range(rng.integers(1, 4)):
+                for rank in range(1, rng.integers(2, 13)):
+                    relevance = float(rng.random() < 0.4 / rank**0.5)
+                    chances = (rng.uniform(0.1, 1), rng.uniform(0, 1))
+                    rows.append((experiment, f"u{user}", f"r{request}", f"i{rank}", rank, relevance, *chances))
+    rows += [(*rows[0][:4], 50, *rows[0][5:]), ("b", "u1", "r0", None, 9, 1.0, 0.5, 0.5)]
+    return [rows[i] for i in rng.permutation(len(rows))]
+
+
+METRICS = ("p@3", "dcg", "ap@3", "ndcg@3")
+
+
+def test_with_propensities_of_one_the_values_are_those_of_evaluate(spark: SparkSession) -> None:
+    log = spark.createDataFrame(click_log(1), SCHEMA).withColumn("propensity", F.lit(1))
+    found = by_key(off_policy(log, METRICS, list="request"))
+    plain = {
+        (row["experiment_id"], row["metric"]): row
+        for row in evaluate(log, METRICS, list="request").experiment_metrics.collect()
+    }
+    for (experiment, metric, estimator), row in found.items():
+        wanted = plain[experiment, metric]
+        if estimator == "self_normalised":
+            assert row["value"] is None
+            assert row["note"].startswith("there is no self-normalised estimate without a target")
+        else:
+            assert row["value"] == pytest.approx(wanted["mean"], rel=1e-13)
+            assert row["ci_low"] == pytest.approx(wanted["ci_low"], rel=1e-11)
+        assert row["effective_sample_size"] == row["n_rows"]
+        assert row["effective_users"] == row["n_users"] == wanted["n_users"]
+        assert (row["n_repeated"], row["n_faulty_rows"]) == ((1, 0) if experiment == "a" else (0, 1))
+
+
+def test_partitions_and_the_order_of_rows_change_no_bit(spark: SparkSession) -> None:
+    log = spark.createDataFrame(click_log(2), SCHEMA)
+    one, other = (
+        off_policy(rows, METRICS, target="target", list="request", clip=3).withColumn("partitions", F.lit(n))
+        for n, rows in ((1, log.coalesce(1)), (7, log.repartition(7, "item_id", "relevance")))
+    )
+    assert one.schema.names == [*COLUMNS, "partitions"]
+    rows = one.unionByName(other).collect()
+    found = {n: exact([row for row in rows if row["partitions"] == n], leave_out=["partitions"]) for n in (1, 7)}
+    assert found[1] == found[7]
+    assert sum(row["value"] is not None for row in rows) == 2 * 2 * len(METRICS) * 3
+
+
+# ---- what is refused
+
+
+def test_rows_that_no_weight_can_be_given_are_never_lost_silently(spark: SparkSession) -> None:
+    good: list[tuple[Any, ...]] = [("a", f"u{i}", "r", "i", 1, float(i % 2), 0.5, 0.25) for i in range(40)]
+    rows = [row for name in "abcdef" for row in [(name, *row[1:]) for row in good]]
+    bad = {"b": (0.0, 0.1), "c": (None, 0.1), "d": (float("nan"), 0.1), "e": (1.5, 0.1), "f": (0.5, -0.1)}
+    rows += [(name, "bad", "r", "i", 1, 1.0, *chances) for name, chances in bad.items()]
+    rows += [("g", *row[1:3], None, *row[4:]) for row in good] + [("h", *row[1:5], 2.0, *row[6:]) for row in good]
+    rows += [("i", *row[1:]) for row in good[:5]]
+    found = by_key(off_policy(spark.createDataFrame(rows, SCHEMA), ["p@1", "ndcg@1"], target="target"))
+    # Weights of 1 / 2, and 20 of 40 clicks.
+    assert [found["a", "p@1", name]["value"] for name in ("ips", "clipped", "self_normalised")] == [0.25, 0.25, 0.5]
+    notes = {name: found[name, "ndcg@1", "ips"]["note"] for name in "abcdefghi"}
+    unusable = (
+        "rows with a propensity that is null, NaN or outside (0, 1] or a target that is null, NaN or outside [0, 1]: 1"
+        "; allowed: none, so remove or repair them first"
+    )
+    assert notes == {
+        "a": None,
+        **dict.fromkeys("bcdef", unusable),
+        "g": "no usable row; rows with a fault in another column: 40",
+        "h": "users without a usable value: 40; allowed: none, so every value from relevance 0 or 1 (dcg takes grades) "
+        "up to 1.2e+18",
+        "i": "the weights leave 5.0 effective rows of 5 rows; an estimate needs at least 30",
+    }
+    assert {name for (name, *_), row in found.items() if row["value"] is not None} == {"a", "h"}
+    assert [found["b", "p@1", "ips"][name] for name in ("n_users", "n_faulty_rows")] == [40, 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        (
+            {"propensity": "propensty"},
+            InputError,
+            "the impressions have no column for propensity: unknown column 'prop",
+        ),
+        ({"target": "goal"}, InputError, "the impressions have no column for target: unknown column 'goal'"),
+        ({"propensity": "request"}, InputError, "column 'request' (propensity) has type string; it must be a number"),
+        ({"metrics": "rr@3"}, ConfigError, "metrics: 'rr@3' has no weighted version; allowed: p, dcg, ndcg, ap"),
+        ({"estimators": "snips"}, ConfigError, "estimators: unknown value 'snips'"),
+        ({"clip": 0}, ConfigError, "clip is 0; allowed: a number above 0"),
+        ({"least_share": 2}, ConfigError, "least_share is 2; allowed: a number from 0 to 1"),
+        ({"columns": {"item": "thing"}}, InputError, "the impressions have no column for item_id"),
+    ],
+)
+def test_a_wrong_argument_is_one_sentence_before_any_job(
+    spark: SparkSession, changes: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        off_policy(spark.createDataFrame([], SCHEMA), **changes)
+
+
+def test_the_example_of_the_docs_runs(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "position-bias.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    rows = spark.range(120).selectExpr(
+        "'a' AS experiment_id",
+        "string(int(id / 3)) AS user_id",
+        "string(id) AS item_id",
+        "int(id % 3) + 1 AS position",
+        "int(id % 3 = 1) AS relevance",
+    )
+    exec(example, {"impressions": rows})
+    # A click at rank 2 of each of 40 lists, examined half of the time: p@3 = 2 / 3.
+    assert re.search(r"p@3\|\s*ips\|0\.6666", capsys.readouterr().out)

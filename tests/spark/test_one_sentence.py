@@ -1,0 +1,227 @@
+"""Mistakes that Spark finds: each has one sentence, its exit code, and nothing half-written."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from pyspark.sql import SparkSession
+
+from rankmetrics_spark import compare_conventions, evaluate, read, run
+from rankmetrics_spark.config import Source
+from rankmetrics_spark.errors import ConfigError, InputError, OutputError
+from rankmetrics_spark.sinks.failures import output_failure, writing
+from rankmetrics_spark.sinks.locks import Claim
+from rankmetrics_spark.sinks.partitions import Partitions
+from rankmetrics_spark.sources import failed_filter
+from tests.commands import ROOT, Call
+from tests.logs import DATE, Shown, a_list, by_user, config, impressions, parquet
+
+LOG = [*a_list([0, 1], "u", "a"), *a_list([1, 0], "u", "b")]
+
+
+def refused(call: Call, tmp_path: Path, source: dict[str, Any], sink: str = "out") -> tuple[int, str, list[str]]:
+    """Run the command: exit code, its one sentence, and the steps before it; checks that nothing was written."""
+    document = {"source": source, "metrics": "ap@5", "sink": {"path": sink}, "evaluation_date": DATE}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(document))
+    before = sorted(tmp_path.rglob("*"))
+    code, out, err = call("evaluate", "--config", tmp_path / "config.yaml")
+    assert out == ""
+    assert sorted(tmp_path.rglob("*")) == before
+    *steps, sentence = err.splitlines()
+    assert [step for step in steps if not step.endswith(" ...")] == []
+    assert sentence.startswith("rankmetrics: ")
+    assert "Traceback" not in err and "org.apache" not in err
+    return code, sentence.removeprefix("rankmetrics: "), steps
+
+
+# ---- inputs
+
+
+@pytest.mark.outcome(
+    "a Parquet file that is truncated, or is something else, beside good ones", "exit 3; names the file"
+)
+def test_a_broken_file_is_named(call: Call, tmp_path: Path) -> None:
+    log = parquet(tmp_path / "log", LOG)
+    good = (log / "part-0.parquet").read_bytes()
+    for content in (good[:-100], b"PAR1 and then nothing of the kind" * 99):
+        (log / "part-1.parquet").write_bytes(content)
+        code, sentence, _ = refused(call, tmp_path, {"path": str(log)}, str(tmp_path / "out"))
+        assert code == 3
+        assert sentence.startswith("cannot read ") and "part-1.parquet" in sentence
+
+
+@pytest.mark.outcome("a filter that fails on a row: a division by zero, a failing cast, a broken pattern", "exit 3")
+def test_a_filter_that_fails_on_a_row_is_named(call: Call, tmp_path: Path) -> None:
+    log = parquet(tmp_path / "log", LOG)
+    for where, cause in {
+        "1 / (position - 1) > 0": "[DIVIDE_BY_ZERO] Division by zero",
+        "cast(user_id as int) = 1": "[CAST_INVALID_INPUT] The value 'u' of the type",
+        "regexp_like(item_id, '(')": "Unclosed group",
+    }.items():
+        code, sentence, _ = refused(call, tmp_path, {"path": str(log), "where": where}, str(tmp_path / "out"))
+        assert code == 3
+        assert sentence.startswith(f"cannot filter by source.where '{where}': {cause}")
+        assert sentence.endswith(
+            "allowed: a condition that has a value for every row, such as one with try_divide or try_cast"
+        )
+
+
+def test_the_filter_that_failed_is_told_from_the_other_one() -> None:
+    inputs = [Source(path=("log",), where="a = 1"), Source(path=("truth",), where="1 / n > 0")]
+    context = "== SQL (line 1, position 1) ==\n1 / n > 0\n^^^^^\n"
+    found = failed_filter(ValueError(f"[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\n{context}"), inputs)
+    assert str(found).startswith("cannot filter by source.where '1 / n > 0': [DIVIDE_BY_ZERO]")
+    assert failed_filter(ValueError("[DIVIDE_BY_ZERO] Division by zero."), [Source(path=("log",))]) is None
+    assert failed_filter(ValueError("Java heap space"), inputs) is None
+
+
+# ---- outputs
+
+
+@pytest.mark.outcome(
+    "an output on a file system that the session lacks, or no address", "exit 1, before the evaluation"
+)
+def test_an_output_out_of_reach_is_refused_before_the_evaluation(call: Call, tmp_path: Path) -> None:
+    log = parquet(tmp_path / "log", LOG)
+    lacks = "this session has no file system for '{}'; start it with the jar of one, or use another path"
+    for sink, reason in {
+        "foo://bucket/out": lacks.format("foo"),
+        "a:b": "it is no address that Spark can read; allowed: a path such as out or s3a://bucket/out",
+    }.items():
+        code, sentence, steps = refused(call, tmp_path, {"path": str(log)}, sink)
+        assert (code, sentence) == (1, f"cannot write to '{sink}': {reason}")
+        assert steps[-2:] == ["reading schemas ...", "stopping Spark ..."]
+
+
+FAILURES = [
+    ("Caused by: java.io.IOException: No space left on device", "the disk is full, here or where Spark keeps"),
+    ("java.nio.file.FileSystemException: /x: Read-only file system", "its file system is read-only"),
+    ("AccessControlException: Permission denied: user=a", "this user may not write there"),
+    ("java.io.IOException: Mkdirs failed to create file:/proc/x", "this user may not write there"),
+    ("ParentNotDirectoryException: Parent path is not a directory: file:/x", "it, or a folder above it, is a file"),
+    ("Class org.apache.hadoop.fs.s3a.S3AFileSystem not found", "this session has no file system for 's3a'"),
+]
+
+
+@pytest.mark.outcome("an output that cannot be written: {error}", "exit 1: {reason}")
+@pytest.mark.parametrize(("error", "reason"), FAILURES)
+def test_a_failed_write_has_a_reason(error: str, reason: str) -> None:
+    with pytest.raises(OutputError, match=f"^cannot write to 's3a://out': {reason}"), writing("s3a://out"):
+        raise OSError(error)
+
+
+def test_an_error_about_something_else_keeps_its_own_words() -> None:
+    assert output_failure("out", OSError("error while reading file file:/log: Permission denied")) is None
+    assert output_failure("out", OSError("Java heap space")) is None
+    with pytest.raises(OSError, match="File file:/x does not exist"), writing("out"):
+        raise OSError("File file:/x does not exist")
+    with pytest.raises(OutputError, match="probably because another run"), writing("out", tables=True):
+        raise OSError("File file:/x does not exist")
+
+
+@pytest.mark.outcome("an output named with `[1]`, `{a,b}`, `*`, `?` or a backslash", "works")
+@pytest.mark.outcome("another convention than that of every result of the date", "exit 2, before the evaluation")
+@pytest.mark.outcome("an experiment and date that another run is writing", "exit 1; the other run is not disturbed")
+def test_an_output_with_wildcards_in_its_name_is_that_folder(spark: SparkSession, tmp_path: Path) -> None:
+    log, out, steps = parquet(tmp_path / "log", LOG), tmp_path / "o[1]{a,b}*?\\", list[str]()
+    claim = Claim()
+    claim.take(out / "_staging", Partitions(DATE, ["b"]), str(out))
+    with pytest.raises(
+        OutputError, match=f"^another run is writing experiment 'b' of {DATE} in .*; run this again when it has ended$"
+    ):
+        run(spark, config(log, out))
+    assert [path.name for path in out.iterdir()] == ["_staging"]
+    claim.release()
+    run(spark, config(log, out))
+    assert {row["ap_at_5"] for row in read(spark, f"{out}/user_metrics").collect()} == {1 / 2, 1}
+    assert sorted(path.name for path in out.iterdir()) == ["experiment_metrics", "runs", "user_metrics"]
+    with pytest.raises(ConfigError, match="under the convention 'standard', and this run has 'trec_eval'"):
+        run(spark, config(log, out, convention="trec_eval"), steps.append)
+    assert steps == ["reading schemas"]
+
+
+def test_claims_of_other_partitions_and_of_ended_runs_do_not_count(tmp_path: Path) -> None:
+    folder, first, second = tmp_path / "_staging", Claim(), Claim()
+    code = (
+        "import os; from pathlib import Path; from rankmetrics_spark.sinks.locks import Claim\n"
+        "from rankmetrics_spark.sinks.partitions import Partitions\n"
+        f"Claim().take(Path({str(folder)!r}), Partitions({DATE!r}, ['a']), 'out'); os._exit(9)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 9
+    assert len(list(folder.glob("*.claim"))) == 1
+    first.take(folder, Partitions(DATE, ["a", None]), "out")
+    second.take(folder, Partitions(DATE, ["b"]), "out")
+    second.take(folder, Partitions("2026-11-19", ["a"]), "out")
+    for taken, what in ((["b", "a"], "experiment 'a'"), ([None], "rows without an experiment")):
+        with pytest.raises(OutputError, match=f"^another run is writing {what} of {DATE} in out; run this again"):
+            second.take(folder, Partitions(DATE, taken), "out")
+    first.release()
+    second.take(folder, Partitions(DATE, ["a"]), "out")
+    second.release()
+    assert list(folder.iterdir()) == []
+
+
+# ---- Python
+
+
+@pytest.mark.outcome("a table of pandas, a path or a list of rows instead of a table of Spark", "`ConfigError`")
+def test_anything_but_a_table_of_spark_is_refused(spark: SparkSession) -> None:
+    log = impressions(spark, LOG)
+    table = pd.DataFrame(LOG)
+    wanted = {
+        "pandas.core.frame.DataFrame; allowed: a DataFrame of Spark, such as spark.createDataFrame({})": table,
+        "str; allowed: a DataFrame of Spark, such as spark.read.parquet(path) or spark.table(name)": "logs",
+        "list; allowed: a DataFrame of Spark": LOG,
+        "NoneType; allowed: a DataFrame of Spark": None,
+    }
+    for message, value in wanted.items():
+        for call in (evaluate, compare_conventions):
+            with pytest.raises(ConfigError) as caught:
+                call(value)  # type: ignore[arg-type]
+            assert str(caught.value) == f"impressions is a {message.format('impressions')}"
+        if value is not None:
+            with pytest.raises(ConfigError) as caught:
+                evaluate(log, judgements=value)  # type: ignore[arg-type]
+            assert str(caught.value) == f"judgements is a {message.format('judgements')}"
+    with pytest.raises(ConfigError, match=r"^columns is \[\]; allowed: a mapping"):
+        evaluate(log, columns=[])  # type: ignore[arg-type]
+
+
+@pytest.mark.outcome("columns that differ only in case, or have one name", "`InputError`, if one of them is read")
+def test_columns_that_spark_cannot_tell_apart_are_refused(spark: SparkSession) -> None:
+    log = impressions(spark, LOG).selectExpr("*", "user_id AS User", "user_id AS user", "1 AS n", "2 AS n")
+    for name, alike in {"user": "'User', 'user'", "n": "'n', 'n'"}.items():
+        with pytest.raises(InputError, match=rf"^the impressions have columns that .*: {alike}; allowed: one column"):
+            evaluate(log, "rr", columns={"user": name})
+    assert by_user(evaluate(log, "rr").user_metrics.where("experiment_id = 'a'"))[("a", "u")]["rr"] == 1 / 2
+
+
+@pytest.mark.outcome("a column `u.id`", "the field of a struct; a column with this very name wins")
+@pytest.mark.outcome("a list column named `it's`, and `list` and `metrics` as a single text", "works")
+def test_fields_of_structs_and_unusual_names_are_columns(spark: SparkSession) -> None:
+    rows = [Shown("a", "u1", "x", 1, 1), Shown("a", "u1", "x", 1, 0), Shown("b", "u2", "x", 1, 1)]
+    log = impressions(spark, rows).selectExpr(
+        "experiment_id",
+        "struct(user_id AS id, struct(item_id AS `i.d`) AS seen) AS u",
+        "struct(position AS rank) AS `at.once`",
+        "position AS `p.rank`",
+        "struct(99 AS rank) AS p",
+        "relevance",
+        "relevance AS `it's`",
+    )
+    columns = {"user": "u.id", "item": "u.seen.i.d", "position": "p.rank"}
+    result = evaluate(log, "ap@10", columns=columns, list="it's", segments="at.once.rank")
+    found = by_user(result.user_metrics)
+    # Two lists of u1: one with a relevant item, one without.
+    assert {key: (row["ap_at_10"], row["n_lists"], row["at.once.rank"]) for key, row in found.items()} == {
+        ("a", "u1"): (1 / 2, 2, "1"),
+        ("b", "u2"): (1, 1, "1"),
+    }
+    with pytest.raises(InputError, match=r"unknown column 'u\.uid'"):
+        evaluate(log, "ap", columns={"user": "u.uid"})

@@ -1,0 +1,187 @@
+"""What stops a run or makes it warn: shares of faulty rows per experiment, causes in words, rates of the log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from rankmetrics_spark import evaluate, run
+from rankmetrics_spark.config import Config
+from rankmetrics_spark.errors import InputError, QualityError, QualityWarning
+from rankmetrics_spark.report.console import accounting
+from tests.logs import SCHEMA, Shown, a_list, by_user, config, impressions, parquet
+
+ANY = {"max_invalid_fraction": 1}
+
+
+def without_item(rows: list[Shown]) -> list[Shown]:
+    return [row._replace(item_id=None) for row in rows]
+
+
+# ---- faulty rows
+
+
+def test_the_share_of_faulty_rows_is_limited_in_each_experiment(spark: SparkSession, tmp_path: Path) -> None:
+    # Over all, 2 of 40 rows are faulty; in experiment b, 2 of 2.
+    log = parquet(tmp_path / "log", [*a_list([1] * 38), *without_item(a_list([1, 0], experiment="b"))])
+    with pytest.raises(QualityError) as caught:
+        run(spark, config(log, tmp_path / "out", quality={"max_invalid_fraction": 0.5}))
+    assert str(caught.value) == (
+        "2 of 2 rows of experiment 'b' are faulty (100.00%, allowed 50.00%: quality.on_invalid is quarantine); "
+        "experiment 'b' would have no result; reasons: null_item 2"
+    )
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_experiment_without_a_sound_row_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    # Rows without an experiment are faulty, but they are no experiment that could be missed.
+    rows = [*a_list([1]), *without_item(a_list([1, 0], experiment="b")), Shown(None, "u", "i", 1, 1)]
+    done = run(spark, config(parquet(tmp_path / "log", rows), tmp_path / "out", quality=ANY))
+    warning = "experiment 'b' has no result: all 2 of its rows are faulty"
+    assert done.record["quality"]["warnings"] == [warning]
+    assert f"warning: {warning}" in accounting(done.record)
+    with pytest.warns(QualityWarning, match=warning):
+        found = evaluate(impressions(spark, rows), ["ap"]).check(max_invalid_fraction=1)
+    assert {name: count["lists"] for name, count in found.counts.items()} == {"a": 1, "b": 0, None: 0}
+
+
+def test_check_stops_in_python_where_the_command_stops(spark: SparkSession) -> None:
+    rows = [*a_list([1, 0]), *without_item(a_list([1]))]
+    result = evaluate(impressions(spark, rows), ["ap"])
+    with pytest.raises(QualityError, match=r"^1 of 3 rows are faulty \(33.33%, allowed 1.00%: .*reasons: null_item 1$"):
+        result.check()
+    found = result.check(max_invalid_fraction=0.5)
+    assert {name: found.counts["a"][name] for name in ("rows", "evaluated", "quarantined", "lists")} == {
+        "rows": 3,
+        "evaluated": 2,
+        "quarantined": 1,
+        "lists": 1,
+    }
+    with pytest.raises(InputError, match="the input is empty: no rows in the impressions"):
+        evaluate(impressions(spark, []), ["ap"]).check()
+
+
+def test_repeated_items_suggest_a_list_column(spark: SparkSession) -> None:
+    # Two requests of one user: three of the five rows repeat an item or a rank.
+    rows = [*a_list([1, 0]), *a_list([1, 0, 0])[:2], *a_list([0, 0])[:1]]
+    with pytest.raises(QualityError, match=r"; if users have several requests each, set list to the request's column$"):
+        evaluate(impressions(spark, rows), ["ap"], repeated_items="all").check()
+
+
+def test_a_convention_that_refuses_repeats_says_so_before_the_share_of_faulty_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    log = parquet(tmp_path / "log", [*a_list([1, 0]), *a_list([1])])
+    with pytest.raises(
+        QualityError, match=r"^1 of 3 rows repeat an item of their list, and the convention 'trec_eval'"
+    ):
+        run(spark, config(log, tmp_path / "out", convention="trec_eval"))
+
+
+# ---- ranks from 0
+
+
+def test_ranks_from_0_are_suspected_and_can_be_declared(spark: SparkSession, tmp_path: Path) -> None:
+    """The relevant item of each list is the second: its rank is 2, and would be 1 without the first item."""
+    ranks = range(150)
+    rows = [Shown("a", user, f"i{rank}", rank, int(rank == 1)) for user in "uv" for rank in ranks]
+    log = parquet(tmp_path / "log", [*rows, Shown("a", "w", "x", -1, 1), Shown("a", "w", "x", 0, 1)])
+    with pytest.raises(QualityError) as caught:
+        run(spark, config(log, tmp_path / "out", quality={"max_invalid_fraction": 0.02}))
+    assert str(caught.value) == (
+        "4 rows have a rank below 1, and there are 2 lists: the ranks seem to start at 0; set source.first_rank to 0, "
+        "or allow faulty rows with max_invalid_fraction: 1"
+    )
+    result = evaluate(spark.read.parquet(str(log)), ["rr"], first_rank=0)
+    assert {user: row["rr"] for (_, user), row in by_user(result.user_metrics).items()} == {
+        "u": 1 / 2,
+        "v": 1 / 2,
+        "w": 1,
+    }
+    assert [(row["position"], row["reason"]) for row in result.quarantine.collect()] == [("-1", "position_below_0")]
+    with pytest.raises(
+        QualityError, match=r"reasons: position_below_1 2; if your ranks start at 0, set first_rank to 0$"
+    ):
+        evaluate(impressions(spark, [*rows[:3], *rows[150:153]]), ["rr"]).check()
+
+
+# ---- what quarantine keeps
+
+
+def test_quarantine_keeps_the_text_of_a_repeated_row(spark: SparkSession) -> None:
+    schema = SCHEMA.replace("bigint", "string")
+    rows = [("a", "u", "x", "1", "1"), ("a", "u", "x", " 02.0", "1e0 "), ("a", "u", "y", "3", "true")]
+    result = evaluate(impressions(spark, rows, schema), ["ap"], text_numbers=True)
+    (left,) = (tuple(row) for row in result.quarantine.collect())
+    assert left == ("a", "u", "x", " 02.0", "1e0 ", "duplicate_item")
+
+
+# ---- values that have no average
+
+
+def test_grades_that_are_too_large_are_refused_with_metric_and_grade(spark: SparkSession) -> None:
+    rows = [*a_list([2000, 1]), *a_list([1], "v", "b")]
+    result = evaluate(impressions(spark, rows), ["ndcg@5"], convention={"gain": "exponential"})
+    with pytest.raises(QualityError) as caught:
+        result.check()
+    assert str(caught.value) == (
+        "ndcg@5 of experiment 'a' has values above 1.15e+18, which cannot be averaged; "
+        "the highest grade is 2000, and the gain is exponential"
+    )
+
+
+# ---- rates of the log
+
+RATED = [
+    # A gap: the last of two ranks is 3. Without a relevant item. Shorter than the cut-off of 3.
+    *[Shown("a", "u", "i", 1, 0), Shown("a", "u", "j", 3, 0)],
+    # One of four rows repeats an item.
+    *[*a_list([1, 1, 1], "v"), Shown("a", "v", "i1", 4, 1)],
+    *a_list([1, 0, 0], "v", "b"),
+]
+
+
+def test_the_rates_of_a_log_come_with_the_result_and_are_limited(spark: SparkSession, tmp_path: Path) -> None:
+    def settings(rows: list[Shown], name: str, **gates: Any) -> Config:
+        quality = ANY | {"gates": gates}
+        return config(parquet(tmp_path / name, rows), tmp_path / "out", metrics=["ap@3"], quality=quality)
+
+    first = run(spark, settings(RATED, "first", shared_user_rate={"warn": 0.4})).record["quality"]
+    assert first == {
+        "rates": {
+            "a": {"duplicate_rate": 1 / 6, "gap_rate": 1 / 2, "short_rate": 1 / 2, "no_relevant_rate": 1 / 2},
+            "b": {"duplicate_rate": 0, "gap_rate": 0, "short_rate": 0, "no_relevant_rate": 0},
+        },
+        "overall": {
+            "duplicate_rate": 1 / 9,
+            "gap_rate": 1 / 3,
+            "short_rate": 1 / 3,
+            "no_relevant_rate": 1 / 3,
+            # Of u and v, only v is in both experiments.
+            "shared_user_rate": 1 / 2,
+        },
+        "warnings": ["shared_user_rate is 50.00% (quality.gates.shared_user_rate.warn is 40.00%)"],
+    }
+    with pytest.raises(QualityError) as caught:
+        run(spark, settings(RATED[2:], "second", short_rate={"fail_change": 0.2}, gap_rate={"fail": 0.5}))
+    assert str(caught.value) == (
+        "experiment 'a': short_rate is 0.00%, and was 50.00% in the previous run "
+        "(quality.gates.short_rate.fail_change is 20.00%)"
+    )
+    done = run(spark, settings(RATED[2:], "second", gap_rate={"fail": 0.5}))
+    line = "quality: duplicate_rate 14.29% (was 11.11%), gap_rate 0.00% (was 33.33%), short_rate 0.00% (was 33.33%)"
+    assert any(found.startswith(line) for found in accounting(done.record))
+
+
+def test_the_rate_of_tied_scores_is_limited_by_score(spark: SparkSession) -> None:
+    rows = [("a", "u", item, 1, 0, score) for item, score in [("x", 1.0), ("y", 1.0), ("z", 0.5)]]
+    log = impressions(spark, rows, SCHEMA + ", score double")
+    truth = spark.createDataFrame([("other", "x", 1)], "user_id string, item_id string, relevance int")
+    result = evaluate(log, ["ap@3"], rank_by="score")
+    with pytest.raises(QualityError, match=r"tie_rate is 66.67% \(quality.gates.tie_rate.fail is 50.00%\)"):
+        result.check(gates={"tie_rate": {"fail": 0.5}})
+    with pytest.raises(InputError, match="no user_id of the impressions is in the judgements"):
+        evaluate(log, ["ap@3"], truth, "score").check()

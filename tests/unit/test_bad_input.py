@@ -1,0 +1,26 @@
+"""The page about bad input says what the tests say."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from tests.bad_input import PAGE, Line, markdown
+from tests.commands import ROOT, ran
+
+
+def test_the_page_is_that_of_the_tests_and_has_at_least_120_cases(tmp_path: Path) -> None:
+    # In a process of its own: pytest cannot collect tests while it runs some.
+    done = ran([sys.executable, "-m", "tests.bad_input", tmp_path / "page.md"], ROOT, os.environ)
+    assert done.returncode == 0, done.stderr
+    page = PAGE.read_text(encoding="utf-8")
+    assert (tmp_path / "page.md").read_text(encoding="utf-8") == page, "run make readme"
+    cases = [line for line in page.splitlines() if line.startswith("| ") and line != "| case | outcome |"]
+    assert len(cases) == len(set(cases)) >= 120
+
+
+def test_a_parametrised_case_is_one_line_with_its_values() -> None:
+    cases = [Line("unit/test_bad_input.py", "`a`", "exit 2"), Line("unit/test_bad_input.py", "`a`", "exit 2")]
+    assert markdown(cases).count("| `a` | exit 2 |") == 1
+    assert "## The page about bad input says what the tests say" in markdown(cases)

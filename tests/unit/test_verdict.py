@@ -1,0 +1,117 @@
+"""The answer in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rankmetrics_spark.metrics import parse
+from rankmetrics_spark.report.verdict import MOST_SENTENCES, sentence, verdict
+
+NAN = float("nan")
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    """A comparison that shows a difference: 0.55 against 0.5."""
+    return {
+        "experiment_id": "b",
+        "baseline": "a",
+        "segment": "all",
+        "metric": "ndcg@10",
+        "note": None,
+        "better": "candidate",
+        "mean_baseline": 0.5,
+        "difference": 0.05,
+        "ci_low": 0.04,
+        "ci_high": 0.06,
+        "relative_difference": 0.1,
+        "relative_ci_low": 0.08,
+        "relative_ci_high": 0.12,
+        "p_adjusted": 0.0004,
+        "correction": "holm",
+        "n_comparisons": 4,
+        "n_users": 20_000,
+        "minimum_detectable_effect": 0.006,
+        **changes,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "b beats a on NDCG@10: +10.0 % [+8.0, +12.0], p < 0.001 after Holm (4 comparisons)"),
+        (
+            {"better": "baseline", "relative_difference": -0.1, "relative_ci_low": -0.12, "relative_ci_high": -0.08},
+            "b loses to a on NDCG@10: -10.0 % [-12.0, -8.0], p < 0.001 after Holm (4 comparisons)",
+        ),
+        (
+            {"p_adjusted": 0.04, "correction": "fdr_bh", "n_comparisons": 1},
+            "b beats a on NDCG@10: +10.0 % [+8.0, +12.0], p = 0.040 after Benjamini-Hochberg (1 comparison)",
+        ),
+        (
+            {"correction": "none"},
+            "b beats a on NDCG@10: +10.0 % [+8.0, +12.0], p < 0.001 without correction (4 comparisons)",
+        ),
+        (
+            {"better": None, "p_adjusted": 0.3},
+            "b against a on NDCG@10: no difference shown (+10.0 % [+8.0, +12.0], p = 0.300); 20,000 users could show "
+            "1.2 %",
+        ),
+        # A baseline of 0 has no percentages.
+        (
+            {"mean_baseline": 0.0, "relative_difference": NAN},
+            "b beats a on NDCG@10: +0.0500 [+0.0400, +0.0600], p < 0.001 after Holm (4 comparisons)",
+        ),
+        (
+            {"mean_baseline": 0.0, "relative_difference": None, "better": None, "p_adjusted": 0.3},
+            "b against a on NDCG@10: no difference shown (+0.0500 [+0.0400, +0.0600], p = 0.300); 20,000 users could "
+            "show 0.0060",
+        ),
+        # A share of a negative mean would have the wrong sign.
+        (
+            {"mean_baseline": -0.5, "relative_difference": -0.1},
+            "b beats a on NDCG@10: +0.0500 [+0.0400, +0.0600], p < 0.001 after Holm (4 comparisons)",
+        ),
+        ({"note": "9 users are in both experiments"}, "after Holm (4 comparisons); 9 users are in both experiments"),
+        (
+            {"p_adjusted": None, "better": None, "note": "no users with relevant items in b"},
+            "b against a on NDCG@10: no users with relevant items in b",
+        ),
+        ({"p_adjusted": NAN, "better": None}, "b against a on NDCG@10: not tested"),
+        (
+            {"better": None, "note": "not trustworthy: the users do not follow the planned shares (p = 1e-09)"},
+            "b against a on NDCG@10: not trustworthy: the users do not follow the planned shares (p = 1e-09)",
+        ),
+    ],
+)
+def test_a_comparison_is_one_sentence(changes: dict[str, Any], said: str) -> None:
+    found = sentence(row(**changes), parse("ndcg@10"))
+    assert found == said if said.startswith("b ") else found.endswith(said)
+
+
+def test_a_metric_without_a_direction_has_no_winner() -> None:
+    found = sentence(row(metric="idcg@5", better=None), parse("idcg@5"))
+    assert "neither direction is better (+10.0 % [+8.0, +12.0], p < 0.001)" in found
+
+
+def test_map_is_called_map() -> None:
+    assert sentence(row(), parse("ap")).startswith("b beats a on MAP: ")
+
+
+def test_segments_are_left_out_and_shown_differences_come_first() -> None:
+    rows = [
+        row(experiment_id="c", better=None, p_adjusted=0.3),
+        row(segment="country=de", experiment_id="d"),
+        row(experiment_id="b"),
+    ]
+    assert [text.split()[0] for text in verdict(rows)] == ["b", "c"]
+    assert verdict([]) == []
+
+
+def test_a_long_verdict_keeps_the_surest_and_says_how_many_more_there_are() -> None:
+    rows = [row(experiment_id=f"e{i:02}", p_adjusted=0.001 * (40 - i)) for i in range(40)]
+    found = verdict(rows)
+    assert len(found) == MOST_SENTENCES + 1
+    assert [text.split()[0] for text in found[:2]] == ["e39", "e38"]
+    assert found[-1] == f"... and {40 - MOST_SENTENCES} more, in the table comparisons"
