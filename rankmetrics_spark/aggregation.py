@@ -6,7 +6,7 @@ The sums are whole numbers, so the order in which they are added up changes no b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,6 @@ from rankmetrics_spark.schemas import (
     CONVENTION,
     CONVENTION_HASH,
     CONVENTION_INDEX,
-    EVERYONE,
     EXPERIMENT,
     METRIC,
     N_LISTS,
@@ -36,9 +35,9 @@ from rankmetrics_spark.schemas import (
     N_USERS_WITHOUT_LIST,
     SEGMENT,
     quoted,
-    segment_label,
 )
 from rankmetrics_spark.statistics import Moments, exact_sums, t_interval
+from rankmetrics_spark.statistics.segments import ways
 
 _KEYS = {
     EXPERIMENT: T.StringType(),
@@ -62,18 +61,24 @@ _SUMS = T.StructType(
 _ESTIMATES = ("mean", "std", "ci_low", "ci_high", "mean_with_relevant")
 
 
-def sums(metrics: Sequence[Metric], segments: Sequence[str]) -> Step:
+def sums(metrics: Sequence[Metric], segments: Sequence[str], combinations: Sequence[Sequence[int]] = ()) -> Step:
     """Rows of users, or of lists where each is a user's only one -> their exact sums, for ``averages``.
 
     Args:
         metrics: The metrics of the columns.
         segments: How each segment is called in the result; its column is ``_segment_0``, ``_segment_1``, ...
+        combinations: Indices of segments that split the users together.
     """
-    return Step(partial(_sums_of_batches, metrics=tuple(metrics), segments=tuple(segments)), _SUMS)
+    body = partial(_sums_of_batches, metrics=tuple(metrics), segments=tuple(segments), combinations=tuple(combinations))
+    return Step(body, _SUMS)
 
 
 def sums_of_users(
-    users: DataFrame, metrics: Sequence[Metric], segments: Mapping[str, str], several_conventions: bool = False
+    users: DataFrame,
+    metrics: Sequence[Metric],
+    segments: Mapping[str, str],
+    several_conventions: bool = False,
+    combinations: Sequence[Sequence[int]] = (),
 ) -> DataFrame:
     """The exact sums of ``user_metrics``, just computed or read back.
 
@@ -88,7 +93,7 @@ def sums_of_users(
     counts = [name for name in (N_LISTS, N_REPEATED) if name in users.columns]
     counts += [CONVENTION_INDEX] if several_conventions else []
     read = users.selectExpr(EXPERIMENT, N_RELEVANT, *counts, *labels, *(metric.column for metric in metrics))
-    return sums(metrics, tuple(segments)).of(read)
+    return sums(metrics, tuple(segments), combinations).of(read)
 
 
 def averages(partial_sums: DataFrame, conventions: Sequence[Convention], confidence: float) -> DataFrame:
@@ -128,25 +133,28 @@ def _of_convention(texts: Sequence[str], name: str) -> Any:
     return F.element_at(F.array(*map(F.lit, texts)), F.col(CONVENTION_INDEX) + 1).alias(name)
 
 
-def _sums_of_batches(batches: Batches, metrics: Sequence[Metric], segments: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _sums_of_batches(
+    batches: Batches, metrics: Sequence[Metric], segments: Sequence[str], combinations: Sequence[Sequence[int]]
+) -> Iterator[pa.RecordBatch]:
     """Rows of users -> exact sums: a row per (experiment, segment, metric, convention) of each batch."""
     for batch in batches:
         if batch.num_rows:
             columns = {name: batch.column(name) for name in batch.schema.names}
-            yield from _sums_of_batch(columns, metrics, segments)
+            coded = [_coded(columns[f"_segment_{i}"]) for i in range(len(segments))]
+            yield from _sums_of_batch(columns, metrics, ways(segments, coded, combinations, batch.num_rows))
 
 
-def _sums_of_batch(columns: Arrays, metrics: Sequence[Metric], segments: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _sums_of_batch(
+    columns: Arrays, metrics: Sequence[Metric], splits: Iterable[tuple[list[str], Ints]]
+) -> Iterator[pa.RecordBatch]:
     counted = _counted(columns)
     cells = [_cells(_numbers(columns[metric.column]), counted) for metric in metrics]
     names, experiment = _coded(columns[EXPERIMENT])
     rules = _given(columns, CONVENTION_INDEX).astype(np.int64)
-    for place, segment in enumerate((None, *segments)):
-        labels, label = ([EVERYONE], 0 * rules) if segment is None else _coded(columns[f"_segment_{place - 1}"])
+    for labels, label in splits:
         code = (rules * len(names) + experiment) * len(labels) + label
         groups, group = np.unique(code, return_inverse=True)
-        spoken = [EVERYONE if segment is None else segment_label(segment, labels[i]) for i in groups % len(labels)]
-        keys = ([names[i] for i in groups // len(labels) % len(names)], spoken)
+        keys = ([names[i] for i in groups // len(labels) % len(names)], [labels[i] for i in groups % len(labels)])
         arrays = [pa.array(key * len(metrics), pa.string()) for key in keys]
         arrays.append(pa.array(np.repeat([*map(str, metrics)], len(groups)), pa.string()))
         arrays.append(pa.array(np.tile(groups // (len(labels) * len(names)), len(metrics)), pa.int32()))

@@ -133,6 +133,7 @@ def conventions(config: str, overrides: Sequence[str], date: str | None, style: 
 @click.option("--pairs", type=click.Choice(["baseline", "all"]), default="baseline", show_default=True)
 @click.option("--metrics", help="Only these, such as ap@10,ndcg@10; all by default.")
 @click.option("--segment", "segments", multiple=True, help="A column that splits the users; repeat for several.")
+@click.option("--combine", "combined", multiple=True, help="Segments that split them together: country,device.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A key of comparison: bootstrap=true.")
 @click.option("--losses", type=click.IntRange(min=0), default=0, help="List so many users with the largest losses.")
 @click.option("--decompose", "decomposed", help="Split each difference by the mix of users in this column.")

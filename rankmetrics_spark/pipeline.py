@@ -61,6 +61,7 @@ def evaluate(
     convention: str | Mapping[str, object] | Convention = "standard",
     list: str | Sequence[str] = (),
     segments: str | Sequence[str] = (),
+    segment_combinations: Sequence[str | Sequence[str]] = (),
     first_rank: Literal[0, 1] = 1,
     baseline: str | None = None,
     pairs: Literal["baseline", "all"] = "baseline",
@@ -85,6 +86,7 @@ def evaluate(
         convention: A preset, a mapping with ``preset`` and overrides, or a ``Convention``.
         list: Columns that tell a user's lists apart; a user's value is the mean over their lists.
         segments: Columns whose values split the averages.
+        segment_combinations: Segments that split them together, such as ``[("country", "device")]``.
         first_rank: What the column of ranks calls the first rank.
         baseline: The experiment that ``result.comparisons`` compares the others with.
         pairs: ``all`` compares every pair. ``compare`` has further options.
@@ -110,6 +112,7 @@ def evaluate(
         judgement_columns=judgement_columns,
         list=list,
         segments=segments,
+        segment_combinations=segment_combinations,
         first_rank=first_rank,
         confidence=confidence,
         repeated_items=repeated_items,
@@ -219,7 +222,8 @@ class Result:
             users = published_users(self.users, self.plan, CONVENTION_INDEX)
             return averages(users, self.plan, self.within_segments, several_conventions=True)
         # One way to Python for both: the sums are taken where the lists are scored.
-        step = aggregation.sums(self.plan.scoring.metrics, self.plan.columns.segments)
+        combined = self.plan.options.combined_segments
+        step = aggregation.sums(self.plan.scoring.metrics, self.plan.columns.segments, combined)
         sums = scored_lists(self._rows, self._packed, self._pools, self.plan, step)
         return aggregation.averages(sums, self.plan.scoring.conventions, self.plan.options.confidence)
 
@@ -397,7 +401,8 @@ def averages(
     """
     segments, metrics = plan.public_segments, plan.scoring.metrics
     whole = {} if within else segments
-    sums = aggregation.sums_of_users(user_metrics, metrics, whole, several_conventions)
+    combined = () if within else plan.options.combined_segments
+    sums = aggregation.sums_of_users(user_metrics, metrics, whole, several_conventions, combined)
     for table, (name, column) in zip(within, segments.items(), strict=bool(within)):
         split = aggregation.sums_of_users(table, metrics, {name: column}, several_conventions=True)
         sums = sums.unionByName(split.where(F.col(SEGMENT) != EVERYONE))
@@ -406,7 +411,9 @@ def averages(
 
 def compared_users(user_metrics: DataFrame, plan: Plan, before: DataFrame | None = None) -> comparison.UserTable:
     """What a comparison reads of ``user_metrics``, whether just computed or read back."""
-    return comparison.UserTable(user_metrics, plan.scoring.metrics, plan.public_segments, before)
+    return comparison.UserTable(
+        user_metrics, plan.scoring.metrics, plan.public_segments, before, plan.options.combined_segments
+    )
 
 
 def repeated(rows: DataFrame, lists: DataFrame, pools: DataFrame | None, plan: Plan) -> DataFrame:

@@ -149,19 +149,21 @@ def public_names(names: Iterable[str], taken: Iterable[str]) -> tuple[str, ...]:
 
 
 def segment_label(column: str, value: str | None) -> str:
-    """What a segment is called in the result; no two segments share a name.
+    """What a segment is called in the result; no two segments or combinations (``a=1 & b=2``) share a name.
 
-    A ``=`` in the column's name is escaped, and a text that looks like a null or like a quoted text is quoted.
+    A ``=`` or ``&`` in the column's name is escaped. A text that looks like a null, like a quoted text or like a
+    combination is quoted.
 
     >>> segment_label("device", "mobile"), segment_label("device", None), segment_label("device", "null")
     ('device=mobile', 'device=null', 'device="null"')
-    >>> segment_label("a=b", "c"), segment_label("a", "b=c")
-    ('a\\\\=b=c', 'a=b=c')
+    >>> segment_label("a=b", "c"), segment_label("a", "b=c"), segment_label("a", "b & c")
+    ('a\\\\=b=c', 'a=b=c', 'a="b & c"')
     """
-    name = column.replace("\\", "\\\\").replace("=", "\\=")
+    name = column.replace("\\", "\\\\").replace("=", "\\=").replace("&", "\\&")
     if value is None:
         return f"{name}=null"
-    return f"{name}={json.dumps(value, ensure_ascii=False) if value == 'null' or value.startswith(chr(34)) else value}"
+    ambiguous = value == "null" or value.startswith('"') or " & " in value
+    return f"{name}={json.dumps(value, ensure_ascii=False) if ambiguous else value}"
 
 
 def quoted(name: str) -> str:

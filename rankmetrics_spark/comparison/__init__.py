@@ -26,6 +26,7 @@ from rankmetrics_spark.comparison.columns import (
 from rankmetrics_spark.comparison.sums import signed_ranks, sums_by_key
 from rankmetrics_spark.comparison.table import UserTable
 from rankmetrics_spark.config.comparing import AaCheck, Bootstrap, Comparison, Resampling
+from rankmetrics_spark.config.options import Options
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.schemas import EXPERIMENT, METRIC, SEGMENT, USER
@@ -54,6 +55,7 @@ def compare(
     *,
     pairs: str = "baseline",
     segments: str | Sequence[str] = (),
+    segment_combinations: Sequence[Sequence[str]] = (),
     design: str = "auto",
     wilcoxon: bool = False,
     randomization: bool | Mapping[str, int] | Resampling = False,
@@ -75,6 +77,7 @@ def compare(
         confidence: Of the intervals, in (0, 1).
         pairs: ``baseline``, or ``all`` for every pair.
         segments: Columns of ``user_metrics`` whose values split the users.
+        segment_combinations: Segments that split them together, such as ``[("country", "device")]``.
         design: ``auto``, ``paired`` or ``independent``: see ``Comparison``.
         wilcoxon: Whether paired rows get the p-value of Wilcoxon's signed rank test.
         randomization: True, or replicates and seed: the p-value of the sign-flip test.
@@ -109,11 +112,11 @@ def compare(
             "min_users": min_users,
         }
     )
-    names = (segments,) if isinstance(segments, str) else tuple(segments)
+    split = Options(segments=segments or None, segment_combinations=segment_combinations or None)
     users = spark_table(user_metrics, "user_metrics")
     earlier = None if before is None else spark_table(before, "before")
-    table = UserTable.of(users, metrics, {name: name for name in names}, earlier)
-    return comparisons(table, asked)
+    table = UserTable.of(users, metrics, {name: name for name in split.segments}, earlier)
+    return comparisons(replace(table, combinations=split.combined_segments), asked)
 
 
 def comparisons(table: UserTable, asked: Comparison) -> DataFrame:

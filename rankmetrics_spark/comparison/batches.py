@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from rankmetrics_spark.arrow_steps import Batches
-from rankmetrics_spark.schemas import EVERYONE, EXPERIMENT, segment_label
+from rankmetrics_spark.schemas import EXPERIMENT
 from rankmetrics_spark.statistics.comparison_rows import Ranks
 from rankmetrics_spark.statistics.pairs import Key, Totals, UserRows
+from rankmetrics_spark.statistics.segments import ways
 
 HASHES = ("_user_hash", "_user_check")
 """Two hashes of a user id, 128 bits: whole numbers sort faster than texts, and no two users share both."""
@@ -26,6 +27,7 @@ class Layout:
 
     metrics: tuple[tuple[str, str], ...]
     segments: tuple[str, ...]
+    combinations: tuple[tuple[int, ...], ...]
     before: bool
     rows_at_once: int
 
@@ -63,16 +65,13 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
     user = np.cumsum(new)
     first = np.concatenate([[0], np.flatnonzero(new)])
     experiments, experiment = _coded(table.column(EXPERIMENT))
-    segments = [([EVERYONE], 0 * user)]
-    for i, name in enumerate(layout.segments):
-        labels, code = _coded(table.column(f"_segment_{i}"))
-        segments.append(([segment_label(name, label) for label in labels], code))
+    coded = [_coded(table.column(f"_segment_{i}")) for i in range(len(layout.segments))]
     return UserRows(
         user=user,
         keys=table.column(HASHES[0]).to_numpy()[first].view(np.uint64),
         experiments=experiments,
         experiment=experiment,
-        segments=segments,
+        segments=[*ways(layout.segments, coded, layout.combinations, len(user))],
         values={metric: _doubles(table.column(column)) for metric, column in layout.metrics},
         relevant=np.asarray(table.column("_relevant").fill_null(False).to_numpy(), bool),
         before={

@@ -36,7 +36,7 @@ def _layout(table: UserTable, request: Request) -> Layout:
     metrics = tuple((str(metric), metric.column) for metric in table.metrics)
     weights = max(1, request.most_replicates)
     rows = max(512, min(ROWS_AT_ONCE, CELLS_AT_ONCE // weights))
-    return Layout(metrics, tuple(table.segments), table.before is not None, rows)
+    return Layout(metrics, tuple(table.segments), table.combinations, table.before is not None, rows)
 
 
 def sums_by_key(table: UserTable, request: Request) -> DataFrame:

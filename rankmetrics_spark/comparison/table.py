@@ -23,12 +23,14 @@ class UserTable:
         metrics: Each has a column.
         segments: How a segment is called -> its column.
         before: ``user_metrics`` of an earlier date, or None.
+        combinations: Indices of segments that split the users together.
     """
 
     rows: DataFrame
     metrics: tuple[Metric, ...]
     segments: Mapping[str, str]
     before: DataFrame | None = None
+    combinations: tuple[tuple[int, ...], ...] = ()
 
     @classmethod
     def of(

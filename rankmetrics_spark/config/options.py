@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rankmetrics_spark.config.fields import Section, choice, count, flag, key, listed, mapped, names, number, refuse
-from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.metrics import PRESETS, STANDARD, Convention, Metric, check, knobs, parse, resolve
 from rankmetrics_spark.schemas import JUDGEMENT_ROLES, ROLES
 
@@ -53,6 +53,12 @@ def _read_convention(path: str, value: object) -> Convention:
         raise ConfigError(f"{path}: {error}") from None
 
 
+def _read_combinations(path: str, value: object) -> tuple[tuple[str, ...], ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise refuse(path, value, "a list of lists of segments, such as [[country, device]]")
+    return tuple(dict.fromkeys(names(f"{path}[{i}]", chosen) for i, chosen in enumerate(value)))
+
+
 @dataclass(frozen=True)
 class Options(Section):
     """Everything an evaluation is asked to do; nothing here depends on the schema of the input.
@@ -72,6 +78,7 @@ class Options(Section):
         judgement_columns: The same for the judgements. Roles: user, item, relevance; none may be ``None``.
         list: Columns that tell apart the lists of one user; metrics are averaged per user. One name or several.
         segments: Columns whose values split the averages over users. One name or several.
+        segment_combinations: Segments that split them together, such as ``[["country", "device"]]``.
         first_rank: What the column of ranks calls the first rank: 1 (the default) or 0.
         confidence: Confidence level of the intervals, above 0 and below 1. Default: 0.95.
         repeated_items: Which repeated items of a list are looked for: ``relevant`` (those that could change a value,
@@ -97,6 +104,7 @@ class Options(Section):
     judgement_columns: Mapping[str, str] = key({}, mapped(JUDGEMENT_ROLES))
     list: tuple[str, ...] = key((), names)
     segments: tuple[str, ...] = key((), names)
+    segment_combinations: tuple[tuple[str, ...], ...] = key((), _read_combinations)
     first_rank: int = key(1, count(0, 1))
     confidence: float = key(0.95, number(0, 1, inclusive=False))
     repeated_items: str = key("relevant", choice(*REPEATED_ITEMS))
@@ -117,6 +125,7 @@ class Options(Section):
             judgement_columns: Mapping[str, str] | None = None,
             list: str | Sequence[str] | None = None,
             segments: str | Sequence[str] | None = None,
+            segment_combinations: Sequence[str | Sequence[str]] | None = None,
             first_rank: int | None = None,
             confidence: float | None = None,
             repeated_items: str | None = None,
@@ -139,10 +148,16 @@ class Options(Section):
         _check_item(self)
         _check_scores(self)
         _check_segments(self)
+        _check_combinations(self)
         chosen = _chosen_knobs(given, self.convention)
         _check_ties(self, chosen)
         _check_judged_knobs(self, chosen)
         check(self.metrics, self.convention)
+
+    @property
+    def combined_segments(self) -> tuple[tuple[int, ...], ...]:
+        """``segment_combinations`` as indices of ``segments``."""
+        return tuple(tuple(self.segments.index(name) for name in chosen) for chosen in self.segment_combinations)
 
     def path_of(self, name: str) -> str:
         """What messages call a field: the name that the reader of the message wrote."""
@@ -201,6 +216,21 @@ def _check_segments(options: Options) -> None:
                 f"{options.path_of('segments')}: '{name}' is in {options.path_of('list')} too; "
                 "allowed: a column in one of them, since a segment holds whole users"
             )
+
+
+def _check_combinations(options: Options) -> None:
+    path = options.path_of("segment_combinations")
+    for chosen in options.segment_combinations:
+        if len(chosen) < 2:
+            raise refuse(path, list(chosen), "combinations of at least two segments")
+        for name in chosen:
+            if name not in options.segments:
+                raise ConfigError(f"{path}: {unknown('segment', name, options.segments or ['none'])}")
+    if options.segment_combinations and options.list:
+        raise ConfigError(
+            f"{path} and {options.path_of('list')}: both given; allowed: one of the two, since the lists of a user may "
+            "be in different segments"
+        )
 
 
 def _chosen_knobs(given: object, convention: Convention) -> set[str]:

@@ -93,6 +93,7 @@ class Source(Input):
     Attributes:
         list: Columns that tell apart the lists of one user.
         segments: Columns whose values split the averages.
+        segment_combinations: Segments that split them together.
         first_rank: What the column of ranks calls the first rank: 1 or 0.
         experiment_from: What names the experiment of a row of a TREC run: its ``tag``, or the name of its ``file``.
     """
@@ -104,6 +105,7 @@ class Source(Input):
     columns: Mapping[str, str | None] = same_key(Options, "columns")
     list: tuple[str, ...] = same_key(Options, "list")
     segments: tuple[str, ...] = same_key(Options, "segments")
+    segment_combinations: tuple[tuple[str, ...], ...] = same_key(Options, "segment_combinations")
     first_rank: int = same_key(Options, "first_rank")
     experiment_from: str = key("tag", choice("tag", "file"))
 

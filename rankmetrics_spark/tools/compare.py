@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -13,6 +13,7 @@ from rankmetrics_spark import comparison, sinks
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.config.comparing import check_cuped
 from rankmetrics_spark.config.document import override
+from rankmetrics_spark.config.options import Options
 from rankmetrics_spark.errors import ConfigError, InputError, first_sentence, unknown
 from rankmetrics_spark.schemas import BASELINE, CONVENTION_HASH, DATE, EXPERIMENT, METRIC, SEGMENT
 
@@ -32,6 +33,7 @@ class Asked:
         pairs: ``baseline`` or ``all``.
         metrics: Names with commas; None = all.
         segments: Columns that split the users.
+        combined: Names of segments with commas, which split them together.
         overrides: Assignments to keys of ``comparison``, such as ``bootstrap=true``.
         losses: How many users with the largest losses are listed.
         decomposed: Column by which differences are split.
@@ -44,6 +46,7 @@ class Asked:
     pairs: str = "baseline"
     metrics: str | None = None
     segments: Sequence[str] = ()
+    combined: Sequence[str] = ()
     overrides: Sequence[str] = ()
     losses: int = 0
     decomposed: str | None = None
@@ -104,7 +107,9 @@ def comparison_of(spark: SparkSession, asked: Asked) -> Found:
         before = _of_date(written, known, wanted.cuped.date, "cuped.date")
     splits = {*asked.segments, *([asked.decomposed] if asked.decomposed else [])}
     table = comparison.UserTable.of(users, asked.metrics, {name: name for name in sorted(splits)}, before)
-    shown = comparison.UserTable.of(users, asked.metrics, {name: name for name in asked.segments}, before)
+    options = Options(segments=asked.segments or None, segment_combinations=asked.combined or None)
+    shown = comparison.UserTable.of(users, asked.metrics, {name: name for name in options.segments}, before)
+    shown = replace(shown, combinations=options.combined_segments)
     rows = comparison.comparisons(shown, wanted).orderBy(BASELINE, EXPERIMENT, SEGMENT, METRIC)
     compared = [row.asDict() for row in rows.toLocalIterator()]
     split = comparison.decomposition(table, wanted, asked.decomposed) if asked.decomposed else None

@@ -80,6 +80,38 @@ def test_a_user_with_rows_of_two_segment_values_counts_once(spark: SparkSession)
         assert averages(result.experiment_metrics) == {("a", "all", "rr"): 1 / 2, ("a", "country=DE", "rr"): 1 / 2}
 
 
+def test_segments_can_be_combined_in_means_and_comparisons(spark: SparkSession) -> None:
+    shown = [("u1", "de", "web"), ("u2", "de", "app"), ("u3", "fr", "web"), ("u4", "de", "web"), ("u5", None, "web")]
+    first = {"a": [1, 2, 1, 2, 4], "b": [1, 1, 2, 1, 1]}  # the rank of the only relevant item
+    rows = [
+        (experiment, user, country, device, f"i{rank}", rank, int(rank == best))
+        for experiment, ranks in first.items()
+        for (user, country, device), best in zip(shown, ranks, strict=True)
+        for rank in range(1, 5)
+    ]
+    schema = "experiment_id string, user_id string, country string, device string, item_id string, position int, "
+    result = evaluate(
+        impressions(spark, rows, schema + "relevance int"),
+        ["rr"],
+        segments=["country", "device"],
+        segment_combinations=[("country", "device")],
+        baseline="a",
+    )
+    found = averages(result.experiment_metrics)
+    expected = {
+        "country=de & device=web": (1 + 1 / 2) / 2,
+        "country=de & device=app": 1 / 2,
+        "country=fr & device=web": 1,
+        "country=null & device=web": 1 / 4,
+    }
+    assert {segment: mean for (name, segment, _), mean in found.items() if name == "a" and "&" in segment} == expected
+    kept = averages_of(result.user_metrics, result.plan)
+    assert averages(kept) == found
+    compared = {row["segment"]: row["difference"] for row in result.comparisons.toLocalIterator()}
+    assert compared["country=de & device=web"] == (0 + 1 / 2) / 2
+    assert compared.keys() == {segment for _, segment, _ in found}
+
+
 def test_integer_ids_that_a_double_cannot_tell_apart_stay_distinct(spark: SparkSession) -> None:
     big = 2**53
     schema = "experiment_id bigint, user_id bigint, item_id bigint, position int, relevance int"
@@ -145,22 +177,22 @@ NAMES = [
 
 @pytest.mark.parametrize("start", range(0, len(NAMES), 5))
 def test_any_name_can_be_a_list_column_or_a_segment_column(spark: SparkSession, start: int) -> None:
-    """One user has two lists and a third with a faulty row; five names are list columns, the next five are segments."""
-    lists, segments = NAMES[start : start + 5], (NAMES + NAMES)[start + 5 : start + 10]
-    rows = [("a", "u", "r1", 1, 1), ("a", "u", "r2", 1, 0), ("a", "u", "r2", 2, 1), ("a", "u", "r3", 0, 1)]
-    named = [
-        ("a", "u", rank, clicked, *([request] * len(lists)), *(["s"] * len(segments)))
-        for _, _, request, rank, clicked in rows
-    ]
-    log = spark.createDataFrame(named).toDF("the arm", "who", "the rank", "clicked", *lists, *segments)
+    """One user has two lists and a third with a faulty row; another log has one list and five segments."""
+    lists, segments = NAMES[start : start + 5], NAMES[start : start + 5]
+    keys = ("the arm", "who", "the rank", "clicked")
     columns = {"experiment": "the arm", "user": "who", "item": None, "position": "the rank", "relevance": "clicked"}
-    result = evaluate(log, ["ap@2"], columns=columns, list=lists, segments=segments)
+    rows = [("r1", 1, 1), ("r2", 1, 0), ("r2", 2, 1), ("r3", 0, 1)]
+    listed = [("a", "u", rank, clicked, *([request] * len(lists))) for request, rank, clicked in rows]
+    result = evaluate(spark.createDataFrame(listed).toDF(*keys, *lists), ["ap@2"], columns=columns, list=lists)
     (user,) = result.user_metrics.collect()
     assert (user["n_lists"], user["ap_at_2"]) == (2, (1 + 1 / 2) / 2)
-    named_segments = ("all", *(f"{name}=s" for name in segments))
-    assert averages(result.experiment_metrics) == {("a", segment, "ap@2"): 3 / 4 for segment in named_segments}
     (left_out,) = result.quarantine.collect()
     assert tuple(left_out) == ("a", "u", *["r3"] * len(lists), "0", "1", "position_below_1")
+
+    split = [("a", "u", rank, clicked, *(["s"] * len(segments))) for rank, clicked in ((1, 0), (2, 1))]
+    log = spark.createDataFrame(split).toDF(*keys, *segments)
+    found = averages(evaluate(log, ["ap@2"], columns=columns, segments=segments).experiment_metrics)
+    assert found == {("a", segment, "ap@2"): 1 / 2 for segment in ("all", *(f"{name}=s" for name in segments))}
 
 
 def test_any_name_can_be_mapped_to_a_role(spark: SparkSession) -> None:

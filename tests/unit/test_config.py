@@ -217,7 +217,7 @@ def test_options_have_a_default_for_every_field() -> None:
 
 
 INPUT = "format, path, table, where, columns, options"
-SOURCE = f"{INPUT}, list, segments, first_rank, experiment_from"
+SOURCE = f"{INPUT}, list, segments, segment_combinations, first_rank, experiment_from"
 FORMATS = "parquet, csv, json, orc, table, delta, iceberg"
 ROLES = "experiment, user, item, position, score, relevance"
 TEXT = "a text (in quotes where YAML would read something else)"
@@ -278,6 +278,19 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"judgements": {**TRUTH, "columns": {"item": None}}}, f"judgements.columns.item is null; allowed: {TEXT}"),
     ({"source": {**LOGS, "list": {"a": 1}}}, "source.list is {'a': 1}; allowed: a list, or a text with commas"),
     ({"source": {**LOGS, "list": ["a", ""]}}, f"source.list[1] is ''; allowed: {TEXT}"),
+    (
+        {"source": {**LOGS, "segments": "country", "segment_combinations": [["country", "devise"]]}},
+        "source.segment_combinations: unknown segment 'devise'; known: country",
+    ),
+    (
+        {"source": {**LOGS, "segments": "a,b", "segment_combinations": ["a"]}},
+        "source.segment_combinations is ['a']; allowed: combinations of at least two segments",
+    ),
+    (
+        {"source": {**LOGS, "segments": "a,b", "list": "r", "segment_combinations": ["a,b"]}},
+        "source.segment_combinations and source.list: both given; allowed: one of the two, since the lists of a user "
+        "may be in different segments",
+    ),
     (
         {"source": {**LOGS, "segments": "country,Country"}},
         "source.segments names the column 'Country' twice; allowed: each column once",
@@ -710,7 +723,7 @@ def test_the_record_is_plain_and_hides_secrets() -> None:
     assert record == {
         "source": {"format": "parquet", "path": ["logs"], "table": None, "where": None, "columns": {},
                    "options": {"password": "(hidden)", "header": "true"}, "list": [], "segments": [],
-                   "first_rank": 1, "experiment_from": "tag"},
+                   "segment_combinations": [], "first_rank": 1, "experiment_from": "tag"},
         "judgements": None,
         "rank_by": "position",
         "metrics": ["ap@10"],
