@@ -71,7 +71,8 @@ def _objects(schema: T.StructType, options: Mapping[str, str]) -> Column:
 
     def parsed(kind: T.DataType) -> Column:
         envelope = T.StructType([T.StructField("_line", kind), T.StructField("_end", T.IntegerType())])
-        found = F.from_json(wrapped, envelope, dict(options))
+        # Over Connect, a map without entries has no type.
+        found = F.from_json(wrapped, envelope, dict(options) or None)
         return F.when(found["_end"] == 1, found["_line"])
 
     is_array = F.ltrim(F.col(_LINE)).startswith("[")
