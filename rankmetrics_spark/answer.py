@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -59,14 +58,12 @@ def check_gates(store: Store, result: Result, config: Config) -> None:
     Raises:
         MetricGateError: One sentence per limit that is not kept.
     """
-    if not config.gates:
-        return
     plan, users = result.plan, result.user_metrics
     means, compared = [], []
     if any(gate.min is not None for gate in config.gates):
         means = _rows(pipeline.averages(users, plan, result.within_segments), config)
     if any(gate.compares for gate in config.gates):
-        table = pipeline.compared_users(users, plan)
+        table = pipeline.compared_users(users, plan, within=result.within_segments)
         # A gate looks at differences and their intervals.
         asked = replace(
             config.comparison, pairs="baseline", wilcoxon=False, randomization=None, bootstrap=None, aa_check=None
@@ -86,32 +83,33 @@ def _rows(table: DataFrame, config: Config) -> list[dict[str, Any]]:
     return [row.asDict() for row in table.where(meant).toLocalIterator()]
 
 
-def averages(users: DataFrame, plan: Plan, asked: Comparison, within: Sequence[DataFrame] = ()) -> DataFrame:
+def averages(users: DataFrame, result: Result, asked: Comparison) -> DataFrame:
     """``experiment_metrics``, with bootstrap intervals of the means where they are asked for."""
+    plan, within = result.plan, result.within_segments
     found = pipeline.averages(users, plan, within)
     if asked.bootstrap is None:
         return found
-    more = comparison.bootstrap_means(pipeline.compared_users(users, plan), asked)
+    more = comparison.bootstrap_means(pipeline.compared_users(users, plan, within=within), asked)
     keys = (EXPERIMENT, SEGMENT, METRIC)
     renamed = more.select(*(F.col(name).alias(f"_{name}") for name in keys), *_BOOTSTRAP)
     same = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in keys]
     return found.join(renamed, same, "left").drop(*(f"_{name}" for name in keys))
 
 
-def publish(store: Store, users: DataFrame, plan: Plan, config: Config, counts: Counts) -> DataFrame | None:
-    """Write ``comparisons``; the rows as written, or None if nothing is compared.
+def publish(store: Store, users: DataFrame, result: Result, config: Config, counts: Counts) -> DataFrame:
+    """Write ``comparisons``; the rows as written.
 
     Raises:
         InputError: There is no earlier date for CUPED.
     """
     asked = config.comparison
-    if not asked.asked:
-        return None
     names = [name for name, count in counts.items() if count["lists"]]
     _, candidates = comparison.request_of(asked).pairs(names)
     compared = {names[i] for i in candidates}
     filled = {name: {"compared": int(name in compared)} for name in counts}
-    rows = comparison.comparisons(_users(store, users, plan, config), asked)
+    before = result.plan.public_covariate or _earlier(store, config)
+    table = pipeline.compared_users(users, result.plan, before, result.within_segments)
+    rows = comparison.comparisons(table, asked)
     return store.replace("comparisons", rows, partitions_for(config.evaluation_date, filled, "compared"))
 
 
@@ -123,14 +121,10 @@ def withdraw(store: Store, config: Config, counts: Counts) -> None:
         store.replace("comparisons", old.limit(0), partitions_for(config.evaluation_date, nothing, "compared"))
 
 
-def _users(store: Store, users: DataFrame, plan: Plan, config: Config) -> comparison.UserTable:
-    return pipeline.compared_users(users, plan, _earlier(store, config))
-
-
 def _earlier(store: Store, config: Config) -> DataFrame | None:
     """``user_metrics`` of the date for CUPED; None if there is no CUPED."""
     cuped = config.comparison.cuped
-    if cuped is None:
+    if cuped is None or cuped.date is None:
         return None
     written = store.existing("user_metrics")
     before = None if written is None else written.where(F.col(DATE) == cuped.date)

@@ -176,7 +176,8 @@ def inputs(spark: SparkSession, config: Config) -> tuple[DataFrame, DataFrame | 
     Raises:
         InputError: The input cannot be read.
     """
-    impressions = sources.read(spark, config.source, config.source.wanted())
+    covariate = [config.options.covariate] if config.options.covariate else []
+    impressions = sources.read(spark, config.source, (*config.source.wanted(), *covariate))
     judged = config.judgements
     return impressions, sources.read(spark, judged, judged.wanted()) if judged else None
 
@@ -236,12 +237,12 @@ def _published(
         with this.steps("user_metrics", "writing user_metrics"):
             users = store.replace("user_metrics", user_metrics, partitions_for(date, counts, "lists", most_users))
         with this.steps("experiment_metrics", "writing experiment_metrics"):
-            means = answer.averages(users, result.plan, this.config.comparison, result.within_segments)
+            means = answer.averages(users, result, this.config.comparison)
             averages = store.replace("experiment_metrics", means, lists)
         compared = None
         if this.config.comparison.asked:
             with this.steps("comparisons", "comparing the experiments"):
-                compared = answer.publish(store, users, result.plan, this.config, counts)
+                compared = answer.publish(store, users, result, this.config, counts)
         else:
             answer.withdraw(store, this.config, counts)
         with this.steps("quarantine", "writing quarantine"):

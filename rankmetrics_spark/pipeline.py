@@ -62,6 +62,7 @@ def evaluate(
     list: str | Sequence[str] = (),
     segments: str | Sequence[str] = (),
     segment_combinations: Sequence[str | Sequence[str]] = (),
+    covariate: str | None = None,
     first_rank: Literal[0, 1] = 1,
     baseline: str | None = None,
     pairs: Literal["baseline", "all"] = "baseline",
@@ -87,6 +88,8 @@ def evaluate(
         list: Columns that tell a user's lists apart; a user's value is the mean over their lists.
         segments: Columns whose values split the averages.
         segment_combinations: Segments that split them together, such as ``[("country", "device")]``.
+        covariate: A column with a number of each user from before the experiment; independent comparisons are adjusted
+            by it (CUPED).
         first_rank: What the column of ranks calls the first rank.
         baseline: The experiment that ``result.comparisons`` compares the others with.
         pairs: ``all`` compares every pair. ``compare`` has further options.
@@ -113,6 +116,7 @@ def evaluate(
         list=list,
         segments=segments,
         segment_combinations=segment_combinations,
+        covariate=covariate,
         first_rank=first_rank,
         confidence=confidence,
         repeated_items=repeated_items,
@@ -130,8 +134,8 @@ class Result:
 
     Attributes:
         plan: Columns, layout, metrics and conventions, as they were chosen.
-        user_metrics: One row per (experiment_id, user_id): the segments, n_lists, n_shown, n_relevant, n_repeated, and
-            one column per metric (null = left out by the convention).
+        user_metrics: One row per (experiment_id, user_id): the segments, the covariate, n_lists, n_shown, n_relevant,
+            n_repeated, and one column per metric (null = left out by the convention).
         experiment_metrics: One row per (experiment_id, segment, metric), and per convention if there are several: the
             number of users, the mean with its deviation and interval.
         comparisons: One row per (baseline, experiment_id, segment, metric): is the one better than the other?
@@ -162,7 +166,7 @@ class Result:
             ConfigError: A table is no DataFrame of Spark, or the options do not fit one another.
             InputError: A column is missing or has a type that cannot serve.
         """
-        columns = (*options.columns.values(), *options.list, *options.segments)
+        columns = (*options.columns.values(), *options.list, *options.segments, options.covariate)
         impressions = with_fields(spark_table(impressions, "impressions"), filter(None, columns))
         if judgements is not None:
             judgements = with_fields(spark_table(judgements, "judgements"), options.judgement_columns.values())
@@ -234,7 +238,8 @@ class Result:
         Raises:
             ConfigError: Neither a baseline nor all pairs were asked for.
         """
-        return comparison.comparisons(compared_users(self.user_metrics, self.plan), self._comparison)
+        table = compared_users(self.user_metrics, self.plan, self.plan.public_covariate, self.within_segments)
+        return comparison.comparisons(table, self._comparison)
 
     @cached_property
     def quarantine(self) -> DataFrame:
@@ -380,9 +385,10 @@ def _without_list(known: DataFrame, pools: DataFrame, plan: Plan) -> DataFrame:
 
 
 def published_users(table: DataFrame, plan: Plan, *more: str) -> DataFrame:
-    """``user_metrics`` with the segments under the user's own names."""
-    segments = zip(plan.columns.segment_columns, plan.public_segments.values(), strict=True)
-    named = [F.col(internal).alias(public) for internal, public in segments]
+    """``user_metrics`` with the segments and the covariate under the user's own names."""
+    public = [*plan.public_segments.values(), *([plan.public_covariate] if plan.public_covariate else [])]
+    described = zip(plan.columns.of_user, public, strict=True)
+    named = [F.col(internal).alias(public) for internal, public in described]
     counts = (N_LISTS, N_SHOWN, N_RELEVANT, N_REPEATED)
     metrics = (metric.column for metric in plan.scoring.metrics)
     return table.select(EXPERIMENT, USER, *named, *counts, *metrics, *more)
@@ -409,11 +415,26 @@ def averages(
     return aggregation.averages(sums, plan.scoring.conventions, plan.options.confidence)
 
 
-def compared_users(user_metrics: DataFrame, plan: Plan, before: DataFrame | None = None) -> comparison.UserTable:
-    """What a comparison reads of ``user_metrics``, whether just computed or read back."""
-    return comparison.UserTable(
-        user_metrics, plan.scoring.metrics, plan.public_segments, before, plan.options.combined_segments
-    )
+def compared_users(
+    user_metrics: DataFrame,
+    plan: Plan,
+    before: DataFrame | str | None = None,
+    within: Sequence[DataFrame] = (),
+) -> comparison.UserTable:
+    """What a comparison reads of ``user_metrics``, whether just computed or read back.
+
+    Args:
+        user_metrics: One row per user.
+        plan: The plan.
+        before: Values of the users before the experiment: see ``comparison.UserTable``.
+        within: ``Result.within_segments``, where the lists of a user may be in different segments.
+    """
+    segments = plan.public_segments
+    table = comparison.UserTable(user_metrics, plan.scoring.metrics, {} if within else segments, before)
+    if not within:
+        return replace(table, combinations=plan.options.combined_segments)
+    split = zip(segments.items(), within, strict=True)
+    return replace(table, within={name: comparison.Within(rows, column) for (name, column), rows in split})
 
 
 def repeated(rows: DataFrame, lists: DataFrame, pools: DataFrame | None, plan: Plan) -> DataFrame:

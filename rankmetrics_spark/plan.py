@@ -15,6 +15,7 @@ from rankmetrics_spark.metrics import Convention, check
 from rankmetrics_spark.quality import is_whole
 from rankmetrics_spark.schemas import (
     CONVENTION_INDEX,
+    COVARIATE,
     ITEM,
     JUDGEMENT_ROLES,
     POSITION,
@@ -50,8 +51,18 @@ class Plan:
     @property
     def public_segments(self) -> dict[str, str]:
         """The user's name of each segment -> its column in ``user_metrics``."""
+        return dict(zip(self.columns.segments, self._public_names, strict=False))
+
+    @property
+    def public_covariate(self) -> str | None:
+        """The column of the covariate in ``user_metrics``."""
+        return self._public_names[-1] if self.columns.covariate else None
+
+    @property
+    def _public_names(self) -> tuple[str, ...]:
         taken = (*USER_COLUMNS, CONVENTION_INDEX, *(metric.column for metric in self.scoring.metrics))
-        return dict(zip(self.columns.segments, public_names(self.columns.segments, taken), strict=True))
+        covariate = [self.columns.covariate] if self.columns.covariate else []
+        return public_names((*self.columns.segments, *covariate), taken)
 
     @property
     def lists_are_users(self) -> bool:
@@ -93,6 +104,7 @@ def make_plan(
         columns = replace(columns, item=False)
     own = dict(zip((*columns.list_columns, *columns.segment_columns), (*options.list, *options.segments), strict=True))
     of_judgements = _mapped(options.judgement_columns, JUDGEMENT_ROLES, judgements.names) if judgements else {}
+    own |= {COVARIATE: options.covariate} if options.covariate else {}
     return Plan(options, columns, mapping | own, of_judgements, scoring, layout)
 
 
@@ -115,7 +127,8 @@ def _columns(
         raise ConfigError("columns.item is null; an item column is needed to look up relevance in the judgements")
     _check_scores(options, mapping[SCORE], schema.names)
     ranks = not by_score or breaks_ties
-    return Columns(options.list, options.segments, item, ranks, score, relevance, by_score, options.first_rank)
+    found = Columns(options.list, options.segments, item, ranks, score, relevance, by_score, options.first_rank)
+    return replace(found, covariate=options.covariate)
 
 
 def _check_scores(options: Options, source: str | None, there: Sequence[str]) -> None:

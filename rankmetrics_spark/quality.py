@@ -16,6 +16,7 @@ from pyspark.sql import types as T
 from rankmetrics_spark.columns import check_unambiguous
 from rankmetrics_spark.errors import InputError, unknown
 from rankmetrics_spark.schemas import (
+    COVARIATE,
     EVERYONE,
     EXPERIMENT,
     ITEM,
@@ -56,13 +57,13 @@ def checked(
         null_is_unjudged: A null relevance means "not judged" (judgements are given) and is no fault.
 
     Returns:
-        The keys, the value columns, the segments, ``_raw``, and ``_rejected`` (null for a sound row).
+        The keys, the value columns, the segments, the covariate, ``_raw``, and ``_rejected`` (null for a sound row).
 
     Raises:
         InputError: A mapped column is missing or has a type that cannot serve.
     """
     names = (*columns.keys, *columns.values)
-    table = renamed(impressions, mapping, (*names, *columns.segment_columns), "impressions", text)
+    table = renamed(impressions, mapping, (*names, *columns.of_user), "impressions", text)
     kinds = {field.name: field.dataType for field in table.schema.fields}
     faults = [
         f"WHEN {condition} THEN {_sql_text(label)}"
@@ -77,6 +78,11 @@ def checked(
     return table.selectExpr(
         *(f"{_typed(name, kinds[name], columns)} AS {name}" for name in names),
         *(f"string({name}) AS {name}" for name in columns.segment_columns),
+        *(
+            f"nullif({number(name, kinds[name])}, double('NaN')) AS {name}"
+            for name in columns.of_user
+            if name == COVARIATE
+        ),
         f"struct({raw}) AS {RAW}",
         f"CASE WHEN {reason} IS NOT NULL THEN struct({reason} AS {REASON}, {raw}) END AS {REJECTED}",
     )
@@ -120,12 +126,12 @@ def _spoken(name: str, source: str | None) -> str:
     >>> _spoken("user_id", "uid"), _spoken("_list_0", "session")
     ('user_id', 'session')
     """
-    return str(source) if name.startswith(("_list_", "_segment_")) else name
+    return str(source) if name.startswith(("_list_", "_segment_", COVARIATE)) else name
 
 
 def _check_type(field: T.StructField, source: str | None, text: bool) -> None:
     """Refuse a column whose type cannot serve, before any job starts."""
-    is_number = field.name in (POSITION, SCORE, RELEVANCE)
+    is_number = field.name in (POSITION, SCORE, RELEVANCE, COVARIATE)
     allowed: tuple[type[T.DataType], ...] = (*NUMBERS, *((T.StringType,) if text else ())) if is_number else _IDS
     if field.name == POSITION:
         allowed = tuple(kind for kind in allowed if kind is not T.BooleanType)

@@ -20,6 +20,7 @@ from rankmetrics_spark.schemas import (
     TOP,
     USER,
     Columns,
+    only_value,
 )
 
 HEAD = 20_000
@@ -43,7 +44,7 @@ def packed(rows: DataFrame, columns: Columns, layout: Layout, repeats: bool) -> 
         ``_rows``, the layout's columns, and its doubts (null for faulty rows).
     """
     packing = layout.pack(columns, repeats)
-    kept = {**packing.kept, **_of_segments(columns)} | ({} if columns.by_score else {TOP: f"max({POSITION})"})
+    kept = {**packing.kept, **_of_user(columns)} | ({} if columns.by_score else {TOP: f"max({POSITION})"})
     hashed = rows.selectExpr("*", f"{packing.item_hash} AS {HASH}")
     aggregates = ", ".join(f"{sql} AS {name}" for name, sql in {**kept, **packing.seen}.items())
     keys = (*columns.keys, REJECTED)
@@ -55,11 +56,17 @@ def packed(rows: DataFrame, columns: Columns, layout: Layout, repeats: bool) -> 
     return grouped.selectExpr(*keys, *kept, *doubts)
 
 
-def _of_segments(columns: Columns) -> dict[str, str]:
-    """Aggregates: the segments of a list, each the smallest of the values of its rows, and whether these differ."""
+def _of_user(columns: Columns) -> dict[str, str]:
+    """Aggregates: the segments of a list, each the smallest of the values of its rows, and whether these differ.
+
+    A covariate on which rows differ is unknown.
+    """
     names = columns.segment_columns
+    found = {name: f"min({name})" for name in names} | {
+        name: only_value(name) for name in set(columns.of_user) - set(names)
+    }
     differ = (f"NOT (min({name}) <=> max({name})) OR count({name}) NOT IN (0, count(1))" for name in names)
-    return {name: f"min({name})" for name in names} | ({MIXED: " OR ".join(differ)} if names else {})
+    return found | ({MIXED: " OR ".join(differ)} if names else {})
 
 
 def share_exchange(table: DataFrame) -> DataFrame:

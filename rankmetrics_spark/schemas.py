@@ -61,6 +61,8 @@ REJECTED = "_rejected"
 N_ROWS = "_rows"
 TOP = "_top"
 """The last rank of a list, if ranks are given."""
+COVARIATE = "_covariate"
+"""A number that each user had before the experiment, if there is such a column."""
 MIXED = "_mixed"
 """Whether the rows of a list differ in a segment, if there are segments."""
 HASH = "_hash"
@@ -92,6 +94,7 @@ class Columns:
     Attributes:
         list: The user's names of the columns that tell a user's lists apart.
         segments: The user's names of the columns whose values split the averages.
+        covariate: The user's name of the column with a number of each user from before the experiment.
         item: Whether item ids are there.
         position: Whether a rank column is there.
         score: Whether a score column is there.
@@ -108,6 +111,7 @@ class Columns:
     relevance: bool = True
     by_score: bool = False
     first_rank: int = 1
+    covariate: str | None = None
 
     @property
     def list_columns(self) -> tuple[str, ...]:
@@ -118,6 +122,11 @@ class Columns:
     def segment_columns(self) -> tuple[str, ...]:
         """Internal names of the segment columns."""
         return tuple(f"_segment_{i}" for i in range(len(self.segments)))
+
+    @property
+    def of_user(self) -> tuple[str, ...]:
+        """Internal names of the columns that describe the user: segments and covariate."""
+        return (*self.segment_columns, *([COVARIATE] if self.covariate else []))
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -173,3 +182,8 @@ def quoted(name: str) -> str:
     ('`page.id`', '`a``b`')
     """
     return "`" + name.replace("`", "``") + "`"
+
+
+def only_value(name: str) -> str:
+    """SQL: the value that a column has in every row of a group; null if there are several."""
+    return f"CASE WHEN min({name}) = max({name}) AND count({name}) = count(1) THEN min({name}) END"

@@ -18,6 +18,7 @@ from rankmetrics_spark.metrics import Ints
 from rankmetrics_spark.schemas import (
     ALL_ROWS_SEEN,
     CONVENTION_INDEX,
+    COVARIATE,
     EXPERIMENT,
     JUDGED,
     MIXED,
@@ -31,6 +32,7 @@ from rankmetrics_spark.schemas import (
     TOP,
     USER,
     Columns,
+    only_value,
 )
 from rankmetrics_spark.statistics import exact_sums
 
@@ -39,18 +41,20 @@ def scored(lists: DataFrame, columns: Columns, layout: Layout, scoring: Scoring,
     """Score lists that travel in a layout.
 
     Args:
-        lists: Keys, segments, ``_rows``, the layout's columns and, with judgements, the judged items of the user.
+        lists: Keys, segments, covariate, ``_rows``, the layout's columns and, with judgements, the judged items of the
+            user.
         columns: What the impressions hold.
         layout: How the lists were packed.
         scoring: What to compute.
         then: What is made of the scored lists before they come back from Python.
 
     Returns:
-        One row per (list, convention): keys, segments, ``_rows``, ``_all_rows_seen``, ``_judged``, ``_convention``, the
-        counts and one column per metric (null = no value under the convention). With ``then``, its result.
+        One row per (list, convention): keys, segments, covariate, ``_rows``, ``_all_rows_seen``, ``_judged``,
+        ``_convention``, the counts and one column per metric (null = no value under the convention). With ``then``, its
+        result.
     """
     judged = f"{POOL_GRADE} IS NOT NULL" if scoring.judged else "false"
-    kept = [*columns.keys, *columns.segment_columns, N_ROWS]
+    kept = [*columns.keys, *columns.of_user, N_ROWS]
     kept += [TOP] * (not columns.by_score) + [MIXED] * bool(columns.segments)
     flags = [f"{layout.all_rows_seen} AS {ALL_ROWS_SEEN}", f"{judged} AS {JUDGED}"]
     read = lists.selectExpr(*kept, *flags, *layout.payload, *_pool_columns(columns, scoring))
@@ -70,6 +74,7 @@ def _pool_columns(columns: Columns, scoring: Scoring) -> list[str]:
 
 def _arrow_step(kept: Sequence[str], layout: Layout, scoring: Scoring) -> Step:
     kinds = dict.fromkeys(kept, T.StringType()) | {
+        **{name: T.DoubleType() for name in [COVARIATE] if name in kept},
         **{name: T.LongType() for name in (N_ROWS, TOP) if name in kept},
         **{name: T.BooleanType() for name in (*[MIXED] * (MIXED in kept), ALL_ROWS_SEEN, JUDGED)},
     }
@@ -114,7 +119,7 @@ def per_user(lists: DataFrame, columns: Columns, scoring: Scoring, within: str |
         n_lists, n_shown, n_relevant, n_repeated and one column per metric.
     """
     metrics = [metric.column for metric in scoring.metrics]
-    ordered = [EXPERIMENT, USER, CONVENTION_INDEX, JUDGED, *columns.segment_columns, *_USER_COUNTS, *metrics]
+    ordered = [EXPERIMENT, USER, CONVENTION_INDEX, JUDGED, *columns.of_user, *_USER_COUNTS, *metrics]
     if not columns.list:
         return lists.selectExpr(*(f"1L AS {N_LISTS}" if name == N_LISTS else name for name in ordered))
     keys = (EXPERIMENT, USER, CONVENTION_INDEX, *([within] if within else []))
@@ -126,18 +131,13 @@ def per_user(lists: DataFrame, columns: Columns, scoring: Scoring, within: str |
         .groupBy(*keys)
         .agg(
             F.expr(f"max({JUDGED}) AS {JUDGED}"),
-            *(F.expr(f"{only_value(name)} AS {name}") for name in columns.segment_columns if name != within),
+            *(F.expr(f"{only_value(name)} AS {name}") for name in columns.of_user if name != within),
             F.expr(f"count(1) AS {N_LISTS}"),
             F.expr(relevant),
             *(F.expr(f"sum({name}) AS {name}") for name in (N_SHOWN, N_REPEATED, *limbs, *map(_counted, metrics))),
         )
     )
     return _means(grouped, columns, metrics).select(*ordered)
-
-
-def only_value(name: str) -> str:
-    """SQL: the value that a column has in every row of a group; null if there are several."""
-    return f"CASE WHEN min({name}) = max({name}) AND count({name}) = count(1) THEN min({name}) END"
 
 
 _BEYOND = 2**40
@@ -154,7 +154,7 @@ def _counted(metric: str) -> str:
 
 def _with_limbs(lists: DataFrame, columns: Columns, metrics: Sequence[str]) -> DataFrame:
     """Each metric of a list as whole numbers, so that adding them up in any order gives the same bits."""
-    names = (EXPERIMENT, USER, CONVENTION_INDEX, JUDGED, *columns.segment_columns, N_SHOWN, N_RELEVANT, N_REPEATED)
+    names = (EXPERIMENT, USER, CONVENTION_INDEX, JUDGED, *columns.of_user, N_SHOWN, N_RELEVANT, N_REPEATED)
     fields = {field.name: field for field in lists.schema.fields}
     computed = [name for metric in metrics for name in (*_limbs_of(metric), _counted(metric))]
     step = computing(

@@ -24,7 +24,7 @@ from rankmetrics_spark.comparison.columns import (
     schema_text,
 )
 from rankmetrics_spark.comparison.sums import signed_ranks, sums_by_key
-from rankmetrics_spark.comparison.table import UserTable
+from rankmetrics_spark.comparison.table import UserTable, Within
 from rankmetrics_spark.config.comparing import AaCheck, Bootstrap, Comparison, Resampling
 from rankmetrics_spark.config.options import Options
 from rankmetrics_spark.errors import ConfigError
@@ -37,6 +37,7 @@ __all__ = [
     "COLUMNS",
     "DECOMPOSITION",
     "UserTable",
+    "Within",
     "bootstrap_means",
     "compare",
     "comparisons",
@@ -64,7 +65,7 @@ def compare(
     shares: Mapping[str, float] | None = None,
     power: float = 0.8,
     min_users: int = 0,
-    before: DataFrame | None = None,
+    before: DataFrame | str | None = None,
 ) -> DataFrame:
     """Is one experiment better than another, and how sure is that? From per-user metrics, without collecting users.
 
@@ -86,7 +87,7 @@ def compare(
         shares: Planned share of the users of each experiment.
         power: Of the minimum detectable effect, in (0, 1).
         min_users: Segments with fewer users in an experiment are left out.
-        before: ``user_metrics`` of an earlier date, for CUPED.
+        before: For CUPED: ``user_metrics`` of an earlier date, or a column of this one with an earlier number.
 
     Returns:
         One row per (baseline, candidate, segment, metric); lazy like any DataFrame.
@@ -114,7 +115,7 @@ def compare(
     )
     split = Options(segments=segments or None, segment_combinations=segment_combinations or None)
     users = spark_table(user_metrics, "user_metrics")
-    earlier = None if before is None else spark_table(before, "before")
+    earlier = before if before is None or isinstance(before, str) else spark_table(before, "before")
     table = UserTable.of(users, metrics, {name: name for name in split.segments}, earlier)
     return comparisons(replace(table, combinations=split.combined_segments), asked)
 

@@ -30,6 +30,8 @@ class Layout:
     combinations: tuple[tuple[int, ...], ...]
     before: bool
     rows_at_once: int
+    whole: bool = True
+    """Whether the users are also taken together, not only within their segments."""
 
 
 def whole_users(batches: Batches, layout: Layout) -> Iterator[UserRows]:
@@ -66,12 +68,13 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
     first = np.concatenate([[0], np.flatnonzero(new)])
     experiments, experiment = _coded(table.column(EXPERIMENT))
     coded = [_coded(table.column(f"_segment_{i}")) for i in range(len(layout.segments))]
+    split = [*ways(layout.segments, coded, layout.combinations, len(user))]
     return UserRows(
         user=user,
         keys=table.column(HASHES[0]).to_numpy()[first].view(np.uint64),
         experiments=experiments,
         experiment=experiment,
-        segments=[*ways(layout.segments, coded, layout.combinations, len(user))],
+        segments=split if layout.whole else split[1:],
         values={metric: _doubles(table.column(column)) for metric, column in layout.metrics},
         relevant=np.asarray(table.column("_relevant").fill_null(False).to_numpy(), bool),
         before={

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,7 @@ from pyspark.sql import types as T
 
 from rankmetrics_spark.arrow_steps import Batches, Step
 from rankmetrics_spark.comparison.batches import KEY, Layout, as_batches, read, whole_users
-from rankmetrics_spark.comparison.table import UserTable, by_user
+from rankmetrics_spark.comparison.table import UserTable, by_user, parts
 from rankmetrics_spark.statistics.pairs import Request, Totals, add_rows, signed_sizes
 
 ROWS_AT_ONCE = 65_536
@@ -32,20 +33,28 @@ PARTIALS = T.StructType(
 )
 
 
-def _layout(table: UserTable, request: Request) -> Layout:
+def _layout(table: UserTable, request: Request, whole: bool = True) -> Layout:
     metrics = tuple((str(metric), metric.column) for metric in table.metrics)
     weights = max(1, request.most_replicates)
     rows = max(512, min(ROWS_AT_ONCE, CELLS_AT_ONCE // weights))
-    return Layout(metrics, tuple(table.segments), table.combinations, table.before is not None, rows)
+    return Layout(metrics, tuple(table.segments), table.combinations, table.before is not None, rows, whole)
 
 
 def sums_by_key(table: UserTable, request: Request) -> DataFrame:
     """Sums by key: those of each partition of users; where there are many, already added up over partitions."""
-    body = partial(_sums_of_users, layout=_layout(table, request), request=request)
-    found = Step(body, PARTIALS).of(by_user(table))
+    found = _in_parts(_sums_of_users, PARTIALS, table, request)
     if not request.all_pairs and not request.most_replicates:
         return found
     return Step(_added, PARTIALS).of(found.repartition(*KEY))
+
+
+def _in_parts(body: Callable[..., Any], made: T.StructType, table: UserTable, request: Request) -> DataFrame:
+    """What Python makes of the users as a whole, and of those within each segment of their lists."""
+    steps = (
+        Step(partial(body, layout=_layout(part, request, whole=not i), request=request), made).of(by_user(part))
+        for i, part in enumerate(parts(table))
+    )
+    return reduce(DataFrame.unionByName, steps)
 
 
 def _sums_of_users(batches: Batches, layout: Layout, request: Request) -> Iterator[pa.RecordBatch]:
@@ -72,8 +81,8 @@ _SIZES = T.StructType(
 
 def signed_ranks(table: UserTable, request: Request) -> DataFrame:
     """Sums of signed ranks of every pair: the sizes of differences are counted, then ranked by a running sum."""
-    body = partial(_signed_sizes, layout=_layout(table, Request()), request=request)
-    sizes = Step(body, _SIZES).of(by_user(replace(table, before=None))).groupBy(*KEY, "size")
+    pairs = replace(request, bootstrap=0, flips=0, reshuffles=0)
+    sizes = _in_parts(_signed_sizes, _SIZES, replace(table, before=None), pairs).groupBy(*KEY, "size")
     counted = sizes.agg(F.sum("positive").alias("positive"), F.sum("negative").alias("negative"))
     smaller = Window.partitionBy(*KEY).orderBy("size").rowsBetween(Window.unboundedPreceding, -1)
     tied = F.col("positive") + F.col("negative")

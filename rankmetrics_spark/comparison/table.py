@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from rankmetrics_spark.comparison.batches import BEFORE, HASHES
+from rankmetrics_spark.config.fields import listed
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.metrics import Metric, metric_of_column, parse
 from rankmetrics_spark.schemas import EXPERIMENT, N_RELEVANT, USER, quoted
+
+
+@dataclass(frozen=True)
+class Within:
+    """The users within one segment.
+
+    Attributes:
+        rows: One row per (experiment_id, user_id, value of the segment).
+        column: The column of the segment.
+    """
+
+    rows: DataFrame
+    column: str
 
 
 @dataclass(frozen=True)
@@ -22,15 +37,18 @@ class UserTable:
         rows: One row per (experiment_id, user_id).
         metrics: Each has a column.
         segments: How a segment is called -> its column.
-        before: ``user_metrics`` of an earlier date, or None.
+        before: ``user_metrics`` of an earlier date, or the name of a column that holds an earlier value, or None.
         combinations: Indices of segments that split the users together.
+        within: How a segment is called -> a table in which a user has a row for each value of this segment, over the
+            lists with this value; for segments in which the lists of a user may differ.
     """
 
     rows: DataFrame
     metrics: tuple[Metric, ...]
     segments: Mapping[str, str]
-    before: DataFrame | None = None
+    before: DataFrame | str | None = None
     combinations: tuple[tuple[int, ...], ...] = ()
+    within: Mapping[str, Within] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -38,7 +56,7 @@ class UserTable:
         rows: DataFrame,
         metrics: str | Sequence[str | Metric] | None = None,
         segments: Mapping[str, str] | None = None,
-        before: DataFrame | None = None,
+        before: DataFrame | str | None = None,
     ) -> UserTable:
         """A table with the metrics asked for, or with all that it has.
 
@@ -55,21 +73,30 @@ class UserTable:
             if metric.column not in there:
                 raise ConfigError(f"metrics: user_metrics has no column for {metric}: "
                                   f"{unknown('column', metric.column, there)}")  # fmt: skip
-        if before is not None:
-            _check_earlier(before.columns, chosen)
+        _check_earlier(before, rows, chosen)
         return cls(rows, chosen, segments or {}, before)
 
 
 def _chosen(metrics: str | Sequence[str | Metric]) -> tuple[Metric, ...]:
-    items = metrics.split(",") if isinstance(metrics, str) else metrics
-    found = tuple(item if isinstance(item, Metric) else parse(item.strip()) for item in items)
+    items = listed("metrics", metrics)
+    found = tuple(item if isinstance(item, Metric) else parse(str(item)) for item in items)
     if not found:
         raise ConfigError("metrics is an empty list; allowed: metrics such as ap@10, or None for all")
     return tuple(dict.fromkeys(found))
 
 
-def _check_earlier(columns: Sequence[str], metrics: Sequence[Metric]) -> None:
-    """Refuse a table of an earlier date that has no users, or none of the metrics."""
+def _check_earlier(before: DataFrame | str | None, rows: DataFrame, metrics: Sequence[Metric]) -> None:
+    """Refuse a column of earlier values that is not there, and a table without users or without any of the metrics."""
+    if isinstance(before, str):
+        kinds = {field.name: field.dataType for field in rows.schema.fields}
+        if before not in kinds:
+            raise InputError(f"cuped.column: {unknown('column', before, [*kinds])}")
+        if not isinstance(kinds[before], T.NumericType):
+            raise InputError(f"cuped.column is {before}, of type {kinds[before].simpleString()}; allowed: numbers")
+        return
+    if before is None:
+        return
+    columns = before.columns
     if USER not in columns:
         raise InputError(
             f"the user_metrics of the earlier date have no column {USER}: {unknown('column', USER, columns)}"
@@ -91,25 +118,49 @@ def _metrics_in(columns: Iterable[str], segments: Mapping[str, str]) -> tuple[Me
     return tuple(found)
 
 
+def parts(table: UserTable) -> list[UserTable]:
+    """The table itself, and one for each segment in which the lists of a user may differ."""
+    whole = replace(table, within={})
+    split = (
+        replace(whole, rows=within.rows, segments={name: within.column}, combinations=())
+        for name, within in table.within.items()
+    )
+    return [whole, *split]
+
+
 def by_user(table: UserTable) -> DataFrame:
     """The rows of each user together in one partition, one after the other."""
-    hashes = (f"xxhash64({USER}) AS {HASHES[0]}", f"xxhash64({USER}, 1) AS {HASHES[1]}")
     labels = (f"string({quoted(column)}) AS _segment_{i}" for i, column in enumerate(table.segments.values()))
-    values = (metric.column for metric in table.metrics)
     # Read back without a schema, Spark takes the folders of some experiments for numbers.
     experiment = f"string({EXPERIMENT}) AS {EXPERIMENT}"
-    rows = table.rows.selectExpr(*hashes, experiment, f"{N_RELEVANT} > 0 AS _relevant", *labels, *values)
-    if table.before is not None:
-        rows = rows.join(_earlier(table), list(HASHES), "left")
+    relevant = f"{N_RELEVANT} > 0 AS _relevant"
+    rows = table.rows.selectExpr(
+        *_HASHED, experiment, relevant, *labels, *_columns(table.metrics), *_earlier_values(table)
+    )
+    if table.before is not None and not isinstance(table.before, str):
+        rows = rows.join(_earlier_means(table.before, table.metrics), list(HASHES), "left")
     return rows.repartition(HASHES[0]).sortWithinPartitions(*HASHES)
 
 
-def _earlier(table: UserTable) -> DataFrame:
+_HASHED = (f"xxhash64({USER}) AS {HASHES[0]}", f"xxhash64({USER}, 1) AS {HASHES[1]}")
+
+
+def _columns(metrics: Iterable[Metric]) -> list[str]:
+    return [metric.column for metric in metrics]
+
+
+def _earlier_values(table: UserTable) -> list[str]:
+    """A column of earlier values serves every metric."""
+    if not isinstance(table.before, str):
+        return []
+    value = f"double({quoted(table.before)})"
+    return [f"nullif({value}, double('NaN')) AS {BEFORE}{name}" for name in _columns(table.metrics)]
+
+
+def _earlier_means(before: DataFrame, metrics: Iterable[Metric]) -> DataFrame:
     """One row per user: the mean of what they had in the experiments of the earlier date."""
-    assert table.before is not None
-    hashes = (f"xxhash64({USER}) AS {HASHES[0]}", f"xxhash64({USER}, 1) AS {HASHES[1]}")
-    there = {metric.column for metric in table.metrics} & set(table.before.columns)
+    there = sorted(set(_columns(metrics)) & set(before.columns))
     # Added in the order of their size, so that the order of a user's experiments changes no bit.
     values = (f"aggregate(array_sort(collect_list({name})), 0D, (added, value) -> added + value) / "
-              f"nullif(count({name}), 0) AS {BEFORE}{name}" for name in sorted(there))  # fmt: skip
-    return table.before.selectExpr(*hashes, *sorted(there)).groupBy(*HASHES).agg(*map(F.expr, values))
+              f"nullif(count({name}), 0) AS {BEFORE}{name}" for name in there)  # fmt: skip
+    return before.selectExpr(*_HASHED, *there).groupBy(*HASHES).agg(*map(F.expr, values))

@@ -133,6 +133,7 @@ def _options(config: Config) -> Options:
         list=source.list,
         segments=source.segments,
         segment_combinations=source.segment_combinations,
+        covariate=config.comparison.cuped.column if config.comparison.cuped else None,
         first_rank=source.first_rank,
         confidence=config.comparison.confidence,
         repeated_items=config.quality.repeated_items,

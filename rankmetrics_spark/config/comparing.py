@@ -78,19 +78,27 @@ class AaCheck(Resampling):
 class Cuped(Section):
     """Variance reduction with the values that the users had before the experiment.
 
+    One of the two is given.
+
     Attributes:
         date: Evaluation date of the pre-period; its ``user_metrics`` lie in the same output.
+        column: A column of the source with a number of each user from before the experiment.
     """
 
     at: ClassVar[str] = "comparison.cuped"
 
-    date: str = key(None, day)
+    date: str | None = key(None, day)
+    column: str | None = key(None, text)
 
     def __post_init__(self) -> None:
-        """Checks that there is a date."""
+        """Checks that there is a date or a column."""
         super().__post_init__()
-        if self.date is None:
-            raise refuse(self.path_of("date"), None, "the date of an earlier run, as YYYY-MM-DD")
+        if (self.date is None) == (self.column is None):
+            given = "neither" if self.date is None else "both"
+            raise ConfigError(
+                f"{self.at} has {given} of date and column; allowed: the date of an earlier run, as YYYY-MM-DD, or a "
+                "column with a number of each user"
+            )
 
 
 def _shares(path: str, value: object) -> dict[str, float]:
@@ -138,7 +146,7 @@ class Comparison(Section):
         shares: Planned share of the users of each experiment, for the check of the sample ratio.
         power: With which probability the minimum detectable effect would be found.
         min_users: Segments with fewer users in an experiment are not compared.
-        cuped: Variance reduction with an earlier date; for independent comparisons.
+        cuped: Variance reduction with values from before the experiment; for independent comparisons.
     """
 
     at: ClassVar[str] = "comparison"
@@ -242,7 +250,7 @@ def check_cuped(comparison: Comparison, evaluation_date: str) -> None:
         ConfigError: Names the field and both dates.
     """
     cuped = comparison.cuped
-    if cuped is not None and cuped.date >= evaluation_date:
+    if cuped is not None and cuped.date is not None and cuped.date >= evaluation_date:
         raise refuse(cuped.path_of("date"), cuped.date, f"a date before the evaluation date {evaluation_date}")
 
 

@@ -6,7 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from rankmetrics_spark.config.fields import Section, choice, count, flag, key, listed, mapped, names, number, refuse
+from rankmetrics_spark.config.fields import (
+    Section,
+    choice,
+    count,
+    flag,
+    key,
+    listed,
+    mapped,
+    names,
+    number,
+    refuse,
+    text,
+)
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.metrics import PRESETS, STANDARD, Convention, Metric, check, knobs, parse, resolve
 from rankmetrics_spark.schemas import JUDGEMENT_ROLES, ROLES
@@ -79,6 +91,7 @@ class Options(Section):
         list: Columns that tell apart the lists of one user; metrics are averaged per user. One name or several.
         segments: Columns whose values split the averages over users. One name or several.
         segment_combinations: Segments that split them together, such as ``[["country", "device"]]``.
+        covariate: A column with a number of each user from before the experiment.
         first_rank: What the column of ranks calls the first rank: 1 (the default) or 0.
         confidence: Confidence level of the intervals, above 0 and below 1. Default: 0.95.
         repeated_items: Which repeated items of a list are looked for: ``relevant`` (those that could change a value,
@@ -105,6 +118,7 @@ class Options(Section):
     list: tuple[str, ...] = key((), names)
     segments: tuple[str, ...] = key((), names)
     segment_combinations: tuple[tuple[str, ...], ...] = key((), _read_combinations)
+    covariate: str | None = key(None, text)
     first_rank: int = key(1, count(0, 1))
     confidence: float = key(0.95, number(0, 1, inclusive=False))
     repeated_items: str = key("relevant", choice(*REPEATED_ITEMS))
@@ -126,6 +140,7 @@ class Options(Section):
             list: str | Sequence[str] | None = None,
             segments: str | Sequence[str] | None = None,
             segment_combinations: Sequence[str | Sequence[str]] | None = None,
+            covariate: str | None = None,
             first_rank: int | None = None,
             confidence: float | None = None,
             repeated_items: str | None = None,

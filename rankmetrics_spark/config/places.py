@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from glob import glob
 from pathlib import Path
 
 from rankmetrics_spark.config.sections import Input, Sink
@@ -15,6 +16,10 @@ INPUT_BELOW_OUTPUT = "input"
 """The one folder of an output that may hold the input, as in the output of ``rankmetrics demo``."""
 TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine", "runs")
 _WILDCARD = re.compile(r"[*?{}\[\]\\]")
+_NEVER_EMPTY = ("parquet", "orc")
+"""Formats in which a file without rows still has a header."""
+_HIDDEN = ("_", ".")
+"""Spark does not read files and folders whose names start like this."""
 _SCHEME = re.compile(r"(?P<scheme>[a-zA-Z][\w+.-]*):(?P<rest>.*)", re.DOTALL)
 
 
@@ -92,7 +97,7 @@ def check_local_paths(inputs: Iterable[Input], sink: Sink | None = None) -> None
     Call this only where Spark runs on this machine and its default file system is this machine's.
 
     Raises:
-        InputError: An input does not exist.
+        InputError: An input does not exist, or holds a file that lost its content.
         OutputError: The output cannot be a folder that this user may write to.
     """
     for section in inputs:
@@ -103,8 +108,23 @@ def check_local_paths(inputs: Iterable[Input], sink: Sink | None = None) -> None
                     f"cannot read {section.format} from '{given}': there is no such file or folder; "
                     f"allowed: an existing path in {section.path_of('path')}"
                 )
+            if path is not None and section.format in _NEVER_EMPTY:
+                _refuse_empty_files(section.format, given, path)
     if sink and sink.path:
         check_output(sink.path)
+
+
+def _refuse_empty_files(table_format: str, given: str, path: Path) -> None:
+    """Refuse a file of 0 bytes: its rows are lost, and Spark would skip it without a word."""
+    for place in glob(str(path)) if _WILDCARD.search(given) else [str(path)]:
+        for folder, folders, names in [("", [], [place])] if os.path.isfile(place) else os.walk(place):
+            folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
+            for file in (os.path.join(folder, name) for name in names if not name.startswith(_HIDDEN)):
+                if os.path.isfile(file) and os.path.getsize(file) == 0:
+                    raise InputError(
+                        f"cannot read {table_format} from '{given}': the file '{file}' is empty, and even a table "
+                        "without rows has a header; allowed: complete files"
+                    )
 
 
 def check_output(path: str) -> None:

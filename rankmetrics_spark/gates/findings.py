@@ -14,8 +14,7 @@ from rankmetrics_spark.errors import QualityError
 from rankmetrics_spark.gates.counts import Counts, total
 from rankmetrics_spark.gates.rates import SHARED, Findings, breaches, rates
 from rankmetrics_spark.plan import Plan
-from rankmetrics_spark.schemas import EXPERIMENT, REJECTED, USER
-from rankmetrics_spark.scoring import only_value
+from rankmetrics_spark.schemas import EXPERIMENT, REJECTED, USER, only_value
 
 MOST_NAMED = 3
 """Experiments or ids that a message names at most."""

@@ -22,7 +22,7 @@ def failures(gates: Sequence[Gate], averages: Sequence[Row], comparisons: Sequen
 
     >>> gate = Gate(metric="ndcg@10", max_drop=0.01)
     >>> row = {"experiment_id": "b", "baseline": "a", "segment": "all", "metric": "ndcg@10", "difference": -0.02,
-    ...        "ci_low": -0.03, "ci_high": -0.01, "relative_difference": -0.04}
+    ...        "ci_low": -0.03, "ci_high": -0.01, "relative_difference": -0.04, "mean_baseline": 0.5}
     >>> failures([gate], [], [row])
     ['b is 0.0200 below a on ndcg@10; allowed: a drop of 0.01']
     >>> failures([Gate(metric="ndcg@10", max_drop=0.02)], [], [row])
@@ -70,27 +70,34 @@ def _too_low(gate: Gate, row: Row) -> Iterator[str]:
 
 def _too_far(gate: Gate, row: Row) -> Iterator[str]:
     """A difference, or its worse bound, beyond the limit."""
-    side = "low" if _sign(gate) > 0 else "high"
     limits = (
-        (gate.max_drop, "difference", f"ci_{side}", "{:.4f}", "{:g}"),
-        (gate.max_relative_drop, "relative_difference", f"relative_ci_{side}", "{:.2%}", "{:.2%}"),
+        (gate.max_drop, "difference", "", "{:.4f}", "{:g}"),
+        (gate.max_relative_drop, "relative_difference", "relative_", "{:.2%}", "{:.2%}"),
     )
-    for limit, point, bound, style, allowed in limits:
+    for limit, point, prefix, style, allowed in limits:
         if limit is None:
             continue
-        value = row[point if gate.on == "point" else bound]
-        if _missing(value):
+        drop = _drop(gate, row, point, prefix)
+        if drop is None:
             pair = f"{row[EXPERIMENT]} against {row[BASELINE]}"
             yield f"{pair} has no {point.replace('_', ' ')} on {_where(gate)}; the gate cannot be checked"
-            continue
-        drop = -_sign(gate) * value
-        if drop > limit:
+        elif drop > limit:
             worse = "below" if _sign(gate) > 0 else "above"
             could = "is" if gate.on == "point" else "may be"
             yield (
                 f"{row[EXPERIMENT]} {could} {style.format(drop)} {worse} {row[BASELINE]} on {_where(gate)}; "
                 f"allowed: a drop of {allowed.format(limit)}"
             )
+
+
+def _drop(gate: Gate, row: Row, point: str, prefix: str) -> float | None:
+    """By how much the candidate is worse, or may be; None if that is unknown."""
+    sign = _sign(gate)
+    if prefix and row["mean_baseline"] is not None and row["mean_baseline"] < 0:
+        # As a share of a negative mean, a drop is positive.
+        sign = -sign
+    value = row[point if gate.on == "point" else f"{prefix}ci_{'low' if sign > 0 else 'high'}"]
+    return None if _missing(value) else -sign * value
 
 
 def _where(gate: Gate) -> str:

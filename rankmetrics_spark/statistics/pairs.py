@@ -27,7 +27,8 @@ def add_rows(totals: Totals, rows: UserRows, request: Request) -> None:
     Raises:
         InputError: A user has two rows of one experiment.
     """
-    _refuse_repeats(rows)
+    for labels, code in rows.segments[:1]:
+        _refuse_repeats(rows, len(labels), code)
     resample = Resampler(rows.keys, request) if request.most_replicates else None
     pairs = request.pairs(rows.experiments)
     for labels, code in rows.segments:
@@ -44,9 +45,9 @@ def add_rows(totals: Totals, rows: UserRows, request: Request) -> None:
                 resample.add(totals, units, (rows.experiments, metric, pairs), table)
 
 
-def _refuse_repeats(rows: UserRows) -> None:
-    code = rows.user * len(rows.experiments) + rows.experiment
-    if len(np.unique(code)) != len(code):
+def _refuse_repeats(rows: UserRows, n_labels: int, code: Ints) -> None:
+    key = (rows.user * len(rows.experiments) + rows.experiment) * n_labels + code
+    if len(np.unique(key)) != len(key):
         raise InputError(
             "a user has two rows of one experiment in user_metrics; allowed: one, so compare a single date"
         )

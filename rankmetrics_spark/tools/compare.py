@@ -101,20 +101,26 @@ def comparison_of(spark: SparkSession, asked: Asked) -> Found:
     date = asked.date or max(known)
     users = _of_date(written, known, date, "--date")
     _refuse_unknown(known[date], wanted)
-    before = None
-    if wanted.cuped is not None:
-        check_cuped(wanted, date)
+    check_cuped(wanted, date)
+    before: DataFrame | str | None = wanted.cuped.column if wanted.cuped else None
+    if wanted.cuped is not None and wanted.cuped.date is not None:
         before = _of_date(written, known, wanted.cuped.date, "cuped.date")
-    splits = {*asked.segments, *([asked.decomposed] if asked.decomposed else [])}
-    table = comparison.UserTable.of(users, asked.metrics, {name: name for name in sorted(splits)}, before)
     options = Options(segments=asked.segments or None, segment_combinations=asked.combined or None)
     shown = comparison.UserTable.of(users, asked.metrics, {name: name for name in options.segments}, before)
     shown = replace(shown, combinations=options.combined_segments)
     rows = comparison.comparisons(shown, wanted).orderBy(BASELINE, EXPERIMENT, SEGMENT, METRIC)
     compared = [row.asDict() for row in rows.toLocalIterator()]
-    split = comparison.decomposition(table, wanted, asked.decomposed) if asked.decomposed else None
     losses = comparison.largest_losses(shown, wanted, asked.losses) if asked.losses else None
-    return Found(compared, _rows(losses), _rows(split))
+    return Found(compared, _rows(losses), _rows(_split(users, asked, wanted)))
+
+
+def _split(users: DataFrame, asked: Asked, wanted: Comparison) -> DataFrame | None:
+    name = asked.decomposed
+    return (
+        comparison.decomposition(comparison.UserTable.of(users, asked.metrics, {name: name}), wanted, name)
+        if name
+        else None
+    )
 
 
 def _rows(table: DataFrame | None) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import pandas as pd
 import pytest
 import yaml
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
@@ -23,7 +25,7 @@ from rankmetrics_spark.comparison import COLUMNS
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.sinks import read
 from tests.commands import Call
-from tests.logs import DATE, a_list, exact, impressions, parquet
+from tests.logs import DATE, SCHEMA, a_list, exact, impressions, parquet
 
 # ---- the reference files
 
@@ -343,6 +345,86 @@ def test_cuped_takes_the_values_of_an_earlier_date(call: Call, spark: SparkSessi
     y, arm = np.concatenate([before, np.ones(12)]), np.repeat([0, 1], 12)
     fitted = np.linalg.lstsq(np.column_stack([np.ones(24), arm, x]), y, rcond=None)[0]
     assert rows["b"]["cuped_difference"] == pytest.approx(fitted[1], rel=1e-9)
+
+
+def test_cuped_takes_a_column_of_the_log(call: Call, spark: SparkSession, tmp_path: Path) -> None:
+    users = [(experiment, u) for experiment in "ab" for u in range(9)]
+    value = {who: 1 / (2 + u % 3) if experiment == "a" else 1 / (1 + u % 2) for who in users for experiment, u in [who]}
+    before = {(experiment, u): 0.1 * u + value[experiment, u] for experiment, u in users}
+    # The earlier number of one user is not there, and the rows of another one disagree about it.
+    unknown = {("a", 0), ("b", 1)}
+    lines = ["experiment,user,item,position,relevance,earlier"]
+    for experiment, u in users:
+        for rank in range(1, round(1 / value[experiment, u]) + 1):
+            hit = int(rank == round(1 / value[experiment, u]))
+            earlier = before[experiment, u] if (experiment, u) not in unknown else rank if experiment == "b" else ""
+            lines.append(f"{experiment},{experiment}{u},i{rank},{rank},{hit},{earlier}")
+    (tmp_path / "log.csv").write_text("\n".join(lines))
+    asked = {"baseline": "a", "cuped": {"column": "earlier"}}
+    config = {"source": {"format": "csv", "path": str(tmp_path / "log.csv")}, "metrics": ["ap@5"], "comparison": asked}
+    code, _, err = call("evaluate", "--config", document(tmp_path, **config), "--date", DATE)
+    assert code == 0, err
+    (row,) = read(spark, str(tmp_path / "out" / "comparisons")).collect()
+    # A user without an earlier number counts as the mean of the others.
+    mean = np.mean([number for who, number in before.items() if who not in unknown])
+    x = np.array([mean if who in unknown else before[who] for who in users])
+    y, arm = np.array([value[who] for who in users]), np.repeat([0, 1], 9)
+    fitted = np.linalg.lstsq(np.column_stack([np.ones(18), arm, x]), y, rcond=None)[0]
+    assert row["cuped_difference"] == pytest.approx(fitted[1], rel=1e-9)
+    assert row["difference"] == pytest.approx(y[arm == 1].mean() - y[arm == 0].mean(), rel=1e-12)
+
+    # The column is in user_metrics, so that the numbers can be had from there.
+    written = read(spark, str(tmp_path / "out" / "user_metrics"))
+    (again,) = compare(written, baseline="a", before="earlier").collect()
+    assert again.asDict() == {name: row[name] for name in COLUMNS}
+    for column, message in (("earlyer", "did you mean 'earlier'?"), ("user_id", "of type string; allowed: numbers")):
+        with pytest.raises(InputError, match=re.escape(message)):
+            compare(written, baseline="a", before=column)
+
+
+def test_a_list_is_compared_within_its_own_segment(call: Call, spark: SparkSession, tmp_path: Path) -> None:
+    # Every user has a list on the web and one in the app; only the lists on the web are better in b.
+    ranks = {
+        ("a", "web"): [2, 3, 4, 2],
+        ("b", "web"): [1, 1, 3, 1],
+        ("a", "app"): [1, 2, 1, 4],
+        ("b", "app"): [2, 2, 2, 5],
+    }
+    rows = []
+    for (experiment, device), first in ranks.items():
+        for u, rank in enumerate(first):
+            grades = [0] * (rank - 1) + [1]
+            rows += [(*shown, device) for shown in a_list(grades, f"u{u}", experiment)]
+    log = impressions(spark, rows, f"{SCHEMA}, device string")
+    config = {
+        "source": {"path": str(tmp_path / "log"), "list": "device_list", "segments": "device"},
+        "comparison": {"baseline": "a", "wilcoxon": True, "bootstrap": {"replicates": 99}},
+        "gates": [{"metric": "ap@5", "max_drop": 0.3, "segment": "device=app"}],
+    }
+    log.withColumn("device_list", F.col("device")).write.parquet(str(tmp_path / "log"))
+    code, _, err = call("evaluate", "--config", document(tmp_path, **config), "--date", DATE)
+    assert code == 0, err
+    found = {row["segment"]: row for row in read(spark, str(tmp_path / "out" / "comparisons")).collect()}
+    assert sorted(found) == ["all", "device=app", "device=web"]
+    values = {key: 1 / np.array(first) for key, first in ranks.items()}
+    everyone = {name: (values[name, "web"] + values[name, "app"]) / 2 for name in "ab"}
+    for segment, a, b in (
+        ("all", everyone["a"], everyone["b"]),
+        *((f"device={name}", values["a", name], values["b", name]) for name in ("app", "web")),
+    ):
+        row = found[segment]
+        assert (row["design"], row["n_users"]) == ("paired", 4)
+        assert row["difference"] == pytest.approx(np.mean(b - a), rel=1e-12)
+        assert row["p_value"] == pytest.approx(stats.ttest_rel(b, a).pvalue, rel=1e-10)
+        assert row["p_wilcoxon"] == pytest.approx(stats.wilcoxon(b - a, method="approx").pvalue, rel=1e-10)
+        assert row["bootstrap_ci_low"] <= row["difference"] <= row["bootstrap_ci_high"]
+    means = read(spark, str(tmp_path / "out" / "experiment_metrics"))
+    assert means.where("bootstrap_ci_low IS NULL").isEmpty() and means.count() == 6
+
+    gates = [{"metric": "ap@5", "max_drop": 0.05, "segment": "device=app"}]
+    code, _, err = call("evaluate", "--config", document(tmp_path, **config | {"gates": gates}), "--date", DATE)
+    assert code == 5
+    assert "below a on ap@5 in device=app; allowed: a drop of 0.05" in last_line(err)
 
 
 def test_gates_that_fail_end_with_5_and_publish_nothing(call: Call, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import yaml
 
 from rankmetrics_spark import cli
 from rankmetrics_spark.config import Sink, Source
-from rankmetrics_spark.config.places import check_output, refuse_overlap
-from rankmetrics_spark.errors import LONGEST_MESSAGE, ConfigError, OutputError
+from rankmetrics_spark.config.places import check_local_paths, check_output, refuse_overlap
+from rankmetrics_spark.errors import LONGEST_MESSAGE, ConfigError, InputError, OutputError
 
 Refused = Callable[..., tuple[int, str]]
 LONG = "n" * 100_000
@@ -224,3 +224,27 @@ def test_paths_of_other_file_systems_are_left_to_spark(monkeypatch: pytest.Monke
     monkeypatch.setenv("HADOOP_CONF_DIR", "/etc/hadoop")
     with pytest.raises(AssertionError, match="Spark was started"):
         refused({"source": {"path": "nowhere"}})
+
+
+@pytest.mark.outcome("a Parquet file of 0 bytes beside good ones, on this machine", "exit 3, with the name of the file")
+@pytest.mark.parametrize(
+    ("path", "named"), [("log", "log/day=1/part-1.parquet"), ("log/*", "log/day=1/part-1.parquet")]
+)
+def test_a_file_that_lost_its_content_is_named(refused: Refused, tmp_path: Path, path: str, named: str) -> None:
+    folder = tmp_path / "log" / "day=1"
+    folder.mkdir()
+    (folder / "part-0.parquet").write_bytes(b"PAR1...")
+    for hidden in ("_SUCCESS", ".part-1.parquet.crc"):
+        (folder / hidden).touch()
+    check_local_paths([Source(path=str(tmp_path / path))])
+    (folder / "part-1.parquet").touch()
+    code, sentence = refused({"source": {"path": path}})
+    assert code == 3
+    assert sentence == (
+        f"cannot read parquet from '{path}': the file '{named}' is empty, and even a table without rows has a header; "
+        "allowed: complete files"
+    )
+    with pytest.raises(InputError, match=r"part-1\.parquet' is empty"):
+        check_local_paths([Source(path=str(folder / "part-1.parquet"), format="parquet")])
+    # A text file may be empty.
+    check_local_paths([Source(path=path, format="csv")])

@@ -36,6 +36,7 @@ def test_without_a_section_nothing_is_compared() -> None:
         ({"pairs": "all", "randomization": True}, Comparison(pairs="all", randomization=Resampling())),
         ({"pairs": "all", "aa_check": {"replicates": 99}}, Comparison(pairs="all", aa_check=AaCheck(replicates=99))),
         ({"pairs": "all", "cuped": {"date": "2026-11-13"}}, Comparison(pairs="all", cuped=Cuped("2026-11-13"))),
+        ({"pairs": "all", "cuped": {"column": "x"}}, Comparison(pairs="all", cuped=Cuped(column="x"))),
         ({"pairs": "all", "shares": {"a": 1, "b": 2}}, Comparison(pairs="all", shares={"a": 1.0, "b": 2.0})),
     ],
 )
@@ -90,7 +91,12 @@ def test_the_confidence_of_the_comparison_is_that_of_the_averages() -> None:
             {"baseline": "a", "candidates": ["a", "b"]},
             "comparison.candidates is 'a'; allowed: experiments other than the baseline",
         ),
-        ({"cuped": {}}, "comparison.cuped.date is null; allowed: the date of an earlier run, as YYYY-MM-DD"),
+        (
+            {"cuped": {}},
+            "comparison.cuped has neither of date and column; allowed: the date of an earlier run, as YYYY-MM-DD, or a "
+            "column with a number of each user",
+        ),
+        ({"cuped": {"date": "2026-11-13", "column": "x"}}, "comparison.cuped has both of date and column; allowed:"),
         ({"cuped": {"date": "13.11.2026"}}, "comparison.cuped.date is '13.11.2026'; allowed: a date as YYYY-MM-DD"),
         (
             {"baseline": "a", "cuped": {"date": "2026-11-20"}},

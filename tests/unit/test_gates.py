@@ -22,6 +22,7 @@ DROP = {
     "relative_difference": -0.04,
     "relative_ci_low": -0.06,
     "relative_ci_high": -0.02,
+    "mean_baseline": 0.5,
 }
 
 
@@ -111,3 +112,18 @@ def test_the_rows_of_a_segment_are_named() -> None:
     assert failures([gate], [MEAN | {"segment": "country=de"}, MEAN], []) == [
         "b has a mean of 0.5000 on ndcg@10 in country=de; allowed: at least 0.6"
     ]
+
+
+@pytest.mark.parametrize(
+    ("gate", "said"),
+    [
+        ({"max_relative_drop": 0.04}, []),
+        ({"max_relative_drop": 0.03}, ["b is 4.00% below a on ndcg@10; allowed: a drop of 3.00%"]),
+        ({"max_relative_drop": 0.06, "on": "bound"}, []),
+        ({"max_relative_drop": 0.05, "on": "bound"}, ["b may be 6.00% below a on ndcg@10; allowed: a drop of 5.00%"]),
+    ],
+)
+def test_a_drop_below_a_negative_mean_is_a_drop(gate: dict[str, Any], said: list[str]) -> None:
+    # From -0.5 to -0.52: the difference is -0.02, and -0.02 / -0.5 = 0.04.
+    of_negative = {"mean_baseline": -0.5, "relative_difference": 0.04}
+    assert failed(gate, drop=of_negative | {"relative_ci_low": 0.02, "relative_ci_high": 0.06}) == said
