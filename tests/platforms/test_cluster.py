@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 import yaml
 
 from rankmetrics_spark.metrics.conventions import STANDARD
-from tests.commands import ROOT, spark_environment
+from tests.commands import ROOT, ran, spark_environment
 from tests.logs import DATE, assert_close, obvious, parquet, random_log
 from tests.platforms.support import (
     QUICK_START,
@@ -157,3 +158,26 @@ def test_a_worker_killed_in_the_result_stage_changes_no_bit(folder: Path, cluste
     assert "Resubmitting ShuffleMapStage" in after
     assert re.search(ended, after)
     assert_same_bits(folder / "one left", local)
+
+
+VALUES = """
+import json, sys
+from pathlib import Path
+from rankmetrics_spark.sessions import local_session
+from tests.platforms.values import everything
+spark = local_session(f"local[{sys.argv[1]}]", "values", {"spark.sql.shuffle.partitions": sys.argv[2]})
+Path(sys.argv[3]).write_text(json.dumps(everything(spark)))
+spark.stop()
+"""
+
+
+def test_cores_and_partitions_change_no_bit(tmp_path: Path) -> None:
+    found = []
+    for cores, partitions in ((1, 1), (5, 16)):
+        file = tmp_path / f"{cores}.json"
+        environment = spark_environment(PYTHONPATH=str(ROOT))
+        done = ran([sys.executable, "-c", VALUES, cores, partitions, file], tmp_path, environment)
+        assert done.returncode == 0, done.stderr
+        found.append(file.read_text())
+    assert found[0] == found[1]
+    assert len(json.loads(found[0])["values"]["clicks by position: users"]) > 50
