@@ -34,6 +34,7 @@ def add_rows(totals: Totals, rows: UserRows, request: Request) -> None:
     for labels, code in rows.segments:
         units = Units.of(rows, labels, code)
         relevant = units.dense(rows.relevant.astype(float))
+        tables = {}
         for metric, values in rows.values.items():
             table = units.dense(values)
             _add_arms(totals, units, (rows.experiments, metric), table, relevant)
@@ -41,13 +42,14 @@ def add_rows(totals: Totals, rows: UserRows, request: Request) -> None:
             if metric in rows.before:
                 _add_before(totals, units, (rows.experiments, metric), table, units.dense(rows.before[metric]))
             _add_pairs(totals, units, (rows.experiments, metric, pairs), table)
-            if resample:
-                resample.add(totals, units, (rows.experiments, metric, pairs), table)
+            tables[metric] = table
+        if resample:
+            resample.add(totals, units, (rows.experiments, pairs), tables)
 
 
 def _refuse_repeats(rows: UserRows, n_labels: int, code: Ints) -> None:
-    key = (rows.user * len(rows.experiments) + rows.experiment) * n_labels + code
-    if len(np.unique(key)) != len(key):
+    key = np.sort((rows.user * len(rows.experiments) + rows.experiment) * n_labels + code)
+    if (key[1:] == key[:-1]).any():
         raise InputError(
             "a user has two rows of one experiment in user_metrics; allowed: one, so compare a single date"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,8 @@ from rankmetrics_spark.statistics import resampling
 from rankmetrics_spark.statistics.exact_sums import Floats
 from rankmetrics_spark.statistics.totals import Ints, Key, Name, Request, Totals
 from rankmetrics_spark.statistics.units import Units, of_both
+
+Tables = Mapping[str, Floats]
 
 MOST_VALUES = 2**24
 """Values of users in pairs that are resampled in one go."""
@@ -38,17 +40,26 @@ class Resampler:
             seed, n = asked.reshuffle_seed, asked.reshuffles
             self.weights["reshuffles"] = _and_ones(resampling.signs(self.keys, seed, n))
 
-    def add(self, totals: Totals, units: Units, of: tuple[list[Name], str, tuple[Ints, Ints]], table: Floats) -> None:
-        experiments, metric, (left, right) = of
+    def add(self, totals: Totals, units: Units, of: tuple[list[Name], tuple[Ints, Ints]], tables: Tables) -> None:
+        """Add the weighted sums of all metrics: one product of matrices for each kind of weights.
+
+        Args:
+            totals: Changed in place.
+            units: One way of splitting the users.
+            of: Names of the experiments, and the pairs as indices of them.
+            tables: Metric -> (units, experiments) values that can be summed.
+        """
+        experiments, (left, right) = of
         arms: list[tuple[Name, Name]] = [("", name) for name in experiments]
         # As many pairs at once as fit into memory.
-        step = max(1, MOST_VALUES // max(1, len(table)))
+        step = max(1, MOST_VALUES // max(1, len(units.user) * len(tables)))
         for at in range(0, max(1, len(left)), step):
             pairs = experiments, left[at : at + step], right[at : at + step]
-            for drawn, columns in _drawn(table, [] if at else arms, pairs).items():
-                wanted = [each for each in columns if each.names]
-                if wanted and drawn in self.weights:
-                    _add_weighted(totals, units, metric, self.weights[drawn], wanted)
+            drawn = {metric: _drawn(table, [] if at else arms, pairs) for metric, table in tables.items()}
+            for kind, weights in self.weights.items():
+                wanted = [(metric, each) for metric, found in drawn.items() for each in found[kind] if each.names]
+                if wanted:
+                    _add_weighted(totals, units, weights, wanted)
 
 
 def _drawn(
@@ -83,13 +94,13 @@ class _Columns:
 
 
 def _add_weighted(
-    totals: Totals, units: Units, metric: str, weights: npt.NDArray[Any], wanted: Sequence[_Columns]
+    totals: Totals, units: Units, weights: npt.NDArray[Any], wanted: Sequence[tuple[str, _Columns]]
 ) -> None:
-    table = np.concatenate([column.astype(float) for each in wanted for column in each.columns], axis=1)
+    table = np.concatenate([column.astype(float) for _, each in wanted for column in each.columns], axis=1)
     for label, part in units.slices():
-        sums = resampling.weighted_sums(weights[units.user[part]], table[part])
+        sums = resampling.weighted_sums(units.of_users(weights, part), table[part])
         start = 0
-        for each in wanted:
+        for metric, each in wanted:
             shape = (len(each.columns), len(each.names))
             # (limbs, replicates, columns and names) -> (limbs, columns, replicates) of each name
             own = sums[..., start : start + shape[0] * shape[1]].reshape(*sums.shape[:2], *shape).swapaxes(1, 2)

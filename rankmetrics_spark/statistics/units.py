@@ -53,6 +53,11 @@ class Units:
     @classmethod
     def of(cls, rows: UserRows, labels: list[str], code: Ints) -> Units:
         n_users = len(rows.keys)
+        if len(labels) == 1:
+            # Every user is one unit; the general way sorts them again.
+            return cls(
+                labels, np.zeros(1, np.int64), np.arange(n_users), rows.user, rows.experiment, len(rows.experiments)
+            )
         found, row_unit = np.unique(code * n_users + rows.user, return_inverse=True)
         there, starts = np.unique(found // n_users, return_index=True)
         row_unit = row_unit.reshape(-1).astype(np.int64)
@@ -75,6 +80,11 @@ class Units:
         limbs = exact_sums.limbs(np.ascontiguousarray(table).ravel(), POWERS[power])
         nothing = np.zeros((len(self.starts), table.shape[1]), np.int64)
         return [self.sums(limb.reshape(table.shape)) if limb.any() else nothing for limb in limbs]
+
+    def of_users(self, rows: npt.NDArray[Any], part: slice) -> npt.NDArray[Any]:
+        """The rows of the users of some units, which are ordered by user."""
+        users = self.user[part]
+        return rows if len(users) == len(rows) else rows[users]
 
     def slices(self) -> Iterator[tuple[str, slice]]:
         """The units of each segment."""
