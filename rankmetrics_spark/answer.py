@@ -18,7 +18,7 @@ from rankmetrics_spark.pipeline import Result
 from rankmetrics_spark.plan import Plan
 from rankmetrics_spark.report.verdict import verdict
 from rankmetrics_spark.schemas import BASELINE, DATE, EVERYONE, EXPERIMENT, METRIC, SEGMENT
-from rankmetrics_spark.sinks import Store, partitions_for
+from rankmetrics_spark.sinks import Store, Written, partitions_for
 
 MOST_ROWS = 100_000
 """Rows of comparisons that are read for gates and for the verdict."""
@@ -98,29 +98,19 @@ def averages(users: DataFrame, plan: Plan, asked: Comparison, within: Sequence[D
     return found.join(renamed, same, "left").drop(*(f"_{name}" for name in keys))
 
 
-def publish(store: Store, users: DataFrame, plan: Plan, config: Config, counts: Counts) -> DataFrame | None:
-    """Write ``comparisons``; the rows as written, or None if nothing is compared.
+def compared(store: Store, users: DataFrame, plan: Plan, config: Config, counts: Counts) -> Written:
+    """Stage ``comparisons``; nothing is published.
 
     Raises:
         InputError: There is no earlier date for CUPED.
     """
     asked = config.comparison
-    if not asked.asked:
-        return None
     names = [name for name, count in counts.items() if count["lists"]]
     _, candidates = comparison.request_of(asked).pairs(names)
-    compared = {names[i] for i in candidates}
-    filled = {name: {"compared": int(name in compared)} for name in counts}
+    found = {names[i] for i in candidates}
+    filled = {name: {"compared": int(name in found)} for name in counts}
     rows = comparison.comparisons(_users(store, users, plan, config), asked)
-    return store.replace("comparisons", rows, partitions_for(config.evaluation_date, filled, "compared"))
-
-
-def withdraw(store: Store, config: Config, counts: Counts) -> None:
-    """Remove the comparisons that an earlier run made of the values which this run has replaced."""
-    old = store.existing("comparisons")
-    if old is not None:
-        nothing = {name: {"compared": 0} for name in counts}
-        store.replace("comparisons", old.limit(0), partitions_for(config.evaluation_date, nothing, "compared"))
+    return store.write("comparisons", rows, partitions_for(config.evaluation_date, filled, "compared"))
 
 
 def _users(store: Store, users: DataFrame, plan: Plan, config: Config) -> comparison.UserTable:
@@ -142,9 +132,9 @@ def _earlier(store: Store, config: Config) -> DataFrame | None:
     return before
 
 
-def in_words(comparisons: DataFrame | None, plan: Plan) -> list[str]:
+def in_words(comparisons: Written | None, plan: Plan) -> list[str]:
     """The verdict: a sentence per comparison of all users, the surest first."""
-    if comparisons is None:
+    if comparisons is None or not comparisons.partitions.filled:
         return []
-    whole = comparisons.where(F.col(SEGMENT) == EVERYONE).orderBy(F.col("p_adjusted").asc_nulls_last())
+    whole = comparisons.rows.where(F.col(SEGMENT) == EVERYONE).orderBy(F.col("p_adjusted").asc_nulls_last())
     return verdict([row.asDict() for row in whole.limit(MOST_ROWS).toLocalIterator()], plan.scoring.metrics)
