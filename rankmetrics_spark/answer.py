@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -17,7 +17,7 @@ from rankmetrics_spark.pipeline import Result
 from rankmetrics_spark.plan import Plan
 from rankmetrics_spark.report.verdict import verdict
 from rankmetrics_spark.schemas import BASELINE, DATE, EVERYONE, EXPERIMENT, METRIC, SEGMENT
-from rankmetrics_spark.sinks import Store, partitions_for
+from rankmetrics_spark.sinks import Store, Written, partitions_for
 
 MOST_ROWS = 100_000
 """Rows of comparisons that are read for gates and for the verdict."""
@@ -83,42 +83,55 @@ def _rows(table: DataFrame, config: Config) -> list[dict[str, Any]]:
     return [row.asDict() for row in table.where(meant).toLocalIterator()]
 
 
-def averages(users: DataFrame, result: Result, asked: Comparison) -> DataFrame:
+@dataclass(frozen=True)
+class Users:
+    """The users of a run, as its averages and comparisons read them.
+
+    Attributes:
+        table: Their values.
+        asked: What is compared.
+        sums: The sums of all experiments and pairs, where both the averages and the comparisons need them.
+    """
+
+    table: comparison.UserTable
+    asked: Comparison
+    sums: DataFrame | None = None
+
+    @classmethod
+    def of(cls, store: Store, rows: DataFrame, result: Result, config: Config) -> Users:
+        """The users that a run has staged.
+
+        Raises:
+            InputError: There is no earlier date for CUPED.
+        """
+        plan, asked = result.plan, config.comparison
+        before = plan.public_covariate or (_earlier(store, config) if asked.asked else None)
+        table = pipeline.compared_users(rows, plan, before, result.within_segments)
+        if asked.bootstrap is None:
+            return cls(table, asked)
+        return cls(table, asked, store.stage(comparison.sums_of(table, asked), "sums"))
+
+
+def averages(users: Users, result: Result) -> DataFrame:
     """``experiment_metrics``, with bootstrap intervals of the means where they are asked for."""
-    plan, within = result.plan, result.within_segments
-    found = pipeline.averages(users, plan, within)
-    if asked.bootstrap is None:
+    found = pipeline.averages(users.table.rows, result.plan, result.within_segments)
+    if users.sums is None:
         return found
-    more = comparison.bootstrap_means(pipeline.compared_users(users, plan, within=within), asked)
+    more = comparison.bootstrap_means(users.table, users.asked, users.sums)
     keys = (EXPERIMENT, SEGMENT, METRIC)
     renamed = more.select(*(F.col(name).alias(f"_{name}") for name in keys), *_BOOTSTRAP)
     same = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in keys]
     return found.join(renamed, same, "left").drop(*(f"_{name}" for name in keys))
 
 
-def publish(store: Store, users: DataFrame, result: Result, config: Config, counts: Counts) -> DataFrame:
-    """Write ``comparisons``; the rows as written.
-
-    Raises:
-        InputError: There is no earlier date for CUPED.
-    """
-    asked = config.comparison
+def compared(store: Store, users: Users, date: str, counts: Counts) -> Written:
+    """Stage ``comparisons``; nothing is published."""
     names = [name for name, count in counts.items() if count["lists"]]
-    _, candidates = comparison.request_of(asked).pairs(names)
-    compared = {names[i] for i in candidates}
-    filled = {name: {"compared": int(name in compared)} for name in counts}
-    before = result.plan.public_covariate or _earlier(store, config)
-    table = pipeline.compared_users(users, result.plan, before, result.within_segments)
-    rows = comparison.comparisons(table, asked)
-    return store.replace("comparisons", rows, partitions_for(config.evaluation_date, filled, "compared"))
-
-
-def withdraw(store: Store, config: Config, counts: Counts) -> None:
-    """Remove the comparisons that an earlier run made of the values which this run has replaced."""
-    old = store.existing("comparisons")
-    if old is not None:
-        nothing = {name: {"compared": 0} for name in counts}
-        store.replace("comparisons", old.limit(0), partitions_for(config.evaluation_date, nothing, "compared"))
+    _, candidates = comparison.request_of(users.asked).pairs(names)
+    found = {names[i] for i in candidates}
+    filled = {name: {"compared": int(name in found)} for name in counts}
+    rows = comparison.comparisons(users.table, users.asked, users.sums)
+    return store.write("comparisons", rows, partitions_for(date, filled, "compared"))
 
 
 def _earlier(store: Store, config: Config) -> DataFrame | None:
@@ -136,9 +149,9 @@ def _earlier(store: Store, config: Config) -> DataFrame | None:
     return before
 
 
-def in_words(comparisons: DataFrame | None, plan: Plan) -> list[str]:
+def in_words(comparisons: Written | None, plan: Plan) -> list[str]:
     """The verdict: a sentence per comparison of all users, the surest first."""
-    if comparisons is None:
+    if comparisons is None or not comparisons.partitions.filled:
         return []
-    whole = comparisons.where(F.col(SEGMENT) == EVERYONE).orderBy(F.col("p_adjusted").asc_nulls_last())
+    whole = comparisons.rows.where(F.col(SEGMENT) == EVERYONE).orderBy(F.col("p_adjusted").asc_nulls_last())
     return verdict([row.asDict() for row in whole.limit(MOST_ROWS).toLocalIterator()], plan.scoring.metrics)

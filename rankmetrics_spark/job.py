@@ -5,34 +5,38 @@ The module is not called ``run``, because the function of that name would then b
 
 from __future__ import annotations
 
-import platform
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from functools import cached_property
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-import rankmetrics_spark
 from rankmetrics_spark import answer, judgements, pipeline, ranking, sources
-from rankmetrics_spark.config import Config, as_dict
-from rankmetrics_spark.errors import OutputError, RankmetricsError
+from rankmetrics_spark.config import Config
+from rankmetrics_spark.errors import RankmetricsError
 from rankmetrics_spark.gates import quality as quality_gates
 from rankmetrics_spark.gates.counts import Counts, total
 from rankmetrics_spark.gates.findings import Inspected
 from rankmetrics_spark.gates.rates import Findings
 from rankmetrics_spark.pipeline import Result
 from rankmetrics_spark.plan import Plan, make_plan
-from rankmetrics_spark.schemas import CONVENTION_HASH, REASON
+from rankmetrics_spark.run_books import Books
+from rankmetrics_spark.schemas import CONVENTION_HASH, N_LISTS, REASON
 from rankmetrics_spark.session_settings import ROWS, settings
 from rankmetrics_spark.sinks import (
+    Entry,
     Store,
+    Written,
+    compare_books,
     partitions_for,
     previous_quality,
+    publish,
     refuse_names,
     refuse_other_convention,
     refuse_other_date,
@@ -41,8 +45,8 @@ from rankmetrics_spark.sinks import (
 
 Progress = Callable[[str], None]
 
-ATTEMPTS = 3
-"""How often the tables are written at most when another run replaces the same partitions at the same time."""
+FEW_ROWS = 500_000
+"""Rows of a table that this process may write by itself, where it reaches the files."""
 
 
 @dataclass(frozen=True)
@@ -52,20 +56,35 @@ class Outcome:
     Attributes:
         run_id: Name of the run.
         path: Output folder, or schema of the tables.
+        record: The run record as a mapping.
+        record_path: Where the record lies.
         user_metrics: The written values of the users, read back; lazy.
         experiment_metrics: The written averages, read back; lazy.
         comparisons: The written comparisons, read back; lazy. None if nothing is compared.
-        record: The run record as a mapping.
-        record_path: Where the record lies.
     """
 
     run_id: str
     path: str
-    user_metrics: DataFrame
-    experiment_metrics: DataFrame
-    comparisons: DataFrame | None
     record: dict[str, Any]
     record_path: str
+    _store: Store
+    _tables: Mapping[str, Written]
+
+    @cached_property
+    def user_metrics(self) -> DataFrame:
+        """The written values of the users, read back; lazy."""
+        return self._store.result(self._tables["user_metrics"])
+
+    @cached_property
+    def experiment_metrics(self) -> DataFrame:
+        """The written averages, read back; lazy."""
+        return self._store.result(self._tables["experiment_metrics"])
+
+    @cached_property
+    def comparisons(self) -> DataFrame | None:
+        """The written comparisons, read back; lazy. None if nothing is compared."""
+        written = self._tables.get("comparisons")
+        return None if written is None else self._store.result(written)
 
 
 @dataclass
@@ -94,6 +113,12 @@ class _Run:
     started: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
     unique: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
 
+    @cached_property
+    def books(self) -> Books:
+        """The record of this run."""
+        more = {"refused_settings": self.refused, "seconds": self.steps.seconds}
+        return Books.open(self.spark, self.config, self.run_id, self.started, more)
+
     @property
     def run_id(self) -> str:
         return f"{self.started:%Y%m%dT%H%M%S}-{self.unique}"
@@ -120,26 +145,37 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
     with settings(spark, config.spark) as refused:
         if refused:
             progress(f"going on without {' and '.join(refused)}, which this session refuses")
+        this = _Run(spark, config, _Steps(progress), refused)
+        store = store_of(spark, config.sink, this.run_id)
         try:
-            return _evaluated(_Run(spark, config, _Steps(progress), refused))
-        except RankmetricsError:
-            raise
-        except Exception as error:  # a broken file raises a class of py4j, which a client without a JVM does not have
-            if sentence := sources.failed_file(error) or sources.failed_filter(error, config.inputs):
-                raise sentence from error
-            raise
+            return _evaluated(this, store)
+        except BaseException as error:  # an interrupted run has a record too
+            ours = _in_words(error, config)
+            this.books.failed(store, ours or error)
+            if ours is None:
+                raise
+            raise ours from error
 
 
-def _evaluated(this: _Run) -> Outcome:
+def _in_words(error: BaseException, config: Config) -> RankmetricsError | None:
+    """The sentence for an error that a user can fix; None for any other."""
+    if isinstance(error, RankmetricsError) or not isinstance(error, Exception):
+        return error if isinstance(error, RankmetricsError) else None
+    # A broken file raises a class of py4j, which a client without a JVM does not have.
+    return sources.failed_file(error) or sources.failed_filter(error, config.inputs)
+
+
+def _evaluated(this: _Run, store: Store) -> Outcome:
     """The road of the data, top to bottom."""
-    config, steps = this.config, this.steps
-    store = store_of(this.spark, config.sink, this.run_id)
+    config, steps, books = this.config, this.steps, this.books
     with steps("plan", "reading schemas"):
         store.check()
+        books.begun(store)
         rule = config.convention
         refuse_other_date(store, config.evaluation_date, rule.name, rule.digest())
         answer.refuse_missing_date(store, config)
         impressions, judged = inputs(this.spark, config)
+        books.read(config, impressions, judged)
         plan = make_plan(config.options, impressions.schema, judged.schema if judged is not None else None)
         rows = pipeline.typed_rows(impressions, plan)
         pools = pipeline.judged_items(judged, plan)
@@ -151,18 +187,14 @@ def _evaluated(this: _Run) -> Outcome:
         with steps("check", "checking the rows"):
             found = _checked(result, judged, store, config)
             counts = found.counts
+            books.counted(plan, found, _judgement_counts(judged, plan))
             refuse_names(store, counts)
             _refuse_other_convention(store, plan, config, counts)
             answer.refuse_unknown_experiments(config, counts)
         if config.gates:
             with steps("gates", "checking the gates"):
                 answer.check_gates(store, result, config)
-        users, averages, compared, reasons = _published(store, result, counts, this)
-        record = _record(this, plan, counts, reasons)
-        record["verdict"] = answer.in_words(compared, plan)
-        record["judgements"] = _judgement_counts(judged, plan)
-        record["quality"] = found.as_record()
-        return Outcome(this.run_id, store.path, users, averages, compared, record, store.record(record))
+        return _published(store, _written(store, result, counts, this), counts, this)
     finally:
         store.discard(like=rows)
 
@@ -224,80 +256,67 @@ def _refuse_other_convention(store: Store, plan: Plan, config: Config, counts: C
 # ---- publish
 
 
-def _published(
-    store: Store, result: Result, counts: Counts, this: _Run
-) -> tuple[DataFrame, DataFrame, DataFrame | None, dict[str, int]]:
-    """Aggregate and write every table, and all of them again if another run has replaced some meanwhile."""
-    (rule,), date = result.plan.scoring.conventions, this.config.evaluation_date
-    user_metrics = result.user_metrics.withColumn(CONVENTION_HASH, F.lit(rule.digest()))
+def _written(store: Store, result: Result, counts: Counts, this: _Run) -> dict[str, Written]:
+    """Aggregate and stage every table beside the target, and compare the books; nothing is published yet."""
+    plan, config, date = result.plan, this.config, this.config.evaluation_date
     lists = partitions_for(date, counts, "lists")
-    # A guess: ten rows a user.
-    most_users = max(count["rows"] for count in counts.values()) // 10
-    for _ in range(ATTEMPTS):
-        with this.steps("user_metrics", "writing user_metrics"):
-            users = store.replace("user_metrics", user_metrics, partitions_for(date, counts, "lists", most_users))
-        with this.steps("experiment_metrics", "writing experiment_metrics"):
-            means = answer.averages(users, result, this.config.comparison)
-            averages = store.replace("experiment_metrics", means, lists)
-        compared = None
-        if this.config.comparison.asked:
-            with this.steps("comparisons", "comparing the experiments"):
-                compared = answer.publish(store, users, result, this.config, counts)
-        else:
-            answer.withdraw(store, this.config, counts)
-        with this.steps("quarantine", "writing quarantine"):
-            reasons = _quarantined(store, result, counts, date)
-        if store.intact(lists):
-            _check_reasons(reasons, counts)
-            return users, averages, compared, reasons
-    raise OutputError(
-        f"other runs keep replacing the same experiments of {date} in {store.path}; run this again when they have ended"
-    )
+    with this.steps("user_metrics", "writing user_metrics"):
+        users = _users(store, result, counts, date)
+    with this.steps("experiment_metrics", "writing experiment_metrics"):
+        read = answer.Users.of(store, users.rows, result, config)
+        averages = store.write("experiment_metrics", answer.averages(read, result), lists)
+    tables = {"user_metrics": users, "experiment_metrics": averages}
+    if config.comparison.asked:
+        with this.steps("comparisons", "comparing the experiments"):
+            tables["comparisons"] = answer.compared(store, read, date, counts)
+    with this.steps("quarantine", "writing quarantine"):
+        tables["quarantine"] = _quarantined(store, result, counts, date)
+    of_judged = plan.scoring.judged and plan.scoring.conventions[0].population in ("judged", "both")
+    compare_books(users, averages, tables["quarantine"], counts, "judged_lists" if of_judged else "lists")
+    this.books.written(tables, _reasons(tables["quarantine"]))
+    return tables
 
 
-def _quarantined(store: Store, result: Result, counts: Counts, date: str) -> dict[str, int]:
-    """Write the rows left out; how many for each reason. Without repeats the input is not read again."""
-    most = max(count["quarantined"] for count in counts.values())
-    left_out = result.quarantine if total(counts, "repeated") else result.rejected
-    written = store.replace("quarantine", left_out, partitions_for(date, counts, "quarantined", most))
-    if not most:
-        return {}
-    return {row[REASON]: row["count"] for row in written.groupBy(REASON).count().toLocalIterator()}
-
-
-def _check_reasons(reasons: Mapping[str, int], counts: Counts) -> None:
-    bad = total(counts, "quarantined")
-    if sum(reasons.values()) != bad:
-        raise RuntimeError(f"row counts do not add up: {bad} rows left out, {sum(reasons.values())} in quarantine")
-
-
-# ---- record
-
-
-def _record(this: _Run, plan: Plan, counts: Counts, reasons: dict[str, int]) -> dict[str, Any]:
+def _users(store: Store, result: Result, counts: Counts, date: str) -> Written:
+    """Stage ``user_metrics``."""
+    plan = result.plan
     (rule,) = plan.scoring.conventions
-    return {
-        "run_id": this.run_id,
-        "started": this.started.isoformat(timespec="seconds"),
-        "evaluation_date": this.config.evaluation_date,
-        "config": as_dict(this.config),
-        "layout": plan.layout.name,
-        "convention": {"name": rule.name, "text": rule.text(), "hash": rule.digest()},
-        "versions": {
-            "rankmetrics_spark": rankmetrics_spark.__version__,
-            "spark": this.spark.version,
-            "python": platform.python_version(),
-        },
-        "rows": {
-            "in": total(counts, "rows"),
-            "evaluated": total(counts, "evaluated"),
-            "quarantined": total(counts, "quarantined"),
-        },
-        "experiments": counts,
-        "quarantine_reasons": reasons,
-        "refused_settings": this.refused,
-        "seconds": this.steps.seconds,
-    }
+    user_metrics = result.user_metrics.withColumn(CONVENTION_HASH, F.lit(rule.digest()))
+    few = total(counts, "lists") <= FEW_ROWS and (plan.lists_are_users or not plan.scoring.judged)
+    # A guess: ten rows a user.
+    most = max(count["rows"] for count in counts.values()) // 10
+    if not few and not plan.lists_are_users:
+        # They are read twice: for the files, and for the averages.
+        user_metrics = store.stage(user_metrics, "users")
+    return store.write("user_metrics", user_metrics, partitions_for(date, counts, "lists", most, few), N_LISTS)
+
+
+def _quarantined(store: Store, result: Result, counts: Counts, date: str) -> Written:
+    """Stage the rows left out. Without repeats the input is not read again."""
+    bad, most = total(counts, "quarantined"), max(count["quarantined"] for count in counts.values())
+    left_out = result.quarantine if total(counts, "repeated") else result.rejected
+    if bad > FEW_ROWS:
+        left_out = store.stage(left_out, "left_out")
+    return store.write("quarantine", left_out, partitions_for(date, counts, "quarantined", most, bad <= FEW_ROWS))
+
+
+def _reasons(quarantine: Written) -> dict[str, int]:
+    """How many rows were left out for each reason."""
+    if not quarantine.partitions.filled:
+        return {}
+    return {row[REASON]: row["count"] for row in quarantine.rows.groupBy(REASON).count().toLocalIterator()}
+
+
+def _published(store: Store, tables: dict[str, Written], counts: Counts, this: _Run) -> Outcome:
+    """Publish the staged tables and close the books."""
+    rule, date = this.config.convention, this.config.evaluation_date
+    this.books.record["verdict"] = answer.in_words(tables.get("comparisons"), this.books.plan)
+    this.books.publishing(store)
+    with this.steps("publish", "publishing"):
+        entry = Entry(this.run_id, (), convention={"name": rule.name, "hash": rule.digest()})
+        publish(store, [*tables.values()], entry, partitions_for(date, counts, "rows"))
+    path = this.books.done(store)
+    return Outcome(this.run_id, store.path, this.books.record, path, store, tables)
 
 
 def _judgement_counts(judged: DataFrame | None, plan: Plan) -> dict[str, int] | None:

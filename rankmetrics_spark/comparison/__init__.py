@@ -43,6 +43,7 @@ __all__ = [
     "comparisons",
     "decomposition",
     "largest_losses",
+    "sums_of",
 ]
 
 
@@ -120,32 +121,35 @@ def compare(
     return comparisons(replace(table, combinations=split.combined_segments), asked)
 
 
-def comparisons(table: UserTable, asked: Comparison) -> DataFrame:
+def comparisons(table: UserTable, asked: Comparison, sums: DataFrame | None = None) -> DataFrame:
     """The table ``comparisons``: one row per (baseline, candidate, segment, metric).
 
     Args:
         table: The users.
         asked: What is compared.
+        sums: ``sums_of`` the two, where it has been computed already.
 
     Raises:
         ConfigError: Neither a baseline nor all pairs are asked for.
     """
     if not asked.asked:
         raise ConfigError("comparison.baseline is null; allowed: an experiment, or comparison.pairs: all")
+    partials = sums_of(table, asked) if sums is None else sums
+    body = partial(final, request=request_of(asked), rules=_rules(asked, table))
+    return partials.repartition(1).mapInArrow(body, schema_text(COLUMNS))
+
+
+def sums_of(table: UserTable, asked: Comparison) -> DataFrame:
+    """The exact sums, by key, that comparisons and bootstrap intervals are made of."""
     request = request_of(asked)
     partials = sums_by_key(table, request)
-    if asked.wilcoxon:
-        partials = partials.unionByName(signed_ranks(table, request))
-    rules = _rules(asked, table)
-    return partials.repartition(1).mapInArrow(partial(final, request=request, rules=rules), schema_text(COLUMNS))
+    return partials.unionByName(signed_ranks(table, request)) if asked.wilcoxon and asked.asked else partials
 
 
-def bootstrap_means(table: UserTable, asked: Comparison) -> DataFrame:
-    """Bootstrap intervals of the mean of every (experiment_id, segment, metric)."""
-    request = replace(request_of(asked), baseline=None, all_pairs=False, candidates=(), flips=0, reshuffles=0)
-    partials = sums_by_key(table, request)
+def bootstrap_means(table: UserTable, asked: Comparison, sums: DataFrame) -> DataFrame:
+    """Bootstrap intervals of the mean of every (experiment_id, segment, metric), from ``sums_of`` the two."""
     body = partial(final_means, rules=_rules(asked, table))
-    return partials.repartition(1).mapInArrow(body, schema_text(MEANS))
+    return sums.repartition(1).mapInArrow(body, schema_text(MEANS))
 
 
 def decomposition(table: UserTable, asked: Comparison, segment: str) -> DataFrame:

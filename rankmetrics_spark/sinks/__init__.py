@@ -5,26 +5,35 @@ A sink receives finished tables. It knows nothing about how they were computed.
 
 from __future__ import annotations
 
-from rankmetrics_spark.sinks.parquet import ParquetFolder, read
-from rankmetrics_spark.sinks.partitions import Partitions, Store
+from rankmetrics_spark.sinks.books import compare_books
+from rankmetrics_spark.sinks.parquet import ParquetFolder
+from rankmetrics_spark.sinks.partitions import Partitions, Store, Written
+from rankmetrics_spark.sinks.pointers import Entry
 from rankmetrics_spark.sinks.publish import (
     partitions_for,
+    publish,
     refuse_names,
     refuse_other_convention,
     refuse_other_date,
     store_of,
 )
-from rankmetrics_spark.sinks.records import previous_quality
+from rankmetrics_spark.sinks.readers import read
+from rankmetrics_spark.sinks.records import previous_quality, run_records
 
 __all__ = [
+    "Entry",
     "ParquetFolder",
     "Partitions",
     "Store",
+    "Written",
+    "compare_books",
     "partitions_for",
     "previous_quality",
+    "publish",
     "read",
     "refuse_names",
     "refuse_other_convention",
     "refuse_other_date",
+    "run_records",
     "store_of",
 ]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -15,18 +15,26 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark.config.places import local_path
+from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN, quoted
 from rankmetrics_spark.sinks.commits import commit, explain, is_missing, is_not_set_up, shares_file
-from rankmetrics_spark.sinks.parquet import Folder
-from rankmetrics_spark.sinks.partitions import Partitions, as_json
+from rankmetrics_spark.sinks.folder import Folder
+from rankmetrics_spark.sinks.partitions import Partitions, Written, as_json, counted
+from rankmetrics_spark.sinks.pointers import FOLDER as POINTERS
+from rankmetrics_spark.sinks.pointers import Entry, Pointer, newest
+from rankmetrics_spark.sinks.reading import counts_by_run, pointers_of, published
+from rankmetrics_spark.sinks.swapping import TABLES
 
 _IS_NEW = "__new"
+ATTEMPTS = 3
+"""How often the tables are written at most when another run replaces the same partitions at the same time."""
 
 
 class _SqlTables(ABC):
     """The tables of a run under their SQL names. Each row holds the id of the run that wrote it."""
 
     spark: SparkSession
+    path: str
     run_id: str
     format: str
 
@@ -34,8 +42,8 @@ class _SqlTables(ABC):
     def name_of(self, table: str) -> str:
         """The SQL name of a table."""
 
-    def existing(self, table: str) -> DataFrame | None:
-        """The table as it is now, or None if it does not exist.
+    def current(self, table: str) -> DataFrame | None:
+        """The table as it is now, whoever wrote it, or None if it does not exist.
 
         Raises:
             OutputError: The session is not set up for the format, or the catalog refuses the request.
@@ -54,27 +62,129 @@ class _SqlTables(ABC):
             raise
         return found
 
-    def replace(self, table: str, rows: DataFrame, partitions: Partitions) -> DataFrame:
-        """Replace the partitions of a table with ``rows`` in one commit.
+    def existing(self, table: str) -> DataFrame | None:
+        """The rows of a table that are published, or None if it does not exist.
+
+        Raises:
+            OutputError: The session is not set up for the format, or the catalog refuses the request.
+        """
+        found, known = self.current(table), self.pointers()
+        if found is None or not known:
+            return found
+        return published(found, table, known, lambda version: self.at_version(table, version))
+
+    def pointer(self, date: str) -> Pointer | None:
+        """What is published on a date, or None."""
+        return self.pointers().get(date)
+
+    @abstractmethod
+    def pointers(self) -> dict[str, Pointer]:
+        """Date -> its pointer."""
+
+    @abstractmethod
+    def write_pointer(self, pointer: Pointer) -> None:
+        """Write the pointer of a date, at once."""
+
+    @abstractmethod
+    def stage(self, rows: DataFrame, name: str = "outcome") -> DataFrame:
+        """Write rows to the staging of this run, as they are; return them as written."""
+
+    def write(self, table: str, rows: DataFrame, partitions: Partitions, total: str | None = None) -> Written:
+        """Write the rows of a table beside it, with counts per experiment; nothing is published.
 
         Args:
             table: Name of the table, such as ``user_metrics``.
             rows: All rows of these partitions. The second column spreads and sorts the rows of an experiment.
-            partitions: What is replaced; every other row stays as it is.
-
-        Returns:
-            The rows as written, read back lazily.
+            partitions: What is going to be replaced; every other row stays as it is.
+            total: A column whose sum per experiment is wanted.
 
         Raises:
-            OutputError: The table cannot be written, or other runs commit to it during every attempt.
+            OutputError: The staging cannot be written.
         """
-        marked = partitions.prepared(rows).withColumn(RUN, F.lit(self.run_id))
-        commit(self.format, self.name_of(table), lambda: self._replace(table, marked, partitions))
-        written = self.existing(table)
-        if written is None:
-            return self.spark.createDataFrame([], rows.schema)
-        mine = written.where(partitions.condition() & (F.col(RUN) == self.run_id))
-        return mine.select(*(column for column in rows.columns if column not in PARTITION), *PARTITION)
+        if not partitions.filled:
+            return Written(table, rows, partitions)
+        return counted(Written(table, self.stage(partitions.stored(rows), table), partitions), total)
+
+    def publish(self, written: Sequence[Written], entry: Entry, date: str) -> None:
+        """Replace the partitions of each table in one commit, then let the pointer of the date name the versions.
+
+        Until the pointer is written, readers who follow it read the earlier versions.
+
+        Args:
+            written: The staged tables; every table that is not among them loses the rows of these experiments.
+            entry: The run and its experiments.
+            date: Evaluation date, ISO.
+
+        Raises:
+            OutputError: A table cannot be written, or other runs keep replacing the same experiments.
+        """
+        before = self.pointer(date) or self._first_pointer(date, entry)
+        gone = {table for table in TABLES if self.current(table) is not None} - {one.table for one in written}
+        nothing = Partitions(date, (), entry.experiments)
+        everything = [*written, *(Written(table, written[0].rows, nothing) for table in sorted(gone))]
+        for _ in range(ATTEMPTS):
+            for one in everything:
+                self._commit(one)
+            if self.intact(written[0].partitions):
+                return self.write_pointer(self._with_versions(before.with_run(entry), entry))
+        raise OutputError(
+            f"other runs keep replacing the same experiments of {date} in {self.path}; "
+            "run this again when they have ended"
+        )
+
+    def _first_pointer(self, date: str, entry: Entry) -> Pointer:
+        """What earlier versions of this package have written on a date, without a pointer."""
+        found = self.current("user_metrics")
+        if found is None:
+            return Pointer(date)
+        there = found.where((F.col(DATE) == date) & F.col(RUN).isNotNull()).select(RUN, EXPERIMENT).distinct()
+        runs: dict[str, list[str | None]] = {}
+        for row in there.toLocalIterator():
+            runs.setdefault(row[0], []).append(row[1])
+        return Pointer(date, tuple(Entry(run, tuple(sorted(names, key=str))) for run, names in sorted(runs.items())))
+
+    def _with_versions(self, pointer: Pointer, entry: Entry) -> Pointer:
+        """The pointer with the version of each table that holds what counts, and how many rows these are."""
+        whole = {}
+        for table in TABLES:
+            version = self.version(table)
+            if version is not None:
+                rows = self.at_version(table, version).where((F.col(DATE) == pointer.date) & counts_by_run(pointer))
+                whole[table] = {"rows": rows.count(), "version": version}
+        newest = replace(
+            entry, tables={t: {**entry.tables.get(t, {}), "version": w["version"]} for t, w in whole.items()}
+        )
+        entries = tuple(newest if one.run_id == entry.run_id else one for one in pointer.entries)
+        return replace(pointer, entries=entries, tables=whole, format=self.format)
+
+    def version(self, table: str) -> int | None:
+        """The version of a table as it is now; None if it does not exist."""
+        if self.current(table) is None:
+            return None
+        name = self.name_of(table)
+        if self.format == "iceberg":
+            row = self.spark.sql(f"SELECT snapshot_id FROM {name}.refs WHERE name = 'main'").first()
+        else:
+            row = self.spark.sql(f"DESCRIBE HISTORY {name} LIMIT 1").select("version").first()
+        return None if row is None else int(row[0])
+
+    def at_version(self, table: str, version: int) -> DataFrame:
+        """The table as it was."""
+        return self.spark.sql(f"SELECT * FROM {self.name_of(table)} VERSION AS OF {int(version)}")
+
+    def _commit(self, written: Written) -> None:
+        """Replace the partitions of a table with the staged rows in one commit."""
+        marked = written.partitions.prepared(written.rows).withColumn(RUN, F.lit(self.run_id))
+        name = self.name_of(written.table)
+        commit(self.format, name, lambda: self._replace(written.table, marked, written.partitions))
+
+    def result(self, written: Written) -> DataFrame:
+        """The rows of a table that this run has published, read back lazily."""
+        found = self.current(written.table)
+        if found is None or not written.partitions.filled:
+            return self.spark.createDataFrame([], written.rows.schema)
+        mine = found.where((F.col(DATE) == written.partitions.date) & (F.col(RUN) == self.run_id))
+        return mine.select(*(column for column in written.rows.columns if column not in PARTITION), *PARTITION)
 
     def intact(self, partitions: Partitions) -> bool:
         """Whether the user and experiment metrics in these partitions are from this run, for the same experiments.
@@ -87,7 +197,7 @@ class _SqlTables(ABC):
 
     def _writers(self, table: str, partitions: Partitions) -> set[tuple[str | None, str | None]]:
         """Every (experiment, run id) that these partitions hold."""
-        found = self.existing(table)
+        found = self.current(table)
         if found is None:
             return set()
         writers = found.where(partitions.condition()).select(EXPERIMENT, RUN).distinct()
@@ -95,7 +205,7 @@ class _SqlTables(ABC):
 
     def _replace(self, table: str, rows: DataFrame, partitions: Partitions) -> None:
         """One attempt to replace the partitions; creates the table if it does not exist."""
-        name, old = self.name_of(table), self.existing(table)
+        name, old = self.name_of(table), self.current(table)
         if old is None:
             if not partitions.filled:
                 return
@@ -172,10 +282,15 @@ class DeltaFolder(_SqlTables, Folder):
         path = self.path if folder is None or self.path.startswith("file:") else str(folder.absolute())
         return f"delta.{quoted(f'{path}/{table}')}"
 
-    def claim(self, partitions: Partitions) -> None:
-        """Do nothing: commits of the table format tell two runs apart; see ``intact``."""
+    def pointers(self) -> dict[str, Pointer]:
+        """Date -> its pointer."""
+        return pointers_of(self.spark, self.path)
 
-    def stage(self, rows: DataFrame) -> DataFrame:
+    def write_pointer(self, pointer: Pointer) -> None:
+        """Write the pointer of a date, at once where Python reaches the folder."""
+        self.write_file(f"{POINTERS}/{pointer.date}.json", pointer.as_json())
+
+    def stage(self, rows: DataFrame, name: str = "outcome") -> DataFrame:
         """Check that the session can use Delta, then write rows to the staging; return them as written.
 
         Raises:
@@ -186,7 +301,7 @@ class DeltaFolder(_SqlTables, Folder):
         except Exception as error:  # expected: there is no table at this path
             if is_not_set_up(error):
                 explain(self.format, self.name_of("user_metrics"), error)
-        return super().stage(rows)
+        return Folder.stage(self, rows, name)
 
 
 @dataclass(frozen=True)
@@ -215,24 +330,45 @@ class CatalogSchema(_SqlTables):
     def claim(self, partitions: Partitions) -> None:
         """Do nothing: commits of the table format tell two runs apart; see ``intact``."""
 
-    @property
-    def _staging(self) -> str:
-        return self.name_of(f"staging_{self.run_id.replace('-', '_')}")
+    def _staging_of(self, name: str) -> str:
+        return self.name_of(f"staging_{self.run_id.replace('-', '_')}_{name}")
 
-    def stage(self, rows: DataFrame) -> DataFrame:
+    def stage(self, rows: DataFrame, name: str = "outcome") -> DataFrame:
         """Write rows to a staging table of this run; return them as written.
 
         Raises:
             OutputError: The catalog refuses the table.
         """
-        commit(self.format, self._staging, lambda: rows.writeTo(self._staging).using(self.format).create())
-        return self.spark.table(self._staging)
+        place = self._staging_of(name)
+        commit(self.format, place, lambda: rows.writeTo(place).using(self.format).createOrReplace())
+        return self.spark.table(place)
 
-    def discard(self, like: DataFrame) -> None:
-        """Drop the staging table if it exists; ``like`` is not used."""
+    def discard(self, like: DataFrame | None = None) -> None:
+        """Drop the staging tables; ``like`` is not used."""
+        self._drop(lambda name: self.run_id.replace("-", "_") in name)
+
+    def _drop(self, chosen: Callable[[str], bool]) -> None:
+        """Drop staging tables."""
         with suppress(AnalysisException):
-            # Without PURGE an Iceberg catalog may keep the files; Unity Catalog does not have the word.
-            self.spark.sql(f"DROP TABLE IF EXISTS {self._staging}{' PURGE' if self.format == 'iceberg' else ''}")
+            found = self.spark.sql(f"SHOW TABLES IN {self.path} LIKE 'staging_*'").select("tableName")
+            for (name,) in [*found.toLocalIterator()]:
+                if chosen(name):
+                    # Without PURGE an Iceberg catalog may keep the files; Unity Catalog does not have the word.
+                    purge = " PURGE" if self.format == "iceberg" else ""
+                    self.spark.sql(f"DROP TABLE IF EXISTS {self.name_of(quoted(name))}{purge}")
+
+    def pointers(self) -> dict[str, Pointer]:
+        """Date -> its pointer."""
+        found = self.current(POINTERS)
+        return {} if found is None else newest(row[0] for row in found.select("pointer").toLocalIterator())
+
+    def write_pointer(self, pointer: Pointer) -> None:
+        """Replace the pointer of a date in the table ``published``, in one commit."""
+        rows = [(pointer.date, pointer.entries[0].run_id, pointer.as_json())]
+        table = self.spark.createDataFrame(rows, f"{DATE} string, {RUN} string, pointer string")
+        self._write_rows(
+            POINTERS, table, lambda: table.writeTo(self.name_of(POINTERS)).overwrite(F.col(DATE) == pointer.date)
+        )
 
     def record(self, record: Mapping[str, Any]) -> str:
         """Append the run record as one row to the table ``runs``; return the name of that table.
@@ -240,14 +376,24 @@ class CatalogSchema(_SqlTables):
         Raises:
             OutputError: The table cannot be written, or other runs commit to it during every attempt.
         """
-        name = self.name_of("runs")
         row = [(self.run_id, str(record[DATE]), as_json(record))]
         rows = self.spark.createDataFrame(row, f"{RUN} string, {DATE} string, record string")
+        self._write_rows("runs", rows, lambda: rows.writeTo(self.name_of("runs")).append())
+        return self.name_of("runs")
 
-        def append() -> None:
-            if self.existing("runs") is None:
-                self._created(name, rows)
-            rows.writeTo(name).append()
+    def note(self, record: Mapping[str, Any]) -> None:
+        """Do nothing: a record in a catalog is written once, when the run has ended."""
 
-        commit(self.format, name, append)
-        return name
+    def _write_rows(self, table: str, rows: DataFrame, write: Callable[[], None]) -> None:
+        def work() -> None:
+            if self.current(table) is None:
+                # Partitioned by date: Delta and Iceberg replace the row of a date without touching the others.
+                self._created(self.name_of(table), rows, (DATE,) if table == POINTERS else ())
+            write()
+
+        commit(self.format, self.name_of(table), work)
+
+    def records(self) -> list[str]:
+        """The texts of all run records."""
+        found = self.current("runs")
+        return [] if found is None else [row[0] for row in found.select("record").toLocalIterator()]

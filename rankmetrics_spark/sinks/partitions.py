@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.schemas import DATE, EXPERIMENT
+from rankmetrics_spark.sinks.pointers import Entry, Pointer
+
+if TYPE_CHECKING:
+    from rankmetrics_spark.sinks.splitting import Staged
 
 ROWS_PER_FILE = 1_000_000
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -26,12 +31,14 @@ class Partitions:
         filled: Experiments that have rows in this run.
         emptied: Experiments that have none in this run; their rows from earlier runs are removed.
         most: Rows of the largest experiment; above a million, they are spread over several files.
+        few: Whether one process may write all rows of the table.
     """
 
     date: str
     filled: Sequence[str | None]
     emptied: Sequence[str | None] = ()
     most: int = 1
+    few: bool = True
 
     @property
     def experiments(self) -> list[str | None]:
@@ -42,7 +49,7 @@ class Partitions:
         """True for the rows of a table that belong to these partitions."""
         # Not isin: with a null among the values, Iceberg 1.11 fails.
         same = [F.col(EXPERIMENT).eqNullSafe(F.lit(name)) for name in self.experiments]
-        return (F.col(DATE) == self.date) & _any_of(same)
+        return (F.col(DATE) == self.date) & any_of(same)
 
     def prepared(self, rows: DataFrame) -> DataFrame:
         """The rows as they are written: with their date, and arranged for about one file per experiment.
@@ -53,12 +60,15 @@ class Partitions:
         second = rows.columns[1]
         files = max(1, -(-self.most // ROWS_PER_FILE))
         file = F.pmod(F.xxhash64(second), F.lit(files))
-        stored = F.when(F.col(EXPERIMENT) != "", F.col(EXPERIMENT))
-        dated = rows.withColumns({EXPERIMENT: stored, DATE: F.lit(self.date)})
+        dated = self.stored(rows).withColumn(DATE, F.lit(self.date))
         return dated.repartition(EXPERIMENT, file).sortWithinPartitions(EXPERIMENT, second)
 
+    def stored(self, rows: DataFrame) -> DataFrame:
+        """The rows with their experiment as it is stored: a partition value cannot be empty, so "" becomes null."""
+        return rows.withColumn(EXPERIMENT, F.when(F.col(EXPERIMENT) != "", F.col(EXPERIMENT)))
 
-def _any_of(conditions: list[Column]) -> Column:
+
+def any_of(conditions: list[Column]) -> Column:
     """True where any condition is true."""
     # A balanced tree: Spark walks through a condition recursively, and a chain of thousands is too deep.
     while len(conditions) > 1:
@@ -66,6 +76,51 @@ def _any_of(conditions: list[Column]) -> Column:
         unpaired = conditions[-1:] if len(conditions) % 2 else []
         conditions = [left | right for left, right in pairs] + unpaired
     return conditions[0] if conditions else F.lit(False)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A table of a run that is complete, but not published yet.
+
+    Attributes:
+        table: Name of the table.
+        rows: Its rows, to compute from.
+        partitions: What it is going to replace.
+        files: The staged files, where Python reaches them.
+        counts: Experiment -> rows.
+        totals: Experiment -> sum of the column that was asked for.
+    """
+
+    table: str
+    rows: DataFrame
+    partitions: Partitions
+    files: tuple[Staged, ...] = ()
+    counts: Mapping[str | None, int] = field(default_factory=dict)
+    totals: Mapping[str | None, int] = field(default_factory=dict)
+
+    @classmethod
+    def of_files(cls, table: str, rows: DataFrame, partitions: Partitions, files: Sequence[Staged]) -> Written:
+        """A table whose staged files say how many rows they hold."""
+        counts: Counter[str | None] = Counter()
+        totals: Counter[str | None] = Counter()
+        for one in files:
+            counts[one.experiment] += one.rows
+            totals[one.experiment] += one.total
+        return cls(table, rows, partitions, tuple(files), dict(counts), dict(totals))
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return sum(self.counts.values())
+
+
+def counted(written: Written, total: str | None = None) -> Written:
+    """The table with its counts, by reading it."""
+    sums = F.sum(total) if total else F.lit(0)
+    found = written.rows.groupBy(EXPERIMENT).agg(F.count(F.lit(1)).alias("n"), sums.alias("total"))
+    rows = [(row[0], row["n"], row["total"]) for row in found.toLocalIterator()]
+    counts, totals = ({name: values[i] for name, *values in rows} for i in (0, 1))
+    return replace(written, counts=counts, totals=totals)
 
 
 LONGEST_NAME = 255
@@ -83,22 +138,10 @@ class Store(Protocol):
         """The full name of a table, for SQL and for messages."""
 
     def existing(self, table: str) -> DataFrame | None:
-        """The table as it is now, or None if it does not exist."""
+        """The rows of a table that are published, or None if it does not exist."""
 
-    def replace(self, table: str, rows: DataFrame, partitions: Partitions) -> DataFrame:
-        """Replace the partitions of a table with ``rows``.
-
-        Args:
-            table: Name of the table, such as ``user_metrics``.
-            rows: All rows of these partitions. The second column spreads and sorts the rows of an experiment.
-            partitions: What is replaced; every other partition stays as it is.
-
-        Returns:
-            The rows as written, read back lazily.
-        """
-
-    def intact(self, partitions: Partitions) -> bool:
-        """False if another run has replaced some of the same partitions since; True if that is not known."""
+    def pointer(self, date: str) -> Pointer | None:
+        """What is published on a date; None if nothing is, or if an earlier version of this package wrote it."""
 
     def check(self) -> None:
         """Refuse a place that cannot be written, before anything is computed."""
@@ -106,14 +149,32 @@ class Store(Protocol):
     def claim(self, partitions: Partitions) -> None:
         """Reserve partitions until ``discard``, where that is possible."""
 
-    def stage(self, rows: DataFrame) -> DataFrame:
-        """Write rows to the staging of this run; return them as written."""
+    def stage(self, rows: DataFrame, name: str = "outcome") -> DataFrame:
+        """Write rows to the staging of this run, as they are; return them as written."""
 
-    def discard(self, like: DataFrame) -> None:
+    def write(self, table: str, rows: DataFrame, partitions: Partitions, total: str | None = None) -> Written:
+        """Write the rows of a table beside it, with counts per experiment; nothing is published."""
+
+    def publish(self, written: Sequence[Written], entry: Entry, date: str) -> None:
+        """Put tables in place, then let the pointer of the date name this run.
+
+        Every table that is not among them loses the rows of these experiments.
+        """
+
+    def result(self, written: Written) -> DataFrame:
+        """The rows of a table that this run has published, read back lazily."""
+
+    def discard(self, like: DataFrame | None = None) -> None:
         """Remove the staging. ``like`` is any table; its schema is used where only an empty file can be left."""
+
+    def note(self, record: Mapping[str, Any]) -> None:
+        """Write the record of a run that has not ended, where that costs next to nothing."""
 
     def record(self, record: Mapping[str, Any]) -> str:
         """Write the run record; return where it is."""
+
+    def records(self) -> list[str]:
+        """The texts of all run records."""
 
 
 def escaped(value: str) -> str:

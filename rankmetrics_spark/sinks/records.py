@@ -1,56 +1,57 @@
-"""The records of earlier runs of an output."""
+"""The records of the runs of an output."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from pyspark.errors import AnalysisException
-from pyspark.sql import functions as F
-
-from rankmetrics_spark.config.places import local_path
 from rankmetrics_spark.schemas import RUN
-from rankmetrics_spark.sinks.parquet import Folder, literal
+from rankmetrics_spark.sinks.folder import Folder
 from rankmetrics_spark.sinks.partitions import Store
+from rankmetrics_spark.sinks.reaching import of_disk
+from rankmetrics_spark.sinks.reading import texts_of
+
+
+def run_records(store: Store) -> list[dict[str, Any]]:
+    """The records of all runs, the newest first. Ids of runs start with their time."""
+    return _parsed(store.records())
+
+
+def records_in(path: str) -> list[dict[str, Any]] | None:
+    """The records of all runs of a folder on this machine, without Spark; None if there is no such folder."""
+    disk = of_disk(path)
+    if disk is None or not disk.is_folder("runs"):
+        return None
+    return _parsed(texts_of(None, path, "runs"))
+
+
+def _parsed(texts: list[str]) -> list[dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        try:
+            record = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(record, dict) and RUN in record:
+            found[record[RUN]] = record
+    return [found[name] for name in sorted(found, reverse=True)]
 
 
 def previous_quality(store: Store, needed: bool) -> Mapping[str, Any]:
-    """What the newest run record says about the quality of its log, with its ``run_id``; empty if there is none.
+    """What the newest record of a run that was done says about the quality of its log, with its ``run_id``.
 
     Args:
-        store: Where the runs write. Ids of runs start with their time, so the last in order is the newest.
+        store: Where the runs write.
         needed: Look for the record even if Spark has to read it: on another file system or in a catalog.
+
+    Returns:
+        Empty if there is none.
     """
-    folder = local_path(f"{store.path}/runs") if isinstance(store, Folder) else None
-    text = _newest_file(folder) if folder is not None and folder.is_dir() else None
-    if text is None and needed:
-        text = _newest_by_spark(store)
-    try:
-        record = json.loads(text or "{}")
-    except ValueError:
-        record = {}
-    return {**record["quality"], "run_id": record["run_id"]} if "quality" in record else {}
-
-
-def _newest_file(folder: Path) -> str | None:
-    # Where Spark wrote a record, it is a folder with one file.
-    for record in sorted(folder.glob("*.json"), reverse=True):
-        files = [record] if record.is_file() else sorted(record.glob("part-*"))
-        if files:
-            return files[0].read_text(encoding="utf-8")
-    return None
-
-
-def _newest_by_spark(store: Store) -> str | None:
-    if not isinstance(store, Folder):
-        runs = store.existing("runs")
-        row = None if runs is None else runs.orderBy(F.col(RUN).desc()).select("record").first()
-        return None if row is None else str(row[0])
-    try:
-        lines = store.spark.read.text(f"{literal(store.path)}/runs/*.json", wholetext=True)
-        row = lines.select("value", "_metadata.file_path").orderBy(F.col("file_path").desc()).first()
-    except AnalysisException:  # there are no records yet
-        return None
-    return None if row is None else str(row["value"])
+    found = records_in(store.path) if isinstance(store, Folder) else None
+    if found is None:
+        found = run_records(store) if needed else []
+    # Records of earlier versions of this package have no outcome; they were written at the end.
+    done = (record for record in found if record.get("outcome", "done") == "done" and "quality" in record)
+    record = next(done, None)
+    return {} if record is None else {**record["quality"], RUN: record[RUN]}

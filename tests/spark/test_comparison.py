@@ -303,8 +303,10 @@ def test_a_run_writes_comparisons_and_says_the_verdict(call: Call, spark: SparkS
     # Another baseline replaces the comparisons, and a run without one removes them.
     for comparison, left in (({"baseline": "b"}, {("b", "a"), ("b", "c")}), ({}, set())):
         assert call("evaluate", "--config", document(tmp_path, comparison=comparison), "--date", DATE)[0] == 0
-        pairs = read(spark, str(tmp_path / "out" / "comparisons")).select("baseline", "experiment_id").collect()
+        folder = tmp_path / "out" / "comparisons"
+        pairs = read(spark, str(folder)).select("baseline", "experiment_id").collect() if left else []
         assert {tuple(pair) for pair in pairs} == left
+        assert bool([*folder.rglob("*.parquet")]) == bool(left)
 
     # Mistakes end with one sentence.
     for arguments, status, message in (
@@ -446,7 +448,8 @@ def test_gates_that_fail_end_with_5_and_publish_nothing(call: Call, tmp_path: Pa
     ):
         assert message in last_line(err)
     assert "0.65" not in err
-    assert not (tmp_path / "out").exists()
+    # Only the record of the failed run is there.
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["runs"]
 
 
 def test_a_misspelt_baseline_in_a_config_ends_with_2(call: Call, tmp_path: Path) -> None:

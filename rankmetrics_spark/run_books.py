@@ -1,0 +1,182 @@
+"""The run record: what a run read, was asked, counted, wrote and said, from its first step to its end."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pyspark.sql import DataFrame, SparkSession
+
+import rankmetrics_spark
+from rankmetrics_spark.config import Config, as_dict
+from rankmetrics_spark.config.sections import Input
+from rankmetrics_spark.errors import RankmetricsError, first_sentence
+from rankmetrics_spark.gates.counts import total
+from rankmetrics_spark.gates.rates import Findings
+from rankmetrics_spark.plan import Plan
+from rankmetrics_spark.redaction import without_secrets
+from rankmetrics_spark.schemas import DATE, RUN
+from rankmetrics_spark.sinks import Store, Written
+
+LIBRARIES = ("pyspark", "numpy", "pandas", "pyarrow", "scipy")
+MOST_PATHS = 1_000
+"""Files whose sizes are added up; a log of more files has no ``bytes`` in the record."""
+
+
+@dataclass
+class Books:
+    """The record of a run while it grows.
+
+    Attributes:
+        record: What ``runs/<run id>.json`` holds.
+        plan: The plan, once there is one.
+    """
+
+    record: dict[str, Any]
+    _started: float = field(default_factory=time.monotonic)
+    _plan: Plan | None = None
+
+    @classmethod
+    def open(
+        cls,
+        spark: SparkSession,
+        config: Config,
+        run_id: str,
+        started: datetime,
+        more: Mapping[str, Any],
+    ) -> Books:
+        """The record of a run that begins.
+
+        Args:
+            spark: The session.
+            config: What the run was asked.
+            run_id: Name of the run.
+            started: When it began.
+            more: Further entries; a mapping among them may still grow.
+        """
+        return cls(
+            {
+                RUN: run_id,
+                "outcome": "running",
+                "started": started.isoformat(timespec="seconds"),
+                DATE: config.evaluation_date,
+                "config": as_dict(config),
+                "convention": {
+                    "name": config.convention.name,
+                    "text": config.convention.text(),
+                    "hash": config.convention.digest(),
+                },
+                "engine": "spark",
+                "versions": {"rankmetrics_spark": rankmetrics_spark.__version__, **_versions(spark)},
+                **more,
+            }
+        )
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the run."""
+        assert self._plan is not None
+        return self._plan
+
+    def begun(self, store: Store) -> None:
+        """Write the record of a run that has begun, where that costs next to nothing."""
+        store.note(self.record)
+
+    def read(self, config: Config, impressions: DataFrame, judged: DataFrame | None) -> None:
+        """Enter what is read."""
+        tables: dict[str, tuple[Input, DataFrame]] = {"source": (config.source, impressions)}
+        if judged is not None and config.judgements is not None:
+            tables["judgements"] = (config.judgements, judged)
+        self.record["inputs"] = {name: _input(*table) for name, table in tables.items()}
+
+    def counted(self, plan: Plan, found: Findings, judgements: Mapping[str, int] | None) -> None:
+        """Enter what the pass over the input has counted."""
+        counts, self._plan = found.counts, plan
+        self.record |= {
+            "layout": plan.layout.name,
+            "rows": {
+                "in": total(counts, "rows"),
+                "evaluated": total(counts, "evaluated"),
+                "quarantined": total(counts, "quarantined"),
+            },
+            "experiments": counts,
+            "judgements": judgements,
+            "quality": found.as_record(),
+        }
+
+    def written(self, tables: Mapping[str, Written], reasons: Mapping[str, int]) -> None:
+        """Enter how many rows the tables have."""
+        self.record["tables"] = {name: {"rows": one.n} for name, one in tables.items()}
+        self.record["quarantine_reasons"] = dict(reasons)
+
+    def publishing(self, store: Store) -> None:
+        """Write the record before anything is published: if the run is killed then, its counts are known."""
+        store.note(self.record | {"outcome": "publishing"})
+
+    def done(self, store: Store) -> str:
+        """Write the record of a run that has ended well; return where it is."""
+        self._close("done")
+        return store.record(self.record)
+
+    def failed(self, store: Store, error: BaseException) -> None:
+        """Write the record of a run that has failed; an output that cannot be written has none."""
+        self._close("failed")
+        ours = isinstance(error, RankmetricsError)
+        said = str(error) if ours else first_sentence(Exception(str(error) or type(error).__name__))
+        self.record["error"] = {
+            "class": type(error).__name__,
+            "exit_code": error.exit_code if isinstance(error, RankmetricsError) else 1,
+            "message": without_secrets(said),
+        }
+        with suppress(Exception):
+            store.record(self.record)
+
+    def _close(self, outcome: str) -> None:
+        self.record["outcome"] = outcome
+        self.record["total_seconds"] = round(time.monotonic() - self._started, 3)
+
+
+def _versions(spark: SparkSession) -> dict[str, str]:
+    found = {"spark": spark.version, "python": platform.python_version()}
+    for name in LIBRARIES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def _input(section: Input, rows: DataFrame) -> dict[str, Any]:
+    """What is known of an input without reading it."""
+    files: list[str] = []
+    with suppress(Exception):  # not every session and not every table says it
+        files = list(rows.inputFiles())
+    return {
+        "format": section.format,
+        "paths": [without_secrets(path) for path in section.path or ()],
+        "table": section.table,
+        "filter": None if section.where is None else without_secrets(section.where),
+        "files": len(files) or None,
+        "bytes": _bytes(files),
+        "schema": {field.name: field.dataType.simpleString() for field in rows.schema.fields},
+    }
+
+
+def _bytes(files: list[str]) -> int | None:
+    """The size of files on this machine; None if they are elsewhere."""
+    if not files or len(files) > MOST_PATHS:
+        return None
+    places = [urlsplit(name) for name in files]
+    if any(place.scheme not in ("", "file") for place in places):
+        return None
+    try:
+        return sum(os.stat(Path(unquote(place.path))).st_size for place in places)
+    except OSError:
+        return None

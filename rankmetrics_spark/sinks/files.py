@@ -1,0 +1,198 @@
+"""The files of an output, wherever a process of Python reaches them: a local disk, S3, HDFS.
+
+Few calls, so that every store keeps the same promises: a file appears whole or not at all, and nothing is overwritten
+before its successor is there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+THREADS = 16
+"""Requests that an object store gets at the same time."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files below one folder. Paths are relative to it, with ``/``. Can be sent to a task of Spark.
+
+    Attributes:
+        system: A file system of PyArrow.
+        root: The folder, as the file system calls it.
+    """
+
+    system: fs.FileSystem
+    root: str
+
+    @property
+    def local(self) -> bool:
+        """Whether this is a disk, where a rename replaces a file at once and folders exist on their own."""
+        return bool(self.system.type_name == "local")
+
+    @property
+    def renames(self) -> bool:
+        """Whether a file can be renamed; object stores can only copy it."""
+        return self.system.type_name in ("local", "hdfs")
+
+    def at(self, path: str) -> str:
+        """The full path."""
+        return f"{self.root}/{path}" if path else self.root
+
+    def is_folder(self, path: str) -> bool:
+        """Whether there is such a folder; on an object store, whether anything lies below it."""
+        return bool(self.system.get_file_info([self.at(path)])[0].type == fs.FileType.Directory)
+
+    def entries(self, folder: str, recursive: bool = False) -> list[fs.FileInfo]:
+        """What lies in a folder; nothing if there is no such folder."""
+        selector = fs.FileSelector(self.at(folder), allow_not_found=True, recursive=recursive)
+        try:
+            return list(self.system.get_file_info(selector))
+        except (NotADirectoryError, FileNotFoundError):
+            return []
+
+    def names(self, folder: str) -> list[str]:
+        """Names of files and folders in a folder, in order."""
+        return sorted(str(entry.base_name) for entry in self.entries(folder))
+
+    def files(self, folder: str) -> list[str]:
+        """Paths of the files in a folder, in order."""
+        found = (str(entry.base_name) for entry in self.entries(folder) if entry.type == fs.FileType.File)
+        return sorted(f"{folder}/{name}" for name in found)
+
+    def read(self, path: str) -> str | None:
+        """The text of a file, or None if there is no such file."""
+        try:
+            with self.system.open_input_stream(self.at(path)) as stream:
+                return str(stream.read().decode("utf-8"))
+        except (FileNotFoundError, IsADirectoryError):
+            return None
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file at once: a reader sees the earlier text or this one, never a part of it."""
+        folder, _, name = path.rpartition("/")
+        # An object store shows a file when it is complete.
+        draft = f"{folder}/.{name}.{os.getpid()}" if self.renames else path
+        self._with_folder(folder, lambda: self._filled(draft, text))
+        if draft != path:
+            self.replace(draft, path)
+
+    def write_table(self, path: str, table: Any) -> None:
+        """Write rows as one Parquet file that Spark reads without loss."""
+        kinds = {"coerce_timestamps": "us", "allow_truncated_timestamps": True}
+
+        def write() -> None:
+            pq.write_table(table.replace_schema_metadata(None), self.at(path), filesystem=self.system, **kinds)
+
+        self._with_folder(path.rpartition("/")[0], write)
+
+    def _filled(self, path: str, text: str) -> None:
+        with self.system.open_output_stream(self.at(path)) as stream:
+            stream.write(text.encode("utf-8"))
+
+    def replace(self, source: str, target: str) -> None:
+        """Rename a file, in place of another if there is one."""
+        if not self.local and self.system.get_file_info([self.at(target)])[0].type == fs.FileType.File:
+            # HDFS refuses to rename over a file.
+            self.remove(target)
+        self.system.move(self.at(source), self.at(target))
+
+    def put(self, source: str, target: str) -> None:
+        """Bring a staged file to its place, under a name that no other file has. The folder is made if needed."""
+        act = self.system.move if self.renames else self.system.copy_file
+        self._with_folder(target.rpartition("/")[0], lambda: act(self.at(source), self.at(target)))
+
+    def _with_folder(self, folder: str, act: Callable[[], None]) -> None:
+        """Do something in a folder; make the folder where that fails, since another run may remove it if empty."""
+        for _ in range(3):
+            try:
+                return act()
+            except FileNotFoundError:
+                self.make_folder(folder)
+        act()
+
+    def make_folder(self, folder: str) -> None:
+        """Make a folder and those above it; an object store has none."""
+        if self.renames:
+            self.system.create_dir(self.at(folder), recursive=True)
+
+    def remove(self, path: str) -> None:
+        """Remove a file if it is there."""
+        with suppress(FileNotFoundError):
+            self.system.delete_file(self.at(path))
+
+    def remove_tree(self, folder: str) -> None:
+        """Remove a folder with all that is in it, if it is there."""
+        with suppress(FileNotFoundError):
+            self.system.delete_dir(self.at(folder))
+
+    def remove_if_empty(self, *folders: str) -> None:
+        """Remove folders that are empty, in this order. Only a disk keeps empty folders that anyone sees."""
+        if self.local:
+            for folder in folders:
+                with suppress(OSError):
+                    os.rmdir(self.at(folder))
+
+    def for_each(self, act: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Do the same for many files; on an object store several at a time."""
+        if self.local or len(items) < 2:
+            return [act(item) for item in items]
+        with ThreadPoolExecutor(THREADS) as pool:
+            return list(pool.map(act, items))
+
+
+def flattened(lists: Iterable[Iterable[T]]) -> Iterator[T]:
+    """The items of all lists."""
+    for items in lists:
+        yield from items
+
+
+def file_system(scheme: str, host: str, setting: Callable[[str], str | None]) -> tuple[Any, str] | None:
+    """The file system of PyArrow for an address, and what stands before the path there; None if PyArrow has none.
+
+    Args:
+        scheme: ``file``, ``s3a``, ``hdfs``, ...
+        host: Bucket, or host of the name node.
+        setting: Returns a setting of Hadoop, such as ``fs.s3a.endpoint``.
+    """
+    if scheme == "file":
+        return fs.LocalFileSystem(), ""
+    try:
+        if scheme in ("s3", "s3a", "s3n"):
+            return _s3(host, setting), host
+        if scheme == "hdfs":
+            return fs.FileSystem.from_uri(f"hdfs://{host}/")[0], ""
+        if scheme == "gs":
+            return fs.GcsFileSystem(), host
+    except (OSError, ValueError, ImportError, AttributeError):  # PyArrow was built without it, or nothing answers
+        return None
+    return None
+
+
+def _s3(bucket: str, setting: Callable[[str], str | None]) -> Any:
+    """S3 with the address and the keys that Spark uses; without keys, those that Amazon's tools find."""
+
+    def own(name: str) -> str | None:
+        return setting(f"fs.s3a.bucket.{bucket}.{name}") or setting(f"fs.s3a.{name}")
+
+    endpoint, keys = own("endpoint"), {}
+    if own("access.key") and own("secret.key"):
+        keys = {"access_key": own("access.key"), "secret_key": own("secret.key"), "session_token": own("session.token")}
+    region = own("endpoint.region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if endpoint is None:
+        return fs.S3FileSystem(**keys, region=region or fs.resolve_s3_region(bucket))
+    scheme, _, address = endpoint.rpartition("://")
+    secure = scheme or ("https" if own("connection.ssl.enabled") != "false" else "http")
+    # Without a bound, PyArrow waits a minute for a server that is not there.
+    bounds = {"connect_timeout": 5, "request_timeout": 30}
+    return fs.S3FileSystem(**keys, **bounds, region=region or "us-east-1", endpoint_override=address, scheme=secure)

@@ -1,0 +1,164 @@
+"""An output folder, whatever the format of its tables: staging, claims, run records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from rankmetrics_spark.config.places import check_output, local_path
+from rankmetrics_spark.sinks.failures import writing
+from rankmetrics_spark.sinks.leases import Lease
+from rankmetrics_spark.sinks.locks import Claim, Held
+from rankmetrics_spark.sinks.partitions import Partitions, as_json
+from rankmetrics_spark.sinks.reaching import Reach, of_disk, on_this_machine, reach_of
+from rankmetrics_spark.sinks.reading import existing, literal, texts_of
+from rankmetrics_spark.sinks.swapping import STAGING, discard, recover, remove_spark_staging
+
+
+def write_text(files: Any, path: str, text: str) -> None:
+    """Write a file of the output at once."""
+    files.write(path, text)
+
+
+@dataclass
+class Folder:
+    """A folder with staging in ``_staging`` and run records in ``runs``.
+
+    Attributes:
+        spark: The session.
+        path: A folder on any file system that Spark can access.
+        run_id: Name of the run.
+    """
+
+    spark: SparkSession
+    path: str
+    run_id: str
+    _reach: Reach | None = field(default=None, init=False, repr=False)
+    _claim: Claim | Lease | None = field(default=None, init=False, repr=False)
+    _staged: list[str] = field(default_factory=list, init=False, repr=False)
+
+    def check(self) -> None:
+        """Refuse a folder that cannot be written, before anything is computed.
+
+        Raises:
+            OutputError: It is a file, is read-only, or is on a file system that the session lacks.
+        """
+        if on_this_machine(self.spark, self.path):
+            check_output(self.path)
+            disk = of_disk(self.path)
+            self._reach = Reach(disk, self.spark, here=True) if disk else None
+        else:
+            with writing(self.path):
+                existing(self.spark, self._staging_of("outcome"))
+
+    def _staging_of(self, name: str) -> str:
+        return f"{self.path}/{STAGING}/{self.run_id}/{name}"
+
+    def stage(self, rows: DataFrame, name: str = "outcome") -> DataFrame:
+        """Write rows to the staging of this run, as they are; return them as written.
+
+        Raises:
+            OutputError: The output cannot be written.
+        """
+        place = self._staging_of(name)
+        with writing(self.path):
+            if self._reach is not None:
+                self._open()
+            self._staged.append(place)
+            rows.write.mode("overwrite").parquet(place)
+            staged = self.spark.read.parquet(literal(place))
+            if self._reach is None and len(self._staged) == 1:
+                self._reach = reach_of(self.spark, self.path, staged, f"{STAGING}/{self.run_id}")
+                self._open()
+            return staged
+
+    def _open(self) -> None:
+        """Say that this run lives, and clean up after those that were killed."""
+        if self._claim is not None or self._reach is None:
+            return
+        if self._reach.here and self._reach.files.local:
+            self._claim = Claim(self.run_id, self._recovered)
+            if self._claim.open(self._staging_folder):
+                return
+        self._claim = Lease(self._reach.do, self.run_id, self._recovered, beats=self._reach.here)
+        self._claim.open()
+
+    @property
+    def _staging_folder(self) -> Path:
+        assert self._reach is not None
+        return Path(self._reach.files.at(STAGING))
+
+    def _recovered(self, dead: Held) -> None:
+        assert self._reach is not None
+        self._reach.do(recover, dead.run, dead.date, dead.experiments)
+        self._reach.do(remove_spark_staging)
+
+    def claim(self, partitions: Partitions) -> None:
+        """Reserve partitions until ``discard``, where anything but Spark reaches the files.
+
+        Raises:
+            OutputError: Another run has reserved some of them.
+        """
+        with writing(self.path):
+            if isinstance(self._claim, Claim):
+                self._claim.take(self._staging_folder, partitions, self.path)
+            elif self._claim is not None:
+                self._claim.take(partitions, self.path)
+
+    def discard(self, like: DataFrame | None = None) -> None:
+        """Remove the staging and give the claim back.
+
+        Args:
+            like: Any table. Where Spark alone reaches the files, it cannot delete them; there, empty tables with this
+                schema replace the staged rows.
+        """
+        with suppress(Exception):  # an output that cannot be written keeps its own error
+            if self._reach is not None and self._claim is not None:
+                self._reach.do(discard, self.run_id)
+            elif like is not None:
+                for place in self._staged:
+                    if existing(self.spark, place) is not None:
+                        like.limit(0).coalesce(1).write.mode("overwrite").parquet(place)
+        with suppress(Exception):
+            if self._claim is not None:
+                self._claim.release()
+                self._claim = None
+                if self._reach is not None:
+                    self._reach.do(discard, self.run_id)
+
+    def note(self, record: Mapping[str, Any]) -> None:
+        """Write the record of a run that has not ended, where this process reaches the files."""
+        if self._reach is not None and self._reach.here:
+            self.record(record)
+
+    def record(self, record: Mapping[str, Any]) -> str:
+        """Write the run record as JSON to ``runs``; return its path.
+
+        Raises:
+            OutputError: It cannot be written.
+        """
+        return self.write_file(f"runs/{self.run_id}.json", as_json(record) + "\n")
+
+    def records(self) -> list[str]:
+        """The texts of all run records."""
+        return texts_of(self.spark, self.path, "runs")
+
+    def write_file(self, path: str, text: str) -> str:
+        """Write a text at once; return where it is. Where Spark alone reaches the files, it is a folder with one file.
+
+        Raises:
+            OutputError: It cannot be written.
+        """
+        with writing(self.path):
+            if self._reach is None:
+                rows = self.spark.createDataFrame([(text,)], "value string")
+                rows.coalesce(1).write.mode("overwrite").text(f"{self.path}/{path}")
+                return f"{self.path}/{path}"
+            self._reach.do(write_text, path, text)
+            on_disk = self._reach.here and self._reach.files.local
+            return str(local_path(f"{self.path}/{path}")) if on_disk else f"{self.path}/{path}"

@@ -1,0 +1,149 @@
+"""Claims where there are no locks: object stores, and the disk of a Connect server.
+
+A claim is a file that says who holds it and when they last said so. A run first asks, then looks who else does, and
+only then holds: of two runs that start at the same moment, at most one goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from rankmetrics_spark.errors import OutputError
+from rankmetrics_spark.sinks.files import Files
+from rankmetrics_spark.sinks.locks import Held, Recover
+from rankmetrics_spark.sinks.partitions import Partitions
+from rankmetrics_spark.sinks.swapping import STAGING
+
+LEASE = 900.0
+"""Seconds after which a run that says nothing counts as ended, unless its machine can tell."""
+BEAT = 60.0
+"""Seconds between two signs of life."""
+PATIENCE = 60.0
+"""Seconds that a run waits for another that asks at the same moment."""
+
+Do = Callable[..., Any]
+
+
+def write_claim(files: Files, run: str, text: str) -> None:
+    """Write the claim of a run."""
+    files.write(f"{STAGING}/{run}.claim", text)
+
+
+def remove_claim(files: Files, run: str) -> None:
+    """Remove the claim of a run."""
+    files.remove(f"{STAGING}/{run}.claim")
+    files.remove_if_empty(STAGING, "")
+
+
+def claims(files: Files) -> list[str]:
+    """The texts of all claims."""
+    names = [name for name in files.names(STAGING) if name.endswith(".claim") and not name.startswith(".")]
+    return [text for text in files.for_each(lambda name: files.read(f"{STAGING}/{name}"), names) if text]
+
+
+class Lease:
+    """The claim of one run on some partitions of an output; the counterpart of ``locks.Claim``."""
+
+    def __init__(self, do: Do, run_id: str, recover: Recover, beats: bool) -> None:
+        """A claim on nothing.
+
+        Args:
+            do: Runs a function over the files of the output.
+            run_id: Id of the run.
+            recover: Called for each killed run that is found, with what no living run has claimed since.
+            beats: Whether a thread gives signs of life.
+        """
+        self._do, self._run_id, self._recover, self._beats = do, run_id, recover, beats
+        self._said: dict[str, Any] = {}
+        self._stop = threading.Event()
+
+    def open(self) -> None:
+        """Say that this run lives, and clean up after those that do not."""
+        self._living()
+        self._say({"run": self._run_id, **_who()})
+        if self._beats:
+            threading.Thread(target=self._beat, daemon=True).start()
+
+    def take(self, partitions: Partitions, output: str) -> None:
+        """Claim these partitions until ``release``.
+
+        Raises:
+            OutputError: Another run writes partitions of this date.
+        """
+        held = {"date": partitions.date, "experiments": partitions.experiments}
+        end = time.monotonic() + PATIENCE
+        self._say(self._said | held | {"state": "asking"})
+        while True:
+            # The pointer of a date is read, changed and written without a lock, so a date has one writer.
+            others = [other for other in self._living() if other.get("date") == partitions.date]
+            first = any(other["state"] == "holding" or other["run"] < self._run_id for other in others)
+            if first or (others and time.monotonic() > end):
+                self._say({name: value for name, value in self._said.items() if name not in (*held, "state")})
+                raise OutputError(
+                    f"another run is writing {partitions.date} in {output}; run this again when it has ended"
+                )
+            if not others:
+                return self._say(self._said | {"state": "holding"})
+            # A later run asks too. It withdraws, or it was there first.
+            time.sleep(0.5)
+
+    def _say(self, said: dict[str, Any]) -> None:
+        self._said = said
+        self._do(write_claim, self._run_id, json.dumps(said | {"beat": time.time()}))
+
+    def _beat(self) -> None:
+        while not self._stop.wait(BEAT):
+            with suppress(Exception):  # the run itself reports a store that does not answer
+                self._say(self._said)
+
+    def _living(self) -> list[dict[str, Any]]:
+        """The claims of other runs that live; what killed runs have left is cleaned up."""
+        living: list[dict[str, Any]] = []
+        dead: list[dict[str, Any]] = []
+        for text in self._do(claims):
+            with suppress(ValueError):
+                found = json.loads(text)
+                if found.get("run") != self._run_id:
+                    (living if _lives(found) else dead).append(found)
+        for each in dead:
+            held = Held.parse(json.dumps(each))
+            taken = {
+                name for other in living if other.get("date") == held.date for name in other.get("experiments", ())
+            }
+            self._recover(Held(held.run, held.date, tuple(name for name in held.experiments if name not in taken)))
+            self._do(remove_claim, held.run)
+        return [found for found in living if "state" in found]
+
+    def release(self) -> None:
+        """Give the partitions back."""
+        self._stop.set()
+        if self._said:
+            self._said = {}
+            self._do(remove_claim, self._run_id)
+
+
+def _who() -> dict[str, Any]:
+    """This process, so that another one on this machine can see whether it still runs."""
+    return {"host": socket.gethostname(), "pid": os.getpid(), "start": _start_of(os.getpid())}
+
+
+def _start_of(pid: int) -> str | None:
+    """When a process started, by the system's own clock; None if it does not run or the system does not say."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return None
+
+
+def _lives(claim: dict[str, Any]) -> bool:
+    if claim.get("host") == socket.gethostname() and claim.get("start") is not None:
+        return _start_of(int(claim["pid"])) == str(claim["start"])
+    return time.time() - float(claim.get("beat", 0)) < LEASE

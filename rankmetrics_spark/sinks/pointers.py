@@ -1,0 +1,136 @@
+"""``published/<date>.json``: which runs may be read on a date. It is written last, so it switches all tables at once.
+
+The files of a run carry its id in their names. While a run puts its files in place, those of earlier runs lie beside
+them; the pointer of the date says which of them count.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, RUN
+
+FOLDER = "published"
+RUN_ID = r"[0-9]{8}T[0-9]{6}-[0-9a-f]{8}"
+"""Pattern of the id of a run, as the names of its files hold it."""
+WITHOUT_ID = ""
+"""Stands for the files of versions of this package that did not write the id of the run into their names."""
+
+
+def run_in_name(name: str) -> str:
+    """The id of the run that wrote a file; empty for a file of an earlier version of this package.
+
+    >>> run_in_name("part-0-20261122T010203-0a1b2c3d-7.parquet"), run_in_name("part-00000-6f1c.c000.snappy.parquet")
+    ('20261122T010203-0a1b2c3d', '')
+    """
+    found = re.search(RUN_ID, name)
+    return found[0] if found else WITHOUT_ID
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one run has published on a date.
+
+    Attributes:
+        run_id: The run.
+        experiments: The experiments whose partitions are its, in all tables; None = rows without an experiment.
+        tables: Table -> what is known of it: ``rows``, and the ``version`` of a table that has versions.
+        convention: Name and hash of the convention.
+        named: Whether its files carry its id. Where only Spark reaches the files, they do not.
+    """
+
+    run_id: str
+    experiments: tuple[str | None, ...]
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    convention: Mapping[str, str] = field(default_factory=dict)
+    named: bool = True
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """What may be read on a date.
+
+    Attributes:
+        date: Evaluation date, ISO.
+        entries: The runs that count, the newest first; no experiment is in two of them.
+        sequence: Grows with each run that publishes on this date.
+        tables: Table -> rows that count on this date and, where tables have versions, the one that holds them.
+        format: Format of the tables.
+    """
+
+    date: str
+    entries: tuple[Entry, ...] = ()
+    sequence: int = 0
+    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    format: str = "parquet"
+
+    def with_run(self, entry: Entry) -> Pointer:
+        """The pointer after a run: its experiments belong to it, all others to whom they belonged before."""
+        taken = set(entry.experiments)
+        left = (
+            replace(old, experiments=tuple(name for name in old.experiments if name not in taken))
+            for old in self.entries
+            if old.run_id != entry.run_id
+        )
+        entries = (entry, *(old for old in left if old.experiments))
+        return replace(self, entries=entries, sequence=self.sequence + 1)
+
+    def file_run_of(self) -> dict[str | None, str]:
+        """Experiment -> the run that the files have in their names which count."""
+        return {name: one.run_id if one.named else WITHOUT_ID for one in self.entries for name in one.experiments}
+
+    def run_of(self) -> dict[str | None, str]:
+        """Experiment -> the run whose rows count."""
+        return {name: entry.run_id for entry in self.entries for name in entry.experiments}
+
+    def as_json(self) -> str:
+        """The text of the file."""
+        newest = self.entries[0]
+        document = {
+            DATE: self.date,
+            RUN: newest.run_id,
+            "record": f"runs/{newest.run_id}.json",
+            "sequence": self.sequence,
+            "format": self.format,
+            "tables": {name: dict(facts) for name, facts in newest.tables.items()},
+            "runs": [
+                {
+                    RUN: entry.run_id,
+                    "experiments": list(entry.experiments),
+                    "tables": {name: dict(facts) for name, facts in entry.tables.items()},
+                    "convention": dict(entry.convention),
+                    "named": entry.named,
+                }
+                for entry in self.entries
+            ],
+            "partitions": [{EXPERIMENT: name, DATE: self.date} for name in newest.experiments],
+        }
+        return json.dumps(
+            document | ({"whole": dict(self.tables)} if self.tables else {}), indent=1, ensure_ascii=False
+        )
+
+
+def parse(text: str | None) -> Pointer | None:
+    """The pointer that a text holds; None if it holds none, or one of an earlier version of this package."""
+    try:
+        document = json.loads(text or "null")
+        runs = [
+            Entry(run[RUN], tuple(run["experiments"]), run["tables"], run["convention"], run["named"])
+            for run in document["runs"]
+        ]
+        return Pointer(document[DATE], tuple(runs), document["sequence"], document.get("whole", {}), document["format"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def newest(texts: Iterable[str | None]) -> dict[str, Pointer]:
+    """Date -> its pointer; of several for a date, the last one that was written."""
+    found: dict[str, Pointer] = {}
+    for pointer in filter(None, map(parse, texts)):
+        if pointer.date not in found or found[pointer.date].sequence < pointer.sequence:
+            found[pointer.date] = pointer
+    return found

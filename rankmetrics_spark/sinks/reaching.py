@@ -1,0 +1,126 @@
+"""Who reaches the files of an output: this process, the tasks of Spark, or Spark alone."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from rankmetrics_spark.config.places import local_path
+from rankmetrics_spark.sinks.files import Files, file_system
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The files of an output, and where functions over them run.
+
+    Attributes:
+        files: The files; they can be sent to a task.
+        spark: The session.
+        here: This process reaches them. Otherwise only the tasks of Spark do, as where a Connect server has its disk.
+    """
+
+    files: Files
+    spark: SparkSession
+    here: bool
+
+    def do(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Run a function over the files and return what it returns; both have to be plain values."""
+        if self.here:
+            return function(self.files, *arguments)
+        return in_a_task(self.spark, partial(function, self.files, *arguments))
+
+
+def in_a_task(spark: SparkSession, function: Callable[[], Any]) -> Any:
+    """Run a function in one task of Spark; it may run twice if the task is repeated."""
+
+    def body(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows:
+                yield pa.RecordBatch.from_arrays([pa.array([json.dumps(function())])], ["found"])
+
+    row = spark.range(0, 1, 1, 1).mapInArrow(body, "found string").first()
+    return json.loads(row[0]) if row else None
+
+
+def on_this_machine(spark: SparkSession, path: str) -> bool:
+    """Whether Spark writes this path to a disk that this process sees under the same name."""
+    if local_path(path) is None or "connect" in type(spark.conf).__module__:
+        return False
+    try:
+        # Spark completes the address of its warehouse by the default file system.
+        return (spark.conf.get("spark.sql.warehouse.dir", "") or "").startswith("file:")
+    except PySparkException:  # a session that does not show its settings
+        return False
+
+
+def of_disk(path: str) -> Files | None:
+    """The files of a folder on this machine, or None if the path is on another file system."""
+    folder = local_path(path)
+    found = file_system("file", "", lambda name: None)
+    return Files(found[0], os.path.abspath(folder)) if folder is not None and found else None
+
+
+def reach_of(spark: SparkSession, path: str, staged: DataFrame, folder: str) -> Reach | None:
+    """Who reaches an output, by the example of rows that Spark has just staged there.
+
+    Args:
+        spark: The session.
+        path: The output.
+        staged: Rows read from the staging.
+        folder: The staging, relative to the output.
+
+    Returns:
+        None if Spark alone reaches it.
+    """
+    disk = of_disk(path)
+    if disk is not None and Path(disk.at(folder)).is_dir():
+        return Reach(disk, spark, here=True)
+    files = _by_address(spark, staged, folder)
+    if files is None:
+        return None
+    if not files.local and _sees(files, folder):
+        return Reach(files, spark, here=True)
+    try:
+        return Reach(files, spark, here=False) if in_a_task(spark, partial(_sees, files, folder)) else None
+    except Exception:  # a session that runs no Python in its tasks
+        return None
+
+
+def _by_address(spark: SparkSession, staged: DataFrame, folder: str) -> Files | None:
+    """The files by the address that Spark gives them: with the scheme, and with the server's own folders."""
+    try:
+        address = urlsplit(next(iter(staged.inputFiles()), ""))
+    except Exception:  # not every session says it
+        return None
+    head, found, _ = unquote(address.path).rpartition(f"/{folder}/")
+    system = file_system(address.scheme, address.netloc, partial(_setting, spark)) if found else None
+    return Files(system[0], system[1] + head) if system else None
+
+
+def _setting(spark: SparkSession, name: str) -> str | None:
+    """A setting of Hadoop, as a config or spark-submit gave it."""
+    for key in (name, f"spark.hadoop.{name}"):
+        try:
+            value = spark.conf.get(key, None)
+        except PySparkException:
+            continue
+        if value is not None:
+            return str(value)
+    return None
+
+
+def _sees(files: Files, folder: str) -> bool:
+    try:
+        return files.is_folder(folder)
+    except OSError:
+        return False

@@ -1,0 +1,77 @@
+"""``read``: a table that runs have written, as the pointers of ``published`` name it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from rankmetrics_spark.errors import InputError
+from rankmetrics_spark.schemas import PARTITION, quoted
+from rankmetrics_spark.sinks.lakehouse import CatalogSchema, DeltaFolder
+from rankmetrics_spark.sinks.pointers import Pointer
+from rankmetrics_spark.sinks.reading import literal, live, pointers_of, with_schema
+
+ATTEMPTS = 5
+"""How often a table is looked at again because runs publish meanwhile."""
+
+
+def read(spark: SparkSession, path: str, format: str = "parquet") -> DataFrame:
+    """A written table, with the columns of all its files; a metric that only some dates have is null on the others.
+
+    It follows the pointers of ``published``: while a run publishes, and after it was killed, each date has its earlier
+    rows or the new ones, in all tables. The partition columns are strings, exactly as they were written: "007" stays
+    "007".
+
+    Args:
+        spark: The session.
+        path: Folder of the table, such as ``out/user_metrics``, or a table of a catalog: ``lake.ranking.user_metrics``.
+        format: ``delta`` or ``iceberg`` for a table of a catalog; the pointers of a folder name its format.
+
+    Raises:
+        AnalysisException: There is no such folder.
+        InputError: There is no such table in the catalog.
+    """
+    path = path.rstrip("/")
+    if format != "parquet" and "/" not in path:
+        return _of_catalog(spark, path, format)
+    root, _, table = path.rpartition("/")
+    known = pointers_of(spark, root or ".")
+    if format == "delta" or any(pointer.format == "delta" for pointer in known.values()):
+        found = DeltaFolder(spark, root or ".", "").existing(table)
+        if found is not None:
+            return found
+    for _ in range(ATTEMPTS):
+        try:
+            schema = spark.read.option("mergeSchema", "true").parquet(literal(path)).schema
+        except AnalysisException:
+            columns = columns_of(known, table)
+            if not columns:
+                raise
+            # What was published has no row in this table, such as a quarantine without faulty rows.
+            return spark.createDataFrame([], columns)
+        rows = with_schema(spark, path, schema)
+        # Files are listed here. If a run has published meanwhile, the list may lack its files or those of before.
+        before, known = known, pointers_of(spark, root or ".")
+        if known == before:
+            break
+    return live(rows, known, path)
+
+
+def columns_of(known: Mapping[str, Pointer], table: str) -> str:
+    """The columns of a table as SQL, from the newest pointer that knows them; empty if none does."""
+    for _, pointer in sorted(known.items(), reverse=True):
+        for entry in pointer.entries:
+            if columns := entry.tables.get(table, {}).get("columns"):
+                keys = dict.fromkeys(PARTITION, "string")
+                return ", ".join(f"{quoted(name)} {kind}" for name, kind in (columns | keys).items())
+    return ""
+
+
+def _of_catalog(spark: SparkSession, name: str, format: str) -> DataFrame:
+    schema, _, table = name.rpartition(".")
+    found = CatalogSchema(spark, schema, "", format).existing(table)
+    if found is None:
+        raise InputError(f"cannot read {format} from '{name}': there is no such table")
+    return found

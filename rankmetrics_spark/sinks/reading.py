@@ -1,0 +1,149 @@
+"""Readers of what runs have written: they follow the pointers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN
+from rankmetrics_spark.sinks.files import Files
+from rankmetrics_spark.sinks.partitions import any_of
+from rankmetrics_spark.sinks.pointers import FOLDER, RUN_ID, WITHOUT_ID, Pointer, newest, run_in_name
+from rankmetrics_spark.sinks.reaching import of_disk
+from rankmetrics_spark.sinks.swapping import experiment_of
+
+_FILE = "_metadata.file_name"
+
+
+def literal(path: str) -> str:
+    """The path as Spark's readers take it: they expand wildcards, and its writers do not.
+
+    >>> print(literal("runs[1]/{a,b}"))
+    runs\\[1\\]/\\{a,b\\}
+    """
+    return re.sub(r"([\\*?{}\[\]])", r"\\\1", path)
+
+
+def existing(spark: SparkSession, path: str) -> DataFrame | None:
+    """A written table with the columns of one of its files, or None if it does not exist; cheaper than ``read``."""
+    try:
+        return with_schema(spark, path, spark.read.parquet(literal(path)).schema)
+    except AnalysisException:
+        return None
+
+
+def with_schema(spark: SparkSession, path: str, schema: T.StructType, paths: Sequence[str] = ()) -> DataFrame:
+    """Read with this schema and with strings as partition columns; Spark would turn "007" into 7."""
+    keys = [T.StructField(name, T.StringType()) for name in PARTITION]
+    fields = [field for field in schema.fields if field.name not in PARTITION]
+    reader = spark.read.schema(T.StructType(fields + keys)).option("basePath", path)
+    return reader.parquet(*(paths or [literal(path)]))
+
+
+def of_run(spark: SparkSession, path: str, schema: T.StructType, run_id: str, paths: Sequence[str]) -> DataFrame:
+    """The rows that one run has written."""
+    found = with_schema(spark, path, schema, paths)
+    return found.where(F.col(_FILE).contains(run_id))
+
+
+def pointers_of(spark: SparkSession, root: str, date: str = "*") -> dict[str, Pointer]:
+    """Date -> its pointer. Spark reads them where this process does not see the folder."""
+    return newest(texts_of(spark, root, FOLDER, date))
+
+
+def texts_of(spark: SparkSession | None, root: str, folder: str, name: str = "*") -> list[str]:
+    """The texts of the JSON files in a folder of an output. One that Spark wrote is a folder with one file."""
+    disk = of_disk(root)
+    if disk is not None and disk.is_folder(""):
+        names = [each for each in disk.names(folder) if each.endswith(".json") and name in ("*", each[:-5])]
+        paths = [path for each in names for path in disk.files(f"{folder}/{each}") or [f"{folder}/{each}"]]
+        return [text for text in map(disk.read, paths) if text]
+    if spark is None:
+        return []
+    try:
+        lines = spark.read.text(f"{literal(root)}/{folder}/{name}.json", wholetext=True)
+        return [row[0] for row in lines.toLocalIterator()]
+    except AnalysisException:  # nothing has been written there
+        return []
+
+
+def live(rows: DataFrame, known: Mapping[str, Pointer], path: str) -> DataFrame:
+    """The rows of a table that the pointers name.
+
+    Args:
+        rows: The table, read from its files.
+        known: Date -> its pointer.
+        path: Folder of the table.
+    """
+    try:
+        run = F.regexp_extract(F.col(_FILE), f"({RUN_ID})", 1)
+        found = rows.where(_counts(run, known))
+        found.schema  # noqa: B018  # Spark Connect looks at the condition only now
+        return found
+    except AnalysisException:  # an engine that does not say which file a row is from
+        disk = of_disk(path)
+        paths = [disk.at(name) for name in live_files(disk, known)] if disk else []
+        return with_schema(rows.sparkSession, path, rows.schema, [*map(literal, paths)]) if paths else rows.limit(0)
+
+
+def _counts(run: Column, known: Mapping[str, Pointer]) -> Column:
+    """Whether a row counts, by its date, its experiment and the run that its file names."""
+    whole, parts = [], [~F.col(DATE).isin(*known) & (run == WITHOUT_ID) if known else run == WITHOUT_ID]
+    for date, pointer in known.items():
+        if len(pointer.entries) == 1 and pointer.entries[0].named:
+            whole.append(f"{date}/{pointer.entries[0].run_id}")
+            continue
+        for entry in pointer.entries:
+            named = F.lit(entry.run_id if entry.named else WITHOUT_ID)
+            same = any_of([F.col(EXPERIMENT).eqNullSafe(F.lit(name)) for name in entry.experiments])
+            parts.append((F.col(DATE) == date) & (run == named) & same)
+    if whole:
+        parts.append(F.concat_ws("/", F.col(DATE), run).isin(*whole))
+    return any_of(parts)
+
+
+def counts_by_run(pointer: Pointer) -> Column:
+    """Whether a row of a Delta or Iceberg table counts on the date of a pointer."""
+    return _counts(F.coalesce(F.col(RUN), F.lit(WITHOUT_ID)), {pointer.date: pointer})
+
+
+def published(
+    found: DataFrame, table: str, known: Mapping[str, Pointer], at_version: Callable[[int], DataFrame]
+) -> DataFrame:
+    """The rows of a Delta or Iceberg table that the pointers name.
+
+    A date that a run has begun to replace, without getting as far as the pointer, is read from its earlier version.
+
+    Args:
+        found: The table as it is now.
+        table: Name of the table.
+        known: Date -> its pointer.
+        at_version: Returns the table as it was.
+    """
+    counts = found.where(_counts(F.coalesce(F.col(RUN), F.lit(WITHOUT_ID)), known))
+    n = {row[0]: row[1] for row in counts.groupBy(DATE).count().toLocalIterator()}
+    wanted = {date: pointer.tables.get(table, {}) for date, pointer in known.items()}
+    changed = [date for date, facts in wanted.items() if facts and n.get(date, 0) != facts["rows"]]
+    rows = counts.where(~F.col(DATE).isin(*changed)) if changed else counts
+    for date in changed:
+        earlier = at_version(wanted[date]["version"]).where((F.col(DATE) == date) & counts_by_run(known[date]))
+        rows = rows.unionByName(earlier, allowMissingColumns=True)
+    return rows
+
+
+def live_files(table: Files, known: Mapping[str, Pointer]) -> list[str]:
+    """The files of a table that the pointers name, as paths below its folder."""
+    runs = {date: pointer.file_run_of() for date, pointer in known.items()}
+    found = []
+    for folder in table.names(""):
+        if folder.startswith(f"{EXPERIMENT}="):
+            for day in table.names(folder):
+                date = day.partition("=")[2]
+                wanted = runs[date].get(experiment_of(folder)) if date in runs else WITHOUT_ID
+                found += [path for path in table.files(f"{folder}/{day}") if run_in_name(path) == wanted]
+    return found

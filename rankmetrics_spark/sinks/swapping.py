@@ -1,0 +1,166 @@
+"""Put staged files in place: the new ones beside the old, then the pointer, then the old ones go.
+
+Whatever ends a run at whatever moment, a reader who follows the pointer sees the earlier result or this one, each
+wholly. All functions take the files first and plain values otherwise, so that a task of Spark can run them where this
+process does not reach the files. Each can be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+from rankmetrics_spark.schemas import DATE, EXPERIMENT
+from rankmetrics_spark.sinks.files import Files, flattened
+from rankmetrics_spark.sinks.locks import gate
+from rankmetrics_spark.sinks.partitions import NULL_PARTITION, escaped
+from rankmetrics_spark.sinks.pointers import FOLDER, WITHOUT_ID, Entry, Pointer, newest, run_in_name
+from rankmetrics_spark.sinks.splitting import Staged
+
+TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine")
+STAGING = "_staging"
+
+
+@dataclass(frozen=True)
+class Swap:
+    """What a run publishes.
+
+    Attributes:
+        date: Evaluation date, ISO.
+        entry: The run and its experiments, which are replaced in every table.
+        staged: Table -> its files in the staging of the run.
+    """
+
+    date: str
+    entry: Entry
+    staged: Mapping[str, Sequence[Staged]]
+
+
+def folder_of(table: str, experiment: str | None, date: str) -> str:
+    """The folder of a partition.
+
+    >>> folder_of("user_metrics", "a/b", "2026-11-21"), folder_of("quarantine", None, "2026-11-21")[11:50]
+    ('user_metrics/experiment_id=a%2Fb/evaluation_date=2026-11-21', 'experiment_id=__HIVE_DEFAULT_PARTITION_')
+    """
+    name = NULL_PARTITION if experiment is None else escaped(experiment)
+    return f"{table}/{EXPERIMENT}={name}/{DATE}={date}"
+
+
+def experiment_of(folder: str) -> str | None:
+    """The experiment of a folder ``experiment_id=...``.
+
+    >>> experiment_of("experiment_id=a%2Fb")
+    'a/b'
+    """
+    name = folder.partition("=")[2]
+    return None if name == NULL_PARTITION else unquote(name)
+
+
+def swap(files: Files, change: Swap) -> None:
+    """Publish a run: new files beside the old, the pointer, old files out."""
+    old = place(files, change)
+    flip(files, change.date, change.entry)
+    remove(files, old)
+
+
+def place(files: Files, change: Swap) -> list[str]:
+    """Bring the staged files to their partitions; return the files of other runs that lie there."""
+    run = change.entry.run_id
+    old = [path for path in partition_files(files, change.entry.experiments, change.date) if run not in path]
+    moves = [
+        (f"{STAGING}/{run}/{table}/{one.name}", f"{folder_of(table, one.experiment, change.date)}/{one.name}")
+        for table, staged in change.staged.items()
+        for one in staged
+    ]
+    files.for_each(lambda move: files.put(*move), moves)
+    return old
+
+
+def partition_files(files: Files, experiments: Iterable[str | None], date: str) -> list[str]:
+    """The files in all partitions of some experiments on a date."""
+    wanted = {folder_of("", name, date).split("/")[1] for name in experiments}
+    folders = [
+        f"{table}/{name}/{DATE}={date}"
+        for table in TABLES
+        for name in files.names(table)
+        if name in wanted
+    ]  # fmt: skip
+    return [*flattened(files.for_each(files.files, folders))]
+
+
+def flip(files: Files, date: str, entry: Entry) -> None:
+    """Write the pointer of a date: from here on, the run counts for its experiments."""
+    with gate(Path(files.root, STAGING)) if files.local else nullcontext():
+        before = pointer_of(files, date) or Pointer(date, _without_id(files, date))
+        after = before.with_run(entry).as_json() + "\n"
+        if files.local or not files.renames:
+            files.write(f"{FOLDER}/{date}.json", after)
+            return
+        # HDFS cannot replace a file at once. Readers take the last of both.
+        files.write(f"{FOLDER}/{date}.next.json", after)
+        files.write(f"{FOLDER}/{date}.json", after)
+        files.remove(f"{FOLDER}/{date}.next.json")
+
+
+def pointer_of(files: Files, date: str) -> Pointer | None:
+    """The pointer of a date, or None."""
+    paths = (f"{FOLDER}/{date}.json", f"{FOLDER}/{date}.next.json")
+    return newest(files.read(path) for path in paths[: 1 if files.local or not files.renames else 2]).get(date)
+
+
+def _without_id(files: Files, date: str) -> tuple[Entry, ...]:
+    """The experiments that an earlier version of this package has written on a date, without a pointer."""
+    folders = [f"{table}/{name}/{DATE}={date}" for table in TABLES for name in files.names(table)]
+    found = zip(folders, files.for_each(files.files, folders), strict=True)
+    names = {
+        experiment_of(folder.split("/")[1])
+        for folder, there in found
+        if any(run_in_name(p) == WITHOUT_ID for p in there)
+    }
+    return (Entry(WITHOUT_ID, tuple(sorted(names, key=str))),) if names else ()
+
+
+def remove(files: Files, paths: Sequence[str]) -> None:
+    """Remove files of partitions, and the folders that are empty then."""
+    files.for_each(files.remove, paths)
+    for folder in sorted({path.rpartition("/")[0] for path in paths}):
+        files.remove_if_empty(folder, folder.rpartition("/")[0], folder.split("/")[0])
+
+
+def recover(files: Files, run: str, date: str | None, experiments: Sequence[str | None]) -> None:
+    """Clean up after a run that was killed: finish what it has published, remove what it has not.
+
+    Args:
+        files: The output.
+        run: Id of the run.
+        date: The date of its partitions; None if it had not come so far.
+        experiments: The experiments of its partitions, without those that a living run has claimed.
+    """
+    if date is not None:
+        pointer = pointer_of(files, date)
+        known = pointer.run_of() if pointer else {}
+        dead = []
+        for path in partition_files(files, experiments, date):
+            experiment = experiment_of(path.split("/")[1])
+            counts = known.get(experiment, WITHOUT_ID)
+            if run_in_name(path) != counts and (run_in_name(path) == run or counts == run):
+                dead.append(path)
+        remove(files, dead)
+    files.remove_tree(f"{STAGING}/{run}")
+
+
+def discard(files: Files, run: str) -> None:
+    """Remove the staging of a run, and the folders that are empty then."""
+    files.remove_tree(f"{STAGING}/{run}")
+    files.remove_if_empty(STAGING, "")
+
+
+def remove_spark_staging(files: Files) -> None:
+    """Remove what Spark leaves in a table where it was killed while it replaced partitions itself."""
+    for table in TABLES:
+        for name in files.names(table):
+            if name.startswith((".spark-staging", "_temporary")):
+                files.remove_tree(f"{table}/{name}")
