@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
+from statsmodels.stats.multitest import multipletests
 
 from rankmetrics_spark import run
 from rankmetrics_spark.config import from_mapping
@@ -53,6 +54,7 @@ def test_clef_with_relevance_looked_up_counts_a_topic_without_a_list_as_zero(
         judgements={"path": str(clef / "qrels.parquet"), "columns": {"user": "topic", "relevance": "grade"}},
         metrics=["ap", "ap@10", "ndcg@10", "ndcg@20"],
         convention={"preset": "standard", "population": "judged"},
+        comparison={"pairs": "all", "wilcoxon": True, "bootstrap": {"replicates": 99}},
     )
     wanted = reference(clef / "ref.perquery.csv.gz", "run", "query")
     columns = {"ap": "ap", "ap_at_10": "ap10_min", "ndcg_at_10": "ndcg10_lin", "ndcg_at_20": "ndcg20_lin"}
@@ -69,6 +71,28 @@ def test_clef_with_relevance_looked_up_counts_a_topic_without_a_list_as_zero(
     without = averages(done.experiment_metrics, "n_users_without_list")
     assert (without["IIIT_run1", "all", "ap"], without["ECNU_run2", "all", "ap"]) == (3, 0)
     assert done.record["rows"]["in"] == 1_018_299
+    assert_all_pairs_as_in(done, pd.read_csv(clef / "ref.significance.csv"), {"ap": "ap", "ndcg10_lin": "ndcg@10"})
+
+
+def assert_all_pairs_as_in(done: Outcome, wanted: pd.DataFrame, metrics: Mapping[str, str]) -> None:
+    """Check every pair of runs on both metrics, and that the p-values of the whole run are corrected together."""
+    assert done.comparisons is not None
+    rows = [row.asDict() for row in done.comparisons.collect()]
+    found = {(row["metric"], row["baseline"], row["experiment_id"]): row for row in rows}
+    assert len(rows) == len(found) == 120 * 4
+    equal = {key: row for key, row in found.items() if key[0] in metrics.values()}
+    for line in wanted[wanted["measure"].isin([*metrics])].itertuples():
+        row = equal.pop((metrics[line.measure], line.run_a, line.run_b))
+        assert (row["design"], row["n_users"]) == ("paired", line.n)
+        assert row["difference"] == pytest.approx(line.diff, abs=1e-9)
+        assert row["p_value"] == pytest.approx(line.p_t, abs=1e-8)
+        assert row["p_wilcoxon"] == pytest.approx(line.p_wilcoxon, abs=1e-8)
+        assert row["bootstrap_ci_low"] < row["difference"] < row["bootstrap_ci_high"]
+    # The reference leaves out five pairs of runs that are equal in every topic.
+    assert [(row["difference"], row["p_value"], row["better"]) for row in equal.values()] == [(0, 1, None)] * 5
+    p = [row["p_value"] for row in rows]
+    assert [row["p_adjusted"] for row in rows] == pytest.approx(list(multipletests(p, method="holm")[1]), rel=1e-12)
+    assert {row["n_comparisons"] for row in rows} == {480}
 
 
 def test_clef_with_the_grades_of_the_rows_averages_the_topics_shown(
