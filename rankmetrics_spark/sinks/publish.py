@@ -18,19 +18,20 @@ from rankmetrics_spark.sinks.partitions import Partitions, Store, Written, probl
 from rankmetrics_spark.sinks.pointers import Entry
 
 
-def store_of(spark: SparkSession, sink: Sink, run_id: str) -> Store:
+def store_of(spark: SparkSession, sink: Sink, run_id: str, settings: Mapping[str, str] | None = None) -> Store:
     """The store that a config describes.
 
     Args:
         spark: The session to write with.
         sink: Format, and a folder or the schema of a catalog.
         run_id: Name of the run; staging and run record are named after it.
+        settings: Settings of the config.
     """
     if sink.table:
         return CatalogSchema(spark, sink.table, run_id, sink.format)
     folder = DeltaFolder if sink.format == "delta" else ParquetFolder
     # The root of a file system stays what it is.
-    return folder(spark, (sink.path or "").rstrip("/") or "/", run_id)
+    return folder(spark, (sink.path or "").rstrip("/") or "/", run_id, settings or {})
 
 
 def publish(store: Store, written: Sequence[Written], entry: Entry, partitions: Partitions) -> None:
@@ -139,8 +140,9 @@ def refuse_other_convention(store: Store, partitions: Partitions, name: str, dig
         ConfigError: One of the partitions holds metrics of another convention.
     """
     if pointer := store.pointer(partitions.date):
+        mine = set(partitions.experiments)
         for entry in pointer.entries:
-            shared = [one for one in entry.experiments if one in partitions.experiments]
+            shared = [one for one in entry.experiments if one in mine]
             if shared and entry.convention and entry.convention["hash"] != digest:
                 raise _other_convention(store, (shared[0], entry.convention["name"]), partitions.date, name)
         if all(entry.convention for entry in pointer.entries):

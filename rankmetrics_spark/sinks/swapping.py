@@ -7,9 +7,12 @@ process does not reach the files. Each can be repeated.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -149,13 +152,41 @@ def recover(files: Files, run: str, date: str | None, experiments: Sequence[str 
             if run_in_name(path) != counts and (run_in_name(path) == run or counts == run):
                 dead.append(path)
         remove(files, dead)
+    _note_end(files, run)
     files.remove_tree(f"{STAGING}/{run}")
+
+
+def _note_end(files: Files, run: str) -> None:
+    """Say in the record of a killed run how it ended: with everything published, or with nothing."""
+    text = files.read(f"runs/{run}.json")
+    try:
+        record = json.loads(text or "{}")
+    except ValueError:
+        return
+    if record.get("outcome") in ("running", "publishing"):
+        pointer = pointer_of(files, str(record.get(DATE)))
+        published = pointer is not None and run in pointer.run_of().values()
+        record["outcome"] = "done" if published else "killed"
+        files.write(f"runs/{run}.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
 
 def discard(files: Files, run: str) -> None:
     """Remove the staging of a run, and the folders that are empty then."""
     files.remove_tree(f"{STAGING}/{run}")
+    if files.names(STAGING) == [".gate"]:
+        files.remove(f"{STAGING}/.gate")
     files.remove_if_empty(STAGING, "")
+
+
+def remove_unclaimed(files: Files) -> None:
+    """Remove old stagings without a claim. A server may go on writing for a while after its client was killed."""
+    names = files.names(STAGING)
+    for name in names:
+        began = re.match("[0-9]{8}T[0-9]{6}", name)
+        if began and not name.endswith(".claim") and f"{name}.claim" not in names:
+            at = datetime.strptime(began[0], "%Y%m%dT%H%M%S").replace(tzinfo=timezone.utc)
+            if datetime.now(timezone.utc) - at > timedelta(days=1):
+                files.remove_tree(f"{STAGING}/{name}")
 
 
 def remove_spark_staging(files: Files) -> None:
