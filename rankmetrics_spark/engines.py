@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
+from pathlib import Path
 from typing import Literal, TypeAlias
 from weakref import WeakKeyDictionary
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from rankmetrics_spark.config.places import local_path
+
 Engine: TypeAlias = Literal["spark", "sail"]
 _known: WeakKeyDictionary[SparkSession, Engine] = WeakKeyDictionary()
+_beside: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
 # Every Spark has this setting, and Sail keeps no setting that nobody has made.
 _SETTING_OF_SPARK = "spark.sql.catalogImplementation"
 
@@ -28,6 +33,27 @@ def version_of(spark: SparkSession) -> str:
     """The version of the engine itself; Sail gives that of the Spark API as ``spark.version``."""
     row = spark.sql("SELECT version()").first() if engine_of(spark) == "sail" else None
     return str(row[0]) if row else spark.version
+
+
+def note_laptop(spark: SparkSession) -> None:
+    """Remember that this session's engine is Sail in a child of this process."""
+    _known[spark] = "sail"
+    _beside[spark] = True
+
+
+def is_laptop(spark: SparkSession) -> bool:
+    """Whether the engine is a child of this process, and so reads and writes the same disk."""
+    return spark in _beside
+
+
+def sail_path(path: str) -> str:
+    """A local path as an address that Sail takes literally: it expands no wildcard and resolves no relative path.
+
+    >>> sail_path("/out/runs[1]"), sail_path("s3://bucket/out")
+    ('file:///out/runs%5B1%5D', 's3://bucket/out')
+    """
+    folder = local_path(path)
+    return path if folder is None else Path(os.path.abspath(folder)).as_uri()
 
 
 def _is_sail(spark: SparkSession) -> bool:

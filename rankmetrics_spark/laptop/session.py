@@ -10,6 +10,7 @@ import grpc
 from pyspark.sql.connect.client import DefaultChannelBuilder
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
+from rankmetrics_spark.engines import note_laptop
 from rankmetrics_spark.errors import ConfigError, RankmetricsError
 from rankmetrics_spark.laptop import check_installed
 from rankmetrics_spark.laptop.process import MEMORY, Engine, Limits
@@ -67,6 +68,7 @@ def _session(engine: Engine) -> SparkSession:
     spark.client.set_retry_policies([])
     for name, value in SETTINGS.items():
         spark.conf.set(name, value)
+    note_laptop(spark)
     spark.stop = partial(_stop, spark.stop, engine)
     return spark  # type: ignore[no-any-return]
 
