@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, TypeAlias
-from weakref import WeakKeyDictionary
+from typing import Any, Literal, TypeAlias
+from weakref import WeakKeyDictionary, WeakSet
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -14,19 +14,21 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark.config.places import local_path
 
 Engine: TypeAlias = Literal["spark", "sail"]
-_known: WeakKeyDictionary[SparkSession, Engine] = WeakKeyDictionary()
-_beside: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
+# By client: a session may come wrapped.
+_known: WeakKeyDictionary[Any, Engine] = WeakKeyDictionary()
+_beside: WeakSet[Any] = WeakSet()
 # Every Spark has this setting, and Sail keeps no setting that nobody has made.
 _SETTING_OF_SPARK = "spark.sql.catalogImplementation"
 
 
 def engine_of(spark: SparkSession) -> Engine:
     """``sail`` if Sail answers behind this session, else ``spark``; asks the server once per session."""
-    if "connect" not in type(spark).__module__:
+    client = _client(spark)
+    if client is None:
         return "spark"
-    if spark not in _known:
-        _known[spark] = "sail" if _is_sail(spark) else "spark"
-    return _known[spark]
+    if client not in _known:
+        _known[client] = "sail" if _is_sail(spark) else "spark"
+    return _known[client]
 
 
 def version_of(spark: SparkSession) -> str:
@@ -37,13 +39,18 @@ def version_of(spark: SparkSession) -> str:
 
 def note_laptop(spark: SparkSession) -> None:
     """Remember that this session's engine is Sail in a child of this process."""
-    _known[spark] = "sail"
-    _beside[spark] = True
+    _known[_client(spark)] = "sail"
+    _beside.add(_client(spark))
 
 
 def is_laptop(spark: SparkSession) -> bool:
     """Whether the engine is a child of this process, and so reads and writes the same disk."""
-    return spark in _beside
+    return _client(spark) in _beside
+
+
+def _client(spark: SparkSession) -> Any:
+    """The connection of a session to a Connect server; None for a classic session."""
+    return spark.client if "connect" in type(spark.conf).__module__ else None  # type: ignore[attr-defined]
 
 
 def sail_path(path: str) -> str:
