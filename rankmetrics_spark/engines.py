@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary, WeakSet
 
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
 
 from rankmetrics_spark.config.places import local_path
 
@@ -51,6 +53,26 @@ def is_laptop(spark: SparkSession) -> bool:
 def _client(spark: SparkSession) -> Any:
     """The connection of a session to a Connect server; None for a classic session."""
     return spark.client if "connect" in type(spark.conf).__module__ else None  # type: ignore[attr-defined]
+
+
+ORDER = "_order"
+"""A column that holds the rows of a partition in their order on Sail; a Python step may drop it."""
+
+
+def in_order(rows: DataFrame, keys: Sequence[str | Column], order: Sequence[str]) -> DataFrame:
+    """Rows with equal keys in one partition, and each partition sorted, for a Python step.
+
+    Sail drops a sort in front of a Python step, because nothing in the plan asks for an order; a window does.
+
+    Args:
+        rows: Any table.
+        keys: What brings rows together.
+        order: Columns to sort by; the first are the keys, or the order is only kept among equal keys.
+    """
+    if engine_of(rows.sparkSession) != "sail":
+        return rows.repartition(*keys).sortWithinPartitions(*order)
+    window = Window.partitionBy(*keys).orderBy(*order)
+    return rows.withColumn(ORDER, F.row_number().over(window))
 
 
 def sail_path(path: str) -> str:

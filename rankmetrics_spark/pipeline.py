@@ -342,9 +342,12 @@ def outcome(rows: DataFrame, pools: DataFrame | None, plan: Plan) -> DataFrame:
     """The outcome of the one pass: scored lists and groups of faulty rows. All other tables follow from it."""
     grouped = packed(rows, plan)
     lists = scored_lists(rows, grouped, pools, plan)
-    on_sail = plan.engine == "sail"
-    rejected = ranking.faulty_groups(rows, plan.columns) if on_sail else faulty(grouped, plan.columns)
-    return lists.unionByName(rejected, allowMissingColumns=True)
+    if plan.engine != "sail":
+        return lists.unionByName(faulty(grouped, plan.columns), allowMissingColumns=True)
+    rejected = ranking.faulty_groups(rows, plan.columns)
+    # Sail finds no field of a struct that only the second table has.
+    kind = rejected.schema[REJECTED].dataType
+    return lists.withColumn(REJECTED, F.lit(None).cast(kind)).unionByName(rejected, allowMissingColumns=True)
 
 
 def users(

@@ -65,7 +65,7 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
     }
     remote = pytestconfig.getoption("remote")
     if pytestconfig.getoption("engine") == "sail":
-        session = laptop_session(threads=2, memory="2g")
+        session = laptop_session(threads=2, memory="6g")
     elif remote:
         session = connect_session(remote)
     else:

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.comparison.batches import BEFORE, HASHES
+from rankmetrics_spark.engines import in_order
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.metrics import Metric, metric_of_column, parse
 from rankmetrics_spark.schemas import EXPERIMENT, N_RELEVANT, USER, quoted
@@ -101,7 +102,7 @@ def by_user(table: UserTable) -> DataFrame:
     rows = table.rows.selectExpr(*hashes, experiment, f"{N_RELEVANT} > 0 AS _relevant", *labels, *values)
     if table.before is not None:
         rows = rows.join(_earlier(table), list(HASHES), "left")
-    return rows.repartition(HASHES[0]).sortWithinPartitions(*HASHES)
+    return in_order(rows, [HASHES[0]], HASHES)
 
 
 def _earlier(table: UserTable) -> DataFrame:

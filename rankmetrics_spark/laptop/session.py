@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _running: list[tuple[Engine, SparkSession]] = []
 """The engine of this process with its session, while it runs."""
+_EXHAUSTED = ("Resources exhausted", "Failed to allocate additional", "used disk space during the spilling")
 SETTINGS = {"spark.sql.session.timeZone": "UTC"}
 
 
@@ -125,7 +126,7 @@ class _Sentences(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterce
         """
         if error.code() is grpc.StatusCode.UNAVAILABLE and self._engine.wait_briefly():
             raise RankmetricsError(self._engine.end()) from None
-        if "Resources exhausted" in (error.details() or ""):
+        if any(sign in (error.details() or "") for sign in _EXHAUSTED):
             raise RankmetricsError(
                 f"the laptop engine ran out of its {self._engine.limits.memory / 2**30:.1f} GiB of memory or of disk "
                 f"for temporary files; allow it more with {MEMORY}=8g, or use --engine spark"
