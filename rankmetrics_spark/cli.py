@@ -272,6 +272,8 @@ def _exit_codes() -> Iterator[None]:
         yield
     except RankmetricsError as error:
         _fail(error)
+    except KeyboardInterrupt:
+        _fail(RankmetricsError("interrupted"))
     except BrokenPipeError:  # the reader of our output has gone
         raise
     except OSError as error:

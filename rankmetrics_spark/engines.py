@@ -52,7 +52,7 @@ def is_laptop(spark: SparkSession) -> bool:
 
 def _client(spark: SparkSession) -> Any:
     """The connection of a session to a Connect server; None for a classic session."""
-    return spark.client if "connect" in type(spark.conf).__module__ else None  # type: ignore[attr-defined]
+    return spark.client if "connect" in type(spark.conf).__module__ else None
 
 
 ORDER = "_order"

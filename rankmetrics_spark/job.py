@@ -145,7 +145,7 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
     """
     with settings(spark, config.spark) as refused:
         if refused:
-            progress(f"going on without {' and '.join(refused)}, which this session refuses")
+            progress(f"going on without {' and '.join(refused)}, which have no effect in this session")
         this = _Run(spark, config, _Steps(progress), refused)
         store = store_of(spark, config.sink, this.run_id)
         try:

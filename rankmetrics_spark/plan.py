@@ -26,7 +26,6 @@ from rankmetrics_spark.schemas import (
     public_names,
 )
 
-
 _SMALL = (T.ByteType, T.ShortType, T.IntegerType, T.BooleanType)
 """Types of grades that fit into 32 bits."""
 

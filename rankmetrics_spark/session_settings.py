@@ -35,8 +35,8 @@ def settings(spark: SparkSession, asked: Mapping[str, str]) -> Iterator[list[str
     """Session settings for the time of a run, those of a config above our own; what was there before comes back.
 
     Yields:
-        On Sail, every setting of the config: it heeds none. Elsewhere those of our own that the session refuses. They save time and change no value, and serverless platforms accept
-        few settings, so a run goes on without them.
+        Those that have no effect: on Sail all settings of the config, elsewhere those of our own that the session
+        refuses. They save time and change no value, and serverless platforms accept few settings, so a run goes on.
     """
     held: list[str] = []
     refused: list[str] = []

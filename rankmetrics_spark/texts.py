@@ -45,9 +45,8 @@ def _real(name: str) -> str:
 
 def _scientific(text: str) -> str:
     """1.5e-7 -> 1.5E-7, 100000000.0 -> 1.0E8, 0.00012 -> 1.2E-4."""
-    with_exponent = (
-        f"concat(split({text}, 'e')[0], CASE WHEN contains({text}, '.') THEN '' ELSE '.0' END, 'E', split({text}, 'e')[1])"
-    )
+    mantissa = f"split({text}, 'e')[0], CASE WHEN contains({text}, '.') THEN '' ELSE '.0' END"
+    with_exponent = f"concat({mantissa}, 'E', split({text}, 'e')[1])"
     large = _digits(f"replace({text}, '.', '')", f"length(split({text}, '[.]')[0]) - 1")
     fraction = f"split({text}, '[.]')[1]"
     digits = f"regexp_replace({fraction}, '^0+', '')"
@@ -58,4 +57,5 @@ def _scientific(text: str) -> str:
 def _digits(digits: str, exponent: str) -> str:
     """One digit, a point, the others without zeros at the end, and the exponent."""
     others = f"regexp_replace(substring({digits}, 2), '0+$', '')"
-    return f"concat(substring({digits}, 1, 1), '.', CASE WHEN {others} = '' THEN '0' ELSE {others} END, 'E', {exponent})"
+    behind = f"CASE WHEN {others} = '' THEN '0' ELSE {others} END"
+    return f"concat(substring({digits}, 1, 1), '.', {behind}, 'E', {exponent})"

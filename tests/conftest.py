@@ -20,7 +20,7 @@ SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--remote", metavar="URL", help="run over Spark Connect, at sc://host:port")
-    parser.addoption("--engine", choices=["spark", "sail"], default="spark", help="run on Spark, or on the laptop engine")
+    parser.addoption("--engine", choices=["spark", "sail"], default="spark", help="run on Spark or on Sail")
 
 
 def pytest_configure(config: pytest.Config) -> None:

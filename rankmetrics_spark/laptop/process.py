@@ -187,7 +187,9 @@ class Engine:
 
 def _environment(folder: Path, limits: Limits) -> Mapping[str, str]:
     """The environment of the child: its limits, no log below errors, and one thread for each Python step."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SAIL_", "PYTHON", "SPARK_"))}
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith(("SAIL_", "PYTHON", "SPARK_"))
+    }
     spill = folder / "spill"
     spill.mkdir()
     return inherited | {

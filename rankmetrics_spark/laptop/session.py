@@ -57,8 +57,8 @@ def laptop_session(threads: int | None = None, memory: str | int | None = None) 
 def _check_same(running: Limits, asked: Limits) -> None:
     if running != asked:
         raise ConfigError(
-            f"a laptop engine with {running.threads} threads and {running.memory:,} bytes is running, and "
-            f"{asked.threads} threads and {asked.memory:,} bytes are asked for; allowed: the same, or spark.stop() first"
+            f"a laptop engine with {running.threads} threads and {running.memory:,} bytes is running, and others are "
+            f"asked for: {asked.threads} and {asked.memory:,}; allowed: the same, or spark.stop() first"
         )
 
 
@@ -89,7 +89,7 @@ class _Channel(DefaultChannelBuilder):
         super().__init__(engine.url)
         self._engine = engine
 
-    def toChannel(self) -> Any:  # noqa: N802  # the name of pyspark
+    def toChannel(self) -> Any:  # the name of pyspark
         return grpc.intercept_channel(super().toChannel(), _Sentences(self._engine))
 
 

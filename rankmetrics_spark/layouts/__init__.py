@@ -21,7 +21,19 @@ from rankmetrics_spark.layouts.rows import Rows
 from rankmetrics_spark.layouts.whole import Whole
 from rankmetrics_spark.schemas import Columns
 
-__all__ = ["LAYOUTS", "RECHECK", "Arrays", "Assembled", "Layout", "Masks", "Packing", "Reading", "Relevant", "Rows", "Whole"]
+__all__ = [
+    "LAYOUTS",
+    "RECHECK",
+    "Arrays",
+    "Assembled",
+    "Layout",
+    "Masks",
+    "Packing",
+    "Reading",
+    "Relevant",
+    "Rows",
+    "Whole",
+]
 
 
 class Layout(Protocol):

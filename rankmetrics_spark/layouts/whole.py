@@ -16,7 +16,7 @@ from rankmetrics_spark.layouts.lists import Arrays, Assembled, Entries, Reading,
 from rankmetrics_spark.layouts.order import by_position, without_repeats
 from rankmetrics_spark.layouts.packing import COUNT_ROWS, MASK_RANKS, Packing, item_hash
 from rankmetrics_spark.layouts.repeats import LONGEST
-from rankmetrics_spark.metrics.batch import Batch, Floats, Ints, order_within
+from rankmetrics_spark.metrics.batch import Batch, Ints, order_within
 from rankmetrics_spark.schemas import HASH, N_ROWS, POSITION, RELEVANCE, Columns
 
 RANKS, GRADES, HASHES = "_ranks_of_rows", "_grades_of_rows", "_hashes_of_rows"
@@ -61,7 +61,7 @@ class Whole:
         rows = ints(columns[N_ROWS])
         index, packed = flat(columns[RANKS])
         ranks = ints(packed)
-        grades: Ints | Floats
+        grades: npt.NDArray[Any]
         if self.small:
             grades = (ranks & _LOW).astype(np.uint32).view(np.int32)
             ranks = ranks >> 32

@@ -127,7 +127,8 @@ def failed_file(error: Exception) -> InputError | None:
 
 _FAILED_VALUE = re.compile(
     r"\[(?P<name>\w*(?:DIVIDE_BY_ZERO|BY_ZERO|CAST_\w+|OVERFLOW|OUT_OF_RANGE|INVALID_(?:ARRAY|DATE|INDEX|PARAMETER|URL)\w*|"
-    r"CANNOT_PARSE_\w+|USER_RAISED_EXCEPTION)[\w.]*)\] |(?:Division|Remainder) by zero|Cast error: |Regular expression |SQLSTATE: (?:22|P0)\w{3}|PatternSyntaxException"
+    r"CANNOT_PARSE_\w+|USER_RAISED_EXCEPTION)[\w.]*)\] |(?:Division|Remainder) by zero|Cast error: |"
+    r"Regular expression |SQLSTATE: (?:22|P0)\w{3}|PatternSyntaxException"
 )
 _FRAGMENT = re.compile(r"== SQL ?\(line \d+, position \d+\) ==\n(?P<sql>.*?)\n\s*\^", re.DOTALL)
 

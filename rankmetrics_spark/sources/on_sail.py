@@ -28,8 +28,8 @@ def check(section: Input) -> None:
     if section.format not in FORMATS:
         raise InputError(f"the engine sail reads no {section.format}; allowed: {', '.join(FORMATS)}, or {_OTHER}")
     if getattr(section, "experiment_from", "tag") == "file":
-        raise InputError(f"the engine sail does not say which file a row is from; {section.path_of('experiment_from')}: "
-                         f"file needs another engine: {_OTHER}")  # fmt: skip
+        place = section.path_of("experiment_from")
+        raise InputError(f"{place} is 'file', but the engine sail does not say which file a row is from; {_OTHER}")
     _check_options(section)
     for given in section.path or ():
         found = sorted(_files(given))
