@@ -26,7 +26,7 @@ ENVIRONMENT = .venvs/$(1)/made
 PLATFORM_TESTS = $(BIN)/python -m pytest tests/platforms/$(1)
 
 .PHONY: help venv run test lint audit readme bench bench-small wheel clean
-.PHONY: test-connect test-matrix test-cluster test-airflow test-databricks test-lakehouse test-s3 test-packaging
+.PHONY: test-sail test-connect test-matrix test-cluster test-airflow test-databricks test-lakehouse test-s3 test-packaging
 .PRECIOUS: .venvs/%/made .jars/%/made
 
 help: ## show this list
@@ -35,13 +35,18 @@ help: ## show this list
 venv: $(INSTALLED) ## set up .venv with what run, test, lint and wheel need (downloads once)
 	@:
 
+# $(call NEW_ENVIRONMENT,folder)
+define NEW_ENVIRONMENT
+@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.10 to 3.13" >&2; exit 1; }
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+    echo "$$($(PYTHON) --version) is too old; allowed: Python 3.10 to 3.13; choose another: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+@said=$$($(PYTHON) -m venv --clear $(1) 2>&1) || $(PYTHON) -m virtualenv --quiet --clear $(1) 2>/dev/null || { \
+    rm -rf $(1); echo "$$said" >&2; \
+    echo "$(PYTHON) cannot make a virtual environment: install its venv module (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
+endef
+
 $(MADE):
-	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.10 to 3.13" >&2; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
-	    echo "$$($(PYTHON) --version) is too old; allowed: Python 3.10 to 3.13; choose another: make PYTHON=/path/to/python3.12" >&2; exit 1; }
-	@said=$$($(PYTHON) -m venv --clear .venv 2>&1) || $(PYTHON) -m virtualenv --quiet --clear .venv 2>/dev/null || { \
-	    rm -rf .venv; echo "$$said" >&2; \
-	    echo "$(PYTHON) cannot make a virtual environment: install its venv module (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
+	$(call NEW_ENVIRONMENT,.venv)
 	@touch $@
 
 $(INSTALLED): $(MADE)
@@ -52,8 +57,16 @@ $(INSTALLED): $(MADE)
 	@$(PIP) --no-build-isolation --editable '.[local,test,dev]'
 	@touch $@
 
-run: venv ## generate a seeded impression log, evaluate it and print the table (about two minutes)
-	@$(BIN)/rankmetrics demo --output out/demo
+# What computes in `make run`: sail needs no Java and no Spark; spark needs .venv.
+ENGINE ?= sail
+RUN_sail := .venvs/laptop
+RUN_spark := .venv
+ifeq ($(RUN_$(ENGINE)),)
+$(error ENGINE is '$(ENGINE)'; allowed: sail, spark)
+endif
+
+run: $(if $(filter spark,$(ENGINE)),venv,$(call ENVIRONMENT,laptop)) ## generate a seeded impression log, evaluate it and print the table; ENGINE=spark runs it on Spark
+	@$(RUN_$(ENGINE))/bin/rankmetrics demo --output out/demo --engine $(ENGINE)
 
 test: venv ## run the whole test suite
 	@# Two processes, each with one Spark session for all of its tests.
@@ -61,11 +74,17 @@ test: venv ## run the whole test suite
 
 .venvs/%/made: constraints/%.txt
 	@echo "Installing .venvs/$* ..." >&2
-	@rm -rf .venvs/$*
-	@$(PYTHON) -m venv .venvs/$*
+	$(call NEW_ENVIRONMENT,.venvs/$*)
 	@.venvs/$*/bin/python -m pip install --quiet --requirement constraints/$*.txt
 	@.venvs/$*/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
+
+.venvs/laptop/tools: constraints/laptop-tools.txt .venvs/laptop/made
+	@.venvs/laptop/bin/python -m pip install --quiet --requirement $<
+	@touch $@
+
+test-sail: venv .venvs/laptop/tools ## test the laptop engine: the Connect suite on it, and the same bits as Spark
+	@$(call PLATFORM_TESTS,test_sail.py)
 
 test-connect: venv $(call ENVIRONMENT,client) ## test Spark Connect, with the full suite and from a client without Java
 	@$(call PLATFORM_TESTS,test_connect.py)

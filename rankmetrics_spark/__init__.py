@@ -13,6 +13,7 @@ __all__ = [
     "compare",
     "compare_conventions",
     "evaluate",
+    "laptop_session",
     "metric",
     "metric_udf",
     "ndcg_at",
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from rankmetrics_spark.comparison import compare
     from rankmetrics_spark.config.options import Options
     from rankmetrics_spark.job import run
+    from rankmetrics_spark.laptop.session import laptop_session
     from rankmetrics_spark.metrics import Convention, metric, parse
     from rankmetrics_spark.pipeline import Result, evaluate
     from rankmetrics_spark.side_by_side import compare_conventions
@@ -39,6 +41,7 @@ _HOMES = {
     "Result": "pipeline",
     "Options": "config.options",
     "run": "job",
+    "laptop_session": "laptop.session",
     "read": "sinks",
     "metric": "metrics",
     "parse": "metrics",

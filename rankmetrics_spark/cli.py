@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from rankmetrics_spark import __version__
-from rankmetrics_spark.config import Config, load
+from rankmetrics_spark.config import ENGINES, Config, load
 from rankmetrics_spark.config.places import check_local_paths
 from rankmetrics_spark.config.sections import Sink
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, raised_by_python, root_cause
@@ -23,8 +23,10 @@ from rankmetrics_spark.report import comparisons, console
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from rankmetrics_spark.sessions import Choice
+
 MASTER = "Spark master, or a Connect server (sc://...); by default $SPARK_REMOTE, that of spark-submit, or local[*]."
-MASTERS = ("local", "spark://", "yarn", "k8s://")
+ENGINE = "spark, or sail: one machine, no Java; by default sail where it is installed and no --master is given."
 TRACE = "RANKMETRICS_TRACE"
 """Environment variable: any value shows the stack trace of an error of Spark."""
 FORMATS = click.Choice(["table", "json", "csv"])
@@ -44,16 +46,16 @@ def main() -> None:
 @click.option("--output", help="Output folder, instead of sink.path.")
 @click.option("--date", help="Evaluation date, ISO; today by default.")
 @click.option("--format", "style", type=FORMATS, default="table", help="How the result is printed on stdout.")
+@click.option("--engine", type=click.Choice(ENGINES), default=None, help=ENGINE)
 @click.option("--master", default=None, help=MASTER)
-def evaluate(
-    config: str, overrides: Sequence[str], output: str | None, date: str | None, style: str, master: str | None
-) -> None:
+def evaluate(config: str, style: str, engine: str | None, master: str | None, **given: Any) -> None:
     """Evaluate an impression log and write Parquet tables."""
     with _exit_codes():
-        loaded = _loaded(config, overrides, output, date)
-        if _on_this_machine(loaded, master):
+        loaded = _loaded(config, given["overrides"], given["output"], given["date"])
+        choice = _choice(engine or loaded.engine, master)
+        if _on_this_machine(loaded, choice):
             check_local_paths(loaded.inputs, loaded.sink)
-        _evaluate(loaded, style, lambda: _session(master))
+        _evaluate(loaded, style, choice)
 
 
 @main.command()
@@ -61,18 +63,21 @@ def evaluate(
 @click.option("--users", default=24_000, show_default=True, type=click.IntRange(min=100), help="Ten rows per user.")
 @click.option("--seed", default=7, show_default=True, type=int)
 @click.option("--format", "style", type=FORMATS, default="table")
-def demo(output: str, users: int, seed: int, style: str) -> None:
+@click.option("--engine", type=click.Choice(ENGINES), default=None, help=ENGINE)
+def demo(output: str, users: int, seed: int, style: str, engine: str | None) -> None:
     """Make a seeded impression log with a known best ranker, and evaluate it."""
     from rankmetrics_spark.tools import demo as demo_log
 
     with _exit_codes():
+        # The log is on this machine; a Connect server may be unable to read it.
+        on_sail = engine == "sail" or (engine is None and _installed())
+        choice = _choice("sail", None) if on_sail else _choice("spark", "local[*]")
         made = demo_log.make_log(Path(output) / "input", users=users, seed=seed)
         _say.print(
             f"made an impression log of {made.rows:,} rows; known order of its rankers: {' > '.join(made.best_first)}",
             soft_wrap=True,
         )
-        # The log is on this machine; a Connect server may be unable to read it.
-        _evaluate(_loaded(str(made.config), (), output, None), style, lambda: _session("local[*]"))
+        _evaluate(_loaded(str(made.config), (), output, None), style, choice)
 
 
 @main.command()
@@ -83,7 +88,7 @@ def selftest(on_spark: bool, master: str | None) -> None:
     from rankmetrics_spark.tools import selftest as test
 
     with _exit_codes():
-        lines = test.checks(_on(master, test.by_spark) if on_spark else test.by_kernels())
+        lines = test.checks(_on(_choice("spark", master), test.by_spark) if on_spark else test.by_kernels())
     for line in lines:
         click.echo(str(line))
     sys.exit(0 if all(line.ok for line in lines) else 1)
@@ -103,12 +108,14 @@ def metrics(style: str) -> None:
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a config key.")
 @click.option("--date", help="Evaluation date, ISO; today by default.")
 @click.option("--format", "style", type=FORMATS, default="table", help="How the result is printed on stdout.")
+@click.option("--engine", type=click.Choice(ENGINES), default=None, help=ENGINE)
 @click.option("--master", default=None, help=MASTER)
-def conventions(config: str, overrides: Sequence[str], date: str | None, style: str, master: str | None) -> None:
+def conventions(config: str, style: str, engine: str | None, master: str | None, **given: Any) -> None:
     """The same data under every convention, side by side; writes nothing."""
     with _exit_codes():
-        loaded = _loaded(config, overrides, None, date)
-        if _on_this_machine(loaded, master):
+        loaded = _loaded(config, given["overrides"], None, given["date"])
+        choice = _choice(engine or loaded.engine, master)
+        if _on_this_machine(loaded, choice):
             check_local_paths(loaded.inputs)
 
         def table(spark: SparkSession) -> list[dict[str, Any]]:
@@ -117,7 +124,7 @@ def conventions(config: str, overrides: Sequence[str], date: str | None, style: 
 
             return compare_conventions(*inputs(spark, loaded), loaded.options)
 
-        rows = _on(master, table)
+        rows = _on(choice, table)
     console.CONVENTION_PRINTERS[style](rows)
     from rankmetrics_spark.side_by_side import tie_bounds
 
@@ -139,14 +146,15 @@ def conventions(config: str, overrides: Sequence[str], date: str | None, style: 
 @click.option("--losses", type=click.IntRange(min=0), default=0, help="List so many users with the largest losses.")
 @click.option("--decompose", "decomposed", help="Split each difference by the mix of users in this column.")
 @click.option("--format", "style", type=FORMATS, default="table", help="How the result is printed on stdout.")
+@click.option("--engine", type=click.Choice(ENGINES), default=None, help=ENGINE)
 @click.option("--master", default=None, help=MASTER)
-def compare(folder: str, style: str, master: str | None, **asked: Any) -> None:
+def compare(folder: str, style: str, engine: str | None, master: str | None, **asked: Any) -> None:
     """Compare experiments from the tables of an earlier run; writes nothing."""
     with _exit_codes():
         from rankmetrics_spark.tools.compare import Asked, comparison_of
 
         wanted = Asked(folder, **asked)
-        found = _on(master, lambda spark: comparison_of(spark, wanted))
+        found = _on(_choice(engine, master), lambda spark: comparison_of(spark, wanted))
     more = {"losses": found.losses} if wanted.losses else {}
     more |= {"decomposition": found.decomposition} if wanted.decomposed else {}
     comparisons.print_all(found.comparisons, more, style)
@@ -166,23 +174,23 @@ def runs(output: str | None, table: str | None, sink_format: str, style: str, ma
         if (output is None) == (table is None):
             raise ConfigError("allowed: exactly one of --output and --table")
         sink = Sink(path=output) if table is None else Sink(table=table, format=sink_format)
-        found = records_of(sink, lambda work: _on(master, work))
+        found = records_of(sink, lambda work: _on(_choice(None, master), work))
     console.LIST_PRINTERS[style](found if style == "json" else summaries(found))
 
 
 T = TypeVar("T")
 
 
-def _on(master: str | None, work: Callable[[SparkSession], T]) -> T:
+def _on(choice: Choice, work: Callable[[SparkSession], T]) -> T:
     """Start a session, run ``work`` on it, stop the session and return the result."""
     with _progress() as progress:
-        progress("starting Spark")
-        spark = _session(master)
+        progress(f"starting {choice.name}")
+        spark = _session(choice)
         try:
             progress("evaluating")
             return work(spark)
         finally:
-            progress("stopping Spark")
+            progress(f"stopping {choice.name}")
             spark.stop()
 
 
@@ -191,35 +199,35 @@ def _loaded(config: str, overrides: Sequence[str], output: str | None, date: str
     return load(config, overrides, date=date, sink=None if output is None else {"path": output})
 
 
-def _on_this_machine(config: Config, master: str | None) -> bool:
-    """Whether this process can look at local paths: Spark runs here, and nothing names another file system."""
-    address = master or os.environ.get("SPARK_REMOTE") or "local"
-    elsewhere = {"PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR"} & os.environ.keys()
-    return address.startswith("local") and not elsewhere and not any("defaultFS" in name for name in config.spark)
+def _choice(engine: str | None, master: str | None) -> Choice:
+    from rankmetrics_spark.sessions import choose
+
+    return choose(engine, master)
 
 
-def _session(master: str | None) -> SparkSession:
-    """Return the session of Spark Connect (``sc://...``) or spark-submit if there is one, else a local session."""
-    from rankmetrics_spark.sessions import connect_session, local_session
+def _installed() -> bool:
+    from rankmetrics_spark import laptop
 
-    address = master or os.environ.get("SPARK_REMOTE")
-    if address and address.startswith("sc://"):
-        return connect_session(address)
-    if address is None and "PYSPARK_GATEWAY_PORT" in os.environ:
-        from pyspark.sql import SparkSession
-
-        return SparkSession.builder.appName("rankmetrics").getOrCreate()
-    if address is not None and not address.startswith(MASTERS):
-        raise ConfigError(
-            f"--master is '{address}'; allowed: an address such as {', '.join(MASTERS)}, or sc://HOST:PORT"
-        )
-    return local_session(address or "local[*]")
+    return laptop.installed()
 
 
-def _evaluate(config: Config, style: str, start: Callable[[], SparkSession]) -> None:
+def _on_this_machine(config: Config, choice: Choice) -> bool:
+    """Whether this process can look at local paths: the engine runs here, and nothing names another file system."""
+    elsewhere = {"HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR"} & os.environ.keys()
+    return choice.here and not elsewhere and not any("defaultFS" in name for name in config.spark)
+
+
+def _session(choice: Choice) -> SparkSession:
+    """Start the chosen session."""
+    from rankmetrics_spark.sessions import session_of
+
+    return session_of(choice)
+
+
+def _evaluate(config: Config, style: str, choice: Choice) -> None:
     with _progress() as progress:
-        progress("starting Spark")
-        spark = start()
+        progress(f"starting {choice.name}")
+        spark = _session(choice)
         try:
             from rankmetrics_spark.job import run
 
@@ -227,7 +235,7 @@ def _evaluate(config: Config, style: str, start: Callable[[], SparkSession]) -> 
             progress("reading the result")
             rows = console.result_rows(outcome.experiment_metrics)
         finally:
-            progress("stopping Spark")
+            progress(f"stopping {choice.name}")
             spark.stop()
     console.PRINTERS[style](rows, config.metrics)
     comparisons.print_verdict(outcome.record["verdict"], style)
@@ -264,6 +272,8 @@ def _exit_codes() -> Iterator[None]:
         yield
     except RankmetricsError as error:
         _fail(error)
+    except KeyboardInterrupt:
+        _fail(RankmetricsError("interrupted"))
     except BrokenPipeError:  # the reader of our output has gone
         raise
     except OSError as error:

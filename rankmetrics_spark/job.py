@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from rankmetrics_spark import answer, judgements, pipeline, ranking, sources
 from rankmetrics_spark.config import Config
+from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import RankmetricsError
 from rankmetrics_spark.gates import quality as quality_gates
 from rankmetrics_spark.gates.counts import Counts, total
@@ -144,7 +145,7 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
     """
     with settings(spark, config.spark) as refused:
         if refused:
-            progress(f"going on without {' and '.join(refused)}, which this session refuses")
+            progress(f"going on without {' and '.join(refused)}, which have no effect in this session")
         this = _Run(spark, config, _Steps(progress), refused)
         store = store_of(spark, config.sink, this.run_id, config.spark)
         try:
@@ -177,6 +178,7 @@ def _evaluated(this: _Run, store: Store) -> Outcome:
         impressions, judged = inputs(this.spark, config)
         books.read(config, impressions, judged)
         plan = make_plan(config.options, impressions.schema, judged.schema if judged is not None else None)
+        plan = plan.on(engine_of(this.spark), impressions.schema)
         rows = pipeline.typed_rows(impressions, plan)
         pools = pipeline.judged_items(judged, plan)
         plan = _suited(plan, rows, this)

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.quality import faulty_id, number, renamed
 from rankmetrics_spark.schemas import HASH, ITEM, POOL_GRADE, POOL_HASH, RELEVANCE, USER
+from rankmetrics_spark.texts import as_text
 
 COLUMNS = (USER, ITEM, RELEVANCE)
 GRADE, FAULTY = "_grade", "_faulty"
@@ -45,7 +47,8 @@ def typed(judgements: DataFrame, mapping: Mapping[str, str | None], text: bool) 
     real = [faulty_id(name, kinds[name]) for name in (USER, ITEM)]
     missing = [f"{name} IS NULL" for name in (USER, ITEM, grade)]
     faulty = " OR ".join([*missing, *real, f"isnan({grade})", f"abs({grade}) = double('inf')"])
-    ids = (f"string({name}) AS {name}" for name in (USER, ITEM))
+    engine = engine_of(judgements.sparkSession)
+    ids = (f"{as_text(name, kinds[name], engine)} AS {name}" for name in (USER, ITEM))
     return table.selectExpr(*ids, f"{grade} AS {GRADE}", f"coalesce({faulty}, true) AS {FAULTY}")
 
 

@@ -17,6 +17,7 @@ from rankmetrics_spark.columns import spark_table, with_fields
 from rankmetrics_spark.config.comparing import Comparison
 from rankmetrics_spark.config.options import DEFAULT_METRICS, Options
 from rankmetrics_spark.config.sections import Quality
+from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import QualityWarning
 from rankmetrics_spark.gates import quality as quality_gates
 from rankmetrics_spark.gates.findings import Inspected
@@ -172,6 +173,7 @@ class Result:
             judgements = with_fields(spark_table(judgements, "judgements"), options.judgement_columns.values())
         schema = None if judgements is None else judgements.schema
         plan = make_plan(options, impressions.schema, schema, conventions)
+        plan = plan.on(engine_of(impressions.sparkSession), impressions.schema)
         asked = comparison or Comparison()
         rows, pools = typed_rows(impressions, plan), judged_items(judgements, plan)
         return cls(plan, rows, pools, _comparison=asked, _truth=judgements)
@@ -273,6 +275,8 @@ class Result:
     @property
     def faulty(self) -> DataFrame:
         """Groups of equal faulty rows."""
+        if self._staged is None and self.plan.engine == "sail":
+            return ranking.faulty_groups(self._rows, self.plan.columns)
         return faulty(self._packed, self.plan.columns)
 
     @cached_property
@@ -305,7 +309,9 @@ def judged_items(table: DataFrame | None, plan: Plan) -> DataFrame | None:
 
 
 def packed(rows: DataFrame, plan: Plan) -> DataFrame:
-    """Rank: the rows grouped by list, and groups of faulty rows."""
+    """Rank: the rows grouped by list, and groups of faulty rows; on Sail the lists only."""
+    if plan.engine == "sail":
+        return ranking.packed_sound(rows, plan.columns, plan.layout, plan.scoring.repeats)
     return ranking.share_exchange(ranking.packed(rows, plan.columns, plan.layout, plan.scoring.repeats))
 
 
@@ -322,7 +328,7 @@ def scored_lists(
     Lists that the layout cannot vouch for are computed again from their rows.
     """
     columns, layout = plan.columns, plan.layout
-    if layout.name == "rows":
+    if layout.name in ("rows", "whole"):
         return _scored(packed_lists.where(F.col(REJECTED).isNull()), layout, pools, plan, then)
     done = _scored(packed_lists.where(f"NOT {FLAGGED}"), layout, pools, plan, then)
     flagged = packed_lists.where(FLAGGED).select(*columns.keys, RANK_MAY_REPEAT)
@@ -341,7 +347,12 @@ def outcome(rows: DataFrame, pools: DataFrame | None, plan: Plan) -> DataFrame:
     """The outcome of the one pass: scored lists and groups of faulty rows. All other tables follow from it."""
     grouped = packed(rows, plan)
     lists = scored_lists(rows, grouped, pools, plan)
-    return lists.unionByName(faulty(grouped, plan.columns), allowMissingColumns=True)
+    if plan.engine != "sail":
+        return lists.unionByName(faulty(grouped, plan.columns), allowMissingColumns=True)
+    rejected = ranking.faulty_groups(rows, plan.columns)
+    # Sail finds no field of a struct that only the second table has.
+    kind = rejected.schema[REJECTED].dataType
+    return lists.withColumn(REJECTED, F.lit(None).cast(kind)).unionByName(rejected, allowMissingColumns=True)
 
 
 def users(

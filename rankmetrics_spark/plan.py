@@ -9,7 +9,7 @@ from pyspark.sql import types as T
 
 from rankmetrics_spark.config.options import Options
 from rankmetrics_spark.errors import ConfigError, unknown
-from rankmetrics_spark.layouts import LAYOUTS, Layout
+from rankmetrics_spark.layouts import LAYOUTS, Layout, Whole
 from rankmetrics_spark.layouts.scores import Scoring
 from rankmetrics_spark.metrics import Convention, check
 from rankmetrics_spark.quality import is_whole
@@ -27,6 +27,9 @@ from rankmetrics_spark.schemas import (
     public_names,
 )
 
+_SMALL = (T.ByteType, T.ShortType, T.IntegerType, T.BooleanType)
+"""Types of grades that fit into 32 bits."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -39,6 +42,7 @@ class Plan:
         judgement_mapping: Canonical name -> column of the judgements; empty without judgements.
         scoring: What is computed for each list.
         layout: How lists travel.
+        engine: What computes it: ``spark`` or ``sail``.
     """
 
     options: Options
@@ -47,6 +51,7 @@ class Plan:
     judgement_mapping: Mapping[str, str | None]
     scoring: Scoring
     layout: Layout
+    engine: str = "spark"
 
     @property
     def public_segments(self) -> dict[str, str]:
@@ -69,6 +74,18 @@ class Plan:
         """Whether each user has one list per experiment, and every user who counts has one."""
         everyone = all(rule.population == "shown" for rule in self.scoring.conventions)
         return not self.columns.list and (everyone or not self.scoring.judged)
+
+    def on(self, engine: str, impressions: T.StructType) -> Plan:
+        """The same plan for an engine.
+
+        Sail computes what two branches of a query share twice, so no list is looked at again there, unless a layout was
+        asked for by name.
+        """
+        layout = self.layout
+        if engine == "sail" and self.options.layout == "auto" and layout.name != "rows":
+            small = isinstance(_kind(impressions, self.mapping[RELEVANCE]), _SMALL) and not self.scoring.judged
+            layout = Whole(small, self.columns.item and self.scoring.repeats)
+        return replace(self, engine=engine, layout=layout)
 
     def with_layout(self, name: str) -> Plan:
         """The same plan with another layout."""

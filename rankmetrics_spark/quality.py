@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark.columns import check_unambiguous
+from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import InputError, unknown
 from rankmetrics_spark.schemas import (
     COVARIATE,
@@ -33,10 +34,10 @@ from rankmetrics_spark.schemas import (
     public_names,
     quoted,
 )
+from rankmetrics_spark.texts import REAL, as_text
 
 NUMBERS = (T.NumericType, T.BooleanType)
 _IDS = (T.StringType, T.IntegralType, T.FractionalType, T.BooleanType, T.DateType, T.TimestampType)
-REAL_TYPES = (T.FloatType, T.DoubleType)
 _EXACT = 2**53
 """From here on, two whole numbers can be the same double."""
 _EXACT_FLOAT = 2**24
@@ -74,10 +75,12 @@ def checked(
         if not (null_is_unjudged and label == "null_relevance")
     ]
     reason = f"CASE {' '.join(faults)} END"
-    raw = ", ".join(f"string({name}) AS {name}" for name in names)
+    engine = engine_of(impressions.sparkSession)
+    texts = {name: as_text(name, kind, engine) for name, kind in kinds.items()}
+    raw = ", ".join(f"{texts[name]} AS {name}" for name in names)
     return table.selectExpr(
-        *(f"{_typed(name, kinds[name], columns)} AS {name}" for name in names),
-        *(f"string({name}) AS {name}" for name in columns.segment_columns),
+        *(f"{_typed(name, kinds[name], columns) or texts[name]} AS {name}" for name in names),
+        *(f"{texts[name]} AS {name}" for name in columns.segment_columns),
         *(
             f"nullif({number(name, kinds[name])}, double('NaN')) AS {name}"
             for name in columns.of_user
@@ -143,19 +146,19 @@ def _check_type(field: T.StructField, source: str | None, text: bool) -> None:
         )
 
 
-def _typed(name: str, kind: T.DataType, columns: Columns) -> str:
-    """SQL: the column in the type that the engine computes with."""
+def _typed(name: str, kind: T.DataType, columns: Columns) -> str | None:
+    """SQL: the column in the type that the engine computes with; None = as text."""
     if name == POSITION and columns.by_score:
         return f"double({number(name, kind)})"
     if name == POSITION:
         # A plain cast of NaN to an integer is an error in ANSI mode; such a row is faulty anyway.
         rank = f"try_cast({number(name, kind)} as bigint)"
-        return rank if columns.first_rank == 1 else f"try_add({rank}, {1 - columns.first_rank})"
+        return rank if columns.first_rank == 1 else f"try_add({rank}, {1 - columns.first_rank}L)"
     if name == RELEVANCE and is_whole(kind):
         return f"bigint({name})"
     if name == SCORE and _is_wide(kind):
         return name
-    return number(name, kind) if name in (SCORE, RELEVANCE) else f"string({name})"
+    return number(name, kind) if name in (SCORE, RELEVANCE) else None
 
 
 def _is_wide(kind: T.DataType) -> bool:
@@ -165,7 +168,7 @@ def _is_wide(kind: T.DataType) -> bool:
 
 def faulty_id(name: str, kind: T.DataType) -> str:
     """SQL: whether a floating-point id is NaN or so large that another id may be the same number; false for others."""
-    return _no_id(name, kind) if isinstance(kind, REAL_TYPES) else "false"
+    return _no_id(name, kind) if isinstance(kind, REAL) else "false"
 
 
 def _no_id(name: str, kind: T.DataType) -> str:
@@ -197,7 +200,7 @@ def _faults(name: str, kind: T.DataType, first_rank: int, source: str | None) ->
     yield f"null_{short}", f"{name} IS NULL"
     if name in (POSITION, SCORE, RELEVANCE):
         yield from _number_faults(name, kind, first_rank)
-    elif isinstance(kind, REAL_TYPES):
+    elif isinstance(kind, REAL):
         yield f"nan_{short}", f"isnan({name})"
         yield f"inexact_{short}", _no_id(name, kind)
     elif name == EXPERIMENT and isinstance(kind, T.StringType):
@@ -209,7 +212,7 @@ def _number_faults(name: str, kind: T.DataType, first_rank: int) -> Iterator[tup
     value = number(name, kind)
     if isinstance(kind, T.StringType):
         yield f"unreadable_{name}", f"{name} IS NOT NULL AND {value} IS NULL"
-    if isinstance(kind, (*REAL_TYPES, T.StringType)):
+    if isinstance(kind, (*REAL, T.StringType)):
         yield f"nan_{name}", f"isnan({value})"
     if name == SCORE and isinstance(kind, T.StringType):
         yield "inexact_score", f"abs({value}) >= {_EXACT} AND trim({name}) RLIKE '^[+-]?[0-9]+$'"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.layouts import Layout, masks
+from rankmetrics_spark.layouts import Layout, Packing, masks
 from rankmetrics_spark.schemas import (
     HASH,
     ITEM,
     MIXED,
+    N_ROWS,
     POOL_GRADE,
     POOL_HASH,
     POSITION,
@@ -43,17 +46,48 @@ def packed(rows: DataFrame, columns: Columns, layout: Layout, repeats: bool) -> 
         The keys of the list, ``_rejected`` (null for a list, a struct for a group of faulty rows), the segments,
         ``_rows``, the layout's columns, and its doubts (null for faulty rows).
     """
-    packing = layout.pack(columns, repeats)
-    kept = {**packing.kept, **_of_user(columns)} | ({} if columns.by_score else {TOP: f"max({POSITION})"})
-    hashed = rows.selectExpr("*", f"{packing.item_hash} AS {HASH}")
-    aggregates = ", ".join(f"{sql} AS {name}" for name, sql in {**kept, **packing.seen}.items())
-    keys = (*columns.keys, REJECTED)
-    grouped = hashed.groupBy(*keys).agg(F.expr(f"struct({aggregates}) AS aggregates")).selectExpr(*keys, "aggregates.*")
+    packing, keys = layout.pack(columns, repeats), (*columns.keys, REJECTED)
     doubts = (
         f"CASE WHEN {REJECTED} IS NULL THEN coalesce({condition}, true) END AS {name}"
         for name, condition in packing.doubts.items()
     )
-    return grouped.selectExpr(*keys, *kept, *doubts)
+    return _grouped(rows, columns, packing, keys).selectExpr(*keys, *_kept(packing, columns), *doubts)
+
+
+def packed_sound(rows: DataFrame, columns: Columns, layout: Layout, repeats: bool) -> DataFrame:
+    """Group the sound rows only, where a struct as a key is expensive: on Sail, it doubles the time of a pass.
+
+    Args:
+        rows: From ``quality.checked``.
+        columns: What the impressions hold.
+        layout: How a list travels.
+        repeats: Whether repeated items are looked for.
+
+    Returns:
+        As ``packed``, without groups of faulty rows.
+    """
+    packing, sound = layout.pack(columns, repeats), rows.where(F.col(REJECTED).isNull())
+    doubts = (f"coalesce({condition}, true) AS {name}" for name, condition in packing.doubts.items())
+    grouped = _grouped(sound, columns, packing, columns.keys)
+    return grouped.selectExpr(*columns.keys, f"string(null) AS {REJECTED}", *_kept(packing, columns), *doubts)
+
+
+def faulty_groups(rows: DataFrame, columns: Columns) -> DataFrame:
+    """Groups of equal faulty rows: the keys, ``_rows`` and ``_rejected``."""
+    found = rows.where(F.col(REJECTED).isNotNull()).groupBy(*columns.keys, REJECTED)
+    return found.agg(F.count(F.lit(1)).alias(N_ROWS)).select(*columns.keys, N_ROWS, REJECTED)
+
+
+def _kept(packing: Packing, columns: Columns) -> dict[str, str]:
+    """Aggregates that go on to Python."""
+    return {**packing.kept, **_of_user(columns)} | ({} if columns.by_score else {TOP: f"max({POSITION})"})
+
+
+def _grouped(rows: DataFrame, columns: Columns, packing: Packing, keys: Sequence[str]) -> DataFrame:
+    hashed = rows.selectExpr("*", f"{packing.item_hash} AS {HASH}")
+    wanted = {**_kept(packing, columns), **packing.seen}
+    aggregates = ", ".join(f"{sql} AS {name}" for name, sql in wanted.items())
+    return hashed.groupBy(*keys).agg(F.expr(f"struct({aggregates}) AS aggregates")).selectExpr(*keys, "aggregates.*")
 
 
 def _of_user(columns: Columns) -> dict[str, str]:

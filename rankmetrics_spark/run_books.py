@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 import rankmetrics_spark
 from rankmetrics_spark.config import Config, as_dict
 from rankmetrics_spark.config.sections import Input
+from rankmetrics_spark.engines import engine_of, version_of
 from rankmetrics_spark.errors import RankmetricsError, first_sentence
 from rankmetrics_spark.gates.counts import total
 from rankmetrics_spark.gates.rates import Findings
@@ -75,7 +76,7 @@ class Books:
                     "text": config.convention.text(),
                     "hash": config.convention.digest(),
                 },
-                "engine": "spark",
+                "engine": engine_of(spark),
                 "versions": {"rankmetrics_spark": rankmetrics_spark.__version__, **_versions(spark)},
                 **more,
             }
@@ -147,6 +148,8 @@ class Books:
 
 def _versions(spark: SparkSession) -> dict[str, str]:
     found = {"spark": spark.version, "python": platform.python_version()}
+    if engine_of(spark) == "sail":
+        found["sail"] = version_of(spark)
     for name in LIBRARIES:
         with suppress(PackageNotFoundError):
             found[name] = version(name)

@@ -56,7 +56,9 @@ def scored(lists: DataFrame, columns: Columns, layout: Layout, scoring: Scoring,
     judged = f"{POOL_GRADE} IS NOT NULL" if scoring.judged else "false"
     kept = [*columns.keys, *columns.of_user, N_ROWS]
     kept += [TOP] * (not columns.by_score) + [MIXED] * bool(columns.segments)
-    flags = [f"{layout.all_rows_seen} AS {ALL_ROWS_SEEN}", f"{judged} AS {JUDGED}"]
+    flags = [f"{judged} AS {JUDGED}"]
+    if layout.all_rows_seen is not None:
+        flags.insert(0, f"{layout.all_rows_seen} AS {ALL_ROWS_SEEN}")
     read = lists.selectExpr(*kept, *flags, *layout.payload, *_pool_columns(columns, scoring))
     if then is None and not layout.arrays and not scoring.judged and len(scoring.conventions) == 1:
         return _by_pandas_udf(read, kept, layout, scoring)
@@ -73,13 +75,15 @@ def _pool_columns(columns: Columns, scoring: Scoring) -> list[str]:
 
 
 def _arrow_step(kept: Sequence[str], layout: Layout, scoring: Scoring) -> Step:
+    seen_in_sql = layout.all_rows_seen is not None
     kinds = dict.fromkeys(kept, T.StringType()) | {
         **{name: T.DoubleType() for name in [COVARIATE] if name in kept},
         **{name: T.LongType() for name in (N_ROWS, TOP) if name in kept},
-        **{name: T.BooleanType() for name in (*[MIXED] * (MIXED in kept), ALL_ROWS_SEEN, JUDGED)},
+        **{name: T.BooleanType() for name in (*[MIXED] * (MIXED in kept), *[ALL_ROWS_SEEN] * seen_in_sql, JUDGED)},
     }
     fields = T.StructType([T.StructField(name, kind) for name, kind in kinds.items()])
-    computed = T.StructType([T.StructField(CONVENTION_INDEX, T.IntegerType()), *_scores(scoring)])
+    seen = [] if seen_in_sql else [T.StructField(ALL_ROWS_SEEN, T.BooleanType())]
+    computed = T.StructType([T.StructField(CONVENTION_INDEX, T.IntegerType()), *seen, *_scores(scoring)])
     return computing(partial(score_batch, layout=layout, scoring=scoring), fields, computed)
 
 

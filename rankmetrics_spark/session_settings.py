@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import ConfigError, first_sentence
 from rankmetrics_spark.redaction import HIDDEN, is_secret
 
@@ -34,11 +35,15 @@ def settings(spark: SparkSession, asked: Mapping[str, str]) -> Iterator[list[str
     """Session settings for the time of a run, those of a config above our own; what was there before comes back.
 
     Yields:
-        Those of our own that the session refuses. They save time and change no value, and serverless platforms accept
-        few settings, so a run goes on without them.
+        Those that have no effect: on Sail all settings of the config, elsewhere those of our own that the session
+        refuses. They save time and change no value, and serverless platforms accept few settings, so a run goes on.
     """
     held: list[str] = []
     refused: list[str] = []
+    if engine_of(spark) == "sail":
+        # Sail keeps any setting and heeds none of these; a config may serve both engines.
+        yield sorted(asked)
+        return
     try:
         for name, value in {**SESSION, **asked}.items():
             try:

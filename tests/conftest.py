@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from rankmetrics_spark.laptop import laptop_session
 from rankmetrics_spark.sessions import connect_session, local_session
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--remote", metavar="URL", help="run over Spark Connect, at sc://host:port")
+    parser.addoption("--engine", choices=["spark", "sail"], default="spark", help="run on Spark or on Sail")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -32,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests that start Spark; those of one file run in one xdist process, one after the other."""
-    if config.getoption("remote"):
+    if config.getoption("remote") or config.getoption("engine") == "sail":
         classic = [item for item in items if item.get_closest_marker("classic")]
         config.hook.pytest_deselected(items=classic)
         items[:] = [item for item in items if item not in classic]
@@ -62,7 +64,12 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
         "spark.sql.ui.retainedExecutions": "50",
     }
     remote = pytestconfig.getoption("remote")
-    session = connect_session(remote) if remote else local_session("local[2]", "rankmetrics tests", settings)
+    if pytestconfig.getoption("engine") == "sail":
+        session = laptop_session(threads=2, memory="6g")
+    elif remote:
+        session = connect_session(remote)
+    else:
+        session = local_session("local[2]", "rankmetrics tests", settings)
     yield session
     session.stop()
 

@@ -64,6 +64,7 @@ def _new_user(table: pa.Table) -> Any:
 
 def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
     new = _new_user(table)
+    _check_order(table)
     user = np.cumsum(new)
     first = np.concatenate([[0], np.flatnonzero(new)])
     experiments, experiment = _coded(table.column(EXPERIMENT))
@@ -83,6 +84,13 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
             if layout.before and BEFORE + column in table.column_names
         },
     )
+
+
+def _check_order(table: pa.Table) -> None:
+    """Fail where an engine has not kept the order that was asked for: a user in two places would count twice."""
+    first = table.column(HASHES[0]).to_numpy()
+    if (first[1:] < first[:-1]).any():
+        raise RuntimeError("the rows of a user did not arrive one after the other")
 
 
 def _coded(column: pa.ChunkedArray) -> tuple[list[str | None], Any]:

@@ -11,6 +11,7 @@ from pyspark.sql import types as T
 
 from rankmetrics_spark.comparison.batches import BEFORE, HASHES
 from rankmetrics_spark.config.fields import listed
+from rankmetrics_spark.engines import in_order
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.metrics import Metric, metric_of_column, parse
 from rankmetrics_spark.schemas import EXPERIMENT, N_RELEVANT, USER, quoted
@@ -139,7 +140,7 @@ def by_user(table: UserTable) -> DataFrame:
     )
     if table.before is not None and not isinstance(table.before, str):
         rows = rows.join(_earlier_means(table.before, table.metrics), list(HASHES), "left")
-    return rows.repartition(HASHES[0]).sortWithinPartitions(*HASHES)
+    return in_order(rows, [HASHES[0]], HASHES)
 
 
 _HASHED = (f"xxhash64({USER}) AS {HASHES[0]}", f"xxhash64({USER}, 1) AS {HASHES[1]}")

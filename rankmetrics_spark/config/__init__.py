@@ -13,7 +13,7 @@ from typing import Any
 
 from rankmetrics_spark.config.comparing import Comparison, Gate, check_cuped, check_gates, gates
 from rankmetrics_spark.config.document import merged, override, read_document
-from rankmetrics_spark.config.fields import Section, as_given, day, key, key_names, section, settings
+from rankmetrics_spark.config.fields import Section, as_given, choice, day, key, key_names, section, settings
 from rankmetrics_spark.config.options import Options
 from rankmetrics_spark.config.places import refuse_overlap
 from rankmetrics_spark.config.sections import TEXT_FORMATS, Input, Judgements, Quality, Sink, Source
@@ -22,6 +22,7 @@ from rankmetrics_spark.metrics import Convention, Metric
 from rankmetrics_spark.redaction import HIDDEN, is_secret, without_secrets
 
 __all__ = [
+    "ENGINES",
     "TEXT_FORMATS",
     "Comparison",
     "Config",
@@ -36,6 +37,8 @@ __all__ = [
     "load",
 ]
 
+ENGINES = ("spark", "sail")
+"""What can compute: Spark, or Sail on this machine."""
 _PATHS = {
     "columns": "source.columns",
     "judgement_columns": "judgements.columns",
@@ -66,6 +69,7 @@ class Config(Section):
         gates: Limits that metrics have to keep; a run that fails one publishes nothing.
         sink: Where the tables go.
         evaluation_date: YYYY-MM-DD; today in UTC unless given.
+        engine: ``spark`` or ``sail``; None = what the command finds (see ``sessions.choose``).
         spark: Further settings of the session.
         options: What the evaluation is asked to do, as ``evaluate`` takes it; made from the fields above.
 
@@ -86,6 +90,7 @@ class Config(Section):
     gates: tuple[Gate, ...] = key((), gates)
     sink: Sink = key({}, section(Sink))
     evaluation_date: str = key(None, day)
+    engine: str | None = key(None, choice(*ENGINES))
     spark: Mapping[str, str] = key({}, settings)
     options: Options = field(init=False, compare=False, repr=False)
 

@@ -6,7 +6,7 @@
 
 ``masks`` and ``relevant`` see a list through cheap aggregates and flag lists that they cannot vouch for (a rank or a
 grade that does not fit, a rank or an item that may repeat). Flagged lists are looked at again with
-``Relevant(recheck=True)``.
+``Relevant(recheck=True)``. ``Whole`` needs no second look, for an engine where that costs another pass.
 """
 
 from __future__ import annotations
@@ -18,9 +18,22 @@ from rankmetrics_spark.layouts.masks import Masks
 from rankmetrics_spark.layouts.packing import Packing
 from rankmetrics_spark.layouts.relevant import Relevant
 from rankmetrics_spark.layouts.rows import Rows
+from rankmetrics_spark.layouts.whole import Whole
 from rankmetrics_spark.schemas import Columns
 
-__all__ = ["LAYOUTS", "RECHECK", "Arrays", "Assembled", "Layout", "Masks", "Packing", "Reading", "Relevant", "Rows"]
+__all__ = [
+    "LAYOUTS",
+    "RECHECK",
+    "Arrays",
+    "Assembled",
+    "Layout",
+    "Masks",
+    "Packing",
+    "Reading",
+    "Relevant",
+    "Rows",
+    "Whole",
+]
 
 
 class Layout(Protocol):
@@ -39,8 +52,8 @@ class Layout(Protocol):
         """What ``unpack`` reads besides ``_rows``, as SQL."""
 
     @property
-    def all_rows_seen(self) -> str:
-        """SQL: whether every row of a list was looked at one by one."""
+    def all_rows_seen(self) -> str | None:
+        """SQL: whether every row of a list was looked at one by one; None where ``unpack`` says it."""
 
     def pack(self, columns: Columns, repeats: bool) -> Packing:
         """SQL from the rows of a list to one row; ``repeats`` says whether repeated items are looked for."""

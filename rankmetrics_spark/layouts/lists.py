@@ -43,12 +43,14 @@ class Assembled:
         dropped: (n,) rows set aside because they repeat an item or a rank.
         tied: (n,) rows that share their score with another of the list; 0 where ranks were given.
         hash: (e,) hash of the item of each entry, or None where items are not told apart.
+        all_rows_seen: (n,) whether every row of the list was looked at, where the layout finds that out here.
     """
 
     batch: Batch
     dropped: Ints
     tied: Ints
     hash: Ints | None = None
+    all_rows_seen: npt.NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True)

@@ -301,6 +301,8 @@ def accounting(record: Mapping[str, Any]) -> list[str]:
             f"warning: {beyond:,} lists show more relevant items than the judgements hold; their values stop at 1"
         )
     more = _few_judged(record) + _tied(record["experiments"]) + _quality(record.get("quality", {}))
+    if record.get("engine") == "sail":
+        more.append(f"engine: sail {record['versions'].get('sail', '')}".rstrip())
     return [printable(line) for line in lines + more]
 
 

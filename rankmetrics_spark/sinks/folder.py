@@ -16,7 +16,7 @@ from rankmetrics_spark.sinks.leases import Lease
 from rankmetrics_spark.sinks.locks import Claim, Held
 from rankmetrics_spark.sinks.partitions import Partitions, as_json
 from rankmetrics_spark.sinks.reaching import Reach, likely_reach, of_disk, on_this_machine, reach_of
-from rankmetrics_spark.sinks.reading import existing, literal, texts_of
+from rankmetrics_spark.sinks.reading import as_read, as_written, existing, texts_of
 from rankmetrics_spark.sinks.swapping import STAGING, discard, recover, remove_spark_staging, remove_unclaimed
 
 
@@ -74,8 +74,8 @@ class Folder:
                 self._reach = self._reach or likely_reach(self.spark, self.path, self.settings)
                 self._open()
             self._staged.append(place)
-            rows.write.mode("overwrite").parquet(place)
-            staged = self.spark.read.parquet(literal(place))
+            rows.write.mode("overwrite").parquet(as_written(self.spark, place))
+            staged = self.spark.read.parquet(as_read(self.spark, place))
             if len(self._staged) == 1:
                 self._settle_reach(staged)
             return staged

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from rankmetrics_spark.engines import in_order
 from rankmetrics_spark.schemas import DATE, EXPERIMENT
 from rankmetrics_spark.sinks.pointers import Entry, Pointer
 
@@ -61,7 +62,7 @@ class Partitions:
         files = max(1, -(-self.most // ROWS_PER_FILE))
         file = F.pmod(F.xxhash64(second), F.lit(files))
         dated = self.stored(rows).withColumn(DATE, F.lit(self.date))
-        return dated.repartition(EXPERIMENT, file).sortWithinPartitions(EXPERIMENT, second)
+        return in_order(dated, [F.col(EXPERIMENT), file], [EXPERIMENT, second])
 
     def stored(self, rows: DataFrame) -> DataFrame:
         """The rows with their experiment as it is stored: a partition value cannot be empty, so "" becomes null."""

@@ -9,7 +9,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from rankmetrics_spark.config.places import local_path
 from rankmetrics_spark.config.sections import Sink
+from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import ConfigError, OutputError
 from rankmetrics_spark.schemas import CONVENTION, CONVENTION_HASH, DATE, EXPERIMENT, PARTITION
 from rankmetrics_spark.sinks.lakehouse import CatalogSchema, DeltaFolder
@@ -26,7 +28,16 @@ def store_of(spark: SparkSession, sink: Sink, run_id: str, settings: Mapping[str
         sink: Format, and a folder or the schema of a catalog.
         run_id: Name of the run; staging and run record are named after it.
         settings: Settings of the config.
+
+    Raises:
+        OutputError: The engine cannot write there.
     """
+    if engine_of(spark) == "sail" and (sink.format != "parquet" or local_path(sink.path or "") is None):
+        place = sink.table or sink.path
+        raise OutputError(
+            f"the engine sail cannot write {sink.format} to '{place}'; allowed: parquet in a folder of this machine, "
+            "or use --engine spark"
+        )
     if sink.table:
         return CatalogSchema(spark, sink.table, run_id, sink.format)
     folder = DeltaFolder if sink.format == "delta" else ParquetFolder

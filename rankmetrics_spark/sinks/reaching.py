@@ -17,6 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark.config.places import local_path
+from rankmetrics_spark.engines import is_laptop
 from rankmetrics_spark.sinks.files import Files, file_system
 
 
@@ -55,6 +56,8 @@ def in_a_task(spark: SparkSession, function: Callable[[], Any]) -> Any:
 
 def on_this_machine(spark: SparkSession, path: str) -> bool:
     """Whether Spark writes this path to a disk that this process sees under the same name."""
+    if is_laptop(spark):
+        return local_path(path) is not None
     if local_path(path) is None or "connect" in type(spark.conf).__module__:
         return False
     try:

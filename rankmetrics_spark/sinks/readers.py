@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
+from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.schemas import PARTITION, quoted
+from rankmetrics_spark.sinks import linked
 from rankmetrics_spark.sinks.lakehouse import CatalogSchema, DeltaFolder
 from rankmetrics_spark.sinks.pointers import Pointer
-from rankmetrics_spark.sinks.reading import literal, live, pointers_of, with_schema
+from rankmetrics_spark.sinks.reaching import of_disk
+from rankmetrics_spark.sinks.reading import literal, live, live_files, pointers_of, with_schema
 
 ATTEMPTS = 5
 """How often a table is looked at again because runs publish meanwhile."""
@@ -44,6 +47,8 @@ def read(spark: SparkSession, path: str, format: str = "parquet") -> DataFrame:
             return found
     for _ in range(ATTEMPTS):
         try:
+            if engine_of(spark) == "sail":
+                return _on_sail(spark, path, known)
             schema = spark.read.option("mergeSchema", "true").parquet(literal(path)).schema
         except AnalysisException:
             columns = columns_of(known, table)
@@ -57,6 +62,19 @@ def read(spark: SparkSession, path: str, format: str = "parquet") -> DataFrame:
         if known == before:
             break
     return live(rows, known, path)
+
+
+def _on_sail(spark: SparkSession, path: str, known: Mapping[str, Pointer]) -> DataFrame:
+    disk = of_disk(path)
+    if disk is None or not disk.is_folder(""):
+        columns = columns_of(known, path.rpartition("/")[2])
+        if not columns:
+            raise AnalysisException(f"there is no folder '{path}'")
+        return spark.createDataFrame([], columns)
+    found = linked.rows_of(spark, disk, live_files(disk, known))
+    if found is None:
+        raise AnalysisException(f"'{path}' holds no rows that were published")
+    return found
 
 
 def columns_of(known: Mapping[str, Pointer], table: str) -> str:

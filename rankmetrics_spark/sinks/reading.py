@@ -10,7 +10,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from rankmetrics_spark.engines import engine_of, sail_path
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN
+from rankmetrics_spark.sinks import linked
 from rankmetrics_spark.sinks.files import Files
 from rankmetrics_spark.sinks.partitions import any_of
 from rankmetrics_spark.sinks.pointers import FOLDER, RUN_ID, WITHOUT_ID, Pointer, newest, run_in_name
@@ -29,8 +31,21 @@ def literal(path: str) -> str:
     return re.sub(r"([\\*?{}\[\]])", r"\\\1", path)
 
 
+def as_read(spark: SparkSession, path: str) -> str:
+    """The path as the readers of this session's engine take it."""
+    return sail_path(path) if engine_of(spark) == "sail" else literal(path)
+
+
+def as_written(spark: SparkSession, path: str) -> str:
+    """The path as the writers of this session's engine take it."""
+    return sail_path(path) if engine_of(spark) == "sail" else path
+
+
 def existing(spark: SparkSession, path: str) -> DataFrame | None:
     """A written table with the columns of one of its files, or None if it does not exist; cheaper than ``read``."""
+    if engine_of(spark) == "sail":
+        disk = of_disk(path)
+        return linked.rows_of(spark, disk, linked.partition_files(disk)) if disk else None
     try:
         return with_schema(spark, path, spark.read.parquet(literal(path)).schema)
     except AnalysisException:
@@ -47,6 +62,11 @@ def with_schema(spark: SparkSession, path: str, schema: T.StructType, paths: Seq
 
 def of_run(spark: SparkSession, path: str, schema: T.StructType, run_id: str, paths: Sequence[str]) -> DataFrame:
     """The rows that one run has written."""
+    if engine_of(spark) == "sail":
+        disk = of_disk(path)
+        files = [name for name in linked.partition_files(disk) if run_in_name(name) == run_id] if disk else []
+        found = linked.rows_of(spark, disk, files, schema) if disk else None
+        return spark.createDataFrame([], schema) if found is None else found
     found = with_schema(spark, path, schema, paths)
     return found.where(F.col(_FILE).contains(run_id))
 
@@ -80,15 +100,12 @@ def live(rows: DataFrame, known: Mapping[str, Pointer], path: str) -> DataFrame:
         known: Date -> its pointer.
         path: Folder of the table.
     """
-    try:
-        run = F.regexp_extract(F.col(_FILE), f"({RUN_ID})", 1)
-        found = rows.where(_counts(run, known))
-        found.schema  # noqa: B018  # Spark Connect looks at the condition only now
-        return found
-    except AnalysisException:  # an engine that does not say which file a row is from
+    if engine_of(rows.sparkSession) == "sail":
         disk = of_disk(path)
-        paths = [disk.at(name) for name in live_files(disk, known)] if disk else []
-        return with_schema(rows.sparkSession, path, rows.schema, [*map(literal, paths)]) if paths else rows.limit(0)
+        found = linked.rows_of(rows.sparkSession, disk, live_files(disk, known), rows.schema) if disk else None
+        return rows.limit(0) if found is None else found
+    run = F.regexp_extract(F.col(_FILE), f"({RUN_ID})", 1)
+    return rows.where(_counts(run, known))
 
 
 def _counts(run: Column, known: Mapping[str, Pointer]) -> Column:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from rankmetrics_spark.engines import ORDER
 from rankmetrics_spark.schemas import DATE, EXPERIMENT
 from rankmetrics_spark.sinks.files import Files
 
@@ -89,7 +90,9 @@ class Split:
         """Write the rows of one experiment as one file; its partition keys are in its path, not in it."""
         name = f"part-{self.run_id}-{uuid.uuid4().hex[:8]}.parquet"
         path = f"{self.folder}/{name}"
-        self.files.write_table(path, table.select([c for c in table.column_names if c not in (EXPERIMENT, DATE)]))
+        self.files.write_table(
+            path, table.select([c for c in table.column_names if c not in (EXPERIMENT, DATE, ORDER)])
+        )
         total = pc.sum(table[self.total]).as_py() if self.total else 0
         return Staged(experiment, name, table.num_rows, int(total or 0))
 

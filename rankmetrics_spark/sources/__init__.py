@@ -11,9 +11,18 @@ from pyspark.sql import types as T
 
 from rankmetrics_spark.columns import own_or_field, text_fields, with_fields
 from rankmetrics_spark.config.sections import Input
-from rankmetrics_spark.errors import ConfigError, InputError, first_sentence, no_file_system, root_cause, unknown
+from rankmetrics_spark.engines import engine_of
+from rankmetrics_spark.errors import (
+    ConfigError,
+    InputError,
+    RankmetricsError,
+    first_sentence,
+    no_file_system,
+    root_cause,
+    unknown,
+)
 from rankmetrics_spark.schemas import EXPERIMENT, ITEM, POSITION, RELEVANCE, SCORE, USER, quoted
-from rankmetrics_spark.sources import json_lines
+from rankmetrics_spark.sources import json_lines, on_sail
 
 Reader = Callable[[SparkSession, Input, Iterable[str]], DataFrame]
 _READERS: dict[str, Reader] = {}
@@ -48,12 +57,16 @@ def read(spark: SparkSession, section: Input, columns: Iterable[str] = ()) -> Da
     """
     if section.format not in _READERS:
         raise ConfigError(unknown("source format", section.format, sorted(_READERS)))
+    if engine_of(spark) == "sail":
+        on_sail.check(section)
     try:
         rows = _READERS[section.format](spark, section, columns)
         rows = with_fields(_filtered(rows, section.where), columns)
         # Spark Connect reports a missing path or a broken filter only when the server is asked for a schema; its client
         # answers for a filtered table itself.
         rows.select("*").schema  # noqa: B018
+    except RankmetricsError:
+        raise
     except Exception as error:  # a broken file raises a class of py4j, which a client without a JVM does not have
         place = section.table or ", ".join(_paths(section))
         cause = no_file_system(place, error) or first_sentence(error)
@@ -114,7 +127,8 @@ def failed_file(error: Exception) -> InputError | None:
 
 _FAILED_VALUE = re.compile(
     r"\[(?P<name>\w*(?:DIVIDE_BY_ZERO|BY_ZERO|CAST_\w+|OVERFLOW|OUT_OF_RANGE|INVALID_(?:ARRAY|DATE|INDEX|PARAMETER|URL)\w*|"
-    r"CANNOT_PARSE_\w+|USER_RAISED_EXCEPTION)[\w.]*)\] |SQLSTATE: (?:22|P0)\w{3}|PatternSyntaxException"
+    r"CANNOT_PARSE_\w+|USER_RAISED_EXCEPTION)[\w.]*)\] |(?:Division|Remainder) by zero|Cast error: |"
+    r"Regular expression |SQLSTATE: (?:22|P0)\w{3}|PatternSyntaxException"
 )
 _FRAGMENT = re.compile(r"== SQL ?\(line \d+, position \d+\) ==\n(?P<sql>.*?)\n\s*\^", re.DOTALL)
 
@@ -221,6 +235,7 @@ def _fields(spark: SparkSession, section: Input, fields: Mapping[str, int], widt
     words = F.split(F.trim(F.regexp_replace("value", r"\s+", " ")), " ")
     lines = spark.read.options(**section.options).text(_paths(section)).where(F.trim("value") != "")
     # Spark gives the name as in an address, in which a + stands for itself.
-    file = F.expr("url_decode(replace(_metadata.file_name, '+', '%2B'))").alias(_FILE)
+    named = getattr(section, "experiment_from", "tag") == "file"
+    file = F.expr("url_decode(replace(_metadata.file_name, '+', '%2B'))" if named else "string(null)").alias(_FILE)
     complete = lines.select(F.when(F.size(words) >= width, words).alias("w"), file)
     return complete.select(*(F.expr(f"get(w, {index})").alias(name) for name, index in fields.items()), _FILE)

@@ -27,7 +27,7 @@ class Shared:
 @pytest.fixture
 def call(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
     """Run the command in this process: exit code, stdout, stderr."""
-    monkeypatch.setattr(cli, "_session", lambda master: Shared(spark))
+    monkeypatch.setattr(cli, "_session", lambda choice: Shared(spark))
 
     def call(*arguments: object) -> tuple[int, str, str]:
         capfd.readouterr()

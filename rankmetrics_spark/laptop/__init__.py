@@ -1,0 +1,66 @@
+"""The laptop engine: Sail, a Spark Connect server without a JVM, in a child process of its own.
+
+Sail (https://lakesail.com, Apache-2.0) computes with DataFusion. It starts in less than a second and needs no Java. The
+child listens on loopback at a free port, and ends with this process, however this process ends. docs/engines.md lists
+what it refuses.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from rankmetrics_spark.errors import RankmetricsError
+
+if TYPE_CHECKING:
+    from rankmetrics_spark.laptop.process import Engine
+    from rankmetrics_spark.laptop.session import laptop_session
+
+__all__ = ["CLIENT", "INSTALL", "Engine", "check_installed", "installed", "laptop_session"]
+
+CLIENT = "4.2.0"
+"""The version of the Spark Connect client that this version of Sail is tested with; both are pinned together."""
+INSTALL = "pip install 'rankmetrics-spark[laptop]' in an environment of its own"
+_HOMES = {"Engine": "process", "laptop_session": "session"}
+
+
+def installed() -> bool:
+    """Whether this environment holds Sail and the client that goes with it."""
+    return _problem() is None
+
+
+def check_installed() -> None:
+    """Refuse an environment that cannot run the laptop engine.
+
+    Raises:
+        RankmetricsError: Sail is missing, or the client is one that it is not tested with.
+    """
+    problem = _problem()
+    if problem:
+        raise RankmetricsError(f"the engine 'sail' cannot start: {problem}; install both with {INSTALL}")
+
+
+def _problem() -> str | None:
+    if importlib.util.find_spec("pysail") is None:
+        return "pysail is not installed"
+    found = _version_of_client()
+    if found != CLIENT:
+        return f"it is tested with the Spark Connect client {CLIENT}, and this environment has {found or 'none'}"
+    return None
+
+
+def _version_of_client() -> str | None:
+    for name in ("pyspark-client", "pyspark"):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(name)
+    return None
+
+
+def __getattr__(name: str) -> object:
+    """Load what needs the client on first use: the child process imports this package before the client is needed."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'rankmetrics_spark.laptop' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,221 @@
+"""The laptop engine without starting it: which engine is chosen, its limits, its layout, what it refuses to read."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankmetrics_spark import laptop, sessions
+from rankmetrics_spark.config import Judgements, Source
+from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError
+from rankmetrics_spark.laptop.process import MEMORY, THREADS, Limits
+from rankmetrics_spark.layouts import Reading, Relevant, Whole
+from rankmetrics_spark.layouts.whole import GRADES, HASHES, RANKS, rank_may_repeat
+from rankmetrics_spark.metrics import PRESETS
+from rankmetrics_spark.schemas import ENTRIES, HASH, N_ROWS, POSITION, RELEVANCE
+from rankmetrics_spark.sessions import Choice, choose
+from rankmetrics_spark.sources import on_sail
+
+# ---- the choice
+
+
+@pytest.mark.parametrize(
+    ("engine", "master", "variable", "installed", "chosen"),
+    [
+        (None, None, None, True, Choice("sail")),
+        (None, None, None, False, Choice("spark")),
+        (None, "local[2]", None, True, Choice("spark", "local[2]")),
+        (None, None, "sc://a:1", True, Choice("spark", "sc://a:1")),
+        (None, "sc://b:2", "sc://a:1", True, Choice("spark", "sc://b:2")),
+        (None, None, "local[3]", False, Choice("spark", "local[3]")),
+        ("spark", None, None, True, Choice("spark")),
+        ("spark", "local[1]", "sc://a:1", True, Choice("spark", "local[1]")),
+        ("sail", None, "sc://a:1", True, Choice("sail")),
+        ("sail", None, None, False, Choice("sail")),
+    ],
+)
+def test_a_named_engine_wins_then_a_master_then_what_is_installed(
+    engine: str | None,
+    master: str | None,
+    variable: str | None,
+    installed: bool,
+    chosen: Choice,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(laptop, "installed", lambda: installed)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    if variable:
+        monkeypatch.setenv("SPARK_REMOTE", variable)
+    assert choose(engine, master) == chosen
+
+
+def test_the_session_of_spark_submit_is_one_of_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(laptop, "installed", lambda: True)
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert choose(None, None) == Choice("spark")
+    assert not choose(None, None).here and choose("sail", None).here
+
+
+@pytest.mark.parametrize(("engine", "master"), [("sail", "local[2]"), (None, "mesos://a"), ("spark", "a:1")])
+def test_a_wrong_master_is_refused_with_what_is_allowed(engine: str | None, master: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^--master is '{master.replace('[', '.').replace(']', '.')}'.*; allowed: "):
+        choose(engine, master)
+
+
+@pytest.mark.parametrize(
+    ("choice", "started"),
+    [
+        (Choice("sail"), ("laptop",)),
+        (Choice("spark"), ("local", "local[*]")),
+        (Choice("spark", "local[2]"), ("local", "local[2]")),
+        (Choice("spark", "sc://a:1"), ("connect", "sc://a:1")),
+    ],
+)
+def test_the_chosen_session_is_started(
+    choice: Choice, started: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    for kind in ("local", "connect"):
+        monkeypatch.setattr(sessions, f"{kind}_session", lambda where, kind=kind: (kind, where))
+    monkeypatch.setattr(laptop, "laptop_session", lambda: ("laptop",), raising=False)
+    assert sessions.session_of(choice) == started
+
+
+def test_an_environment_that_cannot_run_sail_is_told_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(laptop, "_version_of_client", lambda: "4.3.0")
+    assert not laptop.installed()
+    with pytest.raises(RankmetricsError, match=r"^the engine 'sail' cannot start: .*; install both with pip install"):
+        laptop.check_installed()
+
+
+# ---- its limits
+
+
+@pytest.mark.parametrize(
+    ("size", "n_bytes"),
+    [("64m", 64 * 2**20), ("4g", 4 * 2**30), ("2 GiB", 2 * 2**30), ("1t", 2**40), (100_000_000, 100_000_000)],
+)
+def test_a_size_is_read_as_people_write_it(size: str | int, n_bytes: int) -> None:
+    assert Limits.of(2, size) == Limits(2, n_bytes)
+
+
+def test_limits_come_from_the_environment_variables_and_then_from_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(THREADS, "3")
+    monkeypatch.setenv(MEMORY, "1g")
+    assert Limits.of() == Limits(3, 2**30)
+    monkeypatch.delenv(THREADS)
+    monkeypatch.delenv(MEMORY)
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert Limits.of() == Limits(len(os.sched_getaffinity(0)), machine // 2)
+
+
+@pytest.mark.parametrize(
+    ("threads", "memory"), [(0, "1g"), (-1, "1g"), ("two", "1g"), (1, "63m"), (1, "much"), (1, "-1g"), (1, 0)]
+)
+def test_limits_that_make_no_sense_are_refused(threads: int, memory: str | int) -> None:
+    with pytest.raises(ConfigError, match=r"^RANKMETRICS_(THREADS|MEMORY) is '.*'; allowed: "):
+        Limits.of(threads, memory)
+
+
+# ---- its layout
+
+LISTS = st.lists(st.lists(st.integers(1, 80), max_size=70), min_size=1, max_size=6)
+
+
+@given(LISTS, st.booleans())
+def test_a_rank_may_repeat_unless_each_fits_63_bits_once_or_they_are_1_to_n(lists: list[list[int]], tidy: bool) -> None:
+    if tidy:
+        lists = [[*range(len(ranks), 0, -1)] for ranks in lists]
+    index = np.repeat(np.arange(len(lists)), [len(ranks) for ranks in lists])
+    found = rank_may_repeat(index, np.concatenate([*map(np.array, lists), np.empty(0)]).astype(np.int64), len(lists))
+    for ranks, may in zip(lists, found, strict=True):
+        each_once = max(Counter(ranks).values(), default=0) <= 1
+        fits = each_once and max(ranks, default=0) <= 63
+        assert may == (not fits and sorted(ranks) != [*range(1, len(ranks) + 1)] and bool(ranks))
+
+
+ROWS = st.tuples(st.integers(1, 70), st.integers(0, 3), st.integers(-2, 3))
+
+
+@given(st.lists(st.lists(ROWS, min_size=1, max_size=12), min_size=1, max_size=5), st.booleans(), st.booleans())
+def test_the_lists_are_those_of_the_layouts_that_look_twice(
+    lists: list[list[tuple[int, int, int]]], small: bool, hashed: bool
+) -> None:
+    n_rows, reading = [len(rows) for rows in lists], Reading(PRESETS["standard"], repeats=hashed)
+    index = np.repeat(np.arange(len(lists)), n_rows)
+    may = rank_may_repeat(index, np.array([rank for rows in lists for rank, *_ in rows]), len(lists))
+    packed = [[rank << 32 | (grade & 2**32 - 1) if small else rank for rank, _, grade in rows] for rows in lists]
+    columns = {
+        N_ROWS: pa.array(n_rows),
+        RANKS: pa.array(packed),
+        GRADES: pa.array([[float(grade) for _, _, grade in rows] for rows in lists]),
+        HASHES: pa.array([[item for _, item, _ in rows] for rows in lists]),
+    }
+    found = Whole(small, hashed).unpack(columns, reading)
+    # The second look sees every row of a list in which a rank may repeat, and the relevant rows of the others.
+    seen = [
+        [{POSITION: r, HASH: i if hashed else 0, RELEVANCE: float(g)} for r, i, g in rows if g > 0 or all_rows]
+        for rows, all_rows in zip(lists, may, strict=True)
+    ]
+    kind = pa.list_(pa.struct([(POSITION, pa.int64()), (HASH, pa.int64()), (RELEVANCE, pa.float64())]))
+    wanted = Relevant(recheck=True).unpack({N_ROWS: pa.array(n_rows), ENTRIES: pa.array(seen, kind)}, reading)
+    assert found.all_rows_seen is not None and found.all_rows_seen.tolist() == may.tolist()
+    assert found.dropped.tolist() == wanted.dropped.tolist()
+    for name in ("size", "list", "rank", "grade", "shown"):
+        assert np.array_equal(getattr(found.batch, name), getattr(wanted.batch, name)), name
+
+
+# ---- what it refuses to read
+
+
+def csv(folder: Path, **files: str) -> Source:
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (folder / f"{name}.csv").write_text(text)
+    return Source(format="csv", path=str(folder))
+
+
+def test_csv_files_with_other_headers_are_refused_and_hidden_ones_are_not_looked_at(tmp_path: Path) -> None:
+    on_sail.check(csv(tmp_path / "same", a="x,y\n1,2\n", b="x,y\n3,4\n", _c="y,x\n", d=""))
+    with pytest.raises(
+        InputError, match=r"^cannot read '.*/b.csv': its header differs from that of the other files in"
+    ):
+        on_sail.check(csv(tmp_path / "differ", a="x,y\n1,2\n", b="y,x\n3,4\n"))
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        (Source(format="orc", path="."), "the engine sail reads no orc; allowed: parquet, csv, "),
+        (Source(format="delta", path="."), "the engine sail reads no delta; "),
+        (Source(path="no/such/log"), "cannot read parquet from 'no/such/log': there is no such file or folder"),
+        (Source(path="no/such/*.parquet"), "there is no such file or folder"),
+        (Source(path="{no,such}/log"), "there is no such file or folder"),
+        (
+            Source(format="csv", path=".", options={"nullValue": "NULL"}),
+            "ignores the option 'nullValue' of csv; allowed: ",
+        ),
+        (
+            Source(path=".", options={"mergeSchema": "true"}),
+            "ignores the option 'mergeSchema' of parquet; allowed: none",
+        ),
+        (Judgements(format="json", path=".", options={"multiLine": "true"}), "ignores the option 'multiLine' of json"),
+        (
+            Source(format="trec_run", path=".", experiment_from="file"),
+            "source.experiment_from is 'file', but the engine",
+        ),
+    ],
+)
+def test_what_sail_would_misread_is_refused_in_one_sentence(section: Source, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        on_sail.check(section)
+    assert said in str(caught.value)
