@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from rankmetrics_spark import __version__
-from rankmetrics_spark.config import Config, load
+from rankmetrics_spark.config import Config, Sink, load
 from rankmetrics_spark.config.places import check_local_paths
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, raised_by_python, root_cause
-from rankmetrics_spark.report import comparisons, console
+from rankmetrics_spark.redaction import without_secrets
+from rankmetrics_spark.report import comparisons, console, terminal
+from rankmetrics_spark.report.html import NEEDED, check_installed, is_installed
+from rankmetrics_spark.report.progress import live
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,6 +28,7 @@ MASTER = "Spark master, or a Connect server (sc://...); by default $SPARK_REMOTE
 MASTERS = ("local", "spark://", "yarn", "k8s://")
 TRACE = "RANKMETRICS_TRACE"
 """Environment variable: any value shows the stack trace of an error of Spark."""
+SEGMENTS = "Print a line per experiment and segment, not only the segments that differ most."
 FORMATS = click.Choice(["table", "json", "csv"])
 # Paths and ids are text: no markup, no emoji.
 _say = Console(stderr=True, highlight=False, markup=False, emoji=False)
@@ -43,16 +46,15 @@ def main() -> None:
 @click.option("--output", help="Output folder, instead of sink.path.")
 @click.option("--date", help="Evaluation date, ISO; today by default.")
 @click.option("--format", "style", type=FORMATS, default="table", help="How the result is printed on stdout.")
+@click.option("--segments", is_flag=True, help=SEGMENTS)
 @click.option("--master", default=None, help=MASTER)
-def evaluate(
-    config: str, overrides: Sequence[str], output: str | None, date: str | None, style: str, master: str | None
-) -> None:
+def evaluate(config: str, style: str, segments: bool, master: str | None, **asked: Any) -> None:
     """Evaluate an impression log and write Parquet tables."""
     with _exit_codes():
-        loaded = _loaded(config, overrides, output, date)
+        loaded = _loaded(config, **asked)
         if _on_this_machine(loaded, master):
             check_local_paths(loaded.inputs, loaded.sink)
-        _evaluate(loaded, style, lambda: _session(master))
+        _say_report(_evaluate(loaded, style, lambda: _session(master), segments))
 
 
 @main.command()
@@ -60,8 +62,9 @@ def evaluate(
 @click.option("--users", default=24_000, show_default=True, type=click.IntRange(min=100), help="Ten rows per user.")
 @click.option("--seed", default=7, show_default=True, type=int)
 @click.option("--format", "style", type=FORMATS, default="table")
-def demo(output: str, users: int, seed: int, style: str) -> None:
-    """Make a seeded impression log with a known best ranker, and evaluate it."""
+@click.option("--segments", is_flag=True, help=SEGMENTS)
+def demo(output: str, users: int, seed: int, style: str, segments: bool) -> None:
+    """Make a seeded impression log with a known best ranker, evaluate it and write a report."""
     from rankmetrics_spark.tools import demo as demo_log
 
     with _exit_codes():
@@ -71,7 +74,31 @@ def demo(output: str, users: int, seed: int, style: str) -> None:
             soft_wrap=True,
         )
         # The log is on this machine; a Connect server may be unable to read it.
-        _evaluate(_loaded(str(made.config), (), output, None), style, lambda: _session("local[*]"))
+        page = str(Path(output) / "report.html") if is_installed() else None
+        loaded = _loaded(str(made.config), (), output, report=page)
+        written = _evaluate(loaded, style, lambda: _session("local[*]"), segments)
+    _say_report(written, f"no report: its charts need {NEEDED}")
+
+
+@main.command()
+@click.option("--input", "folder", required=True, help="Output folder of earlier runs.")
+@click.option("--html", "html", required=True, type=click.Path(), help="HTML file to write.")
+@click.option("--date", help="Evaluation date, ISO; the newest by default.")
+@click.option("--master", default=None, help=MASTER)
+def report(folder: str, html: str, date: str | None, master: str | None) -> None:
+    """Write a page with verdict, charts and tables from the tables of earlier runs."""
+    from rankmetrics_spark.tools import report as reports
+
+    with _exit_codes():
+        check_installed()
+        tables = None if (master or "").startswith("sc://") else reports.local_tables(folder)
+        if tables is None:
+            sink = Sink(path=folder, format=reports.format_of(folder))
+            figures = _on(master, lambda spark: reports.figures_of(reports.spark_tables(spark, sink), date))
+        else:
+            figures = reports.figures_of(tables, date)
+        path = reports.write(figures, html)
+    _say_report(path)
 
 
 @main.command()
@@ -156,7 +183,7 @@ T = TypeVar("T")
 
 def _on(master: str | None, work: Callable[[SparkSession], T]) -> T:
     """Start a session, run ``work`` on it, stop the session and return the result."""
-    with _progress() as progress:
+    with live(_say) as progress:
         progress("starting Spark")
         spark = _session(master)
         try:
@@ -167,9 +194,20 @@ def _on(master: str | None, work: Callable[[SparkSession], T]) -> T:
             spark.stop()
 
 
-def _loaded(config: str, overrides: Sequence[str], output: str | None, date: str | None) -> Config:
+def _say_report(file: Path | None, without: str = "") -> None:
+    if file or without:
+        _say.print(f"open the report: {without_secrets(str(file))}" if file else without, soft_wrap=True)
+
+
+def _loaded(
+    config: str,
+    overrides: Sequence[str],
+    output: str | None = None,
+    date: str | None = None,
+    report: str | None = None,
+) -> Config:
     # Not as an override: YAML would read an empty text as no value.
-    return load(config, overrides, date=date, sink=None if output is None else {"path": output})
+    return load(config, overrides, date=date, sink=None if output is None else {"path": output}, report=report)
 
 
 def _on_this_machine(config: Config, master: str | None) -> bool:
@@ -197,36 +235,37 @@ def _session(master: str | None) -> SparkSession:
     return local_session(address or "local[*]")
 
 
-def _evaluate(config: Config, style: str, start: Callable[[], SparkSession]) -> None:
-    with _progress() as progress:
+def _evaluate(config: Config, style: str, start: Callable[[], SparkSession], segments: bool = False) -> Path | None:
+    """Run a config and print its result; return the file of the report, if there is one."""
+    if config.report:
+        check_installed()
+    with live(_say) as progress:
         progress("starting Spark")
         spark = start()
         try:
             from rankmetrics_spark.job import run
+            from rankmetrics_spark.tools import report as reports
 
             outcome = run(spark, config, progress)
             progress("reading the result")
             rows = console.result_rows(outcome.experiment_metrics)
+            compared = console.compared_rows(outcome.comparisons) if style == "table" else []
+            if config.report:
+                progress("writing the report")
+                reports.write(reports.figures_of_run(spark, config), config.report)
         finally:
             progress("stopping Spark")
             spark.stop()
-    console.PRINTERS[style](rows, config.metrics)
-    comparisons.print_verdict(outcome.record["verdict"], style)
+    if style == "table":
+        comparisons.print_verdict(outcome.record["verdict"], style)
+        terminal.print_result(terminal.Shown(rows, compared, config.metrics), segments)
+    else:
+        console.PRINTERS[style](rows, config.metrics)
+        comparisons.print_verdict(outcome.record["verdict"], style)
     for line in console.accounting(outcome.record):
         _say.print(line, markup=False, soft_wrap=True)
     _say.print(console.places(outcome.path, outcome.record, outcome.record_path), soft_wrap=True)
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """Show the current step and its time on a terminal; print one line per step elsewhere."""
-    if not _say.is_terminal:
-        yield lambda text: _say.print(f"{text} ...", soft_wrap=True)
-        return
-    columns = (SpinnerColumn(), TextColumn("{task.description} ...", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=_say, transient=True) as progress:
-        task = progress.add_task("")
-        yield lambda text: progress.update(task, description=text)
+    return Path(config.report) if config.report else None
 
 
 def _mute() -> None:

@@ -59,13 +59,15 @@ def forest() -> alt.LayerChart:
     base = alt.Chart(ROWS).encode(y=y)
     zero = alt.Chart(alt.InlineData([{"zero": 0}])).mark_rule(color="var(--faint)").encode(x="zero:Q")
     stroke = alt.Stroke("stroke:N", scale=None)
-    line = base.mark_rule(strokeWidth=2, strokeCap="round").encode(x=alt.X("low:Q", title=None), x2="high:Q", stroke=stroke)
+    line = base.mark_rule(strokeWidth=2, strokeCap="round").encode(
+        x=alt.X("low:Q", title=None), x2="high:Q", stroke=stroke
+    )
     point = base.mark_point(size=70, strokeWidth=2, opacity=1).encode(
         x=x, stroke=stroke, fill=alt.Fill("fill:N", scale=None), tooltip=tooltip
     )
     target = base.mark_rule(strokeWidth=18, opacity=0).encode(x="low:Q", x2="high:Q", tooltip=tooltip)
     suffix = alt.param(name="suffix", value="")
-    return alt.layer(zero, line, point, target).add_params(suffix).properties(width="container", height=HEIGHT)
+    return alt.LayerChart(layer=[zero, line, point, target], width="container", height=HEIGHT, params=[suffix])
 
 
 def cutoffs() -> alt.LayerChart:
@@ -83,7 +85,8 @@ def cutoffs() -> alt.LayerChart:
     line = base.mark_rule(strokeWidth=2, strokeCap="round").encode(y=alt.Y("low:Q", title=None), y2="high:Q")
     point = base.mark_point(filled=True, size=70, opacity=1).encode(y=y, tooltip=tooltip)
     target = base.mark_rule(strokeWidth=16, opacity=0).encode(y="low:Q", y2="high:Q", tooltip=tooltip)
-    return alt.layer(line, point, target).properties(width="container", height=220)
+    path = base.mark_line(strokeWidth=1, opacity=0.35).encode(y=y, detail="name:N")
+    return alt.LayerChart(layer=[path, line, point, target], width="container", height=HEIGHT)
 
 
 def distribution() -> alt.LayerChart:
@@ -98,10 +101,11 @@ def distribution() -> alt.LayerChart:
         alt.Tooltip("text:N", title="share"),
         alt.Tooltip("users:N"),
     ]
-    line = base.mark_line(strokeJoin="round", interpolate="step-after").encode(strokeWidth=alt.StrokeWidth("weight:Q", scale=None))
-    return alt.layer(line, base.mark_point(size=120, filled=True, opacity=0).encode(tooltip=tooltip)).properties(
-        width="container", height=220
+    line = base.mark_line(strokeJoin="round", interpolate="step-after").encode(
+        strokeWidth=alt.StrokeWidth("weight:Q", scale=None)
     )
+    point = base.mark_point(size=120, filled=True, opacity=0).encode(tooltip=tooltip)
+    return alt.LayerChart(layer=[line, point], width="container", height=HEIGHT)
 
 
 def trend() -> alt.LayerChart:
@@ -125,7 +129,7 @@ def trend() -> alt.LayerChart:
     sign = marked.mark_point(shape="triangle-down", filled=True, size=90, color="var(--ink)", opacity=1).encode(
         y=alt.value(4), tooltip=said
     )
-    return alt.layer(band, line, point, rule, sign).properties(width="container", height=240)
+    return alt.LayerChart(layer=[band, line, point, rule, sign], width="container", height=HEIGHT)
 
 
 def templates() -> dict[str, dict[str, Any]]:
@@ -137,7 +141,8 @@ def templates() -> dict[str, dict[str, Any]]:
 
 def _zoomable(chart: alt.LayerChart, axes: list[Any]) -> alt.LayerChart:
     zoom = alt.selection_interval(bind="scales", encodings=axes, zoom="wheel![event.shiftKey]", name="zoom")
-    return chart.configure(**CONFIG).add_params(zoom)
+    made: alt.LayerChart = chart.configure(**CONFIG).add_params(zoom)
+    return made
 
 
 def filled(chart: alt.LayerChart, rows: Sequence[Mapping[str, Any]], **parameters: object) -> alt.LayerChart:
@@ -147,4 +152,5 @@ def filled(chart: alt.LayerChart, rows: Sequence[Mapping[str, Any]], **parameter
     spec["background"] = LIGHT["paper"]
     for parameter in spec.get("params", []):
         parameter["value"] = parameters.get(parameter["name"], parameter.get("value"))
-    return alt.LayerChart.from_dict(spec)
+    made: alt.LayerChart = alt.LayerChart.from_dict(spec)
+    return made

@@ -1,4 +1,4 @@
-"""What a report shows: small tables of one evaluation date, as plain rows. The page and the notebook start from here."""
+"""What a report shows: small tables of one evaluation date, as plain rows, for the page and the notebook."""
 
 from __future__ import annotations
 

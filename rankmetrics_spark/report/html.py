@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
@@ -57,7 +58,9 @@ def _limited(figures: Figures, limit: int) -> Figures:
     means = first(figures.means)
     known = {row[EXPERIMENT] for row in means}
     users = [row for row in figures.users if row[EXPERIMENT] in known][: 3 * limit]
-    return replace(figures, means=means, comparisons=first(figures.comparisons), users=users, trend=figures.trend[-limit:])
+    return replace(
+        figures, means=means, comparisons=first(figures.comparisons), users=users, trend=figures.trend[-limit:]
+    )
 
 
 def _library() -> tuple[str, str]:
@@ -81,13 +84,18 @@ def _needed() -> tuple[ModuleType, ModuleType, ModuleType]:
     return vl_convert, charts, jinja2
 
 
-def installed() -> bool:
-    """Whether the libraries of the extra ``report`` are there."""
-    try:
-        _needed()
-    except ConfigError:
-        return False
-    return True
+def check_installed() -> None:
+    """Refuse to begin a report that could not be written.
+
+    Raises:
+        ConfigError: The libraries of the extra ``report`` are not installed.
+    """
+    _needed()
+
+
+def is_installed() -> bool:
+    """Whether the libraries of the extra ``report`` are there; nothing is imported."""
+    return all(find_spec(name) for name in ("altair", "jinja2", "vl_convert"))
 
 
 def _rendered(figures: Figures, library: str, charts: str) -> str:
@@ -183,7 +191,7 @@ def _run(figures: Figures) -> dict[str, Any]:
     record = figures.record
     if not record:
         return {}
-    config, versions, seconds = figures.config, record["versions"], record["seconds"]
+    config, versions, seconds = figures.config, record["versions"], record.get("seconds", {})
     names = sorted({metric.name for metric in figures.metrics})
     rules = wording.sentences(
         record["convention"]["text"], names, config.get("rank_by") == "score", bool(config.get("judgements"))

@@ -104,7 +104,9 @@ def _table(rows: Sequence[Row], places: Mapping[str, Mapping[str, int]], columns
 def _cell(value: Any, places: Mapping[str, int] | None) -> Any:
     if places is not None:
         return places[value]
-    return number(value) if isinstance(value, float) else value if value is None or isinstance(value, int) else str(value)
+    return (
+        number(value) if isinstance(value, float) else value if value is None or isinstance(value, int) else str(value)
+    )
 
 
 def alerts(history: Iterable[Row]) -> list[tuple[str, str]]:
@@ -115,7 +117,8 @@ def alerts(history: Iterable[Row]) -> list[tuple[str, str]]:
     """
     found = []
     for record in history:
-        said = [str(record[name]) for name in ("error", "failure") if record.get(name)]
+        error = record.get("error")
+        said = [str(error["message"] if isinstance(error, Mapping) else error)] if error else []
         said += [str(text) for text in (record.get("quality") or {}).get("warnings", ())]
         found += [(str(record["evaluation_date"]), "; ".join(said))] if said else []
     return sorted(found)

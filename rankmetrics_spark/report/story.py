@@ -21,6 +21,9 @@ STATES: dict[State, str] = {
 }
 
 
+MINUS = "\N{MINUS SIGN}"
+
+
 class Id(str):
     """A name from the data, in a sentence: shown as it is, and set apart."""
 
@@ -99,15 +102,13 @@ def cards(figures: Figures) -> list[Card]:
 def _card(row: Row, figures: Figures) -> Card:
     values, unit = span_of(row)
     pair = [
-        other
-        for other in figures.compared
-        if (other[EXPERIMENT], other[BASELINE]) == (row[EXPERIMENT], row[BASELINE])
+        other for other in figures.compared if (other[EXPERIMENT], other[BASELINE]) == (row[EXPERIMENT], row[BASELINE])
     ]
     return Card(
         candidate=row[EXPERIMENT],
         baseline=row[BASELINE],
         state=state_of(row),
-        change=signed(values[0], unit) if values else "–",
+        change=signed(values[0], unit) if values else "-",
         interval=f"{signed(values[1], '')} to {signed(values[2], unit)}" if values else "",
         span=values,
         unit=unit,
@@ -134,13 +135,13 @@ def span_of(row: Row) -> tuple[tuple[float, float, float] | None, str]:
 def signed(value: float, unit: str) -> str:
     """A difference with its sign; a true minus, and no minus in front of a rounded 0.
 
-    >>> signed(-0.04, " %"), signed(20.94, " %"), signed(-0.00123, "")
-    ('0.0 %', '+20.9 %', '−0.0012')
+    >>> signed(-0.04, " %"), signed(20.94, " %"), signed(-0.00123, "").replace(MINUS, "-")
+    ('0.0 %', '+20.9 %', '-0.0012')
     """
     digits = 1 if unit or abs(value) >= 10 else 4
     rounded = round(value, digits) + 0.0
     text = f"{rounded:+.{digits}f}" if rounded else f"{0:.{digits}f}"
-    return text.replace("-", "−") + unit
+    return text.replace("-", MINUS) + unit
 
 
 def _agreement(pair: Sequence[Row]) -> str:

@@ -67,7 +67,9 @@ def _users(figures: Figures) -> Iterator[Check]:
         yield Check("ok", "Number of users", f"{sum(users.values()):,} in all; at least {users[fewest]:,} in each.")
     without = 1 - sum(with_relevant.values()) / max(1, sum(users.values()))
     level: Literal["ok", "warn"] = "warn" if without > 0.5 else "ok"
-    yield Check(level, "Users without a relevant item", f"{without:.1%} of the users; the convention says how they count.")
+    yield Check(
+        level, "Users without a relevant item", f"{without:.1%} of the users; the convention says how they count."
+    )
 
 
 def _split(figures: Figures) -> Check:

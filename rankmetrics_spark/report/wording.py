@@ -23,7 +23,7 @@ _WORDS: dict[str, dict[str, str]] = {
     },
     "gain": {
         "linear": "The gain of a grade is the grade itself.",
-        "exponential": "The gain of a grade g is 2^g − 1.",
+        "exponential": "The gain of a grade g is 2^g - 1.",
         "binary": "Every relevant item has a gain of 1.",
     },
     "ideal_pool": {
