@@ -67,7 +67,10 @@ def forest() -> alt.LayerChart:
     )
     target = base.mark_rule(strokeWidth=18, opacity=0).encode(x="low:Q", x2="high:Q", tooltip=tooltip)
     suffix = alt.param(name="suffix", value="")
-    return alt.LayerChart(layer=[zero, line, point, target], width="container", height=HEIGHT, params=[suffix])
+    made: alt.LayerChart = alt.LayerChart(
+        layer=[zero, line, point, target], width="container", height=HEIGHT
+    ).add_params(suffix)
+    return made
 
 
 def cutoffs() -> alt.LayerChart:

@@ -87,7 +87,7 @@ def print_result(shown: Shown, every_segment: bool = False) -> None:
     if every_segment or not shown.figures.everyone:
         print_table(list(shown.rows), shown.metrics)
         return
-    print_fitting(lambda some: table(shown, some), shown.columns, _title(shown))
+    print_fitting(lambda some: table(shown, some), shown.columns, *_titles(shown))
     _print_segments(shown)
 
 
@@ -139,14 +139,12 @@ def _difference(row: Row) -> Text:
     return Text(f" {mark} {signed(values[0], unit) if values else '-':>8}", style=style)
 
 
-def _title(shown: Shown) -> str:
-    if not shown.differences:
-        return title(list(shown.rows))
-    row = next(iter(shown.differences.values()))
-    return (
-        f"{title(list(shown.rows))}\n▲ better, ▼ worse than {shown.baseline}, ≈ no difference shown "
-        f"({CORRECTIONS[row['correction']]})"
-    )
+def _titles(shown: Shown) -> list[str]:
+    lines = [title(list(shown.rows))]
+    for row in list(shown.differences.values())[:1]:
+        marks = f"▲ better, ▼ worse than {shown.baseline}, ≈ no difference shown"
+        lines.append(f"{marks} ({CORRECTIONS[row['correction']]})")
+    return lines
 
 
 # ---- segments
