@@ -3,6 +3,10 @@
 (() => {
   const read = (id) => JSON.parse(document.getElementById(id).textContent);
   const data = read("data"), charts = read("charts");
+  /** Control characters of a name are shown, not obeyed: they could turn the text around. */
+  const plain = (text) => text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (c) => `\\u${c.codePointAt(0).toString(16).padStart(4, "0")}`);
+  data.experiments = data.experiments.map(plain);
+  data.segments = data.segments.map(plain);
   const DRAWN = 10, LINES = 40, ROWS = 50, LONG = 60;
   const SAYS = { better: "better", worse: "worse", open: "no difference shown", doubtful: "not to be trusted" };
 
@@ -23,11 +27,12 @@
   const fixed = (x, digits = 4) => x === null ? "–" : x.toFixed(digits);
   const interval = (low, high) => low === null ? "–" : `${fixed(low)} to ${fixed(high)}`;
   const pText = (p) => p === null ? "–" : p < 0.001 ? "< 0.001" : p.toFixed(3);
-  function signed(x, unit) {
+  function signed(x, unit, end = unit) {
     if (x === null) return "–";
     const digits = unit || Math.abs(x) >= 10 ? 1 : 4, text = Math.abs(x).toFixed(digits);
-    return (Number(text) === 0 ? "" : x > 0 ? "+" : "−") + text + unit;
+    return (Number(text) === 0 ? "" : x > 0 ? "+" : "−") + text + end;
   }
+  const spanText = ({ low, high, unit }) => low === null ? "–" : `${signed(low, unit, "")} to ${signed(high, unit)}`;
   /** The difference in percent where the baseline has a mean above 0, else as it is. */
   function span(row) {
     const relative = row.rel !== null && row.relLow !== null && row.relHigh !== null && row.meanB > 0;
@@ -39,7 +44,7 @@
 
   const winner = compared.find((row) => everyone(row) && row.state === "better" && data.metrics[row.m].name === data.primary);
   const best = winner ? winner.e : data.experiments.findIndex((_, place) => !data.baselines.includes(place));
-  const drawn = new Set(data.experiments.keys().take ? [...data.experiments.keys()].slice(0, DRAWN) : data.experiments.map((_, i) => i).slice(0, DRAWN));
+  const drawn = new Set([...data.experiments.keys()].slice(0, DRAWN));
   if (best >= 0) drawn.add(best);
   const chosen = { metrics: new Set(data.metrics.keys()), experiments: drawn, focus: best, pair: 0 };
   const shown = (row) => chosen.metrics.has(row.m) && chosen.experiments.has(row.e);
@@ -153,7 +158,7 @@
       const { value, unit } = span(row);
       return make("span", { className: CLASSES[row.state] ?? "flat" }, ARROWS[row.state] + signed(value, unit));
     }),
-    column("interval", (row) => span(row).low, (row) => span(row).low === null ? "–" : `${signed(span(row).low, "")} to ${signed(span(row).high, span(row).unit)}`),
+    column("interval", (row) => span(row).low, (row) => spanText(span(row))),
     column("p, corrected", (row) => row.p, (row) => pText(row.p)),
     column("users", (row) => row.n),
     names("verdict", (row) => row.note ? `${SAYS[row.state]}: ${row.note}` : SAYS[row.state]),
@@ -163,7 +168,7 @@
     const ink = state === "better" ? "var(--accent)" : state === "worse" ? "var(--ink)" : "var(--faint)";
     return { label: short(text), name: short(pair(row)), metric: label(row), segment: segment(row), value, low: low ?? value, high: high ?? value, stroke: ink,
       fill: state === "worse" || state === "doubtful" ? "var(--paper)" : ink, difference: signed(value, unit), users: whole(row.n), p: pText(row.p), says: SAYS[state],
-      interval: low === null ? "–" : `${signed(low, "")} to ${signed(high, unit)}` };
+      interval: spanText({ low, high, unit }) };
   }
   /** Charts share a scale where they share a unit: percent. */
   const sharedDomain = (rows) => rows.length && rows.every((row) => span(row).unit) ? domainOf(rows, spans) : null;

@@ -70,12 +70,14 @@ class Answer:
         change: By how much; empty where nothing won or was compared.
         detail: On which metric, with the interval.
         sure: How sure that is.
+        won: Whether the change is one for the better.
     """
 
     title: Words
     change: str = ""
     detail: Words = ()
     sure: Words = ()
+    won: bool = True
 
 
 def state_of(row: Row) -> State:
@@ -109,13 +111,17 @@ def _card(row: Row, figures: Figures) -> Card:
         baseline=row[BASELINE],
         state=state_of(row),
         change=signed(values[0], unit) if values else "-",
-        interval=f"{signed(values[1], '')} to {signed(values[2], unit)}" if values else "",
+        interval=_interval(values, unit),
         span=values,
         unit=unit,
         others=_agreement(pair),
         note=str(row["note"] or ""),
         p=sure_of(row),
     )
+
+
+def _interval(values: tuple[float, float, float] | None, unit: str) -> str:
+    return "" if values is None else f"{signed(values[1], unit).removesuffix(unit)} to {signed(values[2], unit)}"
 
 
 def span_of(row: Row) -> tuple[tuple[float, float, float] | None, str]:
@@ -201,10 +207,11 @@ def _of_candidates(metric: Metric, found: list[Card]) -> Answer:
             ("No difference shown between ", Id(best.candidate), " and ", baseline),
             *_numbers(metric, best),
             _chance(best),
+            won=False,
         )
     if counts["worse"] == len(found):
         every = (Id(best.candidate), " loses to ") if len(found) == 1 else ("Every candidate loses to ",)
-        return Answer((*every, baseline), *_numbers(metric, best), _chance(best))
+        return Answer((*every, baseline), *_numbers(metric, best), _chance(best), won=False)
     return Answer(("No candidate beats ", baseline), "", (f"On {label_of(metric)}: {_tally(counts)}.",), _chance(best))
 
 
