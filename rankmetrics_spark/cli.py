@@ -18,7 +18,7 @@ from rankmetrics_spark.config.places import check_local_paths
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, raised_by_python, root_cause
 from rankmetrics_spark.redaction import without_secrets
 from rankmetrics_spark.report import comparisons, console, terminal
-from rankmetrics_spark.report.html import NEEDED, check_installed, is_installed
+from rankmetrics_spark.report import html as page
 from rankmetrics_spark.report.progress import live
 
 if TYPE_CHECKING:
@@ -74,10 +74,10 @@ def demo(output: str, users: int, seed: int, style: str, segments: bool) -> None
             soft_wrap=True,
         )
         # The log is on this machine; a Connect server may be unable to read it.
-        page = str(Path(output) / "report.html") if is_installed() else None
-        loaded = _loaded(str(made.config), (), output, report=page)
+        file = str(Path(output) / "report.html") if page.is_installed() else None
+        loaded = _loaded(str(made.config), (), output, report=file)
         written = _evaluate(loaded, style, lambda: _session("local[*]"), segments)
-    _say_report(written, f"no report: its charts need {NEEDED}")
+    _say_report(written, f"no report: its charts need {page.NEEDED}")
 
 
 @main.command()
@@ -90,14 +90,14 @@ def report(folder: str, html: str, date: str | None, master: str | None) -> None
     from rankmetrics_spark.tools import report as reports
 
     with _exit_codes():
-        check_installed()
+        page.check_installed()
         tables = None if (master or "").startswith("sc://") else reports.local_tables(folder)
         if tables is None:
             sink = Sink(path=folder, format=reports.format_of(folder))
             figures = _on(master, lambda spark: reports.figures_of(reports.spark_tables(spark, sink), date))
         else:
             figures = reports.figures_of(tables, date)
-        path = reports.write(figures, html)
+        path = page.write(figures, html)
     _say_report(path)
 
 
@@ -238,7 +238,7 @@ def _session(master: str | None) -> SparkSession:
 def _evaluate(config: Config, style: str, start: Callable[[], SparkSession], segments: bool = False) -> Path | None:
     """Run a config and print its result; return the file of the report, if there is one."""
     if config.report:
-        check_installed()
+        page.check_installed()
     with live(_say) as progress:
         progress("starting Spark")
         spark = start()
@@ -252,7 +252,7 @@ def _evaluate(config: Config, style: str, start: Callable[[], SparkSession], seg
             compared = console.compared_rows(outcome.comparisons) if style == "table" else []
             if config.report:
                 progress("writing the report")
-                reports.write(reports.figures_of_run(spark, config), config.report)
+                page.write(reports.figures_of_run(spark, config), config.report)
         finally:
             progress("stopping Spark")
             spark.stop()

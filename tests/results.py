@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from scipy import stats
 
 METRICS = ("ap@5", "ap@10", "ndcg@5", "ndcg@10")
-TEXT = "standard;ap_denominator=min(m,k);gain=linear;ideal_pool=judged;population=shown;relevant_from=0.0;zero_relevant=zero"
+TEXT = "standard;ap_denominator=min(m,k);gain=linear;ideal_pool=judged;population=shown;relevant_from=0.0;ties=best"
 
 
 @dataclass

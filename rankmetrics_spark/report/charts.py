@@ -113,7 +113,9 @@ def distribution() -> alt.LayerChart:
 
 def trend() -> alt.LayerChart:
     """Means with their intervals by date. Rows: date, name, mean, low, high, colour, alert, and texts."""
-    x = alt.X("date:T", title=None, axis=alt.Axis(format="%-d %b", labelAngle=0, tickCount=6, grid=False))
+    axis = alt.Axis(format="%-d %b", labelAngle=0, tickCount=6, grid=False)
+    # Dates have no time zone: read and written as UTC, they stay the same everywhere.
+    x = alt.X("date:T", title=None, axis=axis, scale=alt.Scale(type="utc"))
     y = alt.Y("mean:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5, format=".3~f"))
     base = alt.Chart(ROWS).transform_filter("!datum.alert").encode(x=x, color=alt.Color("colour:N", scale=None))
     band = base.mark_area(opacity=0.14).encode(y=alt.Y("low:Q", title=None), y2="high:Q", detail="name:N")

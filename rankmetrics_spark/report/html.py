@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from rankmetrics_spark import __version__
-from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.errors import ConfigError, OutputError
 from rankmetrics_spark.redaction import without_secrets
 from rankmetrics_spark.report import palette, story, trust, wording
 from rankmetrics_spark.report.figures import Figures, Row, label_of
@@ -42,6 +43,25 @@ def page(figures: Figures) -> str:
         if len(text.encode("utf-8", "replace")) <= MOST_BYTES:
             break
     return text
+
+
+def write(figures: Figures, file: str | Path) -> Path:
+    """Write the page of a report.
+
+    Raises:
+        ConfigError: The libraries for charts are not installed.
+        OutputError: The file cannot be written.
+    """
+    path = Path(file)
+    text = page(figures)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise OutputError(
+            f"cannot write the report to '{path}': {error.strerror or error}; choose another file"
+        ) from error
+    return path
 
 
 def _limited(figures: Figures, limit: int) -> Figures:

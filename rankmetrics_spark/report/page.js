@@ -70,8 +70,10 @@
     const spec = structuredClone(charts[template]);
     spec.datasets = { ...spec.datasets, rows };
     if (template === "forest") stretch(spec, rows, unit, domain);
-    const place = make("div", { className: "chart", role: "img", "aria-label": `${about}. The numbers are in the table below.` });
-    parent.append(make("figure", {}, make("h3", {}, heading, small ? make("small", {}, small) : ""), place));
+    // Vega gives its own element a role and a name; they are for nobody.
+    const place = make("div", { "aria-hidden": "true" });
+    const chart = make("div", { className: "chart", role: "img", "aria-label": `${about}. The numbers are in the table below.` }, place);
+    parent.append(make("figure", {}, make("h3", {}, heading, small ? make("small", {}, small) : ""), chart));
     const embedded = vegaEmbed(place, spec, { actions: false, renderer: "svg", config: { aria: false }, tooltip: { theme: "custom" } });
     drawings.push(embedded.then((made) => made.view));
   }
@@ -387,10 +389,11 @@
   // A printed page has no tables to open.
   let closed = [];
   addEventListener("beforeprint", () => {
-    closed = [...document.querySelectorAll("details.numbers:not([open])")];
-    for (const details of closed) { details.open = true; details.ontoggle?.(); }
+    const found = [...document.querySelectorAll("details.numbers:not([open])")];
+    closed = [...closed, ...found];
+    for (const details of found) { details.open = true; details.ontoggle?.(); }
   });
-  addEventListener("afterprint", () => { for (const details of closed) details.open = false; });
+  addEventListener("afterprint", () => { for (const details of closed) details.open = false; closed = []; });
 
   theme();
   controls();

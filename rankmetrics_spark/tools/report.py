@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rankmetrics_spark.config.places import local_path
-from rankmetrics_spark.errors import InputError, OutputError, unknown
+from rankmetrics_spark.errors import InputError, unknown
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report.figures import Figures
 from rankmetrics_spark.schemas import DATE, METRIC, RUN
@@ -125,24 +124,3 @@ def figures_of_run(spark: SparkSession, config: Config) -> Figures:
     path = None if remote or config.sink.format != "parquet" else config.sink.path
     tables = local_tables(path) if path else None
     return figures_of(tables or spark_tables(spark, config.sink, "sink"), config.evaluation_date, "evaluation_date")
-
-
-def write(figures: Figures, file: str | Path) -> Path:
-    """Write the page of a report.
-
-    Raises:
-        ConfigError: The libraries for charts are not installed.
-        OutputError: The file cannot be written.
-    """
-    from rankmetrics_spark.report.html import page
-
-    path = Path(file)
-    text = page(figures)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise OutputError(
-            f"cannot write the report to '{path}': {error.strerror or error}; choose another file"
-        ) from error
-    return path
