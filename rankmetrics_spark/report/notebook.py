@@ -1,4 +1,4 @@
-"""A result in a notebook: a small table as HTML, a tidy frame, a chart. Works without the extra ``report``, but charts."""
+"""A result in a notebook: a small table as HTML, a tidy frame, a chart. Only the chart needs the extra ``report``."""
 
 from __future__ import annotations
 

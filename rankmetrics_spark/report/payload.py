@@ -38,7 +38,7 @@ def payload(figures: Figures) -> dict[str, Any]:
     confidence = {row["confidence"] for row in rows}
     return {
         "experiments": experiments,
-        "baselines": [places[BASELINE][name] for name in figures.baselines],
+        "baselines": [places[BASELINE][name] for name in figures.baselines if name in places[BASELINE]],
         "segments": segments,
         "metrics": [_metric(name) for name in metrics],
         "primary": str(figures.primary) if figures.primary else None,
