@@ -11,7 +11,7 @@ from rankmetrics_spark.report.figures import Figures, number
 from rankmetrics_spark.report.html import is_installed, write
 from rankmetrics_spark.schemas import CONVENTION, EXPERIMENT, METRIC
 
-_REFUSED = re.compile(r"[^\w\-. /]")
+_REFUSED = re.compile(r"[^\w\-. ]")
 LONGEST_KEY = 180
 """Characters of an experiment's name in a key; stores of MLflow take 250 for the whole key."""
 
@@ -44,7 +44,7 @@ def log(figures: Figures, report: str | Path | None = None) -> None:
 
 
 def values(figures: Figures) -> dict[str, float]:
-    """Key of MLflow -> value: means as ``ndcg_at_10/EXPERIMENT``, differences as ``ndcg_at_10/EXPERIMENT/difference``.
+    """Key of MLflow -> value: means as ``ndcg_at_10/EXPERIMENT``, differences as ``ndcg_at_10_difference/EXPERIMENT``.
 
     Characters that MLflow refuses become ``_``; where two names then are the same, the second one gets a number.
     """
@@ -58,7 +58,7 @@ def values(figures: Figures) -> dict[str, float]:
         for row in figures.compared:
             for name in ("difference", "p_adjusted"):
                 if (value := number(row[name])) is not None:
-                    found[f"{columns[row[METRIC]]}/{names[row[EXPERIMENT]]}/{name}"] = value
+                    found[f"{columns[row[METRIC]]}_{name}/{names[row[EXPERIMENT]]}"] = value
     return found
 
 
@@ -70,7 +70,7 @@ def _keys(names: list[str]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for name in names:
-        key = base = _REFUSED.sub("_", name)[:LONGEST_KEY].strip("/. ") or "_"
+        key = base = _REFUSED.sub("_", name)[:LONGEST_KEY].strip(". ") or "_"
         while key in found.values():
             key = f"{base}_{1 + sum(other.startswith(base) for other in found.values())}"
         found[name] = key

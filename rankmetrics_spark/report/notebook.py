@@ -121,16 +121,22 @@ def plot(figures: Figures, metric: str) -> alt.LayerChart:
     Raises:
         ConfigError: The run has no such metric, or Altair is not installed.
     """
+    known = {str(found): found for found in figures.metrics}
+    wanted = {name for name, found in known.items() if metric.lower() in (name, found.name, label_of(found).lower())}
+    if not wanted:
+        raise ConfigError(unknown("metric", metric, sorted({*known, *(found.name for found in known.values())})))
     from rankmetrics_spark.report.html import NEEDED
 
     try:
         from rankmetrics_spark.report import charts
     except ImportError as error:
         raise ConfigError(f"plot needs {error.name}, which is not installed; run: {NEEDED}") from error
-    known = {str(found): found for found in figures.metrics}
-    wanted = {name for name, found in known.items() if metric.lower() in (name, found.name, label_of(found).lower())}
-    if not wanted:
-        raise ConfigError(unknown("metric", metric, sorted({*known, *(found.name for found in known.values())})))
+    return charts.filled(charts.cutoffs(), _points(figures, wanted))
+
+
+def _points(figures: Figures, wanted: set[str]) -> list[dict[str, Any]]:
+    """The marks of the metrics, by cut-off and experiment."""
+    known = {str(metric): metric for metric in figures.metrics}
     places = {name: place for place, name in enumerate(figures.experiments)}
     winner = next((card.candidate for card in story.cards(figures) if card.state == "better"), None)
     rows = [
@@ -150,9 +156,7 @@ def plot(figures: Figures, metric: str) -> alt.LayerChart:
         for row in figures.everyone
         if row[METRIC] in wanted and number(row["mean"]) is not None
     ]
-    return charts.filled(
-        charts.cutoffs(), sorted(rows, key=lambda row: (row["cut"] == "all", row["cut"], row["place"]))
-    )
+    return sorted(rows, key=lambda row: (row["cut"] == "all", row["cut"], row["place"]))
 
 
 def _colour(name: str, winner: str | None, figures: Figures) -> str:

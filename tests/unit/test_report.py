@@ -316,7 +316,7 @@ def test_mlflow_gets_means_and_differences_under_keys_that_it_takes() -> None:
     assert mlflow.values(figures) == {
         "ap_at_10/control": 0.5,
         "ap_at_10/a_1_": 0.6,
-        "ap_at_10/a_1_/difference": 0.1,
-        "ap_at_10/a_1_/p_adjusted": 0.0001,
+        "ap_at_10_difference/a_1_": 0.1,
+        "ap_at_10_p_adjusted/a_1_": 0.0001,
     }
     assert mlflow.parameters(figures) == {"convention": "standard", "baseline": "control"}
