@@ -113,7 +113,7 @@ test-report: venv $(call ENVIRONMENT,mlflow) ## test the HTML report in Chromium
 pictures: venv ## draw the pictures of README and docs, from the demo
 	@command -v chromium >/dev/null || { echo "chromium not found: apt install chromium" >&2; exit 1; }
 	@$(BIN)/rankmetrics demo --output out/pictures
-	@$(BIN)/python -m docs.pictures.make_pictures out/pictures docs/pictures
+	@$(BIN)/python docs/pictures/make_pictures.py out/pictures docs/pictures
 
 test-packaging: venv ## test the wheel in clean environments
 	@$(call PLATFORM_TESTS,test_packaging.py)
