@@ -3,8 +3,8 @@
 # MAGIC # Which ranking experiment is better, and how sure is that?
 # MAGIC
 # MAGIC This notebook evaluates the impressions of a table, writes the results, and shows which experiment is ahead,
-# MAGIC with charts of means, differences and users. The widgets set the table, the metrics and the output. Their values have
-# MAGIC the same format as in a config file.
+# MAGIC with charts of means, differences and users. The widgets set the table, the metrics and the output. Their
+# MAGIC values have the same format as in a config file.
 # MAGIC
 # MAGIC It runs on a cluster (Databricks Runtime 14.3 or newer) and on serverless compute.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,13 +42,15 @@ class FolderTables:
         return self._pointer(date).get(RUN)
 
     def _files(self, table: str, date: str) -> list[Path]:
-        """The files that count: with a pointer, those whose names hold the run that it names for their experiment."""
+        """The files that the pointer of the date names; see ``sinks/pointers.py``, which cannot do without Spark.
+
+        The names of files hold the id of the run that wrote them; those of earlier versions of this package do not, and
+        count where there is no pointer.
+        """
         files = sorted(self.path.glob(f"{table}/{EXPERIMENT}=*/{DATE}={date}/*.parquet"))
-        runs = self._pointer(date).get("runs")
-        if not isinstance(runs, list):
-            return files
-        named = {str(name): run[RUN] for run in runs for name in run["experiments"] if run.get("named")}
-        return [file for file in files if named.get(_value(file.parent.parent), "") in file.name]
+        runs = self._pointer(date).get("runs", ())
+        named = {str(name): run[RUN] if run["named"] else "" for run in runs for name in run["experiments"]}
+        return [file for file in files if named.get(_value(file.parent.parent), "") == _run_in(file.name)]
 
     def _tables(self, table: str, dates: Sequence[str], columns: Callable[[Sequence[str]], list[str]]) -> Iterable[Any]:
         """(experiment, date, Arrow table) of each file."""
@@ -111,6 +114,11 @@ class FolderTables:
     def records(self) -> Iterable[Mapping[str, Any]]:
         found = (_json(path) for path in sorted(self.path.glob("runs/*.json")))
         return [record for record in found if record]
+
+
+def _run_in(name: str) -> str:
+    found = re.search(r"[0-9]{8}T[0-9]{6}-[0-9a-f]{8}", name)
+    return found[0] if found else ""
 
 
 def _json(path: Path) -> Mapping[str, Any] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +11,8 @@ from pyspark.sql import functions as F
 
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report.figures import STEPS
-from rankmetrics_spark.schemas import DATE, EVERYONE, EXPERIMENT, METRIC, PARTITION, RUN, SEGMENT
-from rankmetrics_spark.sinks import Store
-from rankmetrics_spark.sinks.records import texts_of_records
+from rankmetrics_spark.schemas import DATE, EVERYONE, EXPERIMENT, METRIC, PARTITION, SEGMENT
+from rankmetrics_spark.sinks import Store, run_records
 from rankmetrics_spark.tools.report_tables import MOST_ROWS, Edges, Rows, step_row, surest_first
 
 
@@ -32,7 +30,8 @@ class SparkTables:
         return self.store.existing(table)
 
     def run_of(self, date: str) -> str | None:
-        return None
+        pointer = self.store.pointer(date)
+        return pointer.entries[0].run_id if pointer and pointer.entries else None
 
     def dates(self) -> list[str]:
         table = self.read("experiment_metrics")
@@ -90,8 +89,8 @@ class SparkTables:
         return [step_row(row[0], row[1], row[2] - 1, row[3], edges) for row in counted]
 
     def records(self) -> Iterable[Mapping[str, Any]]:
-        found = (json.loads(text) for text in texts_of_records(self.store))
-        return sorted((record for record in found if isinstance(record, dict)), key=lambda record: str(record.get(RUN)))
+        newest_first: list[dict[str, Any]] = run_records(self.store)
+        return newest_first[::-1]
 
 
 def _step_column(column: str, low: float, high: float) -> Column:
