@@ -27,6 +27,7 @@ PLATFORM_TESTS = $(BIN)/python -m pytest tests/platforms/$(1)
 
 .PHONY: help venv run test lint audit readme bench bench-small wheel clean
 .PHONY: test-sail test-connect test-matrix test-cluster test-airflow test-databricks test-lakehouse test-s3 test-packaging
+.PHONY: test-report pictures
 .PRECIOUS: .venvs/%/made .jars/%/made
 
 help: ## show this list
@@ -123,6 +124,16 @@ MAVEN_s3 := -DexcludeGroupIds=commons-codec,commons-logging,io.netty,org.apache.
 
 test-s3: venv $(call ENVIRONMENT,s3) .jars/s3/made ## test logs and results on an S3 server
 	@$(call PLATFORM_TESTS,test_s3.py)
+
+test-report: venv $(call ENVIRONMENT,mlflow) ## test the HTML report in Chromium, and a result in MLflow
+	@command -v chromium >/dev/null || { echo "chromium not found: apt install chromium" >&2; exit 1; }
+	@$(call PLATFORM_TESTS,test_report_page.py)
+	@.venvs/mlflow/bin/python -m pytest tests/platforms/test_mlflow.py
+
+pictures: venv ## draw the pictures of README and docs, from the demo
+	@command -v chromium >/dev/null || { echo "chromium not found: apt install chromium" >&2; exit 1; }
+	@$(BIN)/rankmetrics demo --output out/pictures
+	@$(BIN)/python docs/pictures/make_pictures.py out/pictures docs/pictures
 
 test-packaging: venv ## test the wheel in clean environments
 	@$(call PLATFORM_TESTS,test_packaging.py)

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from rankmetrics_spark import __version__
-from rankmetrics_spark.config import ENGINES, Config, load
+from rankmetrics_spark.config import ENGINES, Config, Sink, load
 from rankmetrics_spark.config.places import check_local_paths
-from rankmetrics_spark.config.sections import Sink
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, raised_by_python, root_cause
-from rankmetrics_spark.report import comparisons, console
+from rankmetrics_spark.redaction import without_secrets
+from rankmetrics_spark.report import comparisons, console, terminal
+from rankmetrics_spark.report import html as page
+from rankmetrics_spark.report.progress import live
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +30,7 @@ MASTER = "Spark master, or a Connect server (sc://...); by default $SPARK_REMOTE
 ENGINE = "spark, or sail: one machine, no Java; by default sail where it is installed and no --master is given."
 TRACE = "RANKMETRICS_TRACE"
 """Environment variable: any value shows the stack trace of an error of Spark."""
+SEGMENTS = "Print a line per experiment and segment, not only the segments that differ most."
 FORMATS = click.Choice(["table", "json", "csv"])
 # Paths and ids are text: no markup, no emoji.
 _say = Console(stderr=True, highlight=False, markup=False, emoji=False)
@@ -46,16 +48,17 @@ def main() -> None:
 @click.option("--output", help="Output folder, instead of sink.path.")
 @click.option("--date", help="Evaluation date, ISO; today by default.")
 @click.option("--format", "style", type=FORMATS, default="table", help="How the result is printed on stdout.")
+@click.option("--segments", is_flag=True, help=SEGMENTS)
 @click.option("--engine", type=click.Choice(ENGINES), default=None, help=ENGINE)
 @click.option("--master", default=None, help=MASTER)
-def evaluate(config: str, style: str, engine: str | None, master: str | None, **given: Any) -> None:
+def evaluate(config: str, style: str, segments: bool, engine: str | None, master: str | None, **asked: Any) -> None:
     """Evaluate an impression log and write Parquet tables."""
     with _exit_codes():
-        loaded = _loaded(config, given["overrides"], given["output"], given["date"])
+        loaded = _loaded(config, **asked)
         choice = _choice(engine or loaded.engine, master)
         if _on_this_machine(loaded, choice):
             check_local_paths(loaded.inputs, loaded.sink)
-        _evaluate(loaded, style, choice)
+        _say_report(_evaluate(loaded, style, choice, segments))
 
 
 @main.command()
@@ -63,9 +66,10 @@ def evaluate(config: str, style: str, engine: str | None, master: str | None, **
 @click.option("--users", default=24_000, show_default=True, type=click.IntRange(min=100), help="Ten rows per user.")
 @click.option("--seed", default=7, show_default=True, type=int)
 @click.option("--format", "style", type=FORMATS, default="table")
+@click.option("--segments", is_flag=True, help=SEGMENTS)
 @click.option("--engine", type=click.Choice(ENGINES), default=None, help=ENGINE)
-def demo(output: str, users: int, seed: int, style: str, engine: str | None) -> None:
-    """Make a seeded impression log with a known best ranker, and evaluate it."""
+def demo(output: str, users: int, seed: int, style: str, segments: bool, engine: str | None) -> None:
+    """Make a seeded impression log with a known best ranker, evaluate it and write a report."""
     from rankmetrics_spark.tools import demo as demo_log
 
     with _exit_codes():
@@ -77,7 +81,33 @@ def demo(output: str, users: int, seed: int, style: str, engine: str | None) -> 
             f"made an impression log of {made.rows:,} rows; known order of its rankers: {' > '.join(made.best_first)}",
             soft_wrap=True,
         )
-        _evaluate(_loaded(str(made.config), (), output, None), style, choice)
+        file = str(Path(output) / "report.html") if page.is_installed() else None
+        loaded = _loaded(str(made.config), (), output, report=file)
+        written = _evaluate(loaded, style, choice, segments)
+    _say_report(written, f"no report: its charts need {page.NEEDED}")
+
+
+@main.command()
+@click.option("--input", "folder", required=True, help="Output folder of earlier runs.")
+@click.option("--html", "html", required=True, type=click.Path(), help="HTML file to write.")
+@click.option("--date", help="Evaluation date, ISO; the newest by default.")
+@click.option("--engine", type=click.Choice(ENGINES), default=None, help=ENGINE)
+@click.option("--master", default=None, help=MASTER)
+def report(folder: str, html: str, date: str | None, engine: str | None, master: str | None) -> None:
+    """Write a page with verdict, charts and tables from the tables of earlier runs."""
+    from rankmetrics_spark.tools import report as reports
+
+    with _exit_codes():
+        page.check_installed()
+        tables = None if (master or "").startswith("sc://") else reports.local_tables(folder)
+        if tables is None:
+            sink = Sink(path=folder, format=reports.format_of(folder))
+            choice = _choice(engine, master)
+            figures = _on(choice, lambda spark: reports.figures_of(reports.spark_tables(spark, sink), date))
+        else:
+            figures = reports.figures_of(tables, date)
+        path = page.write(figures, html)
+    _say_report(path)
 
 
 @main.command()
@@ -183,7 +213,7 @@ T = TypeVar("T")
 
 def _on(choice: Choice, work: Callable[[SparkSession], T]) -> T:
     """Start a session, run ``work`` on it, stop the session and return the result."""
-    with _progress() as progress:
+    with live(_say) as progress:
         progress(f"starting {choice.name}")
         spark = _session(choice)
         try:
@@ -194,9 +224,20 @@ def _on(choice: Choice, work: Callable[[SparkSession], T]) -> T:
             spark.stop()
 
 
-def _loaded(config: str, overrides: Sequence[str], output: str | None, date: str | None) -> Config:
+def _say_report(file: Path | None, without: str = "") -> None:
+    if file or without:
+        _say.print(f"open the report: {without_secrets(str(file))}" if file else without, soft_wrap=True)
+
+
+def _loaded(
+    config: str,
+    overrides: Sequence[str],
+    output: str | None = None,
+    date: str | None = None,
+    report: str | None = None,
+) -> Config:
     # Not as an override: YAML would read an empty text as no value.
-    return load(config, overrides, date=date, sink=None if output is None else {"path": output})
+    return load(config, overrides, date=date, sink=None if output is None else {"path": output}, report=report)
 
 
 def _choice(engine: str | None, master: str | None) -> Choice:
@@ -224,36 +265,37 @@ def _session(choice: Choice) -> SparkSession:
     return session_of(choice)
 
 
-def _evaluate(config: Config, style: str, choice: Choice) -> None:
-    with _progress() as progress:
+def _evaluate(config: Config, style: str, choice: Choice, segments: bool = False) -> Path | None:
+    """Run a config and print its result; return the file of the report, if there is one."""
+    if config.report:
+        page.check_installed()
+    with live(_say) as progress:
         progress(f"starting {choice.name}")
         spark = _session(choice)
         try:
             from rankmetrics_spark.job import run
+            from rankmetrics_spark.tools import report as reports
 
             outcome = run(spark, config, progress)
             progress("reading the result")
             rows = console.result_rows(outcome.experiment_metrics)
+            compared = console.compared_rows(outcome.comparisons) if style == "table" else []
+            if config.report:
+                progress("writing the report")
+                page.write(reports.figures_of_run(spark, config), config.report)
         finally:
             progress(f"stopping {choice.name}")
             spark.stop()
-    console.PRINTERS[style](rows, config.metrics)
-    comparisons.print_verdict(outcome.record["verdict"], style)
+    if style == "table":
+        comparisons.print_verdict(outcome.record["verdict"], style)
+        terminal.print_result(terminal.Shown(rows, compared, config.metrics), segments)
+    else:
+        console.PRINTERS[style](rows, config.metrics)
+        comparisons.print_verdict(outcome.record["verdict"], style)
     for line in console.accounting(outcome.record):
         _say.print(line, markup=False, soft_wrap=True)
     _say.print(console.places(outcome.path, outcome.record, outcome.record_path), soft_wrap=True)
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """Show the current step and its time on a terminal; print one line per step elsewhere."""
-    if not _say.is_terminal:
-        yield lambda text: _say.print(f"{text} ...", soft_wrap=True)
-        return
-    columns = (SpinnerColumn(), TextColumn("{task.description} ...", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=_say, transient=True) as progress:
-        task = progress.add_task("")
-        yield lambda text: progress.update(task, description=text)
+    return Path(config.report) if config.report else None
 
 
 def _mute() -> None:

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from rankmetrics_spark import answer, judgements, pipeline, ranking, sources
 from rankmetrics_spark.config import Config
+from rankmetrics_spark.display import Displayed
 from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import RankmetricsError
 from rankmetrics_spark.gates import quality as quality_gates
@@ -51,7 +52,7 @@ FEW_ROWS = 500_000
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Outcome(Displayed):
     """What a run wrote.
 
     Attributes:
@@ -87,6 +88,10 @@ class Outcome:
         written = self._tables.get("comparisons")
         return None if written is None else self._store.result(written)
 
+    def shown_tables(self) -> tuple[DataFrame, DataFrame | None, dict[str, Any]]:
+        """What a notebook shows: see ``Displayed``."""
+        return self.experiment_metrics, self.comparisons, self.record
+
 
 @dataclass
 class _Steps:
@@ -94,10 +99,12 @@ class _Steps:
 
     progress: Progress
     seconds: dict[str, float] = field(default_factory=dict)
+    rows: int = 0
+    """Rows that are evaluated, once they have been counted."""
 
     @contextmanager
     def __call__(self, name: str, text: str) -> Iterator[None]:
-        self.progress(text)
+        self.progress(f"{text} ({self.rows:,} rows)" if self.rows else text)
         start = time.monotonic()
         yield
         self.seconds[name] = round(time.monotonic() - start, 3)
@@ -190,6 +197,7 @@ def _evaluated(this: _Run, store: Store) -> Outcome:
             found = _checked(result, judged, store, config)
             counts = found.counts
             books.counted(plan, found, _judgement_counts(judged, plan))
+            steps.rows = total(counts, "evaluated")
             refuse_names(store, counts)
             _refuse_other_convention(store, plan, config, counts)
             answer.refuse_unknown_experiments(config, counts)

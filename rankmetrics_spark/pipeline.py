@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -17,6 +17,7 @@ from rankmetrics_spark.columns import spark_table, with_fields
 from rankmetrics_spark.config.comparing import Comparison
 from rankmetrics_spark.config.options import DEFAULT_METRICS, Options
 from rankmetrics_spark.config.sections import Quality
+from rankmetrics_spark.display import Displayed
 from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import QualityWarning
 from rankmetrics_spark.gates import quality as quality_gates
@@ -130,7 +131,7 @@ def evaluate(
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Displayed):
     """The tables of one evaluation, lazy like any DataFrame; what is never asked for is not even planned.
 
     Attributes:
@@ -247,6 +248,12 @@ class Result:
     def quarantine(self) -> DataFrame:
         """The rows left out, with a reason each."""
         return self.rejected.unionByName(self.repeated)
+
+    def shown_tables(self) -> tuple[DataFrame, DataFrame | None, dict[str, Any]]:
+        """What a notebook shows: see ``Displayed``."""
+        metrics = [str(metric) for metric in self.plan.scoring.metrics]
+        compared = self.comparisons if self._comparison.asked else None
+        return self.experiment_metrics, compared, {"config": {"metrics": metrics}}
 
     @property
     def rejected(self) -> DataFrame:

@@ -13,7 +13,7 @@ from typing import Any
 
 from rankmetrics_spark.config.comparing import Comparison, Gate, check_cuped, check_gates, gates
 from rankmetrics_spark.config.document import merged, override, read_document
-from rankmetrics_spark.config.fields import Section, as_given, choice, day, key, key_names, section, settings
+from rankmetrics_spark.config.fields import Section, as_given, choice, day, key, key_names, section, settings, text
 from rankmetrics_spark.config.options import Options
 from rankmetrics_spark.config.places import refuse_overlap
 from rankmetrics_spark.config.sections import TEXT_FORMATS, Input, Judgements, Quality, Sink, Source
@@ -68,6 +68,7 @@ class Config(Section):
         comparison: How experiments are compared.
         gates: Limits that metrics have to keep; a run that fails one publishes nothing.
         sink: Where the tables go.
+        report: HTML file on this machine for the report; ``None`` = no report.
         evaluation_date: YYYY-MM-DD; today in UTC unless given.
         engine: ``spark`` or ``sail``; None = what the command finds (see ``sessions.choose``).
         spark: Further settings of the session.
@@ -89,6 +90,7 @@ class Config(Section):
     comparison: Comparison = key({}, section(Comparison))
     gates: tuple[Gate, ...] = key((), gates)
     sink: Sink = key({}, section(Sink))
+    report: str | None = key(None, text)
     evaluation_date: str = key(None, day)
     engine: str | None = key(None, choice(*ENGINES))
     spark: Mapping[str, str] = key({}, settings)
@@ -104,6 +106,7 @@ class Config(Section):
         self._settle("evaluation_date", self.evaluation_date or datetime.now(timezone.utc).date().isoformat())
         for name in ("source", "judgements", "sink"):
             self._settle(name, _dated(getattr(self, name), self.evaluation_date))
+        self._settle("report", self.report and self.report.replace("{date}", self.evaluation_date))
         _check_trec_run(self)
         refuse_overlap(self.inputs, self.sink)
         self._settle("options", _options(self))

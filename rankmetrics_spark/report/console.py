@@ -69,9 +69,16 @@ def result_rows(averages: DataFrame) -> list[Row]:
     return [row.asDict() for row in ordered.toLocalIterator()]
 
 
+def compared_rows(comparisons: DataFrame | None) -> list[Row]:
+    """The comparisons as plain rows, ordered by segment, metric and experiment; at most ``MOST_ROWS``."""
+    if comparisons is None:
+        return []
+    return [row.asDict() for row in comparisons.orderBy(*ORDER).limit(MOST_ROWS).toLocalIterator()]
+
+
 def print_table(rows: list[Row], metrics: Iterable[Metric] = ()) -> None:
     """The table on stdout; in blocks of metrics where a terminal is too narrow for all of them."""
-    print_fitting(lambda some: _table(rows, some), _chosen(rows, metrics), _title(rows))
+    print_fitting(lambda some: _table(rows, some), chosen(rows, metrics), title(rows))
 
 
 def table(rows: list[Row], metrics: Iterable[Metric] = ()) -> Table:
@@ -83,12 +90,12 @@ def table(rows: list[Row], metrics: Iterable[Metric] = ()) -> Table:
         rows: Of ``experiment_metrics``.
         metrics: Those of the run; a metric that is not among them is looked up by its name.
     """
-    made = _table(rows, _chosen(rows, metrics))
-    made.title, made.title_justify, made.title_style = _as_text(_title(rows)), "left", ""
+    made = _table(rows, chosen(rows, metrics))
+    made.title, made.title_justify, made.title_style = as_text(title(rows)), "left", ""
     return made
 
 
-def _chosen(rows: list[Row], metrics: Iterable[Metric]) -> list[Metric]:
+def chosen(rows: list[Row], metrics: Iterable[Metric]) -> list[Metric]:
     """The metrics of the rows, in the order of their columns."""
     known = {str(metric): metric for metric in metrics}
     return sorted((known.get(name) or parse(name) for name in {row[METRIC] for row in rows}), key=_by_cut)
@@ -108,18 +115,19 @@ def _table(rows: list[Row], chosen: Sequence[Metric]) -> Table:
         for (_, experiment), cells in lines:
             values = [_cell(cells.get(str(metric)), best[segment, str(metric)]) for metric in chosen]
             users = f"{max(cell[N_USERS] for cell in cells.values()):,}"
-            labels = [_as_text(experiment), *([_as_text(segment)] if segmented else [])]
+            labels = [as_text(experiment), *([as_text(segment)] if segmented else [])]
             made.add_row(*labels, users, *values)
         made.add_section()
     return made
 
 
-def _as_text(value: object) -> Text:
+def as_text(value: object) -> Text:
     """An id as it is: not as markup, not as the name of an emoji, not as control characters."""
     return Text(printable(str(value)))
 
 
-def _title(rows: list[Row]) -> str:
+def title(rows: list[Row]) -> str:
+    """What the numbers of a table are."""
     if not rows:
         return "no users"
     return f"mean over users ± half of the {rows[0]['confidence']:.0%} interval; convention {rows[0][CONVENTION]}"
@@ -142,7 +150,7 @@ def _grouped(rows: list[Row]) -> dict[tuple[str, str], dict[str, Row]]:
     return groups
 
 
-def best_mean(rows: Iterable[Row], segment: str, metric: Metric) -> float | None:
+def best_mean(rows: Iterable[Mapping[str, Any]], segment: str, metric: Metric) -> float | None:
     """The best mean of a segment: the largest or the smallest, as the metric says; None where neither is better."""
     of_metric = [row["mean"] for row in rows if row[SEGMENT] == segment and row[METRIC] == str(metric)]
     means = [mean for mean in of_metric if mean is not None]
@@ -215,7 +223,7 @@ def _plain_table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Tab
         )
     for _, block in groupby(rows, key=lambda row: row.get(EXPERIMENT)):
         for row in block:
-            made.add_row(*(_as_text(_plain(row[name])) for name in names))
+            made.add_row(*(as_text(_plain(row[name])) for name in names))
         made.add_section()
     return made
 

@@ -26,16 +26,16 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def print_fitting(build: Callable[[Sequence[C]], Table], columns: Sequence[C], title: str = "") -> None:
+def print_fitting(build: Callable[[Sequence[C]], Table], columns: Sequence[C], *titles: str) -> None:
     """Print a table on stdout; on a narrow terminal as several tables that share the labels of their rows.
 
     Args:
         build: Makes the table of the labels and of some columns.
         columns: What tells the columns apart.
-        title: A line above the first table.
+        titles: Lines above the first table.
     """
     console = _stdout()
-    if title:
+    for title in titles:
         console.print(Text(printable(title)), soft_wrap=console.width == ANY_WIDTH)
     for block in blocks(build, columns, console):
         console.print(build(block))

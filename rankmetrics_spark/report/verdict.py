@@ -14,13 +14,14 @@ Row = Mapping[str, Any]
 MOST_SENTENCES = 12
 """Sentences that a verdict has at most; the table ``comparisons`` holds all."""
 
-_CORRECTIONS = {
+CORRECTIONS = {
     "holm": "after Holm",
     "bonferroni": "after Bonferroni",
     "fdr_bh": "after Benjamini-Hochberg",
     "fdr_by": "after Benjamini-Yekutieli",
     "none": "without correction",
 }
+"""Correction of p-values -> how a sentence names it."""
 
 
 def verdict(rows: Sequence[Row], metrics: Sequence[Metric] = ()) -> list[str]:
@@ -71,11 +72,11 @@ def sentence(row: Row, metric: Metric) -> str:
     if row["better"] is None:
         could = f"; {row['n_users']:,} users could show {_detectable(row)}"
         found = "no difference shown" if metric.higher_is_better is not None else "neither direction is better"
-        return f"{candidate} against {baseline} on {name}: {found} ({change}, {_p(row)}){could}"
+        return f"{candidate} against {baseline} on {name}: {found} ({change}, {p_value(row)}){could}"
     verb = "beats" if row["better"] == "candidate" else "loses to"
     n = row["n_comparisons"]
-    family = f"{_CORRECTIONS[row['correction']]} ({n} {'comparison' if n == 1 else 'comparisons'})"
-    return f"{candidate} {verb} {baseline} on {name}: {change}, {_p(row)} {family}" + (f"; {note}" if note else "")
+    family = f"{CORRECTIONS[row['correction']]} ({n} {'comparison' if n == 1 else 'comparisons'})"
+    return f"{candidate} {verb} {baseline} on {name}: {change}, {p_value(row)} {family}" + (f"; {note}" if note else "")
 
 
 def _change(row: Row) -> str:
@@ -93,7 +94,8 @@ def _detectable(row: Row) -> str:
     return f"{100 * effect / abs(row['mean_baseline']):.1f} %"
 
 
-def _p(row: Row) -> str:
+def p_value(row: Row) -> str:
+    """The corrected p-value in words; nobody needs more digits of a small one."""
     p = row["p_adjusted"]
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 

@@ -97,7 +97,7 @@ def test_an_output_out_of_reach_is_refused_before_the_evaluation(call: Call, tmp
     }.items():
         code, sentence, steps = refused(call, tmp_path, {"path": str(log)}, sink)
         assert (code, sentence) == (1, f"cannot write to '{sink}': {reason}")
-        assert steps[-2:] == ["reading schemas ...", "stopping Spark ..."]
+        assert steps == []
 
 
 FAILURES = [

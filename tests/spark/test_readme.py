@@ -75,8 +75,8 @@ def test_the_commands_and_the_python_code_give_the_same_numbers(spark: SparkSess
     assert {(row["experiment_id"], row["metric"]): row["mean"] for row in averages} == means
 
     # The next section goes on from there.
-    chosen, every_pair = (
-        [f"{folder}/{word}" if word == "out/first" else word for word in words[1:]]
+    chosen, every_pair, report = (
+        [f"{folder}/{word}" if word.startswith("out/first") else word for word in words[1:]]
         for words in commands("rankmetrics", ANSWER)
     )
     code, out, _ = call(*chosen)
@@ -85,6 +85,9 @@ def test_the_commands_and_the_python_code_give_the_same_numbers(spark: SparkSess
     code, out, _ = call(*every_pair)
     pairs = {(row["baseline"], row["experiment_id"]) for row in json.loads(out)}
     assert (code, pairs) == (0, set(itertools.combinations(sorted(["candidate_a", "candidate_b", "control"]), 2)))
+    code, _, err = call(*report)
+    assert (code, f"open the report: {folder}/out/first/report.html" in err) == (0, True)
+    assert "candidate_a beats control" in re.sub("<[^>]+>", "", (folder / "out/first/report.html").read_text())
     (program,) = blocks("python", ANSWER)
     exec(program, names)
     assert {row["experiment_id"]: row["better"] for row in names["compared"].toLocalIterator()} == {

@@ -236,7 +236,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (
         {"sorce": LOGS},
         "sorce: unknown key 'sorce'; did you mean 'source'? known: source, judgements, rank_by, metrics, "
-        "convention, quality, comparison, gates, sink, evaluation_date, spark",
+        "convention, quality, comparison, gates, sink, report, evaluation_date, spark",
     ),
     (
         {"source": {**LOGS, "colums": {}}},
@@ -663,7 +663,7 @@ def test_an_id_that_looks_like_a_number_stays_text(tmp_path: Path) -> None:
         (
             "7: x",
             "7: unknown key '7'; "
-            "known: source, judgements, rank_by, metrics, convention, quality, comparison, gates, sink, "
+            "known: source, judgements, rank_by, metrics, convention, quality, comparison, gates, sink, report, "
             "evaluation_date, spark",
         ),
     ],
@@ -736,6 +736,7 @@ def test_the_record_is_plain_and_hides_secrets() -> None:
                        "cuped": None},
         "gates": [],
         "sink": {"format": "parquet", "path": "out", "mode": "overwrite_partitions", "table": None},
+        "report": None,
         "evaluation_date": "2026-11-21",
         "spark": {"spark.hadoop.fs.s3a.secret.key": "(hidden)", "spark.hadoop.fs.s3a.access.key": "(hidden)",
                   "spark.x": "1"},

@@ -21,7 +21,18 @@ import rankmetrics_spark.WING
 
 
 @pytest.mark.parametrize(
-    "wing", ["config", "errors", "layouts.scores", "metrics", "redaction", "report.console", "schemas", "statistics"]
+    "wing",
+    [
+        "config",
+        "errors",
+        "layouts.scores",
+        "metrics",
+        "redaction",
+        "report.console",
+        "report.html",
+        "schemas",
+        "statistics",
+    ],
 )
 def test_a_wing_imports_without_spark(wing: str) -> None:
     program = WITHOUT_SPARK.replace("WING", wing)

@@ -1,0 +1,161 @@
+"""The charts of a report and of a notebook, as Vega-Lite that Altair makes and checks. Needs the extra ``report``.
+
+A chart is a template: the data set ``rows`` and the parameters are filled in by the page, or by ``filled``. Colours are
+CSS variables, so that light, dark and print need no second drawing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+
+from rankmetrics_spark.report.palette import LIGHT, with_colours
+
+HEIGHT = 220
+"""Of a chart; the page gives a chart of lines its own."""
+ROWS = alt.NamedData("rows")
+FONT = 'ui-sans-serif, system-ui, "Segoe UI", Roboto, "Helvetica Neue", sans-serif'
+
+CONFIG: dict[str, Any] = {
+    "background": "transparent",
+    "font": FONT,
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": "var(--soft)",
+        "titleColor": "var(--soft)",
+        "gridColor": "var(--grid)",
+        "domainColor": "var(--line)",
+        "tickColor": "var(--line)",
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "labelPadding": 6,
+        "ticks": False,
+        "domain": False,
+    },
+    "text": {"fill": "var(--soft)"},
+}
+"""What all charts look like: no frame, a faint grid, text in the page's ink."""
+
+_WHO = [alt.Tooltip("name:N", title="experiment"), alt.Tooltip("metric:N")]
+
+
+def forest() -> alt.LayerChart:
+    """Differences with their intervals, one line per label. Rows: label, value, low, high, fill, stroke, and texts."""
+    y = alt.Y("label:N", sort=None, title=None, axis=alt.Axis(labelLimit=150, grid=False, labelColor="var(--ink)"))
+    labels = "(abs(datum.value) < 1e-9 ? '0' : format(datum.value, '+~g')) + suffix"
+    x = alt.X("value:Q", title=None, axis=alt.Axis(labelExpr=labels, tickCount=5, labelFlush=False))
+    tooltip = [
+        *_WHO,
+        alt.Tooltip("segment:N"),
+        alt.Tooltip("difference:N"),
+        alt.Tooltip("interval:N"),
+        alt.Tooltip("p:N", title="p, corrected"),
+        alt.Tooltip("users:N"),
+        alt.Tooltip("says:N", title="verdict"),
+    ]
+    base = alt.Chart(ROWS).encode(y=y)
+    zero = alt.Chart(alt.InlineData([{"zero": 0}])).mark_rule(color="var(--faint)").encode(x="zero:Q")
+    stroke = alt.Stroke("stroke:N", scale=None)
+    line = base.mark_rule(strokeWidth=2, strokeCap="round").encode(
+        x=alt.X("low:Q", title=None), x2="high:Q", stroke=stroke
+    )
+    point = base.mark_point(size=70, strokeWidth=2, opacity=1).encode(
+        x=x, stroke=stroke, fill=alt.Fill("fill:N", scale=None), tooltip=tooltip
+    )
+    target = base.mark_rule(strokeWidth=18, opacity=0).encode(x="low:Q", x2="high:Q", tooltip=tooltip)
+    suffix = alt.param(name="suffix", value="")
+    made: alt.LayerChart = alt.LayerChart(
+        layer=[zero, line, point, target], width="container", height=HEIGHT
+    ).add_params(suffix)
+    return made
+
+
+def cutoffs() -> alt.LayerChart:
+    """Means with their intervals by cut-off. Rows: cut, place, name, mean, low, high, colour, and texts."""
+    x = alt.X("cut:O", sort=None, title="cut-off", axis=alt.Axis(labelAngle=0, labelColor="var(--ink)"))
+    y = alt.Y("mean:Q", title=None, scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(tickCount=5, format=".3~f"))
+    colour = alt.Color("colour:N", scale=None)
+    tooltip = [
+        *_WHO,
+        alt.Tooltip("text:N", title="mean"),
+        alt.Tooltip("interval:N"),
+        alt.Tooltip("users:N"),
+    ]
+    base = alt.Chart(ROWS).encode(x=x, xOffset=alt.XOffset("place:O"), color=colour)
+    line = base.mark_rule(strokeWidth=2, strokeCap="round").encode(y=alt.Y("low:Q", title=None), y2="high:Q")
+    point = base.mark_point(filled=True, size=70, opacity=1).encode(y=y, tooltip=tooltip)
+    target = base.mark_rule(strokeWidth=16, opacity=0).encode(y="low:Q", y2="high:Q", tooltip=tooltip)
+    path = base.mark_line(strokeWidth=1, opacity=0.35).encode(y=y, detail="name:N")
+    return alt.LayerChart(layer=[path, line, point, target], width="container", height=HEIGHT)
+
+
+def distribution() -> alt.LayerChart:
+    """Share of the users at or below each value. Rows: name, edge, share, colour, weight, and texts."""
+    axis = alt.Axis(format="~g", tickCount=5, grid=False)
+    x = alt.X("edge:Q", title="value of a user", axis=axis, scale=alt.Scale(nice=False))
+    y = alt.Y("share:Q", title=None, axis=alt.Axis(format=".0%", tickCount=5), scale=alt.Scale(domain=[0, 1]))
+    base = alt.Chart(ROWS).encode(x=x, y=y, color=alt.Color("colour:N", scale=None), detail="name:N")
+    tooltip = [
+        *_WHO,
+        alt.Tooltip("upto:N", title="users with at most"),
+        alt.Tooltip("text:N", title="share"),
+        alt.Tooltip("users:N"),
+    ]
+    line = base.mark_line(strokeJoin="round", interpolate="step-after").encode(
+        strokeWidth=alt.StrokeWidth("weight:Q", scale=None)
+    )
+    point = base.mark_point(size=120, filled=True, opacity=0).encode(tooltip=tooltip)
+    return alt.LayerChart(layer=[line, point], width="container", height=HEIGHT)
+
+
+def trend() -> alt.LayerChart:
+    """Means with their intervals by date. Rows: date, name, mean, low, high, colour, alert, and texts."""
+    axis = alt.Axis(format="%-d %b", labelAngle=0, tickCount=6, grid=False)
+    # Dates have no time zone: read and written as UTC, they stay the same everywhere.
+    x = alt.X("date:T", title=None, axis=axis, scale=alt.Scale(type="utc"))
+    y = alt.Y("mean:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5, format=".3~f"))
+    base = alt.Chart(ROWS).transform_filter("!datum.alert").encode(x=x, color=alt.Color("colour:N", scale=None))
+    band = base.mark_area(opacity=0.14).encode(y=alt.Y("low:Q", title=None), y2="high:Q", detail="name:N")
+    line = base.mark_line(strokeWidth=2).encode(y=y, detail="name:N")
+    tooltip = [
+        alt.Tooltip("day:N", title="date"),
+        *_WHO,
+        alt.Tooltip("text:N", title="mean"),
+        alt.Tooltip("interval:N"),
+        alt.Tooltip("users:N"),
+    ]
+    point = base.mark_point(filled=True, size=45, opacity=1).encode(y=y, tooltip=tooltip)
+    marked = alt.Chart(ROWS).transform_filter("datum.alert").encode(x=x)
+    said = [alt.Tooltip("day:N", title="date"), alt.Tooltip("alert:N")]
+    rule = marked.mark_rule(strokeDash=[3, 3], color="var(--faint)", strokeWidth=1.5).encode(tooltip=said)
+    sign = marked.mark_point(shape="triangle-down", filled=True, size=90, color="var(--ink)", opacity=1).encode(
+        y=alt.value(4), tooltip=said
+    )
+    return alt.LayerChart(layer=[band, line, point, rule, sign], width="container", height=HEIGHT)
+
+
+def templates() -> dict[str, dict[str, Any]]:
+    """Name of a chart -> its specification, as the page fills it; dragging moves it, Shift and the wheel zoom."""
+    made = {"forest": forest(), "cutoffs": cutoffs(), "distribution": distribution(), "trend": trend()}
+    axes = {"forest": ["x"], "cutoffs": ["y"], "distribution": ["x"], "trend": ["x"]}
+    return {name: _zoomable(chart, axes[name]).to_dict() for name, chart in made.items()}
+
+
+def _zoomable(chart: alt.LayerChart, axes: list[Any]) -> alt.LayerChart:
+    zoom = alt.selection_interval(bind="scales", encodings=axes, zoom="wheel![event.shiftKey]", name="zoom")
+    made: alt.LayerChart = chart.configure(**CONFIG).add_params(zoom)
+    return made
+
+
+def filled(chart: alt.LayerChart, rows: Sequence[Mapping[str, Any]], **parameters: object) -> alt.LayerChart:
+    """A template with its rows, in plain light colours, for a notebook or a file."""
+    spec = with_colours(chart.configure(**CONFIG).to_dict(), LIGHT)
+    spec["datasets"] = {**spec.get("datasets", {}), "rows": [*rows]}
+    spec["background"] = LIGHT["paper"]
+    for parameter in spec.get("params", []):
+        parameter["value"] = parameters.get(parameter["name"], parameter.get("value"))
+    made: alt.LayerChart = alt.LayerChart.from_dict(spec)
+    return made

@@ -1,0 +1,165 @@
+"""A result in a notebook: a small table as HTML, a tidy frame, a chart. Only the chart needs the extra ``report``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from rankmetrics_spark.errors import ConfigError, unknown
+from rankmetrics_spark.report import palette, story
+from rankmetrics_spark.report.figures import Figures, label_of, number
+from rankmetrics_spark.report.fitting import printable
+from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, N_USERS, SEGMENT
+
+if TYPE_CHECKING:
+    import altair as alt
+
+MOST_LINES = 20
+"""Experiments in the table of a notebook."""
+SUMMARY = {
+    EXPERIMENT: "experiment",
+    SEGMENT: "segment",
+    METRIC: "metric",
+    N_USERS: "users",
+    "mean": "mean",
+    "ci_low": "ci_low",
+    "ci_high": "ci_high",
+}
+COMPARED = ("difference", "relative_difference", "p_adjusted", "better")
+"""What ``summary`` adds where experiments were compared with one baseline."""
+
+
+def summary(figures: Figures) -> pd.DataFrame:
+    """One row per experiment, segment and metric: users, mean, interval and, if compared, the difference."""
+    columns = [*SUMMARY.values()]
+    found = pd.DataFrame([{SUMMARY[key]: row[key] for key in SUMMARY} for row in figures.means], columns=columns)
+    order = {str(metric): place for place, metric in enumerate(figures.metrics)}
+    experiments = {name: place for place, name in enumerate(figures.experiments)}
+    found = found.sort_values(
+        ["segment", "metric", "experiment"],
+        key=lambda column: column.map({**order, **experiments}) if column.name != "segment" else column.ne("all"),
+        kind="stable",
+    ).reset_index(drop=True)
+    if len(figures.baselines) != 1:
+        return found
+    keys = {EXPERIMENT: "experiment", SEGMENT: "segment", METRIC: "metric"}
+    rows = [
+        {**{name: row[key] for key, name in keys.items()}, "baseline": row[BASELINE], **{c: row[c] for c in COMPARED}}
+        for row in figures.comparisons
+    ]
+    return found.merge(pd.DataFrame(rows), how="left", on=[*keys.values()])
+
+
+def as_html(figures: Figures) -> str:
+    """The answer and one line per experiment, for all users; every name is text."""
+    answer = story.answer(figures)
+    title = "".join(_text(part) for part in answer.title)
+    lead = " ".join([f"<b>{escape(answer.change)}</b>"] * bool(answer.change) + [_words(answer.detail)])
+    return (
+        f'<div style="font-family:system-ui,sans-serif;max-width:60em">'
+        f'<div style="font-size:1.5em;font-weight:650;margin:.2em 0">{title}</div>'
+        f'<div style="margin-bottom:.2em">{lead}</div>'
+        f'<div style="opacity:.75;margin-bottom:.8em">{_words(answer.sure)}</div>{_table(figures)}</div>'
+    )
+
+
+def _words(parts: Sequence[str]) -> str:
+    return "".join(_text(part) for part in parts)
+
+
+def _text(part: str) -> str:
+    text = escape(printable(part))
+    return f"<bdi>{text}</bdi>" if isinstance(part, story.Id) else text
+
+
+def _table(figures: Figures) -> str:
+    cells = {(row[EXPERIMENT], row[METRIC]): row for row in figures.everyone}
+    differences = (
+        {(row[EXPERIMENT], row[METRIC]): row for row in figures.compared} if len(figures.baselines) == 1 else {}
+    )
+    shown = figures.experiments[:MOST_LINES]
+    heads = "".join(_cell(f"<b>{escape(label_of(metric))}</b>", "right") for metric in figures.metrics)
+    lines = [f"<tr>{_cell('<b>experiment</b>')}{_cell('<b>users</b>', 'right')}{heads}</tr>"]
+    for name in shown:
+        users = max((row[N_USERS] for (experiment, _), row in cells.items() if experiment == name), default=0)
+        values = (_value(cells.get((name, str(m))), differences.get((name, str(m)))) for m in figures.metrics)
+        numbers = "".join(_cell(value, "right") for value in values)
+        lines.append(f"<tr>{_cell(_text(story.Id(name)))}{_cell(f'{users:,}', 'right')}{numbers}</tr>")
+    rest = len(figures.experiments) - len(shown)
+    more = f'<div style="opacity:.75">{rest:,} more experiments; see summary()</div>' if rest else ""
+    return f'<table style="border-collapse:collapse;font-variant-numeric:tabular-nums">{"".join(lines)}</table>{more}'
+
+
+def _cell(content: str, align: str = "left") -> str:
+    return f'<td style="text-align:{align};padding:.25em .8em;border-bottom:1px solid #8884">{content}</td>'
+
+
+def _value(row: Mapping[str, Any] | None, difference: Mapping[str, Any] | None) -> str:
+    if row is None or number(row["mean"]) is None:
+        return "-"
+    values, unit = story.span_of(difference) if difference is not None else (None, "")
+    mark = {"better": "&#9650; ", "worse": "&#9660; "}.get(
+        story.state_of(difference) if difference is not None else "", ""
+    )
+    said = f' <span style="opacity:.75">{mark}{escape(story.signed(values[0], unit))}</span>' if values else ""
+    return f"{row['mean']:.4f}{said}"
+
+
+def plot(figures: Figures, metric: str) -> alt.LayerChart:
+    """The means of a metric with their intervals, for all users.
+
+    Args:
+        figures: What was computed.
+        metric: A name such as ``ndcg@10``, or ``ndcg`` for all of its cut-offs.
+
+    Returns:
+        A chart of Altair, which a notebook shows by itself.
+
+    Raises:
+        ConfigError: The run has no such metric, or Altair is not installed.
+    """
+    known = {str(found): found for found in figures.metrics}
+    wanted = {name for name, found in known.items() if metric.lower() in (name, found.name, label_of(found).lower())}
+    if not wanted:
+        raise ConfigError(unknown("metric", metric, sorted({*known, *(found.name for found in known.values())})))
+    from rankmetrics_spark.report.html import NEEDED
+
+    try:
+        from rankmetrics_spark.report import charts
+    except ImportError as error:
+        raise ConfigError(f"plot needs {error.name}, which is not installed; run: {NEEDED}") from error
+    return charts.filled(charts.cutoffs(), _points(figures, wanted))
+
+
+def _points(figures: Figures, wanted: set[str]) -> list[dict[str, Any]]:
+    """The marks of the metrics, by cut-off and experiment."""
+    known = {str(metric): metric for metric in figures.metrics}
+    places = {name: place for place, name in enumerate(figures.experiments)}
+    winner = next((card.candidate for card in story.cards(figures) if card.state == "better"), None)
+    rows = [
+        {
+            "cut": known[row[METRIC]].cut or "all",
+            "place": places[row[EXPERIMENT]],
+            "name": printable(row[EXPERIMENT]),
+            "metric": label_of(known[row[METRIC]]),
+            "mean": row["mean"],
+            "low": row["mean"] if row["ci_low"] is None else row["ci_low"],
+            "high": row["mean"] if row["ci_high"] is None else row["ci_high"],
+            "colour": _colour(row[EXPERIMENT], winner, figures),
+            "text": f"{row['mean']:.4f}",
+            "interval": "-" if row["ci_low"] is None else f"{row['ci_low']:.4f} to {row['ci_high']:.4f}",
+            "users": f"{row[N_USERS]:,}",
+        }
+        for row in figures.everyone
+        if row[METRIC] in wanted and number(row["mean"]) is not None
+    ]
+    return sorted(rows, key=lambda row: (row["cut"] == "all", row["cut"], row["place"]))
+
+
+def _colour(name: str, winner: str | None, figures: Figures) -> str:
+    if name == winner:
+        return palette.LIGHT["accent"]
+    return palette.LIGHT["ink" if name in figures.baselines else "faint"]

@@ -1,0 +1,403 @@
+"use strict";
+// Names from the data reach the page as text nodes and as values of charts only, never as markup.
+(() => {
+  const read = (id) => JSON.parse(document.getElementById(id).textContent);
+  const data = read("data"), charts = read("charts");
+  /** Control characters of a name are shown, not obeyed: they could turn the text around. */
+  const plain = (text) => text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (c) => `\\u${c.codePointAt(0).toString(16).padStart(4, "0")}`);
+  data.experiments = data.experiments.map(plain);
+  data.segments = data.segments.map(plain);
+  const DRAWN = 10, LINES = 40, ROWS = 50, LONG = 60;
+  const SAYS = { better: "better", worse: "worse", open: "no difference shown", doubtful: "not to be trusted" };
+
+  // ---- rows and words
+
+  const rowsOf = (table) => table.e.map((_, i) => Object.fromEntries(Object.entries(table).map(([k, v]) => [k, v[i]])));
+  const means = rowsOf(data.means), compared = rowsOf(data.compared), trend = rowsOf(data.trend);
+  const { steps: [STEPS], ...userTable } = data.users;
+  const users = rowsOf(userTable);
+  const name = (place) => data.experiments[place];
+  const segment = (row) => data.segments[row.s];
+  const label = (row) => data.metrics[row.m].label;
+  const everyone = (row) => segment(row) === "all";
+  const several = data.baselines.length > 1;
+  const short = (text) => text.length > LONG ? text.slice(0, LONG - 20) + "…" + text.slice(-16) : text;
+  const pair = (row) => several ? `${name(row.e)} against ${name(row.b)}` : name(row.e);
+  const whole = (n) => n.toLocaleString("en-US");
+  const fixed = (x, digits = 4) => x === null ? "–" : x.toFixed(digits);
+  const interval = (low, high) => low === null ? "–" : `${fixed(low)} to ${fixed(high)}`;
+  const pText = (p) => p === null ? "–" : p < 0.001 ? "< 0.001" : p.toFixed(3);
+  function signed(x, unit, end = unit) {
+    if (x === null) return "–";
+    const digits = unit || Math.abs(x) >= 10 ? 1 : 4, text = Math.abs(x).toFixed(digits);
+    return (Number(text) === 0 ? "" : x > 0 ? "+" : "−") + text + end;
+  }
+  const spanText = ({ low, high, unit }) => low === null ? "–" : `${signed(low, unit, "")} to ${signed(high, unit)}`;
+  /** The difference in percent where the baseline has a mean above 0, else as it is. */
+  function span(row) {
+    const relative = row.rel !== null && row.relLow !== null && row.relHigh !== null && row.meanB > 0;
+    const values = relative ? [row.rel, row.relLow, row.relHigh].map((x) => 100 * x) : [row.d, row.low, row.high];
+    return { value: values[0], low: values[1], high: values[2], unit: relative ? " %" : "" };
+  }
+
+  // ---- what is chosen
+
+  const winner = compared.find((row) => everyone(row) && row.state === "better" && data.metrics[row.m].name === data.primary);
+  const best = winner ? winner.e : data.experiments.findIndex((_, place) => !data.baselines.includes(place));
+  const drawn = new Set([...data.experiments.keys()].slice(0, DRAWN));
+  if (best >= 0) drawn.add(best);
+  const chosen = { metrics: new Set(data.metrics.keys()), experiments: drawn, focus: best, pair: 0 };
+  const shown = (row) => chosen.metrics.has(row.m) && chosen.experiments.has(row.e);
+  const GREYS = ["var(--faint)", "var(--soft)"];
+  const colour = (place) => place === chosen.focus ? "var(--accent)" : data.baselines.includes(place) && !several ? "var(--ink)" : GREYS[place % 2];
+
+  // ---- elements
+
+  function make(tag, properties = {}, ...children) {
+    const made = document.createElement(tag);
+    for (const [key, value] of Object.entries(properties)) {
+      if (key in made && key !== "list") made[key] = value; else made.setAttribute(key, value);
+    }
+    made.append(...children);
+    return made;
+  }
+  const bdi = (text) => make("bdi", { className: "id", title: text.length > LONG ? text : "" }, text);
+  const section = (id) => document.getElementById(id);
+
+  let drawings = [];
+  /** Draws one chart; a reader of the screen hears its name, and finds the numbers in the table below. */
+  function draw(parent, template, rows, heading, small, about, unit, domain) {
+    const spec = structuredClone(charts[template]);
+    spec.datasets = { ...spec.datasets, rows };
+    if (template === "forest") stretch(spec, rows, unit, domain);
+    // Vega gives its own element a role and a name; they are for nobody.
+    const place = make("div", { "aria-hidden": "true" });
+    const chart = make("div", { className: "chart", role: "img", "aria-label": `${about}. The numbers are in the table below.` }, place);
+    parent.append(make("figure", {}, make("h3", {}, heading, small ? make("small", {}, small) : ""), chart));
+    const embedded = vegaEmbed(place, spec, { actions: false, renderer: "svg", config: { aria: false }, tooltip: { theme: "custom" } });
+    drawings.push(embedded.then((made) => made.view));
+  }
+
+  /** One line per row, on a scale that all charts of a section share. */
+  function stretch(spec, rows, unit, domain) {
+    for (const parameter of spec.params) if (parameter.name === "suffix") parameter.value = unit ?? "";
+    for (const layer of spec.layer) if (domain && layer.encoding.x?.field === "value") layer.encoding.x.scale = { domain, nice: true, zero: false };
+    spec.height = 26 * rows.length;
+  }
+  function domainOf(rows, ends) {
+    const values = [0, ...rows.flatMap((row) => ends(row).filter((x) => x !== null))], low = Math.min(...values), high = Math.max(...values), room = 0.04 * (high - low || 1);
+    return [low < 0 ? low - room : 0, high > 0 ? high + room : 0];
+  }
+  const spans = (row) => { const { value, low, high } = span(row); return [value, low, high]; };
+
+  /** A table that sorts, filters and grows. Columns: title, value (to sort by), show (an element or text), text. */
+  function table(parent, caption, columns, rows) {
+    let order = null, down = false, words = "", limit = ROWS;
+    const body = make("tbody"), count = make("span", { role: "status" });
+    const more = make("button", { type: "button", className: "quiet", onclick: () => { limit = Infinity; fill(); } });
+    const filter = make("input", { type: "search", placeholder: "Filter", "aria-label": `Filter: ${caption}` });
+    filter.addEventListener("input", () => { words = filter.value.toLowerCase(); fill(); });
+    const heads = columns.map((column, i) => {
+      const button = make("button", { type: "button" }, column.title);
+      const head = make("th", { scope: "col", className: column.left ? "" : "n" }, button);
+      button.addEventListener("click", () => {
+        down = order === i ? !down : !column.left;
+        order = i;
+        heads.forEach((each) => each.removeAttribute("aria-sort"));
+        head.setAttribute("aria-sort", down ? "descending" : "ascending");
+        fill();
+      });
+      return head;
+    });
+    const text = new Map(rows.map((row) => [row, columns.filter((c) => c.left).map((c) => c.value(row)).join(" ").toLowerCase()]));
+    function fill() {
+      let found = rows.filter((row) => words.split(" ").every((word) => text.get(row).includes(word)));
+      if (order !== null) found = [...found].sort((a, b) => (down ? -1 : 1) * compare(columns[order].value(a), columns[order].value(b)));
+      body.replaceChildren(...found.slice(0, limit).map((row) => make("tr", {}, ...columns.map((column, i) => cell(column, row, i)))));
+      count.textContent = found.length > limit ? `${limit} of ${whole(found.length)} rows` : `${whole(found.length)} rows`;
+      more.textContent = `Show all ${whole(found.length)}`;
+      more.hidden = found.length <= limit;
+    }
+    fill();
+    parent.append(
+      make("div", { className: "tools" }, filter, count, more),
+      make("div", { className: "scroll", tabIndex: 0, role: "region", "aria-label": caption },
+        make("table", {}, make("caption", {}, caption), make("thead", {}, make("tr", {}, ...heads)), body)));
+    return () => { limit = Infinity; fill(); };
+  }
+  function cell(column, row, i) {
+    const text = column.show(row), head = i === 0;
+    const made = make(head ? "th" : "td", { className: column.left ? (head ? "" : "id") : "n" }, text instanceof Node ? text : column.left ? bdi(text) : text);
+    if (head) made.scope = "row";
+    return made;
+  }
+  const compare = (a, b) => a === null ? 1 : b === null ? -1 : typeof a === "number" ? a - b : a.localeCompare(b);
+  const column = (title, value, show = value) => ({ title, value, show: (row) => { const x = show(row); return x === null ? "–" : typeof x === "number" ? whole(x) : x; } });
+  const names = (title, value) => ({ ...column(title, value), left: true });
+
+  const opened = new Map();
+  /** The table of a section is made when somebody opens it. */
+  function numbers(id, build) {
+    const details = section(id).querySelector(".numbers");
+    details.replaceChildren(details.firstElementChild);
+    opened.set(details, null);
+    const fill = () => { if (details.open && !opened.get(details)) opened.set(details, build(details)); };
+    details.ontoggle = fill;
+    fill();
+  }
+
+  // ---- the sections
+
+  const ARROWS = { better: "▲ ", worse: "▼ ", open: "", doubtful: "" }, CLASSES = { better: "up", worse: "down" };
+  const differenceColumns = (more) => [
+    names("experiment", (row) => name(row.e)),
+    ...(several ? [names("against", (row) => name(row.b))] : []),
+    ...more,
+    names("metric", label),
+    column("baseline", (row) => row.meanB, (row) => fixed(row.meanB)),
+    column("candidate", (row) => row.meanC, (row) => fixed(row.meanC)),
+    column("difference", (row) => span(row).value, (row) => {
+      const { value, unit } = span(row);
+      return make("span", { className: CLASSES[row.state] ?? "flat" }, ARROWS[row.state] + signed(value, unit));
+    }),
+    column("interval", (row) => span(row).low, (row) => spanText(span(row))),
+    column("p, corrected", (row) => row.p, (row) => pText(row.p)),
+    column("users", (row) => row.n),
+    names("verdict", (row) => row.note ? `${SAYS[row.state]}: ${row.note}` : SAYS[row.state]),
+  ];
+  function line(row, text) {
+    const { value, low, high, unit } = span(row), state = row.state;
+    const ink = state === "better" ? "var(--accent)" : state === "worse" ? "var(--ink)" : "var(--faint)";
+    return { label: short(text), name: short(pair(row)), metric: label(row), segment: segment(row), value, low: low ?? value, high: high ?? value, stroke: ink,
+      fill: state === "worse" || state === "doubtful" ? "var(--paper)" : ink, difference: signed(value, unit), users: whole(row.n), p: pText(row.p), says: SAYS[state],
+      interval: spanText({ low, high, unit }) };
+  }
+  /** Charts share a scale where they share a unit: percent. */
+  const sharedDomain = (rows) => rows.length && rows.every((row) => span(row).unit) ? domainOf(rows, spans) : null;
+  const unique = (rows) => {
+    // Labels are places on an axis: names that were shortened to the same text must stay apart.
+    const seen = new Map();
+    return rows.map((row) => { const n = (seen.get(row.label) ?? 0) + 1; seen.set(row.label, n); return n > 1 ? { ...row, label: `${row.label} (${n})` } : row; });
+  };
+  const KEY = "A filled accent mark is better, a hollow mark is worse, a grey mark shows no difference";
+  const against = () => several ? "pair by pair" : `difference to ${short(name(data.baselines[0]))}`;
+
+  function panels(id, groups, paint) {
+    const grid = section(id).querySelector(".panels");
+    grid.replaceChildren();
+    grid.classList.toggle("one", groups.length === 1);
+    for (const group of groups) paint(grid, group);
+  }
+  const metricsShown = () => [...data.metrics.keys()].filter((m) => chosen.metrics.has(m));
+  const limited = () => chosen.experiments.size < data.experiments.length ? ` ${chosen.experiments.size} of ${whole(data.counts.experiments)} experiments are drawn.` : "";
+  const say = (id, text) => { section(id).querySelector(".intro").textContent = text; section(id).hidden = false; };
+
+  function differences() {
+    const rows = compared.filter(everyone);
+    if (!rows.length) return;
+    const level = data.confidence ? `${data.confidence} intervals` : "intervals";
+    say("differences", `Each candidate against ${several ? "each baseline" : short(name(data.baselines[0]))}, with ${level}. ${KEY}.${limited()}`);
+    const drawnRows = rows.filter(shown), domain = sharedDomain(drawnRows);
+    panels("differences", metricsShown(), (grid, m) => {
+      const found = drawnRows.filter((row) => row.m === m).sort((a, b) => (span(b).value ?? -Infinity) - (span(a).value ?? -Infinity)).slice(0, several ? LINES : Infinity);
+      if (found.length) draw(grid, "forest", unique(found.map((row) => line(row, pair(row)))), data.metrics[m].label, `${against()}; ${data.metrics[m].direction}`, `Differences on ${data.metrics[m].label}`, span(found[0]).unit, domain);
+    });
+    const counted = rows.length < data.counts.comparisons && several ? ` (the surest ${whole(rows.length)} rows)` : "";
+    numbers("differences", (place) => table(place, `Differences for all users${counted}`, differenceColumns([]), rows));
+  }
+
+  function meansByCutoff() {
+    const rows = means.filter(everyone);
+    if (!rows.length) return;
+    say("means", `Mean over users with its ${data.confidence} interval.${limited()} Axes may not start at 0.`);
+    const families = [...new Set(metricsShown().map((m) => data.metrics[m].family))];
+    panels("means", families, (grid, family) => {
+      const found = rows.filter((row) => shown(row) && data.metrics[row.m].family === family && row.mean !== null);
+      const places = [...chosen.experiments].sort((a, b) => a - b);
+      const made = found.map((row) => ({ cut: data.metrics[row.m].cut ?? "all", place: places.indexOf(row.e), name: short(name(row.e)), metric: label(row), mean: row.mean,
+        low: row.low ?? row.mean, high: row.high ?? row.mean, colour: colour(row.e), text: fixed(row.mean), interval: interval(row.low, row.high), users: whole(row.n) })).sort((a, b) => (a.cut === "all") - (b.cut === "all") || a.cut - b.cut || a.place - b.place);
+      if (made.length) draw(grid, "cutoffs", made, family, "", `Means of ${family} by cut-off`);
+    });
+    numbers("means", (place) => table(place, "Means over all users", [
+      names("experiment", (row) => name(row.e)), names("metric", label), column("mean", (row) => row.mean, (row) => fixed(row.mean)),
+      column("interval", (row) => row.low, (row) => interval(row.low, row.high)), column("users", (row) => row.n), column("users with a relevant item", (row) => row.relevant),
+    ], rows));
+  }
+
+  /** The upper edge of a step; the users of step -1 are at the lowest value itself. */
+  const edgeOf = (row) => row.low + (row.step + 1) * (row.high - row.low) / STEPS;
+  function distribution() {
+    if (!users.length) return;
+    say("users", `Share of the users at or below each value. The lower a line, the more users have high values.${limited()}`);
+    const sorted = [...users].sort((a, b) => a.step - b.step), rows = [];
+    const totals = new Map(), key = (row) => `${row.e} ${row.m}`;
+    for (const row of sorted) totals.set(key(row), (totals.get(key(row)) ?? 0) + row.n);
+    panels("users", metricsShown(), (grid, m) => {
+      const made = [];
+      for (const place of chosen.experiments) {
+        const found = sorted.filter((row) => row.m === m && row.e === place);
+        if (!found.length) continue;
+        const { low, high } = found[0], total = totals.get(key(found[0])), counts = new Map(found.map((row) => [row.step, row.n]));
+        let sum = 0;
+        for (let step = -1; step < STEPS; step++) {
+          sum += counts.get(step) ?? 0;
+          const edge = edgeOf({ step, low, high });
+          made.push({ name: short(name(place)), metric: data.metrics[m].label, edge, share: sum / total, colour: colour(place), weight: place === chosen.focus ? 2.6 : 1.6,
+            upto: fixed(edge, 3), text: `${(100 * sum / total).toFixed(1)} %`, users: `${whole(sum)} of ${whole(total)}` });
+        }
+      }
+      if (made.length) draw(grid, "distribution", made, data.metrics[m].label, "users at or below", `Distribution of ${data.metrics[m].label} over users`);
+    });
+    numbers("users", (place) => table(place, `Users by value, in ${STEPS} steps`, [
+      names("experiment", (row) => name(row.e)), names("metric", label), column("value up to", edgeOf, (row) => fixed(edgeOf(row), 3)),
+      column("users", (row) => row.n), column("share", (row) => row.n / totals.get(key(row)), (row) => `${(100 * row.n / totals.get(key(row))).toFixed(1)} %`),
+    ], users));
+  }
+
+  function bySegment() {
+    const rows = compared.filter((row) => !everyone(row));
+    const averages = means.filter((row) => !everyone(row));
+    if (!rows.length && !averages.length) return;
+    if (!rows.length) return segmentMeans(averages);
+    const pairs = [...new Map(rows.map((row) => [pair(row), row])).values()].sort((a, b) => (b.e === chosen.focus) - (a.e === chosen.focus) || a.e - b.e);
+    const one = pairs[Math.min(chosen.pair, pairs.length - 1)];
+    const mine = rows.filter((row) => row.e === one.e && row.b === one.b);
+    const sizes = [...new Map(mine.map((row) => [row.s, row.n])).entries()].sort((a, b) => b[1] - a[1]);
+    const drawnSegments = new Set(sizes.slice(0, LINES).map(([s]) => s));
+    const left = sizes.length > LINES ? ` The ${LINES} segments with the most users of ${whole(sizes.length)} are drawn.` : "";
+    say("segments", `One candidate by segment, with all users first. Segments are small: look at the intervals.${left}`);
+    choose("segments", "Candidate", pairs.map(pair), chosen.pair, (i) => { chosen.pair = i; bySegment(); });
+    const domain = sharedDomain(compared.filter((row) => row.e === one.e && row.b === one.b && chosen.metrics.has(row.m) && (everyone(row) || drawnSegments.has(row.s))));
+    panels("segments", metricsShown(), (grid, m) => {
+      const all = compared.filter((row) => everyone(row) && row.m === m && row.e === one.e && row.b === one.b);
+      const found = [...all, ...mine.filter((row) => row.m === m && drawnSegments.has(row.s)).sort((a, b) => a.s - b.s)];
+      if (found.length) draw(grid, "forest", unique(found.map((row) => line(row, everyone(row) ? "all users" : segment(row)))), data.metrics[m].label, several ? "" : against(), `Differences on ${data.metrics[m].label} by segment`, span(found[0]).unit, domain);
+    });
+    numbers("segments", (place) => table(place, "Differences by segment", differenceColumns([names("segment", segment)]), rows));
+  }
+  function segmentMeans(rows) {
+    const places = [...new Set(rows.map((row) => row.e))];
+    const one = places[Math.min(chosen.pair, places.length - 1)];
+    say("segments", "Means of one experiment by segment. Nothing was compared.");
+    choose("segments", "Experiment", places.map(name), chosen.pair, (i) => { chosen.pair = i; bySegment(); });
+    panels("segments", metricsShown(), (grid, m) => {
+      const found = means.filter((row) => row.m === m && row.e === one && row.mean !== null).sort((a, b) => a.s - b.s).slice(0, LINES);
+      const made = found.map((row) => ({ label: short(everyone(row) ? "all users" : segment(row)), name: short(name(one)), metric: label(row), segment: segment(row), value: row.mean, low: row.low ?? row.mean,
+        high: row.high ?? row.mean, stroke: "var(--accent)", fill: "var(--accent)", difference: fixed(row.mean), interval: interval(row.low, row.high), p: "–", users: whole(row.n), says: "not compared" }));
+      if (made.length) draw(grid, "forest", unique(made), data.metrics[m].label, "", `Means of ${data.metrics[m].label} by segment`, "");
+    });
+    numbers("segments", (place) => table(place, "Means by segment", [
+      names("experiment", (row) => name(row.e)), names("segment", segment), names("metric", label), column("mean", (row) => row.mean, (row) => fixed(row.mean)),
+      column("interval", (row) => row.low, (row) => interval(row.low, row.high)), column("users", (row) => row.n),
+    ], rows));
+  }
+  function choose(id, text, options, at, then) {
+    const old = section(id).querySelector(".tools.choice");
+    const select = make("select", { onchange: () => then(select.selectedIndex) }, ...options.map((option) => make("option", {}, short(option))));
+    select.selectedIndex = at;
+    const made = make("div", { className: "tools choice" }, make("label", {}, `${text} `, select));
+    const focused = old?.contains(document.activeElement);
+    if (old) old.replaceWith(made); else section(id).querySelector(".intro").after(made);
+    if (focused) select.focus();
+  }
+
+  function overTime() {
+    const dates = new Set(trend.map((row) => row.date));
+    if (dates.size < 2) return;
+    const marked = data.alerts.filter((alert) => dates.has(alert.date) || true);
+    const note = marked.length ? " A triangle marks a day with a warning or a failed gate." : "";
+    say("trend", `Mean of each evaluation date with its interval.${note}${limited()}`);
+    panels("trend", metricsShown(), (grid, m) => {
+      const made = trend.filter((row) => shown(row) && row.m === m && row.mean !== null).map((row) => ({ date: row.date, day: row.date, name: short(name(row.e)), metric: label(row), mean: row.mean,
+        low: row.low ?? row.mean, high: row.high ?? row.mean, colour: colour(row.e), text: fixed(row.mean), interval: interval(row.low, row.high), users: whole(row.n), alert: "" }));
+      if (made.length) draw(grid, "trend", [...made, ...marked.map(({ date, text }) => ({ date, day: date, alert: text }))], data.metrics[m].label, "", `${data.metrics[m].label} over time`);
+    });
+    numbers("trend", (place) => {
+      const all = table(place, "Means by evaluation date", [
+        names("date", (row) => row.date), names("experiment", (row) => name(row.e)), names("metric", label), column("mean", (row) => row.mean, (row) => fixed(row.mean)),
+        column("interval", (row) => row.low, (row) => interval(row.low, row.high)), column("users", (row) => row.n),
+      ], trend);
+      if (!marked.length) return all;
+      const more = table(place, "Warnings and failed gates", [names("date", (row) => row.date), names("what", (row) => row.text)], marked);
+      return () => { all(); more(); };
+    });
+  }
+
+  function render() {
+    Promise.all(drawings).then((views) => views.forEach((view) => view.finalize()));
+    drawings = [];
+    for (const part of [differences, meansByCutoff, overTime, distribution, bySegment]) part();
+    document.documentElement.dataset.drawn = "";
+    const mine = drawings;
+    Promise.all(mine).then(() => { if (mine === drawings) document.documentElement.dataset.drawn = String(mine.length); });
+  }
+
+  // ---- the controls
+
+  function chip(text, set, place, paint) {
+    const dot = make("i", { ariaHidden: "true" });
+    const made = make("button", { type: "button", className: "chip", title: text.length > 24 ? text : "" }, ...(paint ? [dot] : []), make("bdi", {}, short(text)));
+    const update = () => { made.setAttribute("aria-pressed", String(set.has(place))); if (paint) dot.style.background = set.has(place) ? colour(place) : "var(--line)"; };
+    made.addEventListener("click", () => { if (!set.delete(place)) set.add(place); update(); render(); });
+    update();
+    return { made, update };
+  }
+  function controls() {
+    const bar = document.getElementById("controls");
+    if (!data.metrics.length) return;
+    const updates = [];
+    const chips = (set, texts, paint) => texts.map((text, place) => { const { made, update } = chip(text, set, place, paint); updates.push(update); return made; });
+    const experiments = data.experiments.length <= DRAWN ? chips(chosen.experiments, data.experiments, true) : [picker(updates)];
+    bar.append(make("fieldset", {}, make("legend", {}, "Experiments"), ...experiments));
+    if (data.metrics.length > 1) bar.append(make("fieldset", {}, make("legend", {}, "Metrics"), ...chips(chosen.metrics, data.metrics.map((metric) => metric.label), false)));
+    const focus = make("select", { "aria-label": "Experiment in the accent colour" }, ...data.experiments.map((text) => make("option", {}, short(text))));
+    focus.selectedIndex = chosen.focus;
+    focus.addEventListener("change", () => { chosen.focus = focus.selectedIndex; chosen.experiments.add(chosen.focus); updates.forEach((update) => update()); render(); });
+    if (data.experiments.length > 2) bar.append(make("fieldset", {}, make("legend", {}, "Highlight"), focus));
+    bar.hidden = false;
+  }
+  function picker(updates) {
+    const summary = make("summary"), list = make("ul"), search = make("input", { type: "search", placeholder: "Find an experiment", "aria-label": "Find an experiment" });
+    const boxes = data.experiments.map((text, place) => {
+      const box = make("input", { type: "checkbox", onchange: () => { if (box.checked) chosen.experiments.add(place); else chosen.experiments.delete(place); update(); render(); } });
+      list.append(make("li", {}, make("label", {}, box, bdi(short(text)))));
+      return box;
+    });
+    const update = () => {
+      boxes.forEach((box, place) => { box.checked = chosen.experiments.has(place); });
+      const more = data.counts.experiments > data.experiments.length ? ` (${whole(data.experiments.length)} are in this page)` : "";
+      summary.textContent = `${chosen.experiments.size} of ${whole(data.counts.experiments)} shown${more}`;
+    };
+    search.addEventListener("input", () => [...list.children].forEach((item, place) => { item.hidden = !data.experiments[place].toLowerCase().includes(search.value.toLowerCase()); }));
+    const set = (text, n) => make("button", { type: "button", className: "quiet", onclick: () => { chosen.experiments.clear(); for (let i = 0; i < Math.min(n, boxes.length); i++) chosen.experiments.add(i); update(); render(); } }, text);
+    updates.push(update);
+    update();
+    const made = make("details", { className: "picker" }, summary, make("div", {}, search, list, make("div", { className: "row" }, set(`First ${DRAWN}`, DRAWN), set("All", Infinity), set("None", 0))));
+    made.addEventListener("keydown", (event) => { if (event.key === "Escape") { made.open = false; summary.focus(); } });
+    document.addEventListener("click", (event) => { if (!made.contains(event.target)) made.open = false; });
+    return made;
+  }
+  function theme() {
+    const button = document.getElementById("theme"), root = document.documentElement;
+    const dark = () => root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    const update = () => { button.textContent = dark() ? "Light" : "Dark"; button.setAttribute("aria-label", `${button.textContent} colours`); };
+    button.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; update(); });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", update);
+    button.hidden = false;
+    update();
+  }
+  // A printed page has no tables to open.
+  let closed = [];
+  addEventListener("beforeprint", () => {
+    const found = [...document.querySelectorAll("details.numbers:not([open])")];
+    closed = [...closed, ...found];
+    for (const details of found) { details.open = true; details.ontoggle?.(); }
+  });
+  addEventListener("afterprint", () => { for (const details of closed) details.open = false; closed = []; });
+
+  theme();
+  controls();
+  render();
+  const hint = make("p", { className: "hint" }, "Hover over a mark for its numbers. Drag a chart to move it, hold Shift and scroll to zoom, double-click to go back.");
+  if (!document.getElementById("controls").hidden) document.getElementById("controls").after(hint);
+})();

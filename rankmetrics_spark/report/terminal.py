@@ -1,0 +1,207 @@
+"""A run's result on a terminal: the verdict, then one line per experiment, then the segments that differ most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from rankmetrics_spark.metrics import Metric
+from rankmetrics_spark.report.console import as_text, best_mean, chosen, print_table, title
+from rankmetrics_spark.report.figures import Figures, label_of, number
+from rankmetrics_spark.report.fitting import print_fitting, print_records, printable
+from rankmetrics_spark.report.story import State, signed, span_of, state_of
+from rankmetrics_spark.report.verdict import CORRECTIONS
+from rankmetrics_spark.schemas import BASELINE, EVERYONE, EXPERIMENT, METRIC, N_USERS, SEGMENT
+
+Row = Mapping[str, Any]
+
+MOST_SEGMENTS = 3
+"""Segments that are printed unless all are asked for."""
+_MARKS: dict[State, tuple[str, str]] = {
+    "better": ("▲", "green"),
+    "worse": ("▼", "red"),
+    "open": ("≈", "dim"),
+    "doubtful": ("?", "dim"),
+}
+"""What a comparison says -> its mark and its style."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What is printed.
+
+    Attributes:
+        rows: Of ``experiment_metrics``.
+        compared: Of ``comparisons``.
+        metrics: Those of the run.
+    """
+
+    rows: Sequence[dict[str, Any]]
+    compared: Sequence[Row] = ()
+    metrics: Sequence[Metric] = ()
+
+    @cached_property
+    def figures(self) -> Figures:
+        """The same, as a report has it."""
+        names = {"metrics": [str(metric) for metric in self.metrics]}
+        return Figures(self.rows, self.compared, record={"config": names})
+
+    @cached_property
+    def columns(self) -> list[Metric]:
+        """The metrics, in the order of their columns."""
+        return chosen(list(self.rows), self.metrics)
+
+    @cached_property
+    def baseline(self) -> str | None:
+        """What every other experiment is compared with, if it is one experiment."""
+        baselines = self.figures.baselines
+        return baselines[0] if len(baselines) == 1 else None
+
+    @cached_property
+    def cells(self) -> dict[tuple[str, str], Row]:
+        """(experiment, metric) -> its row, for all users."""
+        return {(row[EXPERIMENT], row[METRIC]): row for row in self.figures.everyone}
+
+    @cached_property
+    def differences(self) -> dict[tuple[str, str], Row]:
+        """(experiment, metric) -> its comparison with the only baseline, for all users."""
+        if self.baseline is None:
+            return {}
+        return {(row[EXPERIMENT], row[METRIC]): row for row in self.figures.compared}
+
+
+def print_result(shown: Shown, every_segment: bool = False) -> None:
+    """The table of a result on stdout, and the segments that differ most.
+
+    Args:
+        shown: What is printed.
+        every_segment: One line per experiment and segment instead.
+    """
+    if every_segment or not shown.figures.everyone:
+        print_table(list(shown.rows), shown.metrics)
+        return
+    print_fitting(lambda some: table(shown, some), shown.columns, *_titles(shown))
+    _print_segments(shown)
+
+
+def table(shown: Shown, metrics: Iterable[Metric]) -> Table:
+    """One line per experiment, the best first; a column per metric with mean, interval and difference."""
+    metrics = list(metrics)
+    made = Table()
+    made.add_column("experiment", overflow="fold")
+    for label in ["users", *(escape(metric.headline) for metric in metrics)]:
+        made.add_column(label, justify="right", no_wrap=True)
+    best = {str(metric): best_mean(shown.figures.everyone, EVERYONE, metric) for metric in metrics}
+    for name in _best_first(shown):
+        users = max(row[N_USERS] for (experiment, _), row in shown.cells.items() if experiment == name)
+        cells = [_cell(shown, name, str(metric), best[str(metric)]) for metric in metrics]
+        made.add_row(as_text(name), f"{users:,}", *cells)
+    return made
+
+
+def _best_first(shown: Shown) -> list[str]:
+    metric = shown.figures.primary
+    sign = 1.0 if metric is not None and metric.higher_is_better is False else -1.0
+
+    def key(name: str) -> tuple[bool, float, str]:
+        row = shown.cells.get((name, str(metric)))
+        mean = None if row is None else number(row["mean"])
+        return mean is None, sign * (mean or 0.0), str(name)
+
+    return sorted({name for name, _ in shown.cells}, key=key)
+
+
+def _cell(shown: Shown, name: str, metric: str, best: float | None) -> Text:
+    row = shown.cells.get((name, metric))
+    if row is None or row["mean"] is None:
+        return Text("-" if row else "")
+    half = "" if row["ci_low"] is None else f" ± {row['mean'] - row['ci_low']:.4f}"
+    text = Text(f"{row['mean']:.4f}{half}", style="bold" if row["mean"] == best else "")
+    if not shown.differences:
+        return text
+    if name == shown.baseline:
+        return text.append(f"{'baseline':>11}", style="dim")
+    difference = shown.differences.get((name, metric))
+    return text.append_text(Text(" " * 11) if difference is None else _difference(difference))
+
+
+def _difference(row: Row) -> Text:
+    """The mark of a comparison and its difference, always of one width."""
+    mark, style = _MARKS[state_of(row)]
+    values, unit = span_of(row)
+    return Text(f" {mark} {signed(values[0], unit) if values else '-':>8}", style=style)
+
+
+def _titles(shown: Shown) -> list[str]:
+    lines = [title(list(shown.rows))]
+    for row in list(shown.differences.values())[:1]:
+        marks = f"▲ better, ▼ worse than {shown.baseline}, ≈ no difference shown"
+        lines.append(f"{marks} ({CORRECTIONS[row['correction']]})")
+    return lines
+
+
+# ---- segments
+
+
+def telling(shown: Shown, most: int = MOST_SEGMENTS) -> list[Row]:
+    """The rows of segments that are furthest from what holds for all users, on the primary metric.
+
+    Comparisons if there are some, else means; how far is counted in half widths of the segment's interval, and a
+    segment is named once.
+    """
+    metric, source = str(shown.figures.primary), shown.compared if shown.differences else shown.rows
+    value = "difference" if shown.differences else "mean"
+    whole = {row[EXPERIMENT]: row[value] for row in source if row[SEGMENT] == EVERYONE and row[METRIC] == metric}
+
+    def distance(row: Row) -> float:
+        middle, low, everyone = number(row[value]), number(row["ci_low"]), number(whole.get(row[EXPERIMENT]))
+        if middle is None or low is None or everyone is None or middle == low:
+            return -math.inf
+        return abs(middle - everyone) / abs(middle - low)
+
+    rows = [row for row in source if row[SEGMENT] != EVERYONE and row[METRIC] == metric and distance(row) > 0]
+    found: dict[str, Row] = {}
+    for row in sorted(rows, key=lambda row: (-distance(row), str(row[SEGMENT]), str(row[EXPERIMENT]))):
+        found.setdefault(row[SEGMENT], row)
+    return list(found.values())[:most]
+
+
+def _print_segments(shown: Shown) -> None:
+    rows, metric = telling(shown), shown.figures.primary
+    if not rows or metric is None:
+        return
+    n = len({row[SEGMENT] for row in shown.rows} - {EVERYONE})
+    texts = [_segment_texts(shown, row, metric) for row in rows]
+    made = Table(
+        title=f"{len(rows)} of {n} segments: where {escape(label_of(metric))} is furthest from that of all users",
+        title_justify="left",
+        title_style="",
+        caption="--segments prints all",
+        caption_justify="left",
+    )
+    for name in texts[0]:
+        left = name in ("segment", "experiment")
+        made.add_column(name, justify="left" if left else "right", overflow="fold", no_wrap=not left)
+    for text in texts:
+        made.add_row(*(Text(printable(value)) for value in text.values()))
+    print_records(texts, made)
+
+
+def _segment_texts(shown: Shown, row: Row, metric: Metric) -> dict[str, str]:
+    labels = {"segment": str(row[SEGMENT]), "experiment": str(row[EXPERIMENT]), "users": f"{row['n_users']:,}"}
+    if not shown.differences:
+        whole = shown.cells[row[EXPERIMENT], str(metric)]
+        return labels | {"mean": f"{row['mean']:.4f}", "all users": f"{whole['mean']:.4f}"}
+    whole_row = shown.differences[row[EXPERIMENT], str(metric)]
+    return labels | {f"against {row[BASELINE]}": _said(row), "all users": _said(whole_row)}
+
+
+def _said(row: Row) -> str:
+    return _difference(row).plain.strip()

@@ -1,0 +1,441 @@
+"""The report in a real browser: ``make test-report``. Needs Debian's chromium (``apt install chromium``)."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, sync_playwright
+
+from rankmetrics_spark import cli
+from rankmetrics_spark.report.html import MOST_BYTES, page
+from rankmetrics_spark.report.story import signed
+from rankmetrics_spark.tools.report import figures_of, local_tables
+from tests.results import Output
+
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+DRAWN = "html[data-drawn]:not([data-drawn=''])"
+PHONE, DESK = {"width": 390, "height": 800}, {"width": 1280, "height": 900}
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "\"quotes' & <b>bold</b>",
+    "\u202eback\u202c \u05e2\u05d1\u05e8\u05d9\u05ea",
+    "x" * 230,
+)
+
+
+@dataclass
+class Opened:
+    """A page in the browser, and everything that it should not have said or asked for."""
+
+    page: Page
+    said: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, file: Path, browser: Browser, **options: Any) -> Opened:
+        found = cls(browser.new_context(**{"viewport": DESK, **options}).new_page())
+
+        def console(message: ConsoleMessage) -> None:
+            found.said.append(f"{message.type}: {message.text}")
+
+        def request(asked: Request) -> None:
+            if not asked.url.startswith(("file:", "data:", "blob:")):
+                found.asked.append(asked.url)
+
+        found.page.on("console", console)
+        found.page.on("request", request)
+        found.page.on("pageerror", lambda error: found.said.append(f"error: {error}"))
+        found.page.on("dialog", lambda dialog: found.said.append(f"dialog: {dialog.message}"))
+        found.page.goto(file.as_uri())
+        found.page.wait_for_selector(DRAWN, state="attached")
+        return found
+
+    def section(self, name: str) -> Locator:
+        return self.page.locator(f"section#{name}")
+
+    def table(self, name: str) -> Locator:
+        """The table of a section, opened as a person opens it."""
+        details = self.section(name).locator("details.numbers")
+        if details.get_attribute("open") is None:
+            details.locator("summary").click()
+        details.locator("tbody tr").first.wait_for()
+        return details.locator("table").first
+
+    def redraw(self, act: Callable[[], Any]) -> None:
+        """Do something that draws the charts again, and wait for them."""
+        self.page.evaluate("document.documentElement.dataset.drawn = ''")
+        act()
+        self.page.wait_for_selector(DRAWN, state="attached")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    assert chromium, "chromium not found: apt install chromium"
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
+    """Open the page of an output folder; afterwards, it has reported no error and has asked for nothing."""
+    pages: list[Opened] = []
+
+    def open_page(output: Path, **options: Any) -> Opened:
+        file = tmp_path / f"report-{len(pages)}.html"
+        tables = local_tables(str(output))
+        assert tables
+        file.write_text(page(figures_of(tables)), encoding="utf-8")
+        assert file.stat().st_size < MOST_BYTES < 2_000_000
+        pages.append(Opened.of(file, browser, **options))
+        return pages[-1]
+
+    yield open_page
+    for each in pages:
+        assert (each.said, each.asked) == ([], [])
+        each.page.context.close()
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Path:
+    return Output(tmp_path / "three").write()
+
+
+def texts(table: Locator, column: int) -> list[str]:
+    return [text.strip() for text in table.locator(f"tbody tr > :nth-child({column})").all_inner_texts()]
+
+
+# ---- the answer, without a click
+
+
+def test_the_page_opens_with_the_winner_and_how_sure_that_is(opened: Callable[..., Opened], three: Path) -> None:
+    found = opened(three)
+    assert found.page.locator("h1").inner_text() == "candidate_a beats control"
+    first_screen = found.page.locator("#answer").inner_text()
+    rows = {row["metric"]: row for row in parquet(three, "comparisons", "candidate_a") if row["segment"] == "all"}
+    assert signed(100 * rows["ap@10"]["relative_difference"], " %") in first_screen
+    assert "Chance is a very unlikely explanation (p < 0.001 after Holm over 24 comparisons)" in first_screen
+    assert found.page.locator(".card").count() == 2
+    box = found.page.locator(".card.better").bounding_box()
+    assert box and box["y"] + box["height"] < DESK["height"]
+
+
+def test_what_makes_a_verdict_untrustworthy_stands_at_the_top(opened: Callable[..., Opened], tmp_path: Path) -> None:
+    note = "not trustworthy: the users do not follow the planned shares (p = 1e-09)"
+    output = Output(tmp_path / "bad", users=60, note=note)
+    found = opened(output.write(quality={"warnings": ["tie_rate is 31.00%"]}))
+    assert found.page.locator("h1").inner_text() == "No verdict: these numbers are not to be trusted"
+    assert "3 checks below weaken this answer" in found.page.locator("#answer").inner_text()
+    assert found.page.locator(".check.warn strong").all_inner_texts() == [
+        "Number of users", "Split of the users", "Quality of the log",
+    ]  # fmt: skip
+
+
+# ---- the numbers
+
+
+def parquet(output: Path, table: str, experiment: str) -> list[dict[str, Any]]:
+    (file,) = (output / table / f"experiment_id={experiment}").glob("*/*.parquet")
+    rows: list[dict[str, Any]] = pq.ParquetFile(file).read().to_pylist()
+    return rows
+
+
+def test_the_numbers_of_the_page_are_those_of_the_parquet_files(opened: Callable[..., Opened], three: Path) -> None:
+    found = opened(three)
+    data = json.loads(found.page.locator("#data").inner_text())
+    names, segments, metrics = data["experiments"], data["segments"], [metric["name"] for metric in data["metrics"]]
+    for table, short, columns in (
+        ("means", "experiment_metrics", {"mean": "mean", "low": "ci_low", "high": "ci_high", "n": "n_users"}),
+        ("compared", "comparisons", {"d": "difference", "rel": "relative_difference", "p": "p_adjusted"}),
+    ):
+        shown = data[table]
+        keys = zip(shown["e"], shown["s"], shown["m"], strict=True)
+        inside = {(names[e], segments[s], metrics[m]): i for i, (e, s, m) in enumerate(keys)}
+        written = {
+            (name, row["segment"], row["metric"]): row
+            for name in names
+            if (three / short / f"experiment_id={name}").exists()
+            for row in parquet(three, short, name)
+        }
+        assert inside.keys() == written.keys() and len(written) > 20
+        for key, row in written.items():
+            assert {name: shown[name][inside[key]] for name in columns} == {
+                name: row[column] for name, column in columns.items()
+            }
+    # And what a person sees of them.
+    table = found.table("means")
+    shown_means = dict(zip(zip(texts(table, 1), texts(table, 2), strict=True), texts(table, 3), strict=True))
+    for name in names:
+        for row in parquet(three, "experiment_metrics", name):
+            if row["segment"] == "all":
+                label = row["metric"].replace("ndcg", "NDCG").replace("ap@", "MAP@")
+                assert shown_means[name, label] == f"{row['mean']:.4f}"
+
+
+def test_the_users_of_each_step_are_those_of_the_parquet_files(opened: Callable[..., Opened], three: Path) -> None:
+    found = opened(three)
+    table = found.table("users")
+    found.section("users").get_by_role("searchbox").fill("control MAP@10")
+    rows = list(zip(*(texts(table, column) for column in range(1, 6)), strict=True))
+    upto = [row for row in rows if row[:2] == ("control", "MAP@10")]
+    values = [row["ap_at_10"] for row in parquet(three, "user_metrics", "control")]
+    assert sum(int(row[3]) for row in upto) == len(values) == 400
+    cumulative = 0
+    for row in sorted(upto, key=lambda row: float(row[2])):
+        cumulative += int(row[3])
+        assert cumulative == sum(value <= float(row[2]) for value in values)
+
+
+# ---- what a person does
+
+
+def test_hovering_over_a_mark_shows_its_values(opened: Callable[..., Opened], three: Path) -> None:
+    found = opened(three)
+    found.section("differences").scroll_into_view_if_needed()
+    mark = found.section("differences").locator(".chart svg .mark-symbol path").first
+    box = mark.bounding_box()
+    assert box
+    found.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    tip = found.page.locator("#vg-tooltip-element.visible")
+    tip.wait_for()
+    rows = {row["metric"]: row for row in parquet(three, "comparisons", "candidate_a") if row["segment"] == "all"}
+    said = tip.inner_text()
+    assert "candidate_a" in said and "MAP@5" in said and "800" in said
+    assert signed(100 * rows["ap@5"]["relative_difference"], " %") in said
+
+
+def test_experiments_and_metrics_can_be_switched_on_and_off(opened: Callable[..., Opened], three: Path) -> None:
+    found = opened(three)
+    headings = found.section("differences").locator("h3")
+    labels = found.section("differences").locator(".chart").first.locator("svg")
+    assert (headings.count(), "candidate_b" in (labels.text_content() or "")) == (4, True)
+    chips = found.page.locator("#controls")
+    found.redraw(lambda: chips.get_by_role("button", name="MAP@5").click())
+    assert headings.count() == 3
+    assert chips.get_by_role("button", name="MAP@5").get_attribute("aria-pressed") == "false"
+    found.redraw(lambda: chips.get_by_role("button", name="candidate_b").click())
+    left = labels.text_content() or ""
+    assert "candidate_b" not in left and "candidate_a" in left
+
+
+def test_a_table_sorts_and_filters(opened: Callable[..., Opened], three: Path) -> None:
+    found = opened(three)
+    table = found.table("differences")
+    head = table.get_by_role("button", name="difference")
+    numbers = lambda: [float(re.sub(r"[^-+.\d]", "", t.replace("\u2212", "-"))) for t in texts(table, 5)]  # noqa: E731
+    head.click()
+    assert len(numbers()) == 8 and numbers() == sorted(numbers(), reverse=True)
+    assert table.locator("th[aria-sort]").get_attribute("aria-sort") == "descending"
+    head.click()
+    assert numbers() == sorted(numbers())
+    found.section("differences").get_by_role("searchbox").fill("candidate_b ndcg")
+    assert texts(table, 1) == ["candidate_b"] * 2 and set(texts(table, 2)) == {"NDCG@5", "NDCG@10"}
+    assert found.section("differences").get_by_role("status").inner_text() == "2 rows"
+
+
+def test_a_chart_zooms_with_shift_and_the_wheel_and_comes_back(opened: Callable[..., Opened], three: Path) -> None:
+    found = opened(three)
+    chart = found.section("differences").locator(".chart").first
+    chart.scroll_into_view_if_needed()
+    axis = lambda: sorted(chart.locator("svg .role-axis-label text").all_text_contents())  # noqa: E731
+    before, box = axis(), chart.bounding_box()
+    assert box
+    found.page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 20)
+    found.page.mouse.wheel(0, -400)
+    assert axis() == before, "the wheel alone scrolls the page"
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    assert box
+    found.page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 20)
+    found.page.keyboard.down("Shift")
+    found.page.mouse.wheel(0, -400)
+    found.page.wait_for_timeout(300)
+    assert axis() != before
+    found.page.keyboard.up("Shift")
+    found.page.mouse.dblclick(box["x"] + 0.7 * box["width"], box["y"] + 20)
+    found.page.wait_for_timeout(300)
+    assert axis() == before
+
+
+# ---- how it looks
+
+
+def colours(found: Opened) -> tuple[str, str, str]:
+    """Paper, ink, and the ink of an axis."""
+    read = "element => [getComputedStyle(element).backgroundColor, getComputedStyle(element).color]"
+    paper, ink = found.page.locator("body").evaluate(read)
+    label = found.page.locator("#differences svg .role-axis-label text").first
+    return paper, ink, label.evaluate("element => getComputedStyle(element).fill")
+
+
+def luminance(colour: str) -> float:
+    """WCAG's relative luminance of ``rgb(...)``."""
+    parts = [int(part) / 255 for part in re.findall(r"\d+", colour)[:3]]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_light_and_dark_are_readable_in_text_and_charts(opened: Callable[..., Opened], three: Path) -> None:
+    light, dark = (opened(three, color_scheme=scheme) for scheme in ("light", "dark"))
+    assert luminance(colours(light)[0]) > 0.9 and luminance(colours(dark)[0]) < 0.05
+    for found in (light, dark):
+        paper, ink, label = colours(found)
+        assert contrast(paper, ink) > 7 and contrast(paper, label) > 4.5
+        soft = found.page.locator(".sure").first.evaluate("element => getComputedStyle(element).color")
+        accent = found.page.locator(".card.better .number").evaluate("element => getComputedStyle(element).color")
+        assert contrast(paper, soft) > 4.5 and contrast(paper, accent) > 4.5
+    light.page.get_by_role("button", name="Dark colours").click()
+    assert colours(light) == colours(dark)
+
+
+@pytest.mark.parametrize("width", [320, 390, 768, 1280])
+def test_nothing_is_wider_than_the_screen(opened: Callable[..., Opened], three: Path, width: int) -> None:
+    found = opened(three, viewport={"width": width, "height": 800})
+    for name in ("differences", "means", "users", "segments"):
+        found.table(name)
+    assert found.page.evaluate("document.documentElement.scrollWidth") <= width
+    for chart in found.page.locator(".chart svg").all():
+        box = chart.bounding_box()
+        assert box and box["x"] >= 0 and box["x"] + box["width"] <= width + 1
+
+
+def test_print_shows_every_table_in_light_colours(opened: Callable[..., Opened], three: Path) -> None:
+    found = opened(three, color_scheme="dark")
+    found.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    found.page.emulate_media(media="print", color_scheme="dark")
+    assert luminance(colours(found)[0]) > 0.9
+    assert found.page.locator("details.numbers[open] table").count() == 4
+    assert not found.page.locator("#controls").is_visible()
+    assert len(found.page.pdf(format="A4")) > 20_000
+    found.page.emulate_media(media="screen")
+    found.page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert found.page.locator("details.numbers[open]").count() == 0
+
+
+def test_the_keyboard_reaches_every_control_and_every_figure_has_a_name(
+    opened: Callable[..., Opened], three: Path
+) -> None:
+    found = opened(three)
+    reached = []
+    for _ in range(60):
+        found.page.keyboard.press("Tab")
+        reached.append(found.page.evaluate("document.activeElement.textContent.trim().slice(0, 40)"))
+    assert reached[0] == "Skip to the answer"
+    # After the last one, the browser begins again.
+    reached = reached[: reached.index("Skip to the answer", 1)]
+    assert {"control", "candidate_a", "MAP@5", "NDCG@10"} <= set(reached)
+    assert reached.count("The numbers as a table") == 4
+    chip = found.page.locator("#controls").get_by_role("button", name="MAP@5")
+    chip.focus()
+    found.redraw(lambda: found.page.keyboard.press("Space"))
+    assert chip.get_attribute("aria-pressed") == "false"
+    figures = found.page.locator("[role=img]")
+    assert figures.count() > 8
+    named = [figure.get_attribute("aria-label") or "" for figure in figures.all()]
+    assert all("The numbers are in the table below" in name for name in named)
+    assert found.page.locator("h1").count() == 1
+    controls = "[...document.querySelectorAll('button, select, input')]"
+    unnamed = f"{controls}.filter(e => !e.labels?.length && !e.textContent.trim() && !e.ariaLabel).length"
+    assert found.page.evaluate(unnamed) == 0
+
+
+# ---- how much, and what names
+
+
+def test_128_experiments_fit_and_the_page_says_how_many_it_draws(opened: Callable[..., Opened], tmp_path: Path) -> None:
+    names = ["control", *(f"model-{number:03d}" for number in range(127))]
+    countries = [f"country={name}" for name in ("DE", "FR", "GB", "PL", "SE", "IT", "ES", "NL")]
+    found = opened(Output(tmp_path / "many", names, countries, users=200).write())
+    assert "10 of 128 experiments are drawn" in found.section("differences").inner_text()
+    table = found.table("differences")
+    assert table.locator("tbody tr").count() == 50
+    found.section("differences").get_by_role("button", name="Show all 508").click()
+    assert table.locator("tbody tr").count() == 127 * 4
+    found.page.locator(".picker summary").click()
+    found.page.get_by_role("searchbox", name="Find an experiment").fill("model-099")
+    assert found.page.locator(".picker li:visible").count() == 1
+    found.redraw(lambda: found.page.locator(".picker li:visible input").check())
+    assert "11 of 128 experiments are drawn" in found.section("differences").inner_text()
+    found.redraw(lambda: found.page.get_by_role("button", name="All", exact=True).click())
+    drawn = found.section("differences").locator(".chart").first.locator("svg .mark-symbol path")
+    assert drawn.count() == 127
+
+
+def test_names_that_look_like_markup_are_shown_as_text(opened: Callable[..., Opened], tmp_path: Path) -> None:
+    segments = ["country=<img src=x onerror=alert(2)>", "city=" + "y" * 10_000]
+    output = Output(tmp_path / "hostile", ["control", *HOSTILE], segments).write()
+    found = opened(output)
+    assert found.page.locator("h1").inner_text() == f"{HOSTILE[0]} beats control"
+    shown = set(texts(found.table("differences"), 1))
+    assert {HOSTILE[0], HOSTILE[1], HOSTILE[3]} <= shown
+    assert "\\u202eback\\u202c \u05e2\u05d1\u05e8\u05d9\u05ea" in shown
+    in_segments = set(texts(found.table("segments"), 2))
+    assert {segments[0], segments[1]} == in_segments
+    assert found.page.locator("main img, main script, main b").count() == 0
+    assert found.page.evaluate("document.documentElement.scrollWidth") <= DESK["width"]
+
+
+def test_dates_make_a_trend_and_days_with_warnings_are_marked(opened: Callable[..., Opened], tmp_path: Path) -> None:
+    output = Output(tmp_path / "days")
+    for day in range(1, 6):
+        more = {"quality": {"warnings": ["tie_rate is 31.00%"]}} if day == 3 else {}
+        output.write(f"2026-11-0{day}", seed=day, **more)
+    found = opened(output.path)
+    trend = found.section("trend")
+    assert trend.is_visible() and trend.locator(".chart").count() == 4
+    table = found.table("trend")
+    assert table.locator("tbody tr").count() == 50
+    assert set(texts(table, 1)) <= {f"2026-11-0{day}" for day in range(1, 6)}
+    assert "2026-11-03" in trend.locator("table").nth(1).inner_text()
+    sign = trend.locator(".chart").first.locator("svg path[fill='var(--ink)']").last
+    sign.hover(force=True)
+    tip = found.page.locator("#vg-tooltip-element.visible")
+    tip.wait_for()
+    assert "tie_rate is 31.00%" in tip.inner_text()
+
+
+def test_one_experiment_without_comparisons_has_a_page_too(opened: Callable[..., Opened], tmp_path: Path) -> None:
+    output = Output(tmp_path / "one", ["only <one>"]).write()
+    found = opened(output)
+    assert found.page.locator("h1").inner_text() == "only <one> has the highest MAP@10"
+    assert "Nothing was compared" in found.page.locator("#answer").inner_text()
+    assert not found.section("differences").is_visible() and found.section("segments").is_visible()
+
+
+# ---- the command
+
+
+def test_the_command_writes_the_page_without_spark(
+    three: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_session(master: str | None) -> Any:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(cli, "_session", no_session)
+    target = tmp_path / "new folder" / "report.html"
+    arguments = ["report", "--input", str(three), "--html", str(target)]
+    cli.main(arguments, "rankmetrics", standalone_mode=False)
+    assert f"open the report: {target}" in capsys.readouterr().err
+    assert "candidate_a beats control" not in target.read_text(encoding="utf-8")[:200]
+    with pytest.raises(SystemExit) as caught:
+        cli.main([*arguments, "--date", "2020-01-01"], "rankmetrics", standalone_mode=False)
+    assert caught.value.code == 3
+    assert "--date: unknown evaluation date '2020-01-01'" in capsys.readouterr().err
