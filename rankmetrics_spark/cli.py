@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -15,23 +15,64 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from rankmetrics_spark import __version__
 from rankmetrics_spark.config import Config, load
+from rankmetrics_spark.config.days import evaluation_day, resolved
 from rankmetrics_spark.config.places import check_local_paths
-from rankmetrics_spark.errors import ConfigError, RankmetricsError, raised_by_python, root_cause
+from rankmetrics_spark.errors import RankmetricsError, raised_by_python, root_cause
 from rankmetrics_spark.report import comparisons, console
+from rankmetrics_spark.session_choice import chosen_session, on_this_machine, separate_output
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MASTER = "Spark master, or a Connect server (sc://...); by default $SPARK_REMOTE, that of spark-submit, or local[*]."
-MASTERS = ("local", "spark://", "yarn", "k8s://")
+DATE = "YYYY-MM-DD, today, yesterday, or days back such as -2, counted in the config's time_zone; today by default."
 TRACE = "RANKMETRICS_TRACE"
 """Environment variable: any value shows the stack trace of an error of Spark."""
 FORMATS = click.Choice(["table", "json", "csv"])
 # Paths and ids are text: no markup, no emoji.
 _say = Console(stderr=True, highlight=False, markup=False, emoji=False)
+_apart = True
+"""Whether what goes to stderr stays apart from stdout."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def _chosen_format(context: click.Context, option: click.Parameter, style: str) -> str:
+    """The format; where stderr would end in it, nothing is said beside the result, except an error."""
+    _say.quiet = style != "table" and not _apart
+    return style
+
+
+FORMAT = click.option(
+    "--format",
+    "style",
+    type=FORMATS,
+    default="table",
+    callback=_chosen_format,
+    help="How the result is printed on stdout.",
+)
+
+
+class _Command(click.Command):
+    """A command that returns when it has succeeded: Databricks counts a SystemExit as a failure, even with code 0."""
+
+    def main(self, *arguments: Any, **more: Any) -> Any:
+        """Run the command; SystemExit with its code if it fails."""
+        global _apart
+        _apart = separate_output()
+        try:
+            return super().main(*arguments, **more)
+        except SystemExit as end:
+            if end.code:
+                raise
+            return None
+
+
+class _Commands(_Command, click.Group):
+    """The commands of the package."""
+
+    command_class = _Command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="rankmetrics")
 def main() -> None:
     """Which ranking experiment is better, and how sure is that?"""
@@ -41,8 +82,8 @@ def main() -> None:
 @click.option("--config", "config", required=True, type=click.Path(), help="YAML file; see conf/example.yaml.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key: metrics=ap@10.")
 @click.option("--output", help="Output folder, instead of sink.path.")
-@click.option("--date", help="Evaluation date, ISO; today by default.")
-@click.option("--format", "style", type=FORMATS, default="table", help="How the result is printed on stdout.")
+@click.option("--date", help=DATE)
+@FORMAT
 @click.option("--master", default=None, help=MASTER)
 def evaluate(
     config: str, overrides: Sequence[str], output: str | None, date: str | None, style: str, master: str | None
@@ -52,14 +93,14 @@ def evaluate(
         loaded = _loaded(config, overrides, output, date)
         if _on_this_machine(loaded, master):
             check_local_paths(loaded.inputs, loaded.sink)
-        _evaluate(loaded, style, lambda: _session(master))
+        _evaluate(loaded, style, lambda say: _session(master, say))
 
 
 @main.command()
 @click.option("--output", default="out/demo", show_default=True, help="Output folder.")
 @click.option("--users", default=24_000, show_default=True, type=click.IntRange(min=100), help="Ten rows per user.")
 @click.option("--seed", default=7, show_default=True, type=int)
-@click.option("--format", "style", type=FORMATS, default="table")
+@FORMAT
 def demo(output: str, users: int, seed: int, style: str) -> None:
     """Make a seeded impression log with a known best ranker, and evaluate it."""
     from rankmetrics_spark.tools import demo as demo_log
@@ -71,7 +112,9 @@ def demo(output: str, users: int, seed: int, style: str) -> None:
             soft_wrap=True,
         )
         # The log is on this machine; a Connect server may be unable to read it.
-        _evaluate(_loaded(str(made.config), (), output, None), style, lambda: _session("local[*]"))
+        _evaluate(
+            _loaded(str(made.config), (), output, None), style, lambda say: _session(None, say, default="local[*]")
+        )
 
 
 @main.command()
@@ -85,11 +128,12 @@ def selftest(on_spark: bool, master: str | None) -> None:
         lines = test.checks(_on(master, test.by_spark) if on_spark else test.by_kernels())
     for line in lines:
         click.echo(str(line))
-    sys.exit(0 if all(line.ok for line in lines) else 1)
+    if not all(line.ok for line in lines):
+        sys.exit(1)
 
 
 @main.command()
-@click.option("--format", "style", type=FORMATS, default="table", help="How the list is printed on stdout.")
+@FORMAT
 def metrics(style: str) -> None:
     """Every metric: its name, aliases, range, direction and definition."""
     from rankmetrics_spark.metrics import reference
@@ -100,8 +144,8 @@ def metrics(style: str) -> None:
 @main.command()
 @click.option("--config", "config", required=True, type=click.Path(), help="YAML file; see conf/example.yaml.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a config key.")
-@click.option("--date", help="Evaluation date, ISO; today by default.")
-@click.option("--format", "style", type=FORMATS, default="table", help="How the result is printed on stdout.")
+@click.option("--date", help=DATE)
+@FORMAT
 @click.option("--master", default=None, help=MASTER)
 def conventions(config: str, overrides: Sequence[str], date: str | None, style: str, master: str | None) -> None:
     """The same data under every convention, side by side; writes nothing."""
@@ -129,7 +173,7 @@ def conventions(config: str, overrides: Sequence[str], date: str | None, style: 
 @click.option("--input", "folder", required=True, help="Output folder of an earlier run, with its user_metrics.")
 @click.option("--baseline", help="The experiment that the others are compared with.")
 @click.option("--candidate", "candidates", multiple=True, help="Only this experiment; repeat for several.")
-@click.option("--date", help="Evaluation date, ISO; the newest by default.")
+@click.option("--date", help="YYYY-MM-DD, yesterday, or days back such as -2, in UTC; the newest by default.")
 @click.option("--pairs", type=click.Choice(["baseline", "all"]), default="baseline", show_default=True)
 @click.option("--metrics", help="Only these, such as ap@10,ndcg@10; all by default.")
 @click.option("--segment", "segments", multiple=True, help="A column that splits the users; repeat for several.")
@@ -137,13 +181,15 @@ def conventions(config: str, overrides: Sequence[str], date: str | None, style: 
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A key of comparison: bootstrap=true.")
 @click.option("--losses", type=click.IntRange(min=0), default=0, help="List so many users with the largest losses.")
 @click.option("--decompose", "decomposed", help="Split each difference by the mix of users in this column.")
-@click.option("--format", "style", type=FORMATS, default="table", help="How the result is printed on stdout.")
+@FORMAT
 @click.option("--master", default=None, help=MASTER)
 def compare(folder: str, style: str, master: str | None, **asked: Any) -> None:
     """Compare experiments from the tables of an earlier run; writes nothing."""
     with _exit_codes():
         from rankmetrics_spark.tools.compare import Asked, comparison_of
 
+        if asked["date"]:
+            asked["date"] = resolved(evaluation_day("--date", asked["date"]), "UTC")
         wanted = Asked(folder, **asked)
         found = _on(master, lambda spark: comparison_of(spark, wanted))
     more = {"losses": found.losses} if wanted.losses else {}
@@ -155,16 +201,10 @@ T = TypeVar("T")
 
 
 def _on(master: str | None, work: Callable[[SparkSession], T]) -> T:
-    """Start a session, run ``work`` on it, stop the session and return the result."""
-    with _progress() as progress:
-        progress("starting Spark")
-        spark = _session(master)
-        try:
-            progress("evaluating")
-            return work(spark)
-        finally:
-            progress("stopping Spark")
-            spark.stop()
+    """Run ``work`` on a session and return the result."""
+    with _progress() as progress, _session(master, progress) as spark:
+        progress("evaluating")
+        return work(spark)
 
 
 def _loaded(config: str, overrides: Sequence[str], output: str | None, date: str | None) -> Config:
@@ -174,44 +214,27 @@ def _loaded(config: str, overrides: Sequence[str], output: str | None, date: str
 
 def _on_this_machine(config: Config, master: str | None) -> bool:
     """Whether this process can look at local paths: Spark runs here, and nothing names another file system."""
-    address = master or os.environ.get("SPARK_REMOTE") or "local"
-    elsewhere = {"PYSPARK_GATEWAY_PORT", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR"} & os.environ.keys()
-    return address.startswith("local") and not elsewhere and not any("defaultFS" in name for name in config.spark)
+    return on_this_machine(master) and not any("defaultFS" in name for name in config.spark)
 
 
-def _session(master: str | None) -> SparkSession:
-    """Return the session of Spark Connect (``sc://...``) or spark-submit if there is one, else a local session."""
-    from rankmetrics_spark.sessions import connect_session, local_session
-
-    address = master or os.environ.get("SPARK_REMOTE")
-    if address and address.startswith("sc://"):
-        return connect_session(address)
-    if address is None and "PYSPARK_GATEWAY_PORT" in os.environ:
-        from pyspark.sql import SparkSession
-
-        return SparkSession.builder.appName("rankmetrics").getOrCreate()
-    if address is not None and not address.startswith(MASTERS):
-        raise ConfigError(
-            f"--master is '{address}'; allowed: an address such as {', '.join(MASTERS)}, or sc://HOST:PORT"
-        )
-    return local_session(address or "local[*]")
+def _session(
+    master: str | None, say: Callable[[str], None], default: str | None = None
+) -> AbstractContextManager[SparkSession]:
+    return chosen_session(master, say, default)
 
 
-def _evaluate(config: Config, style: str, start: Callable[[], SparkSession]) -> None:
-    with _progress() as progress:
-        progress("starting Spark")
-        spark = start()
-        try:
-            from rankmetrics_spark.job import run
+def _evaluate(
+    config: Config, style: str, session: Callable[[Callable[[str], None]], AbstractContextManager[SparkSession]]
+) -> None:
+    with _progress() as progress, session(progress) as spark:
+        from rankmetrics_spark.job import run
 
-            outcome = run(spark, config, progress)
-            progress("reading the result")
-            rows = console.result_rows(outcome.experiment_metrics)
-        finally:
-            progress("stopping Spark")
-            spark.stop()
+        outcome = run(spark, config, progress)
+        progress("reading the result")
+        rows = console.result_rows(outcome.experiment_metrics)
     console.PRINTERS[style](rows, config.metrics)
-    comparisons.print_verdict(outcome.record["verdict"], style)
+    if not _say.quiet:
+        comparisons.print_verdict(outcome.record["verdict"], style)
     for line in console.accounting(outcome.record):
         _say.print(line, markup=False, soft_wrap=True)
     _say.print(console.places(outcome.path, outcome.record, outcome.record_path), soft_wrap=True)
@@ -259,6 +282,7 @@ def _exit_codes() -> Iterator[None]:
 
 
 def _fail(error: RankmetricsError) -> NoReturn:
+    _say.quiet = False
     _say.print(f"rankmetrics: {error}", markup=False, soft_wrap=True)
     sys.exit(error.exit_code)
 

@@ -42,6 +42,7 @@ from rankmetrics_spark.sinks import (
     refuse_other_date,
     store_of,
 )
+from rankmetrics_spark.sources.days import whole_log
 
 Progress = Callable[[str], None]
 
@@ -176,6 +177,7 @@ def _evaluated(this: _Run, store: Store) -> Outcome:
         answer.refuse_missing_date(store, config)
         impressions, judged = inputs(this.spark, config)
         books.read(config, impressions, judged)
+        books.record["notes"] = whole_log(config.source, impressions.schema, config.evaluation_date)
         plan = make_plan(config.options, impressions.schema, judged.schema if judged is not None else None)
         rows = pipeline.typed_rows(impressions, plan)
         pools = pipeline.judged_items(judged, plan)

@@ -301,7 +301,8 @@ def accounting(record: Mapping[str, Any]) -> list[str]:
             f"warning: {beyond:,} lists show more relevant items than the judgements hold; their values stop at 1"
         )
     more = _few_judged(record) + _tied(record["experiments"]) + _quality(record.get("quality", {}))
-    return [printable(line) for line in lines + more]
+    notes = [f"note: {note}" for note in record.get("notes", [])]
+    return [printable(line) for line in lines + more + notes]
 
 
 def places(path: str, record: Mapping[str, Any], record_path: str) -> str:

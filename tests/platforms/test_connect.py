@@ -20,7 +20,6 @@ import pyarrow.dataset as ds
 import pytest
 import yaml
 
-from rankmetrics_spark import cli, sessions
 from rankmetrics_spark.metrics.conventions import PRESETS, resolve
 from tests.commands import ROOT, ran, spark_environment
 from tests.logs import DATE, Shown, a_list, assert_close, obvious, parquet, random_log
@@ -316,24 +315,3 @@ def test_a_client_without_a_server_fails_at_once_with_one_sentence(desk: Path, a
     lines = [line for line in done.stderr.splitlines() if not line.endswith(" ...")]
     assert (done.returncode, len(lines)) == (1, 1), done.stderr
     assert lines[0].startswith(f"rankmetrics: {said}")
-
-
-@pytest.mark.parametrize(
-    ("master", "variable", "made"),
-    [
-        (None, None, ("local", "local[*]")),
-        (None, "sc://a:1", ("connect", "sc://a:1")),
-        (None, "local[3]", ("local", "local[3]")),
-        ("sc://b:2", None, ("connect", "sc://b:2")),
-        ("sc://b:2", "sc://a:1", ("connect", "sc://b:2")),
-        ("local[1]", "sc://a:1", ("local", "local[1]")),
-    ],
-)
-def test_the_session_follows_the_master_then_the_environment_variable(
-    master: str | None, variable: str | None, made: tuple[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for kind in ("local", "connect"):
-        monkeypatch.setattr(sessions, f"{kind}_session", lambda where, kind=kind: (kind, where))
-    if variable:
-        monkeypatch.setenv("SPARK_REMOTE", variable)
-    assert cli._session(master) == made

@@ -24,7 +24,7 @@ CUT = "n" * 150 + "... (100,000 characters)"
 def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Refused:
     """Run ``rankmetrics evaluate`` on a config without a session: exit code and the only line on stderr."""
 
-    def no_session(master: str | None) -> NoReturn:
+    def no_session(*_: object) -> NoReturn:
         raise AssertionError("Spark was started")
 
     monkeypatch.setattr(cli, "_session", no_session)
