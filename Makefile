@@ -59,10 +59,17 @@ test: venv ## run the whole test suite
 	@# Two processes, each with one Spark session for all of its tests.
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup
 
+# Between them, the environments have every allowed Python. One that the machine lacks is replaced by $(PYTHON).
+PYTHON_spark35 := python3.10
+PYTHON_spark41 := python3.12
+PYTHON_spark42 := python3.13
+
 .venvs/%/made: constraints/%.txt
 	@echo "Installing .venvs/$* ..." >&2
 	@rm -rf .venvs/$*
-	@$(PYTHON) -m venv .venvs/$*
+	@wanted='$(PYTHON_$*)'; PYENV_VERSION=$$(pyenv latest "$${wanted#python}" 2>/dev/null) \
+	    $${wanted:-false} -m venv .venvs/$* 2>/dev/null || { \
+	    echo "$${wanted:+$$wanted not found: }.venvs/$* gets $$($(PYTHON) --version)" >&2; $(PYTHON) -m venv .venvs/$*; }
 	@.venvs/$*/bin/python -m pip install --quiet --requirement constraints/$*.txt
 	@.venvs/$*/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
@@ -70,9 +77,9 @@ test: venv ## run the whole test suite
 test-connect: venv $(call ENVIRONMENT,client) ## test Spark Connect, with the full suite and from a client without Java
 	@$(call PLATFORM_TESTS,test_connect.py)
 
-MATRIX ?= spark35 spark40 lowest
+MATRIX ?= spark35 spark40 spark41 spark42 lowest
 
-test-matrix: venv $(foreach name,$(MATRIX),$(call ENVIRONMENT,$(name))) ## run the suite on Spark 3.5 and 4.0, and with the oldest supported libraries
+test-matrix: venv $(foreach name,$(MATRIX),$(call ENVIRONMENT,$(name))) ## run the suite on Spark 3.5, 4.0, 4.1 and 4.2, and with the oldest supported libraries
 	@MATRIX='$(MATRIX)' $(call PLATFORM_TESTS,test_matrix.py)
 
 test-cluster: venv ## test a standalone cluster of two workers, one of which is killed
