@@ -127,10 +127,21 @@ def runtimes() -> dict[str, dict[str, str]]:
 
 def test_the_table_names_every_runtime_and_library() -> None:
     found = runtimes()
-    assert {"14.3 LTS", "15.4 LTS", "16.4 LTS", "17.3 LTS", "18.0", "19", "serverless 1", "serverless 5"} <= found.keys()
+    assert {
+        "14.3 LTS",
+        "15.4 LTS",
+        "16.4 LTS",
+        "17.3 LTS",
+        "18.0",
+        "19",
+        "serverless 1",
+        "serverless 5",
+    } <= found.keys()
     named = set().union(*found.values())
     assert {need.name for need in base_requirements()} | {"python", "spark"} == named
-    assert all({"python", "numpy", "pandas", "pyarrow", "scipy", "click"} <= libraries.keys() for libraries in found.values())
+    assert all(
+        {"python", "numpy", "pandas", "pyarrow", "scipy", "click"} <= libraries.keys() for libraries in found.values()
+    )
 
 
 def test_an_installation_replaces_nothing_else_on_a_runtime() -> None:
