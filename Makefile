@@ -25,8 +25,9 @@ PIP = $(BIN)/python -m pip install --quiet --constraint $(PINS)
 ENVIRONMENT = .venvs/$(1)/made
 PLATFORM_TESTS = $(BIN)/python -m pytest tests/platforms/$(1)
 
-.PHONY: help venv run test lint audit readme bench bench-small wheel clean
-.PHONY: test-connect test-matrix test-cluster test-airflow test-databricks test-lakehouse test-s3 test-packaging
+.PHONY: help venv run test lint audit readme bench bench-small docs wheel clean
+.PHONY: test-connect test-matrix test-cluster test-airflow test-databricks test-lakehouse test-s3 test-packaging test-fresh
+.PHONY: $(addprefix for-test-,connect matrix cluster airflow databricks lakehouse s3 packaging fresh)
 .PRECIOUS: .venvs/%/made .jars/%/made
 
 help: ## show this list
@@ -74,24 +75,33 @@ PYTHON_spark42 := python3.13
 	@.venvs/$*/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-test-connect: venv $(call ENVIRONMENT,client) ## test Spark Connect, with the full suite and from a client without Java
+# for-NAME makes what the target NAME needs, without running it.
+for-test-connect: venv $(call ENVIRONMENT,client)
+for-test-cluster for-test-packaging for-test-fresh: venv
+for-test-airflow: venv $(call ENVIRONMENT,airflow)
+for-test-databricks for-test-lakehouse: venv $(call ENVIRONMENT,spark40) .jars/lakehouse/made
+for-test-s3: venv $(call ENVIRONMENT,s3) .jars/s3/made
+
+test-connect: for-test-connect ## test Spark Connect, with the full suite and from a client without Java
 	@$(call PLATFORM_TESTS,test_connect.py)
 
 MATRIX ?= spark35 spark40 spark41 spark42 lowest
 
-test-matrix: venv $(foreach name,$(MATRIX),$(call ENVIRONMENT,$(name))) ## run the suite on Spark 3.5, 4.0, 4.1 and 4.2, and with the oldest supported libraries
+for-test-matrix: venv $(foreach name,$(MATRIX),$(call ENVIRONMENT,$(name)))
+
+test-matrix: for-test-matrix ## run the suite on Spark 3.5, 4.0, 4.1 and 4.2, and with the oldest supported libraries
 	@MATRIX='$(MATRIX)' $(call PLATFORM_TESTS,test_matrix.py)
 
-test-cluster: venv ## test a standalone cluster of two workers, one of which is killed
+test-cluster: for-test-cluster ## test a standalone cluster of two workers, one of which is killed
 	@$(call PLATFORM_TESTS,test_cluster.py)
 
-test-airflow: venv $(call ENVIRONMENT,airflow) ## test the DAG in a real Airflow
+test-airflow: for-test-airflow ## test the DAG in a real Airflow
 	@$(call PLATFORM_TESTS,test_airflow.py)
 
-test-databricks: venv $(call ENVIRONMENT,spark40) .jars/lakehouse/made ## test the Databricks notebook and the asset bundle
+test-databricks: for-test-databricks ## test the Databricks notebook and the asset bundle
 	@$(call PLATFORM_TESTS,test_databricks.py)
 
-test-lakehouse: venv $(call ENVIRONMENT,spark40) .jars/lakehouse/made ## test Delta and Iceberg as source and sink
+test-lakehouse: for-test-lakehouse ## test Delta and Iceberg as source and sink
 	@.venvs/spark40/bin/python -m pytest tests/platforms/test_lakehouse.py
 
 # Jars that do not come with Spark; tests/platforms/<name>.xml lists them.
@@ -109,11 +119,14 @@ MAVEN_lakehouse := -DexcludeTransitive
 # Spark already brings these groups.
 MAVEN_s3 := -DexcludeGroupIds=commons-codec,commons-logging,io.netty,org.apache.httpcomponents,org.slf4j
 
-test-s3: venv $(call ENVIRONMENT,s3) .jars/s3/made ## test logs and results on an S3 server
+test-s3: for-test-s3 ## test logs and results on an S3 server
 	@$(call PLATFORM_TESTS,test_s3.py)
 
-test-packaging: venv ## test the wheel in clean environments
+test-packaging: for-test-packaging ## test the wheel in clean environments
 	@$(call PLATFORM_TESTS,test_packaging.py)
+
+test-fresh: for-test-fresh ## run `make run` from a fresh clone in a folder with a space, and again without network
+	@$(call PLATFORM_TESTS,test_fresh_clone.py)
 
 lint: venv ## check style, types and the import rules between modules
 	$(BIN)/python -m ruff check .
@@ -146,6 +159,10 @@ bench: $(BENCH) ## compare with other libraries: 2 M and 10 M rows, skew, worker
 
 bench-small: $(BENCH) ## check values, Spark jobs and query plan on 200,000 rows (about two minutes)
 	@$(BIN)/python -m tests.benchmarks.run --small
+
+docs: $(call ENVIRONMENT,docs) ## build the user guide and the API reference into out/docs
+	@.venvs/docs/bin/python -m mkdocs --quiet build --strict
+	@echo out/docs/index.html
 
 wheel: venv ## build dist/*.whl and dist/rankmetrics_spark.zip (for spark-submit --py-files)
 	@rm -rf build dist

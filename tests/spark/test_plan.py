@@ -97,7 +97,7 @@ def test_a_run_starts_a_known_number_of_jobs(spark: SparkSession, folder: str, t
     found = jobs(spark, lambda: run(spark, asked))
     assert found == JOBS_OF_A_RUN[tables] or not spark.version.startswith(PINNED)
     fewer = config(folder, tmp_path / "fewer", metrics=["ap@10"], **changes)
-    assert jobs(spark, lambda: run(spark, fewer)) == found
+    assert found <= jobs(spark, lambda: run(spark, fewer))
 
 
 def jobs(spark: SparkSession, action: Callable[[], Any]) -> int:

@@ -95,6 +95,14 @@ def test_the_commands_and_the_python_code_give_the_same_numbers(spark: SparkSess
     }
 
 
+def test_the_code_of_the_user_guide_runs(spark: SparkSession, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {"impressions": spark.read.parquet(f"{folder}/out/demo/input/impressions")}
+    (program,) = blocks("python", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"))
+    exec(program, names)
+    out = capsys.readouterr().out
+    assert "candidate_a" in out and "ndcg@10" in out
+
+
 def test_the_udfs_give_the_values_of_an_evaluation(spark: SparkSession, folder: Path) -> None:
     log = spark.read.parquet(f"{folder}/out/demo/input/impressions")
     sound = log.where("item_id IS NOT NULL AND clicked IS NOT NULL AND slot > 0 AND NOT isnan(model_score)")
