@@ -1,4 +1,4 @@
-"""What a newcomer does: clone, `make run`, on a machine without Java and with an empty home; then again without network."""
+"""What a newcomer does: clone and `make run`, without Java, with an empty home; then the same without network."""
 
 from __future__ import annotations
 
