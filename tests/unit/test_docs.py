@@ -51,11 +51,36 @@ def test_the_examples_of_a_page_give_the_output_that_they_show(page: Path) -> No
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_block_of_a_page_is_run(page: Path) -> None:
     for language, text in blocks(page):
+        # Commands of platforms that no test has; the page says so.
+        if (page.name, language) == ("platforms.md", "text"):
+            continue
         if language == "yaml":
             config: Any = parse(text)
             from_mapping({"source": {"path": "logs"}} | config)
         elif ">>> " not in text:
             assert (ROOT / RUN_ELSEWHERE[page.name, language]).exists()
+
+
+def test_platforms_without_a_test_are_named_as_not_checked() -> None:
+    text = (DOCS / "platforms.md").read_text(encoding="utf-8")
+    for section in re.split(r"^## ", text, flags=re.MULTILINE):
+        assert ("```text" in section) <= ("Not checked: " in section)
+
+
+def test_ci_runs_every_platform_and_every_spark_in_one_of_the_turns_of_contributing() -> None:
+    ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    (matrix,) = re.findall(r"^matrix=\((.*)\)$", ci, re.MULTILINE)
+    (named,) = re.findall(r"^platforms=\(\n(.*?)^\)", ci, re.MULTILINE | re.DOTALL)
+    turns = [line.strip().strip('"').split() for line in named.splitlines()]
+    assert len(turns) == len(matrix.split()) == 5
+    targets = set(re.findall(r"^(test-[a-z0-9]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert {target for turn in turns for target in turn} | {"test-matrix", "test-packaging"} == targets
+    suites = (ROOT / "tests" / "platforms" / "test_matrix.py").read_text(encoding="utf-8")
+    (known,) = re.findall(r"^SUITES = (.*)$", suites, re.MULTILINE)
+    assert sorted(matrix.split()) == sorted(re.findall(r'"(\w+)":', known))
+    table = re.findall(r"^\| (\d) \| [^|]+ \| ([^|]+) \|$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    said = [{f"test-{name.split()[0]}" for name in platforms.split(", ")} for _, platforms in table]
+    assert said == [set(turn) for turn in turns]
 
 
 def test_every_page_is_in_the_navigation_and_its_links_lead_somewhere() -> None:
