@@ -25,9 +25,10 @@ PIP = $(BIN)/python -m pip install --quiet --constraint $(PINS)
 ENVIRONMENT = .venvs/$(1)/made
 PLATFORM_TESTS = $(BIN)/python -m pytest tests/platforms/$(1)
 
-.PHONY: help venv run test lint audit readme bench bench-small wheel clean
+.PHONY: help venv run test lint audit readme bench bench-small docs pictures wheel clean
 .PHONY: test-sail test-connect test-matrix test-cluster test-airflow test-databricks test-lakehouse test-s3 test-packaging
-.PHONY: test-report pictures
+.PHONY: test-fresh test-report test-faults
+.PHONY: $(addprefix for-test-,sail connect matrix cluster airflow databricks lakehouse s3 packaging fresh report faults)
 .PRECIOUS: .venvs/%/made .jars/%/made
 
 help: ## show this list
@@ -36,14 +37,17 @@ help: ## show this list
 venv: $(INSTALLED) ## set up .venv with what run, test, lint and wheel need (downloads once)
 	@:
 
-# $(call NEW_ENVIRONMENT,folder)
+# $(call NEW_ENVIRONMENT,folder,the Python that it should have, if it matters)
 define NEW_ENVIRONMENT
 @command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.10 to 3.13" >&2; exit 1; }
 @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
     echo "$$($(PYTHON) --version) is too old; allowed: Python 3.10 to 3.13; choose another: make PYTHON=/path/to/python3.12" >&2; exit 1; }
-@said=$$($(PYTHON) -m venv --clear $(1) 2>&1) || $(PYTHON) -m virtualenv --quiet --clear $(1) 2>/dev/null || { \
+@wanted='$(2)'; PYENV_VERSION=$$(pyenv latest "$${wanted#python}" 2>/dev/null) \
+    $${wanted:-false} -m venv --clear $(1) 2>/dev/null || { \
+    [ -z "$$wanted" ] || echo "$$wanted not found: $(1) gets $$($(PYTHON) --version)" >&2; \
+    said=$$($(PYTHON) -m venv --clear $(1) 2>&1) || $(PYTHON) -m virtualenv --quiet --clear $(1) 2>/dev/null || { \
     rm -rf $(1); echo "$$said" >&2; \
-    echo "$(PYTHON) cannot make a virtual environment: install its venv module (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }
+    echo "$(PYTHON) cannot make a virtual environment: install its venv module (Debian, Ubuntu: apt install python3-venv)" >&2; exit 1; }; }
 endef
 
 $(MADE):
@@ -73,9 +77,14 @@ test: venv ## run the whole test suite
 	@# Two processes, each with one Spark session for all of its tests.
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup
 
+# Between them, the environments have every allowed Python. One that the machine lacks is replaced by $(PYTHON).
+PYTHON_spark35 := python3.10
+PYTHON_spark41 := python3.12
+PYTHON_spark42 := python3.13
+
 .venvs/%/made: constraints/%.txt
 	@echo "Installing .venvs/$* ..." >&2
-	$(call NEW_ENVIRONMENT,.venvs/$*)
+	$(call NEW_ENVIRONMENT,.venvs/$*,$(PYTHON_$*))
 	@.venvs/$*/bin/python -m pip install --quiet --requirement constraints/$*.txt
 	@.venvs/$*/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
@@ -84,27 +93,38 @@ test: venv ## run the whole test suite
 	@.venvs/laptop/bin/python -m pip install --quiet --requirement $<
 	@touch $@
 
-test-sail: venv .venvs/laptop/tools ## test the laptop engine: the Connect suite on it, and the same bits as Spark
+# for-NAME makes what the target NAME needs, without running it.
+for-test-sail: venv .venvs/laptop/tools
+for-test-connect: venv $(call ENVIRONMENT,client)
+for-test-cluster for-test-packaging for-test-fresh: venv
+for-test-airflow: venv $(call ENVIRONMENT,airflow)
+for-test-databricks for-test-lakehouse: venv $(call ENVIRONMENT,spark40) .jars/lakehouse/made
+for-test-s3: venv $(call ENVIRONMENT,s3) .jars/s3/made
+for-test-report: venv $(call ENVIRONMENT,mlflow)
+
+test-sail: for-test-sail ## test the laptop engine: the Connect suite on it, and the same bits as Spark
 	@$(call PLATFORM_TESTS,test_sail.py)
 
-test-connect: venv $(call ENVIRONMENT,client) ## test Spark Connect, with the full suite and from a client without Java
+test-connect: for-test-connect ## test Spark Connect, with the full suite and from a client without Java
 	@$(call PLATFORM_TESTS,test_connect.py)
 
-MATRIX ?= spark35 spark40 lowest
+MATRIX ?= spark35 spark40 spark41 spark42 lowest
 
-test-matrix: venv $(foreach name,$(MATRIX),$(call ENVIRONMENT,$(name))) ## run the suite on Spark 3.5 and 4.0, and with the oldest supported libraries
+for-test-matrix: venv $(foreach name,$(MATRIX),$(call ENVIRONMENT,$(name)))
+
+test-matrix: for-test-matrix ## run the suite on Spark 3.5, 4.0, 4.1 and 4.2, and with the oldest supported libraries
 	@MATRIX='$(MATRIX)' $(call PLATFORM_TESTS,test_matrix.py)
 
-test-cluster: venv ## test a standalone cluster of two workers, one of which is killed
+test-cluster: for-test-cluster ## test a standalone cluster of two workers, one of which is killed
 	@$(call PLATFORM_TESTS,test_cluster.py)
 
-test-airflow: venv $(call ENVIRONMENT,airflow) ## test the DAG in a real Airflow
+test-airflow: for-test-airflow ## test the DAG in a real Airflow
 	@$(call PLATFORM_TESTS,test_airflow.py)
 
-test-databricks: venv $(call ENVIRONMENT,spark40) .jars/lakehouse/made ## test the Databricks notebook and the asset bundle
+test-databricks: for-test-databricks ## test the Databricks notebook and the asset bundle
 	@$(call PLATFORM_TESTS,test_databricks.py)
 
-test-lakehouse: venv $(call ENVIRONMENT,spark40) .jars/lakehouse/made ## test Delta and Iceberg as source and sink
+test-lakehouse: for-test-lakehouse ## test Delta and Iceberg as source and sink
 	@.venvs/spark40/bin/python -m pytest tests/platforms/test_lakehouse.py
 
 # Jars that do not come with Spark; tests/platforms/<name>.xml lists them.
@@ -122,10 +142,10 @@ MAVEN_lakehouse := -DexcludeTransitive
 # Spark already brings these groups.
 MAVEN_s3 := -DexcludeGroupIds=commons-codec,commons-logging,io.netty,org.apache.httpcomponents,org.slf4j
 
-test-s3: venv $(call ENVIRONMENT,s3) .jars/s3/made ## test logs and results on an S3 server
+test-s3: for-test-s3 ## test logs and results on an S3 server
 	@$(call PLATFORM_TESTS,test_s3.py)
 
-test-report: venv $(call ENVIRONMENT,mlflow) ## test the HTML report in Chromium, and a result in MLflow
+test-report: for-test-report ## test the HTML report in Chromium, and a result in MLflow
 	@command -v chromium >/dev/null || { echo "chromium not found: apt install chromium" >&2; exit 1; }
 	@$(call PLATFORM_TESTS,test_report_page.py)
 	@.venvs/mlflow/bin/python -m pytest tests/platforms/test_mlflow.py
@@ -135,8 +155,11 @@ pictures: venv ## draw the pictures of README and docs, from the demo
 	@$(BIN)/rankmetrics demo --output out/pictures
 	@$(BIN)/python docs/pictures/make_pictures.py out/pictures docs/pictures
 
-test-packaging: venv ## test the wheel in clean environments
+test-packaging: for-test-packaging ## test the wheel in clean environments
 	@$(call PLATFORM_TESTS,test_packaging.py)
+
+test-fresh: for-test-fresh ## run `make run` from a fresh clone in a folder with a space, and again without network
+	@$(call PLATFORM_TESTS,test_fresh_clone.py)
 
 lint: venv ## check style, types and the import rules between modules
 	$(BIN)/python -m ruff check .
@@ -169,6 +192,10 @@ bench: $(BENCH) ## compare with other libraries: 2 M and 10 M rows, skew, worker
 
 bench-small: $(BENCH) ## check values, Spark jobs and query plan on 200,000 rows (about two minutes)
 	@$(BIN)/python -m tests.benchmarks.run --small
+
+docs: $(call ENVIRONMENT,docs) ## build the user guide and the API reference into out/docs
+	@.venvs/docs/bin/python -m mkdocs --quiet build --strict
+	@echo out/docs/index.html
 
 wheel: venv ## build dist/*.whl and dist/rankmetrics_spark.zip (for spark-submit --py-files)
 	@rm -rf build dist

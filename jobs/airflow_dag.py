@@ -21,13 +21,17 @@ HOME             the folder above this one  has jobs/evaluate.py and dist/rankme
 CONFIG           HOME/conf/example.yaml     use an absolute source.path: a worker may run in any folder
 OUTPUT           HOME/out                   replaces sink.path; s3a://... needs the Amazon provider
 WHERE            event_date = '{{ ds }}'    replaces source.where; empty: {date} in the config selects the day
-JOB              rankmetrics on a cluster   job of conf/databricks.yml; {date} in its variable where is the day
+JOB              rankmetrics on a cluster   name or id of a job of conf/databricks.yml; see below
 START_DATE       2020-01-01                 first day to evaluate
 CATCHUP          false                      true: evaluate every day since START_DATE
 MAX_ACTIVE_RUNS  1                          days evaluated at the same time
 RETRIES          3                          per task
 RETRY_DELAY      900                        seconds between tries
 ===============  =========================  ====================================================================
+
+The bundle's target ``prod`` deploys the job under this name, the target ``dev`` with ``[dev USER]`` before it. JOB is
+``[dev jane_doe] rankmetrics on a cluster`` there, or the id: ``databricks bundle summary`` prints the job's address,
+which ends with the id.
 """
 
 from __future__ import annotations
@@ -36,11 +40,19 @@ import json
 import os
 import re
 from datetime import datetime, timedelta, timezone
+from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from airflow.providers.standard.operators.python import PythonOperator
-from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, ObjectStoragePath, RetryDecision, RetryPolicy
+try:
+    from airflow.providers.standard.operators.python import PythonOperator
+    from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, ObjectStoragePath, RetryDecision, RetryPolicy
+except ImportError as error:
+    raise ImportError(
+        "the DAG rankmetrics needs Airflow 3.3 or newer with apache-airflow-providers-standard; "
+        f"found Airflow {version('apache-airflow')}: {error}"
+    ) from None
 
 
 def setting(name: str, default: str, allowed: str = ".*", words: str = "") -> str:
@@ -75,12 +87,23 @@ class FailOnPermanentErrors(RetryPolicy):  # type: ignore[misc]  # mypy cannot s
         return RetryDecision.default()
 
 
-def on_spark() -> Any:
-    from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+def operator(provider: str, module: str, name: str) -> Any:
+    try:
+        return getattr(import_module(f"airflow.providers.{module}"), name)
+    except ImportError:
+        platform = "databricks" if DATABRICKS else "spark"
+        raise ImportError(
+            f"the DAG rankmetrics needs {provider} where RANKMETRICS_PLATFORM is '{platform}': pip install {provider}"
+        ) from None
 
+
+def on_spark() -> Any:
+    submit = operator(
+        "apache-airflow-providers-apache-spark", "apache.spark.operators.spark_submit", "SparkSubmitOperator"
+    )
     where = ["--set", f"source.where={WHERE}"] if WHERE else []
     config = setting("CONFIG", f"{HOME}/conf/example.yaml")
-    return SparkSubmitOperator(
+    return submit(
         task_id="evaluate",
         conn_id=CONNECTION,
         name="rankmetrics",
@@ -92,12 +115,14 @@ def on_spark() -> Any:
 
 
 def on_databricks() -> Any:
-    from airflow.providers.databricks.operators.databricks import DatabricksRunNowOperator
-
-    return DatabricksRunNowOperator(
+    run_now = operator(
+        "apache-airflow-providers-databricks", "databricks.operators.databricks", "DatabricksRunNowOperator"
+    )
+    job = setting("JOB", "rankmetrics on a cluster")
+    return run_now(
         task_id="evaluate",
         databricks_conn_id=CONNECTION,
-        job_name=setting("JOB", "rankmetrics on a cluster"),
+        **({"job_id": int(job)} if job.isdecimal() else {"job_name": job}),
         job_parameters={"date": "{{ ds }}"},
         retry_policy=FailOnPermanentErrors(),
     )

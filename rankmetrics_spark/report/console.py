@@ -311,7 +311,8 @@ def accounting(record: Mapping[str, Any]) -> list[str]:
     more = _few_judged(record) + _tied(record["experiments"]) + _quality(record.get("quality", {}))
     if record.get("engine") == "sail":
         more.append(f"engine: sail {record['versions'].get('sail', '')}".rstrip())
-    return [printable(line) for line in lines + more]
+    notes = [f"note: {note}" for note in record.get("notes", [])]
+    return [printable(line) for line in lines + more + notes]
 
 
 def places(path: str, record: Mapping[str, Any], record_path: str) -> str:

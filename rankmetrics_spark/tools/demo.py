@@ -175,6 +175,8 @@ def _config(root: Path) -> Path:
     }
     path = str(root / "impressions")
     source = {"format": "parquet", "path": path, "columns": columns, "segments": ["country", "device"]}
+    # Every row, on whatever date the demo runs: the log holds one day.
+    source["where"] = "true"
     metrics = ["ap@5", "ap@10", "ndcg@5", "ndcg@10"]
     config = {"source": source, "metrics": metrics, "comparison": {"baseline": "control"}}
     file = root / "config.yaml"

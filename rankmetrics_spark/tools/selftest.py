@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -42,17 +43,23 @@ class Check:
         n_values: Number of golden values that were checked.
         difference: The largest difference from a golden value.
         ok: Whether every difference is within the tolerance.
+        changed: The conventions that reproduce a variant of the system: the preset with other knobs -> values.
     """
 
     preset: str
     n_values: int
     difference: float
     ok: bool
+    changed: Mapping[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """The line: name, number of values, largest difference, ok or FAILED."""
+        """The line: name, number of values, those of variants of the preset, largest difference, ok or FAILED."""
         verdict = "ok" if self.ok else "FAILED"
-        return f"{self.preset:<14}{self.n_values:>4} values   largest difference {self.difference:8.1e}   {verdict}"
+        variants = ", ".join(f"{count} of them {name}" for name, count in self.changed.items())
+        return (
+            f"{self.preset:<14}{self.n_values:>4} values   largest difference {self.difference:8.1e}   "
+            f"{f'{variants}   ' if variants else ''}{verdict}"
+        )
 
 
 def checks(found: Found) -> list[Check]:
@@ -68,7 +75,8 @@ def checks(found: Found) -> list[Check]:
 def _check(preset: str, golden: list[Value], found: Found) -> Check:
     gaps = [_gap(value, found) for value in golden]
     within_tolerance = all(gap <= value.tolerance for gap, value in zip(gaps, golden, strict=True))
-    return Check(preset, len(golden), max(gaps, default=0.0), bool(golden) and within_tolerance)
+    changed = Counter(value.convention.name for value in golden if value.convention.name != preset)
+    return Check(preset, len(golden), max(gaps, default=0.0), bool(golden) and within_tolerance, changed)
 
 
 def _gap(value: Value, found: Found) -> float:

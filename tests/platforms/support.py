@@ -44,7 +44,7 @@ def built_wheel(folder: Path) -> Path:
     """Build the wheel from a copy of the sources in ``folder``, because a build leaves files beside the sources."""
     source = folder / "source"
     source.mkdir(parents=True)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     shutil.copytree(ROOT / "rankmetrics_spark", source / "rankmetrics_spark")
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(source)]

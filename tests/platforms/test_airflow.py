@@ -336,38 +336,53 @@ class Answer(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def jobs() -> Iterator[Jobs]:
-    """A server with those jobs of the asset bundle that take a date, under the same names."""
-    bundle = yaml.safe_load((ROOT / "conf" / "databricks.yml").read_text(encoding="utf-8"))["resources"]["jobs"]
-    names = [job["name"] for job in bundle.values() if "date" in [given["name"] for given in job["parameters"]]]
+    """A server with the jobs of the asset bundle in both of its targets, under the names that Databricks' tool gives.
+
+    In ``mode: development`` the tool puts ``[dev USER] `` before each name (ApplyPresets in its source code).
+    """
+    bundle = yaml.safe_load((ROOT / "conf" / "databricks.yml").read_text(encoding="utf-8"))
+    modes = [target["mode"] for target in bundle["targets"].values()]
+    assert modes == ["development", "production"]
+    dated = [job["name"] for job in bundle["resources"]["jobs"].values() if job["parameters"][0]["name"] == "date"]
+    names = [*(f"[dev jane_doe] {name}" for name in dated), *dated]
     with Jobs(names, {"2026-10-02": "QualityError: 1 of 3 rows are faulty"}) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         yield server
         server.shutdown()
 
 
-# Does the same as `airflow dags test`, for two days in one process.
-TWO_DAYS = """
-import sys
+# Does the same as `airflow dags test`, for several days in one process, each with its own settings.
+DAYS = """
+import json, os, sys
 from datetime import datetime, timezone
 from airflow.dag_processing.dagbag import DagBag
 
-dag = DagBag(sys.argv[1]).dags["rankmetrics"]
-for day in (1, 2):
-    dag.test(logical_date=datetime(2026, 10, day, tzinfo=timezone.utc))
+folder, work = sys.argv[1:]
+for day, settings in enumerate(json.loads(work), start=1):
+    os.environ.update(settings)
+    DagBag(folder).dags["rankmetrics"].test(logical_date=datetime(2026, 10, day, tzinfo=timezone.utc))
 """
 
 
-def test_on_databricks_the_dag_starts_the_job_of_the_bundle_with_the_day(airflow: Airflow, jobs: Jobs) -> None:
+def test_on_databricks_the_dag_starts_the_job_of_each_target_with_the_day(airflow: Airflow, jobs: Jobs) -> None:
     place = {"conn_type": "databricks", "schema": "http", "host": "127.0.0.1", "port": jobs.server_port}
     there = {
         "RANKMETRICS_PLATFORM": "databricks",
         "AIRFLOW_CONN_DATABRICKS_DEFAULT": json.dumps(place | {"password": "token"}),
     }
-    airflow.python(TWO_DAYS, airflow.environment["AIRFLOW__CORE__DAGS_FOLDER"], **there)
-    job = jobs.names.index("rankmetrics on a cluster")
+    deployed, prefixed = "rankmetrics on a cluster", "[dev jane_doe] rankmetrics on a cluster"
+    prod, dev = jobs.names.index(deployed), jobs.names.index(prefixed)
+    named = [{}, {"RANKMETRICS_JOB": prefixed}, {"RANKMETRICS_JOB": str(dev)}, {"RANKMETRICS_JOB": str(prod)}]
+    airflow.python(DAYS, airflow.environment["AIRFLOW__CORE__DAGS_FOLDER"], json.dumps(named), **there)
     # The second day fails at its gate, so it runs once although a retry is left.
-    assert jobs.started == [{"job_id": job, "job_parameters": {"date": f"2026-10-0{day}"}} for day in (1, 2)]
-    assert airflow.tasks("2026-10-01") == {"evaluate": ("success", 1), "publish": ("success", 1)}
+    # The operator sends an id of the settings as text, which the API accepts.
+    started = [run | {"job_id": int(run["job_id"])} for run in jobs.started]
+    assert started == [
+        {"job_id": job, "job_parameters": {"date": f"2026-10-0{day}"}}
+        for day, job in enumerate([prod, dev, dev, prod], start=1)
+    ]
+    for day in (1, 3, 4):
+        assert airflow.tasks(f"2026-10-0{day}") == {"evaluate": ("success", 1), "publish": ("success", 1)}
     assert airflow.tasks("2026-10-02")["evaluate"] == ("failed", 1)
     assert airflow.tasks("2026-10-02")["publish"][0] == "upstream_failed"
     events = [json.loads(extra) for (extra,) in airflow.ask("select extra from asset_event")]
@@ -376,13 +391,20 @@ def test_on_databricks_the_dag_starts_the_job_of_the_bundle_with_the_day(airflow
 
 # Runs in Airflow's Python: loads the DAG file under given settings and writes down the result.
 PROBE = """
-import importlib.util, json, os, sys
+import importlib.util, json, os, sys, types
+import airflow.sdk as sdk
 from airflow.dag_processing.dagbag import DagBag
 
 file, answer, work = sys.argv[1:]
 found = {}
 for settings in json.loads(work)["settings"]:
     os.environ.update(settings)
+    # None in sys.modules: what is not installed here. A module without names: what an older Airflow lacks.
+    hidden = {name: sys.modules.get(name) for name in os.environ.pop("HIDE", "").split()}
+    sys.modules.update(dict.fromkeys(hidden))
+    if "airflow.sdk" in hidden:
+        sys.modules["airflow.sdk"] = old = types.ModuleType("airflow.sdk")
+        old.__getattr__ = lambda name: getattr(sdk, name) if name != "RetryPolicy" else getattr(types, name)
     bag = DagBag(os.path.dirname(file))
     dag = bag.dags.get("rankmetrics")
     key = " ".join(f"{name}={value}" for name, value in settings.items())
@@ -399,7 +421,9 @@ for settings in json.loads(work)["settings"]:
                           for said in json.loads(work)["said"]},
         }
     for name in settings:
-        del os.environ[name]
+        os.environ.pop(name, None)
+    for name, module in hidden.items():
+        sys.modules.pop(name) if module is None else sys.modules.update({name: module})
 os.environ["RANKMETRICS_OUTPUT"] = json.loads(work)["output"]
 spec = importlib.util.spec_from_file_location("dag_file", file)
 module = importlib.util.module_from_spec(spec)
@@ -424,6 +448,37 @@ DECISIONS = {
 }
 
 
+MISSING: dict[str, str] = {
+    "airflow.providers.apache.spark.operators.spark_submit": (
+        "ImportError: the DAG rankmetrics needs apache-airflow-providers-apache-spark where RANKMETRICS_PLATFORM is "
+        "'spark': pip install apache-airflow-providers-apache-spark"
+    ),
+    "airflow.providers.standard.operators.python": (
+        "ImportError: the DAG rankmetrics needs Airflow 3.3 or newer with apache-airflow-providers-standard; found "
+        "Airflow {}: "
+    ),
+    "airflow.sdk": (
+        "ImportError: the DAG rankmetrics needs Airflow 3.3 or newer with apache-airflow-providers-standard; found "
+        "Airflow {}: cannot import name 'RetryPolicy' from 'airflow.sdk'"
+    ),
+    "airflow.providers.databricks.operators.databricks": (
+        "ImportError: the DAG rankmetrics needs apache-airflow-providers-databricks where RANKMETRICS_PLATFORM is "
+        "'databricks': pip install apache-airflow-providers-databricks"
+    ),
+}
+"""A module that is missing -> how the only line about it starts, with the version of Airflow."""
+
+
+def a_record(date: str, run: str, **lists: int) -> str:
+    return json.dumps(
+        {"evaluation_date": date, "run_id": run, "experiments": {e: {"lists": n} for e, n in lists.items()}}
+    )
+
+
+def platform_of(module: str) -> str:
+    return "databricks" if "databricks" in module else "spark"
+
+
 @pytest.fixture(scope="module")
 def probed(airflow: Airflow) -> dict[str, Any]:
     """The DAG with its defaults and with settings that a user may choose."""
@@ -444,6 +499,7 @@ def probed(airflow: Airflow) -> dict[str, Any]:
         {"RANKMETRICS_PLATFORM": "emr"},
         {"RANKMETRICS_RETRIES": "many"},
         {"RANKMETRICS_START_DATE": "today"},
+        *({"HIDE": name, "RANKMETRICS_PLATFORM": platform_of(name)} for name in MISSING),
     ]
     work = json.dumps({"settings": settings, "said": list(DECISIONS), "output": str(output)})
     answer = airflow.folder / "answer.json"
@@ -487,6 +543,13 @@ def test_settings_are_used_or_refused_with_one_sentence(probed: dict[str, Any]) 
     ):
         name, value = given.split("=")
         assert probed[given] == {"errors": [f"ValueError: {name} is '{value}'; allowed: {allowed}"]}
+
+
+@pytest.mark.parametrize("module", MISSING)
+def test_a_missing_provider_or_an_old_airflow_is_one_sentence(probed: dict[str, Any], module: str) -> None:
+    pins = dict(line.split("==") for line in (ROOT / "constraints" / "airflow.txt").read_text().split())
+    (said,) = probed[f"HIDE={module} RANKMETRICS_PLATFORM={platform_of(module)}"]["errors"]
+    assert said.startswith(MISSING[module].format(pins["apache-airflow"]))
 
 
 def test_a_pointer_names_the_newest_run_of_the_day(probed: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -73,8 +74,8 @@ def cluster() -> Iterator[Cluster]:
         yield cluster
 
 
-def submit(folder: Path, master: str, out: Path, **conf: Any) -> Running:
-    """Run the README's command. Neither the driver nor an executor has the package installed."""
+def submit(folder: Path, master: str, out: Path, text: str = "", **conf: Any) -> Running:
+    """Run the README's command, or the one in ``text``. Driver and executors do not have the package installed."""
     python = str(folder / "python" / "bin" / "python")
     environment = spark_environment(PYSPARK_PYTHON=python, PYSPARK_DRIVER_PYTHON=python)
     settings = {
@@ -88,7 +89,7 @@ def submit(folder: Path, master: str, out: Path, **conf: Any) -> Running:
         "spark.executor.extraJavaOptions": QUICK_START,
         **conf,
     }
-    (words,) = commands("spark-submit", section("A Spark cluster"))
+    (words,) = commands("spark-submit", text or section("A Spark cluster"))
     spark_submit, *arguments = rename(words, {"spark://HOST:7077": master})
     memory = ("--driver-memory", "1g", "--executor-memory", "1g")
     given = (part for name, value in settings.items() for part in ("--conf", f"{name}={value}"))
@@ -123,6 +124,26 @@ def test_two_workers_with_only_the_zip_give_the_same_bits_as_local_mode(
     used = {number for number in "01" if f"(executor {number})" in job.text()}
     assert used == {"0", "1"}
     assert_same_bits(folder / "two workers", local)
+
+
+def test_executors_use_the_python_of_an_archive(folder: Path, cluster: Cluster, local: Path) -> None:
+    # An archive whose Python is a script that notes its use. A packed environment would be half a gigabyte.
+    python, used = folder / "environment" / "bin" / "python", folder / "used"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\npwd >> "{used}"\nexec "{folder}/python/bin/python" "$@"\n')
+    python.chmod(0o755)
+    with tarfile.open(folder / "environment.tar.gz", "w:gz") as archive:
+        archive.add(folder / "environment", arcname=".")
+    page = (ROOT / "docs" / "platforms.md").read_text(encoding="utf-8")
+    job = submit(folder, cluster.url, folder / "packed", page)
+    try:
+        assert job.process.wait(300) == 0, job.text()[-3000:]
+    finally:
+        job.stop()
+    # The driver has run it in the folder of the command, each executor in a folder of its own on a worker.
+    places = set(used.read_text().split("\n")) - {"", str(folder)}
+    assert len(places) == 2 and all("/work/app-" in place for place in places)
+    assert_same_bits(folder / "packed", local)
 
 
 def test_a_worker_killed_in_the_result_stage_changes_no_bit(folder: Path, cluster: Cluster, local: Path) -> None:

@@ -7,11 +7,14 @@ import math
 import os
 import re
 import shutil
+import sys
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import nbformat
 import pytest
@@ -22,9 +25,11 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
 from rankmetrics_spark import cli
+from rankmetrics_spark.config import days
 from rankmetrics_spark.session_settings import SESSION
-from tests.commands import ROOT, spark_environment
-from tests.platforms.support import built_wheel
+from tests.commands import ROOT, ran, spark_environment
+from tests.logs import a_list, parquet
+from tests.platforms.support import built_wheel, rows_of
 
 NOTEBOOK = ROOT / "jobs" / "databricks_notebook.py"
 BUNDLE = ROOT / "conf" / "databricks.yml"
@@ -201,15 +206,23 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def expanded(**variables: str) -> dict[str, Any]:
-    """The bundle with every reference replaced, as the Databricks tool resolves it for the target ``dev``."""
+def expanded(target: str = "prod", **variables: str) -> dict[str, Any]:
+    """The bundle with every reference replaced, and with the names that the Databricks tool gives in a target.
+
+    In ``mode: development`` the tool puts ``[dev USER] `` before the names of jobs and ``dev_USER_`` before those of
+    schemas (ApplyPresets in its source code).
+    """
     text = BUNDLE.read_text(encoding="utf-8")
     document = yaml.safe_load(text)
     defaults = {name: variable["default"] for name, variable in document["variables"].items()}
-    schemas = document["resources"]["schemas"]
+    jobs, schemas = document["resources"]["jobs"], document["resources"]["schemas"]
+    if document["targets"][target]["mode"] == "development":
+        for resources, prefix in ((jobs, "[dev jane_doe] "), (schemas, "dev_jane_doe_")):
+            for resource in resources.values():
+                resource["name"] = prefix + resource["name"]
     values = {
         "bundle.name": document["bundle"]["name"],
-        "bundle.target": "dev",
+        "bundle.target": target,
         "workspace.file_path": "/Workspace/files",
         **{f"var.{name}": value for name, value in (defaults | variables).items()},
         **{f"resources.schemas.{key}.name": schema["name"] for key, schema in schemas.items()},
@@ -474,8 +487,8 @@ def test_every_file_that_the_bundle_names_exists(bundle: dict[str, Any], workspa
     # Uploaded files keep their paths of the checkout below file_path.
     uploaded = [(BUNDLE.parent / path).resolve() for path in bundle["sync"]["paths"]]
     assert uploaded == [ROOT / "conf", ROOT / "jobs", ROOT / "dist"]
-    assert notebook["base_parameters"]["package"] == f"/Workspace/files/dist/{wheel.name}"
-    assert f'"../dist/{wheel.name}"' in NOTEBOOK.read_text(encoding="utf-8")
+    assert notebook["base_parameters"]["package"] == "/Workspace/files/dist"
+    assert '"package", "../dist"' in NOTEBOOK.read_text(encoding="utf-8")
     artifact = bundle["artifacts"]["package"]
     assert (BUNDLE.parent / artifact["path"]).resolve() == ROOT
     assert re.search(rf"^{artifact['build'].removeprefix('make ')}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
@@ -502,8 +515,125 @@ def test_the_wheel_has_the_command_that_a_job_calls(bundle: dict[str, Any], work
     context = cli.evaluate.make_context("evaluate", words[1:])
     assert words[0] == "evaluate" and context.params.pop("master") is None and context.params.pop("style") == "table"
     config = cli._loaded(**context.params)
-    assert (config.source.table, config.source.where) == ("main.default.impressions", None)
+    assert (config.source.table, config.source.where) == ("main.default.impressions", f"event_date = '{DATE}'")
     assert config.source.columns["experiment"] == "experiment_id"
     assert [str(metric) for metric in config.metrics] == ["ap@5", "ap@10", "ndcg@5", "ndcg@10"]
     assert (config.sink.format, config.sink.path, config.sink.table) == ("delta", None, "main.rankmetrics")
     assert config.evaluation_date == DATE
+
+
+@pytest.mark.parametrize("name", ["serverless", "cluster"])
+@pytest.mark.parametrize("target", ["dev", "prod"])
+def test_a_scheduled_job_evaluates_the_day_that_is_over_in_its_time_zone(
+    name: str, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = expanded(target, time_zone="Asia/Tokyo", where="log_date = '{date}' and surface = 'search'")
+    job = job["resources"]["jobs"][name]
+    schedule, (date,) = job["schedule"], job["parameters"]
+    assert (schedule["timezone_id"], date["name"]) == ("Asia/Tokyo", "date")
+    # Six in the morning in Tokyo, where the 20th is over; in UTC it is not.
+    seconds, minutes, hours = map(int, schedule["quartz_cron_expression"].split()[:3])
+    start = datetime(2026, 11, 21, hours, minutes, seconds, tzinfo=ZoneInfo(schedule["timezone_id"]))
+
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+            return start.astimezone(tz)
+
+    monkeypatch.setattr(days, "datetime", Clock)
+    context = cli.evaluate.make_context("evaluate", words_of(job["tasks"][0], date["default"])[1:])
+    config = cli._loaded(**{name: context.params[name] for name in ("config", "overrides", "output", "date")})
+    assert config.evaluation_date == DATE
+    assert config.source.where == f"log_date = '{DATE}' and surface = 'search'"
+    assert config.sink.table == {"dev": "main.dev_jane_doe_rankmetrics", "prod": "main.rankmetrics"}[target]
+
+
+# Runs in a process whose session stands in for the platform's: each kind of task in turn, as the platform runs it.
+TASKS = f"""
+import json, os, runpy, sys
+from importlib.metadata import entry_points
+from pyspark.sql import SparkSession
+
+where, script, config, answer = sys.argv[1:]
+builder = SparkSession.builder
+builder = builder.remote("local[2]") if where == "connect" else builder.master("local[2]")
+for name, value in {SETTINGS!r}.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+os.environ["DATABRICKS_RUNTIME_VERSION"] = "client.5.7" if where == "connect" else "16.4"
+if where == "connect":
+    os.environ["SPARK_REMOTE"] = "unix:///databricks/sparkconnect/grpc.sock;user_id=1;session_id=2"
+
+
+def stop(self):
+    raise AssertionError("the session of the platform was stopped")
+
+
+type(spark).stop = stop
+
+
+def wheel_task(*words):
+    (point,) = entry_points(group="console_scripts", name="rankmetrics")
+    sys.argv = ["rankmetrics", "evaluate", *words]
+    point.load()()
+
+
+def python_task(*words):
+    sys.argv = [script, *words]
+    runpy.run_path(script, run_name="__main__")
+
+
+def notebook(*words):
+    from rankmetrics_spark.cli import main
+
+    main(["evaluate", *words])
+
+
+def ended(task, *words):
+    try:
+        task("--config", config, "--output", f"{{answer}}.out/{{task.__name__}}", *words)
+    except SystemExit as end:
+        return f"SystemExit: {{end.code}}"
+    return "returned"
+
+
+found = {{task.__name__: ended(task, "--date", "{DATE}") for task in (wheel_task, python_task, notebook)}}
+found["gate"] = ended(wheel_task, "--set", "gates=[{{metric: ap@5, min: 0.9}}]")
+found["master"] = ended(python_task, "--master", "local[1]")
+found["rows"] = spark.range(3).count()
+import rankmetrics_spark
+found["package"] = rankmetrics_spark.__file__
+with open(answer, "w") as file:
+    json.dump(found, file)
+"""
+
+
+@pytest.mark.parametrize("where", ["classic", "connect"])
+def test_each_kind_of_task_uses_the_session_of_the_platform_and_returns(
+    where: str, workspace: Path, tmp_path: Path
+) -> None:
+    log = parquet(tmp_path / "log", [*a_list([0, 1], "u", "a"), *a_list([1, 0], "u", "b")])
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump({"source": {"path": str(log)}, "metrics": ["ap@5"]}))
+    (wheel,) = (workspace / "dist").iterdir()
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "installed")
+    script, answer = ROOT / "jobs" / "evaluate.py", tmp_path / "answer.json"
+    environment = spark_environment(PYTHONPATH=str(tmp_path / "installed"))
+    done = ran([sys.executable, "-c", TASKS, where, script, config, answer], tmp_path, environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(answer.read_text())
+    assert found.pop("package").startswith(str(tmp_path / "installed"))
+    assert found == {
+        "wheel_task": "returned",
+        "python_task": "returned",
+        "notebook": "returned",
+        "gate": "SystemExit: 5",
+        "master": "SystemExit: 2",
+        "rows": 3,
+    }
+    for task in ("wheel_task", "python_task", "notebook"):
+        rows = rows_of(tmp_path / "answer.json.out" / task / "experiment_metrics")
+        assert {row["experiment_id"]: row["mean"] for row in rows} == {"a": 1 / 2, "b": 1}
+    assert done.stderr.count("using the session that is running here ...") == 4
+    assert "starting Spark" not in done.stderr and "Traceback" not in done.stderr

@@ -1,13 +1,12 @@
-"""The suite passes with old and new versions of Spark and of the libraries, and all compute the same values.
+"""The suite passes with old and new versions of Python, Spark and the libraries, and all compute the same values.
 
-``constraints/<name>.txt`` lists all packages of an environment, except the main one. Each environment runs the tests
-whose result may differ there:
+``constraints/<name>.txt`` lists all packages of an environment, except the main one. Each environment runs all of
+tests/spark, except the real data sets and the demo, which add rows but use no more of Spark. The oldest libraries
+(``lowest``) also run what does not start Spark. The tests against other libraries (test_peers.py) run only in the main
+environment, which has these libraries.
 
-* spark35, spark40: all of tests/spark, except the real data sets and the demo, which add rows but use no more of Spark.
-* spark35, lowest: also the unit tests. spark40 has the same library versions as the main environment.
-* lowest: those tests of tests/spark in which NumPy, pandas and PyArrow process rows.
-
-The tests against other libraries (test_peers.py) run only in the main environment, which has these libraries.
+The environments have their Spark with the libraries of a Databricks runtime where there is one: spark41 those of 18.2,
+spark42 those of 19. ``lowest`` has the lower bounds of the package.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark.metrics.conventions import resolve
@@ -34,24 +34,15 @@ from tests.platforms import values
 from tests.platforms.support import Running, built_wheel
 
 UNIT = ["tests/unit", "rankmetrics_spark", "--ignore=tests/unit/test_peers.py"]
+SPARK = ["tests/spark", "--ignore=tests/spark/test_real_data.py", "--ignore=tests/spark/test_demo_run.py"]
 # What does not start Spark depends on the libraries, so it runs with the oldest ones only.
-SUITES = {
-    "spark35": ["tests/spark"],
-    "spark40": ["tests/spark"],
-    "lowest": [
-        *UNIT,
-        *(f"tests/spark/test_{name}.py" for name in ("judgements", "layouts", "lists_and_segments", "seed_values")),
-    ],
-}
+SUITES = {"spark35": SPARK, "spark40": SPARK, "spark41": SPARK, "spark42": SPARK, "lowest": [*UNIT, *SPARK]}
 # All environments, or those that MATRIX names.
 CHOSEN = os.environ.get("MATRIX", " ".join(SUITES)).split()
-ELSEWHERE = ["--ignore=tests/spark/test_real_data.py", "--ignore=tests/spark/test_demo_run.py"]
 
-# Library versions that a platform has installed. An upgrade would affect all users of that cluster.
-PLATFORMS = {
-    "Databricks 14.3": {"numpy": "1.23.5", "pandas": "1.5.3", "pyarrow": "8.0.0", "scipy": "1.10.0"},
-    "Databricks 15.4": {"numpy": "1.23.5", "pandas": "1.5.3", "pyarrow": "14.0.1", "scipy": "1.11.1"},
-}
+RUNTIMES = ROOT / "docs" / "platforms.md"
+# What pip replaces on a runtime. An upgrade of any other library would affect what else runs there.
+REPLACED = {("14.3 LTS", "statsmodels"), ("serverless 1", "statsmodels")}
 
 # NumPy's exp, log and power may differ in the last bits between two versions of NumPy.
 TOLERANCE = 1e-12
@@ -98,7 +89,7 @@ def run_suite(name: str, folder: Path) -> None:
     kept = {key: text for key, text in os.environ.items() if not key.startswith(("SPARK", "PYSPARK", "PYTHONPATH"))}
     command = [str(python(name)), "-m", "pytest", "-p", "no:cacheprovider", "tests/platforms/values.py"]
     environment = kept | {"VALUES": str(folder / f"{name}.json")}
-    running = Running.start([*command, *SUITES[name], *ELSEWHERE], folder / f"{name}.log", environment, ROOT)
+    running = Running.start([*command, *SUITES[name]], folder / f"{name}.log", environment, ROOT)
     try:
         code = running.process.wait(2400)
     finally:
@@ -125,10 +116,51 @@ def test_the_base_dependencies_do_not_include_spark() -> None:
     }
 
 
-@pytest.mark.parametrize("platform", PLATFORMS)
-def test_the_installed_libraries_of_a_platform_are_allowed(platform: str) -> None:
+def runtimes() -> dict[str, dict[str, str]]:
+    """Runtime -> library, or Python, -> its version, of those that docs/platforms.md lists."""
+    table = re.search(r"<!-- runtimes:.*?-->\n(.*?)<!-- /runtimes -->", RUNTIMES.read_text(encoding="utf-8"), re.DOTALL)
+    assert table
+    names, _, *lines = ([cell.strip() for cell in line.strip("|").split("|")] for line in table[1].splitlines())
+    rows = [dict(zip([name.lower() for name in names], line, strict=True)) for line in lines]
+    return {row.pop("runtime"): {name: version for name, version in row.items() if version != "-"} for row in rows}
+
+
+def test_the_table_names_every_runtime_and_library() -> None:
+    found = runtimes()
+    assert {
+        "14.3 LTS",
+        "15.4 LTS",
+        "16.4 LTS",
+        "17.3 LTS",
+        "18.0",
+        "19",
+        "serverless 1",
+        "serverless 5",
+    } <= found.keys()
+    named = set().union(*found.values())
+    assert {need.name for need in base_requirements()} | {"python", "spark"} == named
+    assert all(
+        {"python", "numpy", "pandas", "pyarrow", "scipy", "click"} <= libraries.keys() for libraries in found.values()
+    )
+
+
+def test_an_installation_replaces_nothing_else_on_a_runtime() -> None:
     bounds = {need.name: need.specifier for need in base_requirements()}
-    assert [name for name, version in PLATFORMS[platform].items() if version not in bounds[name]] == []
+    found = {
+        (runtime, name)
+        for runtime, libraries in runtimes().items()
+        for name, version in libraries.items()
+        if name in bounds and version not in bounds[name]
+    }
+    assert found == REPLACED
+
+
+def test_every_runtime_has_an_allowed_python_and_spark() -> None:
+    (package,) = Distribution.discover(name="rankmetrics-spark", path=[sysconfig.get_path("purelib")])
+    allowed = SpecifierSet(package.metadata["Requires-Python"])
+    assert [name for name, libraries in runtimes().items() if libraries["python"] not in allowed] == []
+    tested = {".".join(pins(name)["pyspark"].split(".")[:2]) for name in (*SUITES, "py311")}
+    assert {libraries["spark"] for libraries in runtimes().values() if "spark" in libraries} <= tested
 
 
 def test_the_lowest_allowed_versions_are_tested() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import rankmetrics_spark
 from tests.commands import ROOT, ran
 from tests.readme import commands, rename, section
 
@@ -57,11 +59,37 @@ def test_the_metadata_names_license_python_version_and_command(metadata: Message
     assert metadata["Requires-Python"] == ">=3.10"
     assert "Typing :: Typed" in metadata.get_all("Classifier", [])
     assert "Apache License" in (ROOT / "LICENSE").read_text(encoding="utf-8")
-    assert f"## [{metadata['Version']}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(rf"^## \[{re.escape(metadata['Version'])}\] - \d{{4}}-\d\d-\d\d$", changelog, re.MULTILINE)
+    assert {line.partition(",")[0] for line in metadata.get_all("Project-URL", [])} == {"Source", "Changelog", "Issues"}
     with zipfile.ZipFile(built[0]) as wheel:
         (entry,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
         assert "rankmetrics = rankmetrics_spark.cli:main" in wheel.read(entry).decode()
         assert any(name.endswith("licenses/LICENSE") for name in wheel.namelist())
+
+
+def test_the_version_is_written_in_one_place(metadata: Message) -> None:
+    assert metadata["Version"] == rankmetrics_spark.__version__
+    elsewhere = [
+        "pyproject.toml",
+        "setup.py",
+        "Makefile",
+        *(f"{f}/{n}" for f in ("jobs", "conf") for n in os.listdir(ROOT / f)),
+    ]
+    files = [ROOT / name for name in elsewhere]
+    assert [str(file) for file in files if file.is_file() and metadata["Version"] in file.read_text("utf-8")] == []
+
+
+def test_links_and_pictures_of_a_package_index_are_addresses_of_existing_files(metadata: Message) -> None:
+    readme = str(metadata.get_payload())
+    (source,) = (line.split(", ")[1] for line in metadata.get_all("Project-URL", []) if line.startswith("Source"))
+    links = re.findall(r"(!?)\[[^\]]*\]\(([^)]+)\)", readme)
+    assert len(links) > 10 and all(link.startswith(("https://", "#")) for _, link in links)
+    for picture, link in links:
+        kind, _, path = link.removeprefix(f"{source}/").partition("/main/")
+        if link.startswith(source):
+            assert kind == ("raw" if picture else "blob") and (ROOT / path.partition("#")[0]).exists(), link
+    assert metadata["Description-Content-Type"] == "text/markdown"
 
 
 def test_spark_is_an_extra(metadata: Message) -> None:

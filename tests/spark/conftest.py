@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import nullcontext
 
 import pytest
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import cli
+from rankmetrics_spark.session_choice import Choice
 from tests.commands import Call
-
-
-class Shared:
-    """The session of the test suite; the command cannot stop it."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._spark, name)
-
-    def stop(self) -> None:
-        """Do nothing: other tests still need the session."""
 
 
 @pytest.fixture
 def call(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
     """Run the command in this process: exit code, stdout, stderr."""
-    monkeypatch.setattr(cli, "_session", lambda choice: Shared(spark))
+    monkeypatch.setattr(cli, "choose", lambda engine, *_, **__: Choice("sail" if engine == "sail" else "spark"))
+    monkeypatch.setattr(cli, "session_of", lambda *_: nullcontext(spark))
 
     def call(*arguments: object) -> tuple[int, str, str]:
         capfd.readouterr()
-        with pytest.raises(SystemExit) as caught:
+        code: object = None
+        try:
             cli.main([str(argument) for argument in arguments], "rankmetrics")
+        except SystemExit as end:
+            code = end.code
+            assert code != 0, "success ends by returning"
         out, err = capfd.readouterr()
-        return int(caught.value.code or 0), out, err
+        return int(code or 0), out, err  # type: ignore[call-overload]
 
     return call

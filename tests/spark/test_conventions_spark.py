@@ -16,12 +16,14 @@ from rankmetrics_spark import Convention, Options, compare_conventions, evaluate
 from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.errors import ConfigError, QualityError
 from rankmetrics_spark.job import run
-from rankmetrics_spark.metrics import PRESETS
+from rankmetrics_spark.metrics import PRESETS, resolve
 from rankmetrics_spark.report import console
 from rankmetrics_spark.side_by_side import _means, every_convention
 from rankmetrics_spark.tools import selftest
+from rankmetrics_spark.tools.golden import populations
 from tests.commands import ROOT, ran
 from tests.logs import averages, impressions, random_log
+from tests.unit.test_golden import POPULATIONS, ZERO_DEFECTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -123,6 +125,39 @@ def test_side_by_side_reads_and_shuffles_the_rows_once(spark: SparkSession) -> N
 
 def test_the_golden_values_hold_on_the_executors(spark: SparkSession) -> None:
     assert all(check.ok for check in selftest.checks(selftest.by_spark(spark)))
+
+
+# ---- the users that each system counts: the rows of tools/golden/population.csv, as in tests/unit/test_golden.py
+
+COVERAGE = [("perfect", 1.0), ("unjudged", None), ("unseen", 1.0), ("zero", 0.0)]
+"""User -> the grade of the only item; None: it is not judged. ``unseen`` has no list."""
+
+
+@pytest.mark.parametrize("zero", [False, True], ids=["three users", "with a user of grade 0"])
+def test_the_populations_of_the_systems_hold_in_spark(spark: SparkSession, zero: bool) -> None:
+    users = COVERAGE if zero else COVERAGE[:-1]
+    shown = log(spark, [("all", user, "a", 1, 1.0, None) for user, _ in users if user != "unseen"])
+    truth = [(user, "a", grade) for user, grade in users if grade is not None]
+    wanted = {
+        (resolve(settings.get(column, settings["map"])), metric): float(row[f"{column}{'_with_grade0_user' * zero}"])  # type: ignore[arg-type]
+        for row in populations()
+        for column, metric in (("map", "ap@1"), ("ndcg", "ndcg@1"))
+        if not (zero and row["system"] in ZERO_DEFECTS)
+        for settings in [POPULATIONS[row["system"]]]
+    }
+    rules = {rule.name: rule for rule, _ in wanted}
+    asked = {"metrics": ["ap@1", "ndcg@1"], "columns": {"relevance": None}, "rank_by": "score"}
+    judgements = spark.createDataFrame(truth, "user_id string, item_id string, relevance double")
+    rows = compare_conventions(shown, judgements, asked, list(rules.values()))
+    found = {row["convention"]: row for row in rows}
+    assert {(rule.name, metric): found[rule.name][metric] for rule, metric in wanted} == {
+        (rule.name, metric): pytest.approx(mean, abs=5e-4) for (rule, metric), mean in wanted.items()
+    }
+    assert {row["system"] for row in populations()} - ZERO_DEFECTS.keys() == {
+        "ir_measures",
+        "ranx make_comparable",
+        "pytrec_eval mean of returned",
+    }
 
 
 def config(tmp_path: Path, spark: SparkSession, rows: Sequence[Any], **changes: Any) -> Any:

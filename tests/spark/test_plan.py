@@ -5,16 +5,25 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark import evaluate
-from tests.logs import a_list, impressions, judgements
+from rankmetrics_spark.job import run
+from tests.logs import a_list, config, impressions, judgements
 
 # Only a classic session gives access to plans and job counts.
 pytestmark = pytest.mark.classic
+
+PINNED = "4.3."
+"""The Spark of the numbers below. Another one may cut the same query into another number of jobs."""
+JOBS = 4
+"""Of the averages, without comparisons."""
+JOBS_OF_A_RUN = {"averages": 12, "comparisons": 20}
+"""Of the whole job, from reading schemas to the run record."""
 
 TWELVE_METRICS = [f"{name}@{k}" for name in ("ap", "ndcg", "p", "r") for k in (1, 5, 10)]
 
@@ -74,9 +83,21 @@ def test_more_metrics_experiments_or_segments_start_no_more_jobs(spark: SparkSes
         return jobs(spark, lambda: evaluate(table, metrics, **options).experiment_metrics.collect())
 
     n_jobs = count(log, ["ap@10", "ndcg@10"])
+    assert n_jobs == JOBS or not spark.version.startswith(PINNED)
     assert count(log, TWELVE_METRICS) == n_jobs
     assert count(log.where("experiment_id = 'a'"), ["ap@10", "ndcg@10"]) == n_jobs
     assert count(log, ["ap@10", "ndcg@10"], segments=["country", "device"]) == n_jobs
+
+
+@pytest.mark.parametrize("tables", JOBS_OF_A_RUN)
+def test_a_run_starts_a_known_number_of_jobs(spark: SparkSession, folder: str, tmp_path: Path, tables: str) -> None:
+    changes: dict[str, Any] = {"comparison": {"baseline": "a"}} if tables == "comparisons" else {}
+    # Twelve metrics, five experiments, four comparisons in three segments.
+    asked = config(folder, tmp_path, metrics=TWELVE_METRICS, source={"segments": ["country"]}, **changes)
+    found = jobs(spark, lambda: run(spark, asked))
+    assert found == JOBS_OF_A_RUN[tables] or not spark.version.startswith(PINNED)
+    fewer = config(folder, tmp_path / "fewer", metrics=["ap@10"], **changes)
+    assert found <= jobs(spark, lambda: run(spark, fewer))
 
 
 def jobs(spark: SparkSession, action: Callable[[], Any]) -> int:

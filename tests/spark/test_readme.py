@@ -43,6 +43,8 @@ def test_the_first_command_finds_the_best_ranker_and_prints_no_warning(folder: P
     assert "WARN" not in done.stderr and "Setting default log level" not in done.stderr
     best = {experiment: mean for (experiment, metric), mean in overall_means(done.stdout).items() if metric == "ap@10"}
     assert max(best, key=best.__getitem__) == BEST_FIRST[0]
+    # The config has no filter, and the log has a date.
+    assert "note: no filter selects a day: every row of the log counts as" in done.stderr
 
 
 def test_the_commands_and_the_python_code_give_the_same_numbers(spark: SparkSession, folder: Path, call: Call) -> None:
@@ -94,6 +96,14 @@ def test_the_commands_and_the_python_code_give_the_same_numbers(spark: SparkSess
         "candidate_a": "candidate",
         "candidate_b": "baseline",
     }
+
+
+def test_the_code_of_the_user_guide_runs(spark: SparkSession, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {"impressions": spark.read.parquet(f"{folder}/out/demo/input/impressions")}
+    (program,) = blocks("python", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"))
+    exec(program, names)
+    out = capsys.readouterr().out
+    assert "candidate_a" in out and "ndcg@10" in out
 
 
 def test_the_udfs_give_the_values_of_an_evaluation(spark: SparkSession, folder: Path) -> None:

@@ -14,7 +14,6 @@ from rankmetrics_spark import cli
 from rankmetrics_spark.config import Sink, Source
 from rankmetrics_spark.config.places import check_local_paths, check_output, refuse_overlap
 from rankmetrics_spark.errors import LONGEST_MESSAGE, ConfigError, InputError, OutputError
-from rankmetrics_spark.sessions import Choice
 
 Refused = Callable[..., tuple[int, str]]
 LONG = "n" * 100_000
@@ -25,10 +24,10 @@ CUT = "n" * 150 + "... (100,000 characters)"
 def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Refused:
     """Run ``rankmetrics evaluate`` on a config without a session: exit code and the only line on stderr."""
 
-    def no_session(choice: Choice) -> NoReturn:
+    def no_session(*_: object) -> NoReturn:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr(cli, "_session", no_session)
+    monkeypatch.setattr(cli, "session_of", no_session)
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "log").mkdir()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from datetime import date, datetime, timezone
+from dataclasses import replace
+from datetime import date, datetime, timezone, tzinfo
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from rankmetrics_spark.config import (
     Comparison,
@@ -20,6 +22,7 @@ from rankmetrics_spark.config import (
     Sink,
     Source,
     as_dict,
+    days,
     from_mapping,
     load,
 )
@@ -67,6 +70,45 @@ def test_the_date_is_today_in_utc_unless_given() -> None:
 @pytest.mark.parametrize("given", ["2026-11-21", date(2026, 11, 21), datetime(2026, 11, 21, 5)])
 def test_a_date_may_be_a_text_or_a_date(given: object) -> None:
     assert config(evaluation_date=given).evaluation_date == "2026-11-21"
+
+
+# 23:30 in UTC is the next day in Berlin and the same day in New York.
+NIGHT = datetime(2026, 11, 20, 23, 30, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("given", "zone", "day"),
+    [
+        (None, "UTC", "2026-11-20"),
+        ("today", "Europe/Berlin", "2026-11-21"),
+        ("yesterday", "UTC", "2026-11-19"),
+        ("Yesterday", "Europe/Berlin", "2026-11-20"),
+        ("yesterday", "America/New_York", "2026-11-19"),
+        ("-2", "UTC", "2026-11-18"),
+        (-2, "Europe/Berlin", "2026-11-19"),
+        (0, "Pacific/Auckland", "2026-11-21"),
+        ("-21", "UTC", "2026-10-30"),
+        ("2026-11-01", "Europe/Berlin", "2026-11-01"),
+    ],
+)
+def test_a_date_may_count_back_from_today_in_a_time_zone(
+    given: object, zone: str, day: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+            return NIGHT.astimezone(tz)
+
+    monkeypatch.setattr(days, "datetime", Clock)
+    changes = {"time_zone": zone, "source": {"path": "logs/{date}", "where": "day = '{date}'"}}
+    found = config(evaluation_date=given, **changes)
+    assert (found.evaluation_date, found.source.where) == (day, f"day = '{day}'")
+    # The same from the command line, whose values are texts.
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(changes))
+    assert load(tmp_path / "c.yaml", date=None if given is None else str(given)) == found
+    # A config that is read again, such as the one of a record, keeps its date.
+    monkeypatch.undo()
+    assert replace(found, rank_by="score").evaluation_date == day
 
 
 def test_date_stands_for_the_evaluation_date_in_paths_and_filters() -> None:
@@ -223,6 +265,8 @@ ROLES = "experiment, user, item, position, score, relevance"
 TEXT = "a text (in quotes where YAML would read something else)"
 PLACE = "source.path and source.table: {} given; allowed: exactly one of the two"
 
+DAY = "a date as YYYY-MM-DD, today, yesterday, or a number of days back such as -2"
+ZONE = "the name of a time zone, such as UTC or Europe/Berlin"
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"source": None}, PLACE.format("neither")),
     ({"source": {}}, PLACE.format("neither")),
@@ -236,7 +280,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (
         {"sorce": LOGS},
         "sorce: unknown key 'sorce'; did you mean 'source'? known: source, judgements, rank_by, metrics, "
-        "convention, quality, comparison, gates, sink, report, evaluation_date, spark",
+        "convention, quality, comparison, gates, sink, report, evaluation_date, time_zone, engine, spark",
     ),
     (
         {"source": {**LOGS, "colums": {}}},
@@ -371,9 +415,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"sink": {"format": "iceberg", "path": "out"}},
         "sink.table is null; allowed: a schema of a catalog, such as lake.ranking, since sink.format is 'iceberg'",
     ),
-    ({"evaluation_date": "21.11.2026"}, "evaluation_date is '21.11.2026'; allowed: a date as YYYY-MM-DD"),
-    ({"evaluation_date": "20261121"}, "evaluation_date is '20261121'; allowed: a date as YYYY-MM-DD"),
-    ({"evaluation_date": "2026-02-30"}, "evaluation_date is '2026-02-30'; allowed: a date as YYYY-MM-DD"),
+    ({"time_zone": "Mars/Olympus"}, f"time_zone is 'Mars/Olympus'; allowed: {ZONE}"),
+    ({"time_zone": "../etc"}, f"time_zone is '../etc'; allowed: {ZONE}"),
+    ({"evaluation_date": "tomorrow"}, f"evaluation_date is 'tomorrow'; allowed: {DAY}"),
+    ({"evaluation_date": -99999}, f"evaluation_date is -99999; allowed: {DAY}"),
+    ({"evaluation_date": True}, f"evaluation_date is True; allowed: {DAY}"),
+    ({"evaluation_date": "21.11.2026"}, f"evaluation_date is '21.11.2026'; allowed: {DAY}"),
+    ({"evaluation_date": "20261121"}, f"evaluation_date is '20261121'; allowed: {DAY}"),
+    ({"evaluation_date": "2026-02-30"}, f"evaluation_date is '2026-02-30'; allowed: {DAY}"),
     (
         {"source": {**LOGS, "columns": {"position": None}}},
         "rank_by is 'position', but source.columns.position is null; allowed: a rank_by whose column is there",
@@ -664,7 +713,7 @@ def test_an_id_that_looks_like_a_number_stays_text(tmp_path: Path) -> None:
             "7: x",
             "7: unknown key '7'; "
             "known: source, judgements, rank_by, metrics, convention, quality, comparison, gates, sink, report, "
-            "evaluation_date, spark",
+            "evaluation_date, time_zone, engine, spark",
         ),
     ],
 )
@@ -738,6 +787,8 @@ def test_the_record_is_plain_and_hides_secrets() -> None:
         "sink": {"format": "parquet", "path": "out", "mode": "overwrite_partitions", "table": None},
         "report": None,
         "evaluation_date": "2026-11-21",
+        "time_zone": "UTC",
+        "engine": None,
         "spark": {"spark.hadoop.fs.s3a.secret.key": "(hidden)", "spark.hadoop.fs.s3a.access.key": "(hidden)",
                   "spark.x": "1"},
     }  # fmt: skip

@@ -1,18 +1,43 @@
-"""The Python examples in the docs give the output that they show."""
+"""The code in the docs gives what it shows, and the docs are built from pages that exist."""
 
 from __future__ import annotations
 
 import doctest
+import importlib
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+from rankmetrics_spark.config import from_mapping
+from rankmetrics_spark.config.document import parse
 from rankmetrics_spark.metrics import REGISTRY
+from tests.commands import ROOT
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.glob("*.md"), ROOT / "CONTRIBUTING.md"])
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+RUN_ELSEWHERE = {
+    ("index.md", "python"): "tests/spark/test_readme.py",
+    ("position-bias.md", "python"): "tests/spark/test_off_policy.py",
+    ("platforms.md", "sh"): "tests/platforms/test_cluster.py",
+    # They take hours (make bench), or are the steps of a person.
+    ("performance.md", ""): "tests/benchmarks",
+    ("CONTRIBUTING.md", "sh"): "tests/unit/test_docs.py",
+    ("CONTRIBUTING.md", "python"): "tests/unit/test_docs.py",
+}
+"""Blocks of a page that are no doctests and no configs -> what runs or checks them."""
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """Language and text of each block of code."""
+    return BLOCK.findall(page.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_examples_of_a_page_give_the_output_that_they_show(page: Path) -> None:
     known = set(REGISTRY)
     try:
@@ -21,3 +46,84 @@ def test_the_examples_of_a_page_give_the_output_that_they_show(page: Path) -> No
         for name in set(REGISTRY) - known:
             del REGISTRY[name]
     assert not result.failed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_of_a_page_is_run(page: Path) -> None:
+    for language, text in blocks(page):
+        # Commands of platforms that no test has; the page says so.
+        if (page.name, language) == ("platforms.md", "text"):
+            continue
+        if language == "yaml":
+            config: Any = parse(text)
+            from_mapping({"source": {"path": "logs"}} | config)
+        elif ">>> " not in text:
+            assert (ROOT / RUN_ELSEWHERE[page.name, language]).exists()
+
+
+def test_platforms_without_a_test_are_named_as_not_checked() -> None:
+    text = (DOCS / "platforms.md").read_text(encoding="utf-8")
+    for section in re.split(r"^## ", text, flags=re.MULTILINE):
+        assert ("```text" in section) <= ("Not checked: " in section)
+
+
+def test_ci_runs_every_platform_and_every_spark_in_one_of_the_turns_of_contributing() -> None:
+    ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    (matrix,) = re.findall(r"^matrix=\((.*)\)$", ci, re.MULTILINE)
+    (named,) = re.findall(r"^platforms=\(\n(.*?)^\)", ci, re.MULTILINE | re.DOTALL)
+    turns = [line.strip().strip('"').split() for line in named.splitlines()]
+    assert len(turns) == len(matrix.split()) == 5
+    targets = set(re.findall(r"^(test-[a-z0-9]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert {target for turn in turns for target in turn} | {"test-matrix", "test-packaging"} == targets
+    suites = (ROOT / "tests" / "platforms" / "test_matrix.py").read_text(encoding="utf-8")
+    (known,) = re.findall(r"^SUITES = (.*)$", suites, re.MULTILINE)
+    assert sorted(matrix.split()) == sorted(re.findall(r'"(\w+)":', known))
+    table = re.findall(r"^\| (\d) \| [^|]+ \| ([^|]+) \|$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    said = [{f"test-{name.split()[0]}" for name in platforms.split(", ")} for _, platforms in table]
+    assert said == [set(turn) for turn in turns]
+
+
+def test_every_page_is_in_the_navigation_and_its_links_lead_somewhere() -> None:
+    navigation = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+    pages = [page for entry in navigation for page in entry.values()]
+    assert sorted(pages) == sorted(page.name for page in DOCS.glob("*.md"))
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / link).exists(), (page.name, link)
+
+
+def test_the_reference_names_every_public_function_where_it_is_defined() -> None:
+    import rankmetrics_spark
+
+    named = re.findall(r"^::: (rankmetrics_spark\.\S+)", (DOCS / "reference.md").read_text(encoding="utf-8"), re.M)
+    homes = {f"rankmetrics_spark.{home}.{name}" for name, home in rankmetrics_spark._HOMES.items()}
+    assert homes <= set(named)
+    for name in named:
+        module, _, last = name.rpartition(".")
+        assert name == "rankmetrics_spark.errors" or hasattr(importlib.import_module(module), last), name
+
+
+# ---- CONTRIBUTING.md: what it tells people to type, and the example of a new metric
+
+
+def test_the_make_targets_of_contributing_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z0-9-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"(?:^|`)make ([a-z0-9-]+)", text, re.MULTILINE))
+    assert {"test", "lint", "docs", "wheel"} <= named <= targets
+    files = set(re.findall(r"`((?:rankmetrics_spark|tests|docs|conf|jobs)/[\w./]+|\.ci/run)`", text))
+    assert len(files) > 8 and [name for name in files if not (ROOT / name).exists()] == []
+
+
+def test_the_metric_of_contributing_has_the_value_of_its_loop() -> None:
+    from rankmetrics_spark.metrics import one_list
+
+    kernel, oracle = (text for language, text in blocks(ROOT / "CONTRIBUTING.md") if language == "python")
+    names: dict[str, Any] = {}
+    try:
+        exec(kernel + oracle, names)
+        lists = one_list([0, 2, 0, 1])
+        (value,) = names["first_gain"](lists, k=3).tolist()
+    finally:
+        REGISTRY.pop("first_gain", None)
+    assert value == 2 == names["obvious"]([0, 2, 0, 1], 3)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankmetrics_spark import laptop, sessions
+from rankmetrics_spark import laptop, session_choice
 from rankmetrics_spark.config import Judgements, Source
 from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError
 from rankmetrics_spark.laptop.process import MEMORY, THREADS, Limits
@@ -20,7 +20,7 @@ from rankmetrics_spark.layouts import Reading, Relevant, Whole
 from rankmetrics_spark.layouts.whole import GRADES, HASHES, RANKS, rank_may_repeat
 from rankmetrics_spark.metrics import PRESETS
 from rankmetrics_spark.schemas import ENTRIES, HASH, N_ROWS, POSITION, RELEVANCE
-from rankmetrics_spark.sessions import Choice, choose
+from rankmetrics_spark.session_choice import Choice, choose
 from rankmetrics_spark.sources import on_sail
 
 # ---- the choice
@@ -85,9 +85,9 @@ def test_the_chosen_session_is_started(
 ) -> None:
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     for kind in ("local", "connect"):
-        monkeypatch.setattr(sessions, f"{kind}_session", lambda where, kind=kind: (kind, where))
+        monkeypatch.setattr(session_choice, f"{kind}_session", lambda where, kind=kind: (kind, where))
     monkeypatch.setattr(laptop, "laptop_session", lambda: ("laptop",), raising=False)
-    assert sessions.session_of(choice) == started
+    assert session_choice._started_session(choice) == started
 
 
 def test_an_environment_that_cannot_run_sail_is_told_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:

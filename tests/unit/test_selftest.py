@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from rankmetrics_spark.cli import main
 from rankmetrics_spark.metrics.conventions import PRESETS
 from rankmetrics_spark.tools import selftest
+from rankmetrics_spark.tools.golden import values
 
 
 def test_every_preset_has_a_line_and_passes() -> None:
@@ -18,6 +19,18 @@ def test_every_preset_has_a_line_and_passes() -> None:
     assert result.exit_code == 0
     assert [line.split()[0] for line in lines] == list(PRESETS)
     assert all(line.endswith("ok") and int(line.split()[1]) > 0 for line in lines)
+
+
+def test_a_line_says_which_values_need_other_knobs_than_the_preset() -> None:
+    lines = {check.preset: check for check in selftest.checks(selftest.by_kernels())}
+    # pytrec_eval loses a repeated id before trec_eval can refuse it.
+    assert lines["trec_eval"].changed == {"trec_eval(duplicates=best_rank)": lines["trec_eval"].n_values}
+    assert "of them trec_eval(duplicates=best_rank)   ok" in str(lines["trec_eval"])
+    assert not lines["standard"].changed and "of them" not in str(lines["standard"])
+    for check in lines.values():
+        golden = [value for value in values() if value.defect is None and value.convention.preset == check.preset]
+        as_it_is = sum(value.convention == PRESETS[check.preset] for value in golden)
+        assert check.n_values == as_it_is + sum(check.changed.values())
 
 
 def test_a_wrong_value_fails_its_preset_only(monkeypatch: pytest.MonkeyPatch) -> None:

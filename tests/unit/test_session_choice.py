@@ -1,0 +1,242 @@
+"""On which session a command runs, which sessions it stops, and how it ends. No test starts Spark."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+# Imported for real, before a stand-in takes the place of pyspark.sql.
+import pyspark.errors
+import pytest
+
+from rankmetrics_spark import cli, session_choice
+from rankmetrics_spark.errors import ConfigError, RankmetricsError
+from tests.commands import ROOT
+
+SOCKET = "unix:///databricks/sparkconnect/grpc.sock;user_id=1;session_id=2"
+
+
+class Session:
+    """A session that knows where it comes from, and whether it was stopped."""
+
+    def __init__(self, *origin: object) -> None:
+        self.origin, self.stopped = origin, False
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+class Builder:
+    """Stands in for ``SparkSession.builder``.
+
+    Attributes:
+        platform: What there is without a name: the platform's session, or the error of its client.
+    """
+
+    def __init__(self) -> None:
+        self.platform: Session | Exception = Session("platform")
+        self.named = False
+
+    def appName(self, name: str) -> Builder:
+        self.named = True
+        return self
+
+    def getOrCreate(self) -> Session:
+        if self.named:
+            return Session("spark-submit")
+        if isinstance(self.platform, Exception):
+            raise self.platform
+        return self.platform
+
+
+class Spark:
+    """Stands in for ``SparkSession``."""
+
+    def __init__(self) -> None:
+        self.active: Session | None = None
+        self.builder = Builder()
+
+    def getActiveSession(self) -> Session | None:
+        return self.active
+
+
+@pytest.fixture(autouse=True)
+def spark(monkeypatch: pytest.MonkeyPatch) -> Spark:
+    """A machine where nothing is set, and where no session is started for real."""
+    for name in (session_choice.DATABRICKS, session_choice.SUBMITTED, "SPARK_REMOTE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(session_choice.laptop, "installed", lambda: False)
+    for name in ("local_session", "connect_session"):
+        monkeypatch.setattr(session_choice, name, lambda where, kind=name: Session(kind.partition("_")[0], where))
+    fake = ModuleType("pyspark.sql")
+    fake.SparkSession = Spark()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pyspark.sql", fake)
+    return fake.SparkSession  # type: ignore[no-any-return]
+
+
+def chosen(master: str | None = None, local: bool = False) -> tuple[Session, list[str]]:
+    """The session that a command gets, and the steps that it tells."""
+    said: list[str] = []
+    with session_choice.session_of(session_choice.choose(None, master, local), said.append) as spark:
+        assert isinstance(spark, Session) and not spark.stopped
+    return spark, said
+
+
+@pytest.mark.parametrize(
+    ("master", "variable", "origin"),
+    [
+        (None, None, ("local", "local[*]")),
+        (None, "sc://a:1", ("connect", "sc://a:1")),
+        (None, "local[3]", ("local", "local[3]")),
+        ("sc://b:2", None, ("connect", "sc://b:2")),
+        ("sc://b:2", "sc://a:1", ("connect", "sc://b:2")),
+        ("local[1]", "sc://a:1", ("local", "local[1]")),
+        ("spark://c:3", None, ("local", "spark://c:3")),
+    ],
+)
+def test_the_master_comes_before_the_environment_variable(
+    master: str | None, variable: str | None, origin: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if variable:
+        monkeypatch.setenv("SPARK_REMOTE", variable)
+    spark, said = chosen(master)
+    assert (spark.origin, spark.stopped, said) == (origin, True, ["starting Spark", "stopping Spark"])
+
+
+def test_a_program_of_spark_submit_uses_its_session_and_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(session_choice.SUBMITTED, "4711")
+    spark, _ = chosen()
+    assert (spark.origin, spark.stopped) == (("spark-submit",), True)
+    # A command that needs this machine, and an explicit master, start one of their own.
+    assert chosen(local=True)[0].origin == ("local", "local[*]")
+    assert chosen("local[2]")[0].origin == ("local", "local[2]")
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"DATABRICKS_RUNTIME_VERSION": "16.4"},
+        {"DATABRICKS_RUNTIME_VERSION": "16.4", "PYSPARK_GATEWAY_PORT": "4711"},
+        {"DATABRICKS_RUNTIME_VERSION": "client.5.7", "SPARK_REMOTE": SOCKET},
+        {"SPARK_REMOTE": SOCKET},
+    ],
+)
+def test_the_session_of_a_platform_is_used_and_not_stopped(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    for local in (False, True):
+        spark, said = chosen(local=local)
+        assert (spark.origin, spark.stopped) == (("platform",), False)
+        assert said == ["using the session that is running here"]
+    assert not session_choice.choose().here
+
+
+def test_an_active_session_is_used_and_not_stopped(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    spark.active = active = Session("a notebook")
+    # An address in the environment says where that session may have come from.
+    monkeypatch.setenv("SPARK_REMOTE", "sc://a:1")
+    assert (chosen()[0], active.stopped) == (active, False)
+    with pytest.raises(ConfigError, match=r"^--master is 'sc://b:2', but a session is running here; allowed: no --mas"):
+        chosen("sc://b:2")
+
+
+def test_a_failure_leaves_a_given_session_running_and_stops_its_own(spark: Spark) -> None:
+    for spark.active in (None, Session("a notebook")):
+        choice = session_choice.choose()
+        with pytest.raises(OSError), session_choice.session_of(choice, lambda text: None) as used:
+            raise OSError("no disk")
+        assert isinstance(used, Session) and used.stopped is (spark.active is None)
+
+
+def test_a_platform_without_a_session_is_one_sentence(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", SOCKET)
+    for kind in (RuntimeError, pyspark.errors.PySparkException):
+        spark.builder.platform = kind("[INVALID_CONNECT_URL] Invalid URL.\n  at x")
+        with pytest.raises(RankmetricsError) as caught:
+            chosen()
+        assert str(caught.value) == "the platform gives no Spark session: [INVALID_CONNECT_URL] Invalid URL"
+
+
+def test_a_master_that_is_no_address_is_refused_before_anything_else(spark: Spark) -> None:
+    spark.active = Session("a notebook")
+    with pytest.raises(ConfigError, match=r"^--master is 'foo'; allowed: an address such as local, spark://"):
+        chosen("foo")
+
+
+# ---- how a command ends
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["metrics"], ["selftest"], ["evaluate", "--help"]])
+def test_success_ends_by_returning(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(words, "rankmetrics") is None
+    assert capsys.readouterr().out
+    if words[0] == "evaluate":
+        # What jobs/evaluate.py calls.
+        assert cli.evaluate(words[1:]) is None
+
+
+def test_failure_ends_with_its_exit_code(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("source: {path: log}\nmetrics: ndgc@10\n")
+    for called, words in ((cli.main, ["evaluate"]), (cli.evaluate, [])):
+        for more, code in ((["--config", str(config)], 2), (["--no-such-option"], 2)):
+            with pytest.raises(SystemExit) as caught:
+                called([*words, *more])
+            assert caught.value.code == code
+
+
+# ---- what spark-submit does to a program's stderr
+
+# Stands in for spark-submit: a process of that name, whose child writes stdout and stderr to the parent's stdout.
+PARENT = """
+import subprocess, sys
+child = subprocess.run([sys.executable, "-c", sys.argv[1]], stdout=sys.stdout, stderr=subprocess.STDOUT)
+sys.exit(child.returncode)
+"""
+CHILD = """
+from rankmetrics_spark import cli
+
+@cli.main.command()
+@cli.FORMAT
+def show(style):
+    cli._say.print("a step")
+    print("[1]")
+    with cli._exit_codes():
+        raise cli.RankmetricsError("no disk")
+
+cli.main(["show", "--format", "STYLE"])
+"""
+SUBMIT, OTHER = "org.apache.spark.deploy.SparkSubmit", "another.Program"
+ERROR = "rankmetrics: no disk\n"
+
+
+@pytest.mark.parametrize(
+    ("parent", "style", "stderr", "out", "err"),
+    [
+        (SUBMIT, "json", "pipe", "[1]\n", f"a step\n{ERROR}"),
+        (SUBMIT, "table", "pipe", "[1]\n", f"a step\n{ERROR}"),
+        (SUBMIT, "json", "a", "[1]\n", f"earlier\na step\n{ERROR}"),
+        # A file that the program and spark-submit would overwrite for one another.
+        (SUBMIT, "json", "r+", f"[1]\n{ERROR}", "earlier\n"),
+        (SUBMIT, "table", "r+", f"a step\n[1]\n{ERROR}", "earlier\n"),
+        (OTHER, "csv", "pipe", f"[1]\n{ERROR}", ""),
+    ],
+)
+def test_stdout_of_a_submitted_program_holds_the_result_alone(
+    parent: str, style: str, stderr: str, out: str, err: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-u", "-c", PARENT, CHILD.replace("STYLE", style), parent]
+    environment = os.environ | {session_choice.SUBMITTED: "4711", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    log = tmp_path / "log"
+    log.write_text("" if stderr == "pipe" else "earlier\n")
+    with log.open("a" if stderr == "pipe" else stderr) as file:
+        file.seek(0, os.SEEK_END)
+        to = subprocess.PIPE if stderr == "pipe" else file
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=to, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, out), done.stderr
+    assert (done.stderr or log.read_text()) == err

@@ -1,0 +1,47 @@
+"""A run that evaluates every day of a log under the date of one says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from rankmetrics_spark.config.sections import Source
+from rankmetrics_spark.sources.days import whole_log
+
+DATE = "2026-11-20"
+
+
+def note(schema: dict[str, str], **source: object) -> list[str]:
+    types = pytest.importorskip("pyspark.sql.types")
+    kinds = {"date": types.DateType(), "time": types.TimestampType(), "text": types.StringType()}
+    fields = [types.StructField(name, kinds[kind]) for name, kind in schema.items()]
+    return whole_log(Source(**{"path": "logs"} | source), types.StructType(fields), DATE)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("schema", "named"),
+    [
+        ({"user_id": "text", "shown on": "date"}, "`shown on`"),
+        ({"ds": "text", "at": "time", "seen": "date"}, "`seen`"),
+        ({"at": "time", "Event_Date": "text"}, "`Event_Date`"),
+        ({"at": "time"}, "to_date(`at`)"),
+    ],
+)
+def test_a_dated_log_without_a_filter_is_reported(schema: dict[str, str], named: str) -> None:
+    (found,) = note(schema)
+    assert found == (
+        f"no filter selects a day: every row of the log counts as {DATE}, whatever its "
+        f"'{named.removeprefix('to_date(').strip('`)')}' is; one day: source.where: \"{named} = '{{date}}'\"; "
+        'all on purpose: source.where: "true"'
+    )
+    # What the sentence proposes is a filter that a config may hold.
+    assert note(schema, where=f"{named} = '{{date}}'") == note(schema, where="true") == []
+
+
+def test_nothing_is_reported_where_something_selects_the_day_or_there_is_none() -> None:
+    dated = {"user_id": "text", "event_date": "date"}
+    assert note(dated, path=f"logs/event_date={DATE}") == []
+    assert note(dated, path=["logs/a", f"logs/{DATE}/*"]) == []
+    assert note(dated, where="surface = 'search'") == []
+    # A date that is the name of a user is no day of the log.
+    assert note({"dt": "text", "item": "text"}, columns={"user": "dt"}) == []
+    assert note({"user_id": "text", "updated": "text"}) == []
