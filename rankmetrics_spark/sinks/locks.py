@@ -51,7 +51,8 @@ class Held:
 
     def shared(self, partitions: Partitions) -> list[str | None]:
         """The experiments that some partitions have in common with this claim."""
-        return [name for name in partitions.experiments if self.date == partitions.date and name in self.experiments]
+        held = set(self.experiments) if self.date == partitions.date else set()
+        return [name for name in partitions.experiments if name in held]
 
 
 Recover = Callable[[Held], None]

@@ -139,8 +139,9 @@ def refuse_other_convention(store: Store, partitions: Partitions, name: str, dig
         ConfigError: One of the partitions holds metrics of another convention.
     """
     if pointer := store.pointer(partitions.date):
+        mine = set(partitions.experiments)
         for entry in pointer.entries:
-            shared = [one for one in entry.experiments if one in partitions.experiments]
+            shared = [one for one in entry.experiments if one in mine]
             if shared and entry.convention and entry.convention["hash"] != digest:
                 raise _other_convention(store, (shared[0], entry.convention["name"]), partitions.date, name)
         if all(entry.convention for entry in pointer.entries):
