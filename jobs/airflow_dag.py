@@ -5,12 +5,12 @@ that is evaluated. A scheduled run starts when that day is over. A run writes on
 days can be repeated and backfilled.
 
 ``evaluate`` is retried after a temporary failure, such as a late log or a lost machine. A wrong config or a failed gate
-(exit codes 2, 4 and 5) fails at once and writes nothing; earlier published results stay. If the driver runs on the
+(exit codes 2, 4 and 5) fails at once and publishes nothing; earlier published results stay. If the driver runs on the
 cluster (``deploy-mode: cluster``), spark-submit does not report the exit code, so these failures are retried too.
 
-``publish`` writes ``published/DAY.json`` into the output and updates the asset ``rankmetrics``, which other DAGs can
-wait for. The file names the run and its partitions. On Databricks only the asset is updated, because Airflow cannot
-access the output.
+``publish`` reads ``published/DAY.json``, which the run has written last, and updates the asset ``rankmetrics``, which
+other DAGs can wait for. The file names the run and its partitions. On Databricks the asset has only the day, because
+Airflow cannot access the output.
 
 Settings are environment variables of the DAG processor and the workers. Prefix each name with ``RANKMETRICS_``:
 
@@ -105,38 +105,16 @@ def on_databricks() -> Any:
 
 def publish(date: str, outlet_events: Any) -> None:
     """Mark the results of a day as ready to use."""
-    outlet_events[PUBLISHED].extra = {"evaluation_date": date} if DATABRICKS else write_pointer(date)
+    outlet_events[PUBLISHED].extra = {"evaluation_date": date} if DATABRICKS else pointer_of(date)
 
 
-def write_pointer(date: str) -> dict[str, Any]:
-    """Write ``published/DAY.json`` atomically and return its content."""
-    out = ObjectStoragePath(re.sub("^s3a:", "s3:", OUTPUT))
-    record = newest_record(out, date)
-    run = record["run_id"]
-    names = sorted(name for name, counts in record["experiments"].items() if counts["lists"])
-    pointer = {
-        "evaluation_date": date,
-        "run_id": run,
-        "record": f"runs/{run}.json",
-        "partitions": [{"experiment_id": name, "evaluation_date": date} for name in names],
-    }
-    folder = out / "published"
-    folder.mkdir(parents=True, exist_ok=True)
-    draft = folder / f".{date}.{run}"
-    draft.write_text(json.dumps(pointer, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    draft.rename(folder / f"{date}.json")
-    return pointer
-
-
-def newest_record(out: Any, date: str) -> dict[str, Any]:
-    """The record of the last run that evaluated the day. Record names start with the time of the run."""
-    for path in sorted((out / "runs").glob("*.json"), key=lambda path: str(path.name), reverse=True):
-        # On an object store Spark writes the record, as a folder with one file.
-        file = next(path.glob("part-*")) if path.is_dir() else path
-        record: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        if record["evaluation_date"] == date:
-            return record
-    raise FileNotFoundError(f"{out}/runs has no record of {date}; a successful evaluate task writes one")
+def pointer_of(date: str) -> dict[str, Any]:
+    """What ``published/DAY.json`` says: the run whose numbers may be read, its record and its partitions."""
+    path = ObjectStoragePath(re.sub("^s3a:", "s3:", OUTPUT)) / "published" / f"{date}.json"
+    # Where only Spark reaches the output, it has written a folder with one file.
+    file = next(path.glob("part-*")) if path.is_dir() else path
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return {name: found[name] for name in ("evaluation_date", "run_id", "record", "partitions")}
 
 
 with DAG(

@@ -16,6 +16,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rankmetrics_spark import __version__
 from rankmetrics_spark.config import Config, load
 from rankmetrics_spark.config.places import check_local_paths
+from rankmetrics_spark.config.sections import Sink
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, raised_by_python, root_cause
 from rankmetrics_spark.report import comparisons, console
 
@@ -149,6 +150,24 @@ def compare(folder: str, style: str, master: str | None, **asked: Any) -> None:
     more = {"losses": found.losses} if wanted.losses else {}
     more |= {"decomposition": found.decomposition} if wanted.decomposed else {}
     comparisons.print_all(found.comparisons, more, style)
+
+
+@main.command()
+@click.option("--output", "output", default=None, help="Output folder of the runs.")
+@click.option("--table", default=None, help="Instead: schema of a catalog, such as lake.ranking.")
+@click.option("--sink-format", type=click.Choice(["delta", "iceberg"]), default="delta", help="Format of --table.")
+@click.option("--format", "style", type=FORMATS, default="table", help="How the list is printed on stdout.")
+@click.option("--master", default=None, help=MASTER)
+def runs(output: str | None, table: str | None, sink_format: str, style: str, master: str | None) -> None:
+    """Every run of an output: outcome, counts, timings; the newest first."""
+    with _exit_codes():
+        from rankmetrics_spark.tools.runs import records_of, summaries
+
+        if (output is None) == (table is None):
+            raise ConfigError("allowed: exactly one of --output and --table")
+        sink = Sink(path=output) if table is None else Sink(table=table, format=sink_format)
+        found = records_of(sink, lambda work: _on(master, work))
+    console.LIST_PRINTERS[style](found if style == "json" else summaries(found))
 
 
 T = TypeVar("T")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -36,14 +37,13 @@ def settings(spark: SparkSession, asked: Mapping[str, str]) -> Iterator[list[str
         Those of our own that the session refuses. They save time and change no value, and serverless platforms accept
         few settings, so a run goes on without them.
     """
-    before: dict[str, str | None] = {}
+    held: list[str] = []
     refused: list[str] = []
     try:
         for name, value in {**SESSION, **asked}.items():
             try:
-                old = spark.conf.get(name, None)
-                spark.conf.set(name, value)
-                before[name] = old
+                _HELD.set(spark, name, value)
+                held.append(name)
             except PySparkException as error:
                 if name in asked:
                     shown, cause = value, first_sentence(error)
@@ -56,8 +56,48 @@ def settings(spark: SparkSession, asked: Mapping[str, str]) -> Iterator[list[str
                 refused.append(name)
         yield refused
     finally:
-        for name, old in before.items():
-            if old is None:
+        for name in held:
+            _HELD.give_back(spark, name)
+
+
+class _Held:
+    """Settings that runs hold at this moment, with the value from before the first of them.
+
+    Several runs may share a session. The last one that ends brings the values back.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._before: dict[tuple[object, str], tuple[str | None, int]] = {}
+
+    def set(self, spark: SparkSession, name: str, value: str) -> None:
+        """Set a setting for a run.
+
+        Raises:
+            PySparkException: The session refuses it.
+        """
+        with self._lock:
+            key = (_identity(spark), name)
+            before, runs = self._before.get(key) or (spark.conf.get(name, None), 0)
+            spark.conf.set(name, value)
+            self._before[key] = before, runs + 1
+
+    def give_back(self, spark: SparkSession, name: str) -> None:
+        """Bring the value back if no other run holds the setting."""
+        with self._lock:
+            key = (_identity(spark), name)
+            before, runs = self._before.pop(key)
+            if runs > 1:
+                self._before[key] = before, runs - 1
+            elif before is None:
                 spark.conf.unset(name)
             else:
-                spark.conf.set(name, old)
+                spark.conf.set(name, before)
+
+
+def _identity(spark: SparkSession) -> object:
+    """What tells sessions apart: Connect has ids, a classic session is one object."""
+    return getattr(spark, "session_id", None) or id(spark)
+
+
+_HELD = _Held()

@@ -137,15 +137,15 @@ class Files:
             self.system.delete_dir(self.at(folder))
 
     def remove_if_empty(self, *folders: str) -> None:
-        """Remove folders that are empty, in this order. Only a disk keeps empty folders that anyone sees."""
+        """Remove folders that are empty, each above the one before. Only on a disk does anyone see them."""
         if self.local:
-            for folder in folders:
-                with suppress(OSError):
+            with suppress(OSError):
+                for folder in folders:
                     os.rmdir(self.at(folder))
 
     def for_each(self, act: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """Do the same for many files; on an object store several at a time."""
-        if self.local or len(items) < 2:
+        """Do the same for many files, several at a time: stores answer late, and disks are slow to remove files."""
+        if len(items) < (64 if self.local else 2):
             return [act(item) for item in items]
         with ThreadPoolExecutor(THREADS) as pool:
             return list(pool.map(act, items))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION
 from rankmetrics_spark.sinks.failures import writing
@@ -15,6 +18,11 @@ from rankmetrics_spark.sinks.pointers import Entry, Pointer
 from rankmetrics_spark.sinks.reading import existing, live, of_run, pointers_of, with_schema
 from rankmetrics_spark.sinks.splitting import MANIFEST, Split, Staged, staged_of
 from rankmetrics_spark.sinks.swapping import STAGING, Swap, pointer_of, swap
+
+MANY_FILES = 200
+"""Files of a table that Spark still reads quickly; each one costs it milliseconds, however small it is."""
+FEW_ROWS = 100_000
+"""Rows of a table that this process keeps rather than having Spark read many small files."""
 
 
 class ParquetFolder(Folder):
@@ -58,10 +66,12 @@ class ParquetFolder(Folder):
                 return counted(Written(table, staged, partitions), total)
             if partitions.few and self._reach.here:
                 staged = self.stage(partitions.stored(rows).coalesce(1), f"rows_of_{table}")
-                split = self._split(table, total).of_folder(f"{STAGING}/{self.run_id}/rows_of_{table}", rows.columns[1])
-            else:
-                staged, split = rows, self._split_by_tasks(table, rows, partitions, total)
-            return Written.of_files(table, staged, partitions, split)
+                folder = f"{STAGING}/{self.run_id}/rows_of_{table}"
+                split, here = self._split(table, total).of_folder(folder, rows.columns[1])
+                if len(split) <= MANY_FILES or here is None or len(here) > FEW_ROWS:
+                    here = None
+                return replace(Written.of_files(table, staged, partitions, split), here=here)
+            return Written.of_files(table, rows, partitions, self._split_by_tasks(table, rows, partitions, total))
 
     def _split(self, table: str, total: str | None) -> Split:
         assert self._reach is not None
@@ -118,9 +128,21 @@ class ParquetFolder(Folder):
         """The rows of a table that this run has published, read back lazily."""
         if not written.partitions.filled:
             return self.spark.createDataFrame([], written.rows.schema)
+        if written.here is not None:
+            return _as_read(self.spark, written)
         # Spark would infer the schema from one file. If that file is from an earlier day, new metrics would be missing.
         if self._reach is None:
             found = with_schema(self.spark, self.name_of(written.table), written.rows.schema)
             return found.where(written.partitions.condition())
         paths = [f"{self.name_of(written.table)}/*/{DATE}={written.partitions.date}"]
         return of_run(self.spark, self.name_of(written.table), written.rows.schema, self.run_id, paths)
+
+
+def _as_read(spark: SparkSession, written: Written) -> DataFrame:
+    """The few rows of a table that this process still has, with the columns that its files would give."""
+    fields = [field for field in written.rows.schema.fields if field.name not in PARTITION]
+    date = pa.array([written.partitions.date] * len(written.here), pa.string())
+    names = [*(field.name for field in fields), EXPERIMENT]
+    columns = [*(written.here[name].to_pylist() for name in names), date.to_pylist()]
+    schema = T.StructType(fields + [T.StructField(name, T.StringType()) for name in PARTITION])
+    return spark.createDataFrame(list(zip(*columns, strict=True)), schema)

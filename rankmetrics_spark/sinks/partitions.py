@@ -89,6 +89,7 @@ class Written:
         files: The staged files, where Python reaches them.
         counts: Experiment -> rows.
         totals: Experiment -> sum of the column that was asked for.
+        here: The rows as a table of PyArrow, where they are few in many files; otherwise None.
     """
 
     table: str
@@ -97,6 +98,7 @@ class Written:
     files: tuple[Staged, ...] = ()
     counts: Mapping[str | None, int] = field(default_factory=dict)
     totals: Mapping[str | None, int] = field(default_factory=dict)
+    here: Any = None
 
     @classmethod
     def of_files(cls, table: str, rows: DataFrame, partitions: Partitions, files: Sequence[Staged]) -> Written:

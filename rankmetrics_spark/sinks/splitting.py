@@ -68,18 +68,22 @@ class Split:
             arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, [EXPERIMENT, "file", "n", "total"])
 
-    def of_folder(self, folder: str, sort: str) -> list[Staged]:
-        """In this process: the few rows of a staged folder -> files, in order of experiment and another column."""
+    def of_folder(self, folder: str, sort: str) -> tuple[list[Staged], pa.Table | None]:
+        """In this process: the few rows of a staged folder -> files, in order of experiment and another column.
+
+        Returns:
+            The list of files, and the rows themselves.
+        """
         paths = [path for path in self.files.files(folder) if path.endswith(".parquet")]
         tables = [pq.read_table(self.files.at(path), filesystem=self.files.system) for path in paths]
         tables = [table for table in tables if table.num_rows]
         if not tables:
-            return []
+            return [], None
         table = pa.concat_tables(tables).replace_schema_metadata(None)
         order = pc.sort_indices(table, sort_keys=[(EXPERIMENT, "ascending"), (sort, "ascending")])
-        pieces = list(_runs(table.take(order).combine_chunks()))
+        table = table.take(order).combine_chunks()
         with ThreadPoolExecutor(WRITERS) as pool:
-            return list(pool.map(lambda piece: self.write(*piece), pieces))
+            return list(pool.map(lambda piece: self.write(*piece), _runs(table))), table
 
     def write(self, experiment: str | None, table: pa.Table) -> Staged:
         """Write the rows of one experiment as one file; its partition keys are in its path, not in it."""

@@ -7,6 +7,7 @@ process does not reach the files. Each can be repeated.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -149,7 +150,22 @@ def recover(files: Files, run: str, date: str | None, experiments: Sequence[str 
             if run_in_name(path) != counts and (run_in_name(path) == run or counts == run):
                 dead.append(path)
         remove(files, dead)
+    _note_end(files, run)
     files.remove_tree(f"{STAGING}/{run}")
+
+
+def _note_end(files: Files, run: str) -> None:
+    """Say in the record of a killed run how it ended: with everything published, or with nothing."""
+    text = files.read(f"runs/{run}.json")
+    try:
+        record = json.loads(text or "{}")
+    except ValueError:
+        return
+    if record.get("outcome") in ("running", "publishing"):
+        pointer = pointer_of(files, str(record.get(DATE)))
+        published = pointer is not None and run in pointer.run_of().values()
+        record["outcome"] = "done" if published else "killed"
+        files.write(f"runs/{run}.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
 
 def discard(files: Files, run: str) -> None:
