@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from rankmetrics_spark.sinks.partitions import Partitions, Written, counted, esc
 from rankmetrics_spark.sinks.pointers import Entry, Pointer
 from rankmetrics_spark.sinks.reading import existing, live, of_run, pointers_of, with_schema
 from rankmetrics_spark.sinks.splitting import MANIFEST, Split, Staged, staged_of
-from rankmetrics_spark.sinks.swapping import STAGING, Swap, pointer_of, swap
+from rankmetrics_spark.sinks.swapping import STAGING, Swap, pointer_of, recover, swap
 
 MANY_FILES = 200
 """Files of a table that Spark still reads quickly; each one costs it milliseconds, however small it is."""
@@ -95,10 +96,15 @@ class ParquetFolder(Folder):
             OutputError: The output cannot be written.
         """
         with writing(self.path, tables=True):
-            if self._reach is not None:
+            if self._reach is None:
+                return self._published_by_spark(written, entry, date)
+            try:
                 self._reach.do(swap, Swap(date, entry, {one.table: one.files for one in written}))
-            else:
-                self._published_by_spark(written, entry, date)
+            except Exception:
+                # A full disk, say: take back what is not published, or finish what is.
+                with suppress(Exception):
+                    self._reach.do(recover, self.run_id, date, entry.experiments)
+                raise
 
     def _published_by_spark(self, written: Sequence[Written], entry: Entry, date: str) -> None:
         """Where only Spark reaches the files: replace partitions by its own means, then write the pointer."""

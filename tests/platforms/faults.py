@@ -1,0 +1,103 @@
+"""A run that is killed at a chosen moment: what the fault tests start as a process of its own."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+KILLED = 9
+"""Exit code of a run that a hook has ended, without any clean-up: as after SIGKILL."""
+NEVER = 10**9
+
+
+class Moments:
+    """Counts the steps of publishing, and does something at one of them."""
+
+    def __init__(self, at: int, act: Callable[[], None]) -> None:
+        self.n, self._at, self._act, self.armed = 0, at, act, False
+
+    def __call__(self) -> None:
+        if self.armed:
+            self.n += 1
+            if self.n == self._at:
+                self._act()
+
+    def around(self, owner: Any, name: str) -> None:
+        """Make every call of a function two moments: before it and after it."""
+        function = getattr(owner, name)
+
+        @wraps(function)
+        def inner(*arguments: Any, **named: Any) -> Any:
+            self()
+            found = function(*arguments, **named)
+            self()
+            return found
+
+        setattr(owner, name, inner)
+
+
+def full_disk() -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def read_only() -> None:
+    raise OSError(errno.EROFS, "Read-only file system")
+
+
+ACTS: dict[str, Callable[[], None]] = {
+    "kill": lambda: os._exit(KILLED),
+    "full disk": full_disk,
+    "read-only": read_only,
+}
+
+
+def hooked(at: int, act: str) -> Moments:
+    """Hook into everything that changes an output while a run publishes."""
+    from rankmetrics_spark import job
+    from rankmetrics_spark.sinks import lakehouse
+    from rankmetrics_spark.sinks.files import Files
+
+    moments = Moments(at, ACTS[act])
+    for name in ("put", "replace", "remove", "_filled", "remove_tree"):
+        moments.around(Files, name)
+    moments.around(lakehouse, "commit")
+    publish = job.publish
+
+    def armed(*arguments: Any) -> None:
+        moments.armed = True
+        publish(*arguments)
+        # What follows is the record and the removal of the staging; they are moments too.
+
+    job.publish = armed
+    return moments
+
+
+def child(url: str, document: dict[str, Any], at: int, act: str, said: str) -> None:
+    """Run a config on a Connect server; die, or meet a full disk, at the given moment of publishing.
+
+    Args:
+        url: Address of the server.
+        document: The config.
+        at: Number of the moment.
+        act: What happens there; see ``ACTS``.
+        said: A file for the number of moments, or for the error.
+    """
+    os.environ.update({"AWS_EC2_METADATA_DISABLED": "true"})
+    from rankmetrics_spark import job
+    from rankmetrics_spark.config import from_mapping
+    from rankmetrics_spark.errors import RankmetricsError
+    from rankmetrics_spark.sessions import connect_session
+
+    moments = hooked(at, act)
+    spark = connect_session(url)
+    try:
+        job.run(spark, from_mapping(document))
+    except RankmetricsError as error:
+        Path(said).write_text(str(error), encoding="utf-8")
+        os._exit(1)
+    Path(said).write_text(str(moments.n), encoding="utf-8")
+    os._exit(0)

@@ -1,0 +1,332 @@
+"""Runs that are killed at many moments, mostly while they publish: readers see the old or the new result, and the next
+run needs no repair.
+
+Each run is a process of its own, a client of a Spark Connect server that stays. A hook ends it with ``os._exit`` before
+or after one of the calls that change the output, or SIGKILL does at a random moment.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from rankmetrics_spark import read
+from rankmetrics_spark.config import from_mapping
+from rankmetrics_spark.job import run
+from rankmetrics_spark.sessions import connect_session
+from tests.commands import ROOT, spark_environment
+from tests.logs import DATE, Shown, a_list, exact, parquet
+from tests.platforms.faults import KILLED, NEVER, child
+from tests.platforms.support import QUICK_START, Running
+from tests.platforms.test_s3 import Bucket
+
+TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine")
+FEW = int(os.environ.get("FAULT_KILLS", "8"))
+"""Kills per store while it publishes; there are half as many at random moments of the whole run."""
+LOGS = {
+    "old": [*(row for e in "abc" for n in range(3) for row in a_list([0, 1], f"u{n}", e)), Shown("a", "u", None, 9, 1)],
+    "new": [row for e in "abc" for n in range(4) for row in a_list([1, 0, 1], f"u{n}", e)],
+}
+TOTAL = {"kills": 0, "lost": 0, "mixed": 0, "repairs": 0}
+SPAWN = multiprocessing.get_context("forkserver")
+SPAWN.set_forkserver_preload(["rankmetrics_spark.job", "pyspark.sql.connect.session", "pyarrow.dataset"])
+
+
+@contextmanager
+def server(folder: Path, settings: dict[str, str]) -> Iterator[str]:
+    """A Connect server with the Spark of this Python."""
+    own = {
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }
+    logging = folder / "log4j2.properties"
+    logging.write_text(
+        "rootLogger.level = warn\nrootLogger.appenderRef.console.ref = console\n"
+        "logger.server.name = org.apache.spark.sql.connect.service.SparkConnectServer\nlogger.server.level = info\n"
+        "appender.console.type = Console\nappender.console.name = console\n"
+        "appender.console.layout.type = PatternLayout\nappender.console.layout.pattern = %p %c{1}: %m%n%ex\n"
+    )
+    own["spark.driver.extraJavaOptions"] = f"{QUICK_START} -Dlog4j2.configurationFile={logging.as_uri()}"
+    environment = spark_environment(SPARK_LOG_DIR=str(folder), SPARK_PID_DIR=str(folder), PYTHONPATH=str(ROOT))
+    command = [f"{environment['SPARK_HOME']}/sbin/start-connect-server.sh", "--wait", "--master", "local[2]"]
+    command += [word for name, value in (own | settings).items() for word in ("--conf", f"{name}={value}")]
+    process = Running.start(command, folder / "log", environment, folder)
+    try:
+        port = process.wait_for(r"server started at: \S+:(\d+)", 180)[1]
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        process.stop()
+
+
+@dataclass
+class Place:
+    """One store, with the two results that alternate there.
+
+    Attributes:
+        name: What the summary calls it.
+        spark: A session of the test itself.
+        url: The server.
+        folder: Logs and files of the test.
+        sink: Section of the config.
+        more: Further sections of the config.
+    """
+
+    name: str
+    spark: SparkSession
+    url: str
+    folder: Path
+    sink: dict[str, str]
+    more: dict[str, Any] = field(default_factory=dict)
+    results: dict[str, Any] = field(default_factory=dict)
+    moments: int = 0
+
+    def document(self, log: str) -> dict[str, Any]:
+        document = {
+            "source": {"path": str(self.folder / log)},
+            "metrics": ["ap@5", "rr"],
+            "comparison": {"baseline": "a"},
+            "evaluation_date": DATE,
+            "quality": {"max_invalid_fraction": 1},
+            "sink": self.sink,
+        }
+        return document | self.more
+
+    def complete(self, log: str) -> None:
+        run(self.spark, from_mapping(self.document(log)))
+
+    def begin(self) -> None:
+        """Make both results, and count the moments of publishing."""
+        for log, rows in LOGS.items():
+            parquet(self.folder / log, rows)
+            self.complete(log)
+            self.results[log] = self.seen()
+        assert self.results["old"] != self.results["new"]
+        assert self.start("old", NEVER) == 0
+        self.moments = int(self.said())
+        assert self.seen() == self.results["old"]
+
+    def start(self, log: str, at: int, act: str = "kill", kill_after: float | None = None) -> int | None:
+        """Run in a process; return its exit code."""
+        (self.folder / "said").unlink(missing_ok=True)
+        said = str(self.folder / "said")
+        process = SPAWN.Process(target=child, args=(self.url, self.document(log), at, act, said))
+        process.start()
+        if kill_after is not None:
+            process.join(kill_after)
+            process.kill()
+        process.join(300)
+        return process.exitcode
+
+    def said(self) -> str:
+        return (self.folder / "said").read_text(encoding="utf-8")
+
+    def seen(self) -> dict[str, Any]:
+        """What a reader who follows the pointer sees, in every table."""
+        if "table" in self.sink:
+            tables = {name: read(self.spark, f"{self.sink['table']}.{name}", "iceberg") for name in TABLES}
+        else:
+            tables = {name: read(self.spark, f"{self.sink['path']}/{name}") for name in TABLES}
+        return {name: exact(table.collect(), ["run_id"]) for name, table in tables.items()}
+
+    def judge(self) -> str:
+        """Compare what is seen with both results; return which one it is."""
+        TOTAL["kills"] += 1
+        found = self.seen()
+        which = {name: [log for log in LOGS if self.results[log][name] == rows] for name, rows in found.items()}
+        TOTAL["lost"] += any(not logs for logs in which.values())
+        same = [log for log in LOGS if all(log in logs for logs in which.values())]
+        TOTAL["mixed"] += all(which.values()) and not same
+        assert same, f"{self.name}: {which}"
+        return same[0]
+
+    def recover(self, log: str) -> None:
+        """The next run needs no help, and leaves nothing of the killed ones."""
+        try:
+            self.complete(log)
+            assert self.seen() == self.results[log]
+            assert self.leftovers() == []
+        except BaseException:
+            TOTAL["repairs"] += 1
+            raise
+
+    def leftovers(self) -> list[str]:
+        if "table" in self.sink:
+            names = [row["tableName"] for row in self.spark.sql(f"SHOW TABLES IN {self.sink['table']}").collect()]
+            return [name for name in names if name.startswith("staging")]
+        return leftovers(sorted(str(path) for path in Path(self.sink["path"]).rglob("*") if path.is_file()))
+
+
+def leftovers(paths: list[str]) -> list[str]:
+    """Files in the staging, and files of more than one run in a partition."""
+    staged = [path for path in paths if "/_staging/" in path or "/.spark-staging" in path]
+    folders = [path.rpartition("/")[0] for path in paths if "/part-2" in path and "/_staging/" not in path]
+    return staged + sorted({folder for folder in folders if folders.count(folder) > 1})
+
+
+def killed_often(place: Place) -> None:
+    """Kill runs at moments of publishing and at random ones; after each, look; after some, run to the end."""
+    place.begin()
+    dice = random.Random(1)
+    step = max(1, place.moments // FEW)
+    moments: list[float] = [*range(1, place.moments + 1, step)][:FEW]
+    moments += [-dice.uniform(0.2, 5) for _ in range(FEW // 2)]
+    state = "old"
+    for number, at in enumerate(moments):
+        other = "new" if state == "old" else "old"
+        if at > 0:
+            assert place.start(other, int(at)) == KILLED, place.said()
+        else:
+            place.start(other, NEVER, kill_after=-at)
+        state = place.judge()
+        if number % 4 == 3:
+            state = "new" if state == "old" else "old"
+            place.recover(state)
+    place.recover("old")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, SparkSession]]:
+    jars = ",".join(map(str, sorted((ROOT / ".jars" / "s3").glob("*.jar"))))
+    with server(tmp_path_factory.mktemp("server"), {"spark.jars": jars}) as url:
+        spark = connect_session(url)
+        yield url, spark
+        spark.stop()
+
+
+HERE = "spark40" if Path(sys.prefix).name == "spark40" else "files"
+only_files = pytest.mark.skipif(HERE != "files", reason="make test-faults runs this in the other environment")
+only_lakehouse = pytest.mark.skipif(HERE == "files", reason="make test-faults runs this in the other environment")
+
+
+@only_files
+def test_local_files(files: tuple[str, SparkSession], tmp_path: Path) -> None:
+    place = Place("local", files[1], files[0], tmp_path, {"path": str(tmp_path / "out")})
+    killed_often(place)
+    outcomes = [json.loads(path.read_text())["outcome"] for path in (tmp_path / "out" / "runs").glob("*.json")]
+    assert outcomes.count("killed") >= 1 and set(outcomes) == {"done", "killed"}
+
+
+@only_files
+@pytest.mark.parametrize(("act", "said"), [("full disk", "the disk is full"), ("read-only", "read-only")])
+def test_a_disk_that_refuses_leaves_the_earlier_result(
+    act: str, said: str, files: tuple[str, SparkSession], tmp_path: Path
+) -> None:
+    place = Place("local", files[1], files[0], tmp_path, {"path": str(tmp_path / "out")})
+    place.begin()
+    for at in (1, 5):
+        assert place.start("new", at, act) == 1
+        assert place.said().startswith(f"cannot write to '{tmp_path}/out': ") and said in place.said()
+        assert place.seen() == place.results["old"]
+        assert place.leftovers() == []
+    place.recover("new")
+
+
+@only_files
+def test_of_two_runs_on_the_same_partitions_one_wins(files: tuple[str, SparkSession], tmp_path: Path) -> None:
+    place = Place("local", files[1], files[0], tmp_path, {"path": str(tmp_path / "out")})
+    place.begin()
+    both = [
+        SPAWN.Process(target=child, args=(place.url, place.document("new"), NEVER, "kill", str(tmp_path / f"said{i}")))
+        for i in range(2)
+    ]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join(300)
+    codes = sorted(process.exitcode or 0 for process in both)
+    assert codes in ([0, 0], [0, 1])
+    if codes == [0, 1]:
+        said = [path.read_text() for path in tmp_path.glob("said?") if "another run" in path.read_text()]
+        assert len(said) == 1 and said[0].endswith("run this again when it has ended")
+    assert place.seen() == place.results["new"] and place.leftovers() == []
+
+
+@only_files
+def test_s3(files: tuple[str, SparkSession], tmp_path: Path) -> None:
+    command = [str(ROOT / ".venvs" / "s3" / "bin" / "python"), "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+    moto = Running.start(command, tmp_path / "moto.log", spark_environment(), tmp_path)
+    try:
+        address = moto.wait_for(r"Running on (http://127\.0\.0\.1:\d+)", 60)[1]
+        bucket = Bucket(address, "lake")
+        bucket.ask("", "PUT", b"")
+        settings = {
+            "fs.s3a.endpoint": address,
+            "fs.s3a.path.style.access": "true",
+            "fs.s3a.access.key": "somebody",
+            "fs.s3a.secret.key": "something",
+        }
+        for name, value in settings.items():
+            files[1].conf.set(name, value)
+        sink = {"path": "s3a://lake/out"}
+        place = OnS3("s3", files[1], files[0], tmp_path, sink, {"spark": settings}, bucket=bucket)
+        killed_often(place)
+    finally:
+        moto.stop()
+
+
+@dataclass
+class OnS3(Place):
+    bucket: Bucket = field(kw_only=True)
+
+    def leftovers(self) -> list[str]:
+        return leftovers(["/" + key for key, (_, size) in self.bucket.objects("out/").items() if size])
+
+
+@pytest.fixture(scope="module")
+def lakehouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, SparkSession]]:
+    folder = tmp_path_factory.mktemp("lakehouse")
+    settings = {
+        "spark.jars": ",".join(sorted(map(str, (ROOT / ".jars" / "lakehouse").glob("*.jar")))),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension,"
+        "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.ice.type": "hadoop",
+        "spark.sql.catalog.ice.warehouse": str(folder / "ice"),
+        "spark.databricks.delta.snapshotPartitions": "1",
+    }
+    with server(folder, settings) as url:
+        spark = connect_session(url)
+        yield url, spark
+        spark.stop()
+
+
+@only_lakehouse
+def test_delta(lakehouse: tuple[str, SparkSession], tmp_path: Path) -> None:
+    killed_often(
+        InDelta("delta", lakehouse[1], lakehouse[0], tmp_path, {"format": "delta", "path": str(tmp_path / "out")})
+    )
+
+
+class InDelta(Place):
+    def leftovers(self) -> list[str]:
+        return [str(path) for path in Path(self.sink["path"]).glob("_staging/**/*")]
+
+
+@only_lakehouse
+def test_iceberg(lakehouse: tuple[str, SparkSession], tmp_path: Path) -> None:
+    killed_often(Place("iceberg", lakehouse[1], lakehouse[0], tmp_path, {"format": "iceberg", "table": "ice.ranking"}))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def summary(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    line = "{kills} kills, {lost} lost, {mixed} mixed, {repairs} repairs".format(**TOTAL)
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print(f"\n{line}")
