@@ -146,7 +146,7 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
         if refused:
             progress(f"going on without {' and '.join(refused)}, which this session refuses")
         this = _Run(spark, config, _Steps(progress), refused)
-        store = store_of(spark, config.sink, this.run_id)
+        store = store_of(spark, config.sink, this.run_id, config.spark)
         try:
             return _evaluated(this, store)
         except BaseException as error:  # an interrupted run has a record too

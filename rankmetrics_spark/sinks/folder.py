@@ -15,9 +15,9 @@ from rankmetrics_spark.sinks.failures import writing
 from rankmetrics_spark.sinks.leases import Lease
 from rankmetrics_spark.sinks.locks import Claim, Held
 from rankmetrics_spark.sinks.partitions import Partitions, as_json
-from rankmetrics_spark.sinks.reaching import Reach, of_disk, on_this_machine, reach_of
+from rankmetrics_spark.sinks.reaching import Reach, likely_reach, of_disk, on_this_machine, reach_of
 from rankmetrics_spark.sinks.reading import existing, literal, texts_of
-from rankmetrics_spark.sinks.swapping import STAGING, discard, recover, remove_spark_staging
+from rankmetrics_spark.sinks.swapping import STAGING, discard, recover, remove_spark_staging, remove_unclaimed
 
 
 def write_text(files: Any, path: str, text: str) -> None:
@@ -33,11 +33,13 @@ class Folder:
         spark: The session.
         path: A folder on any file system that Spark can access.
         run_id: Name of the run.
+        settings: Settings of the config, such as the address and the keys of an object store.
     """
 
     spark: SparkSession
     path: str
     run_id: str
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
     _reach: Reach | None = field(default=None, init=False, repr=False)
     _claim: Claim | Lease | None = field(default=None, init=False, repr=False)
     _staged: list[str] = field(default_factory=list, init=False, repr=False)
@@ -67,20 +69,31 @@ class Folder:
         """
         place = self._staging_of(name)
         with writing(self.path):
-            if self._reach is not None:
+            if not self._staged:
+                # Claimed before anything is written: the next run finds the staging of a run that was killed here.
+                self._reach = self._reach or likely_reach(self.spark, self.path, self.settings)
                 self._open()
             self._staged.append(place)
             rows.write.mode("overwrite").parquet(place)
             staged = self.spark.read.parquet(literal(place))
-            if self._reach is None and len(self._staged) == 1:
-                self._reach = reach_of(self.spark, self.path, staged, f"{STAGING}/{self.run_id}")
-                self._open()
+            if len(self._staged) == 1:
+                self._settle_reach(staged)
             return staged
+
+    def _settle_reach(self, staged: DataFrame) -> None:
+        """Find out who reaches the files, now that Spark has written some."""
+        found = reach_of(self.spark, self.path, staged, f"{STAGING}/{self.run_id}", self.settings)
+        if self._reach is None or found is None or found.files.root != self._reach.files.root or not found.here:
+            if self._claim is not None:
+                self._claim.release()
+            self._claim, self._reach = None, found
+            self._open()
 
     def _open(self) -> None:
         """Say that this run lives, and clean up after those that were killed."""
         if self._claim is not None or self._reach is None:
             return
+        self._reach.do(remove_unclaimed)
         if self._reach.here and self._reach.files.local:
             self._claim = Claim(self.run_id, self._recovered)
             if self._claim.open(self._staging_folder):

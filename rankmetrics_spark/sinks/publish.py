@@ -18,19 +18,20 @@ from rankmetrics_spark.sinks.partitions import Partitions, Store, Written, probl
 from rankmetrics_spark.sinks.pointers import Entry
 
 
-def store_of(spark: SparkSession, sink: Sink, run_id: str) -> Store:
+def store_of(spark: SparkSession, sink: Sink, run_id: str, settings: Mapping[str, str] | None = None) -> Store:
     """The store that a config describes.
 
     Args:
         spark: The session to write with.
         sink: Format, and a folder or the schema of a catalog.
         run_id: Name of the run; staging and run record are named after it.
+        settings: Settings of the config.
     """
     if sink.table:
         return CatalogSchema(spark, sink.table, run_id, sink.format)
     folder = DeltaFolder if sink.format == "delta" else ParquetFolder
     # The root of a file system stays what it is.
-    return folder(spark, (sink.path or "").rstrip("/") or "/", run_id)
+    return folder(spark, (sink.path or "").rstrip("/") or "/", run_id, settings or {})
 
 
 def publish(store: Store, written: Sequence[Written], entry: Entry, partitions: Partitions) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -70,7 +71,24 @@ def of_disk(path: str) -> Files | None:
     return Files(found[0], os.path.abspath(folder)) if folder is not None and found else None
 
 
-def reach_of(spark: SparkSession, path: str, staged: DataFrame, folder: str) -> Reach | None:
+def likely_reach(spark: SparkSession, path: str, given: Mapping[str, str]) -> Reach | None:
+    """Who probably reaches an output, before anything is staged: this process, if it sees the folder.
+
+    Args:
+        spark: The session.
+        path: The output.
+        given: Settings of the config; Spark Connect does not show the secret ones.
+    """
+    disk = of_disk(path)
+    if disk is not None:
+        return Reach(disk, spark, here=True) if disk.is_folder("") else None
+    address = urlsplit(path)
+    system = file_system(address.scheme, address.netloc, partial(_setting, spark, given))
+    files = Files(system[0], system[1] + unquote(address.path).rstrip("/")) if system else None
+    return Reach(files, spark, here=True) if files and not files.local and _writes(files) else None
+
+
+def reach_of(spark: SparkSession, path: str, staged: DataFrame, folder: str, given: Mapping[str, str]) -> Reach | None:
     """Who reaches an output, by the example of rows that Spark has just staged there.
 
     Args:
@@ -78,6 +96,7 @@ def reach_of(spark: SparkSession, path: str, staged: DataFrame, folder: str) -> 
         path: The output.
         staged: Rows read from the staging.
         folder: The staging, relative to the output.
+        given: Settings of the config.
 
     Returns:
         None if Spark alone reaches it.
@@ -85,10 +104,10 @@ def reach_of(spark: SparkSession, path: str, staged: DataFrame, folder: str) -> 
     disk = of_disk(path)
     if disk is not None and Path(disk.at(folder)).is_dir():
         return Reach(disk, spark, here=True)
-    files = _by_address(spark, staged, folder)
+    files = _by_address(spark, staged, folder, given)
     if files is None:
         return None
-    if not files.local and _sees(files, folder):
+    if not files.local and _sees(files, folder) and _writes(files):
         return Reach(files, spark, here=True)
     try:
         return Reach(files, spark, here=False) if in_a_task(spark, partial(_sees, files, folder)) else None
@@ -96,20 +115,34 @@ def reach_of(spark: SparkSession, path: str, staged: DataFrame, folder: str) -> 
         return None
 
 
-def _by_address(spark: SparkSession, staged: DataFrame, folder: str) -> Files | None:
+def _by_address(spark: SparkSession, staged: DataFrame, folder: str, given: Mapping[str, str]) -> Files | None:
     """The files by the address that Spark gives them: with the scheme, and with the server's own folders."""
     try:
         address = urlsplit(next(iter(staged.inputFiles()), ""))
     except Exception:  # not every session says it
         return None
     head, found, _ = unquote(address.path).rpartition(f"/{folder}/")
-    system = file_system(address.scheme, address.netloc, partial(_setting, spark)) if found else None
+    system = file_system(address.scheme, address.netloc, partial(_setting, spark, given)) if found else None
     return Files(system[0], system[1] + head) if system else None
 
 
-def _setting(spark: SparkSession, name: str) -> str | None:
+def _writes(files: Files) -> bool:
+    """Whether this process may write there; it may lack the keys that Spark has."""
+    probe = f"_staging/.probe-{uuid.uuid4().hex}"
+    try:
+        files.write(probe, probe)
+        found = files.read(probe) == probe
+        files.remove(probe)
+    except OSError:
+        return False
+    return found
+
+
+def _setting(spark: SparkSession, given: Mapping[str, str], name: str) -> str | None:
     """A setting of Hadoop, as a config or spark-submit gave it."""
     for key in (name, f"spark.hadoop.{name}"):
+        if key in given:
+            return given[key]
         try:
             value = spark.conf.get(key, None)
         except PySparkException:

@@ -8,9 +8,11 @@ process does not reach the files. Each can be repeated.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -172,6 +174,17 @@ def discard(files: Files, run: str) -> None:
     """Remove the staging of a run, and the folders that are empty then."""
     files.remove_tree(f"{STAGING}/{run}")
     files.remove_if_empty(STAGING, "")
+
+
+def remove_unclaimed(files: Files) -> None:
+    """Remove old stagings without a claim. A server may go on writing for a while after its client was killed."""
+    names = files.names(STAGING)
+    for name in names:
+        began = re.match("[0-9]{8}T[0-9]{6}", name)
+        if began and not name.endswith(".claim") and f"{name}.claim" not in names:
+            at = datetime.strptime(began[0], "%Y%m%dT%H%M%S").replace(tzinfo=timezone.utc)
+            if datetime.now(timezone.utc) - at > timedelta(days=1):
+                files.remove_tree(f"{STAGING}/{name}")
 
 
 def remove_spark_staging(files: Files) -> None:
