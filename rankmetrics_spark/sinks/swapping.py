@@ -173,6 +173,8 @@ def _note_end(files: Files, run: str) -> None:
 def discard(files: Files, run: str) -> None:
     """Remove the staging of a run, and the folders that are empty then."""
     files.remove_tree(f"{STAGING}/{run}")
+    if files.names(STAGING) == [".gate"]:
+        files.remove(f"{STAGING}/.gate")
     files.remove_if_empty(STAGING, "")
 
 

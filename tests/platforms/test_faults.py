@@ -64,9 +64,10 @@ def server(folder: Path, settings: dict[str, str]) -> Iterator[str]:
     )
     own["spark.driver.extraJavaOptions"] = f"{QUICK_START} -Dlog4j2.configurationFile={logging.as_uri()}"
     environment = spark_environment(SPARK_LOG_DIR=str(folder), SPARK_PID_DIR=str(folder), PYTHONPATH=str(ROOT))
-    command = [f"{environment['SPARK_HOME']}/sbin/start-connect-server.sh", "--wait", "--master", "local[2]"]
+    main = "org.apache.spark.sql.connect.service.SparkConnectServer"
+    command = [f"{environment['SPARK_HOME']}/bin/spark-submit", "--class", main, "--master", "local[2]"]
     command += [word for name, value in (own | settings).items() for word in ("--conf", f"{name}={value}")]
-    process = Running.start(command, folder / "log", environment, folder)
+    process = Running.start([*command, "spark-internal"], folder / "log", environment, folder)
     try:
         port = process.wait_for(r"server started at: \S+:(\d+)", 180)[1]
         yield f"sc://127.0.0.1:{port}"
