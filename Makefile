@@ -26,7 +26,7 @@ ENVIRONMENT = .venvs/$(1)/made
 PLATFORM_TESTS = $(BIN)/python -m pytest tests/platforms/$(1)
 
 .PHONY: help venv run test lint audit readme bench bench-small wheel clean
-.PHONY: test-connect test-matrix test-cluster test-airflow test-databricks test-lakehouse test-s3 test-packaging
+.PHONY: test-connect test-matrix test-cluster test-airflow test-databricks test-lakehouse test-s3 test-faults test-packaging
 .PRECIOUS: .venvs/%/made .jars/%/made
 
 help: ## show this list
@@ -86,6 +86,10 @@ test-databricks: venv $(call ENVIRONMENT,spark40) .jars/lakehouse/made ## test t
 
 test-lakehouse: venv $(call ENVIRONMENT,spark40) .jars/lakehouse/made ## test Delta and Iceberg as source and sink
 	@.venvs/spark40/bin/python -m pytest tests/platforms/test_lakehouse.py
+
+test-faults: venv $(call ENVIRONMENT,s3) .jars/s3/made $(call ENVIRONMENT,spark40) .jars/lakehouse/made ## kill runs while they publish, on local files, S3, Delta and Iceberg
+	@$(call PLATFORM_TESTS,test_faults.py)
+	@.venvs/spark40/bin/python -m pytest tests/platforms/test_faults.py
 
 # Jars that do not come with Spark; tests/platforms/<name>.xml lists them.
 .jars/%/made: tests/platforms/%.xml | venv
