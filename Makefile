@@ -127,6 +127,10 @@ test-databricks: for-test-databricks ## test the Databricks notebook and the ass
 test-lakehouse: for-test-lakehouse ## test Delta and Iceberg as source and sink
 	@.venvs/spark40/bin/python -m pytest tests/platforms/test_lakehouse.py
 
+test-faults: venv $(call ENVIRONMENT,s3) .jars/s3/made $(call ENVIRONMENT,spark40) .jars/lakehouse/made ## kill runs while they publish, on local files, S3, Delta and Iceberg
+	@$(call PLATFORM_TESTS,test_faults.py)
+	@.venvs/spark40/bin/python -m pytest tests/platforms/test_faults.py
+
 # Jars that do not come with Spark; tests/platforms/<name>.xml lists them.
 .jars/%/made: tests/platforms/%.xml | venv
 	@command -v mvn >/dev/null || { echo "mvn not found: install Maven" >&2; exit 1; }

@@ -23,11 +23,11 @@ from rankmetrics_spark.sinks.pointers import Entry
 def store_of(spark: SparkSession, sink: Sink, run_id: str, settings: Mapping[str, str] | None = None) -> Store:
     """The store that a config describes.
 
-    Args:
-        spark: The session to write with.
-        sink: Format, and a folder or the schema of a catalog.
-        run_id: Name of the run; staging and run record are named after it.
-        settings: Settings of the config.
+        Args:
+            spark: The session to write with.
+            sink: Format, and a folder or the schema of a catalog.
+            run_id: Name of the run; staging and run record are named after it.
+            settings: Settings of the config.
 
     Raises:
         OutputError: The engine cannot write there.

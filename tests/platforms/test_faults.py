@@ -153,6 +153,7 @@ class Place:
         TOTAL["lost"] += any(not logs for logs in which.values())
         same = [log for log in LOGS if all(log in logs for logs in which.values())]
         TOTAL["mixed"] += all(which.values()) and not same
+        print(f"{self.name}: kill {TOTAL['kills']}: {' or '.join(same) or which}", flush=True)
         assert same, f"{self.name}: {which}"
         return same[0]
 
