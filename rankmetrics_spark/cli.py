@@ -16,7 +16,6 @@ from rankmetrics_spark import __version__
 from rankmetrics_spark.config import ENGINES, Config, Sink, load
 from rankmetrics_spark.config.days import evaluation_day, resolved
 from rankmetrics_spark.config.places import check_local_paths
-from rankmetrics_spark.config.sections import Sink
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, raised_by_python, root_cause
 from rankmetrics_spark.redaction import without_secrets
 from rankmetrics_spark.report import comparisons, console, terminal
