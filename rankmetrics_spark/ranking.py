@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.layouts import Layout, Packing, masks
 from rankmetrics_spark.schemas import (
     HASH,
@@ -25,6 +26,7 @@ from rankmetrics_spark.schemas import (
     Columns,
     only_value,
 )
+from rankmetrics_spark.texts import REAL
 
 HEAD = 20_000
 """Rows of the log that are looked at before a layout is chosen."""
@@ -132,6 +134,7 @@ def repeated_rows(rows: DataFrame, columns: Columns, by_position: bool, keep: st
     Of several rows of an item the highest grade stays, then the best rank; ``keep="best_rank"`` swaps the two
     criteria, "count" keeps every row. Of several rows at one rank the highest grade stays, then the smallest item hash.
     """
+    rows = _one_zero(rows)
     found = rows.withColumn(_REPEATS_ITEM, _item_repeats(columns, by_position, keep))
     if not by_position:
         return found.where(_REPEATS_ITEM).withColumn(REASON, F.lit("duplicate_item")).drop(_REPEATS_ITEM)
@@ -140,6 +143,14 @@ def repeated_rows(rows: DataFrame, columns: Columns, by_position: bool, keep: st
     repeats_rank = F.row_number().over(same_rank) > 1
     reason = F.when(F.col(_REPEATS_ITEM), "duplicate_item").when(repeats_rank, "repeated_position")
     return found.withColumn(REASON, reason).where(F.col(REASON).isNotNull()).drop(_REPEATS_ITEM)
+
+
+def _one_zero(rows: DataFrame) -> DataFrame:
+    """The rows with 0.0 for -0.0 on Sail, which sorts the two apart; the rows as they came keep their text."""
+    if engine_of(rows.sparkSession) != "sail":
+        return rows
+    real = [field.name for field in rows.schema.fields if isinstance(field.dataType, REAL)]
+    return rows.withColumns({name: F.col(name) + F.lit(0.0) for name in real}) if real else rows
 
 
 def _item_repeats(columns: Columns, by_position: bool, keep: str) -> Column:

@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark.config.places import check_output, local_path
+from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.sinks.failures import writing
 from rankmetrics_spark.sinks.leases import Lease
 from rankmetrics_spark.sinks.locks import Claim, Held
@@ -75,7 +76,9 @@ class Folder:
                 self._open()
             self._staged.append(place)
             rows.write.mode("overwrite").parquet(as_written(self.spark, place))
-            staged = self.spark.read.parquet(as_read(self.spark, place))
+            # Of no rows, Sail writes no file, so nothing would say which columns there are.
+            reader = self.spark.read.schema(rows.schema) if engine_of(self.spark) == "sail" else self.spark.read
+            staged = reader.parquet(as_read(self.spark, place))
             if len(self._staged) == 1:
                 self._settle_reach(staged)
             return staged

@@ -68,6 +68,8 @@ def read(spark: SparkSession, section: Input, columns: Iterable[str] = ()) -> Da
     except RankmetricsError:
         raise
     except Exception as error:  # a broken file raises a class of py4j, which a client without a JVM does not have
+        if engine_of(spark) == "sail" and (broken := on_sail.broken_file(section)):
+            raise broken from error
         place = section.table or ", ".join(_paths(section))
         cause = no_file_system(place, error) or first_sentence(error)
         raise InputError(f"cannot read {section.format} from '{place}': {cause}") from error

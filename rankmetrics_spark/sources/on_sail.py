@@ -7,6 +7,9 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from rankmetrics_spark.config.places import local_path
 from rankmetrics_spark.config.sections import Input
 from rankmetrics_spark.errors import InputError
@@ -49,6 +52,17 @@ def _check_options(section: Input) -> None:
             )
 
 
+def broken_file(section: Input) -> InputError | None:
+    """The sentence for a Parquet file that has no schema; Sail does not name it."""
+    for path in section.path or () if section.format == "parquet" else ():
+        for file in _files(path):
+            try:
+                pq.read_schema(file)
+            except (OSError, pa.ArrowException):
+                return InputError(f"cannot read '{file}': it is broken, or it is no Parquet file")
+    return None
+
+
 def _has_header(section: Input) -> bool:
     given = {name.lower(): value for name, value in section.options.items()}
     return given.get("header", "true").lower() == "true"
@@ -59,7 +73,7 @@ def _check_headers(files: Sequence[str], path: str) -> None:
     headers: dict[bytes, str] = {}
     for file in files:
         with open(file, "rb") as stream:
-            first = stream.readline().strip()
+            first = stream.readline().strip().lower()
         if first:
             headers.setdefault(first, file)
     if len(headers) > 1:

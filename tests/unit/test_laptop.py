@@ -136,7 +136,7 @@ def test_a_rank_may_repeat_unless_each_fits_63_bits_once_or_they_are_1_to_n(list
     if tidy:
         lists = [[*range(len(ranks), 0, -1)] for ranks in lists]
     index = np.repeat(np.arange(len(lists)), [len(ranks) for ranks in lists])
-    found = rank_may_repeat(index, np.concatenate([*map(np.array, lists), np.empty(0)]).astype(np.int64), len(lists))
+    found = rank_may_repeat(index, np.array([rank for ranks in lists for rank in ranks], np.int64), len(lists))
     for ranks, may in zip(lists, found, strict=True):
         each_once = max(Counter(ranks).values(), default=0) <= 1
         fits = each_once and max(ranks, default=0) <= 63
@@ -185,10 +185,8 @@ def csv(folder: Path, **files: str) -> Source:
 
 
 def test_csv_files_with_other_headers_are_refused_and_hidden_ones_are_not_looked_at(tmp_path: Path) -> None:
-    on_sail.check(csv(tmp_path / "same", a="x,y\n1,2\n", b="x,y\n3,4\n", _c="y,x\n", d=""))
-    with pytest.raises(
-        InputError, match=r"^cannot read '.*/b.csv': its header differs from that of the other files in"
-    ):
+    on_sail.check(csv(tmp_path / "same", a="x,y\n1,2\n", b="X,Y\n3,4\n", _c="y,x\n", d=""))
+    with pytest.raises(InputError, match=r"^cannot read '.*/b.csv': its header differs from that of the other"):
         on_sail.check(csv(tmp_path / "differ", a="x,y\n1,2\n", b="y,x\n3,4\n"))
 
 

