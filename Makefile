@@ -101,6 +101,7 @@ for-test-airflow: venv $(call ENVIRONMENT,airflow)
 for-test-databricks for-test-lakehouse: venv $(call ENVIRONMENT,spark40) .jars/lakehouse/made
 for-test-s3: venv $(call ENVIRONMENT,s3) .jars/s3/made
 for-test-report: venv $(call ENVIRONMENT,mlflow)
+for-test-faults: for-test-s3 for-test-lakehouse
 
 test-sail: for-test-sail ## test the laptop engine: the Connect suite on it, and the same bits as Spark
 	@$(call PLATFORM_TESTS,test_sail.py)
@@ -127,7 +128,7 @@ test-databricks: for-test-databricks ## test the Databricks notebook and the ass
 test-lakehouse: for-test-lakehouse ## test Delta and Iceberg as source and sink
 	@.venvs/spark40/bin/python -m pytest tests/platforms/test_lakehouse.py
 
-test-faults: venv $(call ENVIRONMENT,s3) .jars/s3/made $(call ENVIRONMENT,spark40) .jars/lakehouse/made ## kill runs while they publish, on local files, S3, Delta and Iceberg
+test-faults: for-test-faults ## kill runs while they publish, on local files, S3, Delta and Iceberg
 	@$(call PLATFORM_TESTS,test_faults.py)
 	@.venvs/spark40/bin/python -m pytest tests/platforms/test_faults.py
 

@@ -35,7 +35,7 @@ class SparkTables:
 
     def dates(self) -> list[str]:
         table = self.read("experiment_metrics")
-        return [] if table is None else sorted(str(row[0]) for row in table.select(DATE).distinct().collect())
+        return [] if table is None else sorted(str(row[0]) for row in table.select(DATE).distinct().toLocalIterator())
 
     def rows(self, table: str, date: str, most: int) -> Rows:
         found = self._of_date(table, date)
@@ -46,7 +46,8 @@ class SparkTables:
             *([F.col("p_adjusted").asc_nulls_last()] * ("p_adjusted" in found.columns)),
         ]
         return sorted(
-            (row.asDict() for row in found.orderBy(*order, *PARTITION, METRIC).limit(most).collect()), key=surest_first
+            (row.asDict() for row in found.orderBy(*order, *PARTITION, METRIC).limit(most).toLocalIterator()),
+            key=surest_first,
         )
 
     def _of_date(self, table: str, date: str) -> DataFrame | None:
@@ -64,7 +65,7 @@ class SparkTables:
         rows = table.where(
             (F.col(SEGMENT) == EVERYONE) & F.col(DATE).isin([*dates]) & F.col(EXPERIMENT).isin([*experiments])
         )
-        return [row.asDict() for row in rows.orderBy(DATE, EXPERIMENT, METRIC).limit(MOST_ROWS).collect()]
+        return [row.asDict() for row in rows.orderBy(DATE, EXPERIMENT, METRIC).limit(MOST_ROWS).toLocalIterator()]
 
     def ends(self, date: str, metrics: Sequence[Metric]) -> Edges:
         users = self._of_date("user_metrics", date)
@@ -85,7 +86,7 @@ class SparkTables:
             if metric.column in users.columns
         ]
         rows = users.where(F.col(EXPERIMENT).isin([*experiments])).select(EXPERIMENT, F.inline(F.array(*steps)))
-        counted = rows.where("step IS NOT NULL").groupBy(EXPERIMENT, METRIC, "step").count().collect()
+        counted = rows.where("step IS NOT NULL").groupBy(EXPERIMENT, METRIC, "step").count().toLocalIterator()
         return [step_row(row[0], row[1], row[2] - 1, row[3], edges) for row in counted]
 
     def records(self) -> Iterable[Mapping[str, Any]]:

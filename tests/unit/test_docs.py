@@ -24,6 +24,9 @@ RUN_ELSEWHERE = {
     ("index.md", "python"): "tests/spark/test_readme.py",
     ("position-bias.md", "python"): "tests/spark/test_off_policy.py",
     ("platforms.md", "sh"): "tests/platforms/test_cluster.py",
+    ("publishing.md", "sh"): "tests/spark/test_output.py",
+    ("report.md", "sh"): "tests/platforms/test_report_page.py",
+    ("report.md", "python"): "tests/spark/test_display.py",
     # They take hours (make bench), or are the steps of a person.
     ("performance.md", ""): "tests/benchmarks",
     ("CONTRIBUTING.md", "sh"): "tests/unit/test_docs.py",
@@ -74,7 +77,7 @@ def test_ci_runs_every_platform_and_every_spark_in_one_of_the_turns_of_contribut
     turns = [line.strip().strip('"').split() for line in named.splitlines()]
     assert len(turns) == len(matrix.split()) == 5
     targets = set(re.findall(r"^(test-[a-z0-9]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert {target for turn in turns for target in turn} | {"test-matrix", "test-packaging"} == targets
+    assert {target for turn in turns for target in turn} | {"test-matrix", "test-packaging", "test-sail"} == targets
     suites = (ROOT / "tests" / "platforms" / "test_matrix.py").read_text(encoding="utf-8")
     (known,) = re.findall(r"^SUITES = (.*)$", suites, re.MULTILINE)
     assert sorted(matrix.split()) == sorted(re.findall(r'"(\w+)":', known))
