@@ -58,6 +58,11 @@ def parquet(path: Path, rows: Iterable[Shown]) -> Path:
     return path
 
 
+def only_records(out: Path) -> bool:
+    """Whether an output holds nothing but run records: a run that fails leaves one, and nothing else."""
+    return not out.exists() or [path.name for path in out.iterdir()] == ["runs"]
+
+
 def config(log: Path | str, out: Path | str, **changes: Any) -> Config:
     """A config that reads the Parquet folder ``log``; ``changes`` adds sections, ``source`` extends the source."""
     section = {"path": str(log)} | changes.pop("source", {})

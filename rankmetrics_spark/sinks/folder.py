@@ -55,9 +55,8 @@ class Folder:
             check_output(self.path)
             disk = of_disk(self.path)
             self._reach = Reach(disk, self.spark, here=True) if disk else None
-        else:
-            with writing(self.path):
-                existing(self.spark, self._staging_of("outcome"))
+        with writing(self.path):
+            existing(self.spark, self._staging_of("outcome"))
 
     def _staging_of(self, name: str) -> str:
         return f"{self.path}/{STAGING}/{self.run_id}/{name}"

@@ -106,7 +106,7 @@ def test_the_same_run_twice_leaves_the_same_tables(spark: SparkSession, tmp_path
 
 @pytest.mark.outcome(
     "a run under another convention than that of the partitions it would replace",
-    "exit 2: the experiment and both conventions; nothing is written",
+    "exit 2: the experiment and both conventions; nothing but a run record is written",
 )
 def test_a_partition_never_changes_its_convention(spark: SparkSession, tmp_path: Path) -> None:
     log = parquet(tmp_path / "log", [*a_list([0, 1], "u", "a"), *a_list([1, 0], "u", "b")])
@@ -160,7 +160,7 @@ def test_a_log_without_a_valid_row_has_no_result(spark: SparkSession, tmp_path: 
 
 @pytest.mark.outcome(
     "the sink {sink} in a session without its jars",
-    "exit 1: the table and what the session lacks; nothing is written",
+    "exit 1: the table and what the session lacks; nothing but a run record is written",
 )
 @pytest.mark.parametrize(
     ("sink", "name"),

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.errors import ConfigError, InputError, QualityError
 from tests.bad_input import outcomes
-from tests.logs import SCHEMA, Shown, a_list, by_user, config, impressions, parquet, random_log
+from tests.logs import SCHEMA, Shown, a_list, by_user, config, impressions, only_records, parquet, random_log
 
 NAN, INFINITE = float("nan"), float("inf")
 REAL = "experiment_id string, user_id string, item_id string, position double, relevance double, score double"
@@ -200,13 +200,15 @@ def test_the_row_counts_of_a_random_log_add_up(spark: SparkSession, tmp_path: Pa
     assert sum(record["quarantine_reasons"].values()) == record["rows"]["quarantined"]
 
 
-@pytest.mark.outcome("faulty rows with `on_invalid: fail`", "exit 4: how many, and the reasons; nothing is written")
+@pytest.mark.outcome(
+    "faulty rows with `on_invalid: fail`", "exit 4: how many, and the reasons; nothing but a run record is written"
+)
 def test_fail_mode_stops_before_anything_is_written(spark: SparkSession, tmp_path: Path) -> None:
     source = parquet(tmp_path / "log", [*a_list([0, 1]), Shown("a", "u", None, 3, 1), Shown("a", "v", "x", 0, 1)])
     with pytest.raises(QualityError, match=r"2 of 4 rows are faulty .*null_item 1, position_below_1 1$") as caught:
         run(spark, config(source, tmp_path / "out", quality={"on_invalid": "fail"}))
     assert caught.value.exit_code == 4
-    assert not (tmp_path / "out").exists()
+    assert only_records(tmp_path / "out")
 
 
 @pytest.mark.outcome("faulty rows with `on_invalid: fail` over an earlier result", "exit 4: the earlier result stays")
@@ -221,7 +223,7 @@ def test_fail_mode_leaves_an_earlier_result_as_it_is(spark: SparkSession, tmp_pa
 
 @pytest.mark.outcome(
     "more faulty rows than `max_invalid_fraction`",
-    "exit 4: the fraction and the limit; nothing is written",
+    "exit 4: the fraction and the limit; nothing but a run record is written",
 )
 def test_a_share_of_faulty_rows_up_to_the_limit_is_accepted(spark: SparkSession, tmp_path: Path) -> None:
     source = parquet(tmp_path / "log", [*a_list([0, 1, 0]), Shown("a", "u", None, 4, 1)])
@@ -234,14 +236,14 @@ def test_a_share_of_faulty_rows_up_to_the_limit_is_accepted(spark: SparkSession,
 
 @pytest.mark.outcome(
     "an input without rows, or a filter that keeps none",
-    "exit 3: the input is empty; nothing is written",
+    "exit 3: the input is empty; nothing but a run record is written",
 )
 def test_an_empty_input_is_an_error_and_writes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     source = parquet(tmp_path / "log", a_list([1]))
     with pytest.raises(InputError, match="the input is empty: no rows in") as caught:
         run(spark, config(source, tmp_path / "out", source={"where": "position > 99"}))
     assert caught.value.exit_code == 3
-    assert not (tmp_path / "out").exists()
+    assert only_records(tmp_path / "out")
 
 
 @pytest.mark.outcome("a log with `userid` instead of `user_id`", "exit 3: the missing column and the nearest one")

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.errors import InputError, OutputError
-from tests.logs import DATE, SCHEMA, Shown, a_list, averages, by_user, config, parquet
+from tests.logs import DATE, SCHEMA, Shown, a_list, averages, by_user, config, only_records, parquet
 
 SCORED = "experiment_id string, user_id string, item_id string, position string, score double, relevance int"
 
@@ -140,7 +140,7 @@ def test_a_list_belongs_to_its_own_segment_and_a_user_is_averaged_within_each(
 # ---- names of experiments
 
 
-@pytest.mark.outcome("an experiment called {name}", "exit 1: {problem}; nothing is written")
+@pytest.mark.outcome("an experiment called {name}", "exit 1: {problem}; nothing but a run record is written")
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
@@ -156,7 +156,7 @@ def test_an_experiment_that_no_partition_can_hold_is_refused_before_a_table_is_w
     with pytest.raises(OutputError, match=rf"^experiment '.*cannot be stored in .*: {problem}; rename it") as caught:
         run(spark, config(log, tmp_path / "out"))
     assert len(str(caught.value)) < 500
-    assert not (tmp_path / "out").exists()
+    assert only_records(tmp_path / "out")
 
 
 # ---- judgements that match nothing
@@ -200,7 +200,7 @@ def test_judgements_that_match_nothing_are_refused_with_both_kinds_of_id(
 ) -> None:
     with pytest.raises(InputError, match=message):
         with_judgements(spark, tmp_path, rows, kinds)
-    assert not (tmp_path / "out").exists()
+    assert only_records(tmp_path / "out")
 
 
 def test_judgements_that_find_every_shown_item_irrelevant_are_a_result(spark: SparkSession, tmp_path: Path) -> None:
