@@ -38,6 +38,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         classic = [item for item in items if item.get_closest_marker("classic")]
         config.hook.pytest_deselected(items=classic)
         items[:] = [item for item in items if item not in classic]
+    if config.getoption("engine") == "sail":
+        refused = [item for item in items if item.get_closest_marker("needs_spark")]
+        config.hook.pytest_deselected(items=refused)
+        items[:] = [item for item in items if item not in refused]
     for item in items:
         uses_session = "spark" in getattr(item, "fixturenames", ())
         if uses_session:
@@ -66,6 +70,7 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
     remote = pytestconfig.getoption("remote")
     if pytestconfig.getoption("engine") == "sail":
         session = laptop_session(threads=2, memory="6g")
+        session.conf.set("spark.sql.warehouse.dir", settings["spark.sql.warehouse.dir"])
     elif remote:
         session = connect_session(remote)
     else:

@@ -93,6 +93,7 @@ def test_the_filter_that_failed_is_told_from_the_other_one() -> None:
 @pytest.mark.outcome(
     "an output on a file system that the session lacks, or no address", "exit 1, before the evaluation"
 )
+@pytest.mark.needs_spark("Sail writes to local folders only")
 def test_an_output_out_of_reach_is_refused_before_the_evaluation(call: Call, tmp_path: Path) -> None:
     log = parquet(tmp_path / "log", LOG)
     lacks = "this session has no file system for '{}'; start it with the jar of one, or use another path"

@@ -32,6 +32,7 @@ def some_lists(n: int) -> list[Case]:
 
 
 @pytest.mark.parametrize("k", [1, 3, 10])
+@pytest.mark.needs_spark("the peer is a part of Spark")
 def test_the_preset_spark_mllib_gives_the_values_of_the_ranking_evaluator(spark: SparkSession, k: int) -> None:
     cases = some_lists(2000)
     rows = [([float(i) for i in one.items], [float(i) for i in one.judged]) for one in cases]

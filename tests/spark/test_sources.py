@@ -94,7 +94,7 @@ def as_dated(log: DataFrame, path: Path) -> dict[str, Any]:
 
 WRITERS = [
     as_parquet,
-    as_orc,
+    pytest.param(as_orc, marks=pytest.mark.needs_spark("Sail reads no ORC")),
     as_csv,
     as_csv_without_header,
     as_json,
@@ -247,7 +247,16 @@ def test_the_order_of_json_rows_changes_no_value(spark: SparkSession, tmp_path: 
     "lines that are not JSON, or two values on a line, filter {where}",
     "quarantine: each line is a faulty row",
 )
-@pytest.mark.parametrize("where", [None, "country = 'de'", "context.page = 'home' AND country = 'de'"])
+@pytest.mark.parametrize(
+    "where",
+    [
+        None,
+        *(
+            pytest.param(where, marks=pytest.mark.needs_spark("with a filter, Sail fails at a line that is not JSON"))
+            for where in ("country = 'de'", "context.page = 'home' AND country = 'de'")
+        ),
+    ],
+)
 def test_lines_that_are_not_json_are_counted_as_faulty(spark: SparkSession, tmp_path: Path, where: str | None) -> None:
     more = {"relevance": 1, "country": "de", "context": {"page": "home"}}
     rows: list[dict[str, Any] | str] = [shown("u", "x", 1, **more)]
@@ -295,6 +304,7 @@ def test_short_names_are_read_where_the_long_ones_do_not_exist(spark: SparkSessi
     assert values(spark, json_lines(tmp_path / "log.json", [row])) == {("a", "u"): 1}
 
 
+@pytest.mark.needs_spark("Sail does not say which file a row is from")
 def test_runs_with_one_tag_are_told_apart_by_their_files(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "runs"
     folder.mkdir()
