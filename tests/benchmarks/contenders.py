@@ -120,15 +120,19 @@ class InSession(Contender):
 
 @dataclass
 class OutOfProcess(Contender):
-    """A peer module in a separate process that lives for all rounds; ``environment`` names its package list, if any."""
+    """A peer module in a separate process that lives for all rounds.
+
+    ``environment`` names its package list, if any; ``python`` is that of an environment that exists already.
+    """
 
     module: str = ""
     environment: str = ""
+    python: str = sys.executable
     folder: Path = Path("out/bench")
     server: subprocess.Popen[str] | None = field(default=None, repr=False)
 
     def prepare(self, path: str) -> None:
-        python = environment(self.folder, self.environment) if self.environment else sys.executable
+        python = environment(self.folder, self.environment) if self.environment else self.python
         self.server = subprocess.Popen(
             [python, "-m", "tests.benchmarks.peer_server", self.module],
             stdin=subprocess.PIPE,
@@ -236,6 +240,21 @@ def our_contenders() -> list[Contender]:
         _ours("ours, layout=relevant", layout="relevant"),
         _ours("ours, layout=rows", layout="rows"),
         _ours("ours, score", rank_by="score"),
+    ]
+
+
+LAPTOP = ROOT / ".venvs" / "laptop" / "bin" / "python"
+_ON_SAIL = {"default": "clicks", "ignoring": "clicks", "real_valued": "gain", "by_score": "clicks", "job": ""}
+"""Function of ``peers.laptop`` -> what its values are compared with."""
+
+
+def laptop_contenders(folder: Path) -> list[Contender]:
+    """The project on the laptop engine, where ``make`` has installed it."""
+    if not LAPTOP.exists():
+        return []
+    return [
+        OutOfProcess(f"ours on Sail, {name}", compared=kind, module=f"laptop_{name}", python=str(LAPTOP), folder=folder)
+        for name, kind in _ON_SAIL.items()
     ]
 
 

@@ -42,6 +42,11 @@ GOALS = (
     ("ours / DuckDB, by score", "ours, score", "DuckDB SQL, by score", 1.0, "scores"),
     ("ours / Polars", OURS, "Polars lazy", 1.0, "clicks"),
     ("ours / Polars, by score", "ours, score", "Polars lazy, by score", 1.0, "scores"),
+    ("ours on Sail / DuckDB", "ours on Sail, default", "DuckDB SQL", 3.0, ""),
+    ("ours on Sail, repeats ignored / DuckDB", "ours on Sail, ignoring", "DuckDB SQL", 2.0, ""),
+    ("ours on Sail / DuckDB, by score", "ours on Sail, by_score", "DuckDB SQL, by score", 1.0, ""),
+    ("ours on Sail / Polars, by score", "ours on Sail, by_score", "Polars lazy, by score", 1.3, ""),
+    ("ours on Sail: the job / its averages", "ours on Sail, job", "ours on Sail, default", 2.0, ""),
 )
 
 
@@ -250,7 +255,7 @@ def _seconds(line: Line | None) -> float | None:
 def _chosen(options: argparse.Namespace, folder: Path) -> list[Contender]:
     chosen = contenders.floor_contenders() + contenders.our_contenders() + contenders.light_peers(folder)
     if not options.small:
-        chosen += contenders.heavy_peers(folder, options.limit)
+        chosen += contenders.laptop_contenders(folder) + contenders.heavy_peers(folder, options.limit)
     if not options.only:
         return chosen
     return [c for c in chosen if c.name in (OURS, COUNT) or any(part in c.name for part in options.only)]

@@ -1,0 +1,39 @@
+"""The project on the laptop engine, in an environment of its own, on two threads."""
+
+from __future__ import annotations
+
+import tempfile
+
+from rankmetrics_spark import laptop_session, run
+from rankmetrics_spark.config import from_mapping
+from tests.benchmarks.peers import ours
+from tests.benchmarks.peers.common import COLUMNS
+
+
+def prepare(path: str) -> None:
+    laptop_session(threads=2)
+
+
+def default(path: str) -> dict:
+    return ours.run(path)
+
+
+def ignoring(path: str) -> dict:
+    return ours.run(path, repeated_items="ignore")
+
+
+def real_valued(path: str) -> dict:
+    return ours.run(path, relevance="gain")
+
+
+def by_score(path: str) -> dict:
+    return ours.run(path, rank_by="score")
+
+
+def job(path: str) -> dict:
+    """The whole job with all tables."""
+    columns = {name: name for name in ("experiment", "user", "item")}
+    with tempfile.TemporaryDirectory() as out:
+        document = {"source": {"path": path, "columns": columns}, "metrics": list(COLUMNS), "sink": {"path": out}}
+        run(laptop_session(threads=2), from_mapping(document))
+    return {}
