@@ -31,7 +31,7 @@ def files(folder: Path) -> list[Path]:
 
 
 def refused(call: Call, tmp_path: Path, source: dict[str, Any], sink: str = "out") -> tuple[int, str, list[str]]:
-    """Run the command: exit code, its one sentence, and the steps before it; checks that nothing but a run record was written."""
+    """Run the command: exit code, its one sentence, the steps before it. Nothing but a run record may be written."""
     document = {"source": source, "metrics": "ap@5", "sink": {"path": sink}, "evaluation_date": DATE}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(document))
     before = files(tmp_path)
