@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -36,6 +36,9 @@ class Folder:
         run_id: Name of the run.
         settings: Settings of the config, such as the address and the keys of an object store.
     """
+
+    files_name_runs: ClassVar[bool] = True
+    """Whether the tables are plain files that carry the id of their run."""
 
     spark: SparkSession
     path: str
@@ -110,8 +113,10 @@ class Folder:
 
     def _recovered(self, dead: Held) -> None:
         assert self._reach is not None
-        self._reach.do(recover, dead.run, dead.date, dead.experiments)
-        self._reach.do(remove_spark_staging)
+        # The files of a table that keeps a log of its own belong to that log.
+        self._reach.do(recover, dead.run, dead.date if self.files_name_runs else None, dead.experiments)
+        if self.files_name_runs:
+            self._reach.do(remove_spark_staging)
 
     def claim(self, partitions: Partitions) -> None:
         """Reserve partitions until ``discard``, where anything but Spark reaches the files.

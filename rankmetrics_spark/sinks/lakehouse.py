@@ -275,6 +275,10 @@ class DeltaFolder(_SqlTables, Folder):
     """Delta tables in a folder, with the staging and run records of any folder."""
 
     format = "delta"
+    files_name_runs = False
+
+    def claim(self, partitions: Partitions) -> None:
+        """Do nothing: commits of the table format tell two runs apart; see ``intact``."""
 
     def name_of(self, table: str) -> str:
         """The SQL name of a table: ``delta.`` and its path, which Delta requires to be absolute."""

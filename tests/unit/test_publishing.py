@@ -13,10 +13,13 @@ from pyarrow import fs
 from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.sinks.books import compare_books
 from rankmetrics_spark.sinks.files import Files
+from rankmetrics_spark.sinks.lakehouse import DeltaFolder
 from rankmetrics_spark.sinks.leases import Lease
 from rankmetrics_spark.sinks.locks import Claim, Held
+from rankmetrics_spark.sinks.parquet import ParquetFolder
 from rankmetrics_spark.sinks.partitions import Partitions, Written
 from rankmetrics_spark.sinks.pointers import Entry, Pointer, newest, parse
+from rankmetrics_spark.sinks.reaching import Reach
 from rankmetrics_spark.sinks.reading import live_files
 from rankmetrics_spark.sinks.splitting import Staged
 from rankmetrics_spark.sinks.swapping import Swap, discard, folder_of, pointer_of, recover, swap
@@ -200,3 +203,15 @@ def test_a_killed_run_is_entered_in_its_record(tmp_path: Path) -> None:
         recover(files, run, None, ())
     outcomes = [json.loads(str(files.read(f"runs/{run}.json")))["outcome"] for run in RUNS[:3]]
     assert outcomes == ["done", "killed", "failed"]
+
+
+def test_cleaning_up_after_a_killed_run_leaves_the_files_of_delta_tables_alone(tmp_path: Path) -> None:
+    files = output(tmp_path)
+    path = f"{folder_of('user_metrics', 'a', DATE)}/part-00000-6f1c.c000.snappy.parquet"
+    files.write(path, "of a version that a reader may ask for")
+    files.write(f"published/{DATE}.json", Pointer(DATE).with_run(Entry(RUNS[0], ("a",))).as_json())
+    for kind, left in ((DeltaFolder, True), (ParquetFolder, False)):
+        store = kind(None, str(tmp_path), RUNS[1])  # type: ignore[arg-type]
+        store._reach = Reach(files, None, here=True)  # type: ignore[arg-type]
+        store._recovered(Held(RUNS[0], DATE, ("a",)))
+        assert (files.read(path) is not None) == left
