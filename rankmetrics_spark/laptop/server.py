@@ -7,6 +7,7 @@ import select
 import shutil
 import sys
 import threading
+from contextlib import suppress
 
 FOLDER = "RANKMETRICS_LAPTOP_FOLDER"
 """Environment variable: the folder for temporary files, removed at the end."""
@@ -15,14 +16,17 @@ FOLDER = "RANKMETRICS_LAPTOP_FOLDER"
 def serve() -> None:
     """Start the server, print its port on stdout, and wait until the parent closes stdin or is gone."""
     parent = os.getppid()
+    # Without a file, the client of Spark takes the main module for a run of its own doctests.
+    sys.modules["__main__"].__file__ = __file__
     from pysail.spark import SparkConnectServer
 
     server = SparkConnectServer("127.0.0.1", 0)
     server.start(background=True)
     address = server.listening_address
-    print(address[1] if address else "", flush=True)
-    threading.Thread(target=_load_steps, daemon=True).start()
-    _wait_for_end_of(parent)
+    with suppress(BrokenPipeError):  # the parent has gone already
+        print(address[1] if address else "", flush=True)
+        threading.Thread(target=_load_steps, daemon=True).start()
+        _wait_for_end_of(parent)
     shutil.rmtree(os.environ[FOLDER], ignore_errors=True)
     # Not sys.exit: a query that still runs must not keep this process.
     os._exit(0)

@@ -44,6 +44,12 @@ def on_sail(folder: Path, *arguments: object, **more: str) -> subprocess.Complet
     return ran([LAPTOP / "python", "-m", "rankmetrics_spark.cli", *arguments], folder, environment(**more))
 
 
+def program(folder: Path, code: str, *arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of a user in the laptop environment."""
+    (folder / "program.py").write_text(code)
+    return ran([LAPTOP / "python", "program.py", *arguments], folder, environment(**more))
+
+
 def engines_below(pid: int) -> list[psutil.Process]:
     """The engines that a process has started."""
     try:
@@ -196,9 +202,9 @@ def truth_of(log: pa.Table) -> pa.Table:
 def test_every_table_has_the_bits_of_spark(seed: int, files: int, tmp_path: Path) -> None:
     log = hostile_log(seed)
     paths = [written(tmp_path / "log", log, files), written(tmp_path / "truth", truth_of(log), 1)]
-    program = PROGRAM % {"metrics": METRICS}
-    sail = ran([LAPTOP / "python", "-c", program, *paths, "sail"], tmp_path, environment())
-    spark = ran([sys.executable, "-c", program, *paths, "spark"], tmp_path, spark_environment(PYTHONPATH=str(ROOT)))
+    sail = program(tmp_path, PROGRAM % {"metrics": METRICS}, *paths, "sail")
+    of_spark = spark_environment(PYTHONPATH=str(ROOT))
+    spark = ran([sys.executable, "program.py", *paths, "spark"], tmp_path, of_spark, seconds=900)
     assert (sail.returncode, spark.returncode) == (0, 0), (sail.stderr[-3000:], spark.stderr[-3000:])
     ours, wanted = json.loads(sail.stdout), json.loads(spark.stdout)
     assert ours.keys() == wanted.keys()
@@ -216,14 +222,14 @@ def tables_of(out: Path) -> dict[str, Any]:
         "rows = lambda t: sorted(([text(v) for v in row] for row in t.select(sorted(t.columns)).collect()), key=repr)\n"
         "print(json.dumps({n: rows(t) for n, t in tables.items()})); spark.stop()"
     )
-    done = ran([LAPTOP / "python", "-c", code, out], out.parent, environment())
+    done = program(out.parent, code, out)
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
 def test_the_demo_gives_the_same_tables_on_both_engines(tmp_path: Path) -> None:
-    users = ("--users", 600)
+    users = ("--users", 3000)
     sail = on_sail(tmp_path, "demo", *users, "--output", tmp_path / "sail")
     command = [sys.executable, "-m", "rankmetrics_spark.cli", "demo", *users, "--output", tmp_path / "spark"]
     spark = ran([*command, "--engine", "spark"], tmp_path, spark_environment(PYTHONPATH=str(ROOT)))
@@ -356,7 +362,7 @@ except Exception as error:
 
 
 def test_a_session_says_in_a_sentence_what_ended_it(tmp_path: Path) -> None:
-    done = ran([LAPTOP / "python", "-c", SESSION], tmp_path, environment(TMPDIR=str(tmp_path)))
+    done = program(tmp_path, SESSION, TMPDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr[-3000:]
     said = dict(line.split(": ", 1) for line in done.stdout.splitlines())
     assert said["other limits"].startswith("a laptop engine with 1 threads and 67,108,864 bytes is running, and others")
