@@ -54,12 +54,14 @@ class Folder:
         Raises:
             OutputError: It is a file, is read-only, or is on a file system that the session lacks.
         """
-        if on_this_machine(self.spark, self.path):
+        here = on_this_machine(self.spark, self.path)
+        if here:
             check_output(self.path)
-            disk = of_disk(self.path)
-            self._reach = Reach(disk, self.spark, here=True) if disk else None
         with writing(self.path):
             existing(self.spark, self._staging_of("outcome"))
+        # Only now: what Spark cannot address gets no run record either.
+        disk = of_disk(self.path) if here else None
+        self._reach = Reach(disk, self.spark, here=True) if disk else None
 
     def _staging_of(self, name: str) -> str:
         return f"{self.path}/{STAGING}/{self.run_id}/{name}"
