@@ -90,7 +90,8 @@ PYTHON_spark42 := python3.13
 	@touch $@
 
 .venvs/laptop/tools: constraints/laptop-tools.txt .venvs/laptop/made
-	@.venvs/laptop/bin/python -m pip install --quiet --requirement $<
+	@# With the SciPy of .venv, the intervals have the same bits.
+	@.venvs/laptop/bin/python -m pip install --quiet --requirement $< --constraint $(PINS) --upgrade numpy scipy
 	@touch $@
 
 # for-NAME makes what the target NAME needs, without running it.

@@ -463,7 +463,7 @@ def repeated(rows: DataFrame, lists: DataFrame, pools: DataFrame | None, plan: P
     work, columns = plan.scoring, plan.columns
     keys = lists.where(F.col(N_REPEATED) > 0).select(*columns.keys, ALL_ROWS_SEEN)
     seen = f"{ALL_ROWS_SEEN} OR {RELEVANCE} > 0" if columns.relevance else ALL_ROWS_SEEN
-    left = ranking.rows_of(rows, keys, columns).where(seen)
+    left = ranking.with_text(ranking.rows_of(rows, keys, columns).where(seen), columns)
     if not columns.relevance and pools is not None:
         # Which of several rows stays depends on their grades, here as in Python.
         left, columns = ranking.with_looked_up_grades(left, pools), replace(columns, relevance=True)

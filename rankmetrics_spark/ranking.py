@@ -17,6 +17,7 @@ from rankmetrics_spark.schemas import (
     POOL_GRADE,
     POOL_HASH,
     POSITION,
+    RAW,
     REASON,
     REJECTED,
     RELEVANCE,
@@ -31,6 +32,7 @@ from rankmetrics_spark.texts import REAL
 HEAD = 20_000
 """Rows of the log that are looked at before a layout is chosen."""
 _REPEATS_ITEM = "_repeats_item"
+_TEXT = "_text"
 _FEW_RELEVANT = 8
 """With more relevant items in a list, the search for repeats would flag one list in a thousand in vain."""
 
@@ -128,18 +130,25 @@ def with_looked_up_grades(rows: DataFrame, pools: DataFrame) -> DataFrame:
     return rows.join(pools, USER, "left").selectExpr(*rows.columns, f"{grade} AS {RELEVANCE}")
 
 
+def with_text(rows: DataFrame, columns: Columns) -> DataFrame:
+    """The rows with their numbers as they came: of rows that are equal otherwise, -0.0 is listed before 0.0."""
+    names = [name for name, there in ((RELEVANCE, columns.relevance), (SCORE, columns.score)) if there]
+    return rows.withColumn(_TEXT, F.concat_ws(" ", *(F.col(f"{RAW}.{name}") for name in names)))
+
+
 def repeated_rows(rows: DataFrame, columns: Columns, by_position: bool, keep: str) -> DataFrame:
     """The rows that are set aside because they repeat an item of their list, or else a rank; with the reason.
 
     Of several rows of an item the highest grade stays, then the best rank; ``keep="best_rank"`` swaps the two
     criteria, "count" keeps every row. Of several rows at one rank the highest grade stays, then the smallest item hash.
+    The rows come from ``with_text``.
     """
     rows = _one_zero(rows)
     found = rows.withColumn(_REPEATS_ITEM, _item_repeats(columns, by_position, keep))
     if not by_position:
         return found.where(_REPEATS_ITEM).withColumn(REASON, F.lit("duplicate_item")).drop(_REPEATS_ITEM)
     item = F.xxhash64(ITEM) if columns.item else F.lit(0)
-    same_rank = Window.partitionBy(*columns.keys, _REPEATS_ITEM, POSITION).orderBy(_highest_grade(columns), item)
+    same_rank = Window.partitionBy(*columns.keys, _REPEATS_ITEM, POSITION).orderBy(_highest_grade(columns), item, _TEXT)
     repeats_rank = F.row_number().over(same_rank) > 1
     reason = F.when(F.col(_REPEATS_ITEM), "duplicate_item").when(repeats_rank, "repeated_position")
     return found.withColumn(REASON, reason).where(F.col(REASON).isNotNull()).drop(_REPEATS_ITEM)
@@ -161,7 +170,7 @@ def _item_repeats(columns: Columns, by_position: bool, keep: str) -> Column:
     order = [best_rank, grade] if keep == "best_rank" else [grade, best_rank]
     if not by_position and columns.position:
         order.append(F.col(POSITION).asc_nulls_last())
-    return F.row_number().over(Window.partitionBy(*columns.keys, ITEM).orderBy(*order)) > 1
+    return F.row_number().over(Window.partitionBy(*columns.keys, ITEM).orderBy(*order, F.col(_TEXT))) > 1
 
 
 def _highest_grade(columns: Columns) -> Column:
