@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +21,7 @@ from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN, quoted
 from rankmetrics_spark.sinks.commits import commit, explain, is_missing, is_not_set_up, shares_file
 from rankmetrics_spark.sinks.folder import Folder
+from rankmetrics_spark.sinks.leases import lives, who
 from rankmetrics_spark.sinks.partitions import Partitions, Written, as_json, counted
 from rankmetrics_spark.sinks.pointers import FOLDER as POINTERS
 from rankmetrics_spark.sinks.pointers import Entry, Pointer, newest
@@ -26,6 +29,8 @@ from rankmetrics_spark.sinks.reading import counts_by_run, pointers_of, publishe
 from rankmetrics_spark.sinks.swapping import TABLES
 
 _IS_NEW = "__new"
+_HOLDER = "rankmetrics.holder"
+_DAY = 86_400.0
 ATTEMPTS = 3
 """How often the tables are written at most when another run replaces the same partitions at the same time."""
 
@@ -329,7 +334,10 @@ class CatalogSchema(_SqlTables):
         return f"{self.path}.{table}"
 
     def check(self) -> None:
-        """Do nothing: looking up a table, as every run does, tells whether the catalog is there."""
+        """Remove what killed runs have left."""
+        # Looking up a table, as every run does, tells whether the catalog is there.
+        with suppress(Exception):
+            self._drop(self._is_dead)
 
     def claim(self, partitions: Partitions) -> None:
         """Do nothing: commits of the table format tell two runs apart; see ``intact``."""
@@ -344,12 +352,23 @@ class CatalogSchema(_SqlTables):
             OutputError: The catalog refuses the table.
         """
         place = self._staging_of(name)
-        commit(self.format, place, lambda: rows.writeTo(place).using(self.format).createOrReplace())
+        # The next run asks the table whether its run still lives.
+        writer = (
+            rows.writeTo(place).using(self.format).tableProperty(_HOLDER, json.dumps(who() | {"beat": time.time()}))
+        )
+        commit(self.format, place, writer.createOrReplace)
         return self.spark.table(place)
 
     def discard(self, like: DataFrame | None = None) -> None:
         """Drop the staging tables; ``like`` is not used."""
         self._drop(lambda name: self.run_id.replace("-", "_") in name)
+
+    def _is_dead(self, name: str) -> bool:
+        """Whether the run of a staging table was killed: on this machine at once, elsewhere after a day."""
+        found = (
+            self.spark.sql(f"SHOW TBLPROPERTIES {self.name_of(quoted(name))}").where(F.col("key") == _HOLDER).first()
+        )
+        return found is not None and not lives(json.loads(found["value"]), _DAY)
 
     def _drop(self, chosen: Callable[[str], bool]) -> None:
         """Drop staging tables."""

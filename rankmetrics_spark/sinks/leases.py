@@ -67,7 +67,7 @@ class Lease:
     def open(self) -> None:
         """Say that this run lives, and clean up after those that do not."""
         self._living()
-        self._say({"run": self._run_id, **_who()})
+        self._say({"run": self._run_id, **who()})
         if self._beats:
             threading.Thread(target=self._beat, daemon=True).start()
 
@@ -111,7 +111,7 @@ class Lease:
             with suppress(ValueError):
                 found = json.loads(text)
                 if found.get("run") != self._run_id:
-                    (living if _lives(found) else dead).append(found)
+                    (living if lives(found) else dead).append(found)
         for each in dead:
             held = Held.parse(json.dumps(each))
             taken = {
@@ -129,7 +129,7 @@ class Lease:
             self._do(remove_claim, self._run_id)
 
 
-def _who() -> dict[str, Any]:
+def who() -> dict[str, Any]:
     """This process, so that another one on this machine can see whether it still runs."""
     return {"host": socket.gethostname(), "pid": os.getpid(), "start": _start_of(os.getpid())}
 
@@ -143,7 +143,8 @@ def _start_of(pid: int) -> str | None:
         return None
 
 
-def _lives(claim: dict[str, Any]) -> bool:
+def lives(claim: dict[str, Any], lease: float | None = None) -> bool:
+    """Whether the process that made a claim still runs; on another machine, whether it said so within the lease."""
     if claim.get("host") == socket.gethostname() and claim.get("start") is not None:
         return _start_of(int(claim["pid"])) == str(claim["start"])
-    return time.time() - float(claim.get("beat", 0)) < LEASE
+    return time.time() - float(claim.get("beat", 0)) < (LEASE if lease is None else lease)

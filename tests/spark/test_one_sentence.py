@@ -104,6 +104,7 @@ def test_an_output_out_of_reach_is_refused_before_the_evaluation(call: Call, tmp
         code, sentence, steps = refused(call, tmp_path, {"path": str(log)}, sink)
         assert (code, sentence) == (1, f"cannot write to '{sink}': {reason}")
         assert steps == []
+        assert not Path(sink).exists()
 
 
 FAILURES = [
