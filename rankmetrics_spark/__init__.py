@@ -41,7 +41,7 @@ _HOMES = {
     "Result": "pipeline",
     "Options": "config.options",
     "run": "job",
-    "laptop_session": "laptop.session",
+    "laptop_session": "laptop",
     "read": "sinks",
     "metric": "metrics",
     "parse": "metrics",

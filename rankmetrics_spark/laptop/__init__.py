@@ -10,8 +10,9 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
+import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rankmetrics_spark.errors import RankmetricsError
 
@@ -59,8 +60,23 @@ def _version_of_client() -> str | None:
     return None
 
 
+def _load_client() -> None:
+    """Import the client; it takes a main module without a file, as of ``python -c``, for a run of its own doctests."""
+    main: Any = sys.modules["__main__"]
+    nameless = not hasattr(main, "__file__")
+    if nameless:
+        main.__file__ = "<main>"
+    try:
+        importlib.import_module("pyspark.sql.connect")
+    finally:
+        if nameless:
+            del main.__file__
+
+
 def __getattr__(name: str) -> object:
     """Load what needs the client on first use: the child process imports this package before the client is needed."""
     if name not in _HOMES:
         raise AttributeError(f"module 'rankmetrics_spark.laptop' has no attribute '{name}'")
+    if name == "laptop_session":
+        _load_client()
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
