@@ -85,6 +85,8 @@ PYTHON_spark42 := python3.13
 .venvs/%/made: constraints/%.txt
 	@echo "Installing .venvs/$* ..." >&2
 	$(call NEW_ENVIRONMENT,.venvs/$*,$(PYTHON_$*))
+	@# The build tools first: some packages are built from source.
+	@tools="$$(grep -E '^(setuptools|wheel)==' $<)"; [ -z "$$tools" ] || .venvs/$*/bin/python -m pip install --quiet $$tools
 	@.venvs/$*/bin/python -m pip install --quiet --requirement constraints/$*.txt
 	@.venvs/$*/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
