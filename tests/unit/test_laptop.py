@@ -26,6 +26,12 @@ from rankmetrics_spark.sources import on_sail
 # ---- the choice
 
 
+@pytest.fixture(autouse=True)
+def no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of this process may have a session running."""
+    monkeypatch.setattr(session_choice, "_active_session", lambda: None)
+
+
 @pytest.mark.parametrize(
     ("engine", "master", "variable", "installed", "chosen"),
     [
