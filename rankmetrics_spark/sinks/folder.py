@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Any, ClassVar
 from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark.config.places import check_output, local_path
-from rankmetrics_spark.engines import engine_of
+from rankmetrics_spark.engines import engine_of, is_laptop
 from rankmetrics_spark.sinks.failures import writing
 from rankmetrics_spark.sinks.leases import Lease
 from rankmetrics_spark.sinks.locks import Claim, Held
@@ -79,8 +80,10 @@ class Folder:
                 self._reach = self._reach or likely_reach(self.spark, self.path, self.settings)
                 self._open()
             self._staged.append(place)
+            if is_laptop(self.spark):
+                # Of no rows, Sail writes no file and no folder, so nothing would say which columns there are.
+                os.makedirs(local_path(place) or "", exist_ok=True)
             rows.write.mode("overwrite").parquet(as_written(self.spark, place))
-            # Of no rows, Sail writes no file, so nothing would say which columns there are.
             reader = self.spark.read.schema(rows.schema) if engine_of(self.spark) == "sail" else self.spark.read
             staged = reader.parquet(as_read(self.spark, place))
             if len(self._staged) == 1:

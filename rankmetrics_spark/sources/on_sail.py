@@ -17,7 +17,7 @@ from rankmetrics_spark.errors import InputError
 FORMATS = ("parquet", "csv", "json", "trec_run", "trec_qrels", "table")
 CSV_OPTIONS = ("header", "sep", "delimiter", "quote", "enforceschema")
 """Options of CSV that have an effect, or the one that this package wants."""
-JSON_OPTIONS = ("mode", "primitivesasstring", "samplingratio")
+JSON_OPTIONS = ("mode",)
 _OTHER = "use --engine spark"
 _BRACES = re.compile(r"[{]([^{}]*)[}]")
 
@@ -29,14 +29,18 @@ def check(section: Input) -> None:
         InputError: Says what is refused, and that Spark can do it.
     """
     if section.format not in FORMATS:
-        raise InputError(f"the engine sail reads no {section.format}; allowed: {', '.join(FORMATS)}, or {_OTHER}")
+        place = section.table or ", ".join(section.path or ())
+        raise InputError(f"cannot read {section.format} from '{place}': the engine sail has no reader for it; {_OTHER}")
+    if section.format == "json" and section.where:
+        place = section.path_of("where")
+        raise InputError(f"{place} is given, but of JSON the engine sail infers columns from the first rows; {_OTHER}")
     if getattr(section, "experiment_from", "tag") == "file":
         place = section.path_of("experiment_from")
         raise InputError(f"{place} is 'file', but the engine sail does not say which file a row is from; {_OTHER}")
     _check_options(section)
     for given in section.path or ():
         found = sorted(_files(given))
-        if local_path(given) is not None and not found:
+        if local_path(given) is not None and not found and not os.path.isdir(local_path(given) or ""):
             raise InputError(f"cannot read {section.format} from '{given}': there is no such file or folder")
         if section.format == "csv" and _has_header(section):
             _check_headers(found, given)

@@ -62,6 +62,7 @@ def test_a_broken_file_is_named(call: Call, tmp_path: Path) -> None:
 
 
 @pytest.mark.outcome("a filter that fails on a row: a division by zero, a failing cast, a broken pattern", "exit 3")
+@pytest.mark.needs_spark("Sail has other words for what is wrong with a filter")
 def test_a_filter_that_fails_on_a_row_is_named(call: Call, spark: SparkSession, tmp_path: Path) -> None:
     log = parquet(tmp_path / "log", LOG)
     filters = {"regexp_like(item_id, '(')": "Unclosed group"}

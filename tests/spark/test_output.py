@@ -171,6 +171,7 @@ def test_a_log_without_a_valid_row_has_no_result(spark: SparkSession, tmp_path: 
         ({"format": "iceberg", "table": "lake.ranking"}, r"iceberg table lake\.ranking\.published"),
     ],
 )
+@pytest.mark.needs_spark("Sail writes Parquet only")
 def test_a_table_format_that_the_session_lacks_is_reported_before_anything_is_computed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: dict[str, str], name: str
 ) -> None:

@@ -199,8 +199,12 @@ def test_csv_files_with_other_headers_are_refused_and_hidden_ones_are_not_looked
 @pytest.mark.parametrize(
     ("section", "said"),
     [
-        (Source(format="orc", path="."), "the engine sail reads no orc; allowed: parquet, csv, "),
-        (Source(format="delta", path="."), "the engine sail reads no delta; "),
+        (
+            Source(format="orc", path="."),
+            "cannot read orc from '.': the engine sail has no reader for it; ",
+        ),
+        (Source(format="delta", path="."), "cannot read delta from '.': the engine sail has no reader for it; "),
+        (Source(format="json", path=".", where="a = 1"), "source.where is given, but of JSON the engine sail infers"),
         (Source(path="no/such/log"), "cannot read parquet from 'no/such/log': there is no such file or folder"),
         (Source(path="no/such/*.parquet"), "there is no such file or folder"),
         (Source(path="{no,such}/log"), "there is no such file or folder"),
