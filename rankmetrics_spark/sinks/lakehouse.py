@@ -123,7 +123,6 @@ class _SqlTables(ABC):
         Raises:
             OutputError: A table cannot be written, or other runs keep replacing the same experiments.
         """
-        before = self.pointer(date) or self._first_pointer(date, entry)
         gone = {table for table in TABLES if self.current(table) is not None} - {one.table for one in written}
         nothing = Partitions(date, (), entry.experiments)
         everything = [*written, *(Written(table, written[0].rows, nothing) for table in sorted(gone))]
@@ -131,21 +130,39 @@ class _SqlTables(ABC):
             for one in everything:
                 self._commit(one)
             if self.intact(written[0].partitions):
-                return self.write_pointer(self._with_versions(before.with_run(entry), entry))
+                return self._point(date, entry)
         raise OutputError(
             f"other runs keep replacing the same experiments of {date} in {self.path}; "
             "run this again when they have ended"
         )
+
+    def _point(self, date: str, entry: Entry) -> None:
+        """Write the pointer of a date; look again if another run has written it meanwhile."""
+        for _ in range(ATTEMPTS):
+            there = self.pointer(date)
+            before = there or self._first_pointer(date, entry)
+            after = self._with_versions(before.with_run(entry), entry)
+            if self.pointer(date) == there:
+                break
+        self.write_pointer(after)
+
+    @abstractmethod
+    def records(self) -> list[str]:
+        """The texts of all run records."""
 
     def _first_pointer(self, date: str, entry: Entry) -> Pointer:
         """What earlier versions of this package have written on a date, without a pointer."""
         found = self.current("user_metrics")
         if found is None:
             return Pointer(date)
+        # Their records were written at the end. A run that is just publishing, or was killed, is not one of them.
+        records = map(json.loads, self.records())
+        done = {record.get(RUN) for record in records if record.get("outcome", "done") == "done"}
         there = found.where((F.col(DATE) == date) & F.col(RUN).isNotNull()).select(RUN, EXPERIMENT).distinct()
         runs: dict[str, list[str | None]] = {}
         for row in there.toLocalIterator():
-            runs.setdefault(row[0], []).append(row[1])
+            if row[0] in done:
+                runs.setdefault(row[0], []).append(row[1])
         return Pointer(date, tuple(Entry(run, tuple(sorted(names, key=str))) for run, names in sorted(runs.items())))
 
     def _with_versions(self, pointer: Pointer, entry: Entry) -> Pointer:
@@ -295,6 +312,10 @@ class DeltaFolder(_SqlTables, Folder):
         """Date -> its pointer."""
         return pointers_of(self.spark, self.path)
 
+    def records(self) -> list[str]:
+        """The texts of all run records."""
+        return Folder.records(self)
+
     def write_pointer(self, pointer: Pointer) -> None:
         """Write the pointer of a date, at once where Python reaches the folder."""
         self.write_file(f"{POINTERS}/{pointer.date}.json", pointer.as_json())
@@ -361,7 +382,8 @@ class CatalogSchema(_SqlTables):
 
     def discard(self, like: DataFrame | None = None) -> None:
         """Drop the staging tables; ``like`` is not used."""
-        self._drop(lambda name: self.run_id.replace("-", "_") in name)
+        # Some catalogs keep names in lower case.
+        self._drop(lambda name: self.run_id.replace("-", "_").lower() in name.lower())
 
     def _is_dead(self, name: str) -> bool:
         """Whether the run of a staging table was killed: on this machine at once, elsewhere after a day."""

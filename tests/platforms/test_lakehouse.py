@@ -15,11 +15,13 @@ import pytest
 import yaml
 from pyspark.sql import Row, SparkSession
 
-from rankmetrics_spark import run, sources
+from rankmetrics_spark import read, run, sources
 from rankmetrics_spark.config import Config, from_mapping
 from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.job import Outcome
 from rankmetrics_spark.sessions import local_session
+from rankmetrics_spark.sinks.lakehouse import CatalogSchema
+from rankmetrics_spark.sinks.partitions import Partitions
 from tests.commands import ROOT, ran, spark_environment
 from tests.logs import DATE, Shown, a_list, exact, impressions, parquet
 from tests.readme import commands, rename, section
@@ -210,8 +212,8 @@ def test_concurrent_runs_leave_the_complete_result_of_one_of_them(
         waited: list[str] = []
 
         def progress(step: str) -> None:
-            # All runs start to write at the same time, before any of the tables exists.
-            if step == "writing user_metrics" and not waited:
+            # All runs start to publish at the same time, before any of the tables exists.
+            if step == "publishing" and not waited:
                 waited.append(step)
                 barrier.wait(timeout=200)
 
@@ -246,31 +248,39 @@ def test_concurrent_runs_leave_the_complete_result_of_one_of_them(
 
 
 def test_a_run_writes_again_if_another_run_replaces_its_rows_and_finally_gives_up(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = in_iceberg(spark, tmp_path)
     config = settings(parquet(tmp_path / "log", a_list([0, 1])), place.sink)
-    steps: list[str] = []
+    looked: list[bool] = []
+    intact = CatalogSchema.intact
 
-    def disturb(times: int) -> Callable[[str], None]:
-        steps.clear()
+    def disturb(times: int) -> None:
+        looked.clear()
 
-        def progress(step: str) -> None:
-            steps.append(step)
-            if step == "writing quarantine" and steps.count(step) <= times:
+        def disturbed(store: CatalogSchema, partitions: Partitions) -> bool:
+            # The tables have been written, and the run is about to look whether they are still its own.
+            if len(looked) < times:
                 spark.sql(f"UPDATE {place.name('user_metrics')} SET run_id = 'another', ap_at_5 = 0")
+            looked.append(intact(store, partitions))
+            return looked[-1]
 
-        return progress
+        monkeypatch.setattr(CatalogSchema, "intact", disturbed)
 
-    done = run(spark, config, disturb(times=1))
-    assert steps.count("writing user_metrics") == 2
+    disturb(times=1)
+    done = run(spark, config)
+    assert looked == [False, True]
     for table, value in (("user_metrics", "ap_at_5"), ("experiment_metrics", "mean")):
         assert [(row[value], row["run_id"]) for row in place.rows(table)] == [(1 / 2, done.run_id)]
     with pytest.raises(
         OutputError, match=f"other runs keep replacing the same experiments of {DATE} in {place.sink['table']}; run"
     ):
-        run(spark, config, disturb(times=99))
-    assert steps.count("writing user_metrics") == 3
+        disturb(times=99)
+        run(spark, config)
+    assert looked == [False] * 3
+    # Readers of the pointer still see the run before: its version is there.
+    users = read(spark, place.name("user_metrics"), "iceberg").collect()
+    assert [(row["ap_at_5"], row["run_id"]) for row in users] == [(1 / 2, done.run_id)]
 
 
 def test_an_error_of_the_catalog_becomes_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
@@ -283,7 +293,8 @@ def test_an_error_of_the_catalog_becomes_one_sentence(spark: SparkSession, tmp_p
     with pytest.raises(OutputError, match=r"^cannot write the iceberg table ice\.\w+\.user_metrics: .*n_lists[^\n]*$"):
         run(spark, settings(log, place.sink))
     names = {row["tableName"] for row in spark.sql(f"SHOW TABLES IN {place.sink['table']}").collect()}
-    assert names == {"user_metrics"}
+    # The failed run has left its record.
+    assert names == {"user_metrics", "runs"}
 
 
 def test_a_source_may_be_an_earlier_version(spark: SparkSession, tmp_path: Path) -> None:
@@ -334,6 +345,6 @@ def test_the_commands_of_the_readme(number: int, spark: SparkSession, tmp_path: 
     done = ran(command, tmp_path, environment, seconds=200)
     assert done.returncode == 0, done.stdout + done.stderr
     where = "lake.ranking" if number else "out/first"
-    assert f"{where}: experiment_metrics" in done.stdout
+    assert f"{where}: experiment_metrics" in done.stdout + done.stderr
     table = "ice.ranking.experiment_metrics" if number else f"delta.`{tmp_path}/out/first/experiment_metrics`"
     assert [row["mean"] for row in spark.table(table).collect()] == [1 / 2]
