@@ -515,7 +515,8 @@ def test_the_wheel_has_the_command_that_a_job_calls(bundle: dict[str, Any], work
     words = words_of(task, DATE)
     assert not any("{{" in word or "${" in word for word in words)
     context = cli.evaluate.make_context("evaluate", words[1:])
-    assert words[0] == "evaluate" and context.params.pop("master") is None and context.params.pop("style") == "table"
+    chosen = {name: context.params.pop(name) for name in ("master", "engine", "style", "segments")}
+    assert words[0] == "evaluate" and [*chosen.values()] == [None, None, "table", False]
     config = cli._loaded(**context.params)
     assert (config.source.table, config.source.where) == ("main.default.impressions", f"event_date = '{DATE}'")
     assert config.source.columns["experiment"] == "experiment_id"
