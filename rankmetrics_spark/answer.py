@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from rankmetrics_spark import comparison, pipeline
+from rankmetrics_spark import comparison, road
 from rankmetrics_spark.config import Comparison, Config
 from rankmetrics_spark.errors import ConfigError, InputError, MetricGateError, unknown
 from rankmetrics_spark.gates.counts import Counts
@@ -52,7 +52,7 @@ def refuse_missing_date(store: Store, config: Config) -> None:
         _earlier(store, config)
 
 
-def check_gates(store: Store, result: Result, config: Config) -> None:
+def check_gates(result: Result, config: Config) -> None:
     """Stop the run if a metric is beyond the limit of a gate. Nothing has been published yet.
 
     Raises:
@@ -61,9 +61,9 @@ def check_gates(store: Store, result: Result, config: Config) -> None:
     plan, users = result.plan, result.user_metrics
     means, compared = [], []
     if any(gate.min is not None for gate in config.gates):
-        means = _rows(pipeline.averages(users, plan, result.within_segments), config)
+        means = _rows(road.averages(users, plan, result.within_segments), config)
     if any(gate.compares for gate in config.gates):
-        table = pipeline.compared_users(users, plan, within=result.within_segments)
+        table = road.compared_users(users, plan, within=result.within_segments)
         # A gate looks at differences and their intervals.
         asked = replace(
             config.comparison, pairs="baseline", wilcoxon=False, randomization=None, bootstrap=None, aa_check=None
@@ -106,7 +106,7 @@ class Users:
         """
         plan, asked = result.plan, config.comparison
         before = plan.public_covariate or (_earlier(store, config) if asked.asked else None)
-        table = pipeline.compared_users(rows, plan, before, result.within_segments)
+        table = road.compared_users(rows, plan, before, result.within_segments)
         if asked.bootstrap is None:
             return cls(table, asked)
         return cls(table, asked, store.stage(comparison.sums_of(table, asked), "sums"))
@@ -114,7 +114,7 @@ class Users:
 
 def averages(users: Users, result: Result) -> DataFrame:
     """``experiment_metrics``, with bootstrap intervals of the means where they are asked for."""
-    found = pipeline.averages(users.table.rows, result.plan, result.within_segments)
+    found = road.averages(users.table.rows, result.plan, result.within_segments)
     if users.sums is None:
         return found
     more = comparison.bootstrap_means(users.table, users.asked, users.sums)

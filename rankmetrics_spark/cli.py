@@ -26,12 +26,15 @@ from rankmetrics_spark.session_choice import Choice, choose, separate_output, se
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MASTER = "Spark master, or a Connect server (sc://...); by default $SPARK_REMOTE, that of spark-submit, or local[*]."
+MASTER = click.option(
+    "--master",
+    default=None,
+    help="Spark master, or a Connect server (sc://...); by default $SPARK_REMOTE, that of spark-submit, or local[*].",
+)
 DATE = "YYYY-MM-DD, today, yesterday, or days back such as -2, counted in the config's time_zone; today by default."
 TRACE = "RANKMETRICS_TRACE"
 """Environment variable: any value shows the stack trace of an error of Spark."""
 SEGMENTS = "Print a line per experiment and segment, not only the segments that differ most."
-FORMATS = click.Choice(["table", "json", "csv"])
 # Paths and ids are text: no markup, no emoji.
 _say = Console(stderr=True, highlight=False, markup=False, emoji=False)
 _apart = True
@@ -47,13 +50,11 @@ def _chosen_format(context: click.Context, option: click.Parameter, style: str) 
 FORMAT = click.option(
     "--format",
     "style",
-    type=FORMATS,
+    type=click.Choice(["table", "json", "csv"]),
     default="table",
     callback=_chosen_format,
     help="How the result is printed on stdout.",
 )
-
-
 ENGINE = click.option(
     "--engine",
     type=click.Choice(ENGINES),
@@ -97,7 +98,7 @@ def main() -> None:
 @FORMAT
 @click.option("--segments", is_flag=True, help=SEGMENTS)
 @ENGINE
-@click.option("--master", default=None, help=MASTER)
+@MASTER
 def evaluate(config: str, style: str, segments: bool, engine: str | None, master: str | None, **asked: Any) -> None:
     """Evaluate an impression log and write Parquet tables."""
     with _exit_codes():
@@ -138,7 +139,7 @@ def demo(output: str, users: int, seed: int, style: str, segments: bool, engine:
 @click.option("--html", "html", required=True, type=click.Path(), help="HTML file to write.")
 @click.option("--date", help="Evaluation date, as for evaluate; the newest by default.")
 @ENGINE
-@click.option("--master", default=None, help=MASTER)
+@MASTER
 def report(folder: str, html: str, date: str | None, engine: str | None, master: str | None) -> None:
     """Write a page with verdict, charts and tables from the tables of earlier runs."""
     from rankmetrics_spark.tools import report as reports
@@ -159,7 +160,7 @@ def report(folder: str, html: str, date: str | None, engine: str | None, master:
 
 @main.command()
 @click.option("--spark", "on_spark", is_flag=True, help="Compute the values on Spark's executors.")
-@click.option("--master", default=None, help=MASTER)
+@MASTER
 def selftest(on_spark: bool, master: str | None) -> None:
     """Check every preset against the golden values of the system it is named after."""
     from rankmetrics_spark.tools import selftest as test
@@ -187,7 +188,7 @@ def metrics(style: str) -> None:
 @click.option("--date", help=DATE)
 @FORMAT
 @ENGINE
-@click.option("--master", default=None, help=MASTER)
+@MASTER
 def conventions(config: str, style: str, engine: str | None, master: str | None, **given: Any) -> None:
     """The same data under every convention, side by side; writes nothing."""
     with _exit_codes():
@@ -225,7 +226,7 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
 @click.option("--decompose", "decomposed", help="Split each difference by the mix of users in this column.")
 @FORMAT
 @ENGINE
-@click.option("--master", default=None, help=MASTER)
+@MASTER
 def compare(folder: str, style: str, engine: str | None, master: str | None, **asked: Any) -> None:
     """Compare experiments from the tables of an earlier run; writes nothing."""
     with _exit_codes():
@@ -243,8 +244,8 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **a
 @click.option("--output", "output", default=None, help="Output folder of the runs.")
 @click.option("--table", default=None, help="Instead: schema of a catalog, such as lake.ranking.")
 @click.option("--sink-format", type=click.Choice(["delta", "iceberg"]), default="delta", help="Format of --table.")
-@click.option("--format", "style", type=FORMATS, default="table", help="How the list is printed on stdout.")
-@click.option("--master", default=None, help=MASTER)
+@FORMAT
+@MASTER
 def runs(output: str | None, table: str | None, sink_format: str, style: str, master: str | None) -> None:
     """Every run of an output: outcome, counts, timings; the newest first."""
     with _exit_codes():
@@ -308,13 +309,12 @@ def _evaluate(config: Config, style: str, choice: Choice, segments: bool = False
         if config.report:
             progress("writing the report")
             page.write(reports.figures_of_run(spark, config), config.report)
-    if style == "table":
-        comparisons.print_verdict(outcome.record["verdict"], style)
-        terminal.print_result(terminal.Shown(rows, compared, config.metrics), segments)
-    else:
+    if style != "table":
         console.PRINTERS[style](rows, config.metrics)
-    if style != "table" and not _say.quiet:
+    if not _say.quiet:
         comparisons.print_verdict(outcome.record["verdict"], style)
+    if style == "table":
+        terminal.print_result(terminal.Shown(rows, compared, config.metrics), segments)
     for line in console.accounting(outcome.record):
         _say.print(line, markup=False, soft_wrap=True)
     _say.print(console.places(outcome.path, outcome.record, outcome.record_path), soft_wrap=True)

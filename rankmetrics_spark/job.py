@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rankmetrics_spark import answer, judgements, pipeline, ranking, sources
+from rankmetrics_spark import answer, judgements, ranking, road, sources
 from rankmetrics_spark.config import Config
 from rankmetrics_spark.display import Displayed
 from rankmetrics_spark.engines import engine_of
@@ -188,12 +188,12 @@ def _evaluated(this: _Run, store: Store) -> Outcome:
         books.record["notes"] = whole_log(config.source, impressions.schema, config.evaluation_date)
         plan = make_plan(config.options, impressions.schema, judged.schema if judged is not None else None)
         plan = plan.on(engine_of(this.spark), impressions.schema)
-        rows = pipeline.typed_rows(impressions, plan)
-        pools = pipeline.judged_items(judged, plan)
+        rows = road.typed_rows(impressions, plan)
+        pools = road.judged_items(judged, plan)
         plan = _suited(plan, rows, this)
     try:
         with steps("evaluate", f"evaluating ({plan.layout.name} layout)"):
-            staged = store.stage(pipeline.outcome(rows, pools, plan))
+            staged = store.stage(road.outcome(rows, pools, plan))
         result = Result(plan, rows, pools, staged)
         with steps("check", "checking the rows"):
             found = _checked(result, judged, store, config)
@@ -205,7 +205,7 @@ def _evaluated(this: _Run, store: Store) -> Outcome:
             answer.refuse_unknown_experiments(config, counts)
         if config.gates:
             with steps("gates", "checking the gates"):
-                answer.check_gates(store, result, config)
+                answer.check_gates(result, config)
         return _published(store, _written(store, result, counts, this), counts, this)
     finally:
         store.discard(like=rows)

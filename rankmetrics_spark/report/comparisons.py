@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import sys
@@ -69,19 +68,6 @@ def _number(value: float | None, style: str) -> str:
     return "-" if value is None or math.isnan(value) else format(value, style)
 
 
-def print_json(rows: Sequence[Row] | Mapping[str, Sequence[Row]]) -> None:
-    """A JSON array of the rows, or a mapping of several tables."""
-    json.dump(rows, sys.stdout, ensure_ascii=False, indent=2)
-    sys.stdout.write("\n")
-
-
-def print_csv(rows: Sequence[Row]) -> None:
-    """The rows as CSV with a header."""
-    writer = csv.DictWriter(sys.stdout, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-
-
 def print_all(rows: Sequence[Row], more: Mapping[str, Sequence[Row]], style: str) -> None:
     """Comparisons and further tables.
 
@@ -92,9 +78,10 @@ def print_all(rows: Sequence[Row], more: Mapping[str, Sequence[Row]], style: str
         style: ``table``, ``json`` or ``csv``.
     """
     if style == "json" and more:
-        print_json({"comparisons": rows, **more})
+        json.dump({"comparisons": rows, **more}, sys.stdout, ensure_ascii=False, indent=2)
+        sys.stdout.write("\n")
         return
-    PRINTERS[style](rows)
+    PRINTERS[style](list(rows))
     for name, table in more.items():
         sys.stdout.write("\n" if style == "csv" else f"\n{_TITLES[name]}\n")
         LIST_PRINTERS[style](list(table))
@@ -105,8 +92,4 @@ _TITLES = {
     "decomposition": "what the mix of users changed, and what did not",
 }
 
-PRINTERS: dict[str, Callable[[Sequence[Row]], None]] = {
-    "table": print_comparisons,
-    "json": print_json,
-    "csv": print_csv,
-}
+PRINTERS: dict[str, Callable[[list[Any]], None]] = LIST_PRINTERS | {"table": print_comparisons}

@@ -5,10 +5,10 @@ A sink receives finished tables. It knows nothing about how they were computed.
 
 from __future__ import annotations
 
+from rankmetrics_spark.pointers import Entry
 from rankmetrics_spark.sinks.books import compare_books
 from rankmetrics_spark.sinks.parquet import ParquetFolder
 from rankmetrics_spark.sinks.partitions import Partitions, Store, Written
-from rankmetrics_spark.sinks.pointers import Entry
 from rankmetrics_spark.sinks.publish import (
     partitions_for,
     publish,

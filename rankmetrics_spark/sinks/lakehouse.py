@@ -18,13 +18,13 @@ from pyspark.sql import types as T
 
 from rankmetrics_spark.config.places import local_path
 from rankmetrics_spark.errors import OutputError
+from rankmetrics_spark.pointers import FOLDER as POINTERS
+from rankmetrics_spark.pointers import Entry, Pointer, newest
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN, quoted
 from rankmetrics_spark.sinks.commits import commit, explain, is_missing, is_not_set_up, shares_file
 from rankmetrics_spark.sinks.folder import Folder
 from rankmetrics_spark.sinks.leases import lives, who
 from rankmetrics_spark.sinks.partitions import Partitions, Written, as_json, counted
-from rankmetrics_spark.sinks.pointers import FOLDER as POINTERS
-from rankmetrics_spark.sinks.pointers import Entry, Pointer, newest
 from rankmetrics_spark.sinks.reading import counts_by_run, pointers_of, published
 from rankmetrics_spark.sinks.swapping import TABLES
 
@@ -48,7 +48,7 @@ class _SqlTables(ABC):
         """The SQL name of a table."""
 
     def current(self, table: str) -> DataFrame | None:
-        """The table as it is now, whoever wrote it, or None if it does not exist.
+        """The table as it is now, from any run, or None if it does not exist.
 
         Raises:
             OutputError: The session is not set up for the format, or the catalog refuses the request.

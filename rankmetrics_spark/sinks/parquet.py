@@ -11,11 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION
 from rankmetrics_spark.sinks.failures import writing
 from rankmetrics_spark.sinks.folder import Folder
 from rankmetrics_spark.sinks.partitions import Partitions, Written, counted, escaped
-from rankmetrics_spark.sinks.pointers import Entry, Pointer
 from rankmetrics_spark.sinks.reading import existing, live, of_run, pointers_of, with_schema
 from rankmetrics_spark.sinks.splitting import MANIFEST, Split, Staged, staged_of
 from rankmetrics_spark.sinks.swapping import STAGING, Swap, pointer_of, recover, swap

@@ -12,8 +12,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.engines import in_order
+from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.schemas import DATE, EXPERIMENT
-from rankmetrics_spark.sinks.pointers import Entry, Pointer
 
 if TYPE_CHECKING:
     from rankmetrics_spark.sinks.splitting import Staged

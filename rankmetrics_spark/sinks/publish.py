@@ -13,11 +13,11 @@ from rankmetrics_spark.config.places import local_path
 from rankmetrics_spark.config.sections import Sink
 from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import ConfigError, OutputError
+from rankmetrics_spark.pointers import Entry
 from rankmetrics_spark.schemas import CONVENTION, CONVENTION_HASH, DATE, EXPERIMENT, PARTITION
 from rankmetrics_spark.sinks.lakehouse import CatalogSchema, DeltaFolder
 from rankmetrics_spark.sinks.parquet import ParquetFolder
 from rankmetrics_spark.sinks.partitions import Partitions, Store, Written, problem_with_name
-from rankmetrics_spark.sinks.pointers import Entry
 
 
 def store_of(spark: SparkSession, sink: Sink, run_id: str, settings: Mapping[str, str] | None = None) -> Store:

@@ -9,10 +9,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import InputError
+from rankmetrics_spark.pointers import Pointer
 from rankmetrics_spark.schemas import PARTITION, quoted
 from rankmetrics_spark.sinks import linked
 from rankmetrics_spark.sinks.lakehouse import CatalogSchema, DeltaFolder
-from rankmetrics_spark.sinks.pointers import Pointer
 from rankmetrics_spark.sinks.reaching import of_disk
 from rankmetrics_spark.sinks.reading import literal, live, live_files, pointers_of, with_schema
 

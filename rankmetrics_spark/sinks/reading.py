@@ -11,11 +11,11 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark.engines import engine_of, sail_path
+from rankmetrics_spark.pointers import FOLDER, RUN_ID, WITHOUT_ID, Pointer, newest, run_in_name
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN
 from rankmetrics_spark.sinks import linked
 from rankmetrics_spark.sinks.files import Files
 from rankmetrics_spark.sinks.partitions import any_of
-from rankmetrics_spark.sinks.pointers import FOLDER, RUN_ID, WITHOUT_ID, Pointer, newest, run_in_name
 from rankmetrics_spark.sinks.reaching import of_disk
 from rankmetrics_spark.sinks.swapping import experiment_of
 

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 from rankmetrics_spark.engines import ORDER
 from rankmetrics_spark.schemas import DATE, EXPERIMENT
 from rankmetrics_spark.sinks.files import Files
+from rankmetrics_spark.sinks.partitions import ROWS_PER_FILE
 
-ROWS_PER_FILE = 1_000_000
 MANIFEST = f"{EXPERIMENT} string, file string, n bigint, total bigint"
 """Columns of the list of files: experiment, name, rows, and the sum of one column."""
 WRITERS = 4

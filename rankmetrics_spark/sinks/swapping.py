@@ -16,11 +16,11 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from urllib.parse import unquote
 
+from rankmetrics_spark.pointers import FOLDER, WITHOUT_ID, Entry, Pointer, newest, run_in_name
 from rankmetrics_spark.schemas import DATE, EXPERIMENT
 from rankmetrics_spark.sinks.files import Files, flattened
 from rankmetrics_spark.sinks.locks import gate
 from rankmetrics_spark.sinks.partitions import NULL_PARTITION, escaped
-from rankmetrics_spark.sinks.pointers import FOLDER, WITHOUT_ID, Entry, Pointer, newest, run_in_name
 from rankmetrics_spark.sinks.splitting import Staged
 
 TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine")

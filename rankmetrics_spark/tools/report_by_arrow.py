@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +14,10 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from rankmetrics_spark import pointers
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report.figures import STEPS
-from rankmetrics_spark.schemas import DATE, EVERYONE, EXPERIMENT, METRIC, N_USERS, RUN, SEGMENT
+from rankmetrics_spark.schemas import DATE, EVERYONE, EXPERIMENT, METRIC, N_USERS, SEGMENT
 from rankmetrics_spark.tools.report_tables import Edges, Rows, counted, step_row, surest_first
 
 
@@ -34,23 +34,23 @@ class FolderTables:
     def dates(self) -> list[str]:
         return sorted({_value(folder) for folder in self.path.glob(f"experiment_metrics/{EXPERIMENT}=*/{DATE}=*")})
 
-    def _pointer(self, date: str) -> Mapping[str, Any]:
-        found = _json(self.path / "published" / f"{date}.json")
-        return found or {}
+    def _pointer(self, date: str) -> pointers.Pointer | None:
+        return pointers.parse(_text(self.path / pointers.FOLDER / f"{date}.json"))
 
     def run_of(self, date: str) -> str | None:
-        return self._pointer(date).get(RUN)
+        pointer = self._pointer(date)
+        return pointer.entries[0].run_id if pointer else None
 
     def _files(self, table: str, date: str) -> list[Path]:
-        """The files that the pointer of the date names; see ``sinks/pointers.py``, which cannot do without Spark.
-
-        The names of files hold the id of the run that wrote them; those of earlier versions of this package do not, and
-        count where there is no pointer.
-        """
+        """The files that count: those of the run that the pointer of the date names, or of none where there is none."""
         files = sorted(self.path.glob(f"{table}/{EXPERIMENT}=*/{DATE}={date}/*.parquet"))
-        runs = self._pointer(date).get("runs", ())
-        named = {str(name): run[RUN] if run["named"] else "" for run in runs for name in run["experiments"]}
-        return [file for file in files if named.get(_value(file.parent.parent), "") == _run_in(file.name)]
+        pointer = self._pointer(date)
+        runs = {str(name): run for name, run in pointer.file_run_of().items()} if pointer else {}
+        return [
+            file
+            for file in files
+            if runs.get(_value(file.parent.parent), pointers.WITHOUT_ID) == pointers.run_in_name(file.name)
+        ]
 
     def _tables(self, table: str, dates: Sequence[str], columns: Callable[[Sequence[str]], list[str]]) -> Iterable[Any]:
         """(experiment, date, Arrow table) of each file."""
@@ -112,20 +112,19 @@ class FolderTables:
         ]
 
     def records(self) -> Iterable[Mapping[str, Any]]:
-        found = (_json(path) for path in sorted(self.path.glob("runs/*.json")))
+        found = (_record(path) for path in sorted(self.path.glob("runs/*.json")))
         return [record for record in found if record]
 
 
-def _run_in(name: str) -> str:
-    found = re.search(r"[0-9]{8}T[0-9]{6}-[0-9a-f]{8}", name)
-    return found[0] if found else ""
-
-
-def _json(path: Path) -> Mapping[str, Any] | None:
-    """The mapping in a file, or in the one file of a folder that Spark wrote; None if there is none."""
+def _text(path: Path) -> str | None:
+    """The text of a file, or of the one file of a folder that Spark wrote; None if there is none."""
     file = path if path.is_file() else next(iter(sorted(path.glob("part-*"))), None)
+    return file.read_text(encoding="utf-8") if file else None
+
+
+def _record(path: Path) -> Mapping[str, Any] | None:
     try:
-        found = json.loads(file.read_text(encoding="utf-8")) if file else None
+        found = json.loads(_text(path) or "null")
     except ValueError:
         return None
     return found if isinstance(found, dict) else None

@@ -23,7 +23,7 @@ MOST_DATES = 90
 
 
 class Tables(Protocol):
-    """The tables of an output, whoever reads them."""
+    """The tables of an output, by whatever reader."""
 
     def dates(self) -> list[str]:
         """The evaluation dates, ascending."""

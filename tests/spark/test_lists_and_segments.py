@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import evaluate
-from rankmetrics_spark.pipeline import averages as averages_of
+from rankmetrics_spark.road import averages as averages_of
 from tests.logs import averages, by_user, exact, impressions, judgements, random_log
 
 ROWS = "experiment_id string, user_id string, request string, country string, item_id string, position int"

@@ -141,7 +141,7 @@ def test_the_modules_of_how_it_works_stand_in_the_order_of_the_road() -> None:
     modules = re.findall(r"`([\w./]+)`", " ".join(re.findall(r"^\| \w+ \| (`[^|]+) \|", section("How it works"), re.M)))
     assert [name for name in modules if not (ROOT / "rankmetrics_spark" / name).exists()] == []
     road = (ROOT / "rankmetrics_spark" / "job.py").read_text().split("def _evaluated")[1]
-    calls = ["inputs(", "make_plan(", "typed_rows(", "judged_items(", "pipeline.outcome(", "_published("]
+    calls = ["inputs(", "make_plan(", "typed_rows(", "judged_items(", "road.outcome(", "_published("]
     assert [road.index(call) for call in calls] == sorted(road.index(call) for call in calls)
     steps = "sources/ plan.py quality.py judgements.py ranking.py scoring.py aggregation.py"
     assert modules == [*steps.split(), "comparison/", "answer.py", "sinks/"]

@@ -11,6 +11,7 @@ import pytest
 from pyarrow import fs
 
 from rankmetrics_spark.errors import OutputError
+from rankmetrics_spark.pointers import Entry, Pointer, newest, parse
 from rankmetrics_spark.sinks.books import compare_books
 from rankmetrics_spark.sinks.files import Files
 from rankmetrics_spark.sinks.lakehouse import DeltaFolder
@@ -18,7 +19,6 @@ from rankmetrics_spark.sinks.leases import Lease
 from rankmetrics_spark.sinks.locks import Claim, Held
 from rankmetrics_spark.sinks.parquet import ParquetFolder
 from rankmetrics_spark.sinks.partitions import Partitions, Written
-from rankmetrics_spark.sinks.pointers import Entry, Pointer, newest, parse
 from rankmetrics_spark.sinks.reaching import Reach
 from rankmetrics_spark.sinks.reading import live_files
 from rankmetrics_spark.sinks.splitting import Staged

@@ -69,7 +69,7 @@ class Pointer:
     format: str = "parquet"
 
     def with_run(self, entry: Entry) -> Pointer:
-        """The pointer after a run: its experiments belong to it, all others to whom they belonged before."""
+        """The pointer after a run: its experiments belong to it, all others stay with the run that they had."""
         taken = set(entry.experiments)
         left = (
             replace(old, experiments=tuple(name for name in old.experiments if name not in taken))
