@@ -28,8 +28,8 @@ from rankmetrics_spark.sessions import connect_session
 from tests.commands import ROOT, spark_environment
 from tests.logs import DATE, Shown, a_list, exact, parquet
 from tests.platforms.faults import KILLED, NEVER, child
+from tests.platforms.s3_server import Bucket, s3_server
 from tests.platforms.support import QUICK_START, Running
-from tests.platforms.test_s3 import Bucket
 
 TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine")
 FEW = int(os.environ.get("FAULT_KILLS", "8"))
@@ -265,14 +265,9 @@ def test_of_two_runs_on_the_same_partitions_one_wins(files: tuple[str, SparkSess
 
 @only_files
 def test_s3(files: tuple[str, SparkSession], tmp_path: Path) -> None:
-    command = [str(ROOT / ".venvs" / "s3" / "bin" / "python"), "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
-    moto = Running.start(command, tmp_path / "moto.log", spark_environment(), tmp_path)
-    try:
-        address = moto.wait_for(r"Running on (http://127\.0\.0\.1:\d+)", 60)[1]
-        bucket = Bucket(address, "lake")
-        bucket.ask("", "PUT", b"")
+    with s3_server(tmp_path) as bucket:
         settings = {
-            "fs.s3a.endpoint": address,
+            "fs.s3a.endpoint": bucket.server,
             "fs.s3a.path.style.access": "true",
             "fs.s3a.access.key": "somebody",
             "fs.s3a.secret.key": "something",
@@ -280,10 +275,7 @@ def test_s3(files: tuple[str, SparkSession], tmp_path: Path) -> None:
         for name, value in settings.items():
             files[1].conf.set(name, value)
         sink = {"path": "s3a://lake/out"}
-        place = OnS3("s3", files[1], files[0], tmp_path, sink, {"spark": settings}, bucket=bucket)
-        killed_often(place)
-    finally:
-        moto.stop()
+        killed_often(OnS3("s3", files[1], files[0], tmp_path, sink, {"spark": settings}, bucket=bucket))
 
 
 @dataclass

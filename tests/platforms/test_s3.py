@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import urllib.request
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 from pyspark.sql import SparkSession
@@ -23,6 +20,7 @@ from rankmetrics_spark.metrics.conventions import STANDARD
 from rankmetrics_spark.sessions import local_session
 from tests.commands import ROOT, spark_environment
 from tests.logs import DATE, a_list, assert_close, config, obvious, parquet, random_log
+from tests.platforms.s3_server import Bucket, s3_server
 from tests.platforms.support import QUICK_START, Running, built_wheel, exact_rows, rows_of
 from tests.readme import commands, rename, section
 
@@ -34,46 +32,6 @@ CORRECTED = [row for number in range(8) for row in a_list([0, 1, 0, 2], f"user {
 OTHER_DATE = "2026-11-21"
 
 
-@dataclass(frozen=True)
-class Bucket:
-    """A bucket of the server, accessed without Spark."""
-
-    server: str
-    name: str
-
-    def ask(self, path: str, method: str = "GET", data: bytes | None = None) -> bytes:
-        # Without a content type the server treats a request as form data; without credentials, as anonymous.
-        signed = (
-            "AWS4-HMAC-SHA256 Credential=somebody/20261120/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
-        )
-        headers = {"Content-Type": "application/octet-stream", "Authorization": signed}
-        request = urllib.request.Request(f"{self.server}/{self.name}{path}", data, headers, method=method)
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return bytes(answer.read())
-
-    def objects(self, prefix: str) -> dict[str, tuple[str, int]]:
-        """Key -> (content hash and modification time, size)."""
-        listing = ElementTree.fromstring(self.ask(f"?list-type=2&prefix={prefix}"))
-        assert listing.findtext("{*}IsTruncated") == "false"
-        return {
-            str(one.findtext("{*}Key")): (
-                f"{one.findtext('{*}ETag')} {one.findtext('{*}LastModified')}",
-                int(str(one.findtext("{*}Size"))),
-            )
-            for one in listing.iterfind("{*}Contents")
-        }
-
-    def download(self, prefix: str, folder: Path) -> Path:
-        """Download everything below a prefix; keys that end with ``/`` become empty folders."""
-        shutil.rmtree(folder, ignore_errors=True)
-        for key in self.objects(prefix):
-            place = folder / key.removeprefix(prefix).lstrip("/")
-            (place if key.endswith("/") else place.parent).mkdir(parents=True, exist_ok=True)
-            if not key.endswith("/"):
-                place.write_bytes(self.ask(f"/{urllib.request.quote(key)}"))
-        return folder
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("s3")
@@ -81,19 +39,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def bucket(folder: Path) -> Iterator[Bucket]:
-    """An S3 server in a separate process, with the logs in a bucket."""
-    command = [str(ROOT / ".venvs" / "s3" / "bin" / "python"), "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
-    server = Running.start(command, folder / "server.log", spark_environment(), folder)
-    try:
-        address = server.wait_for(r"Running on (http://127\.0\.0\.1:\d+)", 60)[1]
-        bucket = Bucket(address, "lake")
-        bucket.ask("", "PUT", b"")
+    """A bucket with the logs."""
+    with s3_server(folder) as bucket:
         for name, rows in (("log", LOG), ("corrected", CORRECTED)):
             file = parquet(folder / name, rows) / "part-0.parquet"
             bucket.ask(f"/logs/{name}/part-0.parquet", "PUT", file.read_bytes())
         yield bucket
-    finally:
-        server.stop()
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 
 from rankmetrics_spark.errors import ConfigError, InputError
+from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.report import html, mlflow, notebook, terminal
 from rankmetrics_spark.report.figures import Figures
 from rankmetrics_spark.report.payload import payload
@@ -166,13 +167,10 @@ def test_a_pointer_says_which_files_count(tmp_path: Path) -> None:
     for file in other.glob("*/*/*/part-0.parquet"):
         target = output / file.relative_to(other)
         target.with_name(f"part-0-{runs['new']}-0.parquet").write_bytes(file.read_bytes())
-    entries = [
-        {"run_id": runs["new"], "experiments": ["candidate_a"], "named": True},
-        {"run_id": runs["old"], "experiments": ["control", "candidate_b"], "named": True},
-    ]
+    pointer = Pointer("2026-11-20").with_run(Entry(runs["old"], ("control", "candidate_a", "candidate_b")))
+    pointer = pointer.with_run(Entry(runs["new"], ("candidate_a",)))
     (output / "published").mkdir()
-    pointer = {"run_id": runs["new"], "runs": entries}
-    (output / "published" / "2026-11-20.json").write_text(json.dumps(pointer))
+    (output / "published" / "2026-11-20.json").write_text(pointer.as_json())
     tables = local_tables(str(output))
     assert tables
     users = {row["experiment_id"]: row["n_users"] for row in figures_of(tables).everyone}
