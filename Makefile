@@ -91,6 +91,11 @@ PYTHON_spark42 := python3.13
 	@.venvs/$*/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# The provider for S3 has a hundred dependencies for other services of Amazon; reading a file needs none of them.
+.venvs/airflow/more: constraints/airflow-amazon.txt .venvs/airflow/made
+	@.venvs/airflow/bin/python -m pip install --quiet --no-deps --requirement $<
+	@touch $@
+
 .venvs/laptop/tools: constraints/laptop-tools.txt .venvs/laptop/made
 	@# With the SciPy of .venv, the intervals have the same bits.
 	@.venvs/laptop/bin/python -m pip install --quiet --requirement $< --constraint $(PINS) --upgrade numpy scipy
@@ -100,7 +105,7 @@ PYTHON_spark42 := python3.13
 for-test-sail: venv .venvs/laptop/tools
 for-test-connect: venv $(call ENVIRONMENT,client)
 for-test-cluster for-test-packaging for-test-fresh: venv
-for-test-airflow: venv $(call ENVIRONMENT,airflow)
+for-test-airflow: venv .venvs/airflow/more $(call ENVIRONMENT,s3) .jars/s3/made
 for-test-databricks for-test-lakehouse: venv $(call ENVIRONMENT,spark40) .jars/lakehouse/made
 for-test-s3: venv $(call ENVIRONMENT,s3) .jars/s3/made
 for-test-report: venv $(call ENVIRONMENT,mlflow)
@@ -132,8 +137,10 @@ test-lakehouse: for-test-lakehouse ## test Delta and Iceberg as source and sink
 	@.venvs/spark40/bin/python -m pytest tests/platforms/test_lakehouse.py
 
 test-faults: for-test-faults ## kill runs while they publish, on local files, S3, Delta and Iceberg
-	@$(call PLATFORM_TESTS,test_faults.py)
-	@.venvs/spark40/bin/python -m pytest tests/platforms/test_faults.py
+	@# Two processes, since Delta and Iceberg need another Spark; the second one prints the sum of both.
+	@rm -f .venvs/faults.json
+	@FAULT_TOTAL=.venvs/faults.json $(call PLATFORM_TESTS,test_faults.py)
+	@FAULT_TOTAL=.venvs/faults.json .venvs/spark40/bin/python -m pytest tests/platforms/test_faults.py
 
 # Jars that do not come with Spark; tests/platforms/<name>.xml lists them.
 .jars/%/made: tests/platforms/%.xml | venv

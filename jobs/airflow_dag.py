@@ -19,7 +19,8 @@ PLATFORM         spark                      spark (spark-submit), or databricks
 CONN_ID          spark_default              connection; on Databricks databricks_default
 HOME             the folder above this one  has jobs/evaluate.py and dist/rankmetrics_spark.zip (from make wheel)
 CONFIG           HOME/conf/example.yaml     use an absolute source.path: a worker may run in any folder
-OUTPUT           HOME/out                   replaces sink.path; s3a://... needs the Amazon provider
+OUTPUT           HOME/out                   replaces sink.path; s3a://... needs the Amazon provider with its extra s3fs
+OUTPUT_CONN_ID   (none)                     connection for reading OUTPUT; by default what the worker itself may read
 WHERE            event_date = '{{ ds }}'    replaces source.where; empty: {date} in the config selects the day
 JOB              rankmetrics on a cluster   name or id of a job of conf/databricks.yml; see below
 START_DATE       2020-01-01                 first day to evaluate
@@ -135,7 +136,8 @@ def publish(date: str, outlet_events: Any) -> None:
 
 def pointer_of(date: str) -> dict[str, Any]:
     """What ``published/DAY.json`` says: the run whose numbers may be read, its record and its partitions."""
-    path = ObjectStoragePath(re.sub("^s3a:", "s3:", OUTPUT)) / "published" / f"{date}.json"
+    place = ObjectStoragePath(re.sub("^s3a:", "s3:", OUTPUT), conn_id=setting("OUTPUT_CONN_ID", "") or None)
+    path = place / "published" / f"{date}.json"
     # Where only Spark reaches the output, it has written a folder with one file.
     file = next(path.glob("part-*")) if path.is_dir() else path
     found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))

@@ -50,9 +50,14 @@ def is_laptop(spark: SparkSession) -> bool:
     return _client(spark) in _beside
 
 
+def is_connect(spark: SparkSession) -> bool:
+    """Whether a session talks to a Connect server."""
+    return "connect" in type(spark.conf).__module__
+
+
 def _client(spark: SparkSession) -> Any:
     """The connection of a session to a Connect server; None for a classic session."""
-    return spark.client if "connect" in type(spark.conf).__module__ else None
+    return spark.client if is_connect(spark) else None
 
 
 ORDER = "_order"

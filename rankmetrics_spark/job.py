@@ -45,6 +45,7 @@ from rankmetrics_spark.sinks import (
     store_of,
 )
 from rankmetrics_spark.sources.days import whole_log
+from rankmetrics_spark.threads import all_of
 
 Progress = Callable[[str], None]
 
@@ -104,8 +105,10 @@ class _Steps:
     """Rows that are evaluated, once they have been counted."""
 
     @contextmanager
-    def __call__(self, name: str, text: str) -> Iterator[None]:
-        self.progress(f"{text} ({self.rows:,} rows)" if self.rows else text)
+    def __call__(self, name: str, text: str = "") -> Iterator[None]:
+        """Time a step; without a text, it is a part of the one that was reported last."""
+        if text:
+            self.progress(f"{text} ({self.rows:,} rows)" if self.rows else text)
         start = time.monotonic()
         yield
         self.seconds[name] = round(time.monotonic() - start, 3)
@@ -270,46 +273,69 @@ def _refuse_other_convention(store: Store, plan: Plan, config: Config, counts: C
 
 def _written(store: Store, result: Result, counts: Counts, this: _Run) -> dict[str, Written]:
     """Aggregate and stage every table beside the target, and compare the books; nothing is published yet."""
-    plan, config, date = result.plan, this.config, this.config.evaluation_date
-    lists = partitions_for(date, counts, "lists")
-    with this.steps("user_metrics", "writing user_metrics"):
-        users = _users(store, result, counts, date)
-    with this.steps("experiment_metrics", "writing experiment_metrics"):
-        read = answer.Users.of(store, users.rows, result, config)
-        averages = store.write("experiment_metrics", answer.averages(read, result), lists)
-    tables = {"user_metrics": users, "experiment_metrics": averages}
-    if config.comparison.asked:
-        with this.steps("comparisons", "comparing the experiments"):
-            tables["comparisons"] = answer.compared(store, read, date, counts)
-    with this.steps("quarantine", "writing quarantine"):
-        tables["quarantine"] = _quarantined(store, result, counts, date)
+    plan = result.plan
+    with this.steps("tables", "writing the tables"):
+        rows = _users(store, result)
+        done = all_of(
+            rows.sparkSession,
+            [
+                lambda: {"user_metrics": _written_users(store, rows, result, counts, this)},
+                lambda: {"quarantine": _quarantined(store, result, counts, this)},
+                lambda: _answered(store, rows, result, counts, this),
+            ],
+        )
+        tables = {name: table for found in done for name, table in found.items()}
+    users, averages = tables["user_metrics"], tables["experiment_metrics"]
     of_judged = plan.scoring.judged and plan.scoring.conventions[0].population in ("judged", "both")
     compare_books(users, averages, tables["quarantine"], counts, "judged_lists" if of_judged else "lists")
     this.books.written(tables, _reasons(tables["quarantine"]))
     return tables
 
 
-def _users(store: Store, result: Result, counts: Counts, date: str) -> Written:
+def _answered(store: Store, rows: DataFrame, result: Result, counts: Counts, this: _Run) -> dict[str, Written]:
+    """Stage the averages of the users, and the comparisons if some are asked for."""
+    config, date = this.config, this.config.evaluation_date
+    with this.steps("sums"):
+        users = answer.Users.of(store, rows, result, config)
+
+    def averages() -> tuple[str, Written]:
+        with this.steps("experiment_metrics"):
+            lists = partitions_for(date, counts, "lists")
+            return "experiment_metrics", store.write("experiment_metrics", answer.averages(users, result), lists)
+
+    def comparisons() -> tuple[str, Written]:
+        with this.steps("comparisons"):
+            return "comparisons", answer.compared(store, users, date, counts)
+
+    return dict(all_of(rows.sparkSession, [averages, *([comparisons] if config.comparison.asked else [])]))
+
+
+def _users(store: Store, result: Result) -> DataFrame:
+    """The rows of ``user_metrics``: for the files, for the averages and for the comparisons."""
+    (rule,) = result.plan.scoring.conventions
+    rows = result.user_metrics.withColumn(CONVENTION_HASH, F.lit(rule.digest()))
+    return rows if result.plan.lists_are_users else store.stage(rows, "users")
+
+
+def _written_users(store: Store, rows: DataFrame, result: Result, counts: Counts, this: _Run) -> Written:
     """Stage ``user_metrics``."""
-    plan = result.plan
-    (rule,) = plan.scoring.conventions
-    user_metrics = result.user_metrics.withColumn(CONVENTION_HASH, F.lit(rule.digest()))
-    few = total(counts, "lists") <= FEW_ROWS and (plan.lists_are_users or not plan.scoring.judged)
+    few = total(counts, "lists") <= FEW_ROWS and (result.plan.lists_are_users or not result.plan.scoring.judged)
     # A guess: ten rows a user.
     most = max(count["rows"] for count in counts.values()) // 10
-    if not few and not plan.lists_are_users:
-        # They are read twice: for the files, and for the averages.
-        user_metrics = store.stage(user_metrics, "users")
-    return store.write("user_metrics", user_metrics, partitions_for(date, counts, "lists", most, few), N_LISTS)
+    partitions = partitions_for(this.config.evaluation_date, counts, "lists", most, few)
+    with this.steps("user_metrics"):
+        return store.write("user_metrics", rows, partitions, N_LISTS)
 
 
-def _quarantined(store: Store, result: Result, counts: Counts, date: str) -> Written:
+def _quarantined(store: Store, result: Result, counts: Counts, this: _Run) -> Written:
     """Stage the rows left out. Without repeats the input is not read again."""
     bad, most = total(counts, "quarantined"), max(count["quarantined"] for count in counts.values())
     left_out = result.quarantine if total(counts, "repeated") else result.rejected
-    if bad > FEW_ROWS:
-        left_out = store.stage(left_out, "left_out")
-    return store.write("quarantine", left_out, partitions_for(date, counts, "quarantined", most, bad <= FEW_ROWS))
+    partitions = partitions_for(this.config.evaluation_date, counts, "quarantined", most, bad <= FEW_ROWS)
+    with this.steps("quarantine"):
+        if bad > FEW_ROWS:
+            left_out = store.stage(left_out, "left_out")
+        return store.write("quarantine", left_out, partitions)
 
 
 def _reasons(quarantine: Written) -> dict[str, int]:

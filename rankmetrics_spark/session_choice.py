@@ -26,6 +26,8 @@ SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Environment variable of a program that spark-submit has started."""
 SOCKET = "unix:"
 """How SPARK_REMOTE starts where a platform connects its own Spark to the process."""
+BRIEF = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+"""For work of a minute: the optimizing compiler of the JVM would cost more than it saves."""
 Say = Callable[[str], None]
 
 
@@ -37,11 +39,13 @@ class Choice:
         engine: ``spark`` or ``sail``.
         address: A master or the address of a Connect server; None = the session of spark-submit, or ``local[*]``.
         given: Whether the session is there already: that of the platform, or the active one of this process.
+        brief: Whether the work is small, so that a JVM started for it should not take time to optimize its code.
     """
 
     engine: str
     address: str | None = None
     given: bool = False
+    brief: bool = False
 
     @property
     def name(self) -> str:
@@ -88,7 +92,7 @@ def choose(engine: str | None = None, master: str | None = None, local: bool = F
     submitted = SUBMITTED in os.environ and not local
     if engine is None and address is None and not submitted and laptop.installed():
         return Choice("sail")
-    return Choice("spark", address or ("local[*]" if local else None))
+    return Choice("spark", address or ("local[*]" if local else None), brief=local)
 
 
 @contextmanager
@@ -170,7 +174,7 @@ def _started_session(choice: Choice) -> SparkSession:
         from pyspark.sql import SparkSession
 
         return SparkSession.builder.appName("rankmetrics").getOrCreate()
-    return local_session(choice.address or "local[*]")
+    return local_session(choice.address or "local[*]", conf=BRIEF if choice.brief else {})
 
 
 def separate_output() -> bool:

@@ -11,13 +11,15 @@ from pathlib import Path
 from rankmetrics_spark.sessions import spark_submit_env
 
 ROOT = Path(__file__).resolve().parents[1]
+QUICK = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+"""For a short-lived JVM: the optimizing compiler would cost more time than it saves."""
 Call = Callable[..., tuple[int, str, str]]
 """Type of the fixture ``call``: takes the command's arguments, returns exit code, stdout and stderr."""
 
 
 def command(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run ``rankmetrics`` as a user does: in a new process that starts its own Spark."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), **QUICK}
     return ran([sys.executable, "-m", "rankmetrics_spark.cli", *arguments], cwd or Path.cwd(), environment)
 
 

@@ -55,6 +55,8 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
     settings = {
         # The tables are small, so more partitions would only mean more tasks.
         "spark.sql.shuffle.partitions": "2",
+        # Two JVMs on two cores: threads that collect garbage beside them would only take turns with them.
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
         # Memory for the compiled plans of hundreds of queries; with less, garbage collection never stops.
         "spark.driver.memory": "3g",
         # Tables of the catalog tests are written to the temporary folder.

@@ -211,7 +211,7 @@ def _run(figures: Figures) -> dict[str, Any]:
     record = figures.record
     if not record:
         return {}
-    config, versions, seconds = figures.config, record["versions"], record.get("seconds", {})
+    config, versions, seconds = figures.config, record["versions"], record.get("total_seconds", 0)
     names = sorted({metric.name for metric in figures.metrics})
     rules = wording.sentences(
         record["convention"]["text"], names, config.get("rank_by") == "score", bool(config.get("judgements"))
@@ -219,7 +219,7 @@ def _run(figures: Figures) -> dict[str, Any]:
     about = [
         ("run", record["run_id"]),
         ("started", record["started"].replace("T", " ").replace("+00:00", " UTC")),
-        ("took", f"{sum(seconds.values()):.0f} s"),
+        ("took", f"{seconds:.0f} s"),
         ("versions", f"rankmetrics_spark {versions['rankmetrics_spark']}, Spark {versions['spark']}"),
     ]
     return {

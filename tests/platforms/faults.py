@@ -9,6 +9,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 KILLED = 9
 """Exit code of a run that a hook has ended, without any clean-up: as after SIGKILL."""
 NEVER = 10**9
@@ -48,8 +50,16 @@ def read_only() -> None:
     raise OSError(errno.EROFS, "Read-only file system")
 
 
+def kill_all() -> None:
+    """SIGKILL to this process and all below it, the JVM among them."""
+    for process in psutil.Process().children(recursive=True):
+        process.kill()
+    psutil.Process().kill()
+
+
 ACTS: dict[str, Callable[[], None]] = {
     "kill": lambda: os._exit(KILLED),
+    "kill all": kill_all,
     "full disk": full_disk,
     "read-only": read_only,
 }

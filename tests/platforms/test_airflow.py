@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -23,6 +24,7 @@ import yaml
 
 from tests.commands import ROOT, spark_environment
 from tests.logs import Shown, a_list, parquet
+from tests.platforms.s3_server import s3_server
 from tests.platforms.support import Running, built_wheel, python_without_package, wait_for
 from tests.readme import commands, section
 
@@ -124,8 +126,11 @@ class Airflow:
 
 @pytest.fixture(scope="module")
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Airflow:
+    return set_up(tmp_path_factory.mktemp("airflow"))
+
+
+def set_up(folder: Path, **more: str) -> Airflow:
     """The setup of the README: the zip, a config, a connection and spark-submit on the PATH."""
-    folder = tmp_path_factory.mktemp("airflow")
     place = folder / "place"
     wheel = built_wheel(place / "dist")
     shutil.copy(wheel, wheel.with_name("rankmetrics_spark.zip"))
@@ -155,7 +160,7 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Airflow:
         "RANKMETRICS_OUTPUT": str(folder / "my out"),
         "RANKMETRICS_RETRIES": "1",
         "RANKMETRICS_RETRY_DELAY": "1",
-    }
+    } | more
     made = Airflow(folder, environment)
     made("airflow db migrate")
     return made
@@ -283,6 +288,79 @@ def test_a_backfill_writes_only_the_days_of_its_range(first_day: Airflow) -> Non
             {"experiment_id": name, "evaluation_date": day} for name in "ab"
         ]
     first_day.assert_new(before, *RANGE)
+
+
+STORED = "2026-11-23"
+
+
+def test_the_pointer_in_an_object_store_is_read_through_a_connection(airflow: Airflow, tmp_path: Path) -> None:
+    with s3_server(tmp_path) as bucket:
+        jars = ",".join(map(str, sorted((ROOT / ".jars" / "s3").glob("*.jar"))))
+        s3a = {"endpoint": bucket.server, "path.style.access": "true", "access.key": "somebody", "secret.key": "secret"}
+        lines = [f"spark.jars {jars}", *(f"spark.hadoop.fs.s3a.{name} {value}" for name, value in s3a.items())]
+        (tmp_path / "spark-defaults.conf").write_text(SPARK + "\n".join(lines) + "\n")
+        lake = {"conn_type": "aws", "login": "somebody", "password": "secret", "extra": {"endpoint_url": bucket.server}}
+        settings = {
+            "SPARK_CONF_DIR": str(tmp_path),
+            "RANKMETRICS_OUTPUT": "s3a://lake/out",
+            "RANKMETRICS_OUTPUT_CONN_ID": "lake",
+            "AIRFLOW_CONN_LAKE": json.dumps(lake),
+        }
+        airflow.add_log(STORED, [*a_list([0, 1], "u", "a"), *a_list([1, 0], "u", "b")])
+        airflow.ends(airflow.start("airflow", "dags", "test", "rankmetrics", STORED, **settings))
+        pointer = json.loads(bucket.ask(f"/out/published/{STORED}.json"))
+    assert airflow.tasks(STORED) == {"evaluate": ("success", 1), "publish": ("success", 1)}
+    wanted = {name: pointer[name] for name in ("evaluation_date", "run_id", "record", "partitions")}
+    assert wanted["partitions"] == [{"experiment_id": name, "evaluation_date": STORED} for name in "ab"]
+    assert wanted in [json.loads(extra) for (extra,) in airflow.ask("select extra from asset_event")]
+
+
+SCHEDULED, NEXT = "2027-03-10", "2027-03-11"
+CLOCK = """
+import datetime, os
+if "MOVED_BY" in os.environ:
+    try:
+        import time_machine
+    except ImportError:  # the Python of Spark
+        pass
+    else:
+        moved = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=float(os.environ["MOVED_BY"]))
+        time_machine.travel(moved, tick=True).start()
+"""
+
+
+def test_a_day_is_scheduled_when_it_is_over(tmp_path: Path) -> None:
+    """The clock of every process of Airflow is moved to the minutes before a midnight."""
+    (tmp_path / "clock").mkdir()
+    (tmp_path / "clock" / "sitecustomize.py").write_text(CLOCK)
+    started, midnight = datetime.now(timezone.utc), datetime.fromisoformat(f"{NEXT}T00:00:00+00:00")
+    until = 150
+    airflow = set_up(
+        tmp_path,
+        PYTHONPATH=str(tmp_path / "clock"),
+        MOVED_BY=str((midnight - started).total_seconds() - until),
+        RANKMETRICS_START_DATE=SCHEDULED,
+        AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE="true",
+    )
+    airflow.add_log(SCHEDULED, [*a_list([0, 1], "u", "a"), *a_list([1, 0], "u", "b")])
+    airflow("airflow dags reserialize")
+    airflow(EVERY_DAY)
+    runs = "select run_type, state, data_interval_start, queued_at from dag_run"
+
+    def finished() -> list[tuple[Any, ...]]:
+        return [run for run in airflow.ask(runs) if run[1] in ("success", "failed")]
+
+    with scheduler(airflow) as process:
+        process.wait_for("Starting the scheduler", 120)
+        assert (datetime.now(timezone.utc) - started).total_seconds() < until, "too slow to see what precedes midnight"
+        assert airflow.ask(runs) == []
+        wait_for(finished, LIMIT, f"finished run; see {process.log}")
+    ((kind, state, day, queued),) = airflow.ask(runs)
+    assert (kind, state, day[:10]) == ("scheduled", "success", SCHEDULED)
+    # Not before midnight, and soon after it.
+    assert queued[:10] >= NEXT and queued[11:15] == "00:0"
+    assert airflow.means(SCHEDULED) == {("a", "ap@5"): 1 / 2, ("a", "rr"): 1 / 2, ("b", "ap@5"): 1, ("b", "rr"): 1}
+    assert airflow.published(SCHEDULED)["evaluation_date"] == SCHEDULED
 
 
 class Jobs(ThreadingHTTPServer):

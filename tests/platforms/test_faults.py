@@ -11,6 +11,8 @@ import json
 import multiprocessing
 import os
 import random
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import read
@@ -263,6 +266,103 @@ def test_of_two_runs_on_the_same_partitions_one_wins(files: tuple[str, SparkSess
     assert place.seen() == place.results["new"] and place.leftovers() == []
 
 
+DRIVER = """
+import sys
+from pathlib import Path
+from rankmetrics_spark import job
+from rankmetrics_spark.config import load
+from rankmetrics_spark.sessions import local_session
+from tests.platforms.faults import hooked
+
+config, at, conf = sys.argv[1], int(sys.argv[2]), {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+hooked(at, "kill all")
+job.run(local_session("local[2]", conf=conf), load(config))
+"""
+
+
+@only_files
+def test_a_driver_is_killed_with_its_jvm(files: tuple[str, SparkSession], tmp_path: Path) -> None:
+    place = Place("driver", files[1], files[0], tmp_path, {"path": str(tmp_path / "out")})
+    place.begin()
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(place.document("new")))
+    for at in range(2, place.moments, place.moments // 4):
+        words = [sys.executable, "-c", DRIVER, tmp_path / "config.yaml", at]
+        done = subprocess.run(
+            [*map(str, words)],
+            cwd=tmp_path,
+            env=spark_environment(PYTHONPATH=str(ROOT)),
+            start_new_session=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == -signal.SIGKILL
+        place.judge()
+        place.recover("old")
+
+
+THIRTY = """
+import gc, json, os, sys, time
+from pathlib import Path
+import psutil
+from rankmetrics_spark.config import load
+from rankmetrics_spark.job import run
+from rankmetrics_spark.sessions import local_session
+
+config, temporary = sys.argv[1:]
+few = ("ui.retainedJobs", "ui.retainedStages", "sql.ui.retainedExecutions", "sql.codegen.cache.maxEntries")
+spark = local_session("local[2]", conf={f"spark.{name}": "20" for name in few} | {"spark.local.dir": temporary})
+java = spark._jvm.java.lang
+
+
+def state():
+    for _ in range(3):
+        gc.collect()
+        java.System.gc()
+        time.sleep(1)
+    heap = java.Runtime.getRuntime()
+    return {
+        "tables": spark.sparkContext._jsc.getPersistentRDDs().size(),
+        "files": sum(path.is_file() for path in Path(temporary).rglob("*")),
+        "threads": psutil.Process().num_threads(),
+        "python": psutil.Process().memory_info().rss / 2**20,
+        "heap": (heap.totalMemory() - heap.freeMemory()) / 2**20,
+    }
+
+
+states = []
+for number in range(30):
+    run(spark, load(config))
+    if number in (9, 29):
+        states.append(state())
+print(json.dumps(states))
+"""
+
+
+@only_files
+def test_thirty_runs_in_a_row_leave_nothing_behind(tmp_path: Path) -> None:
+    parquet(tmp_path / "log", LOGS["old"])
+    document = {
+        "source": {"path": str(tmp_path / "log")},
+        "metrics": ["ap@5", "rr", "judged@5"],
+        "comparison": {"baseline": "a", "bootstrap": {"replicates": 100}},
+        "quality": {"max_invalid_fraction": 1},
+        "sink": {"path": str(tmp_path / "out")},
+    }
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(document))
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    words = [sys.executable, "-c", THIRTY, str(tmp_path / "config.yaml"), str(temporary)]
+    environment = spark_environment(PYTHONPATH=str(ROOT), TMPDIR=str(temporary))
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=600, check=True)
+    after_ten, after_thirty = json.loads(done.stdout.splitlines()[-1])
+    print(after_ten, after_thirty)
+    assert after_ten["tables"] == after_thirty["tables"] == 0
+    assert after_thirty["files"] <= after_ten["files"]
+    assert after_thirty["threads"] <= after_ten["threads"]
+    # Megabytes. Twenty runs that kept a table each would keep more.
+    assert after_thirty["python"] - after_ten["python"] < 20 and after_thirty["heap"] - after_ten["heap"] < 20
+
+
 @only_files
 def test_s3(files: tuple[str, SparkSession], tmp_path: Path) -> None:
     with s3_server(tmp_path) as bucket:
@@ -324,7 +424,13 @@ def test_iceberg(lakehouse: tuple[str, SparkSession], tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def summary(request: pytest.FixtureRequest) -> Iterator[None]:
+    """One line at the end; with FAULT_TOTAL, it goes on with what an earlier process has written to that file."""
+    before = Path(os.environ.get("FAULT_TOTAL", os.devnull))
+    if before.is_file():
+        TOTAL.update(json.loads(before.read_text()))
     yield
+    if before.parent.is_dir() and str(before) != os.devnull:
+        before.write_text(json.dumps(TOTAL))
     line = "{kills} kills, {lost} lost, {mixed} mixed, {repairs} repairs".format(**TOTAL)
     with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         print(f"\n{line}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,26 @@ def test_a_run_leaves_the_settings_of_the_session_unchanged(spark: SparkSession,
         cheapest = "whole" if engine_of(spark) == "sail" else "masks"
         assert done.record["layout"] == ("rows" if metrics == ["judged@2"] else cheapest)
         assert [spark.conf.get(name) for name in names] == before
+
+
+def test_runs_at_once_in_one_session_leave_its_settings_and_each_its_own_tables(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    names = [*SESSION, "spark.sql.shuffle.partitions"]
+    before = [spark.conf.get(name, None) for name in names]
+    logs = {n: a_list([0] * n + [1]) for n in range(3)}
+
+    def work(n: int) -> None:
+        asked = {"spark.sql.shuffle.partitions": n + 3} if n else {}
+        metrics = ["ap"] if n else ["ap", "judged@2"]
+        run(spark, config(parquet(tmp_path / f"log{n}", logs[n]), tmp_path / f"out{n}", spark=asked, metrics=metrics))
+
+    with ThreadPoolExecutor(len(logs)) as pool:
+        list(pool.map(work, logs))
+    assert [spark.conf.get(name, None) for name in names] == before
+    for n in logs:
+        rows = read(spark, str(tmp_path / f"out{n}" / "experiment_metrics")).where("metric = 'ap'").collect()
+        assert [row["mean"] for row in rows] == [1 / (n + 1)]
 
 
 class Serverless:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.commands import ROOT, ran, spark_environment
+from tests.commands import QUICK, ROOT, ran, spark_environment
 from tests.logs import DATE, a_list, only_records, parquet
 
 # spark-submit creates a classic session.
@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def submit(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = spark_environment()
+    environment = spark_environment(**QUICK)
     command = [
         str(Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"),
         *("--master", "local[2]", "--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"),

@@ -91,7 +91,7 @@ def test_the_chosen_session_is_started(
 ) -> None:
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     for kind in ("local", "connect"):
-        monkeypatch.setattr(session_choice, f"{kind}_session", lambda where, kind=kind: (kind, where))
+        monkeypatch.setattr(session_choice, f"{kind}_session", lambda where, kind=kind, **_: (kind, where))
     # Not setattr: looking at what is there would load the client.
     monkeypatch.setitem(vars(laptop), "laptop_session", lambda: ("laptop",))
     assert session_choice._started_session(choice) == started

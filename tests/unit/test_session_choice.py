@@ -70,7 +70,9 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> Spark:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(session_choice.laptop, "installed", lambda: False)
     for name in ("local_session", "connect_session"):
-        monkeypatch.setattr(session_choice, name, lambda where, kind=name: Session(kind.partition("_")[0], where))
+        monkeypatch.setattr(
+            session_choice, name, lambda where, conf=None, kind=name: Session(kind.partition("_")[0], where)
+        )
     fake = ModuleType("pyspark.sql")
     fake.SparkSession = Spark()  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "pyspark.sql", fake)
