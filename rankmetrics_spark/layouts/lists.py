@@ -27,11 +27,13 @@ class Reading:
         convention: Which of repeated rows stays, and how tied scores are ordered.
         repeats: Whether repeated items are looked for.
         by_position: Whether ranks are given; otherwise lists are ranked by score.
+        only_relevant: Whether rows without a gain may be left out once the order is known.
     """
 
     convention: Convention
     repeats: bool = True
     by_position: bool = True
+    only_relevant: bool = False
 
 
 @dataclass(frozen=True)

@@ -46,23 +46,24 @@ def by_position(entries: Entries) -> Entries:
     return entries.take(order_within(entries.list, entries.position.astype(float)))
 
 
-def by_score(entries: Entries, convention: Convention) -> tuple[Entries, npt.NDArray[np.bool_]]:
-    """The rows of each list by descending score, equal scores by the convention's rule; which rows are tied."""
-    ranked = entries.take(order_within(entries.list, -entries.ranked_by))
-    order, key = np.arange(len(ranked.list)), ranked.ranked_by
-    same = (ranked.list[1:] == ranked.list[:-1]) & (key[1:] == key[:-1])
+def by_score(entries: Entries, convention: Convention) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """The indices of the rows of each list by descending score, equal scores by the rule; which of these are tied."""
+    order = order_within(entries.list, -entries.ranked_by)
+    # The order changes nothing within lists but the places, so row i is still of list[i].
+    key = entries.ranked_by[order]
+    same = (entries.list[1:] == entries.list[:-1]) & (key[1:] == key[:-1])
     tied = np.zeros(len(order), bool)
     tied[1:] |= same
     tied[:-1] |= same
     if not tied.any():
-        return ranked, tied
+        return order, tied
     group = np.cumsum(np.concatenate([[True], ~same])[: len(order)])
     where = np.flatnonzero(tied)
-    rows = ranked.take(where)
-    settled = np.arange(len(order))
+    rows = entries.take(order[where])
     # Where the rule leaves the order open, as for a repeated item, the grade decides and not the order of the input.
-    settled[where] = where[np.lexsort((_highest_grade_first(rows), _TIE_KEYS[convention.ties](rows), group[where]))]
-    return ranked.take(settled), tied
+    settled = np.lexsort((_highest_grade_first(rows), _TIE_KEYS[convention.ties](rows), group[where]))
+    order[where] = order[where][settled]
+    return order, tied
 
 
 def with_tie_groups(batch: Batch, ranked: Entries, convention: Convention) -> Batch:

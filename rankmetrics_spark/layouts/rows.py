@@ -46,11 +46,18 @@ class Rows:
         if RELEVANCE not in field_names(columns):
             entries = replace(entries, grade=looked_up(entries, columns))
         kept, dropped = without_repeats(entries, size, reading)
-        no_ties = np.zeros(len(kept.list), bool)
-        ranked, tied = (by_position(kept), no_ties) if reading.by_position else by_score(kept, reading.convention)
-        rank = np.asarray(ranked.position, np.int64) if reading.by_position else place(ranked.list, size)
-        shown = np.bincount(ranked.list, minlength=size)
+        if reading.by_position:
+            ranked, n_tied = by_position(kept), np.zeros(size, np.int64)
+            rank = np.asarray(ranked.position, np.int64)
+        else:
+            order, tied = by_score(kept, reading.convention)
+            n_tied = np.bincount(kept.list, tied, minlength=size).astype(np.int64)
+            rank = place(kept.list, size)
+            if reading.only_relevant:
+                gains = kept.grade[order] > 0
+                order, rank = order[gains], rank[gains]
+            ranked = kept.take(order)
+        shown = np.bincount(kept.list, minlength=size)
         batch = Batch(size, ranked.list, rank, ranked.grade, shown, *no_pool(), score=ranked.score)
-        n_tied = np.bincount(ranked.list, tied, minlength=size).astype(np.int64)
         batch = with_tie_groups(batch, ranked, reading.convention)
         return Assembled(batch, dropped, n_tied, ranked.hash if reading.repeats else None)

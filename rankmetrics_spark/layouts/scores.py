@@ -45,6 +45,13 @@ class Scoring:
     repeats: bool = True
     judged: bool = False
 
+    def reading(self, rule: Convention) -> Reading:
+        """How the rows are read under one of the conventions."""
+        only_relevant = (
+            all(metric.needs == "relevant" for metric in self.metrics) and not self.judged and not rule.averages_ties
+        )
+        return Reading(rule, self.repeats, self.by_position, only_relevant)
+
 
 def score_batch(columns: Arrays, layout: Layout, scoring: Scoring) -> Iterator[Mapping[str, npt.NDArray[Any]]]:
     """Score n lists under each convention.
@@ -61,7 +68,7 @@ def score_batch(columns: Arrays, layout: Layout, scoring: Scoring) -> Iterator[M
     for index, rule in enumerate(scoring.conventions):
         order = (rule.ties, rule.score_precision, rule.duplicates, rule.averages_ties)
         if order not in assembled:
-            assembled[order] = layout.unpack(columns, Reading(rule, scoring.repeats, scoring.by_position))
+            assembled[order] = layout.unpack(columns, scoring.reading(rule))
         found = _score(assembled[order], columns, rule, scoring)
         yield {CONVENTION_INDEX: np.full(assembled[order].batch.size, index, np.int32), **found}
 

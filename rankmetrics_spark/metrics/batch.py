@@ -97,6 +97,18 @@ def grids(groups: Ints) -> Iterator[tuple[Ints, npt.NDArray[np.bool_]]]:
         yield np.where(inside, start + column, start), inside
 
 
+def _width_of_all(groups: Ints) -> int:
+    """Number of elements of each group if all have the same number, else 0: pages of results are often alike.
+
+    >>> _width_of_all(np.array([0, 0, 2, 2])), _width_of_all(np.array([0, 0, 0, 2]))
+    (2, 0)
+    """
+    last = np.flatnonzero(groups[1:] != groups[:-1])
+    width, odd = divmod(len(groups), len(last) + 1)
+    # Without elements, width is 0.
+    return 0 if odd or not width or (last != np.arange(width - 1, len(groups) - 1, width)).any() else width
+
+
 def order_within(groups: Ints, key: Floats) -> Ints:
     """Indices that sort each group by ``key``; the order of equal keys is not defined.
 
@@ -110,6 +122,9 @@ def order_within(groups: Ints, key: Floats) -> Ints:
     >>> order_within(np.array([0, 0, 1, 1]), np.array([2.0, 1.0, 3.0, 4.0])).tolist()
     [1, 0, 2, 3]
     """
+    if width := _width_of_all(groups):
+        by = np.argsort(key.reshape(-1, width), axis=1)
+        return np.asarray((by + np.arange(0, len(groups), width)[:, None]).ravel())
     order, whole = np.arange(len(groups)), _in_order(key)
     for at, inside in grids(groups):
         by = np.argsort(np.where(inside, whole[at], _LAST), axis=1)
@@ -128,6 +143,9 @@ def _in_order(key: Floats) -> Ints:
 
 def has_repeat(groups: Ints, key: Ints) -> bool:
     """Whether any group holds a key twice; ``groups`` (e,) is non-decreasing, ``key`` is (e,)."""
+    if width := _width_of_all(groups):
+        ordered = np.sort(key.reshape(-1, width), axis=1)
+        return bool((ordered[:, 1:] == ordered[:, :-1]).any())
     for at, inside in grids(groups):
         ordered = np.sort(np.where(inside, key[at], _LAST), axis=1)
         if (inside[:, 1:] & (ordered[:, 1:] == ordered[:, :-1])).any():
