@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -153,5 +155,14 @@ def in_words(comparisons: Written | None, plan: Plan) -> list[str]:
     """The verdict: a sentence per comparison of all users, the surest first."""
     if comparisons is None or not comparisons.partitions.filled:
         return []
+    if (rows := comparisons.rows_here()) is not None:
+        everyone = [row for row in rows if row[SEGMENT] == EVERYONE]
+        return verdict(sorted(everyone, key=_surest_first)[:MOST_ROWS], plan.scoring.metrics)
     whole = comparisons.rows.where(F.col(SEGMENT) == EVERYONE).orderBy(F.col("p_adjusted").asc_nulls_last())
     return verdict([row.asDict() for row in whole.limit(MOST_ROWS).toLocalIterator()], plan.scoring.metrics)
+
+
+def _surest_first(row: Mapping[str, Any]) -> tuple[bool, bool, float]:
+    """The order of Spark: numbers, NaN, null."""
+    p = row["p_adjusted"]
+    return p is None, p is not None and math.isnan(p), 0.0 if p is None or math.isnan(p) else p

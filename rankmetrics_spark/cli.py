@@ -304,8 +304,9 @@ def _evaluate(config: Config, style: str, choice: Choice, segments: bool = False
 
         outcome = run(spark, config, progress)
         progress("reading the result")
-        rows = console.result_rows(outcome.experiment_metrics)
-        compared = console.compared_rows(outcome.comparisons) if style == "table" else []
+        here = {name: outcome.rows_here(name) for name in ("experiment_metrics", "comparisons")}
+        rows = console.result_rows(here["experiment_metrics"] or outcome.experiment_metrics)
+        compared = console.compared_rows(here["comparisons"] or outcome.comparisons) if style == "table" else []
         if config.report:
             progress("writing the report")
             page.write(reports.figures_of_run(spark, config), config.report)

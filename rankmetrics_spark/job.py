@@ -90,6 +90,11 @@ class Outcome(Displayed):
         written = self._tables.get("comparisons")
         return None if written is None else self._store.result(written)
 
+    def rows_here(self, table: str) -> list[dict[str, Any]] | None:
+        """The rows of a table as they were written, where this process has them; None elsewhere."""
+        written = self._tables.get(table)
+        return None if written is None else written.rows_here()
+
     def shown_tables(self) -> tuple[DataFrame, DataFrame | None, dict[str, Any]]:
         """What a notebook shows: see ``Displayed``."""
         return self.experiment_metrics, self.comparisons, self.record

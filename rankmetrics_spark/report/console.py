@@ -59,21 +59,30 @@ ORDER = (SEGMENT, METRIC, EXPERIMENT)
 # ---- the means
 
 
-def result_rows(averages: DataFrame) -> list[Row]:
+def result_rows(averages: DataFrame | list[Row]) -> list[Row]:
     """The averages as plain rows, ordered by segment, metric and experiment; at most ``MOST_ROWS``.
 
     Args:
-        averages: The table ``experiment_metrics``.
+        averages: The table ``experiment_metrics``, or its rows where they are here.
     """
+    if isinstance(averages, list):
+        return [{name: row[name] for name in COLUMNS} for row in _ordered(averages)]
     ordered = averages.select(*COLUMNS).orderBy(*ORDER).limit(MOST_ROWS)
     return [row.asDict() for row in ordered.toLocalIterator()]
 
 
-def compared_rows(comparisons: DataFrame | None) -> list[Row]:
+def compared_rows(comparisons: DataFrame | list[Row] | None) -> list[Row]:
     """The comparisons as plain rows, ordered by segment, metric and experiment; at most ``MOST_ROWS``."""
     if comparisons is None:
         return []
+    if isinstance(comparisons, list):
+        return _ordered(comparisons)
     return [row.asDict() for row in comparisons.orderBy(*ORDER).limit(MOST_ROWS).toLocalIterator()]
+
+
+def _ordered(rows: list[Row]) -> list[Row]:
+    """In the order of Spark: null first, texts by code point, which is also the order of their UTF-8 bytes."""
+    return sorted(rows, key=lambda row: [(row[name] is not None, row[name] or "") for name in ORDER])[:MOST_ROWS]
 
 
 def print_table(rows: list[Row], metrics: Iterable[Metric] = ()) -> None:

@@ -23,7 +23,7 @@ from rankmetrics_spark.sinks.swapping import STAGING, Swap, pointer_of, recover,
 MANY_FILES = 200
 """Files of a table that Spark still reads quickly; each one costs it milliseconds, however small it is."""
 FEW_ROWS = 100_000
-"""Rows of a table that this process keeps rather than having Spark read many small files."""
+"""Rows of a table that this process keeps, rather than having Spark read them back."""
 
 
 class ParquetFolder(Folder):
@@ -69,8 +69,7 @@ class ParquetFolder(Folder):
                 staged = self.stage(partitions.stored(rows).coalesce(1), f"rows_of_{table}")
                 folder = f"{STAGING}/{self.run_id}/rows_of_{table}"
                 split, here = self._split(table, total).of_folder(folder, rows.columns[1])
-                if len(split) <= MANY_FILES or here is None or len(here) > FEW_ROWS:
-                    here = None
+                here = None if here is None or len(here) > FEW_ROWS else here
                 return replace(Written.of_files(table, staged, partitions, split), here=here)
             return Written.of_files(table, rows, partitions, self._split_by_tasks(table, rows, partitions, total))
 
@@ -134,7 +133,7 @@ class ParquetFolder(Folder):
         """The rows of a table that this run has published, read back lazily."""
         if not written.partitions.filled:
             return self.spark.createDataFrame([], written.rows.schema)
-        if written.here is not None:
+        if written.here is not None and len(written.files) > MANY_FILES:
             return _as_read(self.spark, written)
         # Spark would infer the schema from one file. If that file is from an earlier day, new metrics would be missing.
         if self._reach is None:

@@ -90,7 +90,7 @@ class Written:
         files: The staged files, where Python reaches them.
         counts: Experiment -> rows.
         totals: Experiment -> sum of the column that was asked for.
-        here: The rows as a table of PyArrow, where they are few in many files; otherwise None.
+        here: The rows as a table of PyArrow, where they are few and this process wrote them; otherwise None.
     """
 
     table: str
@@ -115,6 +115,10 @@ class Written:
     def n(self) -> int:
         """Number of rows."""
         return sum(self.counts.values())
+
+    def rows_here(self) -> list[dict[str, Any]] | None:
+        """The rows, where this process has them."""
+        return None if self.here is None else self.here.to_pylist()
 
 
 def counted(written: Written, total: str | None = None) -> Written:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import evaluate, run
+from rankmetrics_spark.config.comparing import Comparison
 from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import ConfigError, OutputError
 from rankmetrics_spark.metrics.conventions import resolve
+from rankmetrics_spark.report.console import compared_rows, result_rows
 from rankmetrics_spark.session_settings import SESSION
 from rankmetrics_spark.sinks import read
-from tests.logs import DATE, Shown, a_list, averages, config, exact, impressions, parquet
+from tests.logs import DATE, Shown, a_list, averages, bits, config, exact, impressions, parquet
 
 TABLES = ("user_metrics", "experiment_metrics", "quarantine")
 NAMES = ["007", "7", "a/b=c", "ä ö", "x%2F", "1e3", "2026-01-01", "true", "a:b?c*d\\e\"f'g#h{i}[j]^k", "..", " padded "]
@@ -243,6 +246,25 @@ def test_runs_at_once_in_one_session_leave_its_settings_and_each_its_own_tables(
     for n in logs:
         rows = read(spark, str(tmp_path / f"out{n}" / "experiment_metrics")).where("metric = 'ap'").collect()
         assert [row["mean"] for row in rows] == [1 / (n + 1)]
+
+
+@pytest.mark.classic
+def test_the_rows_that_a_run_still_has_are_those_that_it_wrote(spark: SparkSession, tmp_path: Path) -> None:
+    # A user without a relevant item has no recall.
+    log = [*a_list([0, 1], "u", "a/b"), *a_list([0], "v", "a/b"), *a_list([1, 0], "u", "é"), *a_list([1, 1], "v", "z")]
+    asked = config(parquet(tmp_path / "log", log), tmp_path / "out", metrics=["ap", "recall@2"])
+    done = run(spark, replace(asked, comparison=Comparison.read({"pairs": "all"})))
+    here = done.rows_here("experiment_metrics")
+    assert here is not None and len(here) == 6
+    compared = compared_rows(done.rows_here("comparisons"))
+    assert len(compared) == 6
+    for ours, written in (
+        (result_rows(here), result_rows(done.experiment_metrics)),
+        (compared, [{name: row[name] for name in compared[0]} for row in compared_rows(done.comparisons)]),
+    ):
+        assert [[bits(row[name]) for name in ours[0]] for row in ours] == [
+            [bits(row[name]) for name in ours[0]] for row in written
+        ]
 
 
 class Serverless:
