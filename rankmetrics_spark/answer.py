@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from rankmetrics_spark import comparison, road
 from rankmetrics_spark.config import Comparison, Config
 from rankmetrics_spark.errors import ConfigError, InputError, MetricGateError, unknown
+from rankmetrics_spark.few_rows import few_rows
 from rankmetrics_spark.gates.counts import Counts
 from rankmetrics_spark.gates.metrics import failures
 from rankmetrics_spark.pipeline import Result
@@ -82,7 +83,7 @@ def _rows(table: DataFrame, config: Config) -> list[dict[str, Any]]:
     """The rows that a gate looks at."""
     metrics, segments = ({getattr(gate, name) for gate in config.gates} for name in ("metric", "segment"))
     meant = F.col(METRIC).isin([str(metric) for metric in metrics]) & F.col(SEGMENT).isin([*segments])
-    return [row.asDict() for row in table.where(meant).toLocalIterator()]
+    return [row.asDict() for row in few_rows(table.where(meant))]
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ def in_words(comparisons: Written | None, plan: Plan) -> list[str]:
         everyone = [row for row in rows if row[SEGMENT] == EVERYONE]
         return verdict(sorted(everyone, key=_surest_first)[:MOST_ROWS], plan.scoring.metrics)
     whole = comparisons.rows.where(F.col(SEGMENT) == EVERYONE).orderBy(F.col("p_adjusted").asc_nulls_last())
-    return verdict([row.asDict() for row in whole.limit(MOST_ROWS).toLocalIterator()], plan.scoring.metrics)
+    return verdict([row.asDict() for row in few_rows(whole.limit(MOST_ROWS))], plan.scoring.metrics)
 
 
 def _surest_first(row: Mapping[str, Any]) -> tuple[bool, bool, float]:

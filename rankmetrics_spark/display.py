@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from rankmetrics_spark.few_rows import few_rows
 from rankmetrics_spark.report import html, mlflow, notebook
 from rankmetrics_spark.report.figures import Figures
 from rankmetrics_spark.schemas import EVERYONE, SEGMENT
@@ -75,4 +76,4 @@ class Displayed:
 def _small(table: DataFrame) -> list[dict[str, Any]]:
     """The rows of all users first, at most ``MOST_ROWS``."""
     rows = table.orderBy((F.col(SEGMENT) != EVERYONE).cast("int")).limit(MOST_ROWS)
-    return [row.asDict() for row in rows.toLocalIterator()]
+    return [row.asDict() for row in few_rows(rows)]

@@ -22,6 +22,7 @@ from rankmetrics_spark.config import Config
 from rankmetrics_spark.display import Displayed
 from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import RankmetricsError
+from rankmetrics_spark.few_rows import few_rows
 from rankmetrics_spark.gates import quality as quality_gates
 from rankmetrics_spark.gates.counts import Counts, total
 from rankmetrics_spark.gates.findings import Inspected
@@ -347,7 +348,7 @@ def _reasons(quarantine: Written) -> dict[str, int]:
     """How many rows were left out for each reason."""
     if not quarantine.partitions.filled:
         return {}
-    return {row[REASON]: row["count"] for row in quarantine.rows.groupBy(REASON).count().toLocalIterator()}
+    return {row[REASON]: row["count"] for row in few_rows(quarantine.rows.groupBy(REASON).count())}
 
 
 def _published(store: Store, tables: dict[str, Written], counts: Counts, this: _Run) -> Outcome:

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from rankmetrics_spark.config.options import Options
 from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.few_rows import few_rows
 from rankmetrics_spark.metrics import PRESETS, STANDARD, Convention, knobs
 from rankmetrics_spark.pipeline import Result
 from rankmetrics_spark.schemas import (
@@ -89,7 +90,7 @@ def _read(means: DataFrame) -> tuple[_Cells, dict[Any, int]]:
     """(experiment, digest of the convention) -> metric -> row; and experiment -> faulty rows."""
     cells: _Cells = {}
     faulty: dict[Any, int] = {}
-    for row in means.toLocalIterator():
+    for row in few_rows(means):
         if row[METRIC] is None:
             faulty[row[EXPERIMENT]] = row[N_ROWS]
         else:

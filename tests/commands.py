@@ -40,5 +40,6 @@ def ran(
 
 
 def spark_environment(**more: str) -> dict[str, str]:
-    """Return an environment in which a Spark process does not find this checkout through PYTHONPATH."""
-    return {name: value for name, value in spark_submit_env().items() if name != "PYTHONPATH"} | more
+    """Return an environment in which a Spark process neither finds this checkout nor is a client of Connect."""
+    unwanted = ("PYTHONPATH", "SPARK_CONNECT_MODE_ENABLED")
+    return {name: value for name, value in spark_submit_env().items() if name not in unwanted} | more

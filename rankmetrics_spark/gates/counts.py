@@ -8,6 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from rankmetrics_spark.few_rows import few_rows
 from rankmetrics_spark.schemas import (
     EXPERIMENT,
     JUDGED,
@@ -64,7 +65,7 @@ def row_counts(outcome: DataFrame, cut: int = 0, summed: Sequence[str] = ()) -> 
         *(F.expr(f"coalesce(sum({sql}), 0) AS {name}") for name, sql in _SUMS.items()),
         *(F.expr(f"count_if({REJECTED} IS NULL AND {sql}) AS {name}") for name, sql in conditions.items()),
     )
-    return {row[EXPERIMENT]: _balanced(row.asDict(), summed) for row in sums.toLocalIterator()}
+    return {row[EXPERIMENT]: _balanced(row.asDict(), summed) for row in few_rows(sums)}
 
 
 _SUMS = {
@@ -93,7 +94,7 @@ def reasons(outcome: DataFrame) -> Reasons:
     reason = F.coalesce(F.col(f"{REJECTED}.{REASON}"), F.lit(REPEATED))
     n = F.when(F.col(REJECTED).isNotNull(), F.col(N_ROWS)).otherwise(F.col(N_REPEATED))
     counts = outcome.groupBy(reason.alias(REASON)).agg(F.sum(n).alias("n")).where("n > 0").orderBy(F.desc("n"), REASON)
-    return {row[REASON]: row["n"] for row in counts.limit(10).toLocalIterator()}
+    return {row[REASON]: row["n"] for row in few_rows(counts.limit(10))}
 
 
 def total(counts: Counts, name: str) -> int:

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from rankmetrics_spark import judgements
 from rankmetrics_spark.config.sections import Quality
 from rankmetrics_spark.errors import InputError, QualityError
+from rankmetrics_spark.few_rows import few_rows
 from rankmetrics_spark.gates.counts import REPEATED, Counts, Reasons, reasons, row_counts, total
 from rankmetrics_spark.gates.findings import (
     MOST_NAMED,
@@ -192,4 +193,4 @@ def _refuse_foreign_judgements(log: Inspected, counts: Counts) -> None:
 
 def _some_ids(table: DataFrame, name: str) -> str:
     ids = table.select(name).distinct().limit(MOST_NAMED)
-    return ", ".join(repr(row[name]) for row in ids.toLocalIterator()) or "none"
+    return ", ".join(repr(row[name]) for row in few_rows(ids)) or "none"

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from rankmetrics_spark.few_rows import few_rows
 from rankmetrics_spark.metrics import Metric, parse
 from rankmetrics_spark.redaction import without_secrets
 from rankmetrics_spark.report.fitting import print_fitting, print_records, printable
@@ -68,7 +69,7 @@ def result_rows(averages: DataFrame | list[Row]) -> list[Row]:
     if isinstance(averages, list):
         return [{name: row[name] for name in COLUMNS} for row in _ordered(averages)]
     ordered = averages.select(*COLUMNS).orderBy(*ORDER).limit(MOST_ROWS)
-    return [row.asDict() for row in ordered.toLocalIterator()]
+    return [row.asDict() for row in few_rows(ordered)]
 
 
 def compared_rows(comparisons: DataFrame | list[Row] | None) -> list[Row]:
@@ -77,7 +78,7 @@ def compared_rows(comparisons: DataFrame | list[Row] | None) -> list[Row]:
         return []
     if isinstance(comparisons, list):
         return _ordered(comparisons)
-    return [row.asDict() for row in comparisons.orderBy(*ORDER).limit(MOST_ROWS).toLocalIterator()]
+    return [row.asDict() for row in few_rows(comparisons.orderBy(*ORDER).limit(MOST_ROWS))]
 
 
 def _ordered(rows: list[Row]) -> list[Row]:

@@ -18,6 +18,7 @@ from pyspark.sql import types as T
 
 from rankmetrics_spark.config.places import local_path
 from rankmetrics_spark.errors import OutputError
+from rankmetrics_spark.few_rows import few_rows
 from rankmetrics_spark.pointers import FOLDER as POINTERS
 from rankmetrics_spark.pointers import Entry, Pointer, newest
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN, quoted
@@ -160,7 +161,7 @@ class _SqlTables(ABC):
         done = {record.get(RUN) for record in records if record.get("outcome", "done") == "done"}
         there = found.where((F.col(DATE) == date) & F.col(RUN).isNotNull()).select(RUN, EXPERIMENT).distinct()
         runs: dict[str, list[str | None]] = {}
-        for row in there.toLocalIterator():
+        for row in few_rows(there):
             if row[0] in done:
                 runs.setdefault(row[0], []).append(row[1])
         return Pointer(date, tuple(Entry(run, tuple(sorted(names, key=str))) for run, names in sorted(runs.items())))
@@ -223,7 +224,7 @@ class _SqlTables(ABC):
         if found is None:
             return set()
         writers = found.where(partitions.condition()).select(EXPERIMENT, RUN).distinct()
-        return {(row[EXPERIMENT], row[RUN]) for row in writers.toLocalIterator()}
+        return {(row[EXPERIMENT], row[RUN]) for row in few_rows(writers)}
 
     def _replace(self, table: str, rows: DataFrame, partitions: Partitions) -> None:
         """One attempt to replace the partitions; creates the table if it does not exist."""
@@ -396,7 +397,7 @@ class CatalogSchema(_SqlTables):
         """Drop staging tables."""
         with suppress(AnalysisException):
             found = self.spark.sql(f"SHOW TABLES IN {self.path} LIKE 'staging_*'").select("tableName")
-            for (name,) in [*found.toLocalIterator()]:
+            for (name,) in few_rows(found):
                 if chosen(name):
                     # Without PURGE an Iceberg catalog may keep the files; Unity Catalog does not have the word.
                     purge = " PURGE" if self.format == "iceberg" else ""
@@ -405,7 +406,7 @@ class CatalogSchema(_SqlTables):
     def pointers(self) -> dict[str, Pointer]:
         """Date -> its pointer."""
         found = self.current(POINTERS)
-        return {} if found is None else newest(row[0] for row in found.select("pointer").toLocalIterator())
+        return {} if found is None else newest(row[0] for row in few_rows(found.select("pointer")))
 
     def write_pointer(self, pointer: Pointer) -> None:
         """Replace the pointer of a date in the table ``published``, in one commit."""
@@ -441,4 +442,4 @@ class CatalogSchema(_SqlTables):
     def records(self) -> list[str]:
         """The texts of all run records."""
         found = self.current("runs")
-        return [] if found is None else [row[0] for row in found.select("record").toLocalIterator()]
+        return [] if found is None else [row[0] for row in few_rows(found.select("record"))]

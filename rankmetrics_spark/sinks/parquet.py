@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from rankmetrics_spark.few_rows import few_rows
 from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION
 from rankmetrics_spark.sinks.failures import writing
@@ -81,7 +82,7 @@ class ParquetFolder(Folder):
         """Have the tasks of Spark write the files; a task that is repeated leaves files that no list names."""
         body = self._split(table, total).of_batches
         found = partitions.prepared(rows).mapInArrow(body, MANIFEST)
-        return [staged_of(row.asDict()) for row in found.toLocalIterator()]
+        return [staged_of(row.asDict()) for row in few_rows(found)]
 
     def publish(self, written: Sequence[Written], entry: Entry, date: str) -> None:
         """Put the staged tables in place and let the pointer of the date name this run.
@@ -125,7 +126,7 @@ class ParquetFolder(Folder):
             return
         there = old.where(F.col(DATE) == partitions.date).select(EXPERIMENT).distinct()
         empty = written.rows.limit(0).drop(*PARTITION).coalesce(1)
-        for name in sorted({row[0] for row in there.toLocalIterator()} & set(partitions.emptied)):
+        for name in sorted({row[0] for row in few_rows(there)} & set(partitions.emptied)):
             folder = f"{EXPERIMENT}={escaped(name)}/{DATE}={partitions.date}"
             empty.write.mode("overwrite").parquet(f"{self.name_of(written.table)}/{folder}")
 

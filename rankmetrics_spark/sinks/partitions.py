@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.engines import in_order
+from rankmetrics_spark.few_rows import few_rows
 from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.schemas import DATE, EXPERIMENT
 
@@ -125,7 +126,7 @@ def counted(written: Written, total: str | None = None) -> Written:
     """The table with its counts, by reading it."""
     sums = F.sum(total) if total else F.lit(0)
     found = written.rows.groupBy(EXPERIMENT).agg(F.count(F.lit(1)).alias("n"), sums.alias("total"))
-    rows = [(row[0], row["n"], row["total"]) for row in found.toLocalIterator()]
+    rows = [(row[0], row["n"], row["total"]) for row in few_rows(found)]
     counts, totals = ({name: values[i] for name, *values in rows} for i in (0, 1))
     return replace(written, counts=counts, totals=totals)
 

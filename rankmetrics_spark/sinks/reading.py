@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark.engines import engine_of, sail_path
+from rankmetrics_spark.few_rows import few_rows
 from rankmetrics_spark.pointers import FOLDER, RUN_ID, WITHOUT_ID, Pointer, newest, run_in_name
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN
 from rankmetrics_spark.sinks import linked
@@ -87,7 +88,7 @@ def texts_of(spark: SparkSession | None, root: str, folder: str, name: str = "*"
         return []
     try:
         lines = spark.read.text(f"{literal(root)}/{folder}/{name}.json", wholetext=True)
-        return [row[0] for row in lines.toLocalIterator()]
+        return [row[0] for row in few_rows(lines)]
     except AnalysisException:  # nothing has been written there
         return []
 
@@ -143,7 +144,7 @@ def published(
         at_version: Returns the table as it was.
     """
     counts = found.where(_counts(F.coalesce(F.col(RUN), F.lit(WITHOUT_ID)), known))
-    n = {row[0]: row[1] for row in counts.groupBy(DATE).count().toLocalIterator()}
+    n = {row[0]: row[1] for row in few_rows(counts.groupBy(DATE).count())}
     wanted = {date: pointer.tables.get(table, {}) for date, pointer in known.items()}
     changed = [date for date, facts in wanted.items() if facts and n.get(date, 0) != facts["rows"]]
     rows = counts.where(~F.col(DATE).isin(*changed)) if changed else counts

@@ -15,6 +15,7 @@ from rankmetrics_spark.config.comparing import check_cuped
 from rankmetrics_spark.config.document import override
 from rankmetrics_spark.config.options import Options
 from rankmetrics_spark.errors import ConfigError, InputError, first_sentence, unknown
+from rankmetrics_spark.few_rows import few_rows
 from rankmetrics_spark.schemas import BASELINE, CONVENTION_HASH, DATE, EXPERIMENT, METRIC, SEGMENT
 
 MOST_ROWS = 100_000
@@ -109,7 +110,7 @@ def comparison_of(spark: SparkSession, asked: Asked) -> Found:
     shown = comparison.UserTable.of(users, asked.metrics, {name: name for name in options.segments}, before)
     shown = replace(shown, combinations=options.combined_segments)
     rows = comparison.comparisons(shown, wanted).orderBy(BASELINE, EXPERIMENT, SEGMENT, METRIC)
-    compared = [row.asDict() for row in rows.toLocalIterator()]
+    compared = [row.asDict() for row in few_rows(rows)]
     losses = comparison.largest_losses(shown, wanted, asked.losses) if asked.losses else None
     return Found(compared, _rows(losses), _rows(_split(users, asked, wanted)))
 
@@ -124,7 +125,7 @@ def _split(users: DataFrame, asked: Asked, wanted: Comparison) -> DataFrame | No
 
 
 def _rows(table: DataFrame | None) -> list[dict[str, Any]]:
-    return [] if table is None else [row.asDict() for row in table.limit(MOST_ROWS).toLocalIterator()]
+    return [] if table is None else [row.asDict() for row in few_rows(table.limit(MOST_ROWS))]
 
 
 def _users(spark: SparkSession, folder: str) -> DataFrame:
@@ -151,7 +152,7 @@ def _partitions(users: DataFrame) -> dict[str, set[tuple[str, str]]]:
         InputError: The table has no rows.
     """
     found: dict[str, set[tuple[str, str]]] = {}
-    for row in users.select(DATE, EXPERIMENT, CONVENTION_HASH).distinct().toLocalIterator():
+    for row in few_rows(users.select(DATE, EXPERIMENT, CONVENTION_HASH).distinct()):
         found.setdefault(str(row[0]), set()).add((str(row[1]), str(row[2])))
     if not found:
         raise InputError("--input holds a user_metrics without rows; allowed: the output folder of an earlier run")

@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from rankmetrics_spark.few_rows import few_rows
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report.figures import STEPS
 from rankmetrics_spark.schemas import DATE, EVERYONE, EXPERIMENT, METRIC, PARTITION, SEGMENT
@@ -35,7 +36,7 @@ class SparkTables:
 
     def dates(self) -> list[str]:
         table = self.read("experiment_metrics")
-        return [] if table is None else sorted(str(row[0]) for row in table.select(DATE).distinct().toLocalIterator())
+        return [] if table is None else sorted(str(row[0]) for row in few_rows(table.select(DATE).distinct()))
 
     def rows(self, table: str, date: str, most: int) -> Rows:
         found = self._of_date(table, date)
@@ -46,7 +47,7 @@ class SparkTables:
             *([F.col("p_adjusted").asc_nulls_last()] * ("p_adjusted" in found.columns)),
         ]
         return sorted(
-            (row.asDict() for row in found.orderBy(*order, *PARTITION, METRIC).limit(most).toLocalIterator()),
+            (row.asDict() for row in few_rows(found.orderBy(*order, *PARTITION, METRIC).limit(most))),
             key=surest_first,
         )
 
@@ -65,7 +66,7 @@ class SparkTables:
         rows = table.where(
             (F.col(SEGMENT) == EVERYONE) & F.col(DATE).isin([*dates]) & F.col(EXPERIMENT).isin([*experiments])
         )
-        return [row.asDict() for row in rows.orderBy(DATE, EXPERIMENT, METRIC).limit(MOST_ROWS).toLocalIterator()]
+        return [row.asDict() for row in few_rows(rows.orderBy(DATE, EXPERIMENT, METRIC).limit(MOST_ROWS))]
 
     def ends(self, date: str, metrics: Sequence[Metric]) -> Edges:
         users = self._of_date("user_metrics", date)
@@ -86,7 +87,7 @@ class SparkTables:
             if metric.column in users.columns
         ]
         rows = users.where(F.col(EXPERIMENT).isin([*experiments])).select(EXPERIMENT, F.inline(F.array(*steps)))
-        counted = rows.where("step IS NOT NULL").groupBy(EXPERIMENT, METRIC, "step").count().toLocalIterator()
+        counted = few_rows(rows.where("step IS NOT NULL").groupBy(EXPERIMENT, METRIC, "step").count())
         return [step_row(row[0], row[1], row[2] - 1, row[3], edges) for row in counted]
 
     def records(self) -> Iterable[Mapping[str, Any]]:

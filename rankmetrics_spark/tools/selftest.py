@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from rankmetrics_spark.few_rows import few_rows
 from rankmetrics_spark.layouts import LAYOUTS, Arrays
 from rankmetrics_spark.layouts.scores import Scoring, score_batch
 from rankmetrics_spark.metrics import PRESETS, Convention
@@ -118,7 +119,7 @@ def by_spark(spark: SparkSession) -> dict[tuple[str, str, str], float]:
         (row[USER], scoring.conventions[row[CONVENTION_INDEX]].digest(), str(metric)): (
             math.nan if row[metric.column] is None else row[metric.column]
         )
-        for row in users.toLocalIterator()
+        for row in few_rows(users)
         for metric in scoring.metrics
     }
 

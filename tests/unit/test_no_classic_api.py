@@ -20,7 +20,7 @@ MODULES = sorted(ROOT.rglob("*.py"))
 
 ATTRIBUTES = re.compile(
     r"""_j[a-z]\w* | _sc | sc | rdd | sparkContext | sql_ctx | setJobGroup | statusTracker | accumulator   # the JVM
-    | collect | toPandas | toArrow                                                                   # all rows at once
+    | collect | toPandas | toArrow | toLocalIterator                                                 # all rows at once
     | cache | persist | checkpoint | localCheckpoint                                             # refused by serverless
     """,
     re.VERBOSE,
@@ -70,7 +70,9 @@ def _classes(kinds: ast.expr) -> Iterator[str]:
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_module_uses_nothing_that_spark_connect_lacks(module: Path) -> None:
-    assert findings(module.read_text(encoding="utf-8")) == []
+    # A table that does not grow with users goes through the one function that says so.
+    allowed = ["collect"] if module.name == "few_rows.py" else []
+    assert [name for _, name in findings(module.read_text(encoding="utf-8"))] == allowed
 
 
 @pytest.mark.parametrize(
@@ -116,7 +118,7 @@ def test_a_forbidden_use_is_found(forbidden: str, what: str) -> None:
         "from functools import cache\n@cache\ndef f(): ...",
         "rows.join(F.broadcast(small), 'user_id')",
         "F.collect_list('x')",
-        "for row in means.toLocalIterator(): ...",
+        "for row in few_rows(means): ...",
         "isinstance(kind, T.StringType)",
         "from pyspark.sql import Column, DataFrame, SparkSession",
         "def f(rows: DataFrame) -> Column: ...",
