@@ -324,17 +324,25 @@ if "MOVED_BY" in os.environ:
     except ImportError:  # the Python of Spark
         pass
     else:
-        moved = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=float(os.environ["MOVED_BY"]))
-        time_machine.travel(moved, tick=True).start()
+        from sqlalchemy.ext.compiler import compiles
+        from sqlalchemy.sql import functions
+
+        by = datetime.timedelta(seconds=float(os.environ["MOVED_BY"]))
+        time_machine.travel(datetime.datetime.now(datetime.timezone.utc) + by, tick=True).start()
+
+        # The scheduler asks the database for the time.
+        @compiles(functions.now, "sqlite")
+        def now(*_, **__):
+            return f"datetime('now', '{by.total_seconds():+.0f} seconds')"
 """
 
 
 def test_a_day_is_scheduled_when_it_is_over(tmp_path: Path) -> None:
-    """The clock of every process of Airflow is moved to the minutes before a midnight."""
+    """The clock of every process of Airflow, and of its database, is moved to the minutes before a midnight."""
     (tmp_path / "clock").mkdir()
     (tmp_path / "clock" / "sitecustomize.py").write_text(CLOCK)
     started, midnight = datetime.now(timezone.utc), datetime.fromisoformat(f"{NEXT}T00:00:00+00:00")
-    until = 150
+    until = 90
     airflow = set_up(
         tmp_path,
         PYTHONPATH=str(tmp_path / "clock"),
