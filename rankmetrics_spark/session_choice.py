@@ -26,8 +26,9 @@ SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Environment variable of a program that spark-submit has started."""
 SOCKET = "unix:"
 """How SPARK_REMOTE starts where a platform connects its own Spark to the process."""
-BRIEF = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
-"""For work of a minute: the optimizing compiler of the JVM would cost more than it saves."""
+BRIEF = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"}
+"""For work of a minute: the optimizing compiler of the JVM would cost more than it saves. With the quick one alone, the
+cache for code is small by default, and the JVM says on stdout when it is full."""
 Say = Callable[[str], None]
 
 

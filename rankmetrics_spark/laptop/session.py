@@ -86,7 +86,8 @@ class _Channel(DefaultChannelBuilder):
     """A channel to the engine that says in a sentence why it is broken."""
 
     def __init__(self, engine: Engine) -> None:
-        super().__init__(engine.url)
+        # gRPC would send even a call on loopback to the proxy of the environment.
+        super().__init__(engine.url, channelOptions=[("grpc.enable_http_proxy", 0)])
         self._engine = engine
 
     def toChannel(self) -> Any:  # the name of pyspark

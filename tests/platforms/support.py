@@ -24,7 +24,7 @@ from tests.commands import ROOT, spark_environment
 from tests.logs import bits
 
 # For a short-lived JVM: the optimizing compiler would cost more time than it saves.
-QUICK_START = "-XX:TieredStopAtLevel=1"
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
 Found = TypeVar("Found")
 

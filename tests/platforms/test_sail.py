@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from rankmetrics_spark.session_choice import BRIEF
 from tests.commands import ROOT, ran, spark_environment
 from tests.logs import DATE
 from tests.platforms.support import wait_for
@@ -139,7 +140,7 @@ if engine == "sail":
     spark = laptop_session(threads=2, memory="2g")
 else:
     from rankmetrics_spark.sessions import local_session
-    settings = {"spark.sql.shuffle.partitions": "3", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+    settings = {"spark.sql.shuffle.partitions": "3", "spark.driver.extraJavaOptions": %(java)r}
     spark = local_session("local[2]", conf=settings)
 
 def text(value):
@@ -202,7 +203,8 @@ def truth_of(log: pa.Table) -> pa.Table:
 def test_every_table_has_the_bits_of_spark(seed: int, files: int, tmp_path: Path) -> None:
     log = hostile_log(seed)
     paths = [written(tmp_path / "log", log, files), written(tmp_path / "truth", truth_of(log), 1)]
-    sail = program(tmp_path, PROGRAM % {"metrics": METRICS}, *paths, "sail")
+    values = {"metrics": METRICS, "java": BRIEF["spark.driver.extraJavaOptions"]}
+    sail = program(tmp_path, PROGRAM % values, *paths, "sail")
     of_spark = spark_environment(PYTHONPATH=str(ROOT))
     spark = ran([sys.executable, "program.py", *paths, "spark"], tmp_path, of_spark, seconds=900)
     assert (sail.returncode, spark.returncode) == (0, 0), (sail.stderr[-3000:], spark.stderr[-3000:])
