@@ -8,6 +8,7 @@ their own name: they are ``_list_0``, ``_segment_0``, ... from the first step to
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -173,6 +174,11 @@ def segment_label(column: str, value: str | None) -> str:
         return f"{name}=null"
     ambiguous = value == "null" or value.startswith('"') or " & " in value
     return f"{name}={json.dumps(value, ensure_ascii=False) if ambiguous else value}"
+
+
+def is_unknown(value: float | None) -> bool:
+    """Whether a cell of an output table holds no number: null, or NaN."""
+    return value is None or math.isnan(value)
 
 
 def quoted(name: str) -> str:

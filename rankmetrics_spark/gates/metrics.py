@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rankmetrics_spark.config import Gate
-from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, SEGMENT
+from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, SEGMENT, is_unknown
 
 Row = Mapping[str, Any]
 
@@ -61,7 +60,7 @@ def _too_low(gate: Gate, row: Row) -> Iterator[str]:
     bound = "ci_low" if _sign(gate) > 0 else "ci_high"
     value = row["mean" if gate.on == "point" else bound]
     what = "mean" if gate.on == "point" else "bound of the interval"
-    if _missing(value):
+    if is_unknown(value):
         yield f"{row[EXPERIMENT]} has no {what} of {gate.metric}; the gate cannot be checked"
     elif _sign(gate) * (value - gate.min) < 0:
         limit = "at least" if _sign(gate) > 0 else "at most"
@@ -97,12 +96,8 @@ def _drop(gate: Gate, row: Row, point: str, prefix: str) -> float | None:
         # As a share of a negative mean, a drop is positive.
         sign = -sign
     value = row[point if gate.on == "point" else f"{prefix}ci_{'low' if sign > 0 else 'high'}"]
-    return None if _missing(value) else -sign * value
+    return None if is_unknown(value) else -sign * value
 
 
 def _where(gate: Gate) -> str:
     return str(gate.metric) if gate.segment == "all" else f"{gate.metric} in {gate.segment}"
-
-
-def _missing(value: float | None) -> bool:
-    return value is None or math.isnan(value)

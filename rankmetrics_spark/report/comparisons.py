@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,7 +13,7 @@ from rich.text import Text
 from rankmetrics_spark.report.console import LIST_PRINTERS
 from rankmetrics_spark.report.fitting import print_records, printable
 from rankmetrics_spark.report.verdict import verdict
-from rankmetrics_spark.schemas import BASELINE, EVERYONE, EXPERIMENT, METRIC, SEGMENT
+from rankmetrics_spark.schemas import BASELINE, EVERYONE, EXPERIMENT, METRIC, SEGMENT, is_unknown
 
 Row = Mapping[str, Any]
 
@@ -65,7 +64,7 @@ def _texts(row: Row, segmented: bool) -> dict[str, str]:
 
 
 def _number(value: float | None, style: str) -> str:
-    return "-" if value is None or math.isnan(value) else format(value, style)
+    return "-" if is_unknown(value) else format(value, style)
 
 
 def print_all(rows: Sequence[Row], more: Mapping[str, Sequence[Row]], style: str) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rankmetrics_spark.metrics import Metric, parse
-from rankmetrics_spark.schemas import BASELINE, EVERYONE, EXPERIMENT, METRIC, SEGMENT
+from rankmetrics_spark.schemas import BASELINE, EVERYONE, EXPERIMENT, METRIC, SEGMENT, is_unknown
 
 Row = Mapping[str, Any]
 
@@ -66,7 +65,7 @@ def sentence(row: Row, metric: Metric) -> str:
     candidate, baseline = row[EXPERIMENT], row[BASELINE]
     name = metric.headline.removeprefix("mean ")
     note = row["note"] or ""
-    if _unknown(row["p_adjusted"]) or note.startswith("not trustworthy"):
+    if is_unknown(row["p_adjusted"]) or note.startswith("not trustworthy"):
         return f"{candidate} against {baseline} on {name}: {note or 'not tested'}"
     change = _change(row)
     if row["better"] is None:
@@ -81,7 +80,7 @@ def sentence(row: Row, metric: Metric) -> str:
 
 def _change(row: Row) -> str:
     """The relative difference with its interval; the difference itself where the baseline is not above 0."""
-    if _unknown(row["relative_difference"]) or row["mean_baseline"] < 0:
+    if is_unknown(row["relative_difference"]) or row["mean_baseline"] < 0:
         return f"{row['difference']:+.4f} [{row['ci_low']:+.4f}, {row['ci_high']:+.4f}]"
     relative = [100 * row[name] for name in ("relative_difference", "relative_ci_low", "relative_ci_high")]
     return f"{relative[0]:+.1f} % [{relative[1]:+.1f}, {relative[2]:+.1f}]"
@@ -89,7 +88,7 @@ def _change(row: Row) -> str:
 
 def _detectable(row: Row) -> str:
     effect = row["minimum_detectable_effect"]
-    if _unknown(row["mean_baseline"]) or not row["mean_baseline"]:
+    if is_unknown(row["mean_baseline"]) or not row["mean_baseline"]:
         return f"{effect:.4f}"
     return f"{100 * effect / abs(row['mean_baseline']):.1f} %"
 
@@ -100,9 +99,5 @@ def p_value(row: Row) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
-def _unknown(value: float | None) -> bool:
-    return value is None or math.isnan(value)
-
-
 def _or(value: float | None, other: float) -> float:
-    return other if value is None or math.isnan(value) else value
+    return other if value is None or is_unknown(value) else value
