@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +16,7 @@ from rankmetrics_spark.gates.counts import Counts
 from rankmetrics_spark.gates.metrics import failures
 from rankmetrics_spark.pipeline import Result
 from rankmetrics_spark.plan import Plan
-from rankmetrics_spark.report.verdict import verdict
+from rankmetrics_spark.report.verdict import surest_first, verdict
 from rankmetrics_spark.schemas import BASELINE, DATE, EVERYONE, EXPERIMENT, METRIC, SEGMENT
 from rankmetrics_spark.sinks import Store, Written, partitions_for
 
@@ -158,12 +156,6 @@ def in_words(comparisons: Written | None, plan: Plan) -> list[str]:
         return []
     if (rows := comparisons.rows_here()) is not None:
         everyone = [row for row in rows if row[SEGMENT] == EVERYONE]
-        return verdict(sorted(everyone, key=_surest_first)[:MOST_ROWS], plan.scoring.metrics)
+        return verdict(sorted(everyone, key=surest_first)[:MOST_ROWS], plan.scoring.metrics)
     whole = comparisons.rows.where(F.col(SEGMENT) == EVERYONE).orderBy(F.col("p_adjusted").asc_nulls_last())
     return verdict([row.asDict() for row in few_rows(whole.limit(MOST_ROWS))], plan.scoring.metrics)
-
-
-def _surest_first(row: Mapping[str, Any]) -> tuple[bool, bool, float]:
-    """The order of Spark: numbers, NaN, null."""
-    p = row["p_adjusted"]
-    return p is None, p is not None and math.isnan(p), 0.0 if p is None or math.isnan(p) else p

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from rankmetrics_spark.report.console import LIST_PRINTERS
+from rankmetrics_spark.report.console import LIST_PRINTERS, print_json
 from rankmetrics_spark.report.fitting import print_records, printable
 from rankmetrics_spark.report.verdict import verdict
 from rankmetrics_spark.schemas import BASELINE, EVERYONE, EXPERIMENT, METRIC, SEGMENT, is_unknown
@@ -77,8 +76,7 @@ def print_all(rows: Sequence[Row], more: Mapping[str, Sequence[Row]], style: str
         style: ``table``, ``json`` or ``csv``.
     """
     if style == "json" and more:
-        json.dump({"comparisons": rows, **more}, sys.stdout, ensure_ascii=False, indent=2)
-        sys.stdout.write("\n")
+        print_json({"comparisons": rows, **more})
         return
     PRINTERS[style](list(rows))
     for name, table in more.items():

@@ -180,8 +180,8 @@ def _cell(row: Row | None, best: float | None) -> str:
     return f"[bold]{text}[/bold]" if row["mean"] == best else text
 
 
-def print_json(rows: list[Row], metrics: Iterable[Metric] = ()) -> None:
-    """A JSON array of the rows."""
+def print_json(rows: list[Row] | Mapping[str, Any], metrics: Iterable[Metric] = ()) -> None:
+    """A JSON array of the rows, or a mapping of several tables."""
     json.dump(rows, sys.stdout, ensure_ascii=False, indent=2)
     sys.stdout.write("\n")
 

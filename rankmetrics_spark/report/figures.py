@@ -109,6 +109,17 @@ def label_of(metric: Metric) -> str:
     return metric.headline.removeprefix("mean ")
 
 
+def seconds_of(record: Mapping[str, Any]) -> float | None:
+    """How long a run took; records of earlier versions of this package have only its steps, one after another.
+
+    >>> seconds_of({"total_seconds": 3.5, "seconds": {"a": 2, "b": 2}}), seconds_of({"seconds": {"a": 2, "b": 1.5}})
+    (3.5, 3.5)
+    """
+    steps = record.get("seconds")
+    found: float | None = record.get("total_seconds", round(sum(steps.values()), 3) if steps else None)
+    return found
+
+
 def number(value: Any) -> float | None:
     """The value; None for NaN and the infinities, which JSON does not have."""
     return None if value is None or not math.isfinite(value) else float(value)

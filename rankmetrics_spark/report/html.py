@@ -16,7 +16,7 @@ from rankmetrics_spark import __version__
 from rankmetrics_spark.errors import ConfigError, OutputError
 from rankmetrics_spark.redaction import without_secrets
 from rankmetrics_spark.report import palette, story, trust, wording
-from rankmetrics_spark.report.figures import Figures, Row, label_of
+from rankmetrics_spark.report.figures import Figures, Row, label_of, seconds_of
 from rankmetrics_spark.report.fitting import printable
 from rankmetrics_spark.report.payload import as_script, payload
 from rankmetrics_spark.schemas import EVERYONE, EXPERIMENT, N_USERS, SEGMENT
@@ -211,7 +211,7 @@ def _run(figures: Figures) -> dict[str, Any]:
     record = figures.record
     if not record:
         return {}
-    config, versions, seconds = figures.config, record["versions"], record.get("total_seconds", 0)
+    config, versions = figures.config, record["versions"]
     names = sorted({metric.name for metric in figures.metrics})
     rules = wording.sentences(
         record["convention"]["text"], names, config.get("rank_by") == "score", bool(config.get("judgements"))
@@ -219,7 +219,7 @@ def _run(figures: Figures) -> dict[str, Any]:
     about = [
         ("run", record["run_id"]),
         ("started", record["started"].replace("T", " ").replace("+00:00", " UTC")),
-        ("took", f"{seconds:.0f} s"),
+        ("took", f"{seconds_of(record) or 0:.0f} s"),
         ("versions", f"rankmetrics_spark {versions['rankmetrics_spark']}, Spark {versions['spark']}"),
     ]
     return {

@@ -39,7 +39,7 @@ def verdict(rows: Sequence[Row], metrics: Sequence[Metric] = ()) -> list[str]:
         (row for row in rows if row[SEGMENT] == EVERYONE),
         key=lambda row: (
             row["better"] is None,
-            _or(row["p_adjusted"], 2.0) if len(rows) > MOST_SENTENCES else 0.0,
+            _p_or_last(row) if len(rows) > MOST_SENTENCES else 0.0,
             str(row[EXPERIMENT]),
             str(row[BASELINE]),
             order.get(row[METRIC], 0),
@@ -99,5 +99,12 @@ def p_value(row: Row) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
-def _or(value: float | None, other: float) -> float:
-    return other if value is None or is_unknown(value) else value
+def surest_first(row: Row) -> tuple[Any, ...]:
+    """Sort key of rows of ``comparisons``: those of all users first, then by p-value, those without one last."""
+    return (row[SEGMENT] != EVERYONE, _p_or_last(row), str(row[EXPERIMENT]), str(row.get(BASELINE)), row[METRIC])
+
+
+def _p_or_last(row: Row) -> float:
+    """The p-value, or a number above every p-value where there is none."""
+    p: float | None = row.get("p_adjusted")
+    return 2.0 if p is None or is_unknown(p) else p

@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 from rankmetrics_spark import pointers
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report.figures import STEPS
+from rankmetrics_spark.report.verdict import surest_first
 from rankmetrics_spark.schemas import DATE, EVERYONE, EXPERIMENT, METRIC, N_USERS, SEGMENT
-from rankmetrics_spark.tools.report_tables import Edges, Rows, counted, step_row, surest_first
+from rankmetrics_spark.tools.report_tables import Edges, Rows, counted, step_row
 
 
 @dataclass(frozen=True)

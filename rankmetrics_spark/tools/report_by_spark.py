@@ -12,9 +12,10 @@ from pyspark.sql import functions as F
 from rankmetrics_spark.few_rows import few_rows
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report.figures import STEPS
+from rankmetrics_spark.report.verdict import surest_first
 from rankmetrics_spark.schemas import DATE, EVERYONE, EXPERIMENT, METRIC, PARTITION, SEGMENT
 from rankmetrics_spark.sinks import Store, run_records
-from rankmetrics_spark.tools.report_tables import MOST_ROWS, Edges, Rows, step_row, surest_first
+from rankmetrics_spark.tools.report_tables import MOST_ROWS, Edges, Rows, step_row
 
 
 @dataclass(frozen=True)

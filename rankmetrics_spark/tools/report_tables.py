@@ -9,7 +9,7 @@ import numpy as np
 
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report.figures import STEPS
-from rankmetrics_spark.schemas import BASELINE, EVERYONE, EXPERIMENT, METRIC, SEGMENT
+from rankmetrics_spark.schemas import EXPERIMENT, METRIC
 
 Rows = list[dict[str, Any]]
 Edges = Mapping[str, tuple[float, float]]
@@ -48,19 +48,6 @@ class Tables(Protocol):
 
     def run_of(self, date: str) -> str | None:
         """The run that the pointer ``published/<date>.json`` names; None without a pointer."""
-
-
-def surest_first(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    p = row.get("p_adjusted")
-    doubtful = p is None or p != p
-    return (
-        row[SEGMENT] != EVERYONE,
-        doubtful,
-        0.0 if doubtful else p,
-        str(row[EXPERIMENT]),
-        str(row.get(BASELINE)),
-        row[METRIC],
-    )
 
 
 def counted(values: Any, low: float, high: float) -> Any:

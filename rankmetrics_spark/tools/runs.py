@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark.config.sections import Sink
 from rankmetrics_spark.errors import InputError
+from rankmetrics_spark.report.figures import seconds_of
 from rankmetrics_spark.sinks import run_records, store_of
 from rankmetrics_spark.sinks.records import records_in
 
@@ -44,7 +45,7 @@ def summaries(records: Sequence[Mapping[str, Any]]) -> Records:
 
 
 def _summary(record: Mapping[str, Any]) -> dict[str, Any]:
-    rows, seconds = record.get("rows", {}), record.get("seconds", {})
+    rows = record.get("rows", {})
     return {
         "run_id": record["run_id"],
         "date": record.get("evaluation_date"),
@@ -55,6 +56,6 @@ def _summary(record: Mapping[str, Any]) -> dict[str, Any]:
         "rows": rows.get("in"),
         "evaluated": rows.get("evaluated"),
         "quarantined": rows.get("quarantined"),
-        "seconds": record.get("total_seconds", round(sum(seconds.values()), 3) if seconds else None),
+        "seconds": seconds_of(record),
         "error": record.get("error", {}).get("message"),
     }
