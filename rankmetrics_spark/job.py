@@ -282,15 +282,12 @@ def _written(store: Store, result: Result, counts: Counts, this: _Run) -> dict[s
     plan = result.plan
     with this.steps("tables", "writing the tables"):
         rows = _users(store, result)
-        done = all_of(
-            rows.sparkSession,
-            [
-                lambda: {"user_metrics": _written_users(store, rows, result, counts, this)},
-                lambda: {"quarantine": _quarantined(store, result, counts, this)},
-                lambda: _answered(store, rows, result, counts, this),
-            ],
+        tables = _at_once(
+            rows,
+            lambda: {"user_metrics": _written_users(store, rows, result, counts, this)},
+            lambda: {"quarantine": _quarantined(store, result, counts, this)},
+            lambda: _answered(store, rows, result, counts, this),
         )
-        tables = {name: table for found in done for name, table in found.items()}
     users, averages = tables["user_metrics"], tables["experiment_metrics"]
     of_judged = plan.scoring.judged and plan.scoring.conventions[0].population in ("judged", "both")
     compare_books(users, averages, tables["quarantine"], counts, "judged_lists" if of_judged else "lists")
@@ -304,16 +301,23 @@ def _answered(store: Store, rows: DataFrame, result: Result, counts: Counts, thi
     with this.steps("sums"):
         users = answer.Users.of(store, rows, result, config)
 
-    def averages() -> tuple[str, Written]:
+    def averages() -> dict[str, Written]:
         with this.steps("experiment_metrics"):
             lists = partitions_for(date, counts, "lists")
-            return "experiment_metrics", store.write("experiment_metrics", answer.averages(users, result), lists)
+            return {"experiment_metrics": store.write("experiment_metrics", answer.averages(users, result), lists)}
 
-    def comparisons() -> tuple[str, Written]:
+    def comparisons() -> dict[str, Written]:
         with this.steps("comparisons"):
-            return "comparisons", answer.compared(store, users, date, counts)
+            return {"comparisons": answer.compared(store, users, date, counts)}
 
-    return dict(all_of(rows.sparkSession, [averages, *([comparisons] if config.comparison.asked else [])]))
+    return _at_once(rows, averages, *([comparisons] if config.comparison.asked else []))
+
+
+def _at_once(rows: DataFrame, *works: Callable[[], dict[str, Written]]) -> dict[str, Written]:
+    """The tables of independent works on these rows."""
+    # Not the session of the run, which may be wrapped.
+    found = all_of(rows.sparkSession, works)
+    return {name: table for tables in found for name, table in tables.items()}
 
 
 def _users(store: Store, result: Result) -> DataFrame:

@@ -78,11 +78,13 @@ def checked(
     engine = engine_of(impressions.sparkSession)
     texts = {name: as_text(name, kind, engine) for name, kind in kinds.items()}
     raw = ", ".join(f"{texts[name]} AS {name}" for name in names)
-    before = columns.covariate and f"nullif({number(COVARIATE, kinds[COVARIATE])}, double('NaN')) AS {COVARIATE}"
+    covariate = []
+    if columns.covariate:
+        covariate = [f"nullif({number(COVARIATE, kinds[COVARIATE])}, double('NaN')) AS {COVARIATE}"]
     return table.selectExpr(
         *(f"{_typed(name, kinds[name], columns) or texts[name]} AS {name}" for name in names),
         *(f"{texts[name]} AS {name}" for name in columns.segment_columns),
-        *filter(None, [before]),
+        *covariate,
         f"struct({raw}) AS {RAW}",
         f"CASE WHEN {reason} IS NOT NULL THEN struct({reason} AS {REASON}, {raw}) END AS {REJECTED}",
     )

@@ -76,7 +76,7 @@ def scored_lists(
     Lists that the layout cannot vouch for are computed again from their rows.
     """
     columns, layout = plan.columns, plan.layout
-    if layout.name in ("rows", "whole"):
+    if not layout.pack(columns, plan.scoring.repeats).doubts:
         return _scored(packed_lists.where(F.col(REJECTED).isNull()), layout, pools, plan, then)
     done = _scored(packed_lists.where(f"NOT {FLAGGED}"), layout, pools, plan, then)
     flagged = packed_lists.where(FLAGGED).select(*columns.keys, RANK_MAY_REPEAT)

@@ -48,9 +48,10 @@ def by_position(entries: Entries) -> Entries:
 
 def by_score(entries: Entries, convention: Convention) -> tuple[Ints, npt.NDArray[np.bool_]]:
     """The indices of the rows of each list by descending score, equal scores by the rule; which of these are tied."""
-    order = order_within(entries.list, -entries.ranked_by)
+    scores = entries.ranked_by
+    order = order_within(entries.list, -scores)
     # The order changes nothing within lists but the places, so row i is still of list[i].
-    key = entries.ranked_by[order]
+    key = scores[order]
     same = (entries.list[1:] == entries.list[:-1]) & (key[1:] == key[:-1])
     tied = np.zeros(len(order), bool)
     tied[1:] |= same
