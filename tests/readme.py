@@ -1,4 +1,4 @@
-"""The commands and code blocks of the README."""
+"""The commands and code blocks of the README and of other pages."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import shlex
 from tests.commands import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PLATFORMS = (ROOT / "docs" / "platforms.md").read_text(encoding="utf-8")
 
 
-def section(title: str) -> str:
+def section(title: str, page: str = README) -> str:
     """Return the text below a heading, up to the next heading of the same or a higher level."""
-    found = re.search(rf"^(#+) {re.escape(title)}\n", README, re.MULTILINE)
-    assert found, f"the README has no section {title!r}"
-    rest = README[found.end() :]
+    found = re.search(rf"^(#+) {re.escape(title)}\n", page, re.MULTILINE)
+    assert found, f"no section {title!r}"
+    rest = page[found.end() :]
     end = re.search(rf"^#{{1,{len(found[1])}}} ", rest, re.MULTILINE)
     return rest[: end.start()] if end else rest
 

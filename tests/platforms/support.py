@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -62,6 +63,31 @@ def python_without_package(folder: Path) -> Path:
     program = "import pandas, importlib.util as u, sys; sys.exit(u.find_spec('rankmetrics_spark') is not None)"
     subprocess.run([python, "-c", program], cwd=folder, env=spark_environment(), check=True, timeout=60)
     return python
+
+
+def job_files(folder: Path) -> None:
+    """Put what the README's spark-submit names into a folder, and ``python``, which does not have the package."""
+    shutil.copy(built_wheel(folder / "dist"), folder / "dist" / "rankmetrics_spark.zip")
+    shutil.copytree(ROOT / "jobs", folder / "jobs")
+    python_without_package(folder / "python")
+
+
+def packed_python(folder: Path) -> Path:
+    """Make ``environment`` and its archive beside ``job_files``; return a file that lists where its Python was used."""
+    # Its Python is a script that notes its use. A packed environment would be half a gigabyte.
+    python, used = folder / "environment" / "bin" / "python", folder / "used"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\npwd >> "{used}"\nexec "{folder}/python/bin/python" "$@"\n')
+    python.chmod(0o755)
+    with tarfile.open(folder / "environment.tar.gz", "w:gz") as archive:
+        archive.add(folder / "environment", arcname=".")
+    return used
+
+
+def hadoop_of_spark() -> str:
+    """The version of the Hadoop in Spark's jars."""
+    (jar,) = Path(spark_environment()["SPARK_HOME"], "jars").glob("hadoop-client-api-*.jar")
+    return jar.stem.removeprefix("hadoop-client-api-")
 
 
 def rows_of(folder: Path, **partition: str) -> list[dict[str, Any]]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import sys
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,13 +19,13 @@ from tests.platforms.support import (
     QUICK_START,
     Cluster,
     Running,
-    built_wheel,
     exact_rows,
-    python_without_package,
+    job_files,
+    packed_python,
     rows_of,
     standalone_cluster,
 )
-from tests.readme import commands, rename, section
+from tests.readme import PLATFORMS, commands, rename, section
 
 METRICS = ["ap@5", "ndcg@5", "rr"]
 LOG = random_log(1, users=400)
@@ -38,9 +36,7 @@ FILES = 6
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built zip, a Python without the package, a log in several files and a config."""
     folder = tmp_path_factory.mktemp("cluster")
-    shutil.copy(built_wheel(folder / "dist"), folder / "dist" / "rankmetrics_spark.zip")
-    shutil.copytree(ROOT / "jobs", folder / "jobs")
-    python_without_package(folder / "python")
+    job_files(folder)
     for number in range(FILES):
         parquet(folder / f"part {number}", LOG[number::FILES])
         (folder / "log").mkdir(exist_ok=True)
@@ -127,15 +123,9 @@ def test_two_workers_with_only_the_zip_give_the_same_bits_as_local_mode(
 
 
 def test_executors_use_the_python_of_an_archive(folder: Path, cluster: Cluster, local: Path) -> None:
-    # An archive whose Python is a script that notes its use. A packed environment would be half a gigabyte.
-    python, used = folder / "environment" / "bin" / "python", folder / "used"
-    python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/sh\npwd >> "{used}"\nexec "{folder}/python/bin/python" "$@"\n')
-    python.chmod(0o755)
-    with tarfile.open(folder / "environment.tar.gz", "w:gz") as archive:
-        archive.add(folder / "environment", arcname=".")
-    page = (ROOT / "docs" / "platforms.md").read_text(encoding="utf-8")
-    job = submit(folder, cluster.url, folder / "packed", page)
+    used = packed_python(folder)
+    recipe = section("A Spark cluster whose nodes have no Python packages", PLATFORMS)
+    job = submit(folder, cluster.url, folder / "packed", recipe)
     try:
         assert job.process.wait(300) == 0, job.text()[-3000:]
     finally:

@@ -21,7 +21,7 @@ from rankmetrics_spark.sessions import local_session
 from tests.commands import ROOT, spark_environment
 from tests.logs import DATE, a_list, assert_close, config, obvious, parquet, random_log
 from tests.platforms.s3_server import Bucket, s3_server
-from tests.platforms.support import QUICK_START, Running, built_wheel, exact_rows, rows_of
+from tests.platforms.support import QUICK_START, Running, built_wheel, exact_rows, hadoop_of_spark, rows_of
 from tests.readme import commands, rename, section
 
 JARS = ROOT / ".jars" / "s3"
@@ -106,10 +106,8 @@ def small(log: Path | str, out: Path | str, **changes: Any) -> Config:
     return config(log, out, quality=quality, metrics=["ap@5", "rr"], **changes)
 
 
-def test_the_jars_match_the_hadoop_version_of_this_spark(session: SparkSession) -> None:
-    home = Path(spark_environment()["SPARK_HOME"])
-    of_spark = next((home / "jars").glob("hadoop-client-api-*.jar")).name.removeprefix("hadoop-client-api-")
-    assert (JARS / f"hadoop-aws-{of_spark}").exists()
+def test_the_jars_match_the_hadoop_version_of_this_spark() -> None:
+    assert (JARS / f"hadoop-aws-{hadoop_of_spark()}.jar").exists()
 
 
 def test_spark_submit_reads_and_writes_s3(submitted: str, session: SparkSession, bucket: Bucket, folder: Path) -> None:
