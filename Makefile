@@ -27,8 +27,8 @@ PLATFORM_TESTS = $(BIN)/python -m pytest tests/platforms/$(1)
 
 .PHONY: help venv run test lint audit readme bench bench-small docs pictures wheel clean
 .PHONY: test-sail test-connect test-matrix test-cluster test-airflow test-databricks test-lakehouse test-s3 test-packaging
-.PHONY: test-fresh test-report test-faults
-.PHONY: $(addprefix for-test-,sail connect matrix cluster airflow databricks lakehouse s3 packaging fresh report faults)
+.PHONY: test-fresh test-report test-faults test-yarn
+.PHONY: $(addprefix for-test-,sail connect matrix cluster yarn airflow databricks lakehouse s3 packaging fresh report faults)
 .PRECIOUS: .venvs/%/made .jars/%/made
 
 help: ## show this list
@@ -105,6 +105,7 @@ PYTHON_spark42 := python3.13
 for-test-sail: venv .venvs/laptop/tools
 for-test-connect: venv $(call ENVIRONMENT,client)
 for-test-cluster for-test-packaging for-test-fresh: venv
+for-test-yarn: venv .jars/yarn/made
 for-test-airflow: venv .venvs/airflow/more $(call ENVIRONMENT,s3) .jars/s3/made
 for-test-databricks for-test-lakehouse: venv $(call ENVIRONMENT,spark40) .jars/lakehouse/made
 for-test-s3: venv $(call ENVIRONMENT,s3) .jars/s3/made
@@ -126,6 +127,9 @@ test-matrix: for-test-matrix ## run the suite on Spark 3.5, 4.0, 4.1 and 4.2, an
 
 test-cluster: for-test-cluster ## test a standalone cluster of two workers, one of which is killed
 	@$(call PLATFORM_TESTS,test_cluster.py)
+
+test-yarn: for-test-yarn ## test YARN and HDFS on one node
+	@$(call PLATFORM_TESTS,test_yarn.py)
 
 test-airflow: for-test-airflow ## test the DAG in a real Airflow
 	@$(call PLATFORM_TESTS,test_airflow.py)

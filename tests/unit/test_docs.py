@@ -23,7 +23,7 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 RUN_ELSEWHERE = {
     ("index.md", "python"): "tests/spark/test_readme.py",
     ("position-bias.md", "python"): "tests/spark/test_off_policy.py",
-    ("platforms.md", "sh"): "tests/platforms/test_cluster.py",
+    ("platforms.md", "sh"): "tests/platforms",
     ("engines.md", "python"): "tests/platforms/test_sail.py",
     ("publishing.md", "sh"): "tests/spark/test_output.py",
     ("report.md", "sh"): "tests/platforms/test_report_page.py",
