@@ -10,19 +10,19 @@ _SECRET_NAME = re.compile(
     r"secret|passw|passphrase|passcode|pwd|token|credential|signature|key|(?<![a-z])(?:auth|pass|pat|sas|sig)(?![a-z])",
     re.IGNORECASE,
 )
+# A pattern starts only where a run of its first characters does, so that it looks at a long name only once.
 _ADDRESSES = (
     # user:password@host; a port in front of a path with an @ is no password, and container@account is no secret.
-    (re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^/\s:@'\"]*:(?!\d+[/?#])[^\s@'\"]*@"), rf"\1{HIDDEN}@"),
-    (re.compile(r"(?i)\b(https?://)[^/\s:@'\"]+@"), rf"\1{HIDDEN}@"),
-    # ...?sig=value, AccountKey=value, --set spark.fs.azure.account.key.x=value
-    (
-        re.compile(
-            r"(?i)((?:[\w.%-]*(?:secret|passw|pwd|token|signature|credential|(?:access|account|api|private|encryption"
-            r"|shared)[._-]?key)[\w.%-]*|[?&;](?:sas|sig|key))=)[^&;,\s'\"#]+"
-        ),
-        rf"\1{HIDDEN}",
-    ),
+    re.compile(r"(?i)(?<![a-z0-9+.-])([a-z0-9+.-]+://)[^/\s:@'\"]*:(?!\d+[/?#])[^\s@'\"]*@"),
+    re.compile(r"(?i)(?<![a-z0-9+.-])(https?://)[^/\s:@'\"]+@"),
 )
+# ...?sig=value, AccountKey=value, --set spark.fs.azure.account.key.x=value
+_ASSIGNED = re.compile(r"(?<![\w.%-])([\w.%-]+)=")
+_VALUE = re.compile(r"[^&;,\s'\"#]+")
+_SECRET_ASSIGNED = re.compile(
+    r"(?i)secret|passw|pwd|token|signature|credential|(?:access|account|api|private|encryption|shared)[._-]?key"
+)
+_SECRET_PARAMETERS = ("sas", "sig", "key")
 
 
 def is_secret(name: str) -> bool:
@@ -42,6 +42,18 @@ def without_secrets(text: str) -> str:
     >>> without_secrets("abfss://logs@account.dfs.core.windows.net/a hdfs://nn:8020/user@home/key=1")
     'abfss://logs@account.dfs.core.windows.net/a hdfs://nn:8020/user@home/key=1'
     """
-    for pattern, replacement in _ADDRESSES:
-        text = pattern.sub(replacement, text)
-    return text
+    for pattern in _ADDRESSES:
+        text = pattern.sub(rf"\1{HIDDEN}@", text)
+    shown, done = [], 0
+    for name in _ASSIGNED.finditer(text):
+        hidden = name.start() >= done and _is_secret_in(text, name)
+        if hidden and (value := _VALUE.match(text, name.end())):
+            shown += [text[done : value.start()], HIDDEN]
+            done = value.end()
+    return "".join([*shown, text[done:]])
+
+
+def _is_secret_in(text: str, name: re.Match[str]) -> bool:
+    if _SECRET_ASSIGNED.search(name[1]):
+        return True
+    return name[1].lower() in _SECRET_PARAMETERS and text[max(name.start() - 1, 0)] in "?&;"

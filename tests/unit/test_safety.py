@@ -279,3 +279,16 @@ def test_yaml_tags_that_make_objects_are_refused(tmp_path: Path) -> None:
         (tmp_path / "c.yaml").write_text(f"source: {content}\n")
         with pytest.raises(ConfigError, match="is not valid YAML: line 1, column 9: could not determine a constructor"):
             load(tmp_path / "c.yaml")
+
+
+@pytest.mark.parametrize("text", ["n" * 500_000, "n." * 250_000, "secret" * 80_000, "a=" * 250_000, "?" * 500_000])
+def test_a_long_text_takes_no_time_to_look_for_secrets(text: str) -> None:
+    # A search that starts again at every character would take hours.
+    assert without_secrets(text) == text
+
+
+def test_a_secret_inside_of_a_value_is_found() -> None:
+    assert without_secrets("url=x?a=1&token=hush&b=2 c=api_key=hush") == (
+        f"url=x?a=1&token={HIDDEN}&b=2 c=api_key={HIDDEN}"
+    )
+    assert without_secrets("1s3a://me:hush@bucket") == f"1s3a://{HIDDEN}@bucket"
