@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -104,8 +104,6 @@ def evaluate(config: str, style: str, segments: bool, engine: str | None, master
     with _exit_codes():
         loaded = _loaded(config, **asked)
         choice = choose(engine or loaded.engine, master)
-        if _on_this_machine(loaded, choice):
-            check_local_paths(loaded.inputs, loaded.sink)
         _say_report(_evaluate(loaded, style, choice, segments))
 
 
@@ -296,9 +294,13 @@ def _on_this_machine(config: Config, choice: Choice) -> bool:
 
 def _evaluate(config: Config, style: str, choice: Choice, segments: bool = False) -> Path | None:
     """Run a config and print its result; return the file of the report, if there is one."""
-    if config.report:
-        page.check_installed()
-    with live(_say) as progress, session_of(choice, progress) as spark:
+    with live(_say) as progress, ExitStack() as engine:
+        with _refusals_on_record(config, choice):
+            if config.report:
+                page.check_installed()
+            if _on_this_machine(config, choice):
+                check_local_paths(config.inputs, config.sink)
+            spark = engine.enter_context(session_of(choice, progress))
         from rankmetrics_spark.job import run
         from rankmetrics_spark.tools import report as reports
 
@@ -320,6 +322,19 @@ def _evaluate(config: Config, style: str, choice: Choice, segments: bool = False
         _say.print(line, markup=False, soft_wrap=True)
     _say.print(console.places(outcome.path, outcome.record, outcome.record_path), soft_wrap=True)
     return Path(config.report) if config.report else None
+
+
+@contextmanager
+def _refusals_on_record(config: Config, choice: Choice) -> Iterator[None]:
+    """A run that ends before it has a session leaves a record too, where that can be written."""
+    try:
+        yield
+    except RankmetricsError as error:
+        with suppress(Exception):  # without pyspark, for one; the error itself is what matters
+            from rankmetrics_spark.run_books import record_refusal
+
+            record_refusal(config, choice.engine, error)
+        raise
 
 
 def _mute() -> None:

@@ -6,11 +6,9 @@ The module is not called ``run``, because the function of that name would then b
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from functools import cached_property
 from typing import Any
 
@@ -29,7 +27,7 @@ from rankmetrics_spark.gates.findings import Inspected
 from rankmetrics_spark.gates.rates import Findings
 from rankmetrics_spark.pipeline import Result
 from rankmetrics_spark.plan import Plan, make_plan
-from rankmetrics_spark.run_books import Books
+from rankmetrics_spark.run_books import Books, versions_of
 from rankmetrics_spark.schemas import CONVENTION_HASH, N_LISTS, REASON
 from rankmetrics_spark.session_settings import ROWS, settings
 from rankmetrics_spark.sinks import (
@@ -128,18 +126,12 @@ class _Run:
     config: Config
     steps: _Steps
     refused: list[str]
-    started: datetime = field(default_factory=lambda: datetime.now(timezone.utc))
-    unique: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
 
     @cached_property
     def books(self) -> Books:
         """The record of this run."""
         more = {"refused_settings": self.refused, "seconds": self.steps.seconds}
-        return Books.open(self.spark, self.config, self.run_id, self.started, more)
-
-    @property
-    def run_id(self) -> str:
-        return f"{self.started:%Y%m%dT%H%M%S}-{self.unique}"
+        return Books.open(self.config, engine_of(self.spark), versions_of(self.spark), more)
 
 
 def run(spark: SparkSession, config: Config, progress: Progress = lambda text: None) -> Outcome:
@@ -164,12 +156,12 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
         if refused:
             progress(f"going on without {' and '.join(refused)}, which have no effect in this session")
         this = _Run(spark, config, _Steps(progress), refused)
-        store = store_of(spark, config.sink, this.run_id, config.spark)
+        store = store_of(spark, config.sink, this.books.run_id, config.spark)
         try:
             return _evaluated(this, store)
         except BaseException as error:  # an interrupted run has a record too
             ours = _in_words(error, config)
-            this.books.failed(store, ours or error)
+            this.books.failed(store.record, ours or error)
             if ours is None:
                 raise
             raise ours from error
@@ -361,10 +353,10 @@ def _published(store: Store, tables: dict[str, Written], counts: Counts, this: _
     this.books.record["verdict"] = answer.in_words(tables.get("comparisons"), this.books.plan)
     this.books.publishing(store)
     with this.steps("publish", "publishing"):
-        entry = Entry(this.run_id, (), convention={"name": rule.name, "hash": rule.digest()})
+        entry = Entry(this.books.run_id, (), convention={"name": rule.name, "hash": rule.digest()})
         publish(store, [*tables.values()], entry, partitions_for(date, counts, "rows"))
     path = this.books.done(store)
-    return Outcome(this.run_id, store.path, this.books.record, path, store, tables)
+    return Outcome(this.books.run_id, store.path, this.books.record, path, store, tables)
 
 
 def _judgement_counts(judged: DataFrame | None, plan: Plan) -> dict[str, int] | None:

@@ -21,6 +21,11 @@ WITHOUT_ID = ""
 """Stands for the files of versions of this package that did not write the id of the run into their names."""
 
 
+def record_path(run_id: str) -> str:
+    """Where the record of a run lies in an output."""
+    return f"runs/{run_id}.json"
+
+
 def run_in_name(name: str) -> str:
     """The id of the run that wrote a file; empty for a file of an earlier version of this package.
 
@@ -93,7 +98,7 @@ class Pointer:
         document = {
             DATE: self.date,
             RUN: newest.run_id,
-            "record": f"runs/{newest.run_id}.json",
+            "record": record_path(newest.run_id),
             "sequence": self.sequence,
             "format": self.format,
             "tables": {name: dict(facts) for name, facts in newest.tables.items()},

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Mapping
+import uuid
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,12 @@ from rankmetrics_spark.errors import RankmetricsError, first_sentence
 from rankmetrics_spark.gates.counts import total
 from rankmetrics_spark.gates.rates import Findings
 from rankmetrics_spark.plan import Plan
+from rankmetrics_spark.pointers import record_path
 from rankmetrics_spark.redaction import without_secrets
 from rankmetrics_spark.schemas import DATE, RUN
 from rankmetrics_spark.sinks import Store, Written
+from rankmetrics_spark.sinks.partitions import as_json
+from rankmetrics_spark.sinks.reaching import of_disk
 
 LIBRARIES = ("pyspark", "numpy", "pandas", "pyarrow", "scipy")
 MOST_PATHS = 1_000
@@ -47,26 +51,19 @@ class Books:
     _plan: Plan | None = None
 
     @classmethod
-    def open(
-        cls,
-        spark: SparkSession,
-        config: Config,
-        run_id: str,
-        started: datetime,
-        more: Mapping[str, Any],
-    ) -> Books:
-        """The record of a run that begins.
+    def open(cls, config: Config, engine: str, versions: Mapping[str, str], more: Mapping[str, Any]) -> Books:
+        """The record of a run that begins now.
 
         Args:
-            spark: The session.
             config: What the run was asked.
-            run_id: Name of the run.
-            started: When it began.
+            engine: ``spark`` or ``sail``.
+            versions: Name -> version, of the engine.
             more: Further entries; a mapping among them may still grow.
         """
+        started = datetime.now(timezone.utc)
         return cls(
             {
-                RUN: run_id,
+                RUN: f"{started:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}",
                 "outcome": "running",
                 "started": started.isoformat(timespec="seconds"),
                 DATE: config.evaluation_date,
@@ -76,11 +73,16 @@ class Books:
                     "text": config.convention.text(),
                     "hash": config.convention.digest(),
                 },
-                "engine": engine_of(spark),
-                "versions": {"rankmetrics_spark": rankmetrics_spark.__version__, **_versions(spark)},
+                "engine": engine,
+                "versions": {"rankmetrics_spark": rankmetrics_spark.__version__, **versions, **_libraries()},
                 **more,
             }
         )
+
+    @property
+    def run_id(self) -> str:
+        """Name of the run."""
+        return str(self.record[RUN])
 
     @property
     def plan(self) -> Plan:
@@ -128,7 +130,7 @@ class Books:
         self._close("done")
         return store.record(self.record)
 
-    def failed(self, store: Store, error: BaseException) -> None:
+    def failed(self, write: Callable[[dict[str, Any]], object], error: BaseException) -> None:
         """Write the record of a run that has failed; an output that cannot be written has none."""
         self._close("failed")
         ours = isinstance(error, RankmetricsError)
@@ -139,17 +141,31 @@ class Books:
             "message": without_secrets(said),
         }
         with suppress(Exception):
-            store.record(self.record)
+            write(self.record)
 
     def _close(self, outcome: str) -> None:
         self.record["outcome"] = outcome
         self.record["total_seconds"] = round(time.monotonic() - self._started, 3)
 
 
-def _versions(spark: SparkSession) -> dict[str, str]:
-    found = {"spark": spark.version, "python": platform.python_version()}
+def record_refusal(config: Config, engine: str, error: RankmetricsError) -> None:
+    """Write the record of a run that has ended before it had a session, if its output is a folder of this machine."""
+    files = of_disk(config.sink.path) if config.sink.path else None
+    if files is not None:
+        books = Books.open(config, engine, {}, {})
+        books.failed(lambda record: files.write(record_path(books.run_id), as_json(record) + "\n"), error)
+
+
+def versions_of(spark: SparkSession) -> dict[str, str]:
+    """The versions of the engine behind a session."""
+    found = {"spark": spark.version}
     if engine_of(spark) == "sail":
         found["sail"] = version_of(spark)
+    return found
+
+
+def _libraries() -> dict[str, str]:
+    found = {"python": platform.python_version()}
     for name in LIBRARIES:
         with suppress(PackageNotFoundError):
             found[name] = version(name)

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark.config.places import check_output, local_path
 from rankmetrics_spark.engines import engine_of, is_laptop
+from rankmetrics_spark.pointers import record_path
 from rankmetrics_spark.sinks.failures import writing
 from rankmetrics_spark.sinks.leases import Lease
 from rankmetrics_spark.sinks.locks import Claim, Held
@@ -167,7 +168,7 @@ class Folder:
         Raises:
             OutputError: It cannot be written.
         """
-        return self.write_file(f"runs/{self.run_id}.json", as_json(record) + "\n")
+        return self.write_file(record_path(self.run_id), as_json(record) + "\n")
 
     def records(self) -> list[str]:
         """The texts of all run records."""

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from urllib.parse import unquote
 
-from rankmetrics_spark.pointers import FOLDER, WITHOUT_ID, Entry, Pointer, newest, run_in_name
+from rankmetrics_spark.pointers import FOLDER, WITHOUT_ID, Entry, Pointer, newest, record_path, run_in_name
 from rankmetrics_spark.schemas import DATE, EXPERIMENT
 from rankmetrics_spark.sinks.files import Files, flattened
 from rankmetrics_spark.sinks.locks import gate
@@ -158,7 +158,7 @@ def recover(files: Files, run: str, date: str | None, experiments: Sequence[str 
 
 def _note_end(files: Files, run: str) -> None:
     """Say in the record of a killed run how it ended: with everything published, or with nothing."""
-    text = files.read(f"runs/{run}.json")
+    text = files.read(record_path(run))
     try:
         record = json.loads(text or "{}")
     except ValueError:
@@ -167,7 +167,7 @@ def _note_end(files: Files, run: str) -> None:
         pointer = pointer_of(files, str(record.get(DATE)))
         published = pointer is not None and run in pointer.run_of().values()
         record["outcome"] = "done" if published else "killed"
-        files.write(f"runs/{run}.json", json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+        files.write(record_path(run), json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
 
 def discard(files: Files, run: str) -> None:

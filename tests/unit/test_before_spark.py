@@ -14,6 +14,8 @@ from rankmetrics_spark import cli
 from rankmetrics_spark.config import Sink, Source
 from rankmetrics_spark.config.places import check_local_paths, check_output, refuse_overlap
 from rankmetrics_spark.errors import LONGEST_MESSAGE, ConfigError, InputError, OutputError
+from rankmetrics_spark.sinks.records import records_in
+from rankmetrics_spark.tools.runs import summaries
 
 Refused = Callable[..., tuple[int, str]]
 LONG = "n" * 100_000
@@ -35,10 +37,13 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
     def refused(config: str | dict[str, Any], *arguments: str) -> tuple[int, str]:
         text = config if isinstance(config, str) else yaml.safe_dump({"source": {"path": "log"}} | config)
         (tmp_path / "config.yaml").write_text(text, encoding="utf-8")
-        before = sorted(tmp_path.rglob("*"))
+        before = {*tmp_path.rglob("*")}
         with pytest.raises(SystemExit) as caught:
             cli.main(["evaluate", "--config", "config.yaml", *arguments], "rankmetrics")
-        assert sorted(tmp_path.rglob("*")) == before
+        new = {*tmp_path.rglob("*")} - before
+        records = [path for path in new if path.suffix == ".json" and path.parent.name == "runs"]
+        assert len(records) <= 1
+        assert new <= {*records, *(folder for path in records for folder in (path.parent, path.parent.parent))}
         lines = [line for line in capfd.readouterr().err.splitlines() if not line.startswith("starting ")]
         assert len(lines) == 1, lines
         assert lines[0].startswith("rankmetrics: ")
@@ -117,6 +122,14 @@ def test_a_missing_input_is_refused(refused: Refused) -> None:
     assert (code, sentence) == (3, f"cannot read parquet from 'nowhere': {wanted} source.path")
     code, sentence = refused({"judgements": {"path": "nowhere", "format": "csv"}})
     assert (code, sentence) == (3, f"cannot read csv from 'nowhere': {wanted} judgements.path")
+
+
+def test_a_run_that_is_refused_before_spark_starts_has_a_record(refused: Refused, tmp_path: Path) -> None:
+    code, sentence = refused({"source": {"path": "nowhere"}, "sink": {"path": "out"}}, "--engine", "spark")
+    (record,) = records_in(str(tmp_path / "out")) or ()
+    assert (record["outcome"], record["engine"], record["config"]["source"]["path"]) == ("failed", "spark", ["nowhere"])
+    assert record["error"] == {"class": "InputError", "exit_code": code, "message": sentence}
+    assert [(row["outcome"], row["error"]) for row in summaries([record])] == [("failed", sentence)]
 
 
 @pytest.mark.outcome("a metric that does not exist", "exit 2, before Spark starts")
