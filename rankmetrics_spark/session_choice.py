@@ -26,7 +26,7 @@ SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Environment variable of a program that spark-submit has started."""
 SOCKET = "unix:"
 """How SPARK_REMOTE starts where a platform connects its own Spark to the process."""
-BRIEF = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"}
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """For work of a minute: the optimizing compiler of the JVM would cost more than it saves. With the quick one alone, the
 cache for code is small by default, and the JVM says on stdout when it is full."""
 Say = Callable[[str], None]
@@ -175,7 +175,8 @@ def _started_session(choice: Choice) -> SparkSession:
         from pyspark.sql import SparkSession
 
         return SparkSession.builder.appName("rankmetrics").getOrCreate()
-    return local_session(choice.address or "local[*]", conf=BRIEF if choice.brief else {})
+    conf = {"spark.driver.extraJavaOptions": QUICK_JAVA} if choice.brief else {}
+    return local_session(choice.address or "local[*]", conf=conf)
 
 
 def separate_output() -> bool:

@@ -8,11 +8,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from rankmetrics_spark.session_choice import QUICK_JAVA
 from rankmetrics_spark.sessions import spark_submit_env
 
 ROOT = Path(__file__).resolve().parents[1]
-QUICK = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"}
-"""For a short-lived JVM: the optimizing compiler would cost more time than it saves."""
+QUICK = {"JDK_JAVA_OPTIONS": QUICK_JAVA}
+"""Environment of a short-lived JVM."""
 Call = Callable[..., tuple[int, str, str]]
 """Type of the fixture ``call``: takes the command's arguments, returns exit code, stdout and stderr."""
 

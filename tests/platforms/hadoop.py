@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
 
+from rankmetrics_spark.session_choice import QUICK_JAVA
 from tests.commands import ROOT, ran, spark_environment
-from tests.platforms.support import QUICK_START, Running
+from tests.platforms.support import Running
 
 JARS = ROOT / ".jars" / "yarn"
 
@@ -77,7 +78,7 @@ class Hadoop:
         jars = (self.folder / "conf", JARS / "*", Path(environment["SPARK_HOME"], "jars", "*"))
         return [
             f"{environment['JAVA_HOME']}/bin/java",
-            *("-Xmx256m", *QUICK_START.split(), f"-Djava.io.tmpdir={self.folder}"),
+            *("-Xmx256m", *QUICK_JAVA.split(), f"-Djava.io.tmpdir={self.folder}"),
             # From Spark's jars: everything goes to stderr.
             "-Dlog4j2.configurationFile=org/apache/spark/log4j2-defaults.properties",
             *("-cp", ":".join(map(str, jars)), f"org.apache.hadoop.{program}", *map(str, arguments)),

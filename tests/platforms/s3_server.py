@@ -21,6 +21,16 @@ class Bucket:
     server: str
     name: str
 
+    @property
+    def settings(self) -> dict[str, str]:
+        """What Spark needs to read and write it; the server takes any key."""
+        return {
+            "fs.s3a.endpoint": self.server,
+            "fs.s3a.path.style.access": "true",
+            "fs.s3a.access.key": "somebody",
+            "fs.s3a.secret.key": "something",
+        }
+
     def ask(self, path: str, method: str = "GET", data: bytes | None = None) -> bytes:
         # Without a content type the server treats a request as form data; without credentials, as anonymous.
         signed = (

@@ -24,9 +24,6 @@ import pyarrow.dataset as ds
 from tests.commands import ROOT, spark_environment
 from tests.logs import bits
 
-# For a short-lived JVM: the optimizing compiler would cost more time than it saves.
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-
 Found = TypeVar("Found")
 
 

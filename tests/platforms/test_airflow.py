@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from rankmetrics_spark.session_choice import QUICK_JAVA
 from tests.commands import ROOT, spark_environment
 from tests.logs import Shown, a_list, parquet
 from tests.platforms.s3_server import s3_server
@@ -39,9 +40,9 @@ METRICS = ["ap@5", "rr"]
 FIRST, LATE, FAULTY, RANGE = "2026-11-20", "2026-11-21", "2026-11-22", ("2026-11-16", "2026-11-17")
 
 # Each command starts a driver for a few rows. The quick compiler alone takes a third of the time of the full one.
-SPARK = """\
+SPARK = f"""\
 spark.driver.bindAddress 127.0.0.1
-spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1
+spark.driver.extraJavaOptions {QUICK_JAVA}
 spark.driver.host 127.0.0.1
 spark.log.level WARN
 spark.ui.enabled false
@@ -298,8 +299,7 @@ STORED = "2026-11-23"
 def test_the_pointer_in_an_object_store_is_read_through_a_connection(airflow: Airflow, tmp_path: Path) -> None:
     with s3_server(tmp_path) as bucket:
         jars = ",".join(map(str, sorted((ROOT / ".jars" / "s3").glob("*.jar"))))
-        s3a = {"endpoint": bucket.server, "path.style.access": "true", "access.key": "somebody", "secret.key": "secret"}
-        lines = [f"spark.jars {jars}", *(f"spark.hadoop.fs.s3a.{name} {value}" for name, value in s3a.items())]
+        lines = [f"spark.jars {jars}", *(f"spark.hadoop.{name} {value}" for name, value in bucket.settings.items())]
         (tmp_path / "spark-defaults.conf").write_text(SPARK + "\n".join(lines) + "\n")
         lake = {"conn_type": "aws", "login": "somebody", "password": "secret", "extra": {"endpoint_url": bucket.server}}
         settings = {

@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from rankmetrics_spark.metrics.conventions import STANDARD
+from rankmetrics_spark.session_choice import QUICK_JAVA
 from tests.commands import ROOT, ran, spark_environment
 from tests.logs import DATE, assert_close, obvious, parquet, random_log
 from tests.platforms.support import (
-    QUICK_START,
     Cluster,
     Running,
     exact_rows,
@@ -81,8 +81,8 @@ def submit(folder: Path, master: str, out: Path, text: str = "", **conf: Any) ->
         # Wait until both executors are registered.
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.sql.shuffle.partitions": "4",
-        "spark.driver.extraJavaOptions": QUICK_START,
-        "spark.executor.extraJavaOptions": QUICK_START,
+        "spark.driver.extraJavaOptions": QUICK_JAVA,
+        "spark.executor.extraJavaOptions": QUICK_JAVA,
         **conf,
     }
     (words,) = commands("spark-submit", text or section("A Spark cluster"))

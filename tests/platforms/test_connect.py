@@ -21,6 +21,7 @@ import pytest
 import yaml
 
 from rankmetrics_spark.metrics.conventions import PRESETS, resolve
+from rankmetrics_spark.session_choice import QUICK_JAVA
 from tests.commands import ROOT, ran, spark_environment
 from tests.logs import DATE, Shown, a_list, assert_close, obvious, parquet, random_log
 from tests.platforms.support import Running, python_without_package
@@ -29,8 +30,6 @@ from tests.readme import commands, rename, section
 CLIENT = ROOT / ".venvs" / "client" / "bin"
 METRICS = ["ap", "ap@10", "ndcg@10", "rr"]
 NO_SERVER = "sc://127.0.0.1:9"
-# The suite runs hundreds of small queries. The optimizing compiler would take nearly half of the time.
-QUICK = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 SETTINGS = {
     "spark.connect.grpc.binding.address": "127.0.0.1",
     # The system chooses a free port, so no other process can take it first.
@@ -76,7 +75,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         SPARK_PID_DIR=str(folder),
     )
     settings = SETTINGS | {
-        "spark.driver.extraJavaOptions": f"{QUICK} -Dlog4j2.configurationFile={logging.as_uri()}",
+        "spark.driver.extraJavaOptions": f"{QUICK_JAVA} -Dlog4j2.configurationFile={logging.as_uri()}",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
     command = [f"{environment['SPARK_HOME']}/sbin/start-connect-server.sh", "--wait", "--master", "local[2]"]

@@ -26,6 +26,7 @@ from nbclient.exceptions import CellExecutionError
 
 from rankmetrics_spark import cli
 from rankmetrics_spark.config import days
+from rankmetrics_spark.session_choice import QUICK_JAVA
 from rankmetrics_spark.session_settings import SESSION
 from tests.commands import ROOT, ran, spark_environment
 from tests.logs import a_list, parquet
@@ -74,7 +75,7 @@ from pyspark.sql import SparkSession
 SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
     # The run is short: the optimizing compiler saves no time, and generated code saves little.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": f"{QUICK_JAVA} -XX:+UseSerialGC",
     "spark.sql.codegen.wholeStage": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

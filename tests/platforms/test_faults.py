@@ -27,12 +27,13 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark import read
 from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.job import run
+from rankmetrics_spark.session_choice import QUICK_JAVA
 from rankmetrics_spark.sessions import connect_session
 from tests.commands import ROOT, spark_environment
 from tests.logs import DATE, Shown, a_list, exact, parquet
 from tests.platforms.faults import KILLED, NEVER, child
 from tests.platforms.s3_server import Bucket, s3_server
-from tests.platforms.support import QUICK_START, Running
+from tests.platforms.support import Running
 
 TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine")
 FEW = int(os.environ.get("FAULT_KILLS", "8"))
@@ -65,7 +66,7 @@ def server(folder: Path, settings: dict[str, str]) -> Iterator[str]:
         "appender.console.type = Console\nappender.console.name = console\n"
         "appender.console.layout.type = PatternLayout\nappender.console.layout.pattern = %p %c{1}: %m%n%ex\n"
     )
-    own["spark.driver.extraJavaOptions"] = f"{QUICK_START} -Dlog4j2.configurationFile={logging.as_uri()}"
+    own["spark.driver.extraJavaOptions"] = f"{QUICK_JAVA} -Dlog4j2.configurationFile={logging.as_uri()}"
     environment = spark_environment(SPARK_LOG_DIR=str(folder), SPARK_PID_DIR=str(folder), PYTHONPATH=str(ROOT))
     main = "org.apache.spark.sql.connect.service.SparkConnectServer"
     command = [f"{environment['SPARK_HOME']}/bin/spark-submit", "--class", main, "--master", "local[2]"]
@@ -268,13 +269,13 @@ def test_of_two_runs_on_the_same_partitions_one_wins(files: tuple[str, SparkSess
 
 DRIVER = """
 import sys
-from pathlib import Path
 from rankmetrics_spark import job
 from rankmetrics_spark.config import load
+from rankmetrics_spark.session_choice import QUICK_JAVA
 from rankmetrics_spark.sessions import local_session
 from tests.platforms.faults import hooked
 
-config, at, conf = sys.argv[1], int(sys.argv[2]), {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"}
+config, at, conf = sys.argv[1], int(sys.argv[2]), {"spark.driver.extraJavaOptions": QUICK_JAVA}
 hooked(at, "kill all")
 job.run(local_session("local[2]", conf=conf), load(config))
 """
@@ -301,7 +302,7 @@ def test_a_driver_is_killed_with_its_jvm(files: tuple[str, SparkSession], tmp_pa
 
 
 THIRTY = """
-import gc, json, os, sys, time
+import gc, json, sys, time
 from pathlib import Path
 import psutil
 from rankmetrics_spark.config import load
@@ -366,16 +367,10 @@ def test_thirty_runs_in_a_row_leave_nothing_behind(tmp_path: Path) -> None:
 @only_files
 def test_s3(files: tuple[str, SparkSession], tmp_path: Path) -> None:
     with s3_server(tmp_path) as bucket:
-        settings = {
-            "fs.s3a.endpoint": bucket.server,
-            "fs.s3a.path.style.access": "true",
-            "fs.s3a.access.key": "somebody",
-            "fs.s3a.secret.key": "something",
-        }
-        for name, value in settings.items():
+        for name, value in bucket.settings.items():
             files[1].conf.set(name, value)
         sink = {"path": "s3a://lake/out"}
-        killed_often(OnS3("s3", files[1], files[0], tmp_path, sink, {"spark": settings}, bucket=bucket))
+        killed_often(OnS3("s3", files[1], files[0], tmp_path, sink, {"spark": bucket.settings}, bucket=bucket))
 
 
 @dataclass
@@ -425,12 +420,12 @@ def test_iceberg(lakehouse: tuple[str, SparkSession], tmp_path: Path) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def summary(request: pytest.FixtureRequest) -> Iterator[None]:
     """One line at the end; with FAULT_TOTAL, it goes on with what an earlier process has written to that file."""
-    before = Path(os.environ.get("FAULT_TOTAL", os.devnull))
-    if before.is_file():
-        TOTAL.update(json.loads(before.read_text()))
+    file = Path(os.environ["FAULT_TOTAL"]) if "FAULT_TOTAL" in os.environ else None
+    if file and file.exists():
+        TOTAL.update(json.loads(file.read_text()))
     yield
-    if before.parent.is_dir() and str(before) != os.devnull:
-        before.write_text(json.dumps(TOTAL))
+    if file:
+        file.write_text(json.dumps(TOTAL))
     line = "{kills} kills, {lost} lost, {mixed} mixed, {repairs} repairs".format(**TOTAL)
     with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         print(f"\n{line}")

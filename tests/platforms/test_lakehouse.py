@@ -19,6 +19,7 @@ from rankmetrics_spark import read, run, sources
 from rankmetrics_spark.config import Config, from_mapping
 from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.job import Outcome
+from rankmetrics_spark.session_choice import QUICK_JAVA
 from rankmetrics_spark.sessions import local_session
 from rankmetrics_spark.sinks.lakehouse import CatalogSchema
 from rankmetrics_spark.sinks.partitions import Partitions
@@ -28,7 +29,7 @@ from tests.readme import commands, rename, section
 
 JARS = ROOT / ".jars" / "lakehouse"
 DAY_BEFORE = "2026-11-19"
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK = f"{QUICK_JAVA} -XX:+UseSerialGC"
 MORE = ["ap@5", "ndcg@5"]
 TABLES = ("user_metrics", "experiment_metrics", "quarantine")
 # Spark filters more than ten values differently. Some of the names contain special characters of SQL or of paths.

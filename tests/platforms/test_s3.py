@@ -17,11 +17,12 @@ from rankmetrics_spark.config import Config
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.job import run
 from rankmetrics_spark.metrics.conventions import STANDARD
+from rankmetrics_spark.session_choice import QUICK_JAVA
 from rankmetrics_spark.sessions import local_session
 from tests.commands import ROOT, spark_environment
 from tests.logs import DATE, a_list, assert_close, config, obvious, parquet, random_log
 from tests.platforms.s3_server import Bucket, s3_server
-from tests.platforms.support import QUICK_START, Running, built_wheel, exact_rows, hadoop_of_spark, rows_of
+from tests.platforms.support import Running, built_wheel, exact_rows, hadoop_of_spark, rows_of
 from tests.readme import commands, rename, section
 
 JARS = ROOT / ".jars" / "s3"
@@ -54,7 +55,7 @@ def submitted(bucket: Bucket, folder: Path) -> str:
     shutil.copytree(ROOT / "jobs", folder / "jobs")
     (folder / "first.yaml").write_text("quality: {max_invalid_fraction: 1, repeated_items: all}\nmetrics: [ap@5, rr]\n")
     known = {"AWS_ACCESS_KEY_ID": "somebody", "AWS_SECRET_ACCESS_KEY": "something"}
-    environment = spark_environment(JAVA_TOOL_OPTIONS=QUICK_START, **known)
+    environment = spark_environment(JAVA_TOOL_OPTIONS=QUICK_JAVA, **known)
     (jar,) = JARS.glob("hadoop-aws-*.jar")
     (words,) = commands("spark-submit", section("S3 and other object stores"))
     spark_submit, *arguments = rename(
@@ -84,7 +85,7 @@ def submitted(bucket: Bucket, folder: Path) -> str:
 def session() -> Iterator[SparkSession]:
     """A session with the jars but without the address of the server."""
     jars = ",".join(map(str, sorted(JARS.glob("*.jar"))))
-    conf = {"spark.jars": jars, "spark.sql.shuffle.partitions": "2", "spark.driver.extraJavaOptions": QUICK_START}
+    conf = {"spark.jars": jars, "spark.sql.shuffle.partitions": "2", "spark.driver.extraJavaOptions": QUICK_JAVA}
     session = local_session("local[2]", "s3", conf)
     yield session
     session.stop()
@@ -92,13 +93,7 @@ def session() -> Iterator[SparkSession]:
 
 def on_s3(bucket: Bucket, name: str, **changes: Any) -> Config:
     """A config whose ``spark`` section has the address of the server and the credentials."""
-    settings = {
-        "fs.s3a.endpoint": bucket.server,
-        "fs.s3a.path.style.access": True,
-        "fs.s3a.access.key": "somebody",
-        "fs.s3a.secret.key": "something",
-    }
-    return small(f"s3a://lake/logs/{name}", "s3a://lake/out", spark=settings, **changes)
+    return small(f"s3a://lake/logs/{name}", "s3a://lake/out", spark=bucket.settings, **changes)
 
 
 def small(log: Path | str, out: Path | str, **changes: Any) -> Config:

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from rankmetrics_spark.session_choice import BRIEF
+from rankmetrics_spark.session_choice import QUICK_JAVA
 from tests.commands import ROOT, ran, spark_environment
 from tests.logs import DATE
 from tests.platforms.support import wait_for
@@ -203,7 +203,7 @@ def truth_of(log: pa.Table) -> pa.Table:
 def test_every_table_has_the_bits_of_spark(seed: int, files: int, tmp_path: Path) -> None:
     log = hostile_log(seed)
     paths = [written(tmp_path / "log", log, files), written(tmp_path / "truth", truth_of(log), 1)]
-    values = {"metrics": METRICS, "java": BRIEF["spark.driver.extraJavaOptions"]}
+    values = {"metrics": METRICS, "java": QUICK_JAVA}
     sail = program(tmp_path, PROGRAM % values, *paths, "sail")
     of_spark = spark_environment(PYTHONPATH=str(ROOT))
     spark = ran([sys.executable, "program.py", *paths, "spark"], tmp_path, of_spark, seconds=900)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from rankmetrics_spark.session_choice import QUICK_JAVA
 from tests.commands import command
 from tests.logs import DATE, parquet, random_log
 from tests.platforms.hadoop import JARS, Hadoop, hadoop
 from tests.platforms.support import (
-    QUICK_START,
     Running,
     exact_rows,
     hadoop_of_spark,
@@ -74,8 +74,8 @@ def submit(node: Hadoop, folder: Path, names: dict[str, str], *more: str) -> tup
         "spark.yarn.appMasterEnv.SPARK_LOCAL_IP": "127.0.0.1",
         "spark.executor.instances": "1",
         "spark.ui.enabled": "false",
-        "spark.driver.extraJavaOptions": QUICK_START,
-        "spark.executor.extraJavaOptions": QUICK_START,
+        "spark.driver.extraJavaOptions": QUICK_JAVA,
+        "spark.executor.extraJavaOptions": QUICK_JAVA,
     }
     # The recipe alone chooses the Python.
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
