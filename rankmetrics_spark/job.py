@@ -162,7 +162,7 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
         except BaseException as error:  # an interrupted run has a record too
             ours = _in_words(error, config)
             this.books.failed(store.record, ours or error)
-            if ours is None:
+            if ours is None or ours is error:  # raised from itself, it would lose its cause
                 raise
             raise ours from error
 

@@ -209,6 +209,20 @@ def test_a_failed_write_leaves_no_staging_folder(
     assert not (tmp_path / "out" / "_staging").exists()
 
 
+def test_files_that_vanish_are_one_sentence_that_keeps_its_cause(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = FileNotFoundError("No such file: part-0.parquet")
+
+    def fail(*_: object) -> None:
+        raise gone
+
+    monkeypatch.setattr("rankmetrics_spark.sinks.parquet.swap", fail)
+    with pytest.raises(OutputError, match="files vanished while they were written") as caught:
+        run(spark, config(parquet(tmp_path / "log", a_list([1])), tmp_path / "out"))
+    assert caught.value.__cause__ is gone
+
+
 def test_a_run_leaves_the_settings_of_the_session_unchanged(spark: SparkSession, tmp_path: Path) -> None:
     names = [
         "spark.sql.shuffle.partitions",
