@@ -52,11 +52,12 @@ def in_a_process(config: Path) -> None:
 
 def printed(title: str, found: dict[str, list[float]]) -> None:
     base = found["averages only"]
-    print(f"{title}, {len(base)} rounds")
+    print(f"{title}, {len(base)} rounds; ratio of the medians, and of the rounds")
     for kind, seconds in found.items():
         more = [100 * (b / a - 1) for a, b in zip(base, seconds, strict=True)]
+        ratio = statistics.median(seconds) / statistics.median(base)
         goal = f" (goal: at most {GOALS[kind]} %)" if kind in GOALS else ""
-        print(f"  {kind}: {statistics.median(seconds):.1f} s, {statistics.median(more):+.0f} % "
+        print(f"  {kind}: {statistics.median(seconds):.1f} s, {100 * (ratio - 1):+.0f} % "
               f"({min(more):+.0f} to {max(more):+.0f}){goal}")  # fmt: skip
 
 
