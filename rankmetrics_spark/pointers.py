@@ -26,13 +26,17 @@ def record_path(run_id: str) -> str:
     return f"runs/{run_id}.json"
 
 
-def run_in_name(name: str) -> str:
-    """The id of the run that wrote a file; empty for a file of an earlier version of this package.
+def run_in_name(path: str) -> str:
+    """The id of the run that wrote a file; empty for a file of an earlier version of this package, or of Spark.
+
+    The folders say nothing: an experiment may have a name such as ``model-20261121T120000-deadbeef``.
 
     >>> run_in_name("part-0-20261122T010203-0a1b2c3d-7.parquet"), run_in_name("part-00000-6f1c.c000.snappy.parquet")
     ('20261122T010203-0a1b2c3d', '')
+    >>> run_in_name("user_metrics/experiment_id=m-20261121T120000-deadbeef/part-00000-6f1c.c000.snappy.parquet")
+    ''
     """
-    found = re.search(RUN_ID, name)
+    found = re.search(RUN_ID, path.rpartition("/")[2])
     return found[0] if found else WITHOUT_ID
 
 

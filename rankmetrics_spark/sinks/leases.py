@@ -63,6 +63,8 @@ class Lease:
         self._do, self._run_id, self._recover, self._beats = do, run_id, recover, beats
         self._said: dict[str, Any] = {}
         self._stop = threading.Event()
+        # A sign of life must not bring back a claim that is just given up, or what it said before.
+        self._writing = threading.Lock()
 
     def open(self) -> None:
         """Say that this run lives, and clean up after those that do not."""
@@ -95,13 +97,18 @@ class Lease:
             time.sleep(0.5)
 
     def _say(self, said: dict[str, Any]) -> None:
-        self._said = said
-        self._do(write_claim, self._run_id, json.dumps(said | {"beat": time.time()}))
+        with self._writing:
+            self._said = said
+            self._write()
+
+    def _write(self) -> None:
+        self._do(write_claim, self._run_id, json.dumps(self._said | {"beat": time.time()}))
 
     def _beat(self) -> None:
         while not self._stop.wait(BEAT):
-            with suppress(Exception):  # the run itself reports a store that does not answer
-                self._say(self._said)
+            with suppress(Exception), self._writing:  # the run itself reports a store that does not answer
+                if self._said:
+                    self._write()
 
     def _living(self) -> list[dict[str, Any]]:
         """The claims of other runs that live; what killed runs have left is cleaned up."""
@@ -110,7 +117,7 @@ class Lease:
         for text in self._do(claims):
             with suppress(ValueError):
                 found = json.loads(text)
-                if found.get("run") != self._run_id:
+                if found.get("run") not in (None, "", self._run_id):
                     (living if lives(found) else dead).append(found)
         for each in dead:
             held = Held.parse(json.dumps(each))
@@ -124,9 +131,10 @@ class Lease:
     def release(self) -> None:
         """Give the partitions back."""
         self._stop.set()
-        if self._said:
-            self._said = {}
-            self._do(remove_claim, self._run_id)
+        with self._writing:
+            if self._said:
+                self._said = {}
+                self._do(remove_claim, self._run_id)
 
 
 def who() -> dict[str, Any]:

@@ -72,7 +72,7 @@ def swap(files: Files, change: Swap) -> None:
 def place(files: Files, change: Swap) -> list[str]:
     """Bring the staged files to their partitions; return the files of other runs that lie there."""
     run = change.entry.run_id
-    old = [path for path in partition_files(files, change.entry.experiments, change.date) if run not in path]
+    old = [path for path in partition_files(files, change.entry.experiments, change.date) if run_in_name(path) != run]
     moves = [
         (f"{STAGING}/{run}/{table}/{one.name}", f"{folder_of(table, one.experiment, change.date)}/{one.name}")
         for table, staged in change.staged.items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from pyarrow import fs
 
 from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.pointers import Entry, Pointer, newest, parse
+from rankmetrics_spark.sinks import leases
 from rankmetrics_spark.sinks.books import compare_books
 from rankmetrics_spark.sinks.files import Files
 from rankmetrics_spark.sinks.lakehouse import DeltaFolder
@@ -215,3 +217,34 @@ def test_cleaning_up_after_a_killed_run_leaves_the_files_of_delta_tables_alone(t
         store._reach = Reach(files, None, here=True)  # type: ignore[arg-type]
         store._recovered(Held(RUNS[0], DATE, ("a",)))
         assert (files.read(path) is not None) == left
+
+
+def test_an_experiment_may_be_called_like_a_run(tmp_path: Path) -> None:
+    files = output(tmp_path)
+    run, name = "20261122T010203-0a1b2c3d", "model-20261121T120000-deadbeef"
+    staged = {"user_metrics": [Staged(name, f"part-{run}-1.parquet", 1)]}
+    files.write(f"_staging/{run}/user_metrics/part-{run}-1.parquet", "rows")
+    swap(files, Swap("2026-11-22", Entry(run, (name,)), staged))
+    recover(files, run, "2026-11-22", [name])
+    (path,) = files.files(folder_of("user_metrics", name, "2026-11-22"))
+    assert files.read(path) == "rows"
+
+
+def test_a_sign_of_life_does_not_bring_back_a_claim_that_was_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = output(tmp_path)
+    monkeypatch.setattr(leases, "BEAT", 0.001)
+
+    def slowly(function: Callable[..., Any], *arguments: Any) -> Any:
+        if function is leases.write_claim:
+            time.sleep(0.01)
+        return function(files, *arguments)
+
+    for number in range(20):
+        lease = leases.Lease(slowly, f"run-{number}", lambda dead: None, beats=True)
+        lease.open()
+        time.sleep(0.005)
+        lease.release()
+    time.sleep(0.1)
+    assert leases.claims(files) == []
