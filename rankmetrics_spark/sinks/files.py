@@ -71,12 +71,17 @@ class Files:
         return sorted(f"{folder}/{name}" for name in found)
 
     def read(self, path: str) -> str | None:
-        """The text of a file, or None if there is no such file."""
+        """The text of a file, or None if there is no such file. One that Spark wrote is a folder with one part."""
         try:
             with self.system.open_input_stream(self.at(path)) as stream:
                 return str(stream.read().decode("utf-8"))
-        except (FileNotFoundError, IsADirectoryError):
+        except FileNotFoundError:
             return None
+        except OSError:
+            parts = [name for name in self.names(path) if name.startswith("part-")]
+            if not parts and not self.is_folder(path):
+                raise
+            return self.read(f"{path}/{parts[0]}") if parts else None
 
     def write(self, path: str, text: str) -> None:
         """Write a file at once: a reader sees the earlier text or this one, never a part of it."""

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark.few_rows import few_rows
-from rankmetrics_spark.pointers import Entry, Pointer
+from rankmetrics_spark.pointers import WITHOUT_ID, Entry, Pointer
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION
 from rankmetrics_spark.sinks.failures import writing
 from rankmetrics_spark.sinks.folder import Folder
@@ -23,6 +23,8 @@ from rankmetrics_spark.sinks.swapping import STAGING, Swap, pointer_of, recover,
 
 MANY_FILES = 200
 """Files of a table that Spark still reads quickly; each one costs it milliseconds, however small it is."""
+MOST_ROWS = 500_000
+"""Rows of a table that this process splits into files; of more, the tasks of Spark make files."""
 FEW_ROWS = 100_000
 """Rows of a table that this process keeps, rather than having Spark read them back."""
 
@@ -69,19 +71,22 @@ class ParquetFolder(Folder):
             if partitions.few and self._reach.here:
                 staged = self.stage(partitions.stored(rows).coalesce(1), f"rows_of_{table}")
                 folder = f"{STAGING}/{self.run_id}/rows_of_{table}"
-                split, here = self._split(table, total).of_folder(folder, rows.columns[1])
+                split = self._split(table, total)
+                if split.rows_in(folder) > MOST_ROWS:
+                    return Written.of_files(table, staged, partitions, self._split_by_tasks(staged, split, partitions))
+                files, here = split.of_folder(folder, rows.columns[1])
                 here = None if here is None or len(here) > FEW_ROWS else here
-                return replace(Written.of_files(table, staged, partitions, split), here=here)
-            return Written.of_files(table, rows, partitions, self._split_by_tasks(table, rows, partitions, total))
+                return replace(Written.of_files(table, staged, partitions, files), here=here)
+            split = self._split(table, total)
+            return Written.of_files(table, rows, partitions, self._split_by_tasks(rows, split, partitions))
 
     def _split(self, table: str, total: str | None) -> Split:
         assert self._reach is not None
         return Split(self._reach.files, f"{STAGING}/{self.run_id}/{table}", self.run_id, total)
 
-    def _split_by_tasks(self, table: str, rows: DataFrame, partitions: Partitions, total: str | None) -> list[Staged]:
+    def _split_by_tasks(self, rows: DataFrame, split: Split, partitions: Partitions) -> list[Staged]:
         """Have the tasks of Spark write the files; a task that is repeated leaves files that no list names."""
-        body = self._split(table, total).of_batches
-        found = partitions.prepared(rows).mapInArrow(body, MANIFEST)
+        found = partitions.prepared(rows).mapInArrow(split.of_batches, MANIFEST)
         return [staged_of(row.asDict()) for row in few_rows(found)]
 
     def publish(self, written: Sequence[Written], entry: Entry, date: str) -> None:
@@ -100,14 +105,15 @@ class ParquetFolder(Folder):
                 return self._published_by_spark(written, entry, date)
             try:
                 self._reach.do(swap, Swap(date, entry, {one.table: one.files for one in written}))
-            except Exception:
-                # A full disk, say: take back what is not published, or finish what is.
+            except BaseException:
+                # A full disk, say, or an interrupt: take back what is not published, or finish what is.
                 with suppress(Exception):
                     self._reach.do(recover, self.run_id, date, entry.experiments)
                 raise
 
     def _published_by_spark(self, written: Sequence[Written], entry: Entry, date: str) -> None:
         """Where only Spark reaches the files: replace partitions by its own means, then write the pointer."""
+        before = self.pointer(date) or Pointer(date, self._without_pointer(date))
         for one in written:
             if one.partitions.filled:
                 # The option applies to this write only; the session keeps its own overwrite mode.
@@ -115,8 +121,14 @@ class ParquetFolder(Folder):
                 writer = writer.option("partitionOverwriteMode", "dynamic")
                 writer.partitionBy(*PARTITION).parquet(self.name_of(one.table))
             self._empty(one)
-        before = self.pointer(date) or Pointer(date)
-        self.write_file(f"published/{date}.json", before.with_run(entry).as_json())
+        # Spark gives its files names of its own, without the id of the run.
+        self.write_file(f"published/{date}.json", before.with_run(replace(entry, named=False)).as_json())
+
+    def _without_pointer(self, date: str) -> tuple[Entry, ...]:
+        """The experiments that an earlier version of this package has written on a date, without a pointer."""
+        old = existing(self.spark, self.name_of("user_metrics"))
+        rows = [] if old is None else few_rows(old.where(F.col(DATE) == date).select(EXPERIMENT).distinct())
+        return (Entry(WITHOUT_ID, tuple(sorted((row[0] for row in rows), key=str))),) if rows else ()
 
     def _empty(self, written: Written) -> None:
         """Overwrite each emptied partition that exists with an empty file; Spark cannot delete a folder."""

@@ -78,12 +78,11 @@ def pointers_of(spark: SparkSession, root: str, date: str = "*") -> dict[str, Po
 
 
 def texts_of(spark: SparkSession | None, root: str, folder: str, name: str = "*") -> list[str]:
-    """The texts of the JSON files in a folder of an output. One that Spark wrote is a folder with one file."""
+    """The texts of the JSON files in a folder of an output."""
     disk = of_disk(root)
     if disk is not None and disk.is_folder(""):
         names = [each for each in disk.names(folder) if each.endswith(".json") and name in ("*", each[:-5])]
-        paths = [path for each in names for path in disk.files(f"{folder}/{each}") or [f"{folder}/{each}"]]
-        return [text for text in map(disk.read, paths) if text]
+        return [text for each in names if (text := disk.read(f"{folder}/{each}"))]
     if spark is None:
         return []
     try:

@@ -69,6 +69,11 @@ class Split:
             arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, [EXPERIMENT, "file", "n", "total"])
 
+    def rows_in(self, folder: str) -> int:
+        """How many rows a staged folder has, by the footers of its files."""
+        paths = [path for path in self.files.files(folder) if path.endswith(".parquet")]
+        return sum(pq.read_metadata(self.files.at(path), filesystem=self.files.system).num_rows for path in paths)
+
     def of_folder(self, folder: str, sort: str) -> tuple[list[Staged], pa.Table | None]:
         """In this process: the few rows of a staged folder -> files, in order of experiment and another column.
 

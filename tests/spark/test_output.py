@@ -209,6 +209,22 @@ def test_a_failed_write_leaves_no_staging_folder(
     assert not (tmp_path / "out" / "_staging").exists()
 
 
+def test_what_only_spark_can_write_is_read_back(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if engine_of(spark) == "sail":
+        pytest.skip("Sail writes to folders of this machine only: test_sail.py")
+    for name in ("reach_of", "likely_reach", "on_this_machine"):
+        monkeypatch.setattr(f"rankmetrics_spark.sinks.folder.{name}", lambda *_: None)
+    out = tmp_path / "out"
+    for experiments in ("ab", "b"):
+        log = [row for name in experiments for row in a_list([len(experiments) - 1, 1], "u", name)]
+        done = run(spark, config(parquet(tmp_path / experiments, log), out, metrics=["rr"]))
+        assert not [*out.rglob(f"*{done.run_id}*.parquet")]
+    found = read(spark, f"{out}/experiment_metrics")
+    assert {(row["experiment_id"], row["mean"]) for row in found.collect()} == {("a", 1.0), ("b", 0.5)}
+
+
 def test_files_that_vanish_are_one_sentence_that_keeps_its_cause(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
