@@ -85,11 +85,13 @@ def _cut_words(line: str, longest: int, head: re.Pattern[str]) -> str:
     """The line with each longer word cut to what ``head`` matches at its start, at most half of ``LONGEST_WORD``."""
 
     def cut(word: re.Match[str]) -> str:
-        opening, text, closing = word.groups()
+        opening = word[0][0] if word[0][0] in "'\"(" else ""
+        text = word[0][len(opening) :].rstrip("'\");:,.") or word[0]
         kept = head.match(text[: LONGEST_WORD // 2])
-        return f"{opening}{kept[0] if kept else ''}... ({len(text):,} characters){closing}"
+        closing = word[0][len(opening) + len(text) :]
+        return f"{opening}{kept[0] if kept else ''}... ({len(text):,} characters){closing[:10]}"
 
-    return re.sub(rf"(['\"(]?)(\S{{{longest},}}?)(['\");:,.]*(?!\S))", cut, line)
+    return re.sub(rf"\S{{{longest},}}", cut, line)
 
 
 def unknown(what: str, value: object, known: Iterable[str]) -> str:

@@ -394,8 +394,8 @@ class CatalogSchema(_SqlTables):
         return found is not None and not lives(json.loads(found["value"]), _DAY)
 
     def _drop(self, chosen: Callable[[str], bool]) -> None:
-        """Drop staging tables."""
-        with suppress(AnalysisException):
+        """Drop staging tables; where that fails, a later run does it."""
+        with suppress(Exception):  # classic sessions raise a class of py4j
             found = self.spark.sql(f"SHOW TABLES IN {self.path} LIKE 'staging_*'").select("tableName")
             for (name,) in few_rows(found):
                 if chosen(name):

@@ -34,7 +34,7 @@ def read(spark: SparkSession, path: str, format: str = "parquet") -> DataFrame:
 
     Raises:
         AnalysisException: There is no such folder.
-        InputError: There is no such table in the catalog.
+        InputError: There is no such table in the catalog, or runs keep publishing to the folder.
     """
     path = path.rstrip("/")
     if format != "parquet" and "/" not in path:
@@ -47,21 +47,26 @@ def read(spark: SparkSession, path: str, format: str = "parquet") -> DataFrame:
             return found
     for _ in range(ATTEMPTS):
         try:
-            if engine_of(spark) == "sail":
-                return _on_sail(spark, path, known)
-            schema = spark.read.option("mergeSchema", "true").parquet(literal(path)).schema
+            rows = _listed(spark, path, known)
         except AnalysisException:
             columns = columns_of(known, table)
             if not columns:
                 raise
             # What was published has no row in this table, such as a quarantine without faulty rows.
             return spark.createDataFrame([], columns)
-        rows = with_schema(spark, path, schema)
-        # Files are listed here. If a run has published meanwhile, the list may lack its files or those of before.
+        # If a run has published while the files were listed, the list may lack its files or those of before.
         before, known = known, pointers_of(spark, root or ".")
         if known == before:
-            break
-    return live(rows, known, path)
+            return rows
+    raise InputError(f"cannot read '{path}': runs publish to it all the time; read it again when they have ended")
+
+
+def _listed(spark: SparkSession, path: str, known: Mapping[str, Pointer]) -> DataFrame:
+    """The rows that the pointers name; the files are listed here."""
+    if engine_of(spark) == "sail":
+        return _on_sail(spark, path, known)
+    schema = spark.read.option("mergeSchema", "true").parquet(literal(path)).schema
+    return live(with_schema(spark, path, schema), known, path)
 
 
 def _on_sail(spark: SparkSession, path: str, known: Mapping[str, Pointer]) -> DataFrame:
