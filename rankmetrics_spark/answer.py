@@ -53,8 +53,11 @@ def refuse_missing_date(store: Store, config: Config) -> None:
         _earlier(store, config)
 
 
-def check_gates(result: Result, config: Config) -> None:
+def check_gates(result: Result, config: Config, counts: Counts) -> None:
     """Stop the run if a metric is beyond the limit of a gate. Nothing has been published yet.
+
+    Every experiment with lists has to keep every limit; one without a row, such as one without users of the segment,
+    does not.
 
     Raises:
         MetricGateError: One sentence per limit that is not kept.
@@ -67,12 +70,20 @@ def check_gates(result: Result, config: Config) -> None:
         table = road.compared_users(users, plan, within=result.within_segments)
         # A gate looks at differences and their intervals.
         asked = replace(
-            config.comparison, pairs="baseline", wilcoxon=False, randomization=None, bootstrap=None, aa_check=None
+            config.comparison,
+            pairs="baseline",
+            min_users=0,
+            wilcoxon=False,
+            randomization=None,
+            bootstrap=None,
+            aa_check=None,
         )
         chosen = tuple(metric for metric in table.metrics if any(gate.metric == metric for gate in config.gates))
         rows = comparison.comparisons(replace(table, metrics=chosen), asked)
         compared = _rows(rows.where(F.col(BASELINE).eqNullSafe(F.lit(config.comparison.baseline))), config)
-    failed = failures(config.gates, means, compared)
+    names = [str(name) for name, count in counts.items() if count["lists"]]
+    candidates = config.comparison.candidates or [name for name in names if name != config.comparison.baseline]
+    failed = failures(config.gates, means, compared, names, candidates)
     if failed:
         raise MetricGateError("; ".join(failed) + " (gates; nothing was published)")
 

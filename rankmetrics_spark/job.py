@@ -206,7 +206,7 @@ def _evaluated(this: _Run, store: Store) -> Outcome:
             answer.refuse_unknown_experiments(config, counts)
         if config.gates:
             with steps("gates", "checking the gates"):
-                answer.check_gates(result, config)
+                answer.check_gates(result, config, counts)
         return _published(store, _written(store, result, counts, this), counts, this)
     finally:
         store.discard(like=rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rankmetrics_spark.config import Gate
@@ -11,13 +11,25 @@ from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, SEGMENT, is_
 Row = Mapping[str, Any]
 
 
-def failures(gates: Sequence[Gate], averages: Sequence[Row], comparisons: Sequence[Row]) -> list[str]:
+_ROUNDING = 1e-12
+"""By so much, as a share of a limit above 1, a value may be beyond it: 0.49 - 0.5 is a little below -0.01."""
+
+
+def failures(
+    gates: Sequence[Gate],
+    averages: Sequence[Row],
+    comparisons: Sequence[Row],
+    experiments: Iterable[str] = (),
+    candidates: Iterable[str] = (),
+) -> list[str]:
     """What each failed gate found; empty if all limits are kept.
 
     Args:
         gates: The limits.
         averages: Rows of ``experiment_metrics``.
         comparisons: Rows of ``comparisons``; only those with the baseline of the run.
+        experiments: Those that a gate on means is for; each needs a row.
+        candidates: Those that a gate on differences is for; each needs a row.
 
     >>> gate = Gate(metric="ndcg@10", max_drop=0.01)
     >>> row = {"experiment_id": "b", "baseline": "a", "segment": "all", "metric": "ndcg@10", "difference": -0.02,
@@ -27,22 +39,27 @@ def failures(gates: Sequence[Gate], averages: Sequence[Row], comparisons: Sequen
     >>> failures([Gate(metric="ndcg@10", max_drop=0.02)], [], [row])
     []
     """
-    return [said for gate in gates for said in _failures(gate, averages, comparisons)]
+    found: list[str] = []
+    for gate in gates:
+        found += _said(gate, averages, experiments, _too_low) if gate.min is not None else ()
+        found += _said(gate, comparisons, candidates, _too_far) if gate.compares else ()
+    return found
 
 
-def _failures(gate: Gate, averages: Sequence[Row], comparisons: Sequence[Row]) -> Iterator[str]:
-    for kind, rows in (
-        ("mean", averages if gate.min is not None else ()),
-        ("drop", comparisons if gate.compares else ()),
-    ):
-        chosen = sorted((row for row in rows if _is_meant(gate, row)), key=lambda row: str(row[EXPERIMENT]))
-        wanted = gate.min is not None if kind == "mean" else gate.compares
-        if wanted and not chosen:
-            yield f"the gate on {gate.metric} cannot be checked: no row of segment '{gate.segment}'" + (
-                f" and experiment '{gate.experiment}'" if gate.experiment else ""
-            )
-        for row in chosen:
-            yield from _too_low(gate, row) if kind == "mean" else _too_far(gate, row)
+def _said(
+    gate: Gate, rows: Sequence[Row], wanted: Iterable[str], check: Callable[[Gate, Row], Iterator[str]]
+) -> Iterator[str]:
+    chosen = sorted((row for row in rows if _is_meant(gate, row)), key=lambda row: str(row[EXPERIMENT]))
+    lacking = {gate.experiment} if gate.experiment else set(wanted)
+    lacking -= {str(row[EXPERIMENT]) for row in chosen}
+    without = f"the gate on {gate.metric} cannot be checked: no row of segment '{gate.segment}'"
+    if not chosen and gate.experiment is None:
+        yield without
+        return
+    for name in sorted(lacking):
+        yield f"{without} and experiment '{name}'"
+    for row in chosen:
+        yield from check(gate, row)
 
 
 def _is_meant(gate: Gate, row: Row) -> bool:
@@ -62,7 +79,7 @@ def _too_low(gate: Gate, row: Row) -> Iterator[str]:
     what = "mean" if gate.on == "point" else "bound of the interval"
     if is_unknown(value):
         yield f"{row[EXPERIMENT]} has no {what} of {gate.metric}; the gate cannot be checked"
-    elif _sign(gate) * (value - gate.min) < 0:
+    elif _sign(gate) * (gate.min - value) > _ROUNDING * max(1.0, abs(gate.min)):
         limit = "at least" if _sign(gate) > 0 else "at most"
         yield f"{row[EXPERIMENT]} has a {what} of {value:.4f} on {_where(gate)}; allowed: {limit} {gate.min:g}"
 
@@ -80,7 +97,7 @@ def _too_far(gate: Gate, row: Row) -> Iterator[str]:
         if drop is None:
             pair = f"{row[EXPERIMENT]} against {row[BASELINE]}"
             yield f"{pair} has no {point.replace('_', ' ')} on {_where(gate)}; the gate cannot be checked"
-        elif drop > limit:
+        elif drop - limit > _ROUNDING * max(1.0, limit):
             worse = "below" if _sign(gate) > 0 else "above"
             could = "is" if gate.on == "point" else "may be"
             yield (

@@ -51,6 +51,21 @@ def test_a_limit_that_is_just_kept_passes(gate: dict[str, Any]) -> None:
     assert failed(gate) == []
 
 
+def test_a_limit_that_is_just_kept_passes_where_the_difference_is_rounded() -> None:
+    # 49 hits of 100 against 50: 0.49 - 0.5 is a little below -0.01.
+    drop = {"difference": 0.49 - 0.5, "relative_difference": 0.49 / 0.5 - 1}
+    assert drop["difference"] < -0.01 and drop["relative_difference"] < -0.02
+    assert failed({"max_drop": 0.01, "max_relative_drop": 0.02}, drop=drop) == []
+    assert failed({"min": 0.3}, mean={"mean": 0.1 * 3 - 1e-16}) == []
+
+
+def test_an_experiment_without_a_row_keeps_no_limit() -> None:
+    gates = [Gate(metric="ndcg@10", min=0.1), Gate(metric="ndcg@10", max_drop=0.1)]
+    found = failures(gates, [MEAN], [DROP], ["a", "b"], ["b", "c"])
+    without = "the gate on ndcg@10 cannot be checked: no row of segment 'all' and experiment"
+    assert found == [f"{without} 'a'", f"{without} 'c'"]
+
+
 @pytest.mark.parametrize(
     ("gate", "said"),
     [
