@@ -68,7 +68,7 @@ def mean_intervals(totals: Totals, rules: Rules) -> dict[str, Any]:
     moments = arm_moments(stacked(totals, keys, len(ARM_SUMS)))
     for i, key in enumerate(keys):
         found = totals.replicates.get(key._replace(kind="bootstrap_arm"))
-        if found is not None and not totals.sums[key][ARM_SUMS.index("beyond")]:
+        if found is not None and moments.n[i] >= 2 and not totals.sums[key][ARM_SUMS.index("beyond")]:
             part = slice(i, i + 1)
             means, estimate, skew = replicate_means(found)[None], moments.mean[part], moments.skew_term()[part]
             low[i], high[i] = (bound[0] for bound in interval(means, estimate, skew, rules))

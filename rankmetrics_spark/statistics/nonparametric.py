@@ -16,7 +16,9 @@ def signed_rank(n: Whole, twice_w_plus: Whole, tie_term: Whole, n_zero: Whole) -
     """Wilcoxon's signed-rank test, two-sided; zero differences are dropped, no continuity correction.
 
     Exact for at most 25 differences without zeros and ties, else the normal approximation with its tie correction: the
-    choice of SciPy before 1.9. Newer SciPy is exact up to 50, where the two differ by less than 0.02.
+    choice of SciPy before 1.9. Newer SciPy is exact up to 50; from 26 differences on, the two differ by less than 0.02.
+    With ties or zeros among fewer than ten differences, the approximation is rough: five equal ones have p = 0.025,
+    while no test of five signs can be below 2 / 2**5 = 0.0625.
 
     Args:
         n: (g,) number of differences other than 0.

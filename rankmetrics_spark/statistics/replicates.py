@@ -122,7 +122,8 @@ def aa_share_paired(n: Any, squares_total: Any, flipped_sums: Floats, alpha: flo
 def aa_share_independent(totals: Sequence[Any], signed: Floats, alpha: float) -> Floats:
     """A/A check of an independent design: how often Welch's test finds a difference when users change arms at random.
 
-    A user goes to the first arm where their sign is 1 and to the second where it is -1: arms of about the same size.
+    A user goes to the first arm where their sign is 1 and to the second where it is -1: arms of about the same size,
+    whatever the sizes of the experiments. Welch's test may fit arms of very different sizes worse.
 
     Args:
         totals: Sum of the users' values, sum of their squares, number of users; (...) each.

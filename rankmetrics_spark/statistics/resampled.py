@@ -24,6 +24,7 @@ from rankmetrics_spark.statistics.stacked import (
 )
 from rankmetrics_spark.statistics.totals import BEFORE_SUMS, PAIR_SUMS, Ints, Key, Totals
 
+_CUT = 2.0**-28
 _FINEST_ERROR, _FINEST_DIFFERENCE = 2.0**-22, 2.0**-20
 """Sums of replicates are cut off at 2**-30 per user; below these, too much of the difference would be cut off."""
 
@@ -52,6 +53,8 @@ def resampled(rows: Compared) -> dict[str, Any]:
 
 def interval(means: Floats, estimate: Floats, acceleration: Floats, rules: Rules) -> tuple[Floats, Floats]:
     """Bootstrap interval of (g, r) replicates, as the rules want it."""
+    # Replicates are cut off and the estimate is not, so a replicate that is equal to it lies a little beside it.
+    means = np.where(np.abs(means - estimate[:, None]) <= _CUT, estimate[:, None], means)
     if rules.bca:
         return replicates.bca(means, estimate, acceleration, rules.confidence)
     return replicates.percentile(means, rules.confidence)

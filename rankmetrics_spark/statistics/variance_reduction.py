@@ -154,7 +154,7 @@ def cuped_independent(
     shift = np.where(fitted, slope * (candidate.x.mean - baseline.x.mean), 0.0)
     of_slope = sum((v * arm.spread for v, arm in zip(variances, arms, strict=True)), np.zeros(len(slope)))
     lever = (candidate.x.mean - baseline.x.mean) ** 2 * of_slope / np.where(fitted, spread, 1.0) ** 2
-    df = welch_df(errors, [baseline.y, candidate.y]) - fitted
+    df = welch_df(errors, [baseline.y, candidate.y]) / factor
     error = np.sqrt(errors[0] + errors[1] + np.where(fitted, lever, 0.0))
     found = Estimate.of(candidate.y.mean - baseline.y.mean - shift, error, df, confidence)
     return found, variance_reduction(baseline, candidate)
