@@ -69,7 +69,9 @@ def sentence(row: Row, metric: Metric) -> str:
         return f"{candidate} against {baseline} on {name}: {note or 'not tested'}"
     change = _change(row)
     if row["better"] is None:
-        could = f"; {row['n_users']:,} users could show {_detectable(row)}"
+        # Without a spread, nobody knows what could be shown.
+        known = not is_unknown(row["minimum_detectable_effect"]) and row["minimum_detectable_effect"] > 0
+        could = f"; {row['n_users']:,} users could show {_detectable(row)}" if known else ""
         found = "no difference shown" if metric.higher_is_better is not None else "neither direction is better"
         return f"{candidate} against {baseline} on {name}: {found} ({change}, {p_value(row)}){could}"
     verb = "beats" if row["better"] == "candidate" else "loses to"
@@ -81,7 +83,10 @@ def sentence(row: Row, metric: Metric) -> str:
 def _change(row: Row) -> str:
     """The relative difference with its interval; the difference itself where the baseline is not above 0."""
     if is_unknown(row["relative_difference"]) or row["mean_baseline"] < 0:
-        return f"{row['difference']:+.4f} [{row['ci_low']:+.4f}, {row['ci_high']:+.4f}]"
+        bounds = "" if is_unknown(row["ci_low"]) else f" [{row['ci_low']:+.4f}, {row['ci_high']:+.4f}]"
+        return f"{row['difference']:+.4f}{bounds}"
+    if is_unknown(row["relative_ci_low"]):
+        return f"{100 * row['relative_difference']:+.1f} %"
     relative = [100 * row[name] for name in ("relative_difference", "relative_ci_low", "relative_ci_high")]
     return f"{relative[0]:+.1f} % [{relative[1]:+.1f}, {relative[2]:+.1f}]"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri, stdtr, stdtrit
+from scipy.special import binom, ndtri, stdtr, stdtrit
 
 from rankmetrics_spark.statistics.exact_sums import Floats
 from rankmetrics_spark.statistics.moments import Moments, PairMoments
@@ -53,27 +53,34 @@ class Estimate:
     p_value: Floats
 
     @classmethod
-    def of(cls, difference: Floats, standard_error: Floats, df: Floats, confidence: float) -> Estimate:
+    def of(
+        cls, difference: Floats, standard_error: Floats, df: Floats, confidence: float, still_p: Floats | float = 0.0
+    ) -> Estimate:
         """A difference and its error -> interval and p-value.
 
-        Without spread there is nothing to test: the interval is the difference itself, and p is 1 for a difference of
-        0 and 0 for any other.
+        Without spread, t has nothing to measure with: p is 1 for a difference of 0, and ``still_p`` for any other; the
+        interval is the difference itself where p is below 1 - confidence or 1, and otherwise unknown.
 
         Args:
             difference: (g,).
             standard_error: (g,); NaN where it is unknown.
-            df: (g,) at least 1 where the error is known.
+            df: (g,) more than 0 where the error is known.
             confidence: Of the interval, in (0, 1).
+            still_p: (g,) p-values of differences without spread, such as those of a permutation test.
         """
+        still = standard_error == 0
         with np.errstate(divide="ignore", invalid="ignore"):
             p = 2 * stdtr(df, -np.abs(difference / standard_error))
-        p = np.where(standard_error == 0, np.where(difference == 0, 1.0, 0.0), p)
-        half = np.where(standard_error == 0, 0.0, stdtrit(df, 0.5 + confidence / 2) * standard_error)
+        p = np.where(still, np.where(difference == 0, 1.0, still_p), p)
+        certain = np.where((difference == 0) | (p < 1 - confidence), 0.0, np.nan)
+        half = np.where(still, certain, stdtrit(df, 0.5 + confidence / 2) * standard_error)
         return cls(difference, standard_error, df, difference - half, difference + half, p)
 
 
 def paired_t(difference: Moments, confidence: float) -> Estimate:
     """Paired t test of the users who are in both experiments.
+
+    If all differences are equal and not 0, p is that of the sign-flip test: 2 of 2**n signs give a sum of this size.
 
     Args:
         difference: Moments of candidate - baseline per user, of g pairs.
@@ -85,11 +92,16 @@ def paired_t(difference: Moments, confidence: float) -> Estimate:
     0.0742
     """
     n = np.where(difference.n < 2, np.nan, difference.n).astype(float)
-    return Estimate.of(difference.mean, difference.std / np.sqrt(n), n - 1, confidence)
+    return Estimate.of(difference.mean, difference.std / np.sqrt(n), n - 1, confidence, 2 ** (1 - n))
 
 
 def welch(baseline: Moments, candidate: Moments, confidence: float) -> Estimate:
     """Welch's t test of two experiments with different users.
+
+    A few users of a sparse metric often all have the same value, which says little about the spread of others: an
+    experiment without spread counts with that of the other one, and t has the degrees of freedom of the latter. If
+    neither has a spread, p is that of the permutation test: of all ways to choose as many users, one, or two between
+    experiments of equal size, give a difference of this size.
 
     Args:
         baseline: Moments of g baselines.
@@ -99,9 +111,35 @@ def welch(baseline: Moments, candidate: Moments, confidence: float) -> Estimate:
     Source: Welch, The generalization of Student's problem (1947); same p-value as
     ``scipy.stats.ttest_ind(equal_var=False)``.
     """
-    errors = [squared_error(arm) for arm in (baseline, candidate)]
-    df = welch_df(errors, [baseline, candidate])
-    return Estimate.of(candidate.mean - baseline.mean, np.sqrt(errors[0] + errors[1]), df, confidence)
+    errors = _squared_errors(baseline, candidate)
+    df = _df(errors, baseline, candidate)
+    difference = candidate.mean - baseline.mean
+    return Estimate.of(difference, np.sqrt(errors[0] + errors[1]), df, confidence, _permutation_p(baseline, candidate))
+
+
+def _squared_errors(baseline: Moments, candidate: Moments) -> list[Floats]:
+    """(g,) squared standard errors of both means; without a spread, with the variance of the other one."""
+    arms = [baseline, candidate]
+    n = [np.where(arm.n < 2, np.nan, arm.n).astype(float) for arm in arms]
+    of_baseline, of_candidate = (arm.variance for arm in arms)
+    variances = (
+        np.where(of_baseline == 0, of_candidate, of_baseline),
+        np.where(of_candidate == 0, of_baseline, of_candidate),
+    )
+    return [variance / users for variance, users in zip(variances, n, strict=True)]
+
+
+def _df(errors: list[Floats], baseline: Moments, candidate: Moments) -> Floats:
+    """(g,) Welch's degrees of freedom; those of the other experiment where one has no spread."""
+    df, still = welch_df(errors, [baseline, candidate]), [arm.variance == 0 for arm in (baseline, candidate)]
+    df = np.where(still[0] & ~still[1], candidate.n.astype(float) - 1, df)
+    return np.where(still[1] & ~still[0], baseline.n.astype(float) - 1, df)
+
+
+def _permutation_p(baseline: Moments, candidate: Moments) -> Floats:
+    """(g,) p-value of the permutation test of two experiments of equal values each."""
+    n = [arm.n.astype(float) for arm in (baseline, candidate)]
+    return np.asarray(np.where(n[0] == n[1], 2.0, 1.0) / binom(n[0] + n[1], n[0]))
 
 
 def squared_error(arm: Moments) -> Floats:
@@ -146,7 +184,8 @@ def relative_paired(pair: PairMoments, confidence: float) -> tuple[Floats, Float
     with_baseline = pair.candidate.variance - pair.baseline.variance - pair.difference.variance
     variance = pair.difference.variance + lead**2 * pair.baseline.variance + lead * with_baseline
     n = np.where(pair.difference.n < 2, np.nan, pair.difference.n).astype(float)
-    return _relative(ratio, np.maximum(variance, 0.0) / n / _nonzero_mean(pair.baseline) ** 2, n - 1, confidence)
+    squared = np.maximum(variance, 0.0) / n / _nonzero_mean(pair.baseline) ** 2
+    return _relative(ratio, squared, n - 1, confidence, 2 ** (1 - n))
 
 
 def relative_independent(baseline: Moments, candidate: Moments, confidence: float) -> tuple[Floats, Floats, Floats]:
@@ -164,9 +203,11 @@ def relative_independent(baseline: Moments, candidate: Moments, confidence: floa
     Source: as ``relative_paired``, without covariance.
     """
     ratio = _ratio(baseline, candidate)
-    errors = [ratio**2 * squared_error(baseline), squared_error(candidate)]
-    df = welch_df(errors, [baseline, candidate])
-    return _relative(ratio, (errors[0] + errors[1]) / _nonzero_mean(baseline) ** 2, df, confidence)
+    of_baseline, of_candidate = _squared_errors(baseline, candidate)
+    errors = [ratio**2 * of_baseline, of_candidate]
+    squared = (errors[0] + errors[1]) / _nonzero_mean(baseline) ** 2
+    df = _df(errors, baseline, candidate)
+    return _relative(ratio, squared, df, confidence, _permutation_p(baseline, candidate))
 
 
 def _nonzero_mean(moments: Moments) -> Floats:
@@ -178,9 +219,11 @@ def _ratio(baseline: Moments, candidate: Moments) -> Floats:
     return np.asarray(candidate.mean / _nonzero_mean(baseline))
 
 
-def _relative(ratio: Floats, squared: Floats, df: Floats, confidence: float) -> tuple[Floats, Floats, Floats]:
+def _relative(
+    ratio: Floats, squared: Floats, df: Floats, confidence: float, still_p: Floats
+) -> tuple[Floats, Floats, Floats]:
     """Relative difference and bounds from a ratio, its squared error and degrees of freedom."""
-    found = Estimate.of(ratio - 1, np.sqrt(squared), df, confidence)
+    found = Estimate.of(ratio - 1, np.sqrt(squared), df, confidence, still_p)
     return found.difference, found.ci_low, found.ci_high
 
 

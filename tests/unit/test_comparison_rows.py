@@ -12,6 +12,8 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
 from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.metrics import parse
+from rankmetrics_spark.report.verdict import sentence
 from rankmetrics_spark.statistics import resampling
 from rankmetrics_spark.statistics.comparison_rows import Rules, comparison_rows, decomposition_rows, mean_intervals
 from rankmetrics_spark.statistics.pairs import Request, Totals
@@ -115,6 +117,17 @@ def test_bootstrap_intervals_are_quantiles_of_means_with_the_same_weights() -> N
     for i, of in enumerate((a, b)):
         bounds = found["bootstrap_ci_low"][i], found["bootstrap_ci_high"][i]
         assert bounds == pytest.approx(tuple(np.quantile(means(of), [0.025, 0.975])), abs=1e-8)
+
+
+@pytest.mark.parametrize("bca", [False, True])
+def test_one_user_has_no_bootstrap_interval_and_equal_values_have_one_without_width(bca: bool) -> None:
+    users = table({"a": [1 / 3], "b": [1 / 3]})
+    found = mean_intervals(totals_of(user_rows(users), Request("a", bootstrap=99)), Rules(bca=bca))
+    assert np.isnan([found["bootstrap_ci_low"], found["bootstrap_ci_high"]]).all()
+    users = table({"a": [1 / 3] * 9, "b": [0.1] * 9})
+    found = mean_intervals(totals_of(user_rows(users), Request("a", bootstrap=99)), Rules(bca=bca))
+    for name in ("bootstrap_ci_low", "bootstrap_ci_high"):
+        assert found[name] == pytest.approx([1 / 3, 0.1], rel=1e-15)
 
 
 def test_a_bca_interval_is_close_to_that_of_scipy() -> None:
@@ -276,11 +289,33 @@ def test_a_constant_metric_differs_by_0_with_p_1(make: Any) -> None:
     assert (row["difference"], row["p_value"], row["better"]) == (0, 1, None)
 
 
-@pytest.mark.parametrize("make", [table, lambda arms: apart(**arms)])
-def test_two_constants_that_differ_are_certainly_different(make: Any) -> None:
+# 2 of 2**9 signs, and 2 of 18! / (9! 9!) = 48,620 ways to choose 9 of 18 users, give a difference of this size.
+@pytest.mark.parametrize(("make", "p"), [(table, 2 / 2**9), (lambda arms: apart(**arms), 2 / 48_620)])
+def test_two_constants_of_nine_users_are_different(make: Any, p: float) -> None:
     row = one(make({"a": [0.3] * 9, "b": [0.5] * 9}))
     assert (row["difference"], row["ci_low"], row["ci_high"]) == pytest.approx((0.2, 0.2, 0.2), abs=1e-15)
-    assert (row["p_value"], row["better"], row["note"]) == (0, "candidate", None)
+    assert (row["p_value"], row["better"], row["note"]) == (p, "candidate", None)
+
+
+def test_two_users_do_not_show_a_difference() -> None:
+    row = one(table({"a": [0.0, 0.0], "b": [1.0, 1.0]}))
+    assert (row["difference"], row["p_value"], row["p_adjusted"], row["better"]) == (1, 0.5, 0.5, None)
+    assert np.isnan([row["ci_low"], row["ci_high"]]).all()
+    assert sentence(row | {"relative_difference": None}, parse(METRIC)).endswith(
+        ": no difference shown (+1.0000, p = 0.500)"
+    )
+
+
+def test_bootstrap_intervals_grow_with_the_values() -> None:
+    by_size = {}
+    for size in (1.0, 1 / 3, 0.1):
+        values = [size] * 4 + [0.0] * 6
+        for bca in (False, True):
+            row = one(table({"a": [0.0] * 10, "b": values}), Request("a", bootstrap=999), bca=bca)
+            bounds = row["bootstrap_ci_low"] / size, row["bootstrap_ci_high"] / size
+            assert bounds == pytest.approx(by_size.setdefault(bca, bounds), rel=1e-6)
+            same = one(table({"a": [0.0] * 10, "b": [size] * 10}), Request("a", bootstrap=999), bca=bca)
+            assert (same["bootstrap_ci_low"], same["bootstrap_ci_high"]) == pytest.approx((size, size), rel=1e-15)
 
 
 def untested(row: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -185,14 +186,39 @@ def test_identical_arms_have_no_difference_and_p_is_one() -> None:
     assert [each.tolist() for each in relative_paired(pair, 0.95)] == [[0], [0], [0]]
 
 
-def test_a_constant_difference_is_certain() -> None:
+def test_a_constant_difference_has_the_p_value_of_a_permutation_test() -> None:
     pair = pair_moments(np.full((1, 9), 0.25), np.full((1, 9), 0.75))
-    for found in (paired_t(pair.difference, 0.95), welch(pair.baseline, pair.candidate, 0.95)):
+    # 2 of 2**9 signs, and 2 of 18! / (9! 9!) = 48,620 ways to choose 9 of 18 users, give a difference of this size.
+    tests = (paired_t(pair.difference, 0.95), 2 / 2**9), (welch(pair.baseline, pair.candidate, 0.95), 2 / 48_620)
+    for found, p in tests:
         shown = found.difference, found.p_value, found.ci_low, found.ci_high
-        assert [each.tolist() for each in shown] == [[0.5], [0], [0.5], [0.5]]
+        assert [each.tolist() for each in shown] == [[0.5], [p], [0.5], [0.5]]
     assert np.isnan(effect_size_paired(pair.difference)) and np.isnan(
         effect_size_independent(pair.baseline, pair.candidate)
     )
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_a_few_users_with_equal_values_are_no_certain_difference(n: int) -> None:
+    zeros, ones = Moments.of([0.0] * n), Moments.of([1.0] * n)
+    for found in (paired_t(ones, 0.95), welch(zeros, ones, 0.95), welch(zeros, Moments.of([1.0] * 2), 0.95)):
+        p = float(found.p_value[0])
+        assert p in (2 / 2**n, 2 / math.comb(2 * n, n), 1 / math.comb(n + 2, 2))
+        assert np.isnan(found.ci_low[0]) == np.isnan(found.ci_high[0]) == (p >= 0.05)
+
+
+def test_an_experiment_without_a_spread_counts_with_that_of_the_other() -> None:
+    # 3 users without a hit against 300 hits of 1,000: Fisher's exact test has p = 0.56, Welch's alone would have 1e-79.
+    hits = np.repeat([1.0, 0.0], [300, 700])
+    many, few = Moments.of(hits.tolist()), Moments.of([0.0] * 3)
+    # The t test of one variance, hits.var(ddof=1), on 999 degrees of freedom.
+    error = np.sqrt(hits.var(ddof=1) * (1 / 1_000 + 1 / 3))
+    p = 2 * stats.t.sf(0.3 / error, 999)
+    half = stats.t.ppf(0.975, 999) * error
+    for found, sign in ((welch(many, few, 0.95), -1), (welch(few, many, 0.95), 1)):
+        assert found.p_value[0] == pytest.approx(p, rel=1e-12) and found.df[0] == 999
+        assert (found.ci_low[0], found.ci_high[0]) == pytest.approx((sign * 0.3 - half, sign * 0.3 + half), rel=1e-12)
+    assert 0.2 < p < stats.fisher_exact([[300, 700], [0, 3]]).pvalue
 
 
 @pytest.mark.parametrize("values", [[], [0.5]])
