@@ -7,7 +7,7 @@ import re
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -112,12 +112,13 @@ def session_of(choice: Choice, say: Say) -> Iterator[SparkSession]:
         yield _given_session()
         return
     say(f"starting {choice.name}")
-    spark = _started_session(choice)
-    try:
-        yield spark
-    finally:
-        say(f"stopping {choice.name}")
-        spark.stop()
+    with laptop.interrupts_end_engine() if choice.engine == "sail" else nullcontext():
+        spark = _started_session(choice)
+        try:
+            yield spark
+        finally:
+            say(f"stopping {choice.name}")
+            spark.stop()
 
 
 def _check(address: str | None) -> None:

@@ -18,14 +18,22 @@ from rankmetrics_spark.errors import RankmetricsError
 
 if TYPE_CHECKING:
     from rankmetrics_spark.laptop.process import Engine
-    from rankmetrics_spark.laptop.session import laptop_session
+    from rankmetrics_spark.laptop.session import interrupts_end_engine, laptop_session
 
-__all__ = ["CLIENT", "INSTALL", "Engine", "check_installed", "installed", "laptop_session"]
+__all__ = [
+    "CLIENT",
+    "INSTALL",
+    "Engine",
+    "check_installed",
+    "installed",
+    "interrupts_end_engine",
+    "laptop_session",
+]
 
 CLIENT = "4.2.0"
 """The version of the Spark Connect client that this version of Sail is tested with; both are pinned together."""
 INSTALL = "pip install 'rankmetrics-spark[laptop]' in an environment of its own"
-_HOMES = {"Engine": "process", "laptop_session": "session"}
+_HOMES = {"Engine": "process", "interrupts_end_engine": "session", "laptop_session": "session"}
 
 
 def installed() -> bool:
@@ -77,6 +85,6 @@ def __getattr__(name: str) -> object:
     """Load what needs the client on first use: the child process imports this package before the client is needed."""
     if name not in _HOMES:
         raise AttributeError(f"module 'rankmetrics_spark.laptop' has no attribute '{name}'")
-    if name == "laptop_session":
+    if _HOMES[name] == "session":
         _load_client()
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

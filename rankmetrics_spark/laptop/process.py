@@ -80,6 +80,8 @@ class Engine:
     Attributes:
         limits: What it may take of the machine.
         port: Where it listens on loopback.
+        stopped: Whether this process has stopped it.
+        interrupted: Whether an interrupt has ended it.
     """
 
     limits: Limits
@@ -87,7 +89,8 @@ class Engine:
     _process: subprocess.Popen[bytes]
     _folder: Path
     _owner: int = field(default_factory=os.getpid)
-    _stopped: bool = False
+    stopped: bool = False
+    interrupted: bool = False
 
     @classmethod
     def start(cls, limits: Limits) -> Engine:
@@ -125,12 +128,12 @@ class Engine:
     @property
     def running(self) -> bool:
         """Whether the child can still answer."""
-        return not self._stopped and self._process.poll() is None
+        return not self.stopped and self._process.poll() is None
 
     def end(self) -> str:
         """How the child has ended, as part of a sentence."""
         code = self._process.poll()
-        if self._stopped or code is None:
+        if self.stopped or code is None:
             return "the laptop engine was stopped; start another session"
         if code == -signal.SIGKILL:
             return (
@@ -143,9 +146,9 @@ class Engine:
 
     def stop(self) -> None:
         """End the child and remove its temporary files; does nothing where it has been done, or in a forked process."""
-        if self._stopped or os.getpid() != self._owner:
+        if self.stopped or os.getpid() != self._owner:
             return
-        self._stopped = True
+        self.stopped = True
         atexit.unregister(self.stop)
         for stream in (self._process.stdin, self._process.stdout):
             if stream:
@@ -157,6 +160,11 @@ class Engine:
             self._process.kill()
             self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def interrupt(self) -> None:
+        """End the child at once, from a signal handler; calls to it fail."""
+        self.interrupted = True
+        self._process.kill()
 
     def wait_briefly(self) -> bool:
         """Whether the child has ended; a broken connection is seen a moment before the end of its process."""

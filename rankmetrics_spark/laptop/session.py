@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 
 _running: list[tuple[Engine, SparkSession]] = []
 """The engine of this process with its session, while it runs."""
+_newest: list[Engine] = []
+"""The engine that has been started last; its session may not be there yet."""
 _EXHAUSTED = ("Resources exhausted", "Failed to allocate additional", "used disk space during the spilling")
 SETTINGS = {"spark.sql.session.timeZone": "UTC"}
 
@@ -45,6 +50,7 @@ def laptop_session(threads: int | None = None, memory: str | int | None = None) 
             return session
     _running.clear()
     engine = Engine.start(limits)
+    _newest[:] = [engine]
     try:
         session = _session(engine)
     except BaseException:
@@ -52,6 +58,34 @@ def laptop_session(threads: int | None = None, memory: str | int | None = None) 
         raise
     _running.append((engine, session))
     return session
+
+
+@contextmanager
+def interrupts_end_engine() -> Iterator[None]:
+    """In this block, an interrupt ends the engine, and the call that waits for it raises ``KeyboardInterrupt``.
+
+    An interrupt that is raised at once may come between two steps of gRPC, which then keeps a lock, or a call that no
+    thread serves; the end of the process would wait for these for ever. A second interrupt is raised at once.
+    """
+    usual = signal.default_int_handler
+    # In the background of a shell, a command ignores interrupts.
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not usual:
+        yield
+        return
+
+    def end(_number: int, _frame: object) -> None:
+        signal.signal(signal.SIGINT, usual)
+        if not any(engine.running for engine in _newest):
+            raise KeyboardInterrupt
+        _newest[0].interrupt()
+
+    signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    if any(engine.interrupted for engine in _newest):
+        raise KeyboardInterrupt  # no call has met it
 
 
 def _check_same(running: Limits, asked: Limits) -> None:
@@ -123,8 +157,11 @@ class _Sentences(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterce
         """Raise the sentence for this error, if there is one.
 
         Raises:
+            KeyboardInterrupt: An interrupt has ended the engine.
             RankmetricsError: The engine has ended, or a query does not fit into its memory.
         """
+        if self._engine.interrupted and not self._engine.stopped:
+            raise KeyboardInterrupt from None
         if error.code() is grpc.StatusCode.UNAVAILABLE and self._engine.wait_briefly():
             raise RankmetricsError(self._engine.end()) from None
         if any(sign in (error.details() or "") for sign in _EXHAUSTED):

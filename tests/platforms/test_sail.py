@@ -320,10 +320,12 @@ def test_an_engine_that_is_killed_is_one_sentence_and_old_results_stay(desk: Des
     assert (desk.folder / "out" / "published" / f"{DATE}.json").read_bytes() == (desk.folder / "pointer").read_bytes()
 
 
-def test_an_interrupt_is_one_word_and_leaves_no_engine(desk: Desk) -> None:
+@pytest.mark.parametrize("when", ["start", "staging"])
+def test_an_interrupt_is_one_word_and_leaves_no_engine(when: str, desk: Desk) -> None:
     process = desk.start("evaluate", "--config", "config.yaml")
     engine = desk.engine_of(process)
-    desk.wait_for_staging()
+    if when == "staging":
+        desk.wait_for_staging()
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     lines = [line for line in err.splitlines() if not line.endswith(" ...")]
