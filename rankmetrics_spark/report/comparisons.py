@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
+from rankmetrics_spark.report.change import change_of, is_percentage
 from rankmetrics_spark.report.console import LIST_PRINTERS, print_json
 from rankmetrics_spark.report.fitting import print_records, printable
 from rankmetrics_spark.report.verdict import verdict
@@ -56,10 +58,15 @@ def _texts(row: Row, segmented: bool) -> dict[str, str]:
         "design": str(row["design"]),
         "users": f"{row['n_users']:,}",
         "difference": interval,
-        "change": _number(row["relative_difference"], "+.1%"),
+        "change": _percentage(row),
         "p adjusted": _number(row["p_adjusted"], ".3g"),
         "wins/ties/losses": f"{row['wins']:,}/{row['ties']:,}/{row['losses']:,}",
     }
+
+
+def _percentage(row: Row) -> str:
+    change = change_of(row) if is_percentage(row) else None
+    return replace(change, low=None, high=None).plain if change else "-"
 
 
 def _number(value: float | None, style: str) -> str:

@@ -185,7 +185,8 @@ def _date(figures: Figures) -> str:
 
 def _axis(cards: list[story.Card]) -> Any:
     """Difference -> percent of the width of a card; the same for all cards, with 0 inside."""
-    ends = [0.0, *(value for card in cards for value in card.span or ())]
+    shown = [card.change for card in cards if card.change]
+    ends = [0.0, *(end for one in shown for end in (one.value, one.low, one.high) if end is not None)]
     low, high = min(ends), max(ends)
     width = (high - low) or 1.0
     return lambda value: round(4 + 92 * (value - low) / width, 2)

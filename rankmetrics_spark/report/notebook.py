@@ -10,6 +10,7 @@ import pandas as pd
 
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.report import palette, story
+from rankmetrics_spark.report.change import change_of
 from rankmetrics_spark.report.figures import Figures, label_of, number
 from rankmetrics_spark.report.fitting import printable
 from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, N_USERS, SEGMENT
@@ -100,11 +101,11 @@ def _cell(content: str, align: str = "left") -> str:
 def _value(row: Mapping[str, Any] | None, difference: Mapping[str, Any] | None) -> str:
     if row is None or number(row["mean"]) is None:
         return "-"
-    values, unit = story.span_of(difference) if difference is not None else (None, "")
+    change = change_of(difference) if difference is not None else None
     mark = {"better": "&#9650; ", "worse": "&#9660; "}.get(
         story.state_of(difference) if difference is not None else "", ""
     )
-    said = f' <span style="opacity:.75">{mark}{escape(story.signed(values[0], unit))}</span>' if values else ""
+    said = f' <span style="opacity:.75">{mark}{escape(change.text)}</span>' if change else ""
     return f"{row['mean']:.4f}{said}"
 
 

@@ -27,17 +27,28 @@
   const fixed = (x, digits = 4) => x === null ? "–" : x.toFixed(digits);
   const interval = (low, high) => low === null ? "–" : `${fixed(low)} to ${fixed(high)}`;
   const pText = (p) => p === null ? "–" : p < 0.001 ? "< 0.001" : p.toFixed(3);
-  function signed(x, unit, end = unit) {
-    if (x === null) return "–";
-    const digits = unit || Math.abs(x) >= 10 ? 1 : 4, text = Math.abs(x).toFixed(digits);
-    return (Number(text) === 0 ? "" : x > 0 ? "+" : "−") + text + end;
+  function signed(x, digits) {
+    const text = Math.abs(x).toFixed(digits);
+    return (Number(text) === 0 ? "" : x > 0 ? "+" : "−") + text;
   }
-  const spanText = ({ low, high, unit }) => low === null ? "–" : `${signed(low, unit, "")} to ${signed(high, unit)}`;
-  /** The difference in percent where the baseline has a mean above 0, else as it is. */
-  function span(row) {
-    const relative = row.rel !== null && row.relLow !== null && row.relHigh !== null && row.meanB > 0;
-    const values = relative ? [row.rel, row.relLow, row.relHigh].map((x) => 100 * x) : [row.d, row.low, row.high];
-    return { value: values[0], low: values[1], high: values[2], unit: relative ? " %" : "" };
+  /** Digits after the point, the same for a difference and its bounds; as change.py has them. */
+  function digitsOf(x, unit) {
+    if (!unit) return Math.abs(x) >= 10 ? 1 : 4;
+    const small = x ? Math.ceil(-Math.log10(Math.abs(x))) : 0;
+    return small > 1 && small <= 3 ? small : 1;
+  }
+  const changeText = ({ value, unit }) => value === null ? "–" : signed(value, digitsOf(value, unit)) + unit;
+  const spanText = ({ value, low, high, unit }) =>
+    low === null ? "–" : `${signed(low, digitsOf(value, unit))} to ${signed(high, digitsOf(value, unit))}${unit}`;
+  const excludesZero = (low, high) => low === null || high === null ? null : low > 0 || high < 0;
+  const hasRatio = (row) => row.meanB > 0 && row.rel !== null;
+  /** Whether a row can be told in percent: where its two intervals disagree about 0, only the difference can. */
+  const isPercentage = (row) => hasRatio(row) && excludesZero(row.low, row.high) === excludesZero(row.relLow, row.relHigh);
+  const allPercentages = (rows) => rows.every((row) => row.d === null || isPercentage(row));
+  /** The difference and its interval, in percent of the baseline or as it is. */
+  function span(row, inPercent = isPercentage(row)) {
+    const values = inPercent ? [row.rel, row.relLow, row.relHigh].map((x) => x === null ? null : 100 * x) : [row.d, row.low, row.high];
+    return { value: values[0], low: values[1], high: values[2], unit: inPercent ? " %" : "" };
   }
 
   // ---- what is chosen
@@ -88,7 +99,7 @@
     const values = [0, ...rows.flatMap((row) => ends(row).filter((x) => x !== null))], low = Math.min(...values), high = Math.max(...values), room = 0.04 * (high - low || 1);
     return [low < 0 ? low - room : 0, high > 0 ? high + room : 0];
   }
-  const spans = (row) => { const { value, low, high } = span(row); return [value, low, high]; };
+  const spans = (row) => { const { value, low, high } = span(row, true); return [value, low, high]; };
 
   /** A table that sorts, filters and grows. Columns: title, value (to sort by), show (an element or text), text. */
   function table(parent, caption, columns, rows) {
@@ -156,24 +167,22 @@
     names("metric", label),
     column("baseline", (row) => row.meanB, (row) => fixed(row.meanB)),
     column("candidate", (row) => row.meanC, (row) => fixed(row.meanC)),
-    column("difference", (row) => span(row).value, (row) => {
-      const { value, unit } = span(row);
-      return make("span", { className: CLASSES[row.state] ?? "flat" }, ARROWS[row.state] + signed(value, unit));
-    }),
-    column("interval", (row) => span(row).low, (row) => spanText(span(row))),
+    column("difference", (row) => span(row, hasRatio(row)).value, (row) =>
+      make("span", { className: CLASSES[row.state] ?? "flat" }, ARROWS[row.state] + changeText(span(row)))),
+    column("interval", (row) => span(row, hasRatio(row)).low, (row) => spanText(span(row))),
     column("p, corrected", (row) => row.p, (row) => pText(row.p)),
     column("users", (row) => row.n),
     names("verdict", (row) => row.note ? `${SAYS[row.state]}: ${row.note}` : SAYS[row.state]),
   ];
-  function line(row, text) {
-    const { value, low, high, unit } = span(row), state = row.state;
+  function line(row, text, inPercent) {
+    const drawn = span(row, inPercent), { value, low, high } = drawn, state = row.state;
     const ink = state === "better" ? "var(--accent)" : state === "worse" ? "var(--ink)" : "var(--faint)";
     return { label: short(text), name: short(pair(row)), metric: label(row), segment: segment(row), value, low: low ?? value, high: high ?? value, stroke: ink,
-      fill: state === "worse" || state === "doubtful" ? "var(--paper)" : ink, difference: signed(value, unit), users: whole(row.n), p: pText(row.p), says: SAYS[state],
-      interval: spanText({ low, high, unit }) };
+      fill: state === "worse" || state === "doubtful" ? "var(--paper)" : ink, difference: changeText(drawn), users: whole(row.n), p: pText(row.p), says: SAYS[state],
+      interval: spanText(drawn) };
   }
   /** Charts share a scale where they share a unit: percent. */
-  const sharedDomain = (rows) => rows.length && rows.every((row) => span(row).unit) ? domainOf(rows, spans) : null;
+  const sharedDomain = (rows) => rows.length && allPercentages(rows) ? domainOf(rows, spans) : null;
   const unique = (rows) => {
     // Labels are places on an axis: names that were shortened to the same text must stay apart.
     const seen = new Map();
@@ -199,8 +208,9 @@
     say("differences", `Each candidate against ${several ? "each baseline" : short(name(data.baselines[0]))}, with ${level}. ${KEY}.${limited()}`);
     const drawnRows = rows.filter(shown), domain = sharedDomain(drawnRows);
     panels("differences", metricsShown(), (grid, m) => {
-      const found = drawnRows.filter((row) => row.m === m).sort((a, b) => (span(b).value ?? -Infinity) - (span(a).value ?? -Infinity)).slice(0, several ? LINES : Infinity);
-      if (found.length) draw(grid, "forest", unique(found.map((row) => line(row, pair(row)))), data.metrics[m].label, `${against()}; ${data.metrics[m].direction}`, `Differences on ${data.metrics[m].label}`, span(found[0]).unit, domain);
+      const mine = drawnRows.filter((row) => row.m === m), inPercent = allPercentages(mine), size = (row) => span(row, inPercent).value ?? -Infinity;
+      const found = mine.sort((a, b) => size(b) - size(a)).slice(0, several ? LINES : Infinity);
+      if (found.length) draw(grid, "forest", unique(found.map((row) => line(row, pair(row), inPercent))), data.metrics[m].label, `${against()}; ${data.metrics[m].direction}`, `Differences on ${data.metrics[m].label}`, inPercent ? " %" : "", domain);
     });
     const counted = rows.length < data.counts.comparisons && several ? ` (the surest ${whole(rows.length)} rows)` : "";
     numbers("differences", (place) => table(place, `Differences for all users${counted}`, differenceColumns([]), rows));
@@ -271,7 +281,8 @@
     panels("segments", metricsShown(), (grid, m) => {
       const all = compared.filter((row) => everyone(row) && row.m === m && row.e === one.e && row.b === one.b);
       const found = [...all, ...mine.filter((row) => row.m === m && drawnSegments.has(row.s)).sort((a, b) => a.s - b.s)];
-      if (found.length) draw(grid, "forest", unique(found.map((row) => line(row, everyone(row) ? "all users" : segment(row)))), data.metrics[m].label, several ? "" : against(), `Differences on ${data.metrics[m].label} by segment`, span(found[0]).unit, domain);
+      const inPercent = allPercentages(found);
+      if (found.length) draw(grid, "forest", unique(found.map((row) => line(row, everyone(row) ? "all users" : segment(row), inPercent))), data.metrics[m].label, several ? "" : against(), `Differences on ${data.metrics[m].label} by segment`, inPercent ? " %" : "", domain);
     });
     numbers("segments", (place) => table(place, "Differences by segment", differenceColumns([names("segment", segment)]), rows));
   }

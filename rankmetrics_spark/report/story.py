@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rankmetrics_spark.metrics import Metric
+from rankmetrics_spark.report.change import Change, all_percentages, change_of
 from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of, number
 from rankmetrics_spark.report.verdict import CORRECTIONS, p_value
 from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, N_USERS
@@ -19,9 +20,6 @@ STATES: dict[State, str] = {
     "open": "no difference shown",
     "doubtful": "not to be trusted",
 }
-
-
-MINUS = "\N{MINUS SIGN}"
 
 
 class Id(str):
@@ -40,10 +38,7 @@ class Card:
         candidate: The experiment.
         baseline: What it is compared with.
         state: What the primary metric says.
-        change: The relative difference in percent, or the difference itself where there is none.
-        interval: Its interval, in words.
-        span: Difference, lower and upper bound, in ``unit``; None without a test.
-        unit: `` %`` or empty.
+        change: The difference; None without one. All cards have one unit.
         others: How the metrics agree, in words.
         note: What forbids or weakens the verdict.
         p: The corrected p-value in words.
@@ -52,13 +47,20 @@ class Card:
     candidate: str
     baseline: str
     state: State
-    change: str
-    interval: str
-    span: tuple[float, float, float] | None
-    unit: str
+    change: Change | None
     others: str
     note: str
     p: str
+
+    @property
+    def said(self) -> str:
+        """The difference in words."""
+        return self.change.text if self.change else "-"
+
+    @property
+    def size(self) -> float:
+        """The difference, 0 without one."""
+        return self.change.value if self.change else 0.0
 
 
 @dataclass(frozen=True)
@@ -95,14 +97,15 @@ def cards(figures: Figures) -> list[Card]:
     metric = figures.primary
     if metric is None:
         return []
-    found = [_card(row, figures) for row in figures.compared if row[METRIC] == str(metric)]
+    rows = [row for row in figures.compared if row[METRIC] == str(metric)]
+    in_percent = all_percentages(rows)
+    found = [_card(row, figures, in_percent) for row in rows]
     sign = 1.0 if metric.higher_is_better is False else -1.0
     order = list(STATES)
-    return sorted(found, key=lambda card: (order.index(card.state), sign * (card.span or (0.0,))[0], card.candidate))
+    return sorted(found, key=lambda card: (order.index(card.state), sign * card.size, card.candidate))
 
 
-def _card(row: Row, figures: Figures) -> Card:
-    values, unit = span_of(row)
+def _card(row: Row, figures: Figures, in_percent: bool) -> Card:
     pair = [
         other for other in figures.compared if (other[EXPERIMENT], other[BASELINE]) == (row[EXPERIMENT], row[BASELINE])
     ]
@@ -110,44 +113,11 @@ def _card(row: Row, figures: Figures) -> Card:
         candidate=row[EXPERIMENT],
         baseline=row[BASELINE],
         state=state_of(row),
-        change=signed(values[0], unit) if values else "-",
-        interval=_interval(values, unit),
-        span=values,
-        unit=unit,
+        change=change_of(row, in_percent),
         others=_agreement(pair),
         note=str(row["note"] or ""),
         p=sure_of(row),
     )
-
-
-def _interval(values: tuple[float, float, float] | None, unit: str) -> str:
-    return "" if values is None else f"{signed(values[1], unit).removesuffix(unit)} to {signed(values[2], unit)}"
-
-
-def span_of(row: Row) -> tuple[tuple[float, float, float] | None, str]:
-    """The difference with its interval, and its unit: percent of the baseline's mean where that is above 0."""
-    relative = [number(row[name]) for name in ("relative_difference", "relative_ci_low", "relative_ci_high")]
-    plain = [number(row[name]) for name in ("difference", "ci_low", "ci_high")]
-    baseline = number(row["mean_baseline"])
-    if baseline is not None and baseline > 0 and None not in relative:
-        low, middle, high = sorted(100 * value for value in relative if value is not None)
-        return (middle, low, high), " %"
-    if None in plain:
-        return None, ""
-    low, middle, high = sorted(value for value in plain if value is not None)
-    return (middle, low, high), ""
-
-
-def signed(value: float, unit: str) -> str:
-    """A difference with its sign; a true minus, and no minus in front of a rounded 0.
-
-    >>> signed(-0.04, " %"), signed(20.94, " %"), signed(-0.00123, "").replace(MINUS, "-")
-    ('0.0 %', '+20.9 %', '-0.0012')
-    """
-    digits = 1 if unit or abs(value) >= 10 else 4
-    rounded = round(value, digits) + 0.0
-    text = f"{rounded:+.{digits}f}" if rounded else f"{0:.{digits}f}"
-    return text.replace("-", MINUS) + unit
 
 
 def _agreement(pair: Sequence[Row]) -> str:
@@ -216,7 +186,8 @@ def _of_candidates(metric: Metric, found: list[Card]) -> Answer:
 
 
 def _numbers(metric: Metric, card: Card) -> tuple[str, Words]:
-    return card.change, (f"on {label_of(metric)}, interval {card.interval}",)
+    interval = card.change.interval if card.change else ""
+    return card.said, (f"on {label_of(metric)}" + (f", interval {interval}" if interval else ""),)
 
 
 def _chance(card: Card) -> Words:
@@ -243,8 +214,8 @@ def _of_pairs(figures: Figures, metric: Metric, found: list[Card]) -> Answer:
     first, others = ahead[0], figures.n_experiments - 1
     mine = [card for card, pair in zip(found, won, strict=True) if pair and pair[0] == first]
     what = "every other experiment" if victories[first] == others else f"{victories[first]} of {others} others"
-    closest = min(mine, key=lambda card: abs((card.span or (0.0,))[0]))
-    detail = (f"On {label_of(metric)}, closest to ", Id((_winner(closest) or ("", ""))[1]), f": {closest.change}")
+    closest = min(mine, key=lambda card: abs(card.size))
+    detail = (f"On {label_of(metric)}, closest to ", Id((_winner(closest) or ("", ""))[1]), f": {closest.said}")
     return Answer((Id(first), f" beats {what}"), "", detail, _chance(closest))
 
 

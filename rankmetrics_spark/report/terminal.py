@@ -13,10 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from rankmetrics_spark.metrics import Metric
+from rankmetrics_spark.report.change import change_of
 from rankmetrics_spark.report.console import as_text, best_mean, chosen, print_table, title
 from rankmetrics_spark.report.figures import Figures, label_of, number
 from rankmetrics_spark.report.fitting import print_fitting, print_records, printable
-from rankmetrics_spark.report.story import State, signed, span_of, state_of
+from rankmetrics_spark.report.story import State, state_of
 from rankmetrics_spark.report.verdict import CORRECTIONS
 from rankmetrics_spark.schemas import BASELINE, EVERYONE, EXPERIMENT, METRIC, N_USERS, SEGMENT
 
@@ -135,8 +136,8 @@ def _cell(shown: Shown, name: str, metric: str, best: float | None) -> Text:
 def _difference(row: Row) -> Text:
     """The mark of a comparison and its difference, always of one width."""
     mark, style = _MARKS[state_of(row)]
-    values, unit = span_of(row)
-    return Text(f" {mark} {signed(values[0], unit) if values else '-':>8}", style=style)
+    change = change_of(row)
+    return Text(f" {mark} {change.text if change else '-':>8}", style=style)
 
 
 def _titles(shown: Shown) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rankmetrics_spark.metrics import Metric, parse
+from rankmetrics_spark.report.change import Change, change_of
 from rankmetrics_spark.schemas import BASELINE, EVERYONE, EXPERIMENT, METRIC, SEGMENT, is_unknown
 
 Row = Mapping[str, Any]
@@ -67,35 +68,25 @@ def sentence(row: Row, metric: Metric) -> str:
     note = row["note"] or ""
     if is_unknown(row["p_adjusted"]) or note.startswith("not trustworthy"):
         return f"{candidate} against {baseline} on {name}: {note or 'not tested'}"
-    change = _change(row)
+    found = change_of(row)
+    change = found.plain if found else "-"
     if row["better"] is None:
         # Without a spread, nobody knows what could be shown.
         known = not is_unknown(row["minimum_detectable_effect"]) and row["minimum_detectable_effect"] > 0
         could = f"; {row['n_users']:,} users could show {_detectable(row)}" if known else ""
-        found = "no difference shown" if metric.higher_is_better is not None else "neither direction is better"
-        return f"{candidate} against {baseline} on {name}: {found} ({change}, {p_value(row)}){could}"
+        says = "no difference shown" if metric.higher_is_better is not None else "neither direction is better"
+        return f"{candidate} against {baseline} on {name}: {says} ({change}, {p_value(row)}){could}"
     verb = "beats" if row["better"] == "candidate" else "loses to"
     n = row["n_comparisons"]
     family = f"{CORRECTIONS[row['correction']]} ({n} {'comparison' if n == 1 else 'comparisons'})"
     return f"{candidate} {verb} {baseline} on {name}: {change}, {p_value(row)} {family}" + (f"; {note}" if note else "")
 
 
-def _change(row: Row) -> str:
-    """The relative difference with its interval; the difference itself where the baseline is not above 0."""
-    if is_unknown(row["relative_difference"]) or row["mean_baseline"] < 0:
-        bounds = "" if is_unknown(row["ci_low"]) else f" [{row['ci_low']:+.4f}, {row['ci_high']:+.4f}]"
-        return f"{row['difference']:+.4f}{bounds}"
-    if is_unknown(row["relative_ci_low"]):
-        return f"{100 * row['relative_difference']:+.1f} %"
-    relative = [100 * row[name] for name in ("relative_difference", "relative_ci_low", "relative_ci_high")]
-    return f"{relative[0]:+.1f} % [{relative[1]:+.1f}, {relative[2]:+.1f}]"
-
-
 def _detectable(row: Row) -> str:
     effect = row["minimum_detectable_effect"]
     if is_unknown(row["mean_baseline"]) or not row["mean_baseline"]:
-        return f"{effect:.4f}"
-    return f"{100 * effect / abs(row['mean_baseline']):.1f} %"
+        return Change(effect, None, None, "").plain.removeprefix("+")
+    return Change(100 * effect / abs(row["mean_baseline"]), None, None, " %").plain.removeprefix("+")
 
 
 def p_value(row: Row) -> str:

@@ -68,6 +68,17 @@ def row(**changes: Any) -> dict[str, Any]:
             "b against a on NDCG@10: no difference shown (+0.0500 [+0.0400, +0.0600], p = 0.300); 20,000 users could "
             "show 0.0060",
         ),
+        # Of few users with few hits, the interval of the ratio can say the opposite of the test.
+        (
+            {"difference": 0.02, "ci_low": 0.008, "ci_high": 0.032, "mean_baseline": 0.01, "relative_difference": 2.0}
+            | {"relative_ci_low": -0.134, "relative_ci_high": 4.134, "p_adjusted": 0.001},
+            "b beats a on NDCG@10: +0.0200 [+0.0080, +0.0320], p = 0.001 after Holm (4 comparisons)",
+        ),
+        # Millions of users show small differences.
+        (
+            {"relative_difference": 0.00043, "relative_ci_low": 0.00012, "relative_ci_high": 0.00074},
+            "b beats a on NDCG@10: +0.04 % [+0.01, +0.07], p < 0.001 after Holm (4 comparisons)",
+        ),
         # A share of a negative mean would have the wrong sign.
         (
             {"mean_baseline": -0.5, "relative_difference": -0.1},
