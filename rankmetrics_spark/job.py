@@ -43,13 +43,11 @@ from rankmetrics_spark.sinks import (
     refuse_other_date,
     store_of,
 )
+from rankmetrics_spark.sinks.partitions import MOST_ROWS
 from rankmetrics_spark.sources.days import whole_log
 from rankmetrics_spark.threads import all_of
 
 Progress = Callable[[str], None]
-
-FEW_ROWS = 500_000
-"""Rows of a table that this process may write by itself, where it reaches the files."""
 
 
 @dataclass(frozen=True)
@@ -321,7 +319,7 @@ def _users(store: Store, result: Result) -> DataFrame:
 
 def _written_users(store: Store, rows: DataFrame, result: Result, counts: Counts, this: _Run) -> Written:
     """Stage ``user_metrics``."""
-    few = total(counts, "lists") <= FEW_ROWS and (result.plan.lists_are_users or not result.plan.scoring.judged)
+    few = total(counts, "lists") <= MOST_ROWS and (result.plan.lists_are_users or not result.plan.scoring.judged)
     # A guess: ten rows a user.
     most = max(count["rows"] for count in counts.values()) // 10
     partitions = partitions_for(this.config.evaluation_date, counts, "lists", most, few)
@@ -333,9 +331,9 @@ def _quarantined(store: Store, result: Result, counts: Counts, this: _Run) -> Wr
     """Stage the rows left out. Without repeats the input is not read again."""
     bad, most = total(counts, "quarantined"), max(count["quarantined"] for count in counts.values())
     left_out = result.quarantine if total(counts, "repeated") else result.rejected
-    partitions = partitions_for(this.config.evaluation_date, counts, "quarantined", most, bad <= FEW_ROWS)
+    partitions = partitions_for(this.config.evaluation_date, counts, "quarantined", most, bad <= MOST_ROWS)
     with this.steps("quarantine"):
-        if bad > FEW_ROWS:
+        if bad > MOST_ROWS:
             left_out = store.stage(left_out, "left_out")
         return store.write("quarantine", left_out, partitions)
 

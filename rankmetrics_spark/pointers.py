@@ -47,7 +47,8 @@ class Entry:
     Attributes:
         run_id: The run.
         experiments: The experiments whose partitions are its, in all tables; None = rows without an experiment.
-        tables: Table -> what is known of it: ``rows``, and the ``version`` of a table that has versions.
+        tables: Table -> what is known of it: ``rows``. Where tables have versions, ``version`` is one that holds them,
+            and ``counted`` their number for each of the experiments.
         convention: Name and hash of the convention.
         named: Whether its files carry its id. Where only Spark reaches the files, they do not.
     """
@@ -58,6 +59,20 @@ class Entry:
     convention: Mapping[str, str] = field(default_factory=dict)
     named: bool = True
 
+    def counted(self, table: str) -> list[int] | None:
+        """The rows of each experiment in a version of a table; None if the pointer names no version."""
+        found: list[int] | None = self.tables.get(table, {}).get("counted")
+        return found
+
+    def without(self, taken: set[str | None]) -> Entry:
+        """What is left when other runs have replaced some experiments."""
+        kept = [place for place, name in enumerate(self.experiments) if name not in taken]
+        tables = {
+            table: {**facts, "counted": [facts["counted"][place] for place in kept]} if "counted" in facts else facts
+            for table, facts in self.tables.items()
+        }
+        return replace(self, experiments=tuple(self.experiments[place] for place in kept), tables=tables)
+
 
 @dataclass(frozen=True)
 class Pointer:
@@ -67,24 +82,18 @@ class Pointer:
         date: Evaluation date, ISO.
         entries: The runs that count, the newest first; no experiment is in two of them.
         sequence: Grows with each run that publishes on this date.
-        tables: Table -> rows that count on this date and, where tables have versions, the one that holds them.
         format: Format of the tables.
     """
 
     date: str
     entries: tuple[Entry, ...] = ()
     sequence: int = 0
-    tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     format: str = "parquet"
 
     def with_run(self, entry: Entry) -> Pointer:
         """The pointer after a run: its experiments belong to it, all others stay with the run that they had."""
         taken = set(entry.experiments)
-        left = (
-            replace(old, experiments=tuple(name for name in old.experiments if name not in taken))
-            for old in self.entries
-            if old.run_id != entry.run_id
-        )
+        left = (old.without(taken) for old in self.entries if old.run_id != entry.run_id)
         entries = (entry, *(old for old in left if old.experiments))
         return replace(self, entries=entries, sequence=self.sequence + 1)
 
@@ -118,9 +127,7 @@ class Pointer:
             ],
             "partitions": [{EXPERIMENT: name, DATE: self.date} for name in newest.experiments],
         }
-        return json.dumps(
-            document | ({"whole": dict(self.tables)} if self.tables else {}), indent=1, ensure_ascii=False
-        )
+        return json.dumps(document, indent=1, ensure_ascii=False)
 
 
 def parse(text: str | None) -> Pointer | None:
@@ -131,7 +138,7 @@ def parse(text: str | None) -> Pointer | None:
             Entry(run[RUN], tuple(run["experiments"]), run["tables"], run["convention"], run["named"])
             for run in document["runs"]
         ]
-        return Pointer(document[DATE], tuple(runs), document["sequence"], document.get("whole", {}), document["format"])
+        return Pointer(document[DATE], tuple(runs), document["sequence"], document["format"])
     except (ValueError, KeyError, TypeError):
         return None
 

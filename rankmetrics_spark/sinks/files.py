@@ -73,15 +73,18 @@ class Files:
     def read(self, path: str) -> str | None:
         """The text of a file, or None if there is no such file. One that Spark wrote is a folder with one part."""
         try:
-            with self.system.open_input_stream(self.at(path)) as stream:
-                return str(stream.read().decode("utf-8"))
+            return self._text(path)
         except FileNotFoundError:
             return None
         except OSError:
-            parts = [name for name in self.names(path) if name.startswith("part-")]
-            if not parts and not self.is_folder(path):
-                raise
-            return self.read(f"{path}/{parts[0]}") if parts else None
+            if parts := [name for name in self.names(path) if name.startswith("part-")]:
+                return self.read(f"{path}/{parts[0]}")
+            # A file may have just replaced the folder.
+            return None if self.is_folder(path) else self._text(path)
+
+    def _text(self, path: str) -> str:
+        with self.system.open_input_stream(self.at(path)) as stream:
+            return str(stream.read().decode("utf-8"))
 
     def write(self, path: str, text: str) -> None:
         """Write a file at once: a reader sees the earlier text or this one, never a part of it."""
@@ -106,8 +109,11 @@ class Files:
             stream.write(text.encode("utf-8"))
 
     def replace(self, source: str, target: str) -> None:
-        """Rename a file, in place of another if there is one."""
-        if not self.local and self.system.get_file_info([self.at(target)])[0].type == fs.FileType.File:
+        """Rename a file, in place of another if there is one; also of a folder, as Spark writes a text."""
+        there = self.system.get_file_info([self.at(target)])[0].type
+        if there == fs.FileType.Directory:
+            self.remove_tree(target)
+        elif there == fs.FileType.File and not self.local:
             # HDFS refuses to rename over a file.
             self.remove(target)
         self.system.move(self.at(source), self.at(target))

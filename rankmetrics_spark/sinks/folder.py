@@ -15,7 +15,7 @@ from rankmetrics_spark.config.places import check_output, local_path
 from rankmetrics_spark.engines import engine_of, is_laptop
 from rankmetrics_spark.pointers import record_path
 from rankmetrics_spark.sinks.failures import writing
-from rankmetrics_spark.sinks.leases import Lease
+from rankmetrics_spark.sinks.leases import LEASE, SLOW_LEASE, Lease
 from rankmetrics_spark.sinks.locks import Claim, Held
 from rankmetrics_spark.sinks.partitions import Partitions, as_json
 from rankmetrics_spark.sinks.reaching import Reach, likely_reach, of_disk, on_this_machine, reach_of
@@ -109,7 +109,8 @@ class Folder:
             self._claim = Claim(self.run_id, self._recovered)
             if self._claim.open(self._staging_folder):
                 return
-        self._claim = Lease(self._reach.do, self.run_id, self._recovered, beats=self._reach.here)
+        lease = LEASE if self._reach.here else SLOW_LEASE
+        self._claim = Lease(self._reach.do, self.run_id, self._recovered, lease)
         self._claim.open()
 
     @property

@@ -26,7 +26,7 @@ from rankmetrics_spark.sinks.commits import commit, explain, is_missing, is_not_
 from rankmetrics_spark.sinks.folder import Folder
 from rankmetrics_spark.sinks.leases import lives, who
 from rankmetrics_spark.sinks.partitions import Partitions, Written, as_json, counted
-from rankmetrics_spark.sinks.reading import counts_by_run, pointers_of, published
+from rankmetrics_spark.sinks.reading import pointers_of, published, rows_by
 from rankmetrics_spark.sinks.swapping import TABLES
 
 _IS_NEW = "__new"
@@ -130,22 +130,29 @@ class _SqlTables(ABC):
         for _ in range(ATTEMPTS):
             for one in everything:
                 self._commit(one)
-            if self.intact(written[0].partitions):
-                return self._point(date, entry)
+            if self.intact(written[0].partitions) and self._point(date, entry):
+                return
         raise OutputError(
             f"other runs keep replacing the same experiments of {date} in {self.path}; "
             "run this again when they have ended"
         )
 
-    def _point(self, date: str, entry: Entry) -> None:
-        """Write the pointer of a date; look again if another run has written it meanwhile."""
+    def _point(self, date: str, entry: Entry) -> bool:
+        """Write the pointer of a date; False if another run has replaced rows of this one.
+
+        If another run has written the pointer meanwhile, look again.
+        """
         for _ in range(ATTEMPTS):
             there = self.pointer(date)
             before = there or self._first_pointer(date, entry)
-            after = self._with_versions(before.with_run(entry), entry)
+            after = self._with_versions(before.with_run(entry))
             if self.pointer(date) == there:
                 break
+        mine = after.entries[0]
+        if any(sum(mine.counted(table) or ()) != entry.tables.get(table, {}).get("rows", 0) for table in mine.tables):
+            return False
         self.write_pointer(after)
+        return True
 
     @abstractmethod
     def records(self) -> list[str]:
@@ -166,19 +173,30 @@ class _SqlTables(ABC):
                 runs.setdefault(row[0], []).append(row[1])
         return Pointer(date, tuple(Entry(run, tuple(sorted(names, key=str))) for run, names in sorted(runs.items())))
 
-    def _with_versions(self, pointer: Pointer, entry: Entry) -> Pointer:
-        """The pointer with the version of each table that holds what counts, and how many rows these are."""
-        whole = {}
+    def _with_versions(self, pointer: Pointer) -> Pointer:
+        """The pointer with a version of each table for each run that holds its rows that count, and their numbers.
+
+        This is the version of now, except for rows that another run has replaced meanwhile without getting as far as
+        its own pointer: these are read from the version that the pointer before named.
+        """
+        entries = list(pointer.entries)
         for table in TABLES:
             version = self.version(table)
-            if version is not None:
-                rows = self.at_version(table, version).where((F.col(DATE) == pointer.date) & counts_by_run(pointer))
-                whole[table] = {"rows": rows.count(), "version": version}
-        newest = replace(
-            entry, tables={t: {**entry.tables.get(t, {}), "version": w["version"]} for t, w in whole.items()}
-        )
-        entries = tuple(newest if one.run_id == entry.run_id else one for one in pointer.entries)
-        return replace(pointer, entries=entries, tables=whole, format=self.format)
+            if version is None:
+                continue
+            n = rows_by(self.at_version(table, version), {pointer.date: pointer}, EXPERIMENT)
+            for place, entry in enumerate(entries):
+                now = [n.get((entry.run_id, name), 0) for name in entry.experiments]
+                known = entry.counted(table) if place else None
+                counted, holder = (now, version) if known in (None, now) else (known, entry.tables[table]["version"])
+                facts = {
+                    **entry.tables.get(table, {}),
+                    "rows": sum(counted or ()),
+                    "version": holder,
+                    "counted": counted,
+                }
+                entries[place] = replace(entry, tables={**entry.tables, table: facts})
+        return replace(pointer, entries=tuple(entries), format=self.format)
 
     def version(self, table: str) -> int | None:
         """The version of a table as it is now; None if it does not exist."""
@@ -382,9 +400,11 @@ class CatalogSchema(_SqlTables):
         return self.spark.table(place)
 
     def discard(self, like: DataFrame | None = None) -> None:
-        """Drop the staging tables; ``like`` is not used."""
+        """Drop the staging tables, also those that a server has made for a killed run; ``like`` is not used."""
         # Some catalogs keep names in lower case.
-        self._drop(lambda name: self.run_id.replace("-", "_").lower() in name.lower())
+        mine = self.run_id.replace("-", "_").lower()
+        self._drop(lambda name: mine in name.lower())
+        self._drop(self._is_dead)
 
     def _is_dead(self, name: str) -> bool:
         """Whether the run of a staging table was killed: on this machine at once, elsewhere after a day."""

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from rankmetrics_spark.errors import OutputError
@@ -23,17 +24,19 @@ from rankmetrics_spark.sinks.swapping import STAGING
 
 LEASE = 900.0
 """Seconds after which a run that says nothing counts as ended, unless its machine can tell."""
-BEAT = 60.0
-"""Seconds between two signs of life."""
+SLOW_LEASE = 3600.0
+"""The same where each sign of life is a job of Spark, which has to wait until the run leaves room for it."""
+BEATS = 15
+"""Signs of life in this time."""
 PATIENCE = 60.0
 """Seconds that a run waits for another that asks at the same moment."""
 
 Do = Callable[..., Any]
 
 
-def write_claim(files: Files, run: str, text: str) -> None:
-    """Write the claim of a run."""
-    files.write(f"{STAGING}/{run}.claim", text)
+def write_claim(files: Files, run: str, said: dict[str, Any]) -> None:
+    """Write the claim of a run, with the time."""
+    files.write(f"{STAGING}/{run}.claim", json.dumps(said | {"beat": time.time()}))
 
 
 def remove_claim(files: Files, run: str) -> None:
@@ -51,16 +54,16 @@ def claims(files: Files) -> list[str]:
 class Lease:
     """The claim of one run on some partitions of an output; the counterpart of ``locks.Claim``."""
 
-    def __init__(self, do: Do, run_id: str, recover: Recover, beats: bool) -> None:
+    def __init__(self, do: Do, run_id: str, recover: Recover, lease: float = LEASE) -> None:
         """A claim on nothing.
 
         Args:
             do: Runs a function over the files of the output.
             run_id: Id of the run.
             recover: Called for each killed run that is found, with what no living run has claimed since.
-            beats: Whether a thread gives signs of life.
+            lease: Seconds for which the run counts as living after it has said so.
         """
-        self._do, self._run_id, self._recover, self._beats = do, run_id, recover, beats
+        self._do, self._run_id, self._recover, self._lease = do, run_id, recover, lease
         self._said: dict[str, Any] = {}
         self._stop = threading.Event()
         # A sign of life must not bring back a claim that is just given up, or what it said before.
@@ -69,9 +72,8 @@ class Lease:
     def open(self) -> None:
         """Say that this run lives, and clean up after those that do not."""
         self._living()
-        self._say({"run": self._run_id, **who()})
-        if self._beats:
-            threading.Thread(target=self._beat, daemon=True).start()
+        self._say({"run": self._run_id, "lease": self._lease, **who()})
+        threading.Thread(target=self._beat, daemon=True).start()
 
     def take(self, partitions: Partitions, output: str) -> None:
         """Claim these partitions until ``release``.
@@ -102,10 +104,10 @@ class Lease:
             self._write()
 
     def _write(self) -> None:
-        self._do(write_claim, self._run_id, json.dumps(self._said | {"beat": time.time()}))
+        self._do(write_claim, self._run_id, self._said)
 
     def _beat(self) -> None:
-        while not self._stop.wait(BEAT):
+        while not self._stop.wait(self._lease / BEATS):
             with suppress(Exception), self._writing:  # the run itself reports a store that does not answer
                 if self._said:
                     self._write()
@@ -139,7 +141,16 @@ class Lease:
 
 def who() -> dict[str, Any]:
     """This process, so that another one on this machine can see whether it still runs."""
-    return {"host": socket.gethostname(), "pid": os.getpid(), "start": _start_of(os.getpid())}
+    return {"host": _machine(), "pid": os.getpid(), "start": _start_of(os.getpid())}
+
+
+def _machine() -> str:
+    """Where the ids of processes mean the same; containers may share a host name, but not their processes."""
+    own = [socket.gethostname()]
+    with suppress(OSError):  # a system without /proc
+        own.append(Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip())
+        own.append(os.readlink("/proc/self/ns/pid"))
+    return " ".join(own)
 
 
 def _start_of(pid: int) -> str | None:
@@ -151,8 +162,13 @@ def _start_of(pid: int) -> str | None:
         return None
 
 
-def lives(claim: dict[str, Any], lease: float | None = None) -> bool:
-    """Whether the process that made a claim still runs; on another machine, whether it said so within the lease."""
-    if claim.get("host") == socket.gethostname() and claim.get("start") is not None:
+def lives(claim: dict[str, Any], lease: float = LEASE) -> bool:
+    """Whether the process that made a claim still runs; on another machine, whether it said so within the lease.
+
+    Args:
+        claim: What it says.
+        lease: Seconds, for a claim that does not say it.
+    """
+    if claim.get("host") == _machine() and claim.get("start") is not None:
         return _start_of(int(claim["pid"])) == str(claim["start"])
-    return time.time() - float(claim.get("beat", 0)) < (LEASE if lease is None else lease)
+    return time.time() - float(claim.get("beat", 0)) < float(claim.get("lease", lease))

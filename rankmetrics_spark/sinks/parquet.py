@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -16,15 +16,13 @@ from rankmetrics_spark.pointers import WITHOUT_ID, Entry, Pointer
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION
 from rankmetrics_spark.sinks.failures import writing
 from rankmetrics_spark.sinks.folder import Folder
-from rankmetrics_spark.sinks.partitions import Partitions, Written, counted, escaped
-from rankmetrics_spark.sinks.reading import existing, live, of_run, pointers_of, with_schema
+from rankmetrics_spark.sinks.partitions import MOST_ROWS, Partitions, Written, counted, escaped
+from rankmetrics_spark.sinks.reading import existing, live, of_run, pointers_of, settled, with_schema
 from rankmetrics_spark.sinks.splitting import MANIFEST, Split, Staged, staged_of
 from rankmetrics_spark.sinks.swapping import STAGING, Swap, pointer_of, recover, swap
 
 MANY_FILES = 200
 """Files of a table that Spark still reads quickly; each one costs it milliseconds, however small it is."""
-MOST_ROWS = 500_000
-"""Rows of a table that this process splits into files; of more, the tasks of Spark make files."""
 FEW_ROWS = 100_000
 """Rows of a table that this process keeps, rather than having Spark read them back."""
 
@@ -38,8 +36,12 @@ class ParquetFolder(Folder):
 
     def existing(self, table: str) -> DataFrame | None:
         """The rows of a table that the pointers name, or None if it does not exist."""
-        found = existing(self.spark, self.name_of(table))
-        return None if found is None else live(found, pointers_of(self.spark, self.path), self.name_of(table))
+
+        def look(known: Mapping[str, Pointer]) -> DataFrame | None:
+            found = existing(self.spark, self.name_of(table))
+            return None if found is None else live(found, known, self.name_of(table))
+
+        return settled(self.spark, self.path, look, pointers_of(self.spark, self.path))
 
     def pointer(self, date: str) -> Pointer | None:
         """What is published on a date, or None."""
@@ -68,16 +70,14 @@ class ParquetFolder(Folder):
             if self._reach is None:
                 staged = self.stage(partitions.stored(rows), table)
                 return counted(Written(table, staged, partitions), total)
-            if partitions.few and self._reach.here:
-                staged = self.stage(partitions.stored(rows).coalesce(1), f"rows_of_{table}")
-                folder = f"{STAGING}/{self.run_id}/rows_of_{table}"
-                split = self._split(table, total)
-                if split.rows_in(folder) > MOST_ROWS:
-                    return Written.of_files(table, staged, partitions, self._split_by_tasks(staged, split, partitions))
-                files, here = split.of_folder(folder, rows.columns[1])
-                here = None if here is None or len(here) > FEW_ROWS else here
-                return replace(Written.of_files(table, staged, partitions, files), here=here)
             split = self._split(table, total)
+            if partitions.few and self._reach.here:
+                rows = self.stage(partitions.stored(rows).coalesce(1), f"rows_of_{table}")
+                folder = f"{STAGING}/{self.run_id}/rows_of_{table}"
+                if split.rows_in(folder) <= MOST_ROWS:
+                    files, here = split.of_folder(folder, rows.columns[1])
+                    here = None if here is None or len(here) > FEW_ROWS else here
+                    return replace(Written.of_files(table, rows, partitions, files), here=here)
             return Written.of_files(table, rows, partitions, self._split_by_tasks(rows, split, partitions))
 
     def _split(self, table: str, total: str | None) -> Split:

@@ -131,6 +131,8 @@ def counted(written: Written, total: str | None = None) -> Written:
     return replace(written, counts=counts, totals=totals)
 
 
+MOST_ROWS = 500_000
+"""Rows of a table that one process splits into files; of more, the tasks of Spark make files."""
 LONGEST_NAME = 255
 """Bytes of a folder's name; the limit of every common file system."""
 

@@ -14,10 +14,7 @@ from rankmetrics_spark.schemas import PARTITION, quoted
 from rankmetrics_spark.sinks import linked
 from rankmetrics_spark.sinks.lakehouse import CatalogSchema, DeltaFolder
 from rankmetrics_spark.sinks.reaching import of_disk
-from rankmetrics_spark.sinks.reading import literal, live, live_files, pointers_of, with_schema
-
-ATTEMPTS = 5
-"""How often a table is looked at again because runs publish meanwhile."""
+from rankmetrics_spark.sinks.reading import literal, live, live_files, pointers_of, settled, with_schema
 
 
 def read(spark: SparkSession, path: str, format: str = "parquet") -> DataFrame:
@@ -45,20 +42,18 @@ def read(spark: SparkSession, path: str, format: str = "parquet") -> DataFrame:
         found = DeltaFolder(spark, root or ".", "").existing(table)
         if found is not None:
             return found
-    for _ in range(ATTEMPTS):
-        try:
-            rows = _listed(spark, path, known)
-        except AnalysisException:
-            columns = columns_of(known, table)
-            if not columns:
-                raise
-            # What was published has no row in this table, such as a quarantine without faulty rows.
-            return spark.createDataFrame([], columns)
-        # If a run has published while the files were listed, the list may lack its files or those of before.
-        before, known = known, pointers_of(spark, root or ".")
-        if known == before:
-            return rows
-    raise InputError(f"cannot read '{path}': runs publish to it all the time; read it again when they have ended")
+    return settled(spark, root or ".", lambda known: _rows(spark, path, known), known)
+
+
+def _rows(spark: SparkSession, path: str, known: Mapping[str, Pointer]) -> DataFrame:
+    try:
+        return _listed(spark, path, known)
+    except AnalysisException:
+        columns = columns_of(known, path.rpartition("/")[2])
+        if not columns:
+            raise
+        # What was published has no row in this table, such as a quarantine without faulty rows.
+        return spark.createDataFrame([], columns)
 
 
 def _listed(spark: SparkSession, path: str, known: Mapping[str, Pointer]) -> DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -11,8 +12,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark.engines import engine_of, sail_path
+from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.few_rows import few_rows
-from rankmetrics_spark.pointers import FOLDER, RUN_ID, WITHOUT_ID, Pointer, newest, run_in_name
+from rankmetrics_spark.pointers import FOLDER, RUN_ID, WITHOUT_ID, Entry, Pointer, newest, run_in_name
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN
 from rankmetrics_spark.sinks import linked
 from rankmetrics_spark.sinks.files import Files
@@ -20,7 +22,11 @@ from rankmetrics_spark.sinks.partitions import any_of
 from rankmetrics_spark.sinks.reaching import of_disk
 from rankmetrics_spark.sinks.swapping import experiment_of
 
+Found = TypeVar("Found")
+
 _FILE = "_metadata.file_name"
+ATTEMPTS = 5
+"""How often a table is looked at again because runs publish meanwhile."""
 
 
 def literal(path: str) -> str:
@@ -74,7 +80,31 @@ def of_run(spark: SparkSession, path: str, schema: T.StructType, run_id: str, pa
 
 def pointers_of(spark: SparkSession, root: str, date: str = "*") -> dict[str, Pointer]:
     """Date -> its pointer. Spark reads them where this process does not see the folder."""
-    return newest(texts_of(spark, root, FOLDER, date))
+    names = [date] if date == "*" else [date, f"{date}.next"]
+    return newest(text for name in names for text in texts_of(spark, root, FOLDER, name))
+
+
+def settled(
+    spark: SparkSession, root: str, look: Callable[[Mapping[str, Pointer]], Found], known: Mapping[str, Pointer]
+) -> Found:
+    """What a look at the files of an output finds while no run publishes.
+
+    Args:
+        spark: The session.
+        root: The output.
+        look: Lists the files that the pointers name. If a run publishes meanwhile, the list may lack its files or
+            those of before.
+        known: The pointers, as they have just been read.
+
+    Raises:
+        InputError: Runs publish all the time.
+    """
+    for _ in range(ATTEMPTS):
+        found = look(known)
+        before, known = known, pointers_of(spark, root)
+        if known == before:
+            return found
+    raise InputError(f"cannot read '{root}': runs publish to it all the time; read it again when they have ended")
 
 
 def texts_of(spark: SparkSession | None, root: str, folder: str, name: str = "*") -> list[str]:
@@ -115,18 +145,33 @@ def _counts(run: Column, known: Mapping[str, Pointer]) -> Column:
         if len(pointer.entries) == 1 and pointer.entries[0].named:
             whole.append(f"{date}/{pointer.entries[0].run_id}")
             continue
-        for entry in pointer.entries:
-            named = F.lit(entry.run_id if entry.named else WITHOUT_ID)
-            same = any_of([F.col(EXPERIMENT).eqNullSafe(F.lit(name)) for name in entry.experiments])
-            parts.append((F.col(DATE) == date) & (run == named) & same)
+        parts += [_counts_for(run, date, entry) for entry in pointer.entries]
     if whole:
         parts.append(F.concat_ws("/", F.col(DATE), run).isin(*whole))
     return any_of(parts)
 
 
-def counts_by_run(pointer: Pointer) -> Column:
-    """Whether a row of a Delta or Iceberg table counts on the date of a pointer."""
-    return _counts(F.coalesce(F.col(RUN), F.lit(WITHOUT_ID)), {pointer.date: pointer})
+def _counts_for(run: Column, date: str, entry: Entry) -> Column:
+    """Whether a row is one of those that count of a run on a date."""
+    same = any_of([F.col(EXPERIMENT).eqNullSafe(F.lit(name)) for name in entry.experiments])
+    return (F.col(DATE) == date) & (run == (entry.run_id if entry.named else WITHOUT_ID)) & same
+
+
+def _run_column() -> Column:
+    """The run of a row of a Delta or Iceberg table; rows of earlier versions of this package have none."""
+    return F.coalesce(F.col(RUN), F.lit(WITHOUT_ID))
+
+
+def rows_by(rows: DataFrame, known: Mapping[str, Pointer], other: str) -> dict[tuple[str, str | None], int]:
+    """(run, value of another column) -> rows of a Delta or Iceberg table that count."""
+    run = _run_column()
+    counts = rows.where(_counts(run, known)).groupBy(run.alias(RUN), other).count()
+    return {(row[0], row[1]): row[2] for row in few_rows(counts)}
+
+
+def of_entry(rows: DataFrame, date: str, entry: Entry) -> DataFrame:
+    """The rows of a Delta or Iceberg table that count of a run on a date."""
+    return rows.where(_counts_for(_run_column(), date, entry))
 
 
 def published(
@@ -134,7 +179,7 @@ def published(
 ) -> DataFrame:
     """The rows of a Delta or Iceberg table that the pointers name.
 
-    A date that a run has begun to replace, without getting as far as the pointer, is read from its earlier version.
+    What another run has begun to replace, without getting as far as the pointer, is read from its earlier version.
 
     Args:
         found: The table as it is now.
@@ -142,13 +187,18 @@ def published(
         known: Date -> its pointer.
         at_version: Returns the table as it was.
     """
-    counts = found.where(_counts(F.coalesce(F.col(RUN), F.lit(WITHOUT_ID)), known))
-    n = {row[0]: row[1] for row in few_rows(counts.groupBy(DATE).count())}
-    wanted = {date: pointer.tables.get(table, {}) for date, pointer in known.items()}
-    changed = [date for date, facts in wanted.items() if facts and n.get(date, 0) != facts["rows"]]
-    rows = counts.where(~F.col(DATE).isin(*changed)) if changed else counts
-    for date in changed:
-        earlier = at_version(wanted[date]["version"]).where((F.col(DATE) == date) & counts_by_run(known[date]))
+    n, run = rows_by(found, known, DATE), _run_column()
+    begun = [
+        (date, entry)
+        for date, pointer in known.items()
+        for entry in pointer.entries
+        if (counted := entry.counted(table)) is not None and sum(counted) != n.get((entry.run_id, date), 0)
+    ]
+    rows = found.where(_counts(run, known))
+    if begun:
+        rows = rows.where(~any_of([_counts_for(run, date, entry) for date, entry in begun]))
+    for date, entry in begun:
+        earlier = of_entry(at_version(entry.tables[table]["version"]), date, entry)
         rows = rows.unionByName(earlier, allowMissingColumns=True)
     return rows
 

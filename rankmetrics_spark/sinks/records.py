@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rankmetrics_spark.schemas import RUN
+from rankmetrics_spark.sinks.files import Files
 from rankmetrics_spark.sinks.folder import Folder
 from rankmetrics_spark.sinks.partitions import Store
 from rankmetrics_spark.sinks.reaching import of_disk
@@ -38,6 +39,13 @@ def _parsed(texts: list[str]) -> list[dict[str, Any]]:
     return [found[name] for name in sorted(found, reverse=True)]
 
 
+def _newest_first(output: Files) -> Iterator[dict[str, Any]]:
+    """The records one by one: after years of runs, nobody reads them all for the last one."""
+    for name in reversed(output.names("runs")):
+        if name.endswith(".json"):
+            yield from _parsed([output.read(f"runs/{name}") or ""])
+
+
 def previous_quality(store: Store, needed: bool) -> Mapping[str, Any]:
     """What the newest record of a run that was done says about the quality of its log, with its ``run_id``.
 
@@ -48,9 +56,10 @@ def previous_quality(store: Store, needed: bool) -> Mapping[str, Any]:
     Returns:
         Empty if there is none.
     """
-    found = records_in(store.path) if isinstance(store, Folder) else None
-    if found is None:
-        found = run_records(store) if needed else []
+    disk = of_disk(store.path) if isinstance(store, Folder) else None
+    if disk is not None and not disk.is_folder("runs"):
+        disk = None
+    found = _newest_first(disk) if disk else iter(run_records(store) if needed else [])
     # Records of earlier versions of this package have no outcome; they were written at the end.
     done = (record for record in found if record.get("outcome", "done") == "done" and "quality" in record)
     record = next(done, None)

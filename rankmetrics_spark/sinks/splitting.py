@@ -71,8 +71,9 @@ class Split:
 
     def rows_in(self, folder: str) -> int:
         """How many rows a staged folder has, by the footers of its files."""
-        paths = [path for path in self.files.files(folder) if path.endswith(".parquet")]
-        return sum(pq.read_metadata(self.files.at(path), filesystem=self.files.system).num_rows for path in paths)
+        return sum(
+            pq.read_metadata(path, filesystem=self.files.system).num_rows for path in self._parquet_files(folder)
+        )
 
     def of_folder(self, folder: str, sort: str) -> tuple[list[Staged], pa.Table | None]:
         """In this process: the few rows of a staged folder -> files, in order of experiment and another column.
@@ -80,8 +81,7 @@ class Split:
         Returns:
             The list of files, and the rows themselves.
         """
-        paths = [path for path in self.files.files(folder) if path.endswith(".parquet")]
-        tables = [pq.read_table(self.files.at(path), filesystem=self.files.system) for path in paths]
+        tables = [pq.read_table(path, filesystem=self.files.system) for path in self._parquet_files(folder)]
         tables = [table for table in tables if table.num_rows]
         if not tables:
             return [], None
@@ -90,6 +90,9 @@ class Split:
         table = table.take(order).combine_chunks()
         with ThreadPoolExecutor(WRITERS) as pool:
             return list(pool.map(lambda piece: self.write(*piece), _runs(table))), table
+
+    def _parquet_files(self, folder: str) -> list[str]:
+        return [self.files.at(path) for path in self.files.files(folder) if path.endswith(".parquet")]
 
     def write(self, experiment: str | None, table: pa.Table) -> Staged:
         """Write the rows of one experiment as one file; its partition keys are in its path, not in it."""

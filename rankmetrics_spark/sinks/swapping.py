@@ -99,19 +99,23 @@ def flip(files: Files, date: str, entry: Entry) -> None:
     with gate(Path(files.root, STAGING)) if files.local else nullcontext():
         before = pointer_of(files, date) or Pointer(date, _without_id(files, date))
         after = before.with_run(entry).as_json() + "\n"
-        if files.local or not files.renames:
-            files.write(f"{FOLDER}/{date}.json", after)
-            return
-        # HDFS cannot replace a file at once. Readers take the last of both.
-        files.write(f"{FOLDER}/{date}.next.json", after)
-        files.write(f"{FOLDER}/{date}.json", after)
-        files.remove(f"{FOLDER}/{date}.next.json")
+        path, another = _pointer_paths(date)
+        # HDFS cannot replace a file at once, and no store a folder, as Spark writes it. Readers take the last of both.
+        if files.renames and (not files.local or files.is_folder(path)):
+            files.write(another, after)
+        files.write(path, after)
+        if files.renames:  # also what a killed run has left
+            files.remove(another)
 
 
 def pointer_of(files: Files, date: str) -> Pointer | None:
     """The pointer of a date, or None."""
-    paths = (f"{FOLDER}/{date}.json", f"{FOLDER}/{date}.next.json")
-    return newest(files.read(path) for path in paths[: 1 if files.local or not files.renames else 2]).get(date)
+    return newest(files.read(path) for path in _pointer_paths(date)[: 2 if files.renames else 1]).get(date)
+
+
+def _pointer_paths(date: str) -> tuple[str, str]:
+    """Where the pointer of a date lies, and where it lies too while it is replaced."""
+    return f"{FOLDER}/{date}.json", f"{FOLDER}/{date}.next.json"
 
 
 def _without_id(files: Files, date: str) -> tuple[Entry, ...]:

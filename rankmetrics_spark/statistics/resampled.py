@@ -25,6 +25,7 @@ from rankmetrics_spark.statistics.stacked import (
 from rankmetrics_spark.statistics.totals import BEFORE_SUMS, PAIR_SUMS, Ints, Key, Totals
 
 _CUT = 2.0**-28
+"""Replicates so close to the estimate are equal to it."""
 _FINEST_ERROR, _FINEST_DIFFERENCE = 2.0**-22, 2.0**-20
 """Sums of replicates are cut off at 2**-30 per user; below these, too much of the difference would be cut off."""
 

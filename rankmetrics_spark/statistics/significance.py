@@ -25,7 +25,6 @@ __all__ = [
     "relative_paired",
     "sign_flip_p",
     "signed_rank",
-    "squared_error",
     "users_needed",
     "welch",
     "welch_df",
@@ -140,11 +139,6 @@ def _permutation_p(baseline: Moments, candidate: Moments) -> Floats:
     """(g,) p-value of the permutation test of two experiments of equal values each."""
     n = [arm.n.astype(float) for arm in (baseline, candidate)]
     return np.asarray(np.where(n[0] == n[1], 2.0, 1.0) / binom(n[0] + n[1], n[0]))
-
-
-def squared_error(arm: Moments) -> Floats:
-    """(g,) squared standard error of the mean; NaN below two values."""
-    return np.asarray(arm.variance / np.where(arm.n < 2, np.nan, arm.n).astype(float))
 
 
 def welch_df(squared_errors: list[Floats], arms: list[Moments]) -> Floats:

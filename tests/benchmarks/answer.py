@@ -6,7 +6,6 @@ Each kind of run in turn, as ``rankmetrics evaluate`` in a process of its own an
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import statistics
 import subprocess
@@ -47,7 +46,7 @@ def timed(rounds: int, work: Callable[[Path], None], configs: dict[str, Path]) -
 
 def in_a_process(config: Path) -> None:
     command = [sys.executable, "-m", "rankmetrics_spark.cli", "evaluate", "--engine", "spark", "--master", "local[2]"]
-    subprocess.run([*command, "--config", str(config)], check=True, capture_output=True, env={**os.environ})
+    subprocess.run([*command, "--config", str(config)], check=True, capture_output=True)
 
 
 def printed(title: str, found: dict[str, list[float]]) -> None:

@@ -284,6 +284,29 @@ def test_a_run_writes_again_if_another_run_replaces_its_rows_and_finally_gives_u
     assert [(row["ap_at_5"], row["run_id"]) for row in users] == [(1 / 2, done.run_id)]
 
 
+@pytest.mark.parametrize("make", [in_folder, in_iceberg])
+def test_what_another_run_has_begun_to_replace_is_read_from_its_earlier_version(
+    spark: SparkSession, tmp_path: Path, make: Callable[[SparkSession, Path], Place]
+) -> None:
+    place = make(spark, tmp_path)
+    a, b = (settings(parquet(tmp_path / name, a_list([0, 1], "u", name)), place.sink) for name in "ab")
+    first, second = run(spark, a), run(spark, b)
+    # A run of experiment b is killed after its first commit; then experiment a is evaluated twice more.
+    spark.sql(f"UPDATE {place.name('user_metrics')} SET run_id = 'killed', ap_at_5 = 0 WHERE experiment_id = 'b'")
+
+    def published() -> list[tuple[str, float, str]]:
+        named = place.sink.get("path")
+        found = read(spark, f"{named}/user_metrics") if named else read(spark, place.name("user_metrics"), "iceberg")
+        return sorted((row["experiment_id"], row["ap_at_5"], row["run_id"]) for row in found.collect())
+
+    assert published() == [("a", 1 / 2, first.run_id), ("b", 1 / 2, second.run_id)]
+    for _ in range(2):
+        newest = run(spark, a)
+        assert published() == [("a", 1 / 2, newest.run_id), ("b", 1 / 2, second.run_id)]
+    third = run(spark, b)
+    assert published() == [("a", 1 / 2, newest.run_id), ("b", 1 / 2, third.run_id)]
+
+
 def test_an_error_of_the_catalog_becomes_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
     log = parquet(tmp_path / "log", a_list([0, 1]))
     said = r"cannot write the delta table no_such_schema\.staging_\w+: \[SCHEMA_NOT_FOUND\] The schema [^\n]*"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,15 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.config.comparing import Comparison
 from rankmetrics_spark.engines import engine_of
-from rankmetrics_spark.errors import ConfigError, OutputError
+from rankmetrics_spark.errors import ConfigError, InputError, OutputError
 from rankmetrics_spark.metrics.conventions import resolve
+from rankmetrics_spark.pointers import Pointer
 from rankmetrics_spark.report.console import compared_rows, result_rows
 from rankmetrics_spark.session_settings import SESSION
-from rankmetrics_spark.sinks import read
+from rankmetrics_spark.sinks import read, reading
+from rankmetrics_spark.sinks.files import Files
+from rankmetrics_spark.sinks.parquet import ParquetFolder
+from rankmetrics_spark.sinks.swapping import Swap, place
 from tests.logs import DATE, Shown, a_list, averages, bits, config, exact, impressions, parquet
 
 TABLES = ("user_metrics", "experiment_metrics", "quarantine")
@@ -214,15 +219,79 @@ def test_what_only_spark_can_write_is_read_back(
 ) -> None:
     if engine_of(spark) == "sail":
         pytest.skip("Sail writes to folders of this machine only: test_sail.py")
-    for name in ("reach_of", "likely_reach", "on_this_machine"):
-        monkeypatch.setattr(f"rankmetrics_spark.sinks.folder.{name}", lambda *_: None)
     out = tmp_path / "out"
-    for experiments in ("ab", "b"):
-        log = [row for name in experiments for row in a_list([len(experiments) - 1, 1], "u", name)]
-        done = run(spark, config(parquet(tmp_path / experiments, log), out, metrics=["rr"]))
-        assert not [*out.rglob(f"*{done.run_id}*.parquet")]
+    with monkeypatch.context() as only_spark:
+        for name in ("reach_of", "likely_reach", "on_this_machine"):
+            only_spark.setattr(f"rankmetrics_spark.sinks.folder.{name}", lambda *_: None)
+        for experiments in ("ab", "b"):
+            log = [row for name in experiments for row in a_list([len(experiments) - 1, 1], "u", name)]
+            done = run(spark, config(parquet(tmp_path / experiments, log), out, metrics=["rr"]))
+            assert not [*out.rglob(f"*{done.run_id}*.parquet")]
+        found = read(spark, f"{out}/experiment_metrics")
+        assert {(row["experiment_id"], row["mean"]) for row in found.collect()} == {("a", 1.0), ("b", 0.5)}
+    # Spark writes a text as a folder with one file. Where Python can write, the pointer is a file again.
+    pointer = out / "published" / f"{DATE}.json"
+    assert pointer.is_dir()
+    run(spark, config(parquet(tmp_path / "a", a_list([0, 0, 1])), out, metrics=["rr"]))
+    assert [path.name for path in pointer.parent.iterdir()] == [pointer.name] and pointer.is_file()
     found = read(spark, f"{out}/experiment_metrics")
-    assert {(row["experiment_id"], row["mean"]) for row in found.collect()} == {("a", 1.0), ("b", 0.5)}
+    assert {(row["experiment_id"], row["mean"]) for row in found.collect()} == {("a", 1 / 3), ("b", 0.5)}
+
+
+def test_an_interrupt_while_publishing_leaves_the_earlier_result(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    first = run(spark, config(parquet(tmp_path / "first", a_list([1])), out))
+
+    def interrupted(files: Files, change: Swap) -> None:
+        place(files, change)
+        assert [*out.glob(f"user_metrics/**/*{change.entry.run_id}*")]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rankmetrics_spark.sinks.parquet.swap", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(spark, config(parquet(tmp_path / "second", a_list([0, 1])), out))
+    assert [row["ap_at_5"] for row in read(spark, str(out / "user_metrics")).collect()] == [1.0]
+    left = [path.name for path in out.rglob("*.parquet")]
+    assert len(left) == 2 and all(first.run_id in name for name in left)
+    assert not (out / "_staging").exists()
+
+
+def test_a_large_answer_is_split_by_tasks_into_the_same_tables(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = [row for name in ("a", "b/c", "ä") for n in range(5) for row in a_list([n % 2, 1, n % 3], f"u{n}", name)]
+    log.append(Shown("a", "u0", None, 9, 1))
+    small, large = tmp_path / "small", tmp_path / "large"
+    lenient = {"max_invalid_fraction": 1}
+    run(spark, config(parquet(tmp_path / "log", log), small, quality=lenient))
+    monkeypatch.setattr("rankmetrics_spark.sinks.parquet.MOST_ROWS", 0)
+    by_tasks = []
+    split = ParquetFolder._split_by_tasks
+    monkeypatch.setattr(ParquetFolder, "_split_by_tasks", lambda *given: by_tasks.append(given) or split(*given))
+    run(spark, config(parquet(tmp_path / "log", log), large, quality=lenient))
+    assert len(by_tasks) == len(TABLES)
+    for table in TABLES:
+        assert files(large, table) == files(small, table)
+        rows, same = ([*map(repr, everything(spark, out, table))] for out in (large, small))
+        assert rows and rows == same
+
+
+def test_a_reader_gives_up_where_runs_publish_all_the_time(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = run(spark, config(parquet(tmp_path / "log", a_list([1])), tmp_path / "out"))
+    pointers, looks = reading.pointers_of(spark, done.path), count()
+    assert list(pointers) == [DATE]
+
+    def changed(*_: object) -> dict[str, Pointer]:
+        return {DATE: replace(pointers[DATE], sequence=next(looks))}
+
+    monkeypatch.setattr(reading, "pointers_of", changed)
+    with pytest.raises(InputError, match=r"runs publish to it all the time; read it again when they have ended$"):
+        read(spark, f"{done.path}/user_metrics")
+    assert next(looks) == reading.ATTEMPTS
 
 
 def test_files_that_vanish_are_one_sentence_that_keeps_its_cause(

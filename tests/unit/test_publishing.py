@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyarrow import fs
@@ -16,13 +17,14 @@ from rankmetrics_spark.pointers import Entry, Pointer, newest, parse
 from rankmetrics_spark.sinks import leases
 from rankmetrics_spark.sinks.books import compare_books
 from rankmetrics_spark.sinks.files import Files
-from rankmetrics_spark.sinks.lakehouse import DeltaFolder
+from rankmetrics_spark.sinks.lakehouse import CatalogSchema, DeltaFolder
 from rankmetrics_spark.sinks.leases import Lease
 from rankmetrics_spark.sinks.locks import Claim, Held
 from rankmetrics_spark.sinks.parquet import ParquetFolder
 from rankmetrics_spark.sinks.partitions import Partitions, Written
 from rankmetrics_spark.sinks.reaching import Reach
-from rankmetrics_spark.sinks.reading import live_files
+from rankmetrics_spark.sinks.reading import live_files, pointers_of
+from rankmetrics_spark.sinks.records import previous_quality
 from rankmetrics_spark.sinks.splitting import Staged
 from rankmetrics_spark.sinks.swapping import Swap, discard, folder_of, pointer_of, recover, swap
 
@@ -155,7 +157,7 @@ def test_where_there_are_no_locks_a_date_has_one_writer(tmp_path: Path, monkeypa
     files, dead = output(tmp_path), list[Held]()
 
     def lease(run: str) -> Lease:
-        made = Lease(lambda function, *rest: function(files, *rest), run, dead.append, beats=False)
+        made = Lease(lambda function, *rest: function(files, *rest), run, dead.append)
         made.open()
         return made
 
@@ -173,7 +175,8 @@ def test_where_there_are_no_locks_a_date_has_one_writer(tmp_path: Path, monkeypa
     monkeypatch.setattr("socket.gethostname", lambda: "another")
     with pytest.raises(OutputError, match="another run is writing"):
         lease("r4").take(Partitions(DATE, ["a"]), "out")
-    monkeypatch.setattr("rankmetrics_spark.sinks.leases.LEASE", -1)
+    later = time.time() + leases.LEASE
+    monkeypatch.setattr("time.time", lambda: later)
     lease("r5").take(Partitions(DATE, ["a"]), "out")
 
 
@@ -219,6 +222,31 @@ def test_cleaning_up_after_a_killed_run_leaves_the_files_of_delta_tables_alone(t
         assert (files.read(path) is not None) == left
 
 
+def test_a_pointer_that_a_killed_run_has_written_twice_is_read_and_tidied_up(tmp_path: Path) -> None:
+    files = output(tmp_path)
+    swap(files, stage(files, RUNS[0], OLD))
+    path = f"published/{DATE}.json"
+    text = files.read(path)
+    # Spark writes a text as a folder. A run is killed when it has removed that folder, and its text is there already.
+    files.remove(path)
+    files.write(f"published/{DATE}.next.json", text or "")
+    assert pointers_of(cast(Any, None), files.root, DATE)[DATE] == pointer_of(files, DATE) == parse(text)
+    swap(files, stage(files, RUNS[1], NEW))
+    assert files.names("published") == [f"{DATE}.json"]
+    found = pointer_of(files, DATE)
+    assert found is not None and found.entries[0].run_id == RUNS[1]
+
+
+def test_only_records_are_read_as_records(tmp_path: Path) -> None:
+    files = output(tmp_path)
+    for run, outcome in zip(RUNS, ("done", "done", "failed"), strict=False):
+        record = {"run_id": run, "outcome": outcome, "quality": {"rate": run}}
+        files.write(f"runs/{run}.json", json.dumps(record))
+    (tmp_path / "runs" / "z.parquet").write_bytes(b"\xff\xfe")
+    store = ParquetFolder(cast(Any, None), str(tmp_path), "")
+    assert previous_quality(store, needed=False) == {"rate": RUNS[1], "run_id": RUNS[1]}
+
+
 def test_an_experiment_may_be_called_like_a_run(tmp_path: Path) -> None:
     files = output(tmp_path)
     run, name = "20261122T010203-0a1b2c3d", "model-20261121T120000-deadbeef"
@@ -230,11 +258,31 @@ def test_an_experiment_may_be_called_like_a_run(tmp_path: Path) -> None:
     assert files.read(path) == "rows"
 
 
-def test_a_sign_of_life_does_not_bring_back_a_claim_that_was_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_containers_with_one_host_name_tell_their_runs_apart_by_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = leases.who() | {"beat": time.time()}
+    assert leases.lives(claim, lease=0)
+    assert not leases.lives(claim | {"start": "0"})
+    own = os.readlink
+    monkeypatch.setattr("os.readlink", lambda path: "pid:[1]" if path == "/proc/self/ns/pid" else own(path))
+    # This process cannot look up the other container's, whatever their numbers are.
+    assert leases.lives(claim | {"start": "0"})
+    assert not leases.lives(claim, lease=0)
+
+
+def test_a_catalog_that_keeps_staging_tables_does_not_fail_a_run_that_was_published() -> None:
+    asked = []
+
+    class Refusing:
+        def sql(self, text: str) -> None:
+            asked.append(text)
+            raise ConnectionError("no answer")
+
+    CatalogSchema(cast(Any, Refusing()), "lake.ranking", RUNS[0], "iceberg").discard()
+    assert asked == ["SHOW TABLES IN lake.ranking LIKE 'staging_*'"] * 2
+
+
+def test_a_sign_of_life_does_not_bring_back_a_claim_that_was_given_up(tmp_path: Path) -> None:
     files = output(tmp_path)
-    monkeypatch.setattr(leases, "BEAT", 0.001)
 
     def slowly(function: Callable[..., Any], *arguments: Any) -> Any:
         if function is leases.write_claim:
@@ -242,7 +290,7 @@ def test_a_sign_of_life_does_not_bring_back_a_claim_that_was_given_up(
         return function(files, *arguments)
 
     for number in range(20):
-        lease = leases.Lease(slowly, f"run-{number}", lambda dead: None, beats=True)
+        lease = leases.Lease(slowly, f"run-{number}", lambda dead: None, lease=0.015)
         lease.open()
         time.sleep(0.005)
         lease.release()
