@@ -20,6 +20,7 @@ SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--remote", metavar="URL", help="run over Spark Connect, at sc://host:port")
     parser.addoption("--engine", choices=["spark", "sail"], default="spark", help="run on Spark or on Sail")
+    parser.addoption("--compiled", action="store_true", help="let Spark compile its queries, as users do; takes longer")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -68,6 +69,10 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
         "spark.ui.retainedStages": "200",
         "spark.sql.ui.retainedExecutions": "50",
     }
+    if not pytestconfig.getoption("compiled"):
+        # For a handful of rows, compiling a query takes longer than anything else. The suites of other versions of
+        # Spark compile theirs, and so do Spark Connect and every command in a process of its own.
+        settings |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
     remote = pytestconfig.getoption("remote")
     if pytestconfig.getoption("engine") == "sail":
         # Imported here: environments with an older Spark have no gRPC.

@@ -95,7 +95,7 @@ def run_suite(name: str, folder: Path) -> None:
     # Drop the variables that this process has set for its own Spark.
     kept = {key: text for key, text in os.environ.items() if not key.startswith(("SPARK", "PYSPARK", "PYTHONPATH"))}
     command = [str(python(name)), "-m", "pytest", "-p", "no:cacheprovider", "-n", "2", "--dist", "loadgroup"]
-    command.append("tests/platforms/values.py")
+    command += ["--compiled", "tests/platforms/values.py"]
     environment = kept | {"VALUES": str(folder / f"{name}.json")}
     running = Running.start([*command, *SUITES[name]], folder / f"{name}.log", environment, ROOT)
     try:
