@@ -20,15 +20,15 @@ class Change:
 
     Attributes:
         value: The difference.
+        unit: `` %`` of the baseline's mean, or empty.
         low: Lower bound; None without an interval.
         high: Upper bound.
-        unit: `` %`` of the baseline's mean, or empty.
     """
 
     value: float
-    low: float | None
-    high: float | None
     unit: str
+    low: float | None = None
+    high: float | None = None
 
     @property
     def digits(self) -> int:
@@ -42,9 +42,9 @@ class Change:
     def text(self) -> str:
         """The difference with its sign and unit.
 
-        >>> Change(20.94, None, None, " %").text, Change(-0.043, None, None, " %").text.replace(MINUS, "-")
+        >>> Change(20.94, " %").text, Change(-0.043, " %").text.replace(MINUS, "-")
         ('+20.9 %', '-0.04 %')
-        >>> Change(1e-9, None, None, " %").text, Change(-0.00123, None, None, "").text.replace(MINUS, "-")
+        >>> Change(1e-9, " %").text, Change(-0.00123, "").text.replace(MINUS, "-")
         ('0.0 %', '-0.0012')
         """
         return self._signed(self.value) + self.unit
@@ -60,7 +60,7 @@ class Change:
     def plain(self) -> str:
         """Difference and interval in ASCII.
 
-        >>> Change(10, 8, -12, " %").plain, Change(0.05, None, None, "").plain
+        >>> Change(10, " %", 8, -12).plain, Change(0.05, "").plain
         ('+10.0 % [+8.0, -12.0]', '+0.0500')
         """
         d = self.digits
@@ -90,7 +90,7 @@ def change_of(row: Mapping[str, Any], in_percent: bool | None = None) -> Change 
         return None
     bounds = sorted(factor * bound for bound in (low, high) if bound is not None)
     first, last = bounds if len(bounds) == 2 else (None, None)
-    return Change(factor * value, first, last, unit)
+    return Change(factor * value, unit, first, last)
 
 
 def is_percentage(row: Mapping[str, Any]) -> bool:

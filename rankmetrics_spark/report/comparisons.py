@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from rankmetrics_spark.report.change import change_of, is_percentage
+from rankmetrics_spark.report.change import Change, change_of, is_percentage
 from rankmetrics_spark.report.console import LIST_PRINTERS, print_json
 from rankmetrics_spark.report.fitting import print_records, printable
 from rankmetrics_spark.report.verdict import verdict
@@ -66,7 +65,7 @@ def _texts(row: Row, segmented: bool) -> dict[str, str]:
 
 def _percentage(row: Row) -> str:
     change = change_of(row) if is_percentage(row) else None
-    return replace(change, low=None, high=None).plain if change else "-"
+    return Change(change.value, change.unit).plain if change else "-"
 
 
 def _number(value: float | None, style: str) -> str:

@@ -85,8 +85,8 @@ def sentence(row: Row, metric: Metric) -> str:
 def _detectable(row: Row) -> str:
     effect = row["minimum_detectable_effect"]
     if is_unknown(row["mean_baseline"]) or not row["mean_baseline"]:
-        return Change(effect, None, None, "").plain.removeprefix("+")
-    return Change(100 * effect / abs(row["mean_baseline"]), None, None, " %").plain.removeprefix("+")
+        return Change(effect, "").plain.removeprefix("+")
+    return Change(100 * effect / abs(row["mean_baseline"]), " %").plain.removeprefix("+")
 
 
 def p_value(row: Row) -> str:

@@ -78,10 +78,9 @@ def of_run(spark: SparkSession, path: str, schema: T.StructType, run_id: str, pa
     return found.where(F.col(_FILE).contains(run_id))
 
 
-def pointers_of(spark: SparkSession, root: str, date: str = "*") -> dict[str, Pointer]:
-    """Date -> its pointer. Spark reads them where this process does not see the folder."""
-    names = [date] if date == "*" else [date, f"{date}.next"]
-    return newest(text for name in names for text in texts_of(spark, root, FOLDER, name))
+def pointers_of(spark: SparkSession, root: str, date: str = "") -> dict[str, Pointer]:
+    """Date -> its pointer; of one date, or of all. Spark reads them where this process does not see the folder."""
+    return newest(texts_of(spark, root, FOLDER, date))
 
 
 def settled(
@@ -107,16 +106,16 @@ def settled(
     raise InputError(f"cannot read '{root}': runs publish to it all the time; read it again when they have ended")
 
 
-def texts_of(spark: SparkSession | None, root: str, folder: str, name: str = "*") -> list[str]:
-    """The texts of the JSON files in a folder of an output."""
+def texts_of(spark: SparkSession | None, root: str, folder: str, start: str = "") -> list[str]:
+    """The texts of the JSON files in a folder of an output whose names start so."""
     disk = of_disk(root)
     if disk is not None and disk.is_folder(""):
-        names = [each for each in disk.names(folder) if each.endswith(".json") and name in ("*", each[:-5])]
+        names = [each for each in disk.names(folder) if each.startswith(start) and each.endswith(".json")]
         return [text for each in names if (text := disk.read(f"{folder}/{each}"))]
     if spark is None:
         return []
     try:
-        lines = spark.read.text(f"{literal(root)}/{folder}/{name}.json", wholetext=True)
+        lines = spark.read.text(f"{literal(root)}/{folder}/{start}*.json", wholetext=True)
         return [row[0] for row in few_rows(lines)]
     except AnalysisException:  # nothing has been written there
         return []

@@ -126,7 +126,7 @@ def test_the_page_opens_with_the_winner_and_how_sure_that_is(opened: Callable[..
     assert found.page.locator("h1").inner_text() == "candidate_a beats control"
     first_screen = found.page.locator("#answer").inner_text()
     rows = {row["metric"]: row for row in parquet(three, "comparisons", "candidate_a") if row["segment"] == "all"}
-    assert Change(100 * rows["ap@10"]["relative_difference"], None, None, " %").text in first_screen
+    assert Change(100 * rows["ap@10"]["relative_difference"], " %").text in first_screen
     assert "Chance is a very unlikely explanation (p < 0.001 after Holm over 24 comparisons)" in first_screen
     assert found.page.locator(".card").count() == 2
     box = found.page.locator(".card.better").bounding_box()
@@ -214,7 +214,7 @@ def test_hovering_over_a_mark_shows_its_values(opened: Callable[..., Opened], th
     rows = {row["metric"]: row for row in parquet(three, "comparisons", "candidate_a") if row["segment"] == "all"}
     said = tip.inner_text()
     assert "candidate_a" in said and "MAP@5" in said and "800" in said
-    assert Change(100 * rows["ap@5"]["relative_difference"], None, None, " %").text in said
+    assert Change(100 * rows["ap@5"]["relative_difference"], " %").text in said
 
 
 def test_experiments_and_metrics_can_be_switched_on_and_off(opened: Callable[..., Opened], three: Path) -> None:

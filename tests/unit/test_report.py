@@ -103,17 +103,17 @@ def test_a_card_without_a_relative_difference_shows_the_difference_itself() -> N
     (card,) = cards(Figures([mean("a")], [compared("a", "candidate", 0.1, mean_baseline=0.0)]))
     assert card.change
     assert (card.said, card.change.interval) == ("+0.1000", "+0.0800 to +0.1200")
+    nan = float("nan")
+    (card,) = cards(
+        Figures([mean("a")], [compared("a", None, nan, mean_baseline=nan, p_adjusted=nan, note="no users")])
+    )
+    assert (card.state, card.said, card.change, card.note) == ("doubtful", "-", None, "no users")
 
 
 def test_cards_share_an_axis_so_they_share_a_unit() -> None:
     means = [mean("a"), mean("b")]
     both = cards(Figures(means, [compared("a", "candidate", 0.1), compared("b", "candidate", 0.1, mean_baseline=0.0)]))
     assert [card.said for card in both] == ["+0.1000", "+0.1000"]
-    nan = float("nan")
-    (card,) = cards(
-        Figures([mean("a")], [compared("a", None, nan, mean_baseline=nan, p_adjusted=nan, note="no users")])
-    )
-    assert (card.state, card.said, card.change, card.note) == ("doubtful", "-", None, "no users")
 
 
 # ---- can it be trusted
