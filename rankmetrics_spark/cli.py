@@ -21,10 +21,13 @@ from rankmetrics_spark.redaction import without_secrets
 from rankmetrics_spark.report import comparisons, console, terminal
 from rankmetrics_spark.report import html as page
 from rankmetrics_spark.report.progress import live
+from rankmetrics_spark.report.scripts import NEEDED, check_installed, is_installed
 from rankmetrics_spark.session_choice import Choice, choose, separate_output, session_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from rankmetrics_spark.job import Outcome
 
 MASTER = click.option(
     "--master",
@@ -126,10 +129,10 @@ def demo(output: str, users: int, seed: int, style: str, segments: bool, engine:
             f"made an impression log of {made.rows:,} rows; known order of its rankers: {' > '.join(made.best_first)}",
             soft_wrap=True,
         )
-        file = str(Path(output) / "report.html") if page.is_installed() else None
+        file = str(Path(output) / "report.html") if is_installed() else None
         loaded = _loaded(str(made.config), (), output, report=file)
         written = _evaluate(loaded, style, choice, segments)
-    _say_report(written, f"no report: its charts need {page.NEEDED}")
+    _say_report(written, f"no report: its charts need {NEEDED}")
 
 
 @main.command()
@@ -143,7 +146,7 @@ def report(folder: str, html: str, date: str | None, engine: str | None, master:
     from rankmetrics_spark.tools import report as reports
 
     with _exit_codes():
-        page.check_installed()
+        check_installed()
         day = _day(date)
         tables = None if (master or "").startswith("sc://") else reports.local_tables(folder)
         if tables is None:
@@ -293,35 +296,43 @@ def _on_this_machine(config: Config, choice: Choice) -> bool:
 
 
 def _evaluate(config: Config, style: str, choice: Choice, segments: bool = False) -> Path | None:
-    """Run a config and print its result; return the file of the report, if there is one."""
-    with live(_say) as progress, ExitStack() as engine:
-        with _refusals_on_record(config, choice):
-            if config.report:
-                page.check_installed()
-            if _on_this_machine(config, choice):
-                check_local_paths(config.inputs, config.sink)
-            spark = engine.enter_context(session_of(choice, progress))
-        from rankmetrics_spark.job import run
-        from rankmetrics_spark.tools import report as reports
+    """Run a config and print its result, then write the report; return its file, if there is one."""
+    with ExitStack() as engine:
+        with live(_say) as progress:
+            with _refusals_on_record(config, choice):
+                if config.report:
+                    check_installed()
+                if _on_this_machine(config, choice):
+                    check_local_paths(config.inputs, config.sink)
+                spark = engine.enter_context(session_of(choice, progress))
+            from rankmetrics_spark.job import run
+            from rankmetrics_spark.tools import report as reports
 
-        outcome = run(spark, config, progress)
-        progress("reading the result")
-        here = {name: outcome.rows_here(name) for name in ("experiment_metrics", "comparisons")}
-        rows = console.result_rows(here["experiment_metrics"] or outcome.experiment_metrics)
-        compared = console.compared_rows(here["comparisons"] or outcome.comparisons) if style == "table" else []
+            outcome = run(spark, config, progress)
+            progress("reading the result")
+            here = {name: outcome.rows_here(name) for name in ("experiment_metrics", "comparisons")}
+            rows = console.result_rows(here["experiment_metrics"] or outcome.experiment_metrics)
+            compared = console.compared_rows(here["comparisons"] or outcome.comparisons) if style == "table" else []
+        _print(outcome, terminal.Shown(rows, compared, config.metrics), style, segments)
         if config.report:
-            progress("writing the report")
-            page.write(reports.figures_of_run(spark, config), config.report)
+            with live(_say) as progress:
+                progress("writing the report")
+                page.write(reports.figures_of_run(spark, config), config.report)
+    return Path(config.report) if config.report else None
+
+
+def _print(outcome: Outcome, shown: terminal.Shown, style: str, segments: bool) -> None:
     if style != "table":
-        console.PRINTERS[style](rows, config.metrics)
+        console.PRINTERS[style]([*shown.rows], shown.metrics)
     if not _say.quiet:
         comparisons.print_verdict(outcome.record["verdict"], style)
     if style == "table":
-        terminal.print_result(terminal.Shown(rows, compared, config.metrics), segments)
+        terminal.print_result(shown, segments)
+    # Nobody has to wait for the report to read the result.
+    sys.stdout.flush()
     for line in console.accounting(outcome.record):
         _say.print(line, markup=False, soft_wrap=True)
     _say.print(console.places(outcome.path, outcome.record, outcome.record_path), soft_wrap=True)
-    return Path(config.report) if config.report else None
 
 
 @contextmanager

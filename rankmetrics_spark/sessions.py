@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -18,13 +17,13 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
+from rankmetrics_spark import cache
 from rankmetrics_spark.errors import RankmetricsError
 
 if TYPE_CHECKING:
@@ -123,11 +122,12 @@ def launcher_home(java: Java) -> Path:
     Args:
         java: The Java to run. If it is such a script already, its own folder is returned.
     """
-    home = _cache_folder() / f"java-{hashlib.sha256(str(java).encode()).hexdigest()[:12]}"
+    home = cache.folder() / f"java-{hashlib.sha256(str(java).encode()).hexdigest()[:12]}"
     if java.executable.parent.parent.parent == home.parent:
         return java.executable.parent.parent
     unwanted = "|".join(shlex.quote(argument) for argument, since in UNWANTED.items() if java.major >= since)
-    _written(home / "bin" / "java", LAUNCHER.format(unwanted=unwanted, java=shlex.quote(str(java.executable))), 0o755)
+    script = LAUNCHER.format(unwanted=unwanted, java=shlex.quote(str(java.executable)))
+    cache.written(home / "bin" / "java", script, 0o755)
     return home
 
 
@@ -222,7 +222,7 @@ def _modules(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]
 
 def _settings(conf: Mapping[str, str]) -> dict[str, str]:
     """The settings of a local session."""
-    logging = _written(_cache_folder() / "log4j2.properties", LOGGING, 0o644)
+    logging = cache.written(cache.folder() / "log4j2.properties", LOGGING)
     java_options = "spark.driver.extraJavaOptions"
     return {
         # The host name of a laptop often resolves to an address that a VPN or a firewall blocks.
@@ -315,29 +315,3 @@ def _major(executable: Path) -> int | None:
         match = re.search(r'version "(?:1\.)?(\d+)', reply.stderr + reply.stdout)
         return int(match[1]) if match else None
     return None
-
-
-@cache
-def _cache_folder() -> Path:
-    """A folder in the virtual environment, deleted with it; otherwise a private one that is deleted at exit."""
-    if sys.prefix != sys.base_prefix:
-        with suppress(OSError):
-            folder = Path(sys.prefix, "var", "rankmetrics")
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder):
-                return folder
-    private = Path(tempfile.mkdtemp(prefix="rankmetrics-"))
-    atexit.register(shutil.rmtree, private, ignore_errors=True)
-    return private
-
-
-def _written(path: Path, text: str, mode: int) -> Path:
-    """Write a file in one step, because another process may read it at the same time; return its path."""
-    if path.exists() and path.read_text(encoding="utf-8") == text:
-        return path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as draft:
-        draft.write(text)
-    os.chmod(draft.name, mode)
-    os.replace(draft.name, path)
-    return path

@@ -7,18 +7,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import files
-from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from rankmetrics_spark import __version__
-from rankmetrics_spark.errors import ConfigError, OutputError
+from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.redaction import without_secrets
 from rankmetrics_spark.report import palette, story, trust, wording
 from rankmetrics_spark.report.figures import Figures, Row, label_of, seconds_of
 from rankmetrics_spark.report.fitting import printable
 from rankmetrics_spark.report.payload import as_script, payload
+from rankmetrics_spark.report.scripts import scripts
 from rankmetrics_spark.schemas import EVERYONE, EXPERIMENT, N_USERS, SEGMENT
 
 MOST_BYTES = 1_990_000
@@ -27,7 +26,6 @@ MOST_CARDS = 6
 MOST_COUNTED = 40
 """Experiments whose rows are listed."""
 LONGEST_NAME = 60
-NEEDED = "pip install 'rankmetrics-spark[report]'"
 
 
 def page(figures: Figures) -> str:
@@ -36,7 +34,7 @@ def page(figures: Figures) -> str:
     Raises:
         ConfigError: The libraries for charts are not installed.
     """
-    library, charts = _library()
+    library, charts = scripts()
     for limit in (4_000, 2_000, 1_000, 500, 200, 50):
         shown = _limited(figures, limit)
         text = _rendered(shown, library, charts)
@@ -83,43 +81,10 @@ def _limited(figures: Figures, limit: int) -> Figures:
     )
 
 
-def _library() -> tuple[str, str]:
-    """The scripts of Vega, and the charts."""
-    bundle, charts, _ = _needed()
-    import altair
-
-    version = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-    script: str = bundle.javascript_bundle(vl_version=version)
-    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--"), as_script(charts.templates())
-
-
-def _needed() -> tuple[ModuleType, ModuleType, ModuleType]:
-    try:
-        import jinja2
-        import vl_convert
-
-        from rankmetrics_spark.report import charts
-    except ImportError as error:
-        raise ConfigError(f"the HTML report needs {error.name}, which is not installed; run: {NEEDED}") from error
-    return vl_convert, charts, jinja2
-
-
-def check_installed() -> None:
-    """Refuse to begin a report that could not be written.
-
-    Raises:
-        ConfigError: The libraries of the extra ``report`` are not installed.
-    """
-    _needed()
-
-
-def is_installed() -> bool:
-    """Whether the libraries of the extra ``report`` are there; nothing is imported."""
-    return all(find_spec(name) for name in ("altair", "jinja2", "vl_convert"))
-
-
 def _rendered(figures: Figures, library: str, charts: str) -> str:
-    _, _, jinja2 = _needed()
+    import jinja2
+    from markupsafe import Markup
+
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.tests["name"] = lambda part: isinstance(part, story.Id)
     environment.filters["shortened"] = shortened
@@ -133,7 +98,8 @@ def _rendered(figures: Figures, library: str, charts: str) -> str:
         "light": palette.css(palette.LIGHT),
         "dark": palette.css(palette.DARK),
     }
-    marked = {name: jinja2.utils.markupsafe.Markup(text) for name, text in safe.items()}
+    # Our own files, and JSON that ``as_script`` has made safe.
+    marked = {name: Markup(text) for name, text in safe.items()}  # noqa: S704
     made: str = environment.from_string(own["html"]).render(**_context(figures), **marked)
     return made
 

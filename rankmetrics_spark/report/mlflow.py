@@ -8,7 +8,8 @@ from pathlib import Path
 
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.report.figures import Figures, number
-from rankmetrics_spark.report.html import is_installed, write
+from rankmetrics_spark.report.html import write
+from rankmetrics_spark.report.scripts import is_installed
 from rankmetrics_spark.schemas import CONVENTION, EXPERIMENT, METRIC
 
 _REFUSED = re.compile(r"[^\w\-. ]")

@@ -126,7 +126,7 @@ def plot(figures: Figures, metric: str) -> alt.LayerChart:
     wanted = {name for name, found in known.items() if metric.lower() in (name, found.name, label_of(found).lower())}
     if not wanted:
         raise ConfigError(unknown("metric", metric, sorted({*known, *(found.name for found in known.values())})))
-    from rankmetrics_spark.report.html import NEEDED
+    from rankmetrics_spark.report.scripts import NEEDED
 
     try:
         from rankmetrics_spark.report import charts

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import evaluate
 from rankmetrics_spark.metrics.conventions import PRESETS
-from rankmetrics_spark.report import html as page
+from rankmetrics_spark.report.scripts import is_installed
 from rankmetrics_spark.tools.demo import BEST_FIRST, make_log
 from rankmetrics_spark.tools.metric_table import updated
 from tests.commands import ROOT, Call, command
@@ -89,7 +89,7 @@ def test_the_commands_and_the_python_code_give_the_same_numbers(spark: SparkSess
     pairs = {(row["baseline"], row["experiment_id"]) for row in json.loads(out)}
     assert (code, pairs) == (0, set(itertools.combinations(sorted(["candidate_a", "candidate_b", "control"]), 2)))
     code, _, err = call(*report)
-    if page.is_installed():
+    if is_installed():
         assert (code, f"open the report: {folder}/out/first/report.html" in err) == (0, True)
         assert "candidate_a beats control" in re.sub("<[^>]+>", "", (folder / "out/first/report.html").read_text())
     else:

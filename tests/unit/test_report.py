@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import io
 import json
 import re
@@ -15,9 +14,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from rankmetrics_spark import cache
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.pointers import Entry, Pointer
-from rankmetrics_spark.report import html, mlflow, notebook, terminal
+from rankmetrics_spark.report import mlflow, notebook, scripts, terminal
 from rankmetrics_spark.report.figures import Figures
 from rankmetrics_spark.report.payload import payload
 from rankmetrics_spark.report.progress import live
@@ -193,17 +193,35 @@ def test_the_payload_of_a_page_has_no_nan_and_no_row_of_an_unknown_experiment() 
 
 
 def test_without_its_libraries_the_report_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
+    real = scripts.find_spec
+    monkeypatch.setattr(scripts, "find_spec", lambda name: None if name == "vl_convert" else real(name))
+    with pytest.raises(ConfigError, match=r"needs vl_convert, .* pip install 'rankmetrics-spark\[report\]'"):
+        scripts.check_installed()
+    assert not scripts.is_installed()
 
-    def importing(name: str, *rest: Any) -> Any:
-        if name == "vl_convert":
-            raise ModuleNotFoundError("No module named 'vl_convert'", name="vl_convert")
-        return real(name, *rest)
 
-    monkeypatch.setattr(builtins, "__import__", importing)
-    with pytest.raises(ConfigError) as caught:
-        html.check_installed()
-    assert "pip install 'rankmetrics-spark[report]'" in str(caught.value)
+def test_the_scripts_of_a_page_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("vl_convert")
+    monkeypatch.setattr(cache, "folder", lambda: tmp_path)
+    made = scripts.scripts()
+    with monkeypatch.context() as patched:
+        patched.setattr(scripts, "_made", lambda: pytest.fail("made again"))
+        assert scripts.scripts() == made
+    assert "</script" not in made[0] and set(json.loads(made[1])) == {"forest", "cutoffs", "distribution", "trend"}
+    # Those of other libraries, or what was left of a file, are replaced.
+    monkeypatch.setattr(scripts, "_made", lambda: ("new library", "new charts"))
+    for spoilt in ('{"made_of": "others", "library": "", "charts": ""}', "{", "[]", '{"made_of": 1}'):
+        (tmp_path / "page.json").write_text(spoilt)
+        assert scripts.scripts() == ("new library", "new charts") == scripts.scripts()
+
+
+def test_a_page_needs_no_folder_to_keep_its_scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("vl_convert")
+    occupied = tmp_path / "a file, not a folder"
+    occupied.touch()
+    monkeypatch.setattr(cache, "folder", lambda: occupied)
+    monkeypatch.setattr(scripts, "_made", lambda: ("library", "charts"))
+    assert scripts.scripts() == ("library", "charts")
 
 
 # ---- the terminal

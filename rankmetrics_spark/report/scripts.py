@@ -1,0 +1,78 @@
+"""What every page holds besides its figures: the scripts of Vega, and the charts as Vega-Lite. Needs ``report``.
+
+Both depend on nothing but the installed libraries and this package. Making them takes two to three seconds, so they are
+kept for the next page.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from contextlib import suppress
+from importlib.metadata import version
+from importlib.resources import files
+from importlib.util import find_spec
+from typing import Any
+
+from rankmetrics_spark import cache
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.report.payload import as_script
+
+NEEDED = "pip install 'rankmetrics-spark[report]'"
+
+
+def is_installed() -> bool:
+    """Whether the libraries of the extra ``report`` are there; nothing is imported."""
+    return not _missing()
+
+
+def check_installed() -> None:
+    """Refuse to begin a report that could not be written.
+
+    Raises:
+        ConfigError: The libraries of the extra ``report`` are not installed.
+    """
+    if missing := _missing():
+        raise ConfigError(f"the HTML report needs {missing[0]}, which is not installed; run: {NEEDED}")
+
+
+def _missing() -> list[str]:
+    return [name for name in ("altair", "jinja2", "vl_convert") if find_spec(name) is None]
+
+
+def scripts() -> tuple[str, str]:
+    """The scripts of Vega, and the charts, each to stand in a ``<script>``.
+
+    Raises:
+        ConfigError: The libraries of the extra ``report`` are not installed.
+    """
+    check_installed()
+    made_of, file = _made_of(), cache.folder() / "page.json"
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        if kept["made_of"] == made_of:
+            return str(kept["library"]), str(kept["charts"])
+    library, charts = _made()
+    with suppress(OSError):
+        cache.written(file, json.dumps({"made_of": made_of, "library": library, "charts": charts}))
+    return library, charts
+
+
+def _made_of() -> str:
+    """A digest of all that the scripts depend on."""
+    parts = [version(name) for name in ("altair", "vl-convert-python")]
+    own = files(__package__ or "rankmetrics_spark.report")
+    parts += [own.joinpath(f"{name}.py").read_text(encoding="utf-8") for name in ("charts", "palette", "scripts")]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _made() -> tuple[str, str]:
+    import altair
+    import vl_convert
+
+    from rankmetrics_spark.report import charts
+
+    of_vega_lite = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    bundle: Any = vl_convert.javascript_bundle  # its stub asks for a script that is to be added
+    library: str = bundle(vl_version=of_vega_lite)
+    return library.replace("</script", "<\\/script").replace("<!--", "<\\!--"), as_script(charts.templates())
