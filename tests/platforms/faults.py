@@ -68,13 +68,14 @@ ACTS: dict[str, Callable[[], None]] = {
 def hooked(at: int, act: str) -> Moments:
     """Hook into everything that changes an output while a run publishes."""
     from rankmetrics_spark import job
-    from rankmetrics_spark.sinks import lakehouse
+    from rankmetrics_spark.sinks import lakehouse, sql_tables
     from rankmetrics_spark.sinks.files import Files
 
     moments = Moments(at, ACTS[act])
     for name in ("put", "replace", "remove", "_filled", "remove_tree"):
         moments.around(Files, name)
-    moments.around(lakehouse, "commit")
+    for module in (lakehouse, sql_tables):
+        moments.around(module, "commit")
     publish = job.publish
 
     def armed(*arguments: Any) -> None:

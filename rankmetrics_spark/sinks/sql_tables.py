@@ -1,0 +1,173 @@
+"""What Delta and Iceberg tables share: each write is one commit that replaces a run's partitions and nothing else."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from rankmetrics_spark.errors import OutputError
+from rankmetrics_spark.few_rows import few_rows
+from rankmetrics_spark.pointers import Entry, Pointer
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN
+from rankmetrics_spark.sinks.commits import commit, explain, is_missing
+from rankmetrics_spark.sinks.partitions import Partitions, Written, counted
+from rankmetrics_spark.sinks.reading import published
+from rankmetrics_spark.sinks.replacing import replace
+from rankmetrics_spark.sinks.swapping import TABLES
+from rankmetrics_spark.sinks.versions import ATTEMPTS, point
+
+
+class SqlTables(ABC):
+    """The tables of a run under their SQL names. Each row holds the id of the run that wrote it."""
+
+    spark: SparkSession
+    path: str
+    run_id: str
+    format: str
+
+    @abstractmethod
+    def name_of(self, table: str) -> str:
+        """The SQL name of a table."""
+
+    def current(self, table: str) -> DataFrame | None:
+        """The table as it is now, from any run, or None if it does not exist.
+
+        Raises:
+            OutputError: The session is not set up for the format, or the catalog refuses the request.
+        """
+        name = self.name_of(table)
+        try:
+            if self.format == "iceberg":
+                # Iceberg's catalog caches tables: without a refresh, commits of other sessions show up late.
+                self.spark.catalog.refreshTable(name)
+            found = self.spark.table(name)
+            found.schema  # noqa: B018  # Spark Connect looks up a table only when its schema is requested.
+        except AnalysisException as error:
+            if is_missing(error):
+                return None
+            explain(self.format, name, error)
+            raise
+        return found
+
+    def existing(self, table: str) -> DataFrame | None:
+        """The rows of a table that are published, or None if it does not exist.
+
+        Raises:
+            OutputError: The session is not set up for the format, or the catalog refuses the request.
+        """
+        found, known = self.current(table), self.pointers()
+        if found is None or not known:
+            return found
+        return published(found, table, known, lambda version: self.at_version(table, version))
+
+    def pointer(self, date: str) -> Pointer | None:
+        """What is published on a date, or None."""
+        return self.pointers().get(date)
+
+    @abstractmethod
+    def pointers(self) -> dict[str, Pointer]:
+        """Date -> its pointer."""
+
+    @abstractmethod
+    def write_pointer(self, pointer: Pointer) -> None:
+        """Write the pointer of a date, at once."""
+
+    @abstractmethod
+    def stage(self, rows: DataFrame, name: str = "outcome") -> DataFrame:
+        """Write rows to the staging of this run, as they are; return them as written."""
+
+    def write(self, table: str, rows: DataFrame, partitions: Partitions, total: str | None = None) -> Written:
+        """Write the rows of a table beside it, with counts per experiment; nothing is published.
+
+        Args:
+            table: Name of the table, such as ``user_metrics``.
+            rows: All rows of these partitions. The second column spreads and sorts the rows of an experiment.
+            partitions: What is going to be replaced; every other row stays as it is.
+            total: A column whose sum per experiment is wanted.
+
+        Raises:
+            OutputError: The staging cannot be written.
+        """
+        if not partitions.filled:
+            return Written(table, rows, partitions)
+        return counted(Written(table, self.stage(partitions.stored(rows), table), partitions), total)
+
+    def publish(self, written: Sequence[Written], entry: Entry, date: str) -> None:
+        """Replace the partitions of each table in one commit, then let the pointer of the date name the versions.
+
+        Until the pointer is written, readers who follow it read the earlier versions.
+
+        Args:
+            written: The staged tables; every table that is not among them loses the rows of these experiments.
+            entry: The run and its experiments.
+            date: Evaluation date, ISO.
+
+        Raises:
+            OutputError: A table cannot be written, or other runs keep replacing the same experiments.
+        """
+        gone = {table for table in TABLES if self.current(table) is not None} - {one.table for one in written}
+        nothing = Partitions(date, (), entry.experiments)
+        everything = [*written, *(Written(table, written[0].rows, nothing) for table in sorted(gone))]
+        for _ in range(ATTEMPTS):
+            for one in everything:
+                self._commit(one)
+            if self.intact(written[0].partitions) and point(self, date, entry):
+                return
+        raise OutputError(
+            f"other runs keep replacing the same experiments of {date} in {self.path}; "
+            "run this again when they have ended"
+        )
+
+    @abstractmethod
+    def records(self) -> list[str]:
+        """The texts of all run records."""
+
+    def version(self, table: str) -> int | None:
+        """The version of a table as it is now; None if it does not exist."""
+        if self.current(table) is None:
+            return None
+        name = self.name_of(table)
+        if self.format == "iceberg":
+            row = self.spark.sql(f"SELECT snapshot_id FROM {name}.refs WHERE name = 'main'").first()
+        else:
+            row = self.spark.sql(f"DESCRIBE HISTORY {name} LIMIT 1").select("version").first()
+        return None if row is None else int(row[0])
+
+    def at_version(self, table: str, version: int) -> DataFrame:
+        """The table as it was."""
+        return self.spark.sql(f"SELECT * FROM {self.name_of(table)} VERSION AS OF {int(version)}")
+
+    def _commit(self, written: Written) -> None:
+        """Replace the partitions of a table with the staged rows in one commit."""
+        table, partitions, name = written.table, written.partitions, self.name_of(written.table)
+        rows = partitions.prepared(written.rows).withColumn(RUN, F.lit(self.run_id))
+        commit(self.format, name, lambda: replace(self.current(table), name, self.format, rows, partitions))
+
+    def result(self, written: Written) -> DataFrame:
+        """The rows of a table that this run has published, read back lazily."""
+        found = self.current(written.table)
+        if found is None or not written.partitions.filled:
+            return self.spark.createDataFrame([], written.rows.schema)
+        mine = found.where((F.col(DATE) == written.partitions.date) & (F.col(RUN) == self.run_id))
+        return mine.select(*(column for column in written.rows.columns if column not in PARTITION), *PARTITION)
+
+    def intact(self, partitions: Partitions) -> bool:
+        """Whether the user and experiment metrics in these partitions are from this run, for the same experiments.
+
+        A run writes one table after another and checks at the end. If two runs overlap, the one that wrote
+        ``user_metrics`` first finds the rows of the other there, in whatever order the other tables were written.
+        """
+        users, averages = (self._writers(table, partitions) for table in ("user_metrics", "experiment_metrics"))
+        return users == averages and {run for _, run in users} <= {self.run_id}
+
+    def _writers(self, table: str, partitions: Partitions) -> set[tuple[str | None, str | None]]:
+        """Every (experiment, run id) that these partitions hold."""
+        found = self.current(table)
+        if found is None:
+            return set()
+        writers = found.where(partitions.condition()).select(EXPERIMENT, RUN).distinct()
+        return {(row[EXPERIMENT], row[RUN]) for row in few_rows(writers)}
