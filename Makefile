@@ -26,7 +26,7 @@ ENVIRONMENT = .venvs/$(1)/made
 PLATFORM_TESTS = $(BIN)/python -m pytest tests/platforms/$(1)
 
 .PHONY: help venv run test lint audit readme bench bench-small docs pictures wheel clean
-.PHONY: test-sail test-connect test-matrix test-cluster test-airflow test-databricks test-lakehouse test-s3 test-packaging
+.PHONY: test-programs test-sail test-connect test-matrix test-cluster test-airflow test-databricks test-lakehouse test-s3 test-packaging
 .PHONY: test-fresh test-report test-faults test-yarn
 .PHONY: $(addprefix for-test-,sail connect matrix cluster yarn airflow databricks lakehouse s3 packaging fresh report faults)
 .PRECIOUS: .venvs/%/made .jars/%/made
@@ -73,9 +73,12 @@ endif
 run: $(if $(filter spark,$(ENGINE)),venv,$(call ENVIRONMENT,laptop)) ## generate a seeded impression log, evaluate it and print the table; ENGINE=spark runs it on Spark
 	@$(RUN_$(ENGINE))/bin/rankmetrics demo --output out/demo --engine $(ENGINE)
 
-test: venv ## run the whole test suite
+test: venv ## run the test suite
 	@# Two processes, each with one Spark session for all of its tests.
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not program"
+
+test-programs: venv ## test the command, spark-submit and a script as programs of their own, each with its own Java
+	@$(BIN)/python -m pytest tests/spark -m program
 
 # Between them, the environments have every allowed Python. One that the machine lacks is replaced by $(PYTHON).
 PYTHON_spark35 := python3.10

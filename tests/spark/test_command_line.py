@@ -164,6 +164,7 @@ def test_a_quality_gate_ends_with_4_and_writes_nothing(call: Call, tmp_path: Pat
     assert only_records(tmp_path / "out")
 
 
+@pytest.mark.program
 def test_the_command_in_its_own_process_prints_one_sentence_for_an_error(
     tmp_path: Path, document: dict[str, Any]
 ) -> None:

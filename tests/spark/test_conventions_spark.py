@@ -249,6 +249,7 @@ spark.stop()
 
 
 @pytest.mark.classic
+@pytest.mark.program
 def test_a_metric_of_a_script_reaches_executors_that_cannot_import_it(tmp_path: Path) -> None:
     script = tmp_path / "notebook.py"
     script.write_text(SCRIPT)

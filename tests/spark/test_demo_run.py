@@ -13,6 +13,7 @@ from tests.commands import command
 
 # The demo always runs on this machine.
 @pytest.mark.classic
+@pytest.mark.program
 def test_the_demo_finds_the_ranker_that_is_known_to_be_best(tmp_path: Path) -> None:
     out = tmp_path / "with a space" / "demo"
     done = command("demo", "--output", out, "--users", 6000, "--format", "json")

@@ -38,6 +38,7 @@ def overall_means(out: str) -> dict[tuple[str, str], float]:
 
 # The config has relative paths; over Connect they would be paths of the server.
 @pytest.mark.classic
+@pytest.mark.program
 def test_the_first_command_finds_the_best_ranker_and_prints_no_warning(folder: Path) -> None:
     done = command(*commands("rankmetrics", OWN_LOG)[0][1:], "--format", "json", cwd=folder)
     assert done.returncode == 0, done.stderr

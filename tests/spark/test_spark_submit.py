@@ -15,7 +15,7 @@ from tests.commands import QUICK, ROOT, ran, spark_environment
 from tests.logs import DATE, a_list, only_records, parquet
 
 # spark-submit creates a classic session.
-pytestmark = pytest.mark.classic
+pytestmark = [pytest.mark.classic, pytest.mark.program]
 
 
 @pytest.fixture

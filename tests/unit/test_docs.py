@@ -78,7 +78,9 @@ def test_ci_runs_every_platform_and_every_spark_in_one_of_the_turns_of_contribut
     turns = [line.strip().strip('"').split() for line in named.splitlines()]
     assert len(turns) == len(matrix.split()) == 5
     targets = set(re.findall(r"^(test-[a-z0-9]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert {target for turn in turns for target in turn} | {"test-matrix", "test-packaging", "test-sail"} == targets
+    always = {"test-matrix", "test-packaging", "test-programs", "test-sail"}
+    assert {target for turn in turns for target in turn} | always == targets
+    assert all(re.search(rf"^ *make .*\b{target}\b", ci, re.MULTILINE) for target in always)
     suites = (ROOT / "tests" / "platforms" / "test_matrix.py").read_text(encoding="utf-8")
     (known,) = re.findall(r"^SUITES = (.*)$", suites, re.MULTILINE)
     assert sorted(matrix.split()) == sorted(re.findall(r'"(\w+)":', known))
