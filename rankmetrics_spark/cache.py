@@ -28,11 +28,17 @@ def folder() -> Path:
 
 def written(path: Path, text: str, mode: int = 0o644) -> Path:
     """Write a file in one step, because another process may read it at the same time; return its path."""
-    if path.exists() and path.read_text(encoding="utf-8") == text:
+    content = text.encode("utf-8")
+    if path.exists() and path.read_bytes() == content:
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as draft:
-        draft.write(text)
-    os.chmod(draft.name, mode)
-    os.replace(draft.name, path)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as draft:
+        try:
+            draft.write(content)
+            draft.flush()
+            os.chmod(draft.name, mode)
+            os.replace(draft.name, path)
+        except BaseException:  # a full disk keeps no draft
+            os.unlink(draft.name)
+            raise
     return path

@@ -313,11 +313,16 @@ def _evaluate(config: Config, style: str, choice: Choice, segments: bool = False
             here = {name: outcome.rows_here(name) for name in ("experiment_metrics", "comparisons")}
             rows = console.result_rows(here["experiment_metrics"] or outcome.experiment_metrics)
             compared = console.compared_rows(here["comparisons"] or outcome.comparisons) if style == "table" else []
-        _print(outcome, terminal.Shown(rows, compared, config.metrics), style, segments)
-        if config.report:
-            with live(_say) as progress:
-                progress("writing the report")
-                page.write(reports.figures_of_run(spark, config), config.report)
+            if not config.report:
+                engine.close()
+        try:
+            _print(outcome, terminal.Shown(rows, compared, config.metrics), style, segments)
+        finally:
+            # Also where the reader of the output has gone.
+            if config.report:
+                with live(_say) as progress:
+                    progress("writing the report")
+                    page.write(reports.figures_of_run(spark, config), config.report)
     return Path(config.report) if config.report else None
 
 

@@ -141,7 +141,9 @@ def templates() -> dict[str, dict[str, Any]]:
     """Name of a chart -> its specification, as the page fills it; dragging moves it, Shift and the wheel zoom."""
     made = {"forest": forest(), "cutoffs": cutoffs(), "distribution": distribution(), "trend": trend()}
     axes = {"forest": ["x"], "cutoffs": ["y"], "distribution": ["x"], "trend": ["x"]}
-    return {name: _zoomable(chart, axes[name]).to_dict() for name, chart in made.items()}
+    # Whatever theme a notebook has: these templates are kept for other pages.
+    with alt.theme.enable("default"):
+        return {name: _zoomable(chart, axes[name]).to_dict() for name, chart in made.items()}
 
 
 def _zoomable(chart: alt.LayerChart, axes: list[Any]) -> alt.LayerChart:

@@ -1,7 +1,7 @@
 """What every page holds besides its figures: the scripts of Vega, and the charts as Vega-Lite. Needs ``report``.
 
 Both depend on nothing but the installed libraries and this package. Making them takes two to three seconds, so they are
-kept for the next page.
+kept for the next page, where ``cache.folder`` outlives the process.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from contextlib import suppress
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from importlib.util import find_spec
 from typing import Any
@@ -19,6 +19,8 @@ from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.report.payload import as_script
 
 NEEDED = "pip install 'rankmetrics-spark[report]'"
+_OWN = ("charts", "palette", "payload", "scripts")
+"""Modules that the scripts come from."""
 
 
 def is_installed() -> bool:
@@ -53,25 +55,31 @@ def scripts() -> tuple[str, str]:
         if kept["made_of"] == made_of:
             return str(kept["library"]), str(kept["charts"])
     library, charts = _made()
-    with suppress(OSError):
-        cache.written(file, json.dumps({"made_of": made_of, "library": library, "charts": charts}))
+    if made_of:
+        with suppress(OSError):
+            cache.written(file, json.dumps({"made_of": made_of, "library": library, "charts": charts}))
     return library, charts
 
 
-def _made_of() -> str:
-    """A digest of all that the scripts depend on."""
-    parts = [version(name) for name in ("altair", "vl-convert-python")]
+def _made_of() -> str | None:
+    """A digest of all that the scripts depend on; None where an installation does not say."""
     own = files(__package__ or "rankmetrics_spark.report")
-    parts += [own.joinpath(f"{name}.py").read_text(encoding="utf-8") for name in ("charts", "palette", "scripts")]
+    try:
+        parts = [version(name) for name in ("altair", "vl-convert-python")]
+        parts += [own.joinpath(f"{name}.py").read_text(encoding="utf-8") for name in _OWN]
+    except (PackageNotFoundError, OSError):
+        return None
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def _made() -> tuple[str, str]:
-    import altair
-    import vl_convert
+    try:
+        import altair
+        import vl_convert
 
-    from rankmetrics_spark.report import charts
-
+        from rankmetrics_spark.report import charts
+    except ImportError as error:  # installed, but broken
+        raise ConfigError(f"the HTML report needs libraries that cannot be imported: {error}; run: {NEEDED}") from error
     of_vega_lite = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     bundle: Any = vl_convert.javascript_bundle  # its stub asks for a script that is to be added
     library: str = bundle(vl_version=of_vega_lite)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rankmetrics_spark.sinks.sql_tables import SqlTables
 
 ATTEMPTS = 3
-"""How often at most the tables or a pointer are written when another run does the same at the same time."""
+"""How often the tables or a pointer are written at most when another run does the same at the same time."""
 
 
 def point(tables: SqlTables, date: str, entry: Entry) -> bool:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from rankmetrics_spark import cli
 from tests.commands import Call, command
 from tests.logs import DATE, Shown, a_list, only_records, parquet
 
@@ -45,6 +47,21 @@ def test_a_run_ends_with_0_and_prints_json(call: Call, tmp_path: Path, document:
     }
     assert "rows: 4 in = 4 evaluated + 0 quarantined" in err
     assert (tmp_path / "out" / "user_metrics" / "experiment_id=a" / f"evaluation_date={DATE}").is_dir()
+
+
+def test_the_report_is_written_even_if_the_reader_of_the_output_has_gone(
+    call: Call, tmp_path: Path, document: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("altair")
+
+    def closed(*_: object) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(cli, "_print", closed)
+    report = tmp_path / "report.html"
+    with suppress(BrokenPipeError):
+        assert call("evaluate", "--config", write(tmp_path, document | {"report": str(report)}))[0] == 1
+    assert "</html>" in report.read_text()
 
 
 def test_a_run_prints_experiments_as_they_are_called_and_names_no_user_and_no_item(call: Call, tmp_path: Path) -> None:

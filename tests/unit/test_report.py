@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import re
+import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -210,9 +212,53 @@ def test_the_scripts_of_a_page_are_made_once(tmp_path: Path, monkeypatch: pytest
     assert "</script" not in made[0] and set(json.loads(made[1])) == {"forest", "cutoffs", "distribution", "trend"}
     # Those of other libraries, or what was left of a file, are replaced.
     monkeypatch.setattr(scripts, "_made", lambda: ("new library", "new charts"))
-    for spoilt in ('{"made_of": "others", "library": "", "charts": ""}', "{", "[]", '{"made_of": 1}'):
-        (tmp_path / "page.json").write_text(spoilt)
-        assert scripts.scripts() == ("new library", "new charts") == scripts.scripts()
+    for spoilt in (b'{"made_of": "others", "library": "", "charts": ""}', b"{", b"[]", b'{"made_of": 1}', b"\xff"):
+        (tmp_path / "page.json").write_bytes(spoilt)
+        assert scripts.scripts() == ("new library", "new charts")
+        assert json.loads((tmp_path / "page.json").read_text())["library"] == "new library"
+
+
+def test_the_theme_of_a_notebook_does_not_get_into_the_pages_of_others() -> None:
+    altair = pytest.importorskip("altair")
+    from rankmetrics_spark.report import charts
+
+    def looks() -> list[Any]:
+        return [chart["config"] for chart in charts.templates().values()]
+
+    usual = looks()
+    with altair.theme.enable("dark"):
+        assert looks() == usual
+
+
+def test_libraries_of_a_page_that_cannot_be_imported_are_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("vl_convert")
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    with pytest.raises(ConfigError, match=r"cannot be imported: .*vl_convert.*; run: pip install"):
+        scripts._made()
+
+
+def test_scripts_of_libraries_that_do_not_say_their_version_are_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("vl_convert")
+
+    def unknown(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(scripts, "version", unknown)
+    monkeypatch.setattr(cache, "folder", lambda: tmp_path)
+    monkeypatch.setattr(scripts, "_made", lambda: ("library", "charts"))
+    assert scripts.scripts() == ("library", "charts") and not [*tmp_path.iterdir()]
+
+
+def test_a_file_that_cannot_be_written_leaves_no_draft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(cache.os, "replace", full)
+    with pytest.raises(OSError, match="No space"):
+        cache.written(tmp_path / "page.json", "text")
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_page_needs_no_folder_to_keep_its_scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
