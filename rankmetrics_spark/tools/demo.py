@@ -31,6 +31,8 @@ COUNTRIES = {"DE": 0.30, "FR": 0.25, "GB": 0.20, "PL": 0.15, "SE": 0.10}
 DEVICES = {"mobile": 0.62, "desktop": 0.30, "tablet": 0.08}
 FILES = 4
 FAULTS = 40
+"""Rows of each kind of fault."""
+USERS_PER_FAULT = 200
 
 
 @dataclass(frozen=True)
@@ -69,15 +71,16 @@ def make_log(path: str | PathLike[str], users: int = 24_000, seed: int = 7, day:
     scores = affinity + np.array(list(NOISE.values()))[experiments, None] * rng.standard_normal(affinity.shape)
     shown = np.argsort(-scores, axis=1)[:, :SLOTS]
     clicks = _clicks(rng, np.take_along_axis(grades, shown, axis=1))
-    impressions = _add_faults(
-        rng, _impressions(rng, day, experiments, _pick(items, shown), _pick(scores, shown), clicks)
-    )
+    impressions = _impressions(rng, day, experiments, _pick(items, shown), _pick(scores, shown), clicks)
+    # In a small log fewer, so that no experiment has more than a run allows.
+    faults = min(FAULTS, users // USERS_PER_FAULT)
+    impressions = _add_faults(rng, impressions, faults)
     root = Path(path)
     return DemoLog(
         impressions=_write(impressions, root / "impressions"),
         judgements=_write(_judgements(items, grades), root / "judgements"),
         rows=impressions.num_rows,
-        faulty=5 * FAULTS,
+        faulty=5 * faults,
         config=_config(root),
     )
 
@@ -133,9 +136,9 @@ def _impressions(
     return pa.table(columns)
 
 
-def _add_faults(rng: np.random.Generator, log: pa.Table) -> pa.Table:
+def _add_faults(rng: np.random.Generator, log: pa.Table, faults: int) -> pa.Table:
     """Add the faults of real logs: missing ids, labels and scores, a slot 0, and rows that were delivered twice."""
-    faulty = rng.choice(log.num_rows, (5, FAULTS), replace=False)
+    faulty = rng.choice(log.num_rows, (5, faults), replace=False)
     log = _overwrite(log, "item_id", faulty[0], None)
     log = _overwrite(log, "clicked", faulty[1], None)
     log = _overwrite(log, "model_score", faulty[2], float("nan"))

@@ -52,7 +52,15 @@ def test_the_same_seed_gives_the_same_log(tmp_path: Path) -> None:
 def test_a_second_log_replaces_the_first(tmp_path: Path) -> None:
     demo.make_log(tmp_path, users=900)
     log = demo.make_log(tmp_path, users=300)
-    assert len(pd.read_parquet(log.impressions)) == log.rows == 300 * demo.SLOTS + demo.FAULTS
+    assert len(pd.read_parquet(log.impressions)) == log.rows == 300 * demo.SLOTS + 1
+
+
+@pytest.mark.parametrize("users", [100, 200, 1_000, 24_000])
+def test_a_log_of_any_size_has_few_enough_faults_for_a_run(tmp_path: Path, users: int) -> None:
+    log = demo.make_log(tmp_path, users=users)
+    rows = pd.read_parquet(log.impressions).groupby("variant").size()
+    # All faults may be in one experiment.
+    assert log.faulty < config.Quality().max_invalid_fraction * rows.min()
 
 
 def test_a_user_is_in_one_experiment_and_the_split_is_even(impressions: pd.DataFrame) -> None:
