@@ -35,6 +35,7 @@ MASTER = click.option(
     help="Spark master, or a Connect server (sc://...); by default $SPARK_REMOTE, that of spark-submit, or local[*].",
 )
 DATE = "YYYY-MM-DD, today, yesterday, or days back such as -2, counted in the config's time_zone; today by default."
+DATE_OF_TABLES = "YYYY-MM-DD, yesterday, or days back such as -2, in UTC; the newest by default."
 TRACE = "RANKMETRICS_TRACE"
 """Environment variable: any value shows the stack trace of an error of Spark."""
 SEGMENTS = "Print a line per experiment and segment, not only the segments that differ most."
@@ -138,7 +139,7 @@ def demo(output: str, users: int, seed: int, style: str, segments: bool, engine:
 @main.command()
 @click.option("--input", "folder", required=True, help="Output folder of earlier runs.")
 @click.option("--html", "html", required=True, type=click.Path(), help="HTML file to write.")
-@click.option("--date", help="Evaluation date, as for evaluate; the newest by default.")
+@click.option("--date", help=DATE_OF_TABLES)
 @ENGINE
 @MASTER
 def report(folder: str, html: str, date: str | None, engine: str | None, master: str | None) -> None:
@@ -217,7 +218,7 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
 @click.option("--input", "folder", required=True, help="Output folder of an earlier run, with its user_metrics.")
 @click.option("--baseline", help="The experiment that the others are compared with.")
 @click.option("--candidate", "candidates", multiple=True, help="Only this experiment; repeat for several.")
-@click.option("--date", help="YYYY-MM-DD, yesterday, or days back such as -2, in UTC; the newest by default.")
+@click.option("--date", help=DATE_OF_TABLES)
 @click.option("--pairs", type=click.Choice(["baseline", "all"]), default="baseline", show_default=True)
 @click.option("--metrics", help="Only these, such as ap@10,ndcg@10; all by default.")
 @click.option("--segment", "segments", multiple=True, help="A column that splits the users; repeat for several.")

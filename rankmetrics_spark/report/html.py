@@ -183,11 +183,14 @@ def _run(figures: Figures) -> dict[str, Any]:
     rules = wording.sentences(
         record["convention"]["text"], names, config.get("rank_by") == "score", bool(config.get("judgements"))
     )
+    engine = f"Spark {versions['spark']}"
+    if "sail" in versions:
+        engine = f"Sail {versions['sail']}, with the client of {engine}"
     about = [
         ("run", record["run_id"]),
         ("started", record["started"].replace("T", " ").replace("+00:00", " UTC")),
         ("took", f"{seconds_of(record) or 0:.0f} s"),
-        ("versions", f"rankmetrics_spark {versions['rankmetrics_spark']}, Spark {versions['spark']}"),
+        ("versions", f"rankmetrics_spark {versions['rankmetrics_spark']}, {engine}"),
     ]
     return {
         "rules": rules,

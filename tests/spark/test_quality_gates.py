@@ -30,7 +30,7 @@ def test_the_share_of_faulty_rows_is_limited_in_each_experiment(spark: SparkSess
     with pytest.raises(QualityError) as caught:
         run(spark, config(log, tmp_path / "out", quality={"max_invalid_fraction": 0.5}))
     assert str(caught.value) == (
-        "2 of 2 rows of experiment 'b' are faulty (100.00%, allowed 50.00%: quality.on_invalid is quarantine); "
+        "2 of 2 rows of experiment 'b' are faulty (100.00%, allowed 50.00%: quality.max_invalid_fraction is 0.5); "
         "experiment 'b' would have no result; reasons: null_item 2"
     )
     assert only_records(tmp_path / "out")
