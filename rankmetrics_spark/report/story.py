@@ -191,12 +191,12 @@ def _numbers(metric: Metric, card: Card) -> tuple[str, Words]:
 
 
 def _chance(card: Card) -> Words:
-    """Whether chance explains the difference, in words."""
+    """How rare such a difference is without a real one, in words."""
     if card.state == "open":
-        return (f"Chance can explain the difference ({card.p}).",)
-    very = "a very unlikely" if "< 0.001" in card.p else "an unlikely"
+        return (f"By chance alone, a difference of this size is not rare ({card.p}).",)
+    rare = "very rare" if "< 0.001" in card.p else "rare"
     also = f" {_sentence(card.note)}" if card.note else ""
-    return (f"Chance is {very} explanation ({card.p}).{also}",)
+    return (f"By chance alone, a difference of this size is {rare} ({card.p}).{also}",)
 
 
 def _tally(counts: dict[State, int]) -> str:

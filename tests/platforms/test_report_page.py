@@ -127,7 +127,10 @@ def test_the_page_opens_with_the_winner_and_how_sure_that_is(opened: Callable[..
     first_screen = found.page.locator("#answer").inner_text()
     rows = {row["metric"]: row for row in parquet(three, "comparisons", "candidate_a") if row["segment"] == "all"}
     assert Change(100 * rows["ap@10"]["relative_difference"], " %").text in first_screen
-    assert "Chance is a very unlikely explanation (p < 0.001 after Holm over 24 comparisons)" in first_screen
+    assert (
+        "By chance alone, a difference of this size is very rare (p < 0.001 after Holm over 24 comparisons)"
+        in first_screen
+    )
     assert found.page.locator(".card").count() == 2
     box = found.page.locator(".card.better").bounding_box()
     assert box and box["y"] + box["height"] < DESK["height"]

@@ -83,7 +83,9 @@ def test_the_answer_says_how_large_and_how_sure_the_difference_is() -> None:
     found = answer(Figures([mean("control"), mean("a")], [compared("a", "candidate", 0.1)]))
     assert found.change == "+20.0 %"
     assert "".join(found.detail) == "on MAP@10, interval +16.0 to +24.0 %"
-    assert "".join(found.sure) == ("Chance is a very unlikely explanation (p < 0.001 after Holm over 3 comparisons).")
+    assert "".join(found.sure) == (
+        "By chance alone, a difference of this size is very rare (p < 0.001 after Holm over 3 comparisons)."
+    )
 
 
 def test_where_lower_is_better_the_lowest_mean_comes_first() -> None:
