@@ -40,6 +40,13 @@ def test_a_wing_imports_without_spark(wing: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_a_worker_that_scores_lists_loads_no_scipy() -> None:
+    pytest.importorskip("pyspark")
+    program = "import sys, rankmetrics_spark.scoring, rankmetrics_spark.aggregation; print('scipy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
 def test_the_metrics_import_numpy_and_nothing_else_of_what_is_installed() -> None:
     program = (
         "import sys, rankmetrics_spark.metrics; print(*{'pandas', 'pyarrow', 'scipy', 'pyspark'} & sys.modules.keys())"
