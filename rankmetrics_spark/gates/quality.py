@@ -84,7 +84,8 @@ def _refuse_faulty(log: Inspected, counts: Counts, settings: Quality) -> None:
         _refuse_ranks_from_0(log, counts, allowed)
         return
     without = {name: c for name, c in arms(counts).items() if not c["lists"]}
-    why, key = reasons(which), "on_invalid" if settings.on_invalid == "fail" else "max_invalid_fraction"
+    why = reasons(which)
+    key = "on_invalid" if settings.on_invalid == "fail" else "max_invalid_fraction"
     raise QualityError(
         f"{who}, allowed {allowed:.2%}: {settings.path_of(key)} is {getattr(settings, key)})"
         + (f"; {_named(without)} would have no result" if without else "")

@@ -17,7 +17,7 @@ from rankmetrics_spark.report import palette, story, trust, wording
 from rankmetrics_spark.report.figures import Figures, Row, label_of, seconds_of
 from rankmetrics_spark.report.fitting import printable
 from rankmetrics_spark.report.payload import as_script, payload
-from rankmetrics_spark.report.scripts import scripts
+from rankmetrics_spark.report.scripts import importing, scripts
 from rankmetrics_spark.schemas import EVERYONE, EXPERIMENT, N_USERS, SEGMENT
 
 MOST_BYTES = 1_990_000
@@ -82,8 +82,9 @@ def _limited(figures: Figures, limit: int) -> Figures:
 
 
 def _rendered(figures: Figures, library: str, charts: str) -> str:
-    import jinja2
-    from markupsafe import Markup
+    with importing():
+        import jinja2
+        from markupsafe import Markup
 
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.tests["name"] = lambda part: isinstance(part, story.Id)

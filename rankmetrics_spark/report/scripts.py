@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from importlib.util import find_spec
@@ -72,14 +73,25 @@ def _made_of() -> str | None:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def _made() -> tuple[str, str]:
+@contextmanager
+def importing() -> Iterator[None]:
+    """Imports of the libraries of a page, which may be installed but broken.
+
+    Raises:
+        ConfigError: One of them cannot be imported.
+    """
     try:
+        yield
+    except ImportError as error:
+        raise ConfigError(f"the HTML report needs libraries that cannot be imported: {error}; run: {NEEDED}") from error
+
+
+def _made() -> tuple[str, str]:
+    with importing():
         import altair
         import vl_convert
 
         from rankmetrics_spark.report import charts
-    except ImportError as error:  # installed, but broken
-        raise ConfigError(f"the HTML report needs libraries that cannot be imported: {error}; run: {NEEDED}") from error
     of_vega_lite = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     bundle: Any = vl_convert.javascript_bundle  # its stub asks for a script that is to be added
     library: str = bundle(vl_version=of_vega_lite)
