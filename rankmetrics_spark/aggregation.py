@@ -192,12 +192,15 @@ def _totals(cells: Sequence[Sequence[Floats]], group: Ints, size: int) -> Iterat
     """Per kind of sum one column: all groups of the first metric, then of the second, ..."""
     # Doubles are exact here: a limb is below 2**31, and a batch has nowhere near 2**22 rows.
     known = {id(cell): cell for of_metric in cells for cell in of_metric}
-    sums = {
-        name: np.bincount(group, cell, minlength=size).astype(np.int64) if cell.any() else np.zeros(size, np.int64)
-        for name, cell in known.items()
-    }
+    sums = {name: _added(cell, group, size) for name, cell in known.items()}
     for kind in range(len(cells[0])):
         yield pa.array(np.concatenate([sums[id(of_metric[kind])] for of_metric in cells]))
+
+
+def _added(cell: Floats, group: Ints, size: int) -> Ints:
+    """(size,) sum per group; most batches hold one experiment, and their only group needs no search for its rows."""
+    added = np.array([cell.sum()]) if size == 1 else np.bincount(group, cell, minlength=size)
+    return added.astype(np.int64)
 
 
 def _given(columns: Arrays, name: str) -> npt.NDArray[Any]:

@@ -36,6 +36,8 @@ def without_repeats(entries: Entries, size: int, reading: Reading) -> tuple[Entr
         kept = entries.take(_firsts(entries.list, entries.hash, [*breaks_ties, *order]))
     if reading.by_position and has_repeat(kept.list, np.asarray(kept.position)):
         kept = kept.take(_firsts(kept.list, np.asarray(kept.position), (kept.hash, _highest_grade_first(kept))))
+    if kept is entries:
+        return entries, np.zeros(size, np.int64)
     lost = np.bincount(entries.list, minlength=size) - np.bincount(kept.list, minlength=size)
     return kept, lost
 
@@ -52,10 +54,11 @@ def by_score(entries: Entries, convention: Convention) -> tuple[Ints, npt.NDArra
     order = order_within(entries.list, -scores)
     # The order changes nothing within lists but the places, so row i is still of list[i].
     key = scores[order]
-    same = (entries.list[1:] == entries.list[:-1]) & (key[1:] == key[:-1])
-    tied = np.zeros(len(order), bool)
-    tied[1:] |= same
-    tied[:-1] |= same
+    same, tied = key[1:] == key[:-1], np.zeros(len(order), bool)
+    if same.any():
+        same &= entries.list[1:] == entries.list[:-1]
+        tied[1:] |= same
+        tied[:-1] |= same
     if not tied.any():
         return order, tied
     group = np.cumsum(np.concatenate([[True], ~same])[: len(order)])

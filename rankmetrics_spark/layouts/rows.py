@@ -14,7 +14,7 @@ from rankmetrics_spark.layouts.judged import looked_up
 from rankmetrics_spark.layouts.lists import Arrays, Assembled, Reading, entries_of, field_names, no_pool
 from rankmetrics_spark.layouts.order import by_position, by_score, with_tie_groups, without_repeats
 from rankmetrics_spark.layouts.packing import COUNT_ROWS, Packing, entry, item_hash
-from rankmetrics_spark.metrics.batch import Batch, place
+from rankmetrics_spark.metrics.batch import Batch
 from rankmetrics_spark.schemas import ENTRIES, HASH, ITEM, POSITION, REJECTED, RELEVANCE, SCORE, Columns
 
 
@@ -46,18 +46,16 @@ class Rows:
         if RELEVANCE not in field_names(columns):
             entries = replace(entries, grade=looked_up(entries, columns))
         kept, dropped = without_repeats(entries, size, reading)
+        shown = np.bincount(kept.list, minlength=size)
         if reading.by_position:
             ranked, n_tied = by_position(kept), np.zeros(size, np.int64)
             rank = np.asarray(ranked.position, np.int64)
         else:
             order, tied = by_score(kept, reading.convention)
-            n_tied = np.bincount(kept.list, tied, minlength=size).astype(np.int64)
-            rank = place(kept.list, size)
-            if reading.only_relevant:
-                gains = kept.grade[order] > 0
-                order, rank = order[gains], rank[gains]
-            ranked = kept.take(order)
-        shown = np.bincount(kept.list, minlength=size)
+            n_tied = np.bincount(kept.list[tied], minlength=size)
+            at = np.flatnonzero(kept.grade[order] > 0) if reading.only_relevant else np.arange(len(order))
+            ranked = kept.take(order[at])
+            rank = at - (np.cumsum(shown) - shown)[ranked.list] + 1
         batch = Batch(size, ranked.list, rank, ranked.grade, shown, *no_pool(), score=ranked.score)
         batch = with_tie_groups(batch, ranked, reading.convention)
         return Assembled(batch, dropped, n_tied, ranked.hash if reading.repeats else None)

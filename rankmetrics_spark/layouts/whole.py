@@ -21,6 +21,8 @@ from rankmetrics_spark.schemas import HASH, N_ROWS, POSITION, RELEVANCE, Columns
 
 RANKS, GRADES, HASHES = "_ranks_of_rows", "_grades_of_rows", "_hashes_of_rows"
 _LOW = 2**32 - 1
+_RANK_BITS = np.left_shift(1, np.maximum(np.arange(MASK_RANKS + 1, dtype=np.int64) - 1, 0))
+"""The bit of each rank; ranks above the last one share its bit."""
 
 
 @dataclass(frozen=True)
@@ -63,17 +65,17 @@ class Whole:
         ranks = ints(packed)
         grades: npt.NDArray[Any]
         if self.small:
-            grades = (ranks & _LOW).astype(np.uint32).view(np.int32)
-            ranks = ranks >> 32
+            halves = ranks.view("<i4")
+            grades, ranks = halves[0::2], halves[1::2]
         else:
             grades = numbers(flat(columns[GRADES])[1], np.float64)
-        all_seen = rank_may_repeat(index, ranks, len(rows))
+        all_seen = rank_may_repeat(ranks, rows)
         keep = grades > 0
         if all_seen.any():
             keep |= all_seen[index]
         at = np.flatnonzero(keep)
         hashes = ints(flat(columns[HASHES])[1])[at] if self.hashed else np.zeros(len(at), np.int64)
-        entries = Entries(index[at], hashes, grades[at].astype(np.float64), ranks[at])
+        entries = Entries(index[at], hashes, grades[at].astype(np.float64), ranks[at].astype(np.int64))
         return _assembled(entries, rows, reading, all_seen)
 
 
@@ -86,31 +88,30 @@ def _assembled(entries: Entries, rows: Ints, reading: Reading, all_seen: npt.NDA
     return Assembled(batch, dropped, none, ranked.hash if reading.repeats else None, all_seen)
 
 
-def rank_may_repeat(index: Ints, ranks: Ints, size: int) -> npt.NDArray[np.bool_]:
-    """(size,) whether neither each rank of a list is up to 63 and there once, nor the ranks are 1..n.
+def rank_may_repeat(ranks: npt.NDArray[np.signedinteger[Any]], rows: Ints) -> npt.NDArray[np.bool_]:
+    """(n,) whether neither each rank of a list is up to 63 and there once, nor the ranks are 1..L.
 
     The same condition as ``repeats.RANK_MAY_REPEAT_SQL``.
 
     Args:
-        index: (e,) list of each row, non-decreasing.
-        ranks: (e,) rank of each row, from 1 on.
-        size: Number of lists.
+        ranks: (e,) rank of each row, from 1 on, list by list.
+        rows: (n,) number of rows of each list.
 
-    >>> rank_may_repeat(np.array([0, 0, 1, 1, 2]), np.array([2, 1, 3, 3, 64]), 4).tolist()
-    [False, True, True, False]
+    >>> rank_may_repeat(np.array([2, 1, 3, 3, 64]), np.array([2, 2, 1])).tolist()
+    [False, True, True]
     """
-    found = np.zeros(size, bool)
-    if not len(index):
+    found = np.zeros(len(rows), bool)
+    lists = np.flatnonzero(rows)
+    if not len(lists):
         return found
-    starts = np.flatnonzero(np.diff(index, prepend=-1))
-    lists, counts = index[starts], np.diff(starts, append=len(index))
+    counts, starts = rows[lists], (np.cumsum(rows) - rows)[lists]
     top = np.maximum.reduceat(ranks, starts)
-    bits = np.bitwise_or.reduceat(np.left_shift(1, np.minimum(ranks, MASK_RANKS) - 1), starts)
+    bits = np.bitwise_or.reduceat(_RANK_BITS.take(ranks, mode="clip"), starts)
     distinct = (top <= MASK_RANKS) & (_bit_count(bits) == counts)
     found[lists] = ~distinct
     unsure = ~distinct & (top == counts) & (counts <= LONGEST)
     if unsure.any():
-        found[lists[unsure]] = ~_are_1_to_n(index, ranks, lists[unsure], size)
+        found[lists[unsure]] = ~_are_1_to_n(np.repeat(np.arange(len(rows)), rows), ranks, lists[unsure], len(rows))
     return found
 
 
@@ -119,7 +120,7 @@ def _bit_count(bits: Ints) -> Ints:
     return np.asarray(np.unpackbits(octets, axis=1).sum(axis=1, dtype=np.int64))
 
 
-def _are_1_to_n(index: Ints, ranks: Ints, lists: Ints, size: int) -> npt.NDArray[Any]:
+def _are_1_to_n(index: Ints, ranks: npt.NDArray[np.signedinteger[Any]], lists: Ints, size: int) -> npt.NDArray[Any]:
     """(lists,) whether the ranks of each of these lists are 1..n."""
     chosen = np.zeros(size, bool)
     chosen[lists] = True

@@ -24,6 +24,16 @@ def test_groups_are_sorted_as_one_sort_by_group_and_key_would(sizes: list[int]) 
     assert groups[found].tolist() == groups.tolist()
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_groups_in_order_stay_as_they_are_unless_one_far_down_is_not(late: bool) -> None:
+    groups = np.repeat(np.arange(100), 50)
+    key = np.tile(np.arange(50.0), 100)
+    key[-1] = -1.0 if late else key[-1]
+    found = order_within(groups, key)
+    assert found.tolist() == np.lexsort((key, groups)).tolist()
+    assert (found == np.arange(len(key))).all() == (not late)
+
+
 @pytest.mark.parametrize("sizes", SIZES)
 def test_every_element_is_in_one_cell_and_padding_fills_less_than_half_of_a_row(sizes: list[int]) -> None:
     groups = np.repeat(np.arange(len(sizes)), sizes)
@@ -37,4 +47,8 @@ def test_a_key_repeats_only_inside_its_group() -> None:
     assert not has_repeat(np.array([0, 0, 1, 1, 1]), np.array([3, largest, 3, 2, largest]))
     assert has_repeat(np.array([0, 0, 1, 1, 1]), np.array([3, 4, 7, 2, 7]))
     assert has_repeat(np.array([0, 0, 0]), np.array([largest, 1, largest]))
+    # No more than a mix of group and key is compared at first: a clash of two mixes is no repeat.
+    odd = 7046029254386353131
+    assert not has_repeat(np.array([0, 1, 1]), np.array([5, 5 + odd, 3]))
+    assert has_repeat(np.array([0, 1, 1]), np.array([5, 5 + odd, 5 + odd]))
     assert not has_repeat(np.empty(0, np.int64), np.empty(0, np.int64))

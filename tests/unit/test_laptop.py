@@ -142,8 +142,8 @@ LISTS = st.lists(st.lists(st.integers(1, 80), max_size=70), min_size=1, max_size
 def test_a_rank_may_repeat_unless_each_fits_63_bits_once_or_they_are_1_to_n(lists: list[list[int]], tidy: bool) -> None:
     if tidy:
         lists = [[*range(len(ranks), 0, -1)] for ranks in lists]
-    index = np.repeat(np.arange(len(lists)), [len(ranks) for ranks in lists])
-    found = rank_may_repeat(index, np.array([rank for ranks in lists for rank in ranks], np.int64), len(lists))
+    lengths = np.array([len(ranks) for ranks in lists])
+    found = rank_may_repeat(np.array([rank for ranks in lists for rank in ranks], np.int64), lengths)
     for ranks, may in zip(lists, found, strict=True):
         each_once = max(Counter(ranks).values(), default=0) <= 1
         fits = each_once and max(ranks, default=0) <= 63
@@ -158,8 +158,7 @@ def test_the_lists_are_those_of_the_layouts_that_look_twice(
     lists: list[list[tuple[int, int, int]]], small: bool, hashed: bool
 ) -> None:
     n_rows, reading = [len(rows) for rows in lists], Reading(PRESETS["standard"], repeats=hashed)
-    index = np.repeat(np.arange(len(lists)), n_rows)
-    may = rank_may_repeat(index, np.array([rank for rows in lists for rank, *_ in rows]), len(lists))
+    may = rank_may_repeat(np.array([rank for rows in lists for rank, *_ in rows]), np.array(n_rows))
     packed = [[rank << 32 | (grade & 2**32 - 1) if small else rank for rank, _, grade in rows] for rows in lists]
     columns = {
         N_ROWS: pa.array(n_rows),
