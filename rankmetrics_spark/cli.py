@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from rich.console import Console
@@ -16,7 +15,8 @@ from rankmetrics_spark import __version__
 from rankmetrics_spark.config import ENGINES, Config, Sink, load
 from rankmetrics_spark.config.days import evaluation_day, resolved
 from rankmetrics_spark.config.places import check_local_paths
-from rankmetrics_spark.errors import ConfigError, RankmetricsError, raised_by_python, root_cause
+from rankmetrics_spark.errors import ConfigError, RankmetricsError
+from rankmetrics_spark.exits import exit_codes
 from rankmetrics_spark.redaction import without_secrets
 from rankmetrics_spark.report import comparisons, console, terminal
 from rankmetrics_spark.report import html as page
@@ -36,8 +36,6 @@ MASTER = click.option(
 )
 DATE = "YYYY-MM-DD, today, yesterday, or days back such as -2, counted in the config's time_zone; today by default."
 DATE_OF_TABLES = "YYYY-MM-DD, yesterday, or days back such as -2, in UTC; the newest by default."
-TRACE = "RANKMETRICS_TRACE"
-"""Environment variable: any value shows the stack trace of an error of Spark."""
 SEGMENTS = "Print a line per experiment and segment, not only the segments that differ most."
 # Paths and ids are text: no markup, no emoji.
 _say = Console(stderr=True, highlight=False, markup=False, emoji=False)
@@ -105,7 +103,7 @@ def main() -> None:
 @MASTER
 def evaluate(config: str, style: str, segments: bool, engine: str | None, master: str | None, **asked: Any) -> None:
     """Evaluate an impression log and write Parquet tables."""
-    with _exit_codes():
+    with exit_codes(_say):
         loaded = _loaded(config, **asked)
         choice = choose(engine or loaded.engine, master)
         _say_report(_evaluate(loaded, style, choice, segments))
@@ -122,7 +120,7 @@ def demo(output: str, users: int, seed: int, style: str, segments: bool, engine:
     """Make a seeded impression log with a known best ranker, evaluate it and write a report."""
     from rankmetrics_spark.tools import demo as demo_log
 
-    with _exit_codes():
+    with exit_codes(_say):
         # The log is on this machine; a Connect server may be unable to read it.
         choice = choose(engine, local=True)
         made = demo_log.make_log(Path(output) / "input", users=users, seed=seed)
@@ -146,7 +144,7 @@ def report(folder: str, html: str, date: str | None, engine: str | None, master:
     """Write a page with verdict, charts and tables from the tables of earlier runs."""
     from rankmetrics_spark.tools import report as reports
 
-    with _exit_codes():
+    with exit_codes(_say):
         check_installed()
         day = _day(date)
         tables = None if (master or "").startswith("sc://") else reports.local_tables(folder)
@@ -167,7 +165,7 @@ def selftest(on_spark: bool, master: str | None) -> None:
     """Check every preset against the golden values of the system it is named after."""
     from rankmetrics_spark.tools import selftest as test
 
-    with _exit_codes():
+    with exit_codes(_say):
         lines = test.checks(_on(choose("spark", master), test.by_spark) if on_spark else test.by_kernels())
     for line in lines:
         click.echo(str(line))
@@ -193,7 +191,7 @@ def metrics(style: str) -> None:
 @MASTER
 def conventions(config: str, style: str, engine: str | None, master: str | None, **given: Any) -> None:
     """The same data under every convention, side by side; writes nothing."""
-    with _exit_codes():
+    with exit_codes(_say):
         loaded = _loaded(config, given["overrides"], None, given["date"])
         choice = choose(engine or loaded.engine, master)
         if _on_this_machine(loaded, choice):
@@ -231,7 +229,7 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
 @MASTER
 def compare(folder: str, style: str, engine: str | None, master: str | None, **asked: Any) -> None:
     """Compare experiments from the tables of an earlier run; writes nothing."""
-    with _exit_codes():
+    with exit_codes(_say):
         from rankmetrics_spark.tools.compare import Asked, comparison_of
 
         asked["date"] = _day(asked["date"])
@@ -250,7 +248,7 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **a
 @MASTER
 def runs(output: str | None, table: str | None, sink_format: str, style: str, master: str | None) -> None:
     """Every run of an output: outcome, counts, timings; the newest first."""
-    with _exit_codes():
+    with exit_codes(_say):
         from rankmetrics_spark.tools.runs import records_of, summaries
 
         if (output is None) == (table is None):
@@ -352,50 +350,6 @@ def _refusals_on_record(config: Config, choice: Choice) -> Iterator[None]:
 
             record_refusal(config, choice.engine, error)
         raise
-
-
-def _mute() -> None:
-    """Keep pyspark from logging a Java stack trace for an error that we report in one sentence."""
-    with suppress(ImportError):  # Spark 3.5 has no such logger
-        from pyspark.logger import PySparkLogger
-
-        PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
-
-
-@contextmanager
-def _exit_codes() -> Iterator[None]:
-    """Report a user's mistake in one sentence and exit with its code."""
-    _mute()
-    try:
-        yield
-    except RankmetricsError as error:
-        _fail(error)
-    except KeyboardInterrupt:
-        _fail(RankmetricsError("interrupted"))
-    except BrokenPipeError:  # the reader of our output has gone
-        raise
-    except OSError as error:
-        where = f" '{error.filename}'" if error.filename else ""
-        _fail(RankmetricsError(f"cannot use the file or folder{where}: {error.strerror or error}"))
-    except Exception as error:
-        if ours := raised_by_python(error):
-            _fail(ours)
-        if os.environ.get(TRACE) or not _of_spark(error):
-            raise
-        _fail(RankmetricsError(f"Spark failed: {root_cause(error)}; set {TRACE}=1 to see its whole error"))
-
-
-def _fail(error: RankmetricsError) -> NoReturn:
-    _say.quiet = False
-    _say.print(f"rankmetrics: {error}", markup=False, soft_wrap=True)
-    sys.exit(error.exit_code)
-
-
-def _of_spark(error: Exception) -> bool:
-    """Whether Spark raised the error; one of our own code on its executors is a bug, and keeps its trace."""
-    kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
-    ours = any(name.endswith(".PythonException") for name in kinds)
-    return not ours and any(name.startswith(("pyspark.errors.", "py4j.")) for name in kinds)
 
 
 if __name__ == "__main__":

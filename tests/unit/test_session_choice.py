@@ -208,7 +208,7 @@ from rankmetrics_spark import cli
 def show(style):
     cli._say.print("a step")
     print("[1]")
-    with cli._exit_codes():
+    with cli.exit_codes(cli._say):
         raise cli.RankmetricsError("no disk")
 
 cli.main(["show", "--format", "STYLE"])
