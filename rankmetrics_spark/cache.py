@@ -12,12 +12,17 @@ from functools import cache
 from pathlib import Path
 
 
+def lasting_folder() -> Path | None:
+    """Where the virtual environment keeps the files, if there is one; whether one may write there, ``folder`` knows."""
+    return Path(sys.prefix, "var", "rankmetrics") if sys.prefix != sys.base_prefix else None
+
+
 @cache
 def folder() -> Path:
     """A folder in the virtual environment, deleted with it; otherwise a private one that is deleted at exit."""
-    if sys.prefix != sys.base_prefix:
+    path = lasting_folder()
+    if path:
         with suppress(OSError):
-            path = Path(sys.prefix, "var", "rankmetrics")
             path.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=path):
                 return path

@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from rankmetrics_spark import cache
+from rankmetrics_spark.class_archive import CONFUSED_BY_TWICE, EACH_JAR_ONCE, ClassArchive
 from rankmetrics_spark.errors import RankmetricsError
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ for argument do
     *) set -- "$@" "$argument" ;;
   esac
 done
-exec {java} "$@"
+{for_archive}exec {java} "$@"
 """
 
 # Errors reach Python as exceptions with a message, so the log is off; spark.log.level=WARN turns it on again. Only this
@@ -126,7 +127,8 @@ def launcher_home(java: Java) -> Path:
     if java.executable.parent.parent.parent == home.parent:
         return java.executable.parent.parent
     unwanted = "|".join(shlex.quote(argument) for argument, since in UNWANTED.items() if java.major >= since)
-    script = LAUNCHER.format(unwanted=unwanted, java=shlex.quote(str(java.executable)))
+    for_archive = EACH_JAR_ONCE if java.major in CONFUSED_BY_TWICE else ""
+    script = LAUNCHER.format(unwanted=unwanted, for_archive=for_archive, java=shlex.quote(str(java.executable)))
     cache.written(home / "bin" / "java", script, 0o755)
     return home
 
@@ -137,7 +139,16 @@ def spark_submit_env() -> dict[str, str]:
     Raises:
         RankmetricsError: Spark or a usable Java is missing.
     """
-    return {**os.environ, **_spark_variables()}
+    return {**os.environ, **_spark_variables(_spark_home(), find_java())}
+
+
+def class_archive() -> ClassArchive:
+    """The archive of Java's classes that local sessions use, if it has been made.
+
+    Raises:
+        RankmetricsError: Spark or a usable Java is missing.
+    """
+    return _class_archive(_spark_home(), find_java())
 
 
 def local_session(
@@ -153,13 +164,14 @@ def local_session(
     Raises:
         RankmetricsError: Spark or a usable Java is missing.
     """
-    os.environ.update(_spark_variables())
+    home, java = _spark_home(), find_java()
+    os.environ.update(_spark_variables(home, java))
     # Spark refuses a master while this variable is set.
     os.environ.pop("SPARK_REMOTE", None)
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(master).appName(app_name)
-    for key, value in _settings(conf or {}).items():
+    for key, value in _settings(conf or {}, _class_archive(home, java)).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
@@ -220,10 +232,12 @@ def _modules(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]
             yield from _modules(entry, f"{name}/{entry.name}")
 
 
-def _settings(conf: Mapping[str, str]) -> dict[str, str]:
+def _settings(conf: Mapping[str, str], archive: ClassArchive) -> dict[str, str]:
     """The settings of a local session."""
     logging = cache.written(cache.folder() / "log4j2.properties", LOGGING)
     java_options = "spark.driver.extraJavaOptions"
+    given = conf.get(java_options, "")
+    classes = archive.options(f"{given} {conf.get('spark.driver.defaultJavaOptions', '')}")
     return {
         # The host name of a laptop often resolves to an address that a VPN or a firewall blocks.
         "spark.driver.host": "127.0.0.1",
@@ -242,16 +256,22 @@ def _settings(conf: Mapping[str, str]) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         **conf,
         # As a URI, because a space in the path would end the option.
-        java_options: f"-Dlog4j2.configurationFile={logging.as_uri()} {conf.get(java_options, '')}".strip(),
+        java_options: " ".join(filter(None, [f"-Dlog4j2.configurationFile={logging.as_uri()}", classes, given])),
     }
 
 
-def _spark_variables() -> dict[str, str]:
-    """Environment variables that make Spark use this Python, its pyspark and a usable Java."""
+def _class_archive(home: Path, java: Java) -> ClassArchive:
+    """The archive of the Java that the launcher runs: ``java`` itself may be that launcher, of a parent process."""
+    script = (launcher_home(java) / "bin" / "java").read_text(encoding="utf-8")
+    return ClassArchive(Path(shlex.split(script.splitlines()[-1])[1]), java.major, home)
+
+
+def _spark_variables(home: Path, java: Java) -> dict[str, str]:
+    """Environment variables that make Spark use this Python, its pyspark and this Java."""
     return {
         # If SPARK_HOME were that of another Spark, this pyspark would start the other one's jars.
-        "SPARK_HOME": str(_spark_home()),
-        "JAVA_HOME": str(launcher_home(find_java())),
+        "SPARK_HOME": str(home),
+        "JAVA_HOME": str(launcher_home(java)),
         # Without it, the workers run the first python3 on the PATH, which may lack pandas.
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,

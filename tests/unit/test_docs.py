@@ -25,6 +25,7 @@ RUN_ELSEWHERE = {
     ("position-bias.md", "python"): "tests/spark/test_off_policy.py",
     ("platforms.md", "sh"): "tests/platforms",
     ("engines.md", "python"): "tests/platforms/test_sail.py",
+    ("engines.md", "sh"): "tests/spark/test_class_archive_run.py",
     ("publishing.md", "sh"): "tests/spark/test_output.py",
     ("report.md", "sh"): "tests/platforms/test_report_page.py",
     ("report.md", "python"): "tests/spark/test_display.py",

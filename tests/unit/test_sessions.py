@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rankmetrics_spark import cache, sessions
+from rankmetrics_spark.class_archive import ClassArchive
 from rankmetrics_spark.errors import RankmetricsError
 
 VERSIONS = {8: "1.8.0_292", 11: "11.0.22", 17: "17.0.15", 21: "21.0.8", 25: "25"}
@@ -223,7 +224,8 @@ def test_spark_submit_uses_this_python_and_this_spark(make_java: MakeJava, monke
 
 
 def test_given_settings_replace_the_defaults_and_java_options_are_added() -> None:
-    settings = sessions._settings({"spark.ui.enabled": "true", "spark.driver.extraJavaOptions": "-Xss4m"})
+    given = {"spark.ui.enabled": "true", "spark.driver.extraJavaOptions": "-Xss4m"}
+    settings = sessions._settings(given, ClassArchive(Path("/bin/sh"), 21, Path("/nowhere")))
     assert settings["spark.ui.enabled"] == "true"
     quiet, given = settings["spark.driver.extraJavaOptions"].split(" ")
     assert given == "-Xss4m"
