@@ -34,7 +34,7 @@ from rankmetrics_spark.errors import RankmetricsError
 from rankmetrics_spark.metrics import PRESETS
 from rankmetrics_spark.report.console import accounting
 from rankmetrics_spark.report.html import page
-from rankmetrics_spark.tools.report import figures_of_run
+from rankmetrics_spark.report.read import figures_of_run
 
 dbutils.widgets.text("source", "main.default.impressions", "1 Impressions: catalog.schema.table")
 dbutils.widgets.text("where", "", "2 Filter (SQL; {date} is the evaluation date)")

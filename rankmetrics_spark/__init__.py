@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Convention",
     "Options",
@@ -27,11 +27,11 @@ __all__ = [
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison import compare
     from rankmetrics_spark.config.options import Options
+    from rankmetrics_spark.conventions import compare_conventions
+    from rankmetrics_spark.engines.sail.session import laptop_session
     from rankmetrics_spark.job import run
-    from rankmetrics_spark.laptop.session import laptop_session
     from rankmetrics_spark.metrics import Convention, metric, parse
     from rankmetrics_spark.pipeline import Result, evaluate
-    from rankmetrics_spark.side_by_side import compare_conventions
     from rankmetrics_spark.sinks import read
     from rankmetrics_spark.udfs import ap_at, metric_udf, ndcg_at, register_udfs
     from rankmetrics_spark.weighting import off_policy
@@ -41,13 +41,13 @@ _HOMES = {
     "Result": "pipeline",
     "Options": "config.options",
     "run": "job",
-    "laptop_session": "laptop",
+    "laptop_session": "engines.sail",
     "read": "sinks",
     "metric": "metrics",
     "parse": "metrics",
     "Convention": "metrics",
     "compare": "comparison",
-    "compare_conventions": "side_by_side",
+    "compare_conventions": "conventions",
     "off_policy": "weighting",
     "ap_at": "udfs",
     "ndcg_at": "udfs",

@@ -6,7 +6,112 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from rankmetrics_spark.redaction import without_secrets
+HIDDEN = "(hidden)"
+
+_SECRET_NAME = re.compile(
+    r"secret|passw|passphrase|passcode|pwd|token|credential|signature|key|(?<![a-z])(?:auth|pass|pat|sas|sig)(?![a-z])",
+    re.IGNORECASE,
+)
+# A pattern starts only where a run of its first characters does, so that it looks at a long name only once.
+_ADDRESSES = (
+    # user:password@host; a port in front of a path with an @ is no password, and container@account is no secret.
+    re.compile(r"(?i)(?<![a-z0-9+.-])([a-z0-9+.-]+://)[^/\s:@'\"]*:(?!\d+[/?#])[^\s@'\"]*@"),
+    re.compile(r"(?i)(?<![a-z0-9+.-])(https?://)[^/\s:@'\"]+@"),
+)
+# jdbc:oracle:thin:user/password@//host:1521/service; the password may be in quotes.
+_ORACLE = r"(?i)(jdbc:oracle:\w{1,20}:)[^/\s@'\"]{0,200}/(?:\"[^\"]{0,200}\"|[^@\s'\"]{0,200})@"
+# Authorization: Bearer value, and the same without the name of the header.
+_BEARER = r"(?i)(?<![a-z])(authorization[:=]\s{0,9}\w{1,20}\s{1,9}|bearer\s{1,9})[\w.~+/=-]{8,}"
+# A JSON Web Token; its first part starts with an encoded brace and quote.
+_JWT_TEXT = r"(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*)?"
+_HELD = (
+    (re.compile(_ORACLE), rf"\1{HIDDEN}@"),
+    (re.compile(_BEARER), rf"\1{HIDDEN}"),
+    (re.compile(_JWT_TEXT), HIDDEN),
+)
+# ...?sig=value, AccountKey=value, --set spark.fs.azure.account.key.x=value
+_ASSIGNED = re.compile(r"(?<![\w.%-])([\w.%-]+)=")
+_VALUE = re.compile(r"[^&;,\s'\"#]+")
+_SECRET_ASSIGNED = re.compile(
+    r"(?i)secret|passw|pwd|token|signature|credential|(?:access|account|api|private|encryption|shared)[._-]?key"
+)
+_SECRET_PARAMETERS = ("sas", "sig", "key")
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of a setting with this name is hidden; a doubtful name counts as a secret.
+
+    >>> [is_secret(name) for name in ("fs.azure.account.key.x", "fs.azure.sas.x", "api_key", "spark.sql.ansi.enabled")]
+    [True, True, True, False]
+    """
+    return _SECRET_NAME.search(name) is not None
+
+
+def without_secrets(text: str) -> str:
+    """The text without the passwords and signatures of the addresses and assignments in it.
+
+    >>> without_secrets("cannot read s3a://AKIA1:abc/def@logs/day or https://x/y?sv=1&sig=abc%3D&se=2")
+    'cannot read s3a://(hidden)@logs/day or https://x/y?sv=1&sig=(hidden)&se=2'
+    >>> without_secrets("jdbc:oracle:thin:scott/tiger@//host:1521/x Authorization: Bearer abcdefgh.ijk")
+    'jdbc:oracle:thin:(hidden)@//host:1521/x Authorization: Bearer (hidden)'
+    >>> without_secrets("abfss://logs@account.dfs.core.windows.net/a hdfs://nn:8020/user@home/key=1")
+    'abfss://logs@account.dfs.core.windows.net/a hdfs://nn:8020/user@home/key=1'
+    """
+    for pattern in _ADDRESSES:
+        text = pattern.sub(rf"\1{HIDDEN}@", text)
+    for pattern, shown_instead in _HELD:
+        text = pattern.sub(shown_instead, text)
+    shown, done = [], 0
+    for name in _ASSIGNED.finditer(text):
+        hidden = name.start() >= done and _is_secret_in(text, name)
+        if hidden and (value := _VALUE.match(text, name.end())):
+            shown += [text[done : value.start()], HIDDEN]
+            done = value.end()
+    return "".join([*shown, text[done:]])
+
+
+def shape(name: object) -> str:
+    """What a message shows of a user or an item: letters become a or A, digits 9, and only the first 40 count.
+
+    >>> shape("Anna_007@x.org"), shape(None), shape("x" * 50)
+    ('Aaaa_999@a.aaa', 'None', 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa... (50 characters)')
+    """
+    if name is None:
+        return "None"
+    text = str(name)
+    shown = "".join("9" if c.isdigit() else ("A" if c.isupper() else "a") if c.isalpha() else c for c in text[:40])
+    return shown if len(text) <= 40 else f"{shown}... ({len(text):,} characters)"
+
+
+def without_values(message: str, known: str) -> str:
+    """The message of an engine without the values of the log that it quotes.
+
+    Args:
+        message: What the engine says.
+        known: A text of the config; what is quoted from it stays.
+
+    >>> without_values("The value 'O'Neil' of a text", "n = 1"), without_values("near '('", "x rlike '('")
+    ('The value (hidden) of a text', "near '('")
+    >>> without_values("invalid timestamp: Anna 7", "to_timestamp(user) > now()")
+    'invalid timestamp: (hidden)'
+    >>> without_values("Cannot cast 'the first line of a value", "int(user) = 1")
+    'Cannot cast (hidden)'
+    """
+    # Sail quotes no text that is no time.
+    message = re.sub(r"(invalid (?:timestamp|date): ).*", rf"\1{HIDDEN}", message)
+    if message.count("'") == 1:
+        return re.sub(r"'.*", HIDDEN, message)
+    # A value may hold quotes itself, so what lies between the first and the last one goes.
+    if all(part in known for part in re.findall(r"'[^']*'", message)):
+        return message
+    return re.sub(r"'.*'", HIDDEN, message)
+
+
+def _is_secret_in(text: str, name: re.Match[str]) -> bool:
+    if _SECRET_ASSIGNED.search(name[1]):
+        return True
+    return name[1].lower() in _SECRET_PARAMETERS and text[max(name.start() - 1, 0)] in "?&;"
+
 
 LONGEST_WORD = 300
 """Characters without a space that a message shows in full; a longer name is cut."""
@@ -74,7 +179,7 @@ def one_line(message: str) -> str:
     line = _SPACE.sub(" ", message).strip()
     line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
     # The patterns of secrets take long on a long word. What is left of it must not hold a part of a secret.
-    line = _cut_words(line, _LONGEST_CHECKED, re.compile("[^:=@]*"))
+    line = _cut_words(line, _LONGEST_CHECKED, re.compile("[^:=@.]*"))
     line = _cut_words(without_secrets(line), LONGEST_WORD, re.compile(".*"))
     if len(line) <= LONGEST_MESSAGE:
         return line
@@ -148,6 +253,45 @@ def raised_by_python(error: Exception) -> RankmetricsError | None:
     found = re.search(rf"^{re.escape(__name__)}\.(\w+): (.*)$", str(error), re.MULTILINE)
     kind = globals().get(found[1]) if found else None
     return kind(found[2]) if found and isinstance(kind, type) and issubclass(kind, RankmetricsError) else None
+
+
+_OUT_OF_MEMORY = re.compile(r"java\.lang\.OutOfMemoryError|Java heap space|GC overhead limit exceeded")
+_MORE_MEMORY = (
+    "allowed: more memory, such as spark-submit --driver-memory 8g, or less at once: fewer replicates, pairs, metrics "
+    "or segments"
+)
+
+
+def lost_engine(error: BaseException) -> RankmetricsError | None:
+    """The sentence for the end of Spark's Java process, or of its memory; None for any other error.
+
+    What is called after that end, such as the stop of the session, fails too, and hides the first error in its own.
+
+    >>> print(str(lost_engine(ConnectionRefusedError(111, "Connection refused")))[:69])
+    Spark's Java process has ended, as it does when it runs out of memory
+    >>> lost_engine(FileNotFoundError("a")) is None
+    True
+    """
+    found: RankmetricsError | None = None
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, RankmetricsError):
+            return cause if found else None
+        if _OUT_OF_MEMORY.search(str(cause)):
+            found = RankmetricsError(f"Spark ran out of memory; {_MORE_MEMORY}")
+        elif _is_lost_connection(cause):
+            found = found or RankmetricsError(
+                f"Spark's Java process has ended, as it does when it runs out of memory or is killed; {_MORE_MEMORY}"
+            )
+        cause = cause.__cause__ or cause.__context__
+    return found
+
+
+def _is_lost_connection(error: BaseException) -> bool:
+    """Whether Python has lost Java; a class of py4j is known by its name, since a client of Connect has no py4j."""
+    return isinstance(error, (ConnectionRefusedError, ConnectionResetError)) or (
+        type(error).__name__ == "Py4JNetworkError"
+    )
 
 
 def no_file_system(place: str, error: Exception) -> str | None:

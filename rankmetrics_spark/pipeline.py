@@ -11,19 +11,20 @@ from typing import Any, Literal, TypeAlias
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from rankmetrics_spark import aggregation, comparison, quality, road
-from rankmetrics_spark.columns import spark_table, with_fields
-from rankmetrics_spark.config.comparing import Comparison
+from rankmetrics_spark import comparison, road
+from rankmetrics_spark.config.comparing import Comparison, check_experiments
 from rankmetrics_spark.config.options import DEFAULT_METRICS, Options
 from rankmetrics_spark.config.sections import Quality
-from rankmetrics_spark.display import Displayed
-from rankmetrics_spark.engines import engine_of
+from rankmetrics_spark.engines.columns import spark_table, with_fields
+from rankmetrics_spark.engines.which import engine_of
 from rankmetrics_spark.errors import QualityWarning
 from rankmetrics_spark.gates import quality as quality_gates
 from rankmetrics_spark.gates.findings import Inspected
 from rankmetrics_spark.gates.rates import Findings
 from rankmetrics_spark.metrics import Convention, Metric
-from rankmetrics_spark.plan import Plan, make_plan
+from rankmetrics_spark.report.display import Displayed
+from rankmetrics_spark.road import aggregation, checking
+from rankmetrics_spark.road.plan import Plan, make_plan
 from rankmetrics_spark.schemas import (
     CONVENTION_INDEX,
     REJECTED,
@@ -70,8 +71,8 @@ def evaluate(
         list: Columns that tell a user's lists apart; a user's value is the mean over their lists.
         segments: Columns whose values split the averages.
         segment_combinations: Segments that split them together, such as ``[("country", "device")]``.
-        covariate: A column with a number of each user from before the experiment; independent comparisons are adjusted
-            by it (CUPED).
+        covariate: A column with a number of each user from before the experiment; comparisons are adjusted by it
+            (CUPED).
         first_rank: What the column of ranks calls the first rank.
         baseline: The experiment that ``result.comparisons`` compares the others with.
         pairs: ``all`` compares every pair. ``compare`` has further options.
@@ -176,13 +177,14 @@ class Result(Displayed):
             The counts of each experiment, its rates, and the warnings; each warning is also a ``QualityWarning``.
 
         Raises:
-            ConfigError: A wrong argument.
+            ConfigError: A wrong argument, or the baseline is not among the experiments.
             InputError: There are no rows, or the judgements match none of them.
             QualityError: Too many faulty rows, or what else stops the command.
         """
         allowed = Quality(on_invalid=on_invalid, max_invalid_fraction=max_invalid_fraction, gates=gates or {})
         log = Inspected(self.plan, self.outcome, self.rows, self._truth, lambda: self.repeated)
         found = quality_gates.check(log, allowed)
+        check_experiments(self._comparison, [str(name) for name, count in found.counts.items() if count["lists"]])
         for warning in found.warnings:
             warnings.warn(warning, QualityWarning, stacklevel=2)
         return found
@@ -218,6 +220,9 @@ class Result(Displayed):
     def comparisons(self) -> DataFrame:
         """One row per (baseline, experiment_id, segment, metric).
 
+        Which experiments there are is known only when the rows are computed: the error of an unknown baseline comes
+        from the engine then, with its trace. ``check``, ``summary`` and ``write_report`` say it in a sentence.
+
         Raises:
             ConfigError: Neither a baseline nor all pairs were asked for.
         """
@@ -233,12 +238,12 @@ class Result(Displayed):
         """What a notebook shows: see ``Displayed``."""
         metrics = [str(metric) for metric in self.plan.scoring.metrics]
         compared = self.comparisons if self._comparison.asked else None
-        return self.experiment_metrics, compared, {"config": {"metrics": metrics}}
+        return self.experiment_metrics, compared, {"order": metrics}
 
     @property
     def rejected(self) -> DataFrame:
         """The part of the quarantine that has a fault of its own; it needs no second look at the input."""
-        return quality.rejected_rows(self.faulty, self.plan.columns)
+        return checking.rejected_rows(self.faulty, self.plan.columns)
 
     @property
     def repeated(self) -> DataFrame:

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import date as day
 from typing import Any
 
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, RUN
@@ -150,3 +151,24 @@ def newest(texts: Iterable[str | None]) -> dict[str, Pointer]:
         if pointer.date not in found or found[pointer.date].sequence < pointer.sequence:
             found[pointer.date] = pointer
     return found
+
+
+NEAREST = 3
+"""Dates that a message names where nothing is published on the one that was asked for."""
+
+
+def unpublished(date: str, known: Iterable[str]) -> str:
+    """A message for a date on which nothing is published, with the nearest dates that are.
+
+    >>> unpublished("2026-11-21", ["2026-01-01", "2026-11-18", "2026-11-20", "2026-11-30"])
+    'nothing is published on 2026-11-21; the nearest dates that are published: 2026-11-18, 2026-11-20, 2026-11-30'
+    """
+    nearest = sorted(known, key=lambda other: abs(_ordinal(other) - _ordinal(date)))[:NEAREST]
+    return f"nothing is published on {date}; the nearest dates that are published: {', '.join(sorted(nearest))}"
+
+
+def _ordinal(date: str) -> int:
+    try:
+        return day.fromisoformat(date).toordinal()
+    except ValueError:  # a folder that somebody else has named
+        return 0

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 EXPERIMENT = "experiment_id"
 USER = "user_id"
@@ -46,6 +47,8 @@ CONVENTION_HASH = "convention_hash"
 DATE = "evaluation_date"
 PARTITION = (EXPERIMENT, DATE)
 RUN = "run_id"
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+"""Folder name of a null partition value. "null" would not do: an experiment may have that name."""
 EVERYONE = "all"
 
 USER_COLUMNS = (EXPERIMENT, USER, CONVENTION_HASH, N_LISTS, N_SHOWN, N_RELEVANT, N_REPEATED, DATE, RUN)
@@ -56,6 +59,9 @@ QUARANTINE_COLUMNS = (*ROLES.values(), REASON, DATE, RUN)
 RAW = "_raw"
 """Struct of a row's mapped columns as text, as they came."""
 BASELINE = "baseline"
+CUPED = "cuped"
+"""The test of a row of ``comparisons`` that CUPED decides; its numbers have this prefix."""
+RELATIVE = ("relative_difference", "relative_ci_low", "relative_ci_high")
 
 REJECTED = "_rejected"
 """Struct of a faulty row's values as text, with its reason; null for a sound row."""
@@ -80,6 +86,8 @@ N_UNKNOWN = "_unknown"
 """Relevant items shown beyond those that the judgements hold."""
 N_KNOWN = "_known"
 """Shown items of a list that have a judgement."""
+N_GRADED = "_graded"
+"""Shown and judged items of a list with a grade above 0 that is not 1."""
 JUDGED = "_judged"
 """Whether the judgements know the user."""
 CONVENTION_INDEX = "_convention"
@@ -179,6 +187,18 @@ def segment_label(column: str, value: str | None) -> str:
 def is_unknown(value: float | None) -> bool:
     """Whether a cell of an output table holds no number: null, or NaN."""
     return value is None or math.isnan(value)
+
+
+def of_test(row: Mapping[str, Any], name: str) -> Any:
+    """A number of a row of ``comparisons``, of the test that decides the row.
+
+    >>> row = {"test": "welch", "difference": 0.1, "cuped_difference": 0.2}
+    >>> of_test(row, "difference"), of_test(row | {"test": CUPED}, "difference")
+    (0.1, 0.2)
+    """
+    adjusted = f"{CUPED}_{name}"
+    # Tables of an earlier version have no such columns.
+    return row[adjusted] if row.get("test") == CUPED and adjusted in row else row[name]
 
 
 def quoted(name: str) -> str:

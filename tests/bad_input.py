@@ -1,7 +1,9 @@
 """The page about bad input, made from the tests that hold it: ``python -m tests.bad_input docs/bad_input.md``.
 
-A test with the marker ``outcome(does, happens)`` is a line of the page; a parametrised test is a line for each of its
-cases. The two texts may name parameters in braces, as in ``outcome("sets {change}", "exit 2: {message}")``.
+A test with the marker ``outcome(does, happens, on_sail=None)`` is a line of the page; a parametrised test is a line for
+each of its cases. The texts may name parameters in braces, as in ``outcome("sets {change}", "exit 2: {message}")``.
+The test runs on both engines. Where Sail does otherwise, ``on_sail`` says what, and the test asserts it there; where it
+cannot run there, the reason of its marker ``needs_spark`` stands in the column of Sail.
 """
 
 from __future__ import annotations
@@ -24,11 +26,15 @@ from rankmetrics_spark.config.filters import FUNCTIONS
 TESTS = Path(__file__).parent
 PAGE = TESTS.parent / "docs" / "bad_input.md"
 LONGEST = 160
+SAME = "the same"
+HEAD = "| case | on Spark | on Sail |"
+ON_SPARK_ONLY = "needs a Spark in this process"
 INTRODUCTION = """\
 # What bad input does
 
 No row disappears without being counted, no bad input gives a plausible number, and every mistake gets one sentence.
-Each line below is a case of a test, and this page is written from the tests by `make readme`.
+Each line below is a case of a test, and this page is written from the tests by `make readme`. `make test` holds the
+column of Spark, `make test-sail` that of Sail; most mistakes are found before an engine starts.
 
 Exit codes: 1 = a table that cannot be written, 2 = a wrong argument or config, 3 = an input that cannot be read,
 4 = more faulty rows than a gate allows. From Python the same mistakes raise `OutputError`, `ConfigError`, `InputError`
@@ -47,23 +53,25 @@ queries, comments, parameters and `${...}`, which Spark would replace by a setti
 T = TypeVar("T", bound=Callable[..., Any])
 
 
-def outcomes(cases: Iterable[tuple[str, str]]) -> Callable[[T], T]:
-    """Mark a test that holds several cases: what the user does and what happens, for each."""
+def outcomes(cases: Iterable[tuple[str, str] | tuple[str, str, str]]) -> Callable[[T], T]:
+    """Mark a test that holds several cases: what the user does, what happens, and what on Sail if it differs."""
 
     def marked(test: T) -> T:
-        for does, happens in cases:
-            test = pytest.mark.outcome(does, happens)(test)
+        """The test with a marker for each case."""
+        for does, happens, *on_sail in cases:
+            test = pytest.mark.outcome(does, happens, on_sail=on_sail[0] if on_sail else None)(test)
         return test
 
     return marked
 
 
 class Line(NamedTuple):
-    """One case: the file of its test, its place there, what the user does and what happens."""
+    """One case: the file of its test, what the user does, and what happens on Spark and on Sail."""
 
     file: str
     does: str
     happens: str
+    on_sail: str = SAME
 
 
 def lines() -> list[Line]:
@@ -91,8 +99,18 @@ class _Collected:
         for item in session.items:
             for marker in item.iter_markers("outcome"):
                 params = item.callspec.params if hasattr(item, "callspec") else {}
-                does, happens = (_filled(text, params) for text in marker.args)
-                self.lines.append(Line(item.path.relative_to(TESTS).as_posix(), does, happens))
+                texts = (*marker.args, _on_sail(item, marker))
+                file = item.path.relative_to(TESTS).as_posix()
+                self.lines.append(Line(file, *(_filled(text, params) for text in texts)))
+
+
+def _on_sail(item: pytest.Item, outcome: pytest.Mark) -> str:
+    """What happens on Sail, or why the test does not run there."""
+    if text := outcome.kwargs.get("on_sail"):
+        return str(text)
+    if reason := item.get_closest_marker("needs_spark"):
+        return str(reason.args[0])
+    return ON_SPARK_ONLY if item.get_closest_marker("classic") else SAME
 
 
 def _filled(text: str, params: Mapping[str, Any]) -> str:
@@ -122,9 +140,8 @@ def markdown(cases: Iterable[Line]) -> str:
     """The page: a table for each file of tests, each case once."""
     parts = [INTRODUCTION]
     for file, group in groupby(cases, key=lambda line: line.file):
-        rows = dict.fromkeys((line.does, line.happens) for line in group)
-        table = [f"| {does} | {happens} |" for does, happens in rows]
-        head = [f"## {_title(file)}", "", f"Held by `tests/{file}`.", "", "| case | outcome |", "|---|---|"]
+        table = [f"| {' | '.join(line[1:])} |" for line in dict.fromkeys(group)]
+        head = [f"## {_title(file)}", "", f"Held by `tests/{file}`.", "", HEAD, "|---|---|---|"]
         parts.append("\n".join([*head, *table, ""]))
     functions = (f"- {what}: {', '.join(f'`{name}`' for name in names.split())}" for what, names in FUNCTIONS.items())
     return "\n".join([*parts, FILTERS, *functions, ""])

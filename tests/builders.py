@@ -52,6 +52,8 @@ def ranked(
         rows = list({row[0]: row for row in reversed(rows)}.values())[::-1]
     if convention.ties == "item_desc":
         rows.sort(key=lambda row: str(row[0]), reverse=True)
+    if convention.ties == "worst":
+        rows.sort(key=lambda row: -1.0 if math.isnan(row[2]) else row[2])
     rows.sort(key=lambda row: -row[1])
     shown = [row[0] for row in rows]
     pool = [grade for item, grade in judgements.items() for _ in range(max(1, shown.count(item)))]

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from rankmetrics_spark.session_choice import QUICK_JAVA
-from rankmetrics_spark.sessions import spark_submit_env
+from rankmetrics_spark.engines.choice import QUICK_JAVA
+from rankmetrics_spark.engines.spark import spark_submit_env
 
 ROOT = Path(__file__).resolve().parents[1]
 QUICK = {"JDK_JAVA_OPTIONS": QUICK_JAVA}
@@ -21,7 +21,7 @@ Call = Callable[..., tuple[int, str, str]]
 def command(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run ``rankmetrics`` as a user does: in a new process that starts its own Spark."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), **QUICK}
-    return ran([sys.executable, "-m", "rankmetrics_spark.cli", *arguments], cwd or Path.cwd(), environment)
+    return ran([sys.executable, "-m", "rankmetrics_spark", *arguments], cwd or Path.cwd(), environment)
 
 
 def ran(
@@ -44,3 +44,10 @@ def spark_environment(**more: str) -> dict[str, str]:
     """Return an environment in which a Spark process neither finds this checkout nor is a client of Connect."""
     unwanted = ("PYTHONPATH", "SPARK_CONNECT_MODE_ENABLED")
     return {name: value for name, value in spark_submit_env().items() if name not in unwanted} | more
+
+
+def as_stranger(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run a program as another account, which only root can."""
+    # In this order, because the account may be unable to read this Python.
+    stranger = "import errno, os, socket, sys\nos.setgroups([]), os.setgid(65534), os.setuid(65534)\n"
+    return ran([sys.executable, "-I", "-c", stranger + code, *arguments], Path("/"), os.environ, seconds=60)

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from rankmetrics_spark.sessions import connect_session, local_session
+from rankmetrics_spark.engines.spark import connect_session, local_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+with suppress(ImportError):  # the environments of some platforms have no hypothesis
+    from hypothesis import settings as examples
+
+    # The same examples in each run, however long they take: a change that fails has caused it.
+    examples.register_profile("same examples", derandomize=True, deadline=None)
+    examples.load_profile("same examples")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -70,13 +81,13 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
         "spark.sql.ui.retainedExecutions": "50",
     }
     if not pytestconfig.getoption("compiled"):
-        # For a handful of rows, compiling a query takes longer than anything else. The suites of other versions of
-        # Spark compile theirs, and so do Spark Connect and every command in a process of its own.
-        settings |= {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+        # For a handful of rows, compiling a query takes longer than anything else. Tests with the marker "compiled",
+        # the suites of other versions of Spark, Spark Connect and every command in a process of its own do compile.
+        settings |= INTERPRETED
     remote = pytestconfig.getoption("remote")
     if pytestconfig.getoption("engine") == "sail":
         # Imported here: environments with an older Spark have no gRPC.
-        from rankmetrics_spark.laptop import laptop_session
+        from rankmetrics_spark.engines.sail import laptop_session
 
         session = laptop_session(threads=2, memory="6g")
         session.conf.set("spark.sql.warehouse.dir", settings["spark.sql.warehouse.dir"])
@@ -88,9 +99,29 @@ def spark(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
     session.stop()
 
 
+@pytest.fixture(autouse=True)
+def compiled_queries(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let Spark compile the queries of a test with the marker "compiled", as it does for users."""
+    on_spark = request.config.getoption("engine") == "spark" and not request.config.getoption("remote")
+    if not on_spark or not request.node.get_closest_marker("compiled"):
+        yield
+        return
+    conf = request.getfixturevalue("spark").conf
+    before = {name: conf.get(name) for name in COMPILED}
+    for name, value in COMPILED.items():
+        conf.set(name, value)
+    yield
+    for name, value in before.items():
+        conf.set(name, value)
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """Folder beside the checkout with real rankings and reference values from other systems."""
+    """Folder beside the checkout with real rankings and reference values from other systems.
+
+    Where every change is tested, a folder that is absent fails; tests/spark/test_made_rankings.py needs none.
+    """
     if not SHARED_DATA.is_dir():
-        pytest.skip(f"no reference data at {SHARED_DATA}")
+        absent = f"no reference data at {SHARED_DATA}"
+        pytest.fail(absent) if os.environ.get("CI") == "true" else pytest.skip(absent)
     return SHARED_DATA

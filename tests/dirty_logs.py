@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.metrics.conventions import Convention, resolve
-from tests.oracles import ORACLES, One, expected, m
+from tests.oracles import One, by_definition, expected, m
 
 NAN, INFINITE = math.nan, math.inf
 
@@ -311,7 +311,7 @@ def value(name: str, one: One, rule: Convention) -> float | None:
     if rule.ties == "expected" and one.scores:
         found = expected(metric.name, one, rule, **metric.arguments)
     else:
-        found = ORACLES[metric.name](one, rule, **metric.arguments)
+        found = by_definition(metric.name, one, rule, **metric.arguments)
     if not math.isnan(found):
         return found
     # The convention says what a list without relevant items is worth, not what an empty list is.

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from rankmetrics_spark.config import Config, from_mapping
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.metrics.conventions import Convention
-from tests.oracles import ORACLES, One, m
+from tests.oracles import One, by_definition, m
 
 DATE = "2026-11-20"
 SCHEMA = "experiment_id string, user_id string, item_id string, position bigint, relevance bigint"
@@ -165,7 +165,7 @@ def values_of(one: One, metrics: Sequence[str], c: Convention) -> dict[str, Any]
     """Compute n_relevant and each metric of one list, keyed by column name."""
     values: dict[str, Any] = {"n_relevant": m(one, c)}
     for metric in map(parse, metrics):
-        value = ORACLES[metric.name](one, c, **metric.arguments)
+        value = by_definition(metric.name, one, c, **metric.arguments)
         if math.isnan(value):
             value = {"zero": 0.0, "one": 1.0, "skip": None}[c.zero_relevant]
         values[metric.column] = value

@@ -43,7 +43,7 @@ def gain(grade: float, c: Convention) -> float:
     if c.gain == "exponential":
         return float(2.0**grade - 1)
     if c.gain == "binary":
-        return 1.0
+        return float(is_relevant(grade, c))
     return max(((at, value) for at, value in c.gain_table if at <= grade), default=(0.0, 0.0))[1]
 
 
@@ -52,7 +52,21 @@ def hits(one: One, c: Convention, k: int | None) -> int:
 
 
 def m(one: One, c: Convention) -> int:
-    return sum(is_relevant(grade, c) for grade in one.pool)
+    return sum(is_relevant(grade, c) for grade in (one.grades if c.relevant_pool == "shown" else one.pool))
+
+
+def has_relevant(one: One, c: Convention) -> bool:
+    """Whether something is relevant, and something has a gain, where the convention looks for it."""
+    only_shown = c.ideal_pool == "shown" or c.ap_denominator == "hits"
+    if m(one, c) == 0 or (only_shown and hits(one, c, None) == 0):
+        return False
+    return any(gain(grade, c) > 0 for grade in (one.grades if c.ideal_pool == "shown" else one.pool))
+
+
+def by_definition(name: str, one: One, c: Convention, **parameters: float) -> float:
+    """A metric of a list; NaN without a value, and in every metric if ``zero_relevant: skip`` leaves the list out."""
+    left_out = c.zero_relevant == "skip" and not has_relevant(one, c)
+    return NAN if left_out else ORACLES[name](one, c, **parameters)
 
 
 def sum_of_precisions(one: One, c: Convention, k: int | None) -> float:
@@ -218,7 +232,7 @@ def orders(one: One) -> Iterator[One]:
 def expected(name: str, one: One, c: Convention, **parameters: float) -> float:
     """Mean of an oracle over all orders of tied items."""
     counted = Counter(orders(one))
-    values = [ORACLES[name](each, c, **parameters) * times for each, times in counted.items()]
+    values = [by_definition(name, each, c, **parameters) * times for each, times in counted.items()]
     return math.fsum(values) / counted.total()
 
 

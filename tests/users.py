@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.stats import rankdata
 
+from rankmetrics_spark.comparison.pairs import Key, Request, Totals, UserRows, add_rows, signed_sizes
+from rankmetrics_spark.comparison.rows import Ranks, Rules, comparison_rows
 from rankmetrics_spark.schemas import EVERYONE, segment_label
-from rankmetrics_spark.statistics.comparison_rows import Ranks, Rules, comparison_rows
-from rankmetrics_spark.statistics.pairs import Key, Request, Totals, UserRows, add_rows, signed_sizes
 
 METRIC = "ap@10"
 Found = dict[tuple[str | None, str | None, str, str], dict[str, Any]]
@@ -46,7 +46,7 @@ def keys_of(users: Iterable[str]) -> npt.NDArray[np.uint64]:
 
 
 def user_rows(rows: pd.DataFrame, metrics: Sequence[str] = (METRIC,), segments: Sequence[str] = ()) -> UserRows:
-    """The rows of some users; the columns ``before <metric>`` hold values of an earlier date."""
+    """The rows of some users; the columns ``before <metric>`` and ``own <metric>`` hold earlier values."""
     user, names = pd.factorize(rows["user"])
     rows = rows.iloc[np.argsort(user, kind="stable")]
     experiment, experiments = _coded(rows["experiment"])
@@ -62,10 +62,14 @@ def user_rows(rows: pd.DataFrame, metrics: Sequence[str] = (METRIC,), segments: 
         segments=splits,
         values={metric: rows[metric].to_numpy(float) for metric in metrics},
         relevant=rows["relevant"].to_numpy(bool),
-        before={
-            metric: rows[f"before {metric}"].to_numpy(float) for metric in metrics if f"before {metric}" in rows.columns
-        },
+        before=_earlier(rows, "before", metrics),
+        before_own=_earlier(rows, "own", metrics),
     )
+
+
+def _earlier(rows: pd.DataFrame, name: str, metrics: Sequence[str]) -> dict[str, Any]:
+    there = [metric for metric in metrics if f"{name} {metric}" in rows.columns]
+    return {metric: rows[f"{name} {metric}"].to_numpy(float) for metric in there}
 
 
 def _coded(column: pd.Series) -> tuple[npt.NDArray[np.int64], list[Any]]:

@@ -13,8 +13,7 @@ from functools import partial
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.columns import spark_table
-from rankmetrics_spark.comparison.columns import (
+from rankmetrics_spark.comparison.batches import (
     COLUMNS,
     DECOMPOSITION,
     MEANS,
@@ -23,15 +22,16 @@ from rankmetrics_spark.comparison.columns import (
     final_means,
     schema_text,
 )
+from rankmetrics_spark.comparison.pairs import Request
+from rankmetrics_spark.comparison.rows import Rules
 from rankmetrics_spark.comparison.sums import signed_ranks, sums_by_key
 from rankmetrics_spark.comparison.table import UserTable, Within
 from rankmetrics_spark.config.comparing import AaCheck, Bootstrap, Comparison, Resampling
 from rankmetrics_spark.config.options import Options
+from rankmetrics_spark.engines.columns import spark_table
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.schemas import EXPERIMENT, METRIC, SEGMENT, USER
-from rankmetrics_spark.statistics.comparison_rows import Rules
-from rankmetrics_spark.statistics.pairs import Request
 
 __all__ = [
     "COLUMNS",
@@ -43,6 +43,7 @@ __all__ = [
     "comparisons",
     "decomposition",
     "largest_losses",
+    "refuse_too_many_replicates",
     "sums_of",
 ]
 
@@ -195,6 +196,15 @@ def largest_losses(table: UserTable, asked: Comparison, n: int) -> DataFrame:
     place = F.row_number().over(Window.partitionBy(EXPERIMENT, METRIC).orderBy(F.desc("loss"), USER))
     first = joined.withColumn("_place", place).where(f"_place <= {n}").orderBy(EXPERIMENT, METRIC, "_place")
     return first.select(EXPERIMENT, METRIC, USER, "value_baseline", "value_candidate", "loss")
+
+
+def refuse_too_many_replicates(asked: Comparison, experiments: Sequence[str], n_metrics: int) -> None:
+    """Refuse more replicates than a process can hold, as soon as the experiments are known.
+
+    Raises:
+        ConfigError: Says how many can be had.
+    """
+    request_of(asked).refuse_too_many_replicates(len(experiments), n_metrics)
 
 
 def request_of(asked: Comparison) -> Request:

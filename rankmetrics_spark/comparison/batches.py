@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from rankmetrics_spark.arrow_steps import Batches
-from rankmetrics_spark.schemas import EXPERIMENT
-from rankmetrics_spark.statistics.comparison_rows import Ranks
-from rankmetrics_spark.statistics.pairs import Key, Totals, UserRows
+from rankmetrics_spark.comparison.pairs import Key, Request, Totals, UserRows
+from rankmetrics_spark.comparison.rows import Ranks, Rules, comparison_rows, decomposition_rows, mean_intervals
+from rankmetrics_spark.engines.arrow_steps import Batches
+from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, SEGMENT
 from rankmetrics_spark.statistics.segments import ways
+
+T = TypeVar("T")
 
 HASHES = ("_user_hash", "_user_check")
 """Two hashes of a user id, 128 bits: whole numbers sort faster than texts, and no two users share both."""
 BEFORE = "_before_"
+BEFORE_OWN = "_before_own_"
+"""Prefixes of columns with earlier values: of the user, and of the user in the experiment of the row."""
 KEY = Key._fields
+SUMS = ("sums", "replicates", "piece", "ranks")
+"""Columns of partial sums beside their key."""
+PIECE = 2**11
+"""Numbers in a row of replicates: an engine puts thousands of rows into one batch, and a key may have a million."""
+ROWS_OF_PIECES = 2**9
 
 
 @dataclass(frozen=True)
@@ -78,12 +88,15 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
         segments=split if layout.whole else split[1:],
         values={metric: _doubles(table.column(column)) for metric, column in layout.metrics},
         relevant=np.asarray(table.column("_relevant").fill_null(False).to_numpy(), bool),
-        before={
-            metric: _doubles(table.column(BEFORE + column))
-            for metric, column in layout.metrics
-            if layout.before and BEFORE + column in table.column_names
-        },
+        before=_earlier(table, BEFORE, layout),
+        before_own=_earlier(table, BEFORE_OWN, layout),
     )
+
+
+def _earlier(table: pa.Table, prefix: str, layout: Layout) -> dict[str, Any]:
+    """Metric -> (n,) earlier values, as far as the table has them."""
+    there = table.column_names if layout.before else ()
+    return {metric: _doubles(table.column(prefix + name)) for metric, name in layout.metrics if prefix + name in there}
 
 
 def _check_order(table: pa.Table) -> None:
@@ -105,33 +118,150 @@ def _doubles(column: pa.ChunkedArray) -> Any:
 
 
 def as_batches(totals: Totals) -> Iterator[pa.RecordBatch]:
-    keys = [*totals.sums, *totals.replicates]
-    if not keys:
-        return
-    sums = [*totals.sums.values(), *([None] * len(totals.replicates))]
-    replicates = [*([None] * len(totals.sums)), *(each.ravel() for each in totals.replicates.values())]
-    columns = [pa.array([getattr(key, name) for key in keys], pa.string()) for name in KEY]
-    arrays = [pa.array(values, pa.list_(pa.int64())) for values in (sums, replicates)]
-    yield pa.RecordBatch.from_arrays(
-        [*columns, *arrays, pa.nulls(len(keys), pa.string())], [*KEY, "sums", "replicates", "ranks"]
+    """Sums by key, a few rows at a time; replicates in pieces, so that no batch of rows is too large for an engine."""
+    for some in _some(totals.sums.items()):
+        yield _batch([key for key, _ in some], sums=[found for _, found in some])
+    pieces = (
+        (key, at // PIECE, flat[at : at + PIECE])
+        for key, found in totals.replicates.items()
+        # Once for all pieces: they are a view of a larger array, and laying them flat copies them.
+        for flat in (found.ravel(),)
+        for at in range(0, found.size, PIECE)
     )
+    for part in _some(pieces):
+        keys, places, numbers = zip(*part, strict=True)
+        yield _batch(keys, replicates=numbers, piece=places)
+
+
+def _some(rows: Iterable[T]) -> Iterator[list[T]]:
+    """As many rows as go into one batch."""
+    left = iter(rows)
+    while some := list(islice(left, ROWS_OF_PIECES)):
+        yield some
+
+
+def _batch(
+    keys: Sequence[Key], sums: Sequence[Any] = (), replicates: Sequence[Any] = (), piece: Sequence[int] = ()
+) -> pa.RecordBatch:
+    n = len(keys)
+    columns = [pa.array([getattr(key, name) for key in keys], pa.string()) for name in KEY]
+    columns += [_lists(each, n) for each in (sums, replicates)]
+    columns += [pa.array(piece or [0] * n, pa.int32()), pa.nulls(n, pa.string())]
+    return pa.RecordBatch.from_arrays(columns, [*KEY, *SUMS])
+
+
+def _lists(arrays: Sequence[Any], n: int) -> pa.Array:
+    """One list per array, without a look at each number; n nulls if there are none."""
+    if not arrays:
+        return pa.nulls(n, pa.list_(pa.int64()))
+    ends = np.cumsum([0, *map(len, arrays)])
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(np.concatenate(arrays)))
 
 
 def read(batches: Batches) -> tuple[Totals, dict[Key, Ranks]]:
     totals, ranks = Totals(), {}
     for batch in batches:
-        columns = [batch.column(batch.schema.get_field_index(name)) for name in (*KEY, "sums", "replicates", "ranks")]
-        *names, sums, replicates, ranked = columns
+        columns = [batch.column(batch.schema.get_field_index(name)) for name in (*KEY, *SUMS)]
+        *names, sums, replicates, piece, ranked = columns
         for i, fields in enumerate(zip(*(name.to_pylist() for name in names), strict=True)):
             key = Key(*fields)
             if sums[i].is_valid:
                 totals.add(key, np.asarray(sums[i].values))
             if replicates[i].is_valid:
-                totals.add_replicates(key, np.asarray(replicates[i].values).reshape(3, SHAPES[key.kind], -1))
+                totals.add_piece(key, piece[i].as_py(), np.asarray(replicates[i].values))
             if ranked[i].is_valid:
                 ranks[key] = Ranks(*map(int, ranked[i].as_py().split(",")))
-    return totals, ranks
+    return totals.joined(), ranks
 
 
-SHAPES = {"bootstrap_arm": 2, "bootstrap_pair": 3, "flips": 2, "aa_paired": 2, "aa_independent": 3}
-"""Kind of replicates -> how many weighted sums it has."""
+COLUMNS = {
+    **dict.fromkeys((EXPERIMENT, BASELINE, SEGMENT, METRIC, "design", "test"), "string"),
+    "n_users": "long",
+    **dict.fromkeys(
+        ("mean_baseline", "mean_candidate", "difference", "relative_difference", "ci_low", "ci_high"), "double"
+    ),
+    **dict.fromkeys(("p_value", "p_adjusted"), "double"),
+    **dict.fromkeys(("wins", "ties", "losses"), "long"),
+    "better": "string",
+    "note": "string",
+    "confidence": "double",
+    "correction": "string",
+    "family": "string",
+    **dict.fromkeys(("n_comparisons", "n_users_baseline", "n_users_candidate", "n_users_both"), "long"),
+    **dict.fromkeys(
+        (
+            "standard_error",
+            "relative_ci_low",
+            "relative_ci_high",
+            "effect_size",
+            "minimum_detectable_effect",
+            "adjusted_minimum_detectable_effect",
+            "users_needed",
+            "p_wilcoxon",
+            "p_randomization",
+            "bootstrap_ci_low",
+            "bootstrap_ci_high",
+            "aa_share",
+            "sample_ratio_p",
+            "cuped_difference",
+            "cuped_ci_low",
+            "cuped_ci_high",
+            "cuped_p_value",
+            "cuped_variance_reduction",
+            "cuped_standard_error",
+            "cuped_relative_difference",
+            "cuped_relative_ci_low",
+            "cuped_relative_ci_high",
+        ),
+        "double",
+    ),
+}
+"""Columns of ``comparisons`` -> their types; what was not asked for is null."""
+
+DECOMPOSITION = {
+    **dict.fromkeys((EXPERIMENT, BASELINE, METRIC, SEGMENT), "string"),
+    **dict.fromkeys(("n_users_baseline", "n_users_candidate"), "long"),
+    **dict.fromkeys(("mean_baseline", "mean_candidate", "mix", "within"), "double"),
+}
+"""Columns of a decomposition -> their types."""
+MEANS = {
+    **dict.fromkeys((EXPERIMENT, SEGMENT, METRIC), "string"),
+    **dict.fromkeys(("bootstrap_ci_low", "bootstrap_ci_high"), "double"),
+}
+
+
+def schema_text(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items())
+
+
+def final(batches: Batches, request: Request, rules: Rules) -> Iterator[pa.RecordBatch]:
+    totals, ranks = read(batches)
+    if totals.sums:
+        yield from rows_of(comparison_rows(totals, ranks, request, rules), COLUMNS)
+
+
+def final_means(batches: Batches, rules: Rules) -> Iterator[pa.RecordBatch]:
+    totals, _ = read(batches)
+    if totals.sums:
+        yield from rows_of(mean_intervals(totals, rules), MEANS)
+
+
+def final_decomposition(
+    batches: Batches, baseline: str | None, candidates: tuple[str, ...], segment: str
+) -> Iterator[pa.RecordBatch]:
+    totals, _ = read(batches)
+    if totals.sums:
+        yield from rows_of(decomposition_rows(totals, baseline, candidates, segment), DECOMPOSITION)
+
+
+_ARROW = {"string": pa.string(), "long": pa.int64(), "double": pa.float64()}
+
+
+def rows_of(columns: Mapping[str, Any], kinds: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+    if columns:
+        n = len(columns[EXPERIMENT])
+        arrays = [
+            pa.array(columns[name], _ARROW[kind], from_pandas=True) if name in columns else pa.nulls(n, _ARROW[kind])
+            for name, kind in kinds.items()
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, [*kinds])

@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.arrow_steps import Batches, Step
 from rankmetrics_spark.comparison.batches import KEY, Layout, as_batches, read, whole_users
+from rankmetrics_spark.comparison.pairs import Request, Totals, add_rows, signed_sizes
 from rankmetrics_spark.comparison.table import UserTable, by_user, parts
-from rankmetrics_spark.statistics.pairs import Request, Totals, add_rows, signed_sizes
+from rankmetrics_spark.engines.arrow_steps import Batches, Step
 
 ROWS_AT_ONCE = 65_536
 """Rows of users that Python looks at in one go."""
@@ -28,6 +28,7 @@ PARTIALS = T.StructType(
     + [
         T.StructField("sums", T.ArrayType(T.LongType())),
         T.StructField("replicates", T.ArrayType(T.LongType())),
+        T.StructField("piece", T.IntegerType()),
         T.StructField("ranks", T.StringType()),
     ]
 )
@@ -96,7 +97,8 @@ def signed_ranks(table: UserTable, request: Request) -> DataFrame:
         ).alias("ranks")
     )
     nothing = F.lit(None).cast("array<bigint>")
-    return summed.select(*KEY, nothing.alias("sums"), nothing.alias("replicates"), "ranks")
+    piece = F.lit(0).alias("piece")
+    return summed.select(*KEY, nothing.alias("sums"), nothing.alias("replicates"), piece, "ranks")
 
 
 def _signed_sizes(batches: Batches, layout: Layout, request: Request) -> Iterator[pa.RecordBatch]:

@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.comparison.batches import BEFORE, HASHES
+from rankmetrics_spark.comparison.batches import BEFORE, BEFORE_OWN, HASHES
 from rankmetrics_spark.config.fields import listed
-from rankmetrics_spark.engines import in_order
+from rankmetrics_spark.engines.which import in_order
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.metrics import Metric, metric_of_column, parse
 from rankmetrics_spark.schemas import EXPERIMENT, N_RELEVANT, USER, quoted
@@ -139,7 +139,7 @@ def by_user(table: UserTable) -> DataFrame:
         *_HASHED, experiment, relevant, *labels, *_columns(table.metrics), *_earlier_values(table)
     )
     if table.before is not None and not isinstance(table.before, str):
-        rows = rows.join(_earlier_means(table.before, table.metrics), list(HASHES), "left")
+        rows = _with_earlier(rows, table.before, table.metrics)
     return in_order(rows, [HASHES[0]], HASHES)
 
 
@@ -154,14 +154,28 @@ def _earlier_values(table: UserTable) -> list[str]:
     """A column of earlier values serves every metric."""
     if not isinstance(table.before, str):
         return []
-    value = f"double({quoted(table.before)})"
-    return [f"nullif({value}, double('NaN')) AS {BEFORE}{name}" for name in _columns(table.metrics)]
+    value = f"nullif(double({quoted(table.before)}), double('NaN'))"
+    return [f"{value} AS {prefix}{name}" for prefix in (BEFORE, BEFORE_OWN) for name in _columns(table.metrics)]
 
 
-def _earlier_means(before: DataFrame, metrics: Iterable[Metric]) -> DataFrame:
-    """One row per user: the mean of what they had in the experiments of the earlier date."""
+def _with_earlier(rows: DataFrame, before: DataFrame, metrics: Sequence[Metric]) -> DataFrame:
+    """The rows with what their users had on the earlier date; a user who was not there keeps the row.
+
+    Independent rows are adjusted by what a user had whatever the experiment, paired ones by the difference of what the
+    user had in the two.
+    """
+    rows = rows.join(_earlier_means(before, metrics, HASHES, BEFORE), list(HASHES), "left")
+    if EXPERIMENT not in before.columns:
+        return rows
+    own = (*HASHES, EXPERIMENT)
+    return rows.join(_earlier_means(before, metrics, own, BEFORE_OWN), list(own), "left")
+
+
+def _earlier_means(before: DataFrame, metrics: Iterable[Metric], keys: Sequence[str], prefix: str) -> DataFrame:
+    """One row per user, or per user and experiment: the mean of what they had on the earlier date."""
     there = sorted(set(_columns(metrics)) & set(before.columns))
     # Added in the order of their size, so that the order of a user's experiments changes no bit.
     values = (f"aggregate(array_sort(collect_list({name})), 0D, (added, value) -> added + value) / "
-              f"nullif(count({name}), 0) AS {BEFORE}{name}" for name in there)  # fmt: skip
-    return before.selectExpr(*_HASHED, *there).groupBy(*HASHES).agg(*map(F.expr, values))
+              f"nullif(count({name}), 0) AS {prefix}{name}" for name in there)  # fmt: skip
+    experiment = [f"string({EXPERIMENT}) AS {EXPERIMENT}"] if EXPERIMENT in keys else []
+    return before.selectExpr(*_HASHED, *experiment, *there).groupBy(*keys).agg(*map(F.expr, values))

@@ -17,9 +17,8 @@ from rankmetrics_spark.config.fields import Section, as_given, choice, key, key_
 from rankmetrics_spark.config.options import Options
 from rankmetrics_spark.config.places import refuse_overlap
 from rankmetrics_spark.config.sections import TEXT_FORMATS, Input, Judgements, Quality, Sink, Source
-from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.errors import HIDDEN, ConfigError, is_secret, without_secrets
 from rankmetrics_spark.metrics import Convention, Metric
-from rankmetrics_spark.redaction import HIDDEN, is_secret, without_secrets
 
 __all__ = [
     "ENGINES",

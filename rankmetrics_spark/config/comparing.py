@@ -32,6 +32,8 @@ from rankmetrics_spark.schemas import EVERYONE
 CORRECTIONS = ("holm", "bonferroni", "fdr_bh", "fdr_by", "none")
 DESIGNS = ("auto", "paired", "independent")
 MOST_REPLICATES = 100_000
+SHARES_WITHIN = 0.001
+"""By how much planned shares may miss 1, since 0.333 is written for a third."""
 
 
 @dataclass(frozen=True)
@@ -102,11 +104,15 @@ class Cuped(Section):
 
 
 def _shares(path: str, value: object) -> dict[str, float]:
-    """Experiment -> its planned share of the users, as positive numbers that need not add up to 1."""
+    """Experiment -> its planned share of the users: fractions of at most 1 in all, or weights of 1 and more."""
     if not isinstance(value, Mapping) or len(value) < 2:
         raise refuse(path, value, "a mapping of at least two experiments to their planned shares")
     positive = number(0, 1e12, inclusive=False)
-    return {text(path, name): float(positive(f"{path}.{name}", share)) for name, share in value.items()}  # type: ignore[arg-type]
+    found = {text(path, name): float(positive(f"{path}.{name}", share)) for name, share in value.items()}  # type: ignore[arg-type]
+    if min(found.values()) < 1 and round(sum(found.values()) - 1, 9) > SHARES_WITHIN:
+        allowed = f"fractions that add up to at most 1 (within {SHARES_WITHIN}), or weights of 1 and more"
+        raise refuse(path, value, f"{allowed}; these add up to {sum(found.values()):.4g}")
+    return found
 
 
 def _experiments(path: str, value: object) -> tuple[str, ...]:
@@ -138,15 +144,17 @@ class Comparison(Section):
         correction: How p-values are corrected for the number of comparisons: ``holm``, ``bonferroni``, ``fdr_bh``
             (Benjamini-Hochberg), ``fdr_by`` (Benjamini-Yekutieli) or ``none``.
         design: ``paired`` (users in both experiments, difference per user), ``independent`` (all users of each, Welch),
-            or ``auto``: paired where at least half of the users of the smaller experiment are in both.
+            or ``auto``: paired where at least 95 % of the users of each experiment are in both.
         wilcoxon: Whether paired comparisons get the p-value of Wilcoxon's signed rank test too.
         randomization: Paired comparisons get the p-value of the sign-flip randomization test too.
         bootstrap: Every mean and difference gets a bootstrap interval too.
         aa_check: Users change arms at random this often; the share of p-values below 1 - confidence is reported.
-        shares: Planned share of the users of each experiment, for the check of the sample ratio.
+        shares: Planned share of the users of each experiment, for the check of the sample ratio: fractions that add up
+            to 1, or weights of 1 and more. Fractions may add up to less where an experiment of the log is not named.
         power: With which probability the minimum detectable effect would be found.
         min_users: Segments with fewer users in an experiment are not compared.
-        cuped: Variance reduction with values from before the experiment; for independent comparisons.
+        cuped: Variance reduction with values from before the experiment. Where they say something, it is the test that
+            p-values are corrected from, and that verdict and gates follow.
     """
 
     at: ClassVar[str] = "comparison"
@@ -207,7 +215,7 @@ class Gate(Section):
         segment: The label of a segment, such as ``country=de``; by default all users.
         experiment: Only this experiment; by default every one.
         on: ``point`` looks at the mean or difference itself; ``bound`` at the worse bound of its interval, so that the
-            gate passes only where the limit is kept with the confidence of the run.
+            gate passes only where the limit is kept with the confidence of the run. With CUPED, differences are its.
     """
 
     at: ClassVar[str] = "gates"
@@ -252,6 +260,25 @@ def check_cuped(comparison: Comparison, evaluation_date: str) -> None:
     cuped = comparison.cuped
     if cuped is not None and cuped.date is not None and cuped.date >= evaluation_date:
         raise refuse(cuped.path_of("date"), cuped.date, f"a date before the evaluation date {evaluation_date}")
+
+
+def check_experiments(comparison: Comparison, known: Sequence[str]) -> None:
+    """Refuse names of experiments that the log does not have, and shares that leave users over.
+
+    Raises:
+        ConfigError: Names the field, the experiment and the nearest known one.
+    """
+    named = [("baseline", comparison.baseline), *(("candidates", name) for name in comparison.candidates)]
+    named += [("shares", name) for name in comparison.shares or ()]
+    for place, name in named:
+        if name is not None and name not in known:
+            raise ConfigError(f"{comparison.path_of(place)}: {unknown('experiment', name, sorted(known))}")
+    planned = sum((comparison.shares or {}).values())
+    if comparison.shares and planned < 1 - SHARES_WITHIN and set(known) == set(comparison.shares):
+        raise ConfigError(
+            f"{comparison.path_of('shares')} add up to {planned:.4g}, and name every experiment; allowed: 1 (within "
+            f"{SHARES_WITHIN}), or less where an experiment of the log is not named"
+        )
 
 
 def check_gates(found: Sequence[Gate], metrics: Sequence[Metric], comparison: Comparison) -> None:

@@ -11,7 +11,7 @@ from datetime import date, datetime
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from rankmetrics_spark import errors
-from rankmetrics_spark.redaction import HIDDEN, is_secret
+from rankmetrics_spark.errors import HIDDEN, is_secret
 
 Read: TypeAlias = Callable[[str, object], object]
 """(path of the field, raw value) -> checked value; reading a checked value again gives the same value."""

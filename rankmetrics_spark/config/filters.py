@@ -63,19 +63,27 @@ _TOKEN = re.compile(
     | (?P<refused>--|/\*|\|>|\w+[rR](?=['"]))
     | (?P<string>[rR]'[^']*'|[rR]"[^"]*"|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
     | (?P<quoted>`(?:[^`]|``)*`)
+    # A number with a point or an exponent, where it cannot be a part of a name.
+    | (?P<number>(?<![\w`).\]])(?:(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+)(?:[dDfF]|[bB][dD])?(?![\w.]))
     | (?P<word>\w+)
     | (?P<symbol>[-+*/%&|^~!<>=.,()\[\]]|::)
     """,
     re.VERBOSE | re.ASCII | re.DOTALL,
 )
+PLACEHOLDER = "{date}"
+_BARE_DATE = re.compile(r"[{]date[}]|(?<!\w)\d{4}-\d{1,2}-\d{1,2}(?!\w)")
 _PART = r"(?:\w+|`(?:[^`/:\x00-\x1f]|``)+`)"
 _TABLE_NAME = re.compile(rf"{_PART}(?:\.{_PART})*")
 
 
-class _Token(NamedTuple):
+class Token(NamedTuple):
+    """A token of a filter, and its place there."""
+
     kind: str
     text: str
     """In lower case; a quoted name without its backquotes."""
+    start: int
+    end: int
 
 
 def condition(path: str, value: object) -> str:
@@ -93,10 +101,11 @@ such as lower, date_trunc and coalesce
     """
     given = text(path, value)
     refuse_substitution(path, given)
-    # The date is filled in later; it is made of digits and hyphens.
-    tokens = list(_tokens(path, given.replace("{date}", "0")))
-    before = [None, *tokens]
-    for token, last, last_but_one in zip(tokens, before, [None, *before], strict=False):
+    # The date is filled in later; a word of the same length keeps every token in its place.
+    words = list(tokens(path, given.replace(PLACEHOLDER, "0" * len(PLACEHOLDER))))
+    _check_dates(path, given, words)
+    before = [None, *words]
+    for token, last, last_but_one in zip(words, before, [None, *before], strict=False):
         if token.text == "(" and token.kind == "symbol":
             _check_parenthesis(path, last, last_but_one)
         else:
@@ -146,7 +155,15 @@ def refuse_substitution(path: str, given: str) -> None:
         )
 
 
-def _tokens(path: str, given: str) -> Iterator[_Token]:
+def tokens(path: str, given: str) -> Iterator[Token]:
+    """The tokens of a filter.
+
+    Raises:
+        ConfigError: The filter holds something else, such as a comment.
+
+    >>> [(token.kind, token.text) for token in tokens("source.where", "Score >= 1.5e-3")]
+    [('word', 'score'), ('symbol', '>'), ('symbol', '='), ('number', '1.5e-3')]
+    """
     at = 0
     while at < len(given):
         found = _TOKEN.match(given, at)
@@ -158,13 +175,24 @@ def _tokens(path: str, given: str) -> Iterator[_Token]:
                 "and statements, with other characters in quotes"
             )
         if kind == "quoted":
-            yield _Token(kind, found[0][1:-1].replace("``", "`").lower())
+            yield Token(kind, found[0][1:-1].replace("``", "`").lower(), at, found.end())
         elif kind != "space":
-            yield _Token(kind, found[0].lower())
+            yield Token(kind, found[0].lower(), at, found.end())
         at = found.end()
 
 
-def _check_parenthesis(path: str, last: _Token | None, last_but_one: _Token | None) -> None:
+def _check_dates(path: str, given: str, words: list[Token]) -> None:
+    """Refuse a date outside quotes: 2026-11-20 is arithmetic, 1995."""
+    quoted = [word for word in words if word.kind in ("string", "quoted")]
+    for found in _BARE_DATE.finditer(given):
+        if not any(word.start < found.start() and found.end() <= word.end for word in quoted):
+            raise ConfigError(
+                f"{path} holds {found[0]} outside quotes, where a date is arithmetic (2026-11-20 is 1995); "
+                f"allowed: '{found[0]}' in quotes"
+            )
+
+
+def _check_parenthesis(path: str, last: Token | None, last_but_one: Token | None) -> None:
     """Refuse a parenthesis that calls anything but a known function."""
     if last is None or (last.kind == "symbol" and last.text not in ")]"):
         return
@@ -182,7 +210,7 @@ def _check_parenthesis(path: str, last: _Token | None, last_but_one: _Token | No
     )
 
 
-def _check_word(path: str, token: _Token, last: _Token | None, last_but_one: _Token | None) -> None:
+def _check_word(path: str, token: Token, last: Token | None, last_but_one: Token | None) -> None:
     """Refuse the words of a query, and names that stand for a function of the session."""
     if token.kind in ("word", "quoted") and token.text in SESSION_WORDS:
         raise ConfigError(f"{path} reads {token.text} of the session; allowed: the columns of the input")

@@ -34,6 +34,7 @@ NEEDS_TIES = ("expected", "best", "worst", "threshold")
 JUDGED_KNOBS = {
     "population": (("judged", "both", "either"), ("shown",)),
     "ideal_pool": (("judged",), ("shown", "constant_k")),
+    "relevant_pool": (("judged",), ("shown",)),
 }
 """Knob -> its values that need judgements, and the others."""
 

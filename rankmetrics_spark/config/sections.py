@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from rankmetrics_spark.config.fields import (
     Section,
@@ -20,14 +20,59 @@ from rankmetrics_spark.config.fields import (
 )
 from rankmetrics_spark.config.filters import column_names, condition, refuse_substitution, table_name
 from rankmetrics_spark.config.options import Options
-from rankmetrics_spark.config.quality_rates import limits
-from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.schemas import JUDGEMENT_ROLES, ROLES
+
+RATES = {
+    "duplicate_rate": "rows that repeat an item or a rank of their list",
+    "tie_rate": "evaluated rows that share their score with another row of their list",
+    "gap_rate": "lists whose last rank is greater than their number of rows",
+    "short_rate": "lists with fewer items than the largest cut-off of the metrics",
+    "no_relevant_rate": "lists without a relevant item",
+    "unjudged_rate": "lists of users without judgements",
+    "shared_user_rate": "users who are in more than one experiment",
+}
+"""Name -> what it is a share of."""
+LEVELS = ("warn", "fail", "warn_change", "fail_change")
+"""``warn`` and ``fail`` limit a rate; ``warn_change`` and ``fail_change`` limit how far it is from the previous run."""
+
+Limits = Mapping[str, Mapping[str, float]]
+"""Rate -> level -> limit."""
+
+
+def limits(path: str, value: object) -> dict[str, dict[str, float]]:
+    """Limits of rates, each from 0 to 1.
+
+    >>> limits("quality.gates", {"tie_rate": {"warn": 0.1, "fail": 0.5}})
+    {'tie_rate': {'warn': 0.1, 'fail': 0.5}}
+    """
+    if not isinstance(value, Mapping):
+        raise refuse(path, value, f"a mapping with keys out of {', '.join(RATES)}")
+    for rate, levels in value.items():
+        if rate not in RATES:
+            raise ConfigError(f"{path}: {unknown('rate', rate, RATES)}")
+        if not isinstance(levels, Mapping):
+            raise refuse(f"{path}.{rate}", levels, f"a mapping with keys out of {', '.join(LEVELS)}")
+    return {rate: _levels(f"{path}.{rate}", levels) for rate, levels in value.items()}
+
+
+def _levels(path: str, value: Mapping[str, object]) -> dict[str, float]:
+    for level in value:
+        if level not in LEVELS:
+            raise ConfigError(f"{path}: {unknown('limit', level, LEVELS)}")
+    read = number(0, 1, inclusive=True)
+    return {level: cast(float, read(f"{path}.{level}", limit)) for level, limit in value.items()}
+
 
 FORMATS = ("parquet", "csv", "json", "orc", "table", "delta", "iceberg")
 
 TEXT_FORMATS = frozenset({"csv", "json", "trec_run", "trec_qrels"})
 """Formats without types of their own: numbers arrive as text and are read row by row."""
+
+
+_ALWAYS_UTF8 = ("parquet", "orc", "trec_run", "trec_qrels")
+_NUMBERS = ("position", "score", "relevance")
+"""Roles of columns that hold numbers; all others are names."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +111,14 @@ class Input(Section):
         if self.path and given == "table":
             raise refuse(path, self.path[0], f"{table} instead, since {self.path_of('format')} is 'table'")
         self._settle("format", "table" if self.table else given or "parquet")
+        self._check_encoding()
+
+    def _check_encoding(self) -> None:
+        """Refuse an encoding where readers would ignore it."""
+        names = [name for name in self.options if name.lower() in ("encoding", "charset")]
+        if names and self.format in _ALWAYS_UTF8:
+            allowed = f"csv or json with it, since {self.path_of('format')} '{self.format}' is always read as UTF-8"
+            raise refuse(f"{self.path_of('options')}.{names[0]}", self.options[names[0]], allowed)
 
     def wanted(self) -> tuple[str, ...]:
         """Columns of the input that may be read: the mapped ones, and each name that an unmapped role may have.
@@ -84,6 +137,19 @@ class Input(Section):
                 found.setdefault(canonical, canonical)
                 found.setdefault(role, role)
         return tuple(found.values())
+
+    def ids(self) -> tuple[str, ...]:
+        """Those of the columns whose values are names: of experiments, users and items.
+
+        >>> Judgements(path="truth", columns={"user": "uid"}).ids()
+        ('uid', 'item_id', 'item')
+        """
+        numbers = {name for role in _NUMBERS if role in self.roles for name in self._names(role)}
+        return tuple(name for name in self.wanted() if name not in numbers)
+
+    def _names(self, role: str) -> tuple[str | None, ...]:
+        """The columns that may have a role."""
+        return (self.columns[role],) if role in self.columns else (self.roles[role], role)
 
 
 @dataclass(frozen=True)

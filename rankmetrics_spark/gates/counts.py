@@ -8,11 +8,12 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.few_rows import few_rows
+from rankmetrics_spark.engines.few_rows import few_rows
 from rankmetrics_spark.schemas import (
     EXPERIMENT,
     JUDGED,
     MIXED,
+    N_GRADED,
     N_KNOWN,
     N_RELEVANT,
     N_REPEATED,
@@ -43,6 +44,7 @@ def row_counts(outcome: DataFrame, cut: int = 0, summed: Sequence[str] = ()) -> 
         or a rank; ``lists``; ``tied``, rows that share their score with another of their list;
         ``beyond_judgements``, lists that show more relevant items than the judgements know (their values stop at 1);
         ``judged_lists``, lists whose user has judgements; ``judged_items``, shown items with a judgement or a grade;
+        ``graded_lists``, lists with a grade above 0 that is not 1;
         ``no_relevant``, lists without a relevant item; ``short``, lists with fewer than ``cut`` items; ``gaps``, lists
         whose last rank is greater than their number of rows; ``mixed_segments``, lists whose rows differ in a segment;
         ``below_first_rank``, rows whose rank is below the first one; ``no_experiment``, rows whose fault is in the
@@ -53,6 +55,7 @@ def row_counts(outcome: DataFrame, cut: int = 0, summed: Sequence[str] = ()) -> 
         "lists": "true",
         "beyond_judgements": f"{N_UNKNOWN} > 0",
         "judged_lists": JUDGED,
+        "graded_lists": f"{N_GRADED} > 0",
         "no_relevant": f"{N_RELEVANT} = 0",
         "short": f"{N_SHOWN} < {cut}",
         "gaps": f"{TOP} > {N_ROWS}" if TOP in there else "false",

@@ -9,11 +9,11 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.config.quality_rates import Limits
+from rankmetrics_spark.config.sections import Limits
 from rankmetrics_spark.errors import QualityError
 from rankmetrics_spark.gates.counts import Counts, total
 from rankmetrics_spark.gates.rates import SHARED, Findings, breaches, rates
-from rankmetrics_spark.plan import Plan
+from rankmetrics_spark.road.plan import Plan
 from rankmetrics_spark.schemas import EXPERIMENT, REJECTED, USER, only_value
 
 MOST_NAMED = 3
@@ -59,7 +59,7 @@ def findings(log: Inspected, counts: Counts, limits: Limits, previous: Mapping[s
     overall = rates(arms(counts).values(), names)
     if SHARED in limits:
         overall[SHARED] = _shared_users(log.outcome)
-    return Findings(counts, per_arm, overall, previous or {}, tuple(_noticed(log, counts)))
+    return Findings(counts, per_arm, overall, previous or {}, tuple(_noticed(log, counts)), tuple(_notes(log, counts)))
 
 
 def _rates_of(plan: Plan) -> Iterator[str]:
@@ -95,6 +95,16 @@ def _noticed(log: Inspected, counts: Counts) -> Iterator[str]:
         path = log.plan.options.path_of("segments")
         yield f"{mixed:,} lists have rows in different segments ({path}); each counts for the smallest of their values"
     yield from _users_in_several_segments(log)
+
+
+def _notes(log: Inspected, counts: Counts) -> Iterator[str]:
+    """What a reader of the numbers should know, a sentence each."""
+    (rule, *_), path = log.plan.scoring.conventions, log.plan.options.path_of("convention")
+    if not rule.relevant_from and total(counts, "graded_lists"):
+        yield (
+            "the relevance has grades other than 0 and 1, and every grade above 0 counts as relevant; if only higher "
+            f"grades do, set {path}.relevant_from to the lowest of them"
+        )
 
 
 def _users_in_several_segments(log: Inspected) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rankmetrics_spark.config import Gate
-from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, SEGMENT, is_unknown
+from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, SEGMENT, is_unknown, of_test
 
 Row = Mapping[str, Any]
 
@@ -85,7 +85,7 @@ def _too_low(gate: Gate, row: Row) -> Iterator[str]:
 
 
 def _too_far(gate: Gate, row: Row) -> Iterator[str]:
-    """A difference, or its worse bound, beyond the limit."""
+    """A difference, or its worse bound, beyond the limit; of the test that decides the row."""
     limits = (
         (gate.max_drop, "difference", "", "{:.4f}", "{:g}"),
         (gate.max_relative_drop, "relative_difference", "relative_", "{:.2%}", "{:.2%}"),
@@ -112,7 +112,7 @@ def _drop(gate: Gate, row: Row, point: str, prefix: str) -> float | None:
     if prefix and row["mean_baseline"] is not None and row["mean_baseline"] < 0:
         # As a share of a negative mean, a drop is positive.
         sign = -sign
-    value = row[point if gate.on == "point" else f"{prefix}ci_{'low' if sign > 0 else 'high'}"]
+    value = of_test(row, point if gate.on == "point" else f"{prefix}ci_{'low' if sign > 0 else 'high'}")
     return None if is_unknown(value) else -sign * value
 
 

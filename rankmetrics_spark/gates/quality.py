@@ -8,10 +8,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from rankmetrics_spark import judgements
 from rankmetrics_spark.config.sections import Quality
-from rankmetrics_spark.errors import InputError, QualityError
-from rankmetrics_spark.few_rows import few_rows
+from rankmetrics_spark.engines.few_rows import few_rows
+from rankmetrics_spark.errors import InputError, QualityError, shape
 from rankmetrics_spark.gates.counts import REPEATED, Counts, Reasons, reasons, row_counts, total
 from rankmetrics_spark.gates.findings import (
     MOST_NAMED,
@@ -24,7 +23,8 @@ from rankmetrics_spark.gates.findings import (
 )
 from rankmetrics_spark.gates.rates import Findings
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.plan import Plan
+from rankmetrics_spark.road import judgements
+from rankmetrics_spark.road.plan import Plan
 from rankmetrics_spark.schemas import EXPERIMENT, ITEM, REASON, REJECTED, RELEVANCE, USER
 from rankmetrics_spark.statistics import exact_sums
 
@@ -188,10 +188,11 @@ def _refuse_foreign_judgements(log: Inspected, counts: Counts) -> None:
     if sound.join(typed.where(F.col(name).isNotNull()), name, "left_semi").isEmpty():
         raise InputError(
             f"no {name} of the impressions is in the judgements, so every value would be 0; shown: "
-            f"{_some_ids(sound, name)}; judged: {_some_ids(typed, name)}; an id has to be the same text in both"
+            f"{_some_shapes(sound, name)}; judged: {_some_shapes(typed, name)} (letters shown as a, digits as 9); an "
+            "id has to be the same text in both"
         )
 
 
-def _some_ids(table: DataFrame, name: str) -> str:
+def _some_shapes(table: DataFrame, name: str) -> str:
     ids = table.select(name).distinct().limit(MOST_NAMED)
-    return ", ".join(repr(row[name]) for row in few_rows(ids)) or "none"
+    return ", ".join(dict.fromkeys(repr(shape(row[name])) for row in few_rows(ids))) or "none"

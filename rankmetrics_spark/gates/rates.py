@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rankmetrics_spark.config.quality_rates import Limits
+from rankmetrics_spark.config.sections import Limits
 
 _PARTS = {
     "duplicate_rate": ("repeated", "rows"),
@@ -33,6 +33,7 @@ class Findings:
         overall: The same over all experiments.
         previous: The ``quality`` of the previous run's record, with its ``run_id``; empty without one.
         warnings: A sentence each.
+        notes: What a reader of the numbers should know, a sentence each; nothing is wrong.
     """
 
     counts: dict[str, dict[str, Any]]
@@ -40,6 +41,7 @@ class Findings:
     overall: Rates
     previous: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def as_record(self) -> dict[str, Any]:
         """What a run record keeps."""

@@ -15,8 +15,8 @@ from typing import Protocol
 
 from rankmetrics_spark.layouts.lists import Arrays, Assembled, Reading
 from rankmetrics_spark.layouts.masks import Masks
-from rankmetrics_spark.layouts.packing import Packing
 from rankmetrics_spark.layouts.relevant import Relevant
+from rankmetrics_spark.layouts.repeats import Packing
 from rankmetrics_spark.layouts.rows import Rows
 from rankmetrics_spark.layouts.whole import Whole
 from rankmetrics_spark.schemas import Columns

@@ -60,6 +60,19 @@ def n_unknown(batch: Batch, convention: Convention) -> Ints:
     return np.asarray(np.maximum(hits - lists.m, 0))
 
 
+def n_graded(batch: Batch) -> Ints:
+    """(n,) shown and judged items with a grade above 0 that is not 1: clicks have none.
+
+    >>> from rankmetrics_spark.metrics import one_list
+    >>> n_graded(one_list([1, 3, 0], pool=[1, 0.5]).batch).tolist()
+    [2]
+    """
+    found = np.zeros(batch.size, np.int64)
+    for group, grade in ((batch.list, batch.grade), (batch.pool_list, batch.pool_grade)):
+        found += np.bincount(group[(grade > 0) & (grade != 1)], minlength=batch.size)
+    return found
+
+
 def _times_shown(pool_list: Ints, pool_hash: Ints, list: Ints, hash: Ints) -> Ints:
     """(p,) how often each judged item of a list was shown in it."""
     if not len(hash):

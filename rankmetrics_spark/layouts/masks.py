@@ -13,7 +13,7 @@ import numpy as np
 
 from rankmetrics_spark.layouts import repeats as search
 from rankmetrics_spark.layouts.lists import Arrays, Assembled, Reading, ints, no_pool
-from rankmetrics_spark.layouts.packing import COUNT_ROWS, MASK_RANKS, RANK_BIT, RELEVANT, Packing, item_hash
+from rankmetrics_spark.layouts.repeats import COUNT_ROWS, MASK_RANKS, RANK_BIT, RELEVANT, Packing, item_hash
 from rankmetrics_spark.metrics.batch import Batch
 from rankmetrics_spark.schemas import FLAGGED, N_ROWS, RANK_MAY_REPEAT, RELEVANCE, Columns
 

@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from rankmetrics_spark.layouts import Layout
-from rankmetrics_spark.layouts.judged import n_unknown, with_judgements
+from rankmetrics_spark.layouts.judged import n_graded, n_unknown, with_judgements
 from rankmetrics_spark.layouts.lists import Arrays, Assembled, Reading
 from rankmetrics_spark.metrics import Convention, Metric, compute, m_relevant
 from rankmetrics_spark.schemas import (
     ALL_ROWS_SEEN,
     CONVENTION_INDEX,
+    N_GRADED,
     N_KNOWN,
     N_RELEVANT,
     N_REPEATED,
@@ -24,7 +25,7 @@ from rankmetrics_spark.schemas import (
     N_UNKNOWN,
 )
 
-COUNTS = (N_SHOWN, N_RELEVANT, N_REPEATED, N_TIED, N_UNKNOWN, N_KNOWN)
+COUNTS = (N_SHOWN, N_RELEVANT, N_REPEATED, N_TIED, N_UNKNOWN, N_KNOWN, N_GRADED)
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def _score(lists: Assembled, columns: Arrays, rule: Convention, scoring: Scoring
     unknown = n_unknown(batch, rule) if scoring.judged else np.zeros(batch.size)
     known = np.bincount(batch.list, ~np.isnan(batch.grade), minlength=batch.size) if scoring.judged else unknown
     seen = {} if lists.all_rows_seen is None else {ALL_ROWS_SEEN: lists.all_rows_seen}
-    counts = (batch.shown, m_relevant(batch, rule), lists.dropped, lists.tied, unknown, known)
+    counts = (batch.shown, m_relevant(batch, rule), lists.dropped, lists.tied, unknown, known, n_graded(batch))
     found = {name: np.asarray(count, np.int64) for name, count in zip(COUNTS, counts, strict=True)}
     values = compute(batch, scoring.metrics, rule).T
     return seen | found | dict(zip((metric.column for metric in scoring.metrics), values, strict=True))

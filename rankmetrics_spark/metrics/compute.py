@@ -23,6 +23,7 @@ def compute(batch: Batch, metrics: Sequence[Metric], convention: Convention) -> 
         batch: n ranked lists.
         metrics: Metrics from ``parse``.
         convention: How to read the lists. Its ``zero_relevant`` decides what NaN from a kernel becomes: 0, NaN or 1.
+            With ``skip``, a list without a relevant item has no value in any metric, so that all have the same lists.
 
     Returns:
         (n, len(metrics)) values; NaN where a list has no value.
@@ -42,6 +43,8 @@ def compute(batch: Batch, metrics: Sequence[Metric], convention: Convention) -> 
         reading = each.definition.reading(convention)
         lists = views.setdefault(reading, Lists(batch, convention, reading))
         values[:, column] = _fill(each.definition.kernel(lists, **each.arguments), each.definition, convention)
+    if convention.zero_relevant == "skip":
+        values[~Lists(batch, convention).has_relevant] = np.nan
     return values
 
 

@@ -20,7 +20,8 @@ def _knob(default: object, read: Callable[[str, object], object], **metadata: ob
     return field(default=default, metadata={"read": read, **metadata})
 
 
-def _choice(default: str | int, *others: str | int) -> Any:
+def _choice(default: str | int, *others: str | int, later: bool = False) -> Any:
+    """A knob with these values; ``later``: its default is left out of ``digest``, so older tables keep their hash."""
     values = (default, *others)
     known = {str(value).lower(): value for value in values}
 
@@ -30,7 +31,7 @@ def _choice(default: str | int, *others: str | int) -> Any:
             raise errors.ConfigError(errors.unknown(name, value, map(str, values)))
         return known[key]
 
-    return _knob(default, read, values=values)
+    return _knob(default, read, values=values, later=later)
 
 
 def _number(default: float, lowest: float, *, inclusive: bool) -> Any:
@@ -75,16 +76,20 @@ class Convention:
         ap_ties: How AP reads tied scores; ``threshold`` gives each relevant item the precision at the end of its tie.
         duplicates: What to do if an item is in a list twice: refuse the list, keep the best rank, keep the highest
             grade (then the best rank), or count each occurrence, in the list and in the pool of judged items.
-        gain: Gain of a grade g > 0 in CG, DCG and NDCG: g, 2^g - 1, 1, or the last entry of ``gain_table`` up to g.
+        gain: Gain of a grade g > 0 in CG, DCG and NDCG: g, 2^g - 1, 1 for a relevant grade (``binary``), or the last
+            entry of ``gain_table`` up to g.
         gain_table: Pairs of (grade, gain), ascending, for ``gain: table``; a mapping is accepted.
         ideal_pool: The items of the ideal list in NDCG: all judged, those shown, or k items of gain 1 (``constant_k``).
         max_grade: The highest grade in ERR (4 in gdeval); higher grades count as this one.
         ndcg_ties: How DCG and NDCG read tied scores.
         population: Which users enter the mean: those with a list (shown), with judgements (judged), both, or either.
-        relevant_from: Lowest relevant grade; 0 means any grade above 0. Gains do not depend on it.
+        relevant_from: Lowest relevant grade; 0 means any grade above 0. It belongs to the data, not to a system. Of the
+            gains only ``binary`` depends on it.
+        relevant_pool: The items among which m counts: all judged, or those shown, for systems that know no others.
         score_precision: Bits to which scores are rounded before lists are ordered by score.
         ties: Order of equal scores; ``expected`` is the mean over all orders.
-        zero_relevant: Value of a metric where nothing is relevant: 0, left out, or 1.
+        zero_relevant: Value of a metric where nothing is relevant: 0, left out, or 1. A list that is left out is left
+            out of every metric.
         preset: Name of the preset this came from; for display only.
 
     >>> Convention().ap_denominator, Convention(gain="binary") == Convention()
@@ -101,6 +106,7 @@ class Convention:
     ndcg_ties: str = _choice("same", "expected")
     population: str = _choice("shown", "judged", "both", "either")
     relevant_from: float = _number(0.0, 0.0, inclusive=True)
+    relevant_pool: str = _choice("judged", "shown", later=True)
     score_precision: int = _choice(64, 32)
     ties: str = _choice("item_desc", "item_asc", "position", "expected", "best", "worst")
     zero_relevant: str = _choice("zero", "skip", "one")
@@ -158,8 +164,12 @@ class Convention:
         >>> Convention(preset="mine").digest() == Convention().digest()
         True
         """
-        knobs = ";".join(f"{knob}={text}" for knob, text in _settings(self).items())
-        return hashlib.sha256(knobs.encode()).hexdigest()[:8]
+        settings, usual = _settings(self), _settings(STANDARD)
+        for knob in knobs(self):
+            if knob.metadata.get("later") and settings[knob.name] == usual[knob.name]:
+                del settings[knob.name]
+        text = ";".join(f"{knob}={value}" for knob, value in settings.items())
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def knobs(convention: Convention | type[Convention] = Convention) -> list[Any]:
@@ -188,7 +198,6 @@ _RANX = replace(
 )
 _LISTED = replace(
     STANDARD,
-    preset="torchmetrics",
     ap_denominator="hits",
     ideal_pool="shown",
     ties="position",
@@ -210,8 +219,18 @@ _ALL = (
     _RANX,
     replace(_RANX, preset="ranx_burges", gain="exponential"),
     replace(_LISTED, preset="sklearn", ap_ties="threshold"),
-    _LISTED,
+    replace(_LISTED, preset="torchmetrics", relevant_pool="shown"),
     replace(STANDARD, preset="tfma", ideal_pool="shown", zero_relevant="skip", duplicates="count"),
+    replace(
+        STANDARD,
+        preset="lightgbm",
+        gain="exponential",
+        ideal_pool="shown",
+        relevant_pool="shown",
+        ties="position",
+        zero_relevant="one",
+        duplicates="count",
+    ),
 )
 PRESETS: dict[str, Convention] = {convention.preset: convention for convention in _ALL}
 

@@ -17,8 +17,7 @@ import numpy.typing as npt
 from rankmetrics_spark.metrics import ties as tied
 from rankmetrics_spark.metrics.batch import Floats, Ints
 from rankmetrics_spark.metrics.conventions import Convention
-from rankmetrics_spark.metrics.discounts import UNCUT, geometric, reciprocal, unit
-from rankmetrics_spark.metrics.gains import SUMMABLE
+from rankmetrics_spark.metrics.discounts import SUMMABLE, UNCUT, geometric, reciprocal, unit
 
 # The examples in the docstrings use one_list.
 from rankmetrics_spark.metrics.lists import Lists, one_list  # noqa: F401

@@ -13,8 +13,17 @@ import numpy.typing as npt
 from rankmetrics_spark import errors
 from rankmetrics_spark.metrics.batch import Batch, Floats, Ints, order_within, place
 from rankmetrics_spark.metrics.conventions import Convention
-from rankmetrics_spark.metrics.discounts import UNCUT, Weight, discount, span, spread, unit
-from rankmetrics_spark.metrics.gains import exponential, gain, power_of_two
+from rankmetrics_spark.metrics.discounts import (
+    UNCUT,
+    Weight,
+    discount,
+    exponential,
+    gain,
+    power_of_two,
+    span,
+    spread,
+    unit,
+)
 
 T = TypeVar("T")
 
@@ -94,9 +103,22 @@ class Lists:
 
     @cached_property
     def m(self) -> Ints:
-        """(n,) relevant items among all judged ones, shown or not."""
+        """(n,) relevant items among all judged ones, shown or not; under ``relevant_pool: shown`` among those shown."""
+        if self.convention.relevant_pool == "shown":
+            return np.bincount(self.found.list, self.relevant, minlength=self.batch.size).astype(np.int64)
         relevant = self.convention.relevant(self.batch.pool_grade)
         return np.bincount(self.batch.pool_list[relevant], minlength=self.batch.size).astype(np.int64)
+
+    @property
+    def has_relevant(self) -> npt.NDArray[np.bool_]:
+        """(n,) whether a list has what every metric of the convention needs: a relevant item, and one with a gain.
+
+        They are looked for where the convention looks for them: among the judged or only among the shown items.
+        """
+        ideal = self.shown_ideal if self.convention.ideal_pool == "shown" else self.judged_ideal
+        found = (self.m > 0) & (np.bincount(ideal.list, minlength=self.batch.size) > 0)
+        only_shown = self.convention.ideal_pool == "shown" or self.convention.ap_denominator == "hits"
+        return np.asarray(found & (self.hits_at(None) > 0) if only_shown else found)
 
     @cached_property
     def gains(self) -> Floats:

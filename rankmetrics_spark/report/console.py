@@ -7,17 +7,19 @@ import itertools
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
+from unicodedata import category
 
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from rankmetrics_spark.few_rows import few_rows
+from rankmetrics_spark.engines.few_rows import few_rows
+from rankmetrics_spark.errors import without_secrets
 from rankmetrics_spark.metrics import Metric, parse
-from rankmetrics_spark.redaction import without_secrets
-from rankmetrics_spark.report.fitting import print_fitting, print_records, printable
+from rankmetrics_spark.report.figures import percent, print_fitting, print_records, printable
 from rankmetrics_spark.schemas import (
     CONVENTION,
     EVERYONE,
@@ -61,15 +63,14 @@ ORDER = (SEGMENT, METRIC, EXPERIMENT)
 
 
 def result_rows(averages: DataFrame | list[Row]) -> list[Row]:
-    """The averages as plain rows, ordered by segment, metric and experiment; at most ``MOST_ROWS``.
+    """The averages as plain rows, ordered by segment, metric and experiment; at most ``MOST_ROWS``, all users first.
 
     Args:
         averages: The table ``experiment_metrics``, or its rows where they are here.
     """
     if isinstance(averages, list):
         return [{name: row[name] for name in COLUMNS} for row in _ordered(averages)]
-    ordered = averages.select(*COLUMNS).orderBy(*ORDER).limit(MOST_ROWS)
-    return [row.asDict() for row in few_rows(ordered)]
+    return _first(averages.select(*COLUMNS))
 
 
 def compared_rows(comparisons: DataFrame | list[Row] | None) -> list[Row]:
@@ -78,12 +79,22 @@ def compared_rows(comparisons: DataFrame | list[Row] | None) -> list[Row]:
         return []
     if isinstance(comparisons, list):
         return _ordered(comparisons)
-    return [row.asDict() for row in few_rows(comparisons.orderBy(*ORDER).limit(MOST_ROWS))]
+    return _first(comparisons)
+
+
+def _first(table: DataFrame) -> list[Row]:
+    """The rows of all users and the first ones of segments, ordered."""
+    first = table.orderBy(table[SEGMENT] != EVERYONE, *ORDER).limit(MOST_ROWS)
+    return _ordered([row.asDict() for row in few_rows(first)])
 
 
 def _ordered(rows: list[Row]) -> list[Row]:
     """In the order of Spark: null first, texts by code point, which is also the order of their UTF-8 bytes."""
-    return sorted(rows, key=lambda row: [(row[name] is not None, row[name] or "") for name in ORDER])[:MOST_ROWS]
+
+    def order(row: Row) -> list[tuple[bool, str]]:
+        return [(row[name] is not None, row[name] or "") for name in ORDER]
+
+    return sorted(sorted(rows, key=lambda row: (row[SEGMENT] != EVERYONE, order(row)))[:MOST_ROWS], key=order)
 
 
 def print_table(rows: list[Row], metrics: Iterable[Metric] = ()) -> None:
@@ -140,7 +151,7 @@ def title(rows: list[Row]) -> str:
     """What the numbers of a table are."""
     if not rows:
         return "no users"
-    return f"mean over users ± half of the {rows[0]['confidence']:.0%} interval; convention {rows[0][CONVENTION]}"
+    return f"mean over users ± {percent(rows[0]['confidence'])} margin; convention {rows[0][CONVENTION]}"
 
 
 def _by_cut(metric: Metric) -> tuple[str, float]:
@@ -194,7 +205,27 @@ def print_csv(rows: list[Row], metrics: Iterable[Metric] = ()) -> None:
 def _write_csv(rows: list[Row], columns: Sequence[str]) -> None:
     writer = csv.DictWriter(sys.stdout, fieldnames=columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: _csv_cell(value) for name, value in row.items()} for row in rows)
+
+
+_FORMULA = ("=", "+", "-", "@")
+safe_cells: ContextVar[bool] = ContextVar("safe_cells", default=False)
+"""Whether a text cell of CSV that a spreadsheet would compute gets an apostrophe in front."""
+
+
+def _csv_cell(value: object) -> object:
+    r"""A cell: texts without control characters, numbers as they are.
+
+    >>> _csv_cell("a\x1b[1m\nb"), _csv_cell(-0.13), _csv_cell("=1+1")
+    ('a\\x1b[1m\\nb', -0.13, '=1+1')
+    """
+    if not isinstance(value, str):
+        return value
+    text = "".join(c if category(c) not in _CONTROLS else c.encode("unicode_escape").decode() for c in value)
+    return f"'{text}" if safe_cells.get() and text.startswith(_FORMULA) else text
+
+
+_CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 PRINTERS: dict[str, Callable[[list[Row], Iterable[Metric]], None]] = {
@@ -322,7 +353,8 @@ def accounting(record: Mapping[str, Any]) -> list[str]:
     if record.get("engine") == "sail":
         more.append(f"engine: sail {record['versions'].get('sail', '')}".rstrip())
     notes = [f"note: {note}" for note in record.get("notes", [])]
-    return [printable(line) for line in lines + more + notes]
+    warnings = [f"warning: {sentence}" for sentence in record.get("warnings", [])]
+    return [printable(line) for line in lines + more + notes + warnings]
 
 
 def places(path: str, record: Mapping[str, Any], record_path: str) -> str:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
+
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
 
 from rankmetrics_spark.metrics import Metric, parse
 from rankmetrics_spark.schemas import BASELINE, EVERYONE, EXPERIMENT, METRIC, SEGMENT
@@ -28,8 +34,9 @@ class Figures:
         record: The run record; empty if there is none.
         trend: Rows of ``experiment_metrics`` for all users, of every date.
         history: A run record per date.
-        n_experiments: Experiments of the date, shown or not.
-        n_comparisons: Comparisons of the date, shown or not.
+        n_means: Rows of ``experiment_metrics`` of the date, where ``means`` lacks some segments.
+        n_comparisons: Rows of ``comparisons`` of the date, where ``comparisons`` lacks some segments.
+        order: The metrics in the order of the run, where there is no record that says it.
     """
 
     means: Sequence[Row]
@@ -38,13 +45,14 @@ class Figures:
     record: Row = field(default_factory=dict)
     trend: Sequence[Row] = ()
     history: Sequence[Row] = ()
-    n_experiments: int = 0
+    n_means: int = 0
     n_comparisons: int = 0
+    order: Sequence[str] = ()
 
     @cached_property
     def metrics(self) -> list[Metric]:
         """The metrics in the order of the run, then by name."""
-        order = {name: place for place, name in enumerate(self.config.get("metrics") or ())}
+        order = {name: place for place, name in enumerate(self.config.get("metrics") or self.order)}
         found = [parse(name) for name in {row[METRIC] for row in self.means}]
         return sorted(found, key=lambda metric: (order.get(str(metric), len(order)), metric.name, cut_of(metric)))
 
@@ -86,13 +94,22 @@ class Figures:
 
     @cached_property
     def primary(self) -> Metric | None:
-        """The metric that decides: of the first gate, or the run's first one with its largest cut-off."""
+        """The metric that decides."""
         gates = self.config.get("gates") or ()
-        named = [metric for metric in self.metrics if gates and str(metric) == gates[0].get("metric")]
-        if named:
-            return named[0]
-        same = [metric for metric in self.metrics if metric.name == self.metrics[0].name]
-        return max(same, key=cut_of, default=None)
+        return deciding(self.metrics, gates[0].get("metric") if gates else None)
+
+
+def deciding(metrics: Sequence[Metric], gated: object = None) -> Metric | None:
+    """The metric that decides: that of the first gate, or the first one with its largest cut-off.
+
+    Args:
+        metrics: In the order of the run.
+        gated: Name of the metric of the first gate.
+    """
+    named = [metric for metric in metrics if gated is not None and str(metric) == str(gated)]
+    return next(iter(named), None) or max(
+        (metric for metric in metrics if metric.name == metrics[0].name), key=cut_of, default=None
+    )
 
 
 def cut_of(metric: Metric) -> float:
@@ -107,6 +124,15 @@ def label_of(metric: Metric) -> str:
     ('NDCG@10', 'MAP')
     """
     return metric.headline.removeprefix("mean ")
+
+
+def percent(share: float) -> str:
+    """A level of confidence as people write it.
+
+    >>> percent(0.95), percent(0.999)
+    ('95 %', '99.9 %')
+    """
+    return f"{100 * share:.10g} %"
 
 
 def seconds_of(record: Mapping[str, Any]) -> float | None:
@@ -128,3 +154,77 @@ def number(value: Any) -> float | None:
 def first_of(rows: Iterable[Row], **wanted: object) -> Row | None:
     """The first row with these values."""
     return next((row for row in rows if all(row[key] == value for key, value in wanted.items())), None)
+
+
+C = TypeVar("C")
+
+ANY_WIDTH = 1_000_000
+"""Characters in a line where nobody looks at a screen."""
+
+
+def printable(text: str) -> str:
+    r"""The text with its control characters escaped, so that an id can neither break a line nor colour the terminal.
+
+    >>> printable("a\nb\x1b[1m")
+    'a\\nb\\x1b[1m'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def print_fitting(build: Callable[[Sequence[C]], Table], columns: Sequence[C], *titles: str) -> None:
+    """Print a table on stdout; on a narrow terminal as several tables that share the labels of their rows.
+
+    Args:
+        build: Makes the table of the labels and of some columns.
+        columns: What tells the columns apart.
+        titles: Lines above the first table.
+    """
+    console = _stdout()
+    for title in titles:
+        console.print(Text(printable(title)), soft_wrap=console.width == ANY_WIDTH)
+    for block in blocks(build, columns, console):
+        console.print(build(block))
+
+
+def blocks(build: Callable[[Sequence[C]], Table], columns: Sequence[C], console: Console) -> list[list[C]]:
+    """The columns in their order, in as few blocks as fit into the width of the console; at least one block.
+
+    A column that does not fit beside the labels has a block of its own.
+    """
+    if console.width == ANY_WIDTH or _width(build(columns), console) <= console.width:
+        return [list(columns)]
+    # Labels that are longer are folded.
+    labels = min(_width(build([]), console), console.width // 2)
+    found: list[list[C]] = []
+    left = 0
+    for column in columns:
+        width = _width(build([column]), console) - _width(build([]), console)
+        if not found or width > left:
+            found.append([])
+            left = console.width - labels
+        found[-1].append(column)
+        left -= width
+    return found or [[]]
+
+
+def print_records(records: Sequence[Mapping[str, str]], whole: Table) -> None:
+    """Print ``whole`` where it fits, else the name and text of each field of a record, one record after another."""
+    console = _stdout()
+    if console.width == ANY_WIDTH or _width(whole, console) <= console.width:
+        console.print(whole)
+        return
+    for record in records:
+        made = Table.grid(padding=(0, 2))
+        made.add_column(no_wrap=True, style="bold")
+        made.add_column(overflow="fold")
+        for name, value in record.items():
+            made.add_row(Text(name), Text(printable(value)))
+        console.print(made, "", sep="\n")
+
+
+def _stdout() -> Console:
+    return Console(width=None if sys.stdout.isatty() else ANY_WIDTH)
+
+
+def _width(table: Any, console: Console) -> int:
+    return Measurement.get(console, console.options.update_width(ANY_WIDTH), table).maximum

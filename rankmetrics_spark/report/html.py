@@ -3,58 +3,66 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+import os
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from rankmetrics_spark import __version__
-from rankmetrics_spark.errors import OutputError
-from rankmetrics_spark.redaction import without_secrets
-from rankmetrics_spark.report import palette, story, trust, wording
-from rankmetrics_spark.report.figures import Figures, Row, label_of, seconds_of
-from rankmetrics_spark.report.fitting import printable
+from rankmetrics_spark.engines import cache
+from rankmetrics_spark.errors import ConfigError, OutputError, without_secrets
+from rankmetrics_spark.report import palette, story, trust
+from rankmetrics_spark.report import trust as wording
+from rankmetrics_spark.report.figures import Figures, label_of, printable, seconds_of
 from rankmetrics_spark.report.payload import as_script, payload
 from rankmetrics_spark.report.scripts import importing, scripts
-from rankmetrics_spark.schemas import EVERYONE, EXPERIMENT, N_USERS, SEGMENT
 
 MOST_BYTES = 1_990_000
 """Size of a page."""
+MOST_ROWS = (4_000, 2_000, 1_000, 500, 200, 50)
+"""Rows of a table; the next number is tried where a page with so many is too large."""
 MOST_CARDS = 6
 MOST_COUNTED = 40
 """Experiments whose rows are listed."""
 LONGEST_NAME = 60
+MARK = b'<meta name="generator" content="rankmetrics_spark">'
+"""What tells a page of this package from any other file; the template has it in its first lines."""
+_HEAD = 200
+"""Bytes of a file in which the mark of a page stands."""
 
 
 def page(figures: Figures) -> str:
-    """The report as HTML.
+    """The report as HTML: its sentences are about all rows, its charts and tables hold as many as fit.
 
     Raises:
         ConfigError: The libraries for charts are not installed.
     """
     library, charts = scripts()
-    for limit in (4_000, 2_000, 1_000, 500, 200, 50):
-        shown = _limited(figures, limit)
-        text = _rendered(shown, library, charts)
+    context = _context(figures) | {"library": library, "charts": charts}
+    for most in MOST_ROWS:
+        text = _rendered(context | {"data": as_script(payload(figures, most))})
         if len(text.encode("utf-8", "replace")) <= MOST_BYTES:
             break
     return text
 
 
 def write(figures: Figures, file: str | Path) -> Path:
-    """Write the page of a report.
+    """Write the page of a report: to a new file, or in place of an earlier page; nothing else is overwritten.
 
     Raises:
         ConfigError: The libraries for charts are not installed.
-        OutputError: The file cannot be written.
+        OutputError: The file cannot be written, or is something else than a page.
     """
     path = Path(file)
-    text = page(figures)
+    text = page(figures).encode("utf-8", "backslashreplace").decode("utf-8")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8", errors="backslashreplace")
+        if problem := _problem_with(path):
+            raise OutputError(f"cannot write the report to '{path}': {problem}")
+        mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~_umask()
+        cache.written(path, text, mode)
     except OSError as error:
         raise OutputError(
             f"cannot write the report to '{path}': {error.strerror or error}; choose another file"
@@ -62,26 +70,50 @@ def write(figures: Figures, file: str | Path) -> Path:
     return path
 
 
-def _limited(figures: Figures, limit: int) -> Figures:
-    """The figures with at most ``limit`` rows per table: all users first, then the largest segments."""
-    largest = Counter[str]()
-    for row in figures.means:
-        largest[row[SEGMENT]] += row[N_USERS]
-    place = {name: at for at, (name, _) in enumerate(largest.most_common())} | {EVERYONE: -1}
+def check_file(place: str, file: str | Path) -> None:
+    """Refuse, before anything is computed, a file that a page must not replace.
 
-    def first(rows: Sequence[Row]) -> list[Row]:
-        # The sort is stable: within a segment, the rows keep their order.
-        return sorted(rows, key=lambda row: place.get(row[SEGMENT], len(place)))[:limit]
+    Args:
+        place: What messages call the file: an option, or a key of the config.
+        file: Where the page is to be written.
 
-    means = first(figures.means)
-    known = {row[EXPERIMENT] for row in means}
-    users = [row for row in figures.users if row[EXPERIMENT] in known][: 3 * limit]
-    return replace(
-        figures, means=means, comparisons=first(figures.comparisons), users=users, trend=figures.trend[-limit:]
-    )
+    Raises:
+        ConfigError: It is there, and it is no page of this package.
+    """
+    # A place that cannot be looked at cannot be written either, and says so in its own words when it is.
+    with suppress(OSError, ValueError):
+        if problem := _problem_with(Path(file)):
+            raise ConfigError(f"{place} is '{file}': {problem}")
 
 
-def _rendered(figures: Figures, library: str, charts: str) -> str:
+def _problem_with(path: Path) -> str | None:
+    """Why a page must not be written there; None for a new file and for an earlier page."""
+    try:
+        kind = path.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if stat.S_ISLNK(kind):
+        what = "it is a link, and no link is followed"
+    elif not stat.S_ISREG(kind):
+        what = "it is a folder or a device"
+    else:
+        with path.open("rb") as there:
+            head = there.read(_HEAD)
+        if head.startswith(b"<!doctype html>") and MARK in head:
+            return None
+        what = "it is there, and it is no page of this package"
+    return f"{what}; allowed: a new file, or an earlier page"
+
+
+def _umask() -> int:
+    """The permissions that new files of this process lack."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _rendered(context: Mapping[str, Any]) -> str:
+    """The page, from what its template shows."""
     with importing():
         import jinja2
         from markupsafe import Markup
@@ -90,18 +122,15 @@ def _rendered(figures: Figures, library: str, charts: str) -> str:
     environment.tests["name"] = lambda part: isinstance(part, story.Id)
     environment.filters["shortened"] = shortened
     own = {name: _file(f"page.{name}") for name in ("html", "css", "js")}
-    safe = {
+    # Our own files, and JSON that ``as_script`` has made safe.
+    safe = {name: context[name] for name in ("library", "charts", "data")} | {
         "style": own["css"],
         "script": own["js"],
-        "library": library,
-        "charts": charts,
-        "data": as_script(payload(figures)),
         "light": palette.css(palette.LIGHT),
         "dark": palette.css(palette.DARK),
     }
-    # Our own files, and JSON that ``as_script`` has made safe.
     marked = {name: Markup(text) for name, text in safe.items()}  # noqa: S704
-    made: str = environment.from_string(own["html"]).render(**_context(figures), **marked)
+    made: str = environment.from_string(own["html"]).render(**{**context, **marked})
     return made
 
 
@@ -138,9 +167,9 @@ def _context(figures: Figures) -> dict[str, Any]:
         "states": story.STATES,
         "axis": _axis(shown),
         "primary": label_of(figures.primary) if figures.primary else "",
-        "confidence": f"{figures.means[0]['confidence']:.0%}" if figures.means else "",
         "checks": checks,
         "version": __version__,
+        "licences": _file("page.licences.md"),
         **_rows(figures),
         **_run(figures),
     }
@@ -163,15 +192,17 @@ def _rows(figures: Figures) -> dict[str, Any]:
     record = figures.record
     if not record:
         return {}
-    counts = sorted(record["experiments"].items(), key=lambda pair: (-pair[1]["rows"], pair[0]))
+    first = figures.baselines if len(figures.baselines) == 1 else []
+    counts = sorted(
+        record["experiments"].items(), key=lambda pair: (pair[0] not in first, -pair[1]["rows"], str(pair[0]))
+    )
     reasons = sorted(record["quarantine_reasons"].items(), key=lambda pair: (-pair[1], pair[0]))
-    users = {row[EXPERIMENT]: (row[N_USERS], row["n_users_with_relevant"]) for row in figures.everyone}
     return {
         "rows": record["rows"],
         "counts": counts[:MOST_COUNTED],
         "n_counts": len(counts),
         "reasons": reasons,
-        "without_relevant": sum(n - relevant for n, relevant in users.values()),
+        "without_relevant": trust.without_relevant(figures),
     }
 
 

@@ -10,7 +10,7 @@ from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.report.figures import Figures, number
 from rankmetrics_spark.report.html import write
 from rankmetrics_spark.report.scripts import is_installed
-from rankmetrics_spark.schemas import CONVENTION, EXPERIMENT, METRIC
+from rankmetrics_spark.schemas import CONVENTION, EXPERIMENT, METRIC, of_test
 
 _REFUSED = re.compile(r"[^\w\-. ]")
 LONGEST_KEY = 180
@@ -58,7 +58,7 @@ def values(figures: Figures) -> dict[str, float]:
     if len(figures.baselines) == 1:
         for row in figures.compared:
             for name in ("difference", "p_adjusted"):
-                if (value := number(row[name])) is not None:
+                if (value := number(of_test(row, name))) is not None:
                     found[f"{columns[row[METRIC]]}_{name}/{names[row[EXPERIMENT]]}"] = value
     return found
 

@@ -10,10 +10,9 @@ import pandas as pd
 
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.report import palette, story
-from rankmetrics_spark.report.change import change_of
-from rankmetrics_spark.report.figures import Figures, label_of, number
-from rankmetrics_spark.report.fitting import printable
-from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, N_USERS, SEGMENT
+from rankmetrics_spark.report.figures import Figures, label_of, number, printable
+from rankmetrics_spark.report.verdict import change_of
+from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, N_USERS, SEGMENT, of_test
 
 if TYPE_CHECKING:
     import altair as alt
@@ -48,7 +47,11 @@ def summary(figures: Figures) -> pd.DataFrame:
         return found
     keys = {EXPERIMENT: "experiment", SEGMENT: "segment", METRIC: "metric"}
     rows = [
-        {**{name: row[key] for key, name in keys.items()}, "baseline": row[BASELINE], **{c: row[c] for c in COMPARED}}
+        {
+            **{name: row[key] for key, name in keys.items()},
+            "baseline": row[BASELINE],
+            **{c: of_test(row, c) for c in COMPARED},
+        }
         for row in figures.comparisons
     ]
     return found.merge(pd.DataFrame(rows), how="left", on=[*keys.values()])
@@ -58,13 +61,17 @@ def as_html(figures: Figures) -> str:
     """The answer and one line per experiment, for all users; every name is text."""
     answer = story.answer(figures)
     title = "".join(_text(part) for part in answer.title)
-    lead = " ".join([f"<b>{escape(answer.change)}</b>"] * bool(answer.change) + [_words(answer.detail)])
+    lead = " ".join(part for part in (_words(answer.value), _bold(answer.change), _words(answer.detail)) if part)
     return (
         f'<div style="font-family:system-ui,sans-serif;max-width:60em">'
         f'<div style="font-size:1.5em;font-weight:650;margin:.2em 0">{title}</div>'
         f'<div style="margin-bottom:.2em">{lead}</div>'
         f'<div style="opacity:.75;margin-bottom:.8em">{_words(answer.sure)}</div>{_table(figures)}</div>'
     )
+
+
+def _bold(text: str) -> str:
+    return f"<b>{escape(text)}</b>" if text else ""
 
 
 def _words(parts: Sequence[str]) -> str:
@@ -139,7 +146,7 @@ def _points(figures: Figures, wanted: set[str]) -> list[dict[str, Any]]:
     """The marks of the metrics, by cut-off and experiment."""
     known = {str(metric): metric for metric in figures.metrics}
     places = {name: place for place, name in enumerate(figures.experiments)}
-    winner = next((card.candidate for card in story.cards(figures) if card.state == "better"), None)
+    better = story.leader(figures)
     rows = [
         {
             "cut": known[row[METRIC]].cut or "all",
@@ -149,7 +156,7 @@ def _points(figures: Figures, wanted: set[str]) -> list[dict[str, Any]]:
             "mean": row["mean"],
             "low": row["mean"] if row["ci_low"] is None else row["ci_low"],
             "high": row["mean"] if row["ci_high"] is None else row["ci_high"],
-            "colour": _colour(row[EXPERIMENT], winner, figures),
+            "colour": _colour(row[EXPERIMENT], better, figures),
             "text": f"{row['mean']:.4f}",
             "interval": "-" if row["ci_low"] is None else f"{row['ci_low']:.4f} to {row['ci_high']:.4f}",
             "users": f"{row[N_USERS]:,}",
@@ -160,7 +167,8 @@ def _points(figures: Figures, wanted: set[str]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["cut"] == "all", row["cut"], row["place"]))
 
 
-def _colour(name: str, winner: str | None, figures: Figures) -> str:
-    if name == winner:
+def _colour(name: str, better: str | None, figures: Figures) -> str:
+    """The accent is for the better one, ink for the baseline that all others are compared with."""
+    if name == better:
         return palette.LIGHT["accent"]
-    return palette.LIGHT["ink" if name in figures.baselines else "faint"]
+    return palette.LIGHT["ink" if [name] == figures.baselines else "faint"]

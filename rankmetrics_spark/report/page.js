@@ -26,7 +26,6 @@
   const whole = (n) => n.toLocaleString("en-US");
   const fixed = (x, digits = 4) => x === null ? "–" : x.toFixed(digits);
   const interval = (low, high) => low === null ? "–" : `${fixed(low)} to ${fixed(high)}`;
-  const pText = (p) => p === null ? "–" : p < 0.001 ? "< 0.001" : p.toFixed(3);
   function signed(x, digits) {
     const text = Math.abs(x).toFixed(digits);
     return (Number(text) === 0 ? "" : x > 0 ? "+" : "−") + text;
@@ -53,8 +52,8 @@
 
   // ---- what is chosen
 
-  const winner = compared.find((row) => everyone(row) && row.state === "better" && data.metrics[row.m].name === data.primary);
-  const best = winner ? winner.e : data.experiments.findIndex((_, place) => !data.baselines.includes(place));
+  // The accent is for the experiment that the answer calls better; without one, nothing has it until somebody chooses.
+  const best = data.leader;
   const drawn = new Set([...data.experiments.keys()].slice(0, DRAWN));
   if (best >= 0) drawn.add(best);
   const chosen = { metrics: new Set(data.metrics.keys()), experiments: drawn, focus: best, pair: 0 };
@@ -170,7 +169,7 @@
     column("difference", (row) => span(row, hasRatio(row)).value, (row) =>
       make("span", { className: CLASSES[row.state] ?? "flat" }, ARROWS[row.state] + changeText(span(row)))),
     column("interval", (row) => span(row, hasRatio(row)).low, (row) => spanText(span(row))),
-    column("p, corrected", (row) => row.p, (row) => pText(row.p)),
+    column("p, corrected", (row) => row.p, (row) => row.said ?? "–"),
     column("users", (row) => row.n),
     names("verdict", (row) => row.note ? `${SAYS[row.state]}: ${row.note}` : SAYS[row.state]),
   ];
@@ -178,7 +177,7 @@
     const drawn = span(row, inPercent), { value, low, high } = drawn, state = row.state;
     const ink = state === "better" ? "var(--accent)" : state === "worse" ? "var(--ink)" : "var(--faint)";
     return { label: short(text), name: short(pair(row)), metric: label(row), segment: segment(row), value, low: low ?? value, high: high ?? value, stroke: ink,
-      fill: state === "worse" || state === "doubtful" ? "var(--paper)" : ink, difference: changeText(drawn), users: whole(row.n), p: pText(row.p), says: SAYS[state],
+      fill: state === "worse" || state === "doubtful" ? "var(--paper)" : ink, difference: changeText(drawn), users: whole(row.n), p: row.said ?? "–", says: SAYS[state],
       interval: spanText(drawn) };
   }
   /** Charts share a scale where they share a unit: percent. */
@@ -198,28 +197,31 @@
     for (const group of groups) paint(grid, group);
   }
   const metricsShown = () => [...data.metrics.keys()].filter((m) => chosen.metrics.has(m));
-  const limited = () => chosen.experiments.size < data.experiments.length ? ` ${chosen.experiments.size} of ${whole(data.counts.experiments)} experiments are drawn.` : "";
+  const limited = () => chosen.experiments.size < data.experiments.length ? ` ${chosen.experiments.size} of ${whole(data.experiments.length)} experiments are drawn.` : "";
+  /** How many of the rows of a section fit into this page; nothing where all do. */
+  const held = (id, rows) => rows.length < data.totals[id] ? ` (${whole(rows.length)} of ${whole(data.totals[id])} rows; the others are in the Parquet tables)` : "";
+  const heldNote = (id, rows) => rows.length < data.totals[id] ? ` This page holds ${whole(rows.length)} of ${whole(data.totals[id])} rows.` : "";
+  const counted = (rows) => { const n = new Set(rows.map((row) => row.e)).size; return n < data.experiments.length ? ` It has ${whole(n)} of ${whole(data.experiments.length)} experiments.` : ""; };
   const say = (id, text) => { section(id).querySelector(".intro").textContent = text; section(id).hidden = false; };
 
   function differences() {
     const rows = compared.filter(everyone);
     if (!rows.length) return;
     const level = data.confidence ? `${data.confidence} intervals` : "intervals";
-    say("differences", `Each candidate against ${several ? "each baseline" : short(name(data.baselines[0]))}, with ${level}. ${KEY}.${limited()}`);
+    say("differences", `Each candidate against ${several ? "each baseline" : short(name(data.baselines[0]))}, with ${level}. ${KEY}.${limited()}${heldNote("differences", rows)}`);
     const drawnRows = rows.filter(shown), domain = sharedDomain(drawnRows);
     panels("differences", metricsShown(), (grid, m) => {
       const mine = drawnRows.filter((row) => row.m === m), inPercent = allPercentages(mine), size = (row) => span(row, inPercent).value ?? -Infinity;
       const found = mine.sort((a, b) => size(b) - size(a)).slice(0, several ? LINES : Infinity);
       if (found.length) draw(grid, "forest", unique(found.map((row) => line(row, pair(row), inPercent))), data.metrics[m].label, `${against()}; ${data.metrics[m].direction}`, `Differences on ${data.metrics[m].label}`, inPercent ? " %" : "", domain);
     });
-    const counted = rows.length < data.counts.comparisons && several ? ` (the surest ${whole(rows.length)} rows)` : "";
-    numbers("differences", (place) => table(place, `Differences for all users${counted}`, differenceColumns([]), rows));
+    numbers("differences", (place) => table(place, `Differences for all users${held("differences", rows)}`, differenceColumns([]), rows));
   }
 
   function meansByCutoff() {
     const rows = means.filter(everyone);
     if (!rows.length) return;
-    say("means", `Mean over users with its ${data.confidence} interval.${limited()} Axes may not start at 0.`);
+    say("means", `Mean over users with its ${data.confidence} interval.${limited()}${heldNote("means", rows)} Axes may not start at 0.`);
     const families = [...new Set(metricsShown().map((m) => data.metrics[m].family))];
     panels("means", families, (grid, family) => {
       const found = rows.filter((row) => shown(row) && data.metrics[row.m].family === family && row.mean !== null);
@@ -228,7 +230,7 @@
         low: row.low ?? row.mean, high: row.high ?? row.mean, colour: colour(row.e), text: fixed(row.mean), interval: interval(row.low, row.high), users: whole(row.n) })).sort((a, b) => (a.cut === "all") - (b.cut === "all") || a.cut - b.cut || a.place - b.place);
       if (made.length) draw(grid, "cutoffs", made, family, "", `Means of ${family} by cut-off`);
     });
-    numbers("means", (place) => table(place, "Means over all users", [
+    numbers("means", (place) => table(place, `Means over all users${held("means", rows)}`, [
       names("experiment", (row) => name(row.e)), names("metric", label), column("mean", (row) => row.mean, (row) => fixed(row.mean)),
       column("interval", (row) => row.low, (row) => interval(row.low, row.high)), column("users", (row) => row.n), column("users with a relevant item", (row) => row.relevant),
     ], rows));
@@ -238,7 +240,7 @@
   const edgeOf = (row) => row.low + (row.step + 1) * (row.high - row.low) / STEPS;
   function distribution() {
     if (!users.length) return;
-    say("users", `Share of the users at or below each value. The lower a line, the more users have high values.${limited()}`);
+    say("users", `Share of the users at or below each value. The lower a line, the more users have high values.${limited()}${counted(users)}${heldNote("users", users)}`);
     const sorted = [...users].sort((a, b) => a.step - b.step), rows = [];
     const totals = new Map(), key = (row) => `${row.e} ${row.m}`;
     for (const row of sorted) totals.set(key(row), (totals.get(key(row)) ?? 0) + row.n);
@@ -258,7 +260,7 @@
       }
       if (made.length) draw(grid, "distribution", made, data.metrics[m].label, "users at or below", `Distribution of ${data.metrics[m].label} over users`);
     });
-    numbers("users", (place) => table(place, `Users by value, in ${STEPS} steps`, [
+    numbers("users", (place) => table(place, `Users by value, in ${STEPS} steps${held("users", users)}`, [
       names("experiment", (row) => name(row.e)), names("metric", label), column("value up to", edgeOf, (row) => fixed(edgeOf(row), 3)),
       column("users", (row) => row.n), column("share", (row) => row.n / totals.get(key(row)), (row) => `${(100 * row.n / totals.get(key(row))).toFixed(1)} %`),
     ], users));
@@ -275,7 +277,7 @@
     const sizes = [...new Map(mine.map((row) => [row.s, row.n])).entries()].sort((a, b) => b[1] - a[1]);
     const drawnSegments = new Set(sizes.slice(0, LINES).map(([s]) => s));
     const left = sizes.length > LINES ? ` The ${LINES} segments with the most users of ${whole(sizes.length)} are drawn.` : "";
-    say("segments", `One candidate by segment, with all users first. Segments are small: look at the intervals.${left}`);
+    say("segments", `One candidate by segment, with all users first. Segments are small: look at the intervals.${left}${heldNote("segments", rows)}`);
     choose("segments", "Candidate", pairs.map(pair), chosen.pair, (i) => { chosen.pair = i; bySegment(); });
     const domain = sharedDomain(compared.filter((row) => row.e === one.e && row.b === one.b && chosen.metrics.has(row.m) && (everyone(row) || drawnSegments.has(row.s))));
     panels("segments", metricsShown(), (grid, m) => {
@@ -284,20 +286,20 @@
       const inPercent = allPercentages(found);
       if (found.length) draw(grid, "forest", unique(found.map((row) => line(row, everyone(row) ? "all users" : segment(row), inPercent))), data.metrics[m].label, several ? "" : against(), `Differences on ${data.metrics[m].label} by segment`, inPercent ? " %" : "", domain);
     });
-    numbers("segments", (place) => table(place, "Differences by segment", differenceColumns([names("segment", segment)]), rows));
+    numbers("segments", (place) => table(place, `Differences by segment${held("segments", rows)}`, differenceColumns([names("segment", segment)]), rows));
   }
   function segmentMeans(rows) {
     const places = [...new Set(rows.map((row) => row.e))];
     const one = places[Math.min(chosen.pair, places.length - 1)];
-    say("segments", "Means of one experiment by segment. Nothing was compared.");
+    say("segments", "Means of one experiment by segment. Nothing was compared." + heldNote("segmentMeans", rows));
     choose("segments", "Experiment", places.map(name), chosen.pair, (i) => { chosen.pair = i; bySegment(); });
     panels("segments", metricsShown(), (grid, m) => {
       const found = means.filter((row) => row.m === m && row.e === one && row.mean !== null).sort((a, b) => a.s - b.s).slice(0, LINES);
       const made = found.map((row) => ({ label: short(everyone(row) ? "all users" : segment(row)), name: short(name(one)), metric: label(row), segment: segment(row), value: row.mean, low: row.low ?? row.mean,
-        high: row.high ?? row.mean, stroke: "var(--accent)", fill: "var(--accent)", difference: fixed(row.mean), interval: interval(row.low, row.high), p: "–", users: whole(row.n), says: "not compared" }));
+        high: row.high ?? row.mean, stroke: "var(--ink)", fill: "var(--ink)", difference: fixed(row.mean), interval: interval(row.low, row.high), p: "–", users: whole(row.n), says: "not compared" }));
       if (made.length) draw(grid, "forest", unique(made), data.metrics[m].label, "", `Means of ${data.metrics[m].label} by segment`, "");
     });
-    numbers("segments", (place) => table(place, "Means by segment", [
+    numbers("segments", (place) => table(place, `Means by segment${held("segmentMeans", rows)}`, [
       names("experiment", (row) => name(row.e)), names("segment", segment), names("metric", label), column("mean", (row) => row.mean, (row) => fixed(row.mean)),
       column("interval", (row) => row.low, (row) => interval(row.low, row.high)), column("users", (row) => row.n),
     ], rows));
@@ -317,14 +319,14 @@
     if (dates.size < 2) return;
     const marked = data.alerts.filter((alert) => dates.has(alert.date) || true);
     const note = marked.length ? " A triangle marks a day with a warning or a failed gate." : "";
-    say("trend", `Mean of each evaluation date with its interval.${note}${limited()}`);
+    say("trend", `Mean of each evaluation date with its interval.${note}${limited()}${counted(trend)}${heldNote("trend", trend)}`);
     panels("trend", metricsShown(), (grid, m) => {
       const made = trend.filter((row) => shown(row) && row.m === m && row.mean !== null).map((row) => ({ date: row.date, day: row.date, name: short(name(row.e)), metric: label(row), mean: row.mean,
         low: row.low ?? row.mean, high: row.high ?? row.mean, colour: colour(row.e), text: fixed(row.mean), interval: interval(row.low, row.high), users: whole(row.n), alert: "" }));
       if (made.length) draw(grid, "trend", [...made, ...marked.map(({ date, text }) => ({ date, day: date, alert: text }))], data.metrics[m].label, "", `${data.metrics[m].label} over time`);
     });
     numbers("trend", (place) => {
-      const all = table(place, "Means by evaluation date", [
+      const all = table(place, `Means by evaluation date${held("trend", trend)}`, [
         names("date", (row) => row.date), names("experiment", (row) => name(row.e)), names("metric", label), column("mean", (row) => row.mean, (row) => fixed(row.mean)),
         column("interval", (row) => row.low, (row) => interval(row.low, row.high)), column("users", (row) => row.n),
       ], trend);
@@ -361,9 +363,9 @@
     const experiments = data.experiments.length <= DRAWN ? chips(chosen.experiments, data.experiments, true) : [picker(updates)];
     bar.append(make("fieldset", {}, make("legend", {}, "Experiments"), ...experiments));
     if (data.metrics.length > 1) bar.append(make("fieldset", {}, make("legend", {}, "Metrics"), ...chips(chosen.metrics, data.metrics.map((metric) => metric.label), false)));
-    const focus = make("select", { "aria-label": "Experiment in the accent colour" }, ...data.experiments.map((text) => make("option", {}, short(text))));
-    focus.selectedIndex = chosen.focus;
-    focus.addEventListener("change", () => { chosen.focus = focus.selectedIndex; chosen.experiments.add(chosen.focus); updates.forEach((update) => update()); render(); });
+    const focus = make("select", { "aria-label": "Experiment in the accent colour" }, make("option", {}, "none"), ...data.experiments.map((text) => make("option", {}, short(text))));
+    focus.selectedIndex = chosen.focus + 1;
+    focus.addEventListener("change", () => { chosen.focus = focus.selectedIndex - 1; if (chosen.focus >= 0) chosen.experiments.add(chosen.focus); updates.forEach((update) => update()); render(); });
     if (data.experiments.length > 2) bar.append(make("fieldset", {}, make("legend", {}, "Highlight"), focus));
     bar.hidden = false;
   }
@@ -376,8 +378,7 @@
     });
     const update = () => {
       boxes.forEach((box, place) => { box.checked = chosen.experiments.has(place); });
-      const more = data.counts.experiments > data.experiments.length ? ` (${whole(data.experiments.length)} are in this page)` : "";
-      summary.textContent = `${chosen.experiments.size} of ${whole(data.counts.experiments)} shown${more}`;
+      summary.textContent = `${chosen.experiments.size} of ${whole(data.experiments.length)} shown`;
     };
     search.addEventListener("input", () => [...list.children].forEach((item, place) => { item.hidden = !data.experiments[place].toLowerCase().includes(search.value.toLowerCase()); }));
     const set = (text, n) => make("button", { type: "button", className: "quiet", onclick: () => { chosen.experiments.clear(); for (let i = 0; i < Math.min(n, boxes.length); i++) chosen.experiments.add(i); update(); render(); } }, text);

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.metrics.names import DIRECTIONS
-from rankmetrics_spark.report.figures import STEPS, Figures, Row, label_of, number
-from rankmetrics_spark.report.story import state_of
+from rankmetrics_spark.report.figures import STEPS, Figures, Row, label_of, number, percent
+from rankmetrics_spark.report.story import leader, state_of
+from rankmetrics_spark.report.verdict import p_text
 from rankmetrics_spark.schemas import (
     BASELINE,
     DATE,
@@ -19,18 +23,24 @@ from rankmetrics_spark.schemas import (
     N_USERS,
     N_USERS_WITH_RELEVANT,
     SEGMENT,
+    of_test,
 )
 
 Table = dict[str, list[Any]]
 
 
-def payload(figures: Figures) -> dict[str, Any]:
+def payload(figures: Figures, most: int | None = None) -> dict[str, Any]:
     """Everything that the page draws and lists.
+
+    Args:
+        figures: What was computed.
+        most: Rows of a table, where it holds more: see ``shortened``.
 
     Returns:
         Lists of names, and tables of columns; a column of names holds places in those lists.
     """
-    rows = (*figures.means, *figures.comparisons)
+    kept = figures if most is None else shortened(figures, most)
+    rows = (*kept.means, *kept.comparisons)
     experiments, metrics = figures.experiments, [str(metric) for metric in figures.metrics]
     segments = sorted({row[SEGMENT] for row in rows}, key=lambda name: (name != EVERYONE, name))
     places = {EXPERIMENT: _places(experiments), METRIC: _places(metrics), SEGMENT: _places(segments)}
@@ -39,18 +49,85 @@ def payload(figures: Figures) -> dict[str, Any]:
     return {
         "experiments": experiments,
         "baselines": [places[BASELINE][name] for name in figures.baselines if name in places[BASELINE]],
+        "leader": places[EXPERIMENT].get(leader(figures) or "", -1),
         "segments": segments,
         "metrics": [_metric(name) for name in metrics],
-        "primary": str(figures.primary) if figures.primary else None,
-        "confidence": f"{next(iter(confidence)):.0%}" if len(confidence) == 1 else "",
-        "counts": {"experiments": figures.n_experiments, "comparisons": figures.n_comparisons},
-        "means": _table(figures.means, places, MEANS),
-        "compared": _table(figures.comparisons, places, COMPARED)
-        | {"state": [state_of(row) for row in figures.comparisons]},
-        "users": _table(figures.users, places, USERS) | {"steps": [STEPS]},
-        "trend": _table(figures.trend, places, TREND),
+        "confidence": percent(next(iter(confidence))) if len(confidence) == 1 else "",
+        "totals": _totals(figures),
+        "means": _table(kept.means, places, MEANS),
+        "compared": _table(kept.comparisons, places, COMPARED)
+        | {"state": [state_of(row) for row in kept.comparisons], "said": [_p_text(row) for row in kept.comparisons]},
+        "users": _table(kept.users, places, USERS) | {"steps": [STEPS]},
+        "trend": _table(kept.trend, places, TREND),
         "alerts": [{"date": date, "text": text} for date, text in alerts(figures.history)],
     }
+
+
+def _totals(figures: Figures) -> dict[str, int]:
+    """Rows of each table of the page before it was shortened."""
+    means, compared = len(figures.everyone), len(figures.compared)
+    return {
+        "differences": compared,
+        "means": means,
+        "segments": max(len(figures.comparisons), figures.n_comparisons) - compared,
+        "segmentMeans": max(len(figures.means), figures.n_means) - means,
+        "users": len(figures.users),
+        "trend": len(figures.trend),
+    }
+
+
+def _p_text(row: Row) -> str | None:
+    p = number(row["p_adjusted"])
+    return None if p is None else p_text(p, 1 - row["confidence"])
+
+
+def shortened(figures: Figures, most: int) -> Figures:
+    """The figures with about so many rows per table.
+
+    All rows of the only baseline and of the metric that decides stay, for all users; after them come the other metrics,
+    then the largest segments. Distributions and series of dates stay whole or are left out.
+    """
+    size = Counter[str]()
+    for row in figures.means:
+        size[row[SEGMENT]] += row[N_USERS]
+    place = {name: at for at, (name, _) in enumerate(size.most_common())} | {EVERYONE: -1}
+    metric = str(figures.primary)
+    baseline = figures.baselines[0] if len(figures.baselines) == 1 else None
+    order = _places(figures.experiments)
+
+    def rank(row: Row) -> tuple[bool, int]:
+        """The metric that decides first, then by experiment."""
+        return row[METRIC] != metric, order.get(row[EXPERIMENT], len(order))
+
+    def first(rows: Sequence[Row], is_kept: Callable[[Row], bool]) -> list[Row]:
+        """So many rows, those of all users first."""
+        ordered = sorted(rows, key=lambda row: (place.get(row[SEGMENT], len(place)), not is_kept(row), *rank(row)))
+        kept = sum(row[SEGMENT] == EVERYONE and is_kept(row) for row in rows)
+        return ordered[: max(most, kept)]
+
+    def series(rows: Sequence[Row], limit: int, is_kept: Callable[[Row], bool]) -> list[Row]:
+        """Whole groups of an experiment and a metric, in the order of the rows."""
+        groups: dict[tuple[str, str], list[Row]] = {}
+        for row in sorted(rows, key=rank):
+            groups.setdefault((row[EXPERIMENT], row[METRIC]), []).append(row)
+        sums = itertools.accumulate(map(len, groups.values()))
+        kept = {key for (key, group), n in zip(groups.items(), sums, strict=True) if n <= limit or is_kept(group[0])}
+        return [row for row in rows if (row[EXPERIMENT], row[METRIC]) in kept]
+
+    def decides(row: Row) -> bool:
+        return bool(row[METRIC] == metric)
+
+    def is_main(row: Row) -> bool:
+        return decides(row) or row[EXPERIMENT] == baseline
+
+    return replace(
+        figures,
+        means=first(figures.means, is_main),
+        # Of all pairs, and of all dates, the deciding metric alone can be more than a page holds.
+        comparisons=first(figures.comparisons, lambda row: decides(row) and baseline is not None),
+        users=series(figures.users, 3 * most, is_main),
+        trend=series(figures.trend, most, lambda row: decides(row) and row[EXPERIMENT] == baseline),
+    )
 
 
 MEANS = {
@@ -98,7 +175,7 @@ def _places(names: Sequence[str]) -> dict[str, int]:
 
 def _table(rows: Sequence[Row], places: Mapping[str, Mapping[str, int]], columns: Mapping[str, str]) -> Table:
     known = [row for row in rows if all(row[key] in places[key] for key in places if key in row)]
-    return {short: [_cell(row[name], places.get(name)) for row in known] for short, name in columns.items()}
+    return {short: [_cell(of_test(row, name), places.get(name)) for row in known] for short, name in columns.items()}
 
 
 def _cell(value: Any, places: Mapping[str, int] | None) -> Any:

@@ -15,7 +15,7 @@ from importlib.resources import files
 from importlib.util import find_spec
 from typing import Any
 
-from rankmetrics_spark import cache
+from rankmetrics_spark.engines import cache
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.report.payload import as_script
 

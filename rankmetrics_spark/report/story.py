@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.report.change import Change, all_percentages, change_of
-from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of, number
-from rankmetrics_spark.report.verdict import CORRECTIONS, p_value
-from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, N_USERS
+from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of, number, percent
+from rankmetrics_spark.report.verdict import Change, all_percentages, change_of, detectable, p_value
+from rankmetrics_spark.schemas import BASELINE, CUPED, EXPERIMENT, METRIC, N_USERS, of_test
 
 State = Literal["better", "worse", "open", "doubtful"]
 """What the primary metric says of a candidate; ``open`` = no difference shown."""
@@ -42,6 +42,7 @@ class Card:
         others: How the metrics agree, in words.
         note: What forbids or weakens the verdict.
         p: The corrected p-value in words.
+        row: The comparison.
     """
 
     candidate: str
@@ -51,6 +52,7 @@ class Card:
     others: str
     note: str
     p: str
+    row: Row
 
     @property
     def said(self) -> str:
@@ -62,6 +64,26 @@ class Card:
         """The difference, 0 without one."""
         return self.change.value if self.change else 0.0
 
+    @property
+    def interval(self) -> str:
+        """The interval with its level; empty without one."""
+        interval = self.change.interval if self.change else ""
+        return f"{percent(self.row['confidence'])} interval {interval}" if interval else ""
+
+    @property
+    def means(self) -> tuple[str, str] | None:
+        """The means of baseline and candidate, with the digits that show how they differ."""
+        before, after = number(self.row["mean_baseline"]), number(self.row["mean_candidate"])
+        if before is None or after is None:
+            return None
+        digits = next((n for n in range(3, 7) if abs(after - before) >= 10.0 ** (1 - n)), 3 if before == after else 6)
+        return f"{before:.{digits}f}", f"{after:.{digits}f}"
+
+    @property
+    def detectable(self) -> str:
+        """The change that the test would have found; empty where nobody knows it."""
+        return detectable(self.row, self.change is not None and bool(self.change.unit))
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -70,13 +92,15 @@ class Answer:
     Attributes:
         title: Who won.
         change: By how much; empty where nothing won or was compared.
-        detail: On which metric, with the interval.
+        value: What stands before the change: the means on the metric that decides.
+        detail: What stands after it: the interval.
         sure: How sure that is.
         won: Whether the change is one for the better.
     """
 
     title: Words
     change: str = ""
+    value: Words = ()
     detail: Words = ()
     sure: Words = ()
     won: bool = True
@@ -99,16 +123,16 @@ def cards(figures: Figures) -> list[Card]:
         return []
     rows = [row for row in figures.compared if row[METRIC] == str(metric)]
     in_percent = all_percentages(rows)
-    found = [_card(row, figures, in_percent) for row in rows]
+    pairs: dict[tuple[str, str], list[Row]] = {}
+    for row in figures.compared:
+        pairs.setdefault((row[EXPERIMENT], row[BASELINE]), []).append(row)
+    found = [_card(row, pairs[row[EXPERIMENT], row[BASELINE]], in_percent) for row in rows]
     sign = 1.0 if metric.higher_is_better is False else -1.0
     order = list(STATES)
-    return sorted(found, key=lambda card: (order.index(card.state), sign * card.size, card.candidate))
+    return sorted(found, key=lambda card: (order.index(card.state), sign * card.size, card.candidate, card.baseline))
 
 
-def _card(row: Row, figures: Figures, in_percent: bool) -> Card:
-    pair = [
-        other for other in figures.compared if (other[EXPERIMENT], other[BASELINE]) == (row[EXPERIMENT], row[BASELINE])
-    ]
+def _card(row: Row, pair: Sequence[Row], in_percent: bool) -> Card:
     return Card(
         candidate=row[EXPERIMENT],
         baseline=row[BASELINE],
@@ -117,6 +141,7 @@ def _card(row: Row, figures: Figures, in_percent: bool) -> Card:
         others=_agreement(pair),
         note=str(row["note"] or ""),
         p=sure_of(row),
+        row=row,
     )
 
 
@@ -135,12 +160,15 @@ def _agreement(pair: Sequence[Row]) -> str:
 
 
 def sure_of(row: Row) -> str:
-    """The corrected p-value with its correction; empty without a test."""
+    """The corrected p-value with the number of comparisons that it is corrected for; empty without a test."""
     if number(row["p_adjusted"]) is None:
         return ""
-    n = row["n_comparisons"]
-    over = f" over {n:,} comparisons" if n and n > 1 else ""
-    return f"{p_value(row)} {CORRECTIONS[row['correction']]}{over}"
+    n = row["n_comparisons"] or 1
+    adjusted = ", with CUPED" if row.get("test") == CUPED else ""
+    corrected = f", corrected for {n:,} {'comparison' if n == 1 else 'comparisons'}"
+    if row["correction"] == "none":
+        corrected = f", not corrected for {n:,} comparisons" if n > 1 else ""
+    return f"{p_value(row)}{corrected}{adjusted}"
 
 
 # ---- the answer
@@ -148,75 +176,112 @@ def sure_of(row: Row) -> str:
 
 def answer(figures: Figures) -> Answer:
     """Who won, by how much, and how sure that is."""
-    metric, found = figures.primary, cards(figures)
+    metric, compared = figures.primary, cards(figures)
     if metric is None:
         return Answer(("There are no users to compare",))
-    if not found:
+    if not compared:
         return _not_compared(figures, metric)
     if metric.higher_is_better is None:
         return Answer((f"{label_of(metric)} has no better direction",), sure=("The differences are below.",))
-    if all(card.state == "doubtful" for card in found):
-        return Answer(("No verdict: these numbers are not to be trusted",), sure=(_sentence(found[0].note),))
-    return _of_pairs(figures, metric, found) if len(figures.baselines) > 1 else _of_candidates(metric, found)
+    if all(card.state == "doubtful" for card in compared):
+        return Answer(("No verdict: these numbers are not to be trusted",), sure=(_sentence(compared[0].note),))
+    if len(figures.baselines) > 1:
+        return _of_pairs(figures, metric, compared)
+    return _of_candidates(metric, compared)
 
 
-def _of_candidates(metric: Metric, found: list[Card]) -> Answer:
-    best = found[0]
-    counts = {state: sum(card.state == state for card in found) for state in STATES}
-    baseline = Id(best.baseline)
+def leader(figures: Figures) -> str | None:
+    """The experiment that the answer names as better; None where it names none."""
+    metric, compared = figures.primary, cards(figures)
+    if metric is None or metric.higher_is_better is None:
+        return None
+    if len(figures.baselines) > 1:
+        return next(iter(_ahead(compared)), None)
+    return compared[0].candidate if compared and compared[0].state == "better" else None
+
+
+def _of_candidates(metric: Metric, compared: list[Card]) -> Answer:
+    """All candidates were compared with one baseline."""
+    best, name = compared[0], label_of(metric)
+    counts = {state: sum(card.state == state for card in compared) for state in STATES}
+    baseline, numbers = Id(best.baseline), _numbers(name, best)
     if best.state == "better":
         more = counts["better"] - 1
-        also: Words = (
-            (f" {more} more {'candidate beats' if more == 1 else 'candidates beat'} ", baseline, " as well.")
-            if more
-            else ()
-        )
-        return Answer((Id(best.candidate), " beats ", baseline), *_numbers(metric, best), (*_chance(best), *also))
-    if len(found) == 1 and best.state == "open":
-        return Answer(
-            ("No difference shown between ", Id(best.candidate), " and ", baseline),
-            *_numbers(metric, best),
-            _chance(best),
-            won=False,
-        )
-    if counts["worse"] == len(found):
-        every = (Id(best.candidate), " loses to ") if len(found) == 1 else ("Every candidate loses to ",)
-        return Answer((*every, baseline), *_numbers(metric, best), _chance(best), won=False)
-    return Answer(("No candidate beats ", baseline), "", (f"On {label_of(metric)}: {_tally(counts)}.",), _chance(best))
+        beat = "candidate beats" if more == 1 else "candidates beat"
+        also: Words = (f" {more:,} more {beat} ", baseline, " as well.") if more else ()
+        return Answer((Id(best.candidate), " beats ", baseline), *numbers, (*_chance(best), *also))
+    if len(compared) == 1 and best.state == "open":
+        title: Words = ("No clear difference between ", Id(best.candidate), " and ", baseline)
+        return Answer(title, *numbers, _chance(best), won=False)
+    if counts["worse"] == len(compared):
+        every: Words = (Id(best.candidate), " loses to ") if len(compared) == 1 else ("Every candidate loses to ",)
+        return Answer((*every, baseline), *numbers, _chance(best), won=False)
+    undecided = next((card for card in compared if card.state == "open"), best)
+    sure = _chance(undecided)
+    title = ("No candidate beats ", baseline)
+    if counts["open"] == len(compared):
+        who = "neither candidate differs" if len(compared) == 2 else f"none of {len(compared):,} candidates differs"
+        title = (f"No clear winner yet: {who} clearly from ", baseline)
+    else:
+        sure = (f"{_tally(counts)}. ".capitalize(), *sure)
+    return Answer(title, *_numbers(name, undecided), sure, won=False)
 
 
-def _numbers(metric: Metric, card: Card) -> tuple[str, Words]:
-    interval = card.change.interval if card.change else ""
-    return card.said, (f"on {label_of(metric)}" + (f", interval {interval}" if interval else ""),)
+def _numbers(name: str, card: Card) -> tuple[str, Words, Words]:
+    """The change, what stands before it and what stands after it."""
+    baseline, candidate = Id(card.baseline), Id(card.candidate)
+    interval = (f"({card.interval})",) if card.interval else ()
+    if card.means is None or card.row.get("test") == CUPED:
+        # The means are those without CUPED, so they do not add up to the change.
+        return card.said, (f"{name} of ", candidate, " against ", baseline, ":"), interval
+    before, after = card.means
+    if card.state == "open" or before == after:
+        return card.said, (f"{name} is {before} in ", baseline, f" and {after} in ", candidate, ":"), interval
+    moved = f" {'rose' if card.size > 0 else 'fell'} from {before} (", baseline, f") to {after} (", candidate, "):"
+    return card.said, (name, *moved), interval
 
 
 def _chance(card: Card) -> Words:
-    """How rare such a difference is without a real one, in words."""
-    if card.state == "open":
-        return (f"By chance alone, a difference of this size is not rare ({card.p}).",)
-    rare = "very rare" if "< 0.001" in card.p else "rare"
+    """Whether chance alone explains the difference, in words."""
+    if not card.p:
+        return (_sentence(card.note),) if card.note else ()
     also = f" {_sentence(card.note)}" if card.note else ""
-    return (f"By chance alone, a difference of this size is {rare} ({card.p}).{also}",)
+    if card.state == "open":
+        found = f" The test would have found changes of {card.detectable} or more." if card.detectable else ""
+        return (f"Chance alone could explain this ({card.p}).{found}{also}",)
+    never = "almost never" if card.p.startswith("p <") else "rarely"
+    return (f"Chance alone would {never} give this ({card.p}).{also}",)
 
 
 def _tally(counts: dict[State, int]) -> str:
-    return ", ".join(f"{n} {STATES[state]}" for state, n in counts.items() if n)
+    """How many candidates are in which state."""
+    return ", ".join(f"{n:,} {STATES[state]}" for state, n in counts.items() if n)
 
 
-def _of_pairs(figures: Figures, metric: Metric, found: list[Card]) -> Answer:
+def _of_pairs(figures: Figures, metric: Metric, compared: list[Card]) -> Answer:
     """Every pair was compared: who is beaten by nobody, and beats the most."""
-    won = [_winner(card) for card in found]
-    beaten = {loser for _, loser in filter(None, won)}
-    victories = {name: sum(1 for pair in won if pair and pair[0] == name) for name in figures.experiments}
-    ahead = sorted((name for name in victories if name not in beaten and victories[name]), key=lambda n: -victories[n])
+    ahead = _ahead(compared)
     if not ahead:
-        return Answer(("No experiment is ahead of all others",), sure=(f"{len(found)} pairs were compared.",))
-    first, others = ahead[0], figures.n_experiments - 1
-    mine = [card for card, pair in zip(found, won, strict=True) if pair and pair[0] == first]
-    what = "every other experiment" if victories[first] == others else f"{victories[first]} of {others} others"
-    closest = min(mine, key=lambda card: abs(card.size))
-    detail = (f"On {label_of(metric)}, closest to ", Id((_winner(closest) or ("", ""))[1]), f": {closest.said}")
-    return Answer((Id(first), f" beats {what}"), "", detail, _chance(closest))
+        return Answer(("No experiment is ahead of all others",), sure=(f"{len(compared):,} pairs were compared.",))
+    first, others = next(iter(ahead)), len(figures.experiments) - 1
+    what = "every other experiment" if ahead[first] == others else f"{ahead[first]:,} of {others:,} others"
+    mine = [card for card in compared if (_winner(card) or ("",))[0] == first]
+    # Not by percentages, which are of different baselines.
+    closest = min(mine, key=lambda card: abs(number(of_test(card.row, "difference")) or 0.0))
+    loser = (_winner(closest) or ("", ""))[1]
+    # A change is that of the candidate: of the winner against the closest, or of the closest against the winner.
+    change: Words = (Id(closest.candidate), " has ", closest.said, " against ", Id(closest.baseline))
+    value: Words = (f"The closest on {label_of(metric)} is ", Id(loser), ": ", *change)
+    equals = sum(n == ahead[first] for n in ahead.values()) - 1
+    also = f" {equals:,} {'other beats' if equals == 1 else 'others beat'} as many." if equals else ""
+    return Answer((Id(first), f" beats {what}"), value=value, sure=(*_chance(closest), also))
+
+
+def _ahead(compared: Sequence[Card]) -> dict[str, int]:
+    """Experiments that are beaten by none -> how many they beat; those that beat the most first."""
+    won = [pair for pair in map(_winner, compared) if pair]
+    beaten, victories = {loser for _, loser in won}, Counter(winner for winner, _ in won)
+    return dict(sorted(((name, n) for name, n in victories.items() if name not in beaten), key=lambda x: (-x[1], x[0])))
 
 
 def _winner(card: Card) -> tuple[str, str] | None:
@@ -227,19 +292,19 @@ def _winner(card: Card) -> tuple[str, str] | None:
 
 
 def _not_compared(figures: Figures, metric: Metric) -> Answer:
-    best = figures.experiments[0]
+    """Nothing was compared: the best mean."""
+    best, n = figures.experiments[0], len(figures.experiments)
     row = first_of(figures.everyone, **{EXPERIMENT: best, METRIC: str(metric)})
     if row is None or number(row["mean"]) is None:
         return Answer(("No experiment has a value",))
     low, high = (number(row[name]) for name in ("ci_low", "ci_high"))
-    interval = f", {row['confidence']:.0%} interval {low:.4f} to {high:.4f}" if low is not None else ""
+    interval = f", {percent(row['confidence'])} interval {low:.4f} to {high:.4f}" if low is not None else ""
     word = "lowest" if metric.higher_is_better is False else "highest"
-    return Answer(
-        (Id(best), f" has the {word} {label_of(metric)}"),
-        f"{row['mean']:.4f}",
-        (f"mean over {row[N_USERS]:,} users{interval}",),
-        ("Nothing was compared, so nothing says whether this is more than chance. Set comparison.baseline.",),
-    )
+    title: Words = (Id(best), f" has the {word} {label_of(metric)}")
+    sure = "Nothing was compared, so nothing says whether this is more than chance. Set comparison.baseline."
+    if n == 1:
+        title, sure = (f"{label_of(metric)} of ", Id(best)), "There is one experiment, so nothing to compare it with."
+    return Answer(title, f"{row['mean']:.4f}", detail=(f"mean over {row[N_USERS]:,} users{interval}",), sure=(sure,))
 
 
 def _sentence(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,13 +14,21 @@ from rich.table import Table
 from rich.text import Text
 
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.report.change import change_of
-from rankmetrics_spark.report.console import as_text, best_mean, chosen, print_table, title
-from rankmetrics_spark.report.figures import Figures, label_of, number
-from rankmetrics_spark.report.fitting import print_fitting, print_records, printable
+from rankmetrics_spark.report.console import LIST_PRINTERS, as_text, best_mean, chosen, print_json, print_table, title
+from rankmetrics_spark.report.figures import Figures, label_of, number, print_fitting, print_records, printable
 from rankmetrics_spark.report.story import State, state_of
-from rankmetrics_spark.report.verdict import CORRECTIONS
-from rankmetrics_spark.schemas import BASELINE, EVERYONE, EXPERIMENT, METRIC, N_USERS, SEGMENT
+from rankmetrics_spark.report.verdict import CORRECTIONS, Change, change_of, is_percentage, p_text, verdict
+from rankmetrics_spark.schemas import (
+    BASELINE,
+    DATE,
+    EVERYONE,
+    EXPERIMENT,
+    METRIC,
+    N_USERS,
+    SEGMENT,
+    is_unknown,
+    of_test,
+)
 
 Row = Mapping[str, Any]
 
@@ -51,8 +60,7 @@ class Shown:
     @cached_property
     def figures(self) -> Figures:
         """The same, as a report has it."""
-        names = {"metrics": [str(metric) for metric in self.metrics]}
-        return Figures(self.rows, self.compared, record={"config": names})
+        return Figures(self.rows, self.compared, order=[str(metric) for metric in self.metrics])
 
     @cached_property
     def columns(self) -> list[Metric]:
@@ -159,10 +167,13 @@ def telling(shown: Shown, most: int = MOST_SEGMENTS) -> list[Row]:
     """
     metric, source = str(shown.figures.primary), shown.compared if shown.differences else shown.rows
     value = "difference" if shown.differences else "mean"
-    whole = {row[EXPERIMENT]: row[value] for row in source if row[SEGMENT] == EVERYONE and row[METRIC] == metric}
+    whole = {
+        row[EXPERIMENT]: of_test(row, value) for row in source if row[SEGMENT] == EVERYONE and row[METRIC] == metric
+    }
 
     def distance(row: Row) -> float:
-        middle, low, everyone = number(row[value]), number(row["ci_low"]), number(whole.get(row[EXPERIMENT]))
+        middle, low = number(of_test(row, value)), number(of_test(row, "ci_low"))
+        everyone = number(whole.get(row[EXPERIMENT]))
         if middle is None or low is None or everyone is None or middle == low:
             return -math.inf
         return abs(middle - everyone) / abs(middle - low)
@@ -206,3 +217,89 @@ def _segment_texts(shown: Shown, row: Row, metric: Metric) -> dict[str, str]:
 
 def _said(row: Row) -> str:
     return _difference(row).plain.strip()
+
+
+def print_verdict(sentences: Sequence[str], style: str = "table") -> None:
+    """The verdict of a run: below the table on stdout, and on stderr where stdout holds JSON or CSV.
+
+    Args:
+        sentences: Of ``verdict``.
+        style: ``table``, ``json`` or ``csv``.
+    """
+    out = sys.stdout if style == "table" else sys.stderr
+    for line in sentences:
+        out.write(printable(line) + "\n")
+
+
+def print_comparisons(rows: Sequence[Row], metrics: Sequence[Metric] = ()) -> None:
+    """The verdict, the metric that decides first, and one line per comparison."""
+    print_verdict(verdict(rows, metrics))
+    texts = [_texts(row, any(row[SEGMENT] != EVERYONE for row in rows)) for row in rows]
+    made = Table()
+    for name in texts[0] if texts else {}:
+        made.add_column(name, justify="left" if name in _LEFT else "right", overflow="fold")
+    for text in texts:
+        made.add_row(*(Text(printable(value)) for value in text.values()))
+    print_records(texts, made)
+
+
+_LEFT = ("candidate", "baseline", "segment", "metric", "design", "test")
+
+
+def _texts(row: Row, segmented: bool) -> dict[str, str]:
+    difference, low, high = (_number(of_test(row, name), "+.4f") for name in ("difference", "ci_low", "ci_high"))
+    return {
+        "candidate": str(row[EXPERIMENT]),
+        "baseline": str(row[BASELINE]),
+        **({"segment": str(row[SEGMENT])} if segmented else {}),
+        "metric": str(row[METRIC]),
+        "design": str(row["design"]),
+        "test": str(row["test"] or "-"),
+        "users": f"{row['n_users']:,}",
+        "difference": f"{difference} [{low}, {high}]",
+        "change": _percentage(row),
+        "p adjusted": "-" if is_unknown(row["p_adjusted"]) else p_text(row["p_adjusted"], 1 - row["confidence"]),
+        "wins/ties/losses": f"{row['wins']:,}/{row['ties']:,}/{row['losses']:,}",
+    }
+
+
+def _percentage(row: Row) -> str:
+    change = change_of(row) if is_percentage(row) else None
+    return Change(change.value, change.unit).plain if change else "-"
+
+
+def _number(value: float | None, style: str) -> str:
+    return "-" if is_unknown(value) else format(value, style)
+
+
+def print_all(
+    date: str,
+    rows: Sequence[Row],
+    more: Mapping[str, Sequence[Row]],
+    style: str,
+    metrics: Sequence[Metric] = (),
+) -> None:
+    """Comparisons and further tables.
+
+    Args:
+        date: The evaluation date.
+        rows: The comparisons.
+        more: Name of a table -> its rows, at most one for CSV.
+        style: ``table``; ``json``, one object; or ``csv``, one table: the further one where there is one.
+        metrics: Those of the comparisons, in the order of the run: it says which one decides.
+    """
+    if style == "json":
+        print_json({DATE: date, "comparisons": rows, "verdict": verdict(rows, metrics), **more})
+    elif style == "csv":
+        LIST_PRINTERS["csv"](list(next(iter(more.values()), rows)))
+    else:
+        print_comparisons(rows, metrics)
+        for name, table in more.items():
+            sys.stdout.write(f"\n{_TITLES[name]}\n")
+            LIST_PRINTERS[style](list(table))
+
+
+_TITLES = {
+    "losses": "users with the largest losses",
+    "decomposition": "what the mix of users changed, and what did not",
+}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rankmetrics_spark.report.figures import Figures, Row, number
-from rankmetrics_spark.schemas import EXPERIMENT, N_USERS, N_USERS_WITH_RELEVANT
+from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of, number
+from rankmetrics_spark.report.verdict import p_text
+from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, N_USERS, N_USERS_WITH_RELEVANT
 
 FEW_USERS = 100
 """Below so many users in an experiment, a person is warned."""
@@ -15,6 +16,8 @@ MANY_FAULTY = MANY_TIED = 0.01
 """Above this share of faulty rows or of tied scores, a person is warned."""
 FEW_JUDGED = 0.1
 SMALL_RATIO_P = 0.001
+MOST_SHARES = 6
+"""Experiments whose shares of the users are named."""
 
 
 @dataclass(frozen=True)
@@ -52,34 +55,185 @@ def _all(figures: Figures) -> Iterator[Check]:
 
 
 def _users(figures: Figures) -> Iterator[Check]:
-    users: dict[str, int] = {}
-    with_relevant: dict[str, int] = {}
-    for row in figures.everyone:
-        users[row[EXPERIMENT]] = max(users.get(row[EXPERIMENT], 0), row[N_USERS])
-        with_relevant[row[EXPERIMENT]] = row[N_USERS_WITH_RELEVANT]
-    if not users:
+    """How many people there are, and how many of them have nothing to find."""
+    people = population(figures)
+    if not people.users:
         return
-    fewest = min(users, key=users.__getitem__)
-    few = [name for name, n in users.items() if n < FEW_USERS]
-    if few:
-        yield Check("warn", "Number of users", f"{fewest} has only {users[fewest]:,} users; intervals are rough.")
+    fewest = min(people.users, key=lambda name: (people.users[name], str(name)))
+    n = people.users[fewest]
+    if n < FEW_USERS:
+        few = "1 user, too few for an interval" if n == 1 else f"only {n:,} users, so intervals are rough"
+        yield Check("warn", "Number of users", f"{fewest} has {few}. {people.text}")
     else:
-        yield Check("ok", "Number of users", f"{sum(users.values()):,} in all; at least {users[fewest]:,} in each.")
-    without = 1 - sum(with_relevant.values()) / max(1, sum(users.values()))
-    level: Literal["ok", "warn"] = "warn" if without > 0.5 else "ok"
-    yield Check(
-        level, "Users without a relevant item", f"{without:.1%} of the users; the convention says how they count."
-    )
+        yield Check("ok", "Number of users", people.text)
+    yield _without_relevant(figures, people)
+
+
+def _without_relevant(figures: Figures, people: Population) -> Check:
+    """How many users have nothing to find, and how they count."""
+    title, rule = "Users without a relevant item", _rule(figures)
+    if rule == "skip":
+        # They have no value, so they are not among the users.
+        counts = [count for count in figures.record.get("experiments", {}).values() if count.get("lists")]
+        shares = [count.get("no_relevant", 0) / count["lists"] for count in counts]
+        of, then = "lists", "; their users are left out of the mean"
+    else:
+        shares = [without / max(1, people.users[name]) for name, without in people.without_relevant.items()]
+        of, then = "users", f"; {_COUNTED[rule]}{_without_them(figures)}" if rule in _COUNTED else ""
+    if not shares:
+        return Check("none", title, "They are left out of the mean.")
+    each = "" if len(shares) == 1 else " of each experiment"
+    level: Literal["ok", "warn"] = "warn" if max(shares) > 0.5 else "ok"
+    return Check(level, title, f"{_percent(*shares)} of the {of}{each} had no relevant item{then}.")
+
+
+def without_relevant(figures: Figures) -> tuple[str, str]:
+    """What is counted, and how many there are: people once, and a range where nobody knows who is in several."""
+    if _rule(figures) == "skip":
+        counts = figures.record.get("experiments", {}).values()
+        return "lists without a relevant item", f"{sum(count.get('no_relevant', 0) for count in counts):,}"
+    people = population(figures)
+    title, numbers = "users without a relevant item", people.without_relevant.values()
+    if people.total == sum(people.users.values()):
+        return title, f"{sum(numbers):,}"
+    return f"{title}, in each experiment", _range(numbers)
+
+
+@dataclass(frozen=True)
+class Population:
+    """The people behind the rows; one who is in several experiments is one person.
+
+    Attributes:
+        users: Experiment -> its users with a value.
+        without_relevant: Experiment -> those of them without a relevant item.
+        total: People of all experiments together; None where nobody knows how many are in several.
+        design: How the experiments are compared; empty where nothing is compared.
+    """
+
+    users: dict[str, int]
+    without_relevant: dict[str, int]
+    total: int | None
+    design: str
+
+    @property
+    def text(self) -> str:
+        """How many people there are.
+
+        >>> two = {"a": 943, "b": 943}
+        >>> Population(two, {}, 943, "paired").text
+        '943 users, the same in both experiments (paired).'
+        >>> Population(two, {}, 1886, "independent").text
+        '1,886 users in all, 943 in each experiment (independent).'
+        >>> Population({"a": 5, "b": 7, "c": 6}, {}, None, "independent").text
+        '5 to 7 users in each of 3 experiments (independent).'
+        """
+        n, design = len(self.users), f" ({self.design})" if self.design else ""
+        each = _range(self.users.values())
+        if n == 1:
+            return f"{each} users."
+        if self.total is not None and {*self.users.values()} == {self.total}:
+            return f"{each} users, the same in {'both' if n == 2 else f'all {n:,}'} experiments{design}."
+        if self.total is not None:
+            return f"{self.total:,} users in all, {each} in each experiment{design}."
+        return f"{each} users in each of {n:,} experiments{design}."
+
+
+def population(figures: Figures) -> Population:
+    """Who is behind the rows of all users.
+
+    Comparisons know how many users two experiments share. That gives the number of people where at most one candidate
+    has users who are not in the baseline, or where every two experiments were compared and share nobody.
+    """
+    users: dict[str, int] = {}
+    without: dict[str, int] = {}
+    for row in figures.everyone:
+        name = row[EXPERIMENT]
+        if row[N_USERS] >= users.get(name, 0):
+            users[name], without[name] = row[N_USERS], row[N_USERS] - row[N_USERS_WITH_RELEVANT]
+    shared: dict[tuple[str, str], int] = {}
+    for row in figures.compared:
+        if (both := row.get("n_users_both")) is not None:
+            pair = row[BASELINE], row[EXPERIMENT]
+            shared[pair] = max(both, shared.get(pair, 0))
+    designs = {str(row.get("design")) for row in figures.compared if row.get("design")}
+    mixed = "some pairs are paired, others independent" if designs else ""
+    return Population(users, without, _total(users, shared), next(iter(designs)) if len(designs) == 1 else mixed)
+
+
+def _total(users: dict[str, int], shared: dict[tuple[str, str], int]) -> int | None:
+    """People of all experiments together; None where the shared users of two of them do not tell."""
+    if len(users) < 2:
+        return sum(users.values())
+    for center in dict.fromkeys(baseline for baseline, _ in shared):
+        others = [name for name in users if name != center]
+        both = [shared.get((center, name), shared.get((name, center))) for name in others]
+        outside = [users[name] - n for name, n in zip(others, both, strict=True) if n is not None]
+        if len(outside) == len(others) and sum(n > 0 for n in outside) <= 1:
+            return users[center] + sum(outside)
+    pairs = {frozenset(pair) for pair in shared}
+    if len(pairs) == len(users) * (len(users) - 1) // 2 and not any(shared.values()):
+        return sum(users.values())
+    return None
+
+
+def _range(numbers: Iterable[int]) -> str:
+    """Lowest to highest, or the one number that all are.
+
+    >>> _range([1200, 900]), _range([5, 5])
+    ('900 to 1,200', '5')
+    """
+    low, high = min(numbers := [*numbers]), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _percent(*shares: float) -> str:
+    """A share, or the range of several, with the digits that people read.
+
+    >>> _percent(0.3811), _percent(0.154, 0.171), _percent(0.004)
+    ('38 %', '15 to 17 %', '0.4 %')
+    """
+    low, high = (f"{100 * share:.{0 if share >= 0.1 or not share else 1}f}" for share in (min(shares), max(shares)))
+    return f"{low} %" if low == high else f"{low} to {high} %"
+
+
+_COUNTED = {"zero": "they count as 0", "one": "they count as 1"}
+"""``zero_relevant`` of a convention -> how users without a relevant item count."""
+
+
+def _rule(figures: Figures) -> str:
+    """``zero_relevant`` of the convention; empty where it is not known."""
+    text = str((figures.record.get("convention") or {}).get("text", ""))
+    return dict(part.partition("=")[::2] for part in text.split(";")).get("zero_relevant", "")
+
+
+def _without_them(figures: Figures) -> str:
+    """What the mean would be without the users who have no relevant item."""
+    metric, name = figures.primary, figures.experiments[0]
+    row = first_of(figures.everyone, **{EXPERIMENT: name, METRIC: str(metric)})
+    if metric is None or row is None:
+        return ""
+    mean, others = number(row.get("mean")), number(row.get("mean_with_relevant"))
+    if mean is None or others is None or mean == others:
+        return ""
+    return f" (without them {label_of(metric)} of {name} is {others:.3f} instead of {mean:.3f})"
 
 
 def _split(figures: Figures) -> Check:
+    """Whether the users are split as planned."""
     title = "Split of the users"
     ratio = next((number(row.get("sample_ratio_p")) for row in figures.compared), None)
-    if ratio is None:
-        return Check("none", title, "Not checked: comparison.shares says how users should be split.")
-    if ratio < SMALL_RATIO_P:
-        return Check("warn", title, f"Users are not split as planned (p = {ratio:.2g}). There is no verdict.")
-    return Check("ok", title, f"As planned (p = {ratio:.2f}).")
+    if ratio is not None:
+        p = p_text(ratio, SMALL_RATIO_P)
+        if ratio < SMALL_RATIO_P:
+            return Check("warn", title, f"Users are not split as planned (p {p}). There is no verdict.")
+        return Check("ok", title, f"As planned (p = {p}).")
+    people = population(figures)
+    if people.design == "paired":
+        return Check("none", title, "Not checked: the same users are in the experiments that are compared.")
+    seen, total = "", sum(people.users.values())
+    if 1 < len(people.users) <= MOST_SHARES:
+        seen = " Seen: " + " / ".join(f"{100 * n / max(1, total):.1f}" for n in people.users.values()) + " %."
+    return Check("none", title, f"Not checked, since the planned split is unknown.{seen}")
 
 
 def _rows(record: Row) -> Check:
@@ -118,3 +272,94 @@ def _judged(record: Row) -> Iterator[Check]:
 
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:].rstrip(".") + "."
+
+
+_WORDS: dict[str, dict[str, str]] = {
+    "ap_denominator": {
+        "min(m,k)": "AP divides by the number of relevant items, at most the cut-off.",
+        "m": "AP divides by the number of relevant items, whatever the cut-off.",
+        "hits": "AP divides by the number of relevant items above the cut-off.",
+        "k": "AP divides by the cut-off.",
+        "min(L,k)": "AP divides by the length of the list, at most the cut-off.",
+    },
+    "zero_relevant": {
+        "zero": "A user without a relevant item counts 0.",
+        "skip": "A user without a relevant item is left out of the mean.",
+        "one": "A user without a relevant item counts 1.",
+    },
+    "population": {
+        "shown": "Means are over the users who were shown a list.",
+        "judged": "Means are over the users with judgements.",
+        "both": "Means are over the users with a list and with judgements.",
+        "either": "Means are over the users with a list or with judgements.",
+    },
+    "gain": {
+        "linear": "The gain of a grade is the grade itself.",
+        "exponential": "The gain of a grade g is 2^g - 1.",
+        "binary": "Every relevant item has a gain of 1.",
+    },
+    "ideal_pool": {
+        "judged": "NDCG compares with the best order of all judged items.",
+        "shown": "NDCG compares with the best order of the items that were shown.",
+        "constant_k": "NDCG compares with a list of relevant items down to the cut-off.",
+    },
+    "relevant_pool": {
+        "shown": "Only relevant items that were shown count among those that could be found.",
+    },
+    "ties": {
+        "item_desc": "Items with equal scores are ordered by their id, descending.",
+        "item_asc": "Items with equal scores are ordered by their id, ascending.",
+        "position": "Items with equal scores stay in the order of their ranks.",
+        "expected": "Items with equal scores count with the mean over all of their orders.",
+        "best": "Items with equal scores stand in their best order.",
+        "worst": "Items with equal scores stand in their worst order.",
+    },
+    "duplicates": {
+        "refuse": "A list that holds an item twice is refused.",
+        "best_rank": "Of an item that is in a list twice, the best rank counts.",
+        "highest_grade": "Of an item that is in a list twice, the highest grade counts.",
+        "count": "An item that is in a list twice counts twice.",
+    },
+}
+_SAID = ("zero_relevant", "population", "ap_denominator", "gain", "ideal_pool", "relevant_pool", "ties", "duplicates")
+_BY_SCORE = ("ties",)
+_USED_BY = {"ap_denominator": "ap", "gain": "ndcg", "ideal_pool": "ndcg"}
+_WITHOUT_JUDGEMENTS = {
+    "judged": "NDCG compares with the best order of the items that were shown.",
+}
+
+
+def sentences(text: str, metrics: list[str], by_score: bool, judged: bool) -> list[str]:
+    """What a convention means for these metrics.
+
+    Args:
+        text: ``Convention.text()``.
+        metrics: Names of metrics without cut-offs.
+        by_score: Whether lists are ordered by score.
+        judged: Whether there are judgements.
+
+    >>> sentences("standard;gain=linear;zero_relevant=zero;ties=best;relevant_from=2.0", ["ndcg"], False, False)[1:3]
+    ['A grade of 2 or more is relevant.', 'A user without a relevant item counts 0.']
+    """
+    chosen = dict(part.partition("=")[::2] for part in text.split(";")[1:])
+    grade = float(chosen.get("relevant_from", 0))
+    origin = (
+        "The judgements say which items are relevant."
+        if judged
+        else "Only items that were shown are known: a relevant item that no list showed does not count."
+    )
+    relevant = f"A grade of {grade:g} or more is relevant." if grade else "Any grade above 0 is relevant; a click is 1."
+    return [origin, relevant, *_knobs(chosen, metrics, by_score, judged)]
+
+
+def _knobs(chosen: dict[str, str], metrics: list[str], by_score: bool, judged: bool) -> list[str]:
+    found = []
+    for knob in _SAID:
+        value = chosen.get(knob, "")
+        used = _USED_BY.get(knob) in (None, *metrics) and (by_score or knob not in _BY_SCORE)
+        words = _WORDS[knob].get(value)
+        if knob == "ideal_pool" and not judged:
+            words = _WITHOUT_JUDGEMENTS.get(value, words)
+        if used and words and (judged or knob != "relevant_pool"):
+            found.append(words)
+    return found

@@ -2,12 +2,131 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rankmetrics_spark.metrics import Metric, parse
-from rankmetrics_spark.report.change import Change, change_of
-from rankmetrics_spark.schemas import BASELINE, EVERYONE, EXPERIMENT, METRIC, SEGMENT, is_unknown
+from rankmetrics_spark.report.figures import deciding, number
+from rankmetrics_spark.schemas import (
+    BASELINE,
+    CUPED,
+    EVERYONE,
+    EXPERIMENT,
+    METRIC,
+    RELATIVE,
+    SEGMENT,
+    is_unknown,
+    of_test,
+)
+
+MINUS = "\N{MINUS SIGN}"
+_MOST_DIGITS = 3
+"""Digits after the point that a small percentage has at most."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A difference and its interval.
+
+    Attributes:
+        value: The difference.
+        unit: `` %`` of the baseline's mean, or empty.
+        low: Lower bound; None without an interval.
+        high: Upper bound.
+    """
+
+    value: float
+    unit: str
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def digits(self) -> int:
+        """Digits after the point, the same for the difference and its bounds."""
+        if not self.unit:
+            return 1 if abs(self.value) >= 10 else 4
+        small = math.ceil(-math.log10(abs(self.value))) if self.value else 0
+        return small if 1 < small <= _MOST_DIGITS else 1
+
+    @property
+    def text(self) -> str:
+        """The difference with its sign and unit.
+
+        >>> Change(20.94, " %").text, Change(-0.043, " %").text.replace(MINUS, "-")
+        ('+20.9 %', '-0.04 %')
+        >>> Change(1e-9, " %").text, Change(-0.00123, "").text.replace(MINUS, "-")
+        ('0.0 %', '-0.0012')
+        """
+        return self._signed(self.value) + self.unit
+
+    @property
+    def interval(self) -> str:
+        """The interval in words; empty without one."""
+        if self.low is None or self.high is None:
+            return ""
+        return f"{self._signed(self.low)} to {self._signed(self.high)}{self.unit}"
+
+    @property
+    def plain(self) -> str:
+        """Difference and interval in ASCII.
+
+        >>> Change(10, " %", 8, -12).plain, Change(0.05, "").plain
+        ('+10.0 % [+8.0, -12.0]', '+0.0500')
+        """
+        d = self.digits
+        bounds = "" if self.low is None or self.high is None else f" [{self.low:+.{d}f}, {self.high:+.{d}f}]"
+        return f"{self.value:+.{d}f}{self.unit}{bounds}"
+
+    def _signed(self, value: float) -> str:
+        """A true minus, and no sign in front of a rounded 0."""
+        rounded = round(value, self.digits) + 0.0
+        return (f"{rounded:+.{self.digits}f}" if rounded else f"{0:.{self.digits}f}").replace("-", MINUS)
+
+
+def change_of(row: Mapping[str, Any], in_percent: bool | None = None) -> Change | None:
+    """The change that a row of ``comparisons`` shows, by the test that decides; None where there is no difference.
+
+    Args:
+        row: A row of ``comparisons``.
+        in_percent: Whether it is in percent; by default, wherever ``is_percentage``.
+    """
+    if is_percentage(row) if in_percent is None else in_percent:
+        value, low, high = (number(of_test(row, name)) for name in RELATIVE)
+        factor, unit = 100, " %"
+    else:
+        value, low, high = (number(of_test(row, name)) for name in ("difference", "ci_low", "ci_high"))
+        factor, unit = 1, ""
+    if value is None:
+        return None
+    bounds = sorted(factor * bound for bound in (low, high) if bound is not None)
+    first, last = bounds if len(bounds) == 2 else (None, None)
+    return Change(factor * value, unit, first, last)
+
+
+def is_percentage(row: Mapping[str, Any]) -> bool:
+    """Whether a row of ``comparisons`` can be told in percent of its baseline.
+
+    It cannot where the baseline's mean is not above 0. Nor can it where the interval of the ratio holds 0 and that of
+    the difference does not, or the other way round: the delta method is an approximation, which few users with few
+    hits are too much for, and the test is about the difference.
+    """
+    baseline = number(row["mean_baseline"])
+    if baseline is None or baseline <= 0 or number(of_test(row, "relative_difference")) is None:
+        return False
+    return _excludes_zero(row, "ci") == _excludes_zero(row, "relative_ci")
+
+
+def all_percentages(rows: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether rows that stand on one axis can all be told in percent; those without a difference do not count."""
+    return all(is_percentage(row) for row in rows if number(row["difference"]) is not None)
+
+
+def _excludes_zero(row: Mapping[str, Any], name: str) -> bool | None:
+    low, high = number(of_test(row, f"{name}_low")), number(of_test(row, f"{name}_high"))
+    return None if low is None or high is None else low > 0 or high < 0
+
 
 Row = Mapping[str, Any]
 
@@ -24,31 +143,36 @@ CORRECTIONS = {
 """Correction of p-values -> how a sentence names it."""
 
 
-def verdict(rows: Sequence[Row], metrics: Sequence[Metric] = ()) -> list[str]:
-    """What the comparisons of all users say, differences that are shown first, the surest first.
+def verdict(rows: Sequence[Row], metrics: Sequence[Metric] = (), gated: object = None, more: int = 0) -> list[str]:
+    """What the comparisons of all users say: the metric that decides first, then differences that are shown.
 
     Args:
         rows: Of the table ``comparisons``; rows of segments are left out.
-        metrics: Those of the run; a metric that is not among them is looked up by its name.
+        metrics: Those of the run, in its order; a metric that is not among them is looked up by its name.
+        gated: Name of the metric of the first gate.
+        more: Comparisons of all users that are not among the rows.
 
     Returns:
         At most ``MOST_SENTENCES`` sentences, and one that says how many more there are.
     """
+    everyone = [row for row in rows if row[SEGMENT] == EVERYONE]
     known = {str(metric): metric for metric in metrics}
-    order = {name: place for place, name in enumerate(known)}
-    whole = sorted(
-        (row for row in rows if row[SEGMENT] == EVERYONE),
+    known |= {name: parse(name) for name in dict.fromkeys(row[METRIC] for row in everyone) if name not in known}
+    first, order = str(deciding([*known.values()], gated)), {name: place for place, name in enumerate(known)}
+    ordered = sorted(
+        everyone,
         key=lambda row: (
+            row[METRIC] != first,
             row["better"] is None,
-            _p_or_last(row) if len(rows) > MOST_SENTENCES else 0.0,
+            p_or_last(row) if len(everyone) > MOST_SENTENCES else 0.0,
             str(row[EXPERIMENT]),
             str(row[BASELINE]),
-            order.get(row[METRIC], 0),
+            order[row[METRIC]],
         ),
     )
-    said = [sentence(row, known.get(row[METRIC]) or parse(row[METRIC])) for row in whole[:MOST_SENTENCES]]
-    rest = len(whole) - len(said)
-    return [*said, f"... and {rest} more, in the table comparisons"] if rest else said
+    found = [sentence(row, known[row[METRIC]]) for row in ordered[:MOST_SENTENCES]]
+    rest = len(ordered) - len(found) + more
+    return [*found, f"... and {rest:,} more, in the table comparisons"] if rest else found
 
 
 def sentence(row: Row, metric: Metric) -> str:
@@ -57,11 +181,11 @@ def sentence(row: Row, metric: Metric) -> str:
     >>> row = {"experiment_id": "b", "baseline": "a", "note": None, "better": "candidate", "mean_baseline": 0.5,
     ...        "difference": 0.05, "relative_difference": 0.1, "relative_ci_low": 0.08, "relative_ci_high": 0.12,
     ...        "ci_low": 0.04, "ci_high": 0.06, "p_adjusted": 0.00002, "correction": "holm", "n_comparisons": 4,
-    ...        "confidence": 0.95, "n_users": 2000, "minimum_detectable_effect": 0.01}
+    ...        "confidence": 0.95, "n_users": 2000, "adjusted_minimum_detectable_effect": 0.01}
     >>> sentence(row, parse("ndcg@10"))
     'b beats a on NDCG@10: +10.0 % [+8.0, +12.0], p < 0.001 after Holm (4 comparisons)'
-    >>> sentence(row | {"better": None, "p_adjusted": 0.3}, parse("ap"))
-    'b against a on MAP: no difference shown (+10.0 % [+8.0, +12.0], p = 0.300); 2,000 users could show 2.0 %'
+    >>> sentence(row | {"better": None, "p_adjusted": 0.3, "adjusted_minimum_detectable_effect": None}, parse("ap"))
+    'b against a on MAP: no difference shown (+10.0 % [+8.0, +12.0], p = 0.300)'
     """
     candidate, baseline = row[EXPERIMENT], row[BASELINE]
     name = metric.headline.removeprefix("mean ")
@@ -69,38 +193,73 @@ def sentence(row: Row, metric: Metric) -> str:
     if is_unknown(row["p_adjusted"]) or note.startswith("not trustworthy"):
         return f"{candidate} against {baseline} on {name}: {note or 'not tested'}"
     found = change_of(row)
-    change = found.plain if found else "-"
+    change = (found.plain if found else "-") + (" with CUPED" if row.get("test") == CUPED else "")
+    also = f"; {note}" if note else ""
     if row["better"] is None:
-        # Without a spread, nobody knows what could be shown.
-        known = not is_unknown(row["minimum_detectable_effect"]) and row["minimum_detectable_effect"] > 0
-        could = f"; {row['n_users']:,} users could show {_detectable(row)}" if known else ""
+        effect = detectable(row)
+        after = "" if row["correction"] == "none" or row["n_comparisons"] == 1 else " (after the correction)"
+        could = f"; {row['n_users']:,} users are enough to find changes of {effect} or more{after}" if effect else ""
         says = "no difference shown" if metric.higher_is_better is not None else "neither direction is better"
-        return f"{candidate} against {baseline} on {name}: {says} ({change}, {p_value(row)}){could}"
+        return f"{candidate} against {baseline} on {name}: {says} ({change}, {p_value(row)}){could}{also}"
     verb = "beats" if row["better"] == "candidate" else "loses to"
     n = row["n_comparisons"]
     family = f"{CORRECTIONS[row['correction']]} ({n} {'comparison' if n == 1 else 'comparisons'})"
-    return f"{candidate} {verb} {baseline} on {name}: {change}, {p_value(row)} {family}" + (f"; {note}" if note else "")
+    return f"{candidate} {verb} {baseline} on {name}: {change}, {p_value(row)} {family}{also}"
 
 
-def _detectable(row: Row) -> str:
-    effect = row["minimum_detectable_effect"]
-    if is_unknown(row["mean_baseline"]) or not row["mean_baseline"]:
-        return Change(effect, "").plain.removeprefix("+")
-    return Change(100 * effect / abs(row["mean_baseline"]), " %").plain.removeprefix("+")
+def detectable(row: Row, in_percent: bool | None = None) -> str:
+    """The change that the corrected test finds with its power, never rounded down; empty where nobody knows it.
+
+    Args:
+        row: A row of ``comparisons``.
+        in_percent: As for ``change_of``.
+    """
+    effect = number(row.get("adjusted_minimum_detectable_effect"))
+    if not effect:  # Without a spread, nobody knows what could be found.
+        return ""
+    if is_percentage(row) if in_percent is None else in_percent:
+        effect, unit = 100 * effect / row["mean_baseline"], " %"
+    else:
+        unit = ""
+    digits = Change(effect, unit).digits
+    return f"{math.ceil(round(effect * 10**digits, 6)) / 10**digits:.{digits}f}{unit}"
 
 
 def p_value(row: Row) -> str:
-    """The corrected p-value in words; nobody needs more digits of a small one."""
-    p = row["p_adjusted"]
-    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+    """The corrected p-value in words.
+
+    >>> p_value({"p_adjusted": 0.0496, "confidence": 0.95}), p_value({"p_adjusted": 1e-9, "confidence": 0.95})
+    ('p = 0.0496', 'p < 0.001')
+    """
+    text = p_text(row["p_adjusted"], 1 - row["confidence"])
+    return f"p {text}" if text.startswith("<") else f"p = {text}"
+
+
+def p_text(p: float, level: float) -> str:
+    """A p-value with as many digits as it takes to see on which side of the level it is, and three at least.
+
+    Nobody needs more digits of one that is small, and below the level.
+
+    >>> p_text(0.3, 0.05), p_text(0.0496, 0.05), p_text(0.0503, 0.05), p_text(0.0004, 0.05), p_text(1e-9, 0.0001)
+    ('0.300', '0.0496', '0.0503', '< 0.001', '< 0.0001')
+    """
+    level = round(level, 12)  # 1 - 0.95 is 0.05 and a little
+    least = min(0.001, 10.0 ** math.floor(math.log10(level)))
+    if p < least:
+        return f"< {least:.10g}"
+    for digits in range(3, 13):
+        text = f"{p:.{digits}f}"
+        if (float(text) < level) == (p < level) and float(text) not in (0.0, level):
+            return text
+    return f"{p:.3g}"
 
 
 def surest_first(row: Row) -> tuple[Any, ...]:
     """Sort key of rows of ``comparisons``: those of all users first, then by p-value, those without one last."""
-    return (row[SEGMENT] != EVERYONE, _p_or_last(row), str(row[EXPERIMENT]), str(row.get(BASELINE)), row[METRIC])
+    return (row[SEGMENT] != EVERYONE, p_or_last(row), str(row[EXPERIMENT]), str(row.get(BASELINE)), row[METRIC])
 
 
-def _p_or_last(row: Row) -> float:
+def p_or_last(row: Row) -> float:
     """The p-value, or a number above every p-value where there is none."""
     p: float | None = row.get("p_adjusted")
     return 2.0 if p is None or is_unknown(p) else p

@@ -6,15 +6,19 @@ before its successor is there.
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pyarrow.parquet as pq
 from pyarrow import fs
+
+from rankmetrics_spark.errors import OutputError, RankmetricsError, no_file_system
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -48,6 +52,10 @@ class Files:
     def at(self, path: str) -> str:
         """The full path."""
         return f"{self.root}/{path}" if path else self.root
+
+    def is_link(self, path: str) -> bool:
+        """Whether a path is a link to another file or folder; only a disk has links."""
+        return self.local and os.path.islink(self.at(path))
 
     def is_folder(self, path: str) -> bool:
         """Whether there is such a folder; on an object store, whether anything lies below it."""
@@ -93,7 +101,9 @@ class Files:
         draft = f"{folder}/.{name}.{os.getpid()}" if self.renames else path
         self._with_folder(folder, lambda: self._filled(draft, text))
         if draft != path:
+            self.settle([draft])
             self.replace(draft, path)
+            self.settle([], [folder])
 
     def write_table(self, path: str, table: Any) -> None:
         """Write rows as one Parquet file that Spark reads without loss."""
@@ -107,6 +117,18 @@ class Files:
     def _filled(self, path: str, text: str) -> None:
         with self.system.open_output_stream(self.at(path)) as stream:
             stream.write(text.encode("utf-8"))
+
+    def drafts(self, path: str = "", folder: str = "") -> list[fs.FileInfo]:
+        """What killed runs have left of a text that they were writing, or of every text in a folder."""
+        above, _, name = path.rpartition("/")
+        draft = re.compile(rf"\.{re.escape(name) if path else '.*'}\.\d+")
+        return [entry for entry in self.entries(folder or above) if draft.fullmatch(str(entry.base_name))]
+
+    def settle(self, paths: Sequence[str], folders: Iterable[str] = ()) -> None:
+        """Have a disk keep files, and the names in folders, also if the power fails from here on."""
+        if self.local:
+            self.for_each(lambda path: _sync(self.at(path)), paths)
+            self.for_each(lambda folder: _sync(self.at(folder)), sorted(folders))
 
     def replace(self, source: str, target: str) -> None:
         """Rename a file, in place of another if there is one; also of a folder, as Spark writes a text."""
@@ -162,6 +184,23 @@ class Files:
             return list(pool.map(act, items))
 
 
+def _sync(path: str) -> None:
+    """Wait until the disk has a file or a folder; where the file system does not offer that, there is none to wait for.
+
+    Raises:
+        OSError: The disk is full or broken.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as error:
+        if error.errno in (errno.EIO, errno.ENOSPC, errno.EDQUOT):
+            raise
+
+
 def flattened(lists: Iterable[Iterable[T]]) -> Iterator[T]:
     """The items of all lists."""
     for items in lists:
@@ -207,3 +246,69 @@ def _s3(bucket: str, setting: Callable[[str], str | None]) -> Any:
     # Without a bound, PyArrow waits a minute for a server that is not there.
     bounds = {"connect_timeout": 5, "request_timeout": 30}
     return fs.S3FileSystem(**keys, **bounds, region=region or "us-east-1", endpoint_override=address, scheme=secure)
+
+
+_READING = re.compile(r"while reading file|CANNOT_READ_FILE|FAILED_READ_FILE", re.IGNORECASE)
+"""The job that writes also reads the input; such an error is about the input."""
+_CAUSES = {
+    r"No space left on device|Disk quota exceeded": "the disk is full, here or where Spark keeps temporary files; "
+    "allowed: a place with more space",
+    r"File too large|\(os error 27\)": "a file would be larger than this user may write (ulimit -f); allowed: a higher "
+    "limit",
+    r"Too many open files": "more files are open than this user may open (ulimit -n); allowed: a higher limit",
+    r"Read-only file system": "its file system is read-only; allowed: a folder that this user may write to",
+    r"Permission ?denied|AccessDenied|AccessControlException|Operation not permitted|Mkdirs failed to create": "this "
+    "user may not write there; allowed: a folder that they may write to",
+    r"ParentNotDirectoryException|not a directory|FileAlreadyExistsException|File exists": "it, or a folder above it, "
+    "is a file; allowed: a folder, or a new path",
+    r"UnknownHostException": "its host is not known; allowed: a path on a file system that this session reaches",
+    r"URISyntaxException|Wrong FS": "it is no address that Spark can read; allowed: a path such as out or s3a://bucket/out",
+}
+_GONE = re.compile(
+    r"FileNotFoundException|FILE_NOT_EXIST|DOES_NOT_EXIST|PATH_NOT_FOUND|does not exist|No such file", re.IGNORECASE
+)
+
+
+def output_failure(path: str, error: Exception) -> OutputError | None:
+    """The sentence for an output that cannot be written; None if the error is about something else.
+
+    Args:
+        path: The output, as the user named it.
+        error: What Spark or the file system raised.
+
+    >>> print(output_failure("out", OSError("java.io.IOException: No space left on device")))
+    cannot write to 'out': the disk is full, here or where Spark keeps temporary files; allowed: a place with more space
+    """
+    text = str(error)
+    if _READING.search(text):
+        return None
+    if lacking := no_file_system(path, error):
+        return OutputError(f"cannot write to '{path}': {lacking}")
+    for pattern, sentence in _CAUSES.items():
+        if re.search(pattern, text, re.IGNORECASE):
+            return OutputError(f"cannot write to '{path}': {sentence}")
+    return None
+
+
+@contextmanager
+def writing(path: str, tables: bool = False) -> Iterator[None]:
+    """Report what a user can fix about the output in one sentence; other errors pass.
+
+    Args:
+        path: The output, as the user named it.
+        tables: Tables are written that other runs may write too: a file that vanishes was theirs.
+    """
+    try:
+        yield
+    except RankmetricsError:
+        raise
+    except Exception as error:  # classic sessions raise a class of py4j
+        found = output_failure(path, error)
+        if found is None and tables and _GONE.search(str(error)):
+            found = OutputError(
+                f"cannot write to '{path}': files vanished while they were written, probably because another run "
+                "writes the same partitions; run this again when it has ended"
+            )
+        if found is None:
+            raise
+        raise found from error

@@ -9,18 +9,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark.config.places import check_output, local_path
-from rankmetrics_spark.engines import engine_of, is_laptop
+from rankmetrics_spark.engines.which import engine_of, is_laptop
+from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.pointers import record_path
-from rankmetrics_spark.sinks.failures import writing
+from rankmetrics_spark.sinks.files import writing
 from rankmetrics_spark.sinks.leases import LEASE, SLOW_LEASE, Lease
 from rankmetrics_spark.sinks.locks import Claim, Held
 from rankmetrics_spark.sinks.partitions import Partitions, as_json
 from rankmetrics_spark.sinks.reaching import Reach, likely_reach, of_disk, on_this_machine, reach_of
-from rankmetrics_spark.sinks.reading import as_read, as_written, existing, texts_of
-from rankmetrics_spark.sinks.swapping import STAGING, discard, recover, remove_spark_staging, remove_unclaimed
+from rankmetrics_spark.sinks.reading import as_read, as_written, existing, literal, texts_of
+from rankmetrics_spark.sinks.swapping import (
+    STAGING,
+    discard,
+    linked_folder,
+    recover,
+    remove_spark_staging,
+    remove_unclaimed,
+)
 
 
 def write_text(files: Any, path: str, text: str) -> None:
@@ -49,6 +58,10 @@ class Folder:
     _reach: Reach | None = field(default=None, init=False, repr=False)
     _claim: Claim | Lease | None = field(default=None, init=False, repr=False)
     _staged: list[str] = field(default_factory=list, init=False, repr=False)
+    _open_record: bool = field(default=False, init=False, repr=False)
+    """Whether the record says that the run goes on."""
+    _left: bool = field(default=False, init=False, repr=False)
+    """Whether files are left that the next run has to remove."""
 
     def check(self) -> None:
         """Refuse a folder that cannot be written, before anything is computed.
@@ -60,10 +73,18 @@ class Folder:
         if here:
             check_output(self.path)
         with writing(self.path):
-            existing(self.spark, self._staging_of("outcome"))
+            self._address()
         # Only now: what Spark cannot address gets no run record either.
         disk = of_disk(self.path) if here else None
         self._reach = Reach(disk, self.spark, here=True) if disk else None
+
+    def _address(self) -> None:
+        """Fail where Spark cannot address the output, as on a file system that the session lacks."""
+        if engine_of(self.spark) == "sail":
+            return
+        with suppress(AnalysisException):  # expected: nothing is staged there yet
+            # Named twice: of one path, Spark logs a stack trace where there is no such file.
+            self.spark.read.parquet(*[literal(self._staging_of("outcome"))] * 2).schema  # noqa: B018
 
     def _staging_of(self, name: str) -> str:
         return f"{self.path}/{STAGING}/{self.run_id}/{name}"
@@ -126,19 +147,29 @@ class Folder:
             self._reach.do(remove_spark_staging)
 
     def claim(self, partitions: Partitions) -> None:
-        """Reserve partitions until ``discard``, where anything but Spark reaches the files.
+        """Reserve partitions until ``release``, where anything but Spark reaches the files.
 
         Raises:
-            OutputError: Another run has reserved some of them.
+            OutputError: Another run has reserved some of them, or one of them is a link.
         """
         with writing(self.path):
+            self._refuse_links(partitions)
             if isinstance(self._claim, Claim):
                 self._claim.take(self._staging_folder, partitions, self.path)
             elif self._claim is not None:
                 self._claim.take(partitions, self.path)
 
+    def _refuse_links(self, partitions: Partitions) -> None:
+        if self._reach is None or not self.files_name_runs:
+            return
+        if link := self._reach.do(linked_folder, partitions.experiments, partitions.date):
+            raise OutputError(
+                f"cannot write to '{self.path}': '{link}' is a link, and a run replaces no files behind one; "
+                "allowed: folders of the output itself"
+            )
+
     def discard(self, like: DataFrame | None = None) -> None:
-        """Remove the staging and give the claim back.
+        """Remove the staging.
 
         Args:
             like: Any table. Where Spark alone reaches the files, it cannot delete them; there, empty tables with this
@@ -151,17 +182,24 @@ class Folder:
                 for place in self._staged:
                     if existing(self.spark, place) is not None:
                         like.limit(0).coalesce(1).write.mode("overwrite").parquet(place)
+
+    def release(self) -> None:
+        """Give the claim back; what is left, or not on record, the next run of the output removes or enters."""
         with suppress(Exception):
             if self._claim is not None:
-                self._claim.release()
-                self._claim = None
+                claim, self._claim = self._claim, None
+                claim.release(complete=not (self._open_record or self._left))
                 if self._reach is not None:
                     self._reach.do(discard, self.run_id)
 
     def note(self, record: Mapping[str, Any]) -> None:
         """Write the record of a run that has not ended, where this process reaches the files."""
         if self._reach is not None and self._reach.here:
-            self.record(record)
+            with writing(self.path):
+                # Claimed before: where the run is killed, the next one finds the claim, and closes the record.
+                self._open()
+            self._open_record = True
+            self._write_record(record)
 
     def record(self, record: Mapping[str, Any]) -> str:
         """Write the run record as JSON to ``runs``; return its path.
@@ -169,6 +207,11 @@ class Folder:
         Raises:
             OutputError: It cannot be written.
         """
+        path = self._write_record(record)
+        self._open_record = False
+        return path
+
+    def _write_record(self, record: Mapping[str, Any]) -> str:
         return self.write_file(record_path(self.run_id), as_json(record) + "\n")
 
     def records(self) -> list[str]:

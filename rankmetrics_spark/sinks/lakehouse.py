@@ -13,16 +13,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.config.places import local_path
-from rankmetrics_spark.few_rows import few_rows
+from rankmetrics_spark.engines.few_rows import few_rows
 from rankmetrics_spark.pointers import FOLDER as POINTERS
 from rankmetrics_spark.pointers import Pointer, newest
 from rankmetrics_spark.schemas import DATE, RUN, quoted
-from rankmetrics_spark.sinks.commits import commit, explain, is_not_set_up
+from rankmetrics_spark.sinks.commits import commit, created, explain, is_not_set_up
 from rankmetrics_spark.sinks.folder import Folder
 from rankmetrics_spark.sinks.leases import lives, who
 from rankmetrics_spark.sinks.partitions import Partitions, as_json
 from rankmetrics_spark.sinks.reading import pointers_of
-from rankmetrics_spark.sinks.replacing import created
 from rankmetrics_spark.sinks.sql_tables import SqlTables
 
 _HOLDER = "rankmetrics.holder"
@@ -122,6 +121,9 @@ class CatalogSchema(SqlTables):
         mine = self.run_id.replace("-", "_").lower()
         self._drop(lambda name: mine in name.lower())
         self._drop(self._is_dead)
+
+    def release(self) -> None:
+        """Do nothing: nothing is claimed."""
 
     def _is_dead(self, name: str) -> bool:
         """Whether the run of a staging table was killed: on this machine at once, elsewhere after a day."""

@@ -130,13 +130,16 @@ class Lease:
             self._do(remove_claim, held.run)
         return [found for found in living if "state" in found]
 
-    def release(self) -> None:
-        """Give the partitions back."""
+    def release(self, complete: bool = True) -> None:
+        """Give the partitions back; see ``locks.Claim.release``."""
         self._stop.set()
         with self._writing:
-            if self._said:
-                self._said = {}
+            said, self._said = self._said, {}
+            if said and complete:
                 self._do(remove_claim, self._run_id)
+            elif said:
+                # As of a process that has ended, on this machine and elsewhere.
+                self._do(write_claim, self._run_id, said | {"start": "", "lease": 0})
 
 
 def who() -> dict[str, Any]:

@@ -120,13 +120,19 @@ class Claim:
             path.unlink(missing_ok=True)
         return [held for _, held in living]
 
-    def release(self) -> None:
-        """Give the partitions back; nothing happens where none were claimed."""
+    def release(self, complete: bool = True) -> None:
+        """Give the partitions back; nothing happens where none were claimed.
+
+        Args:
+            complete: Whether the run leaves nothing to be done. Otherwise its claim stays as that of a killed run, and
+                the next run does the rest.
+        """
         if self._file is None:
             return
         file, self._file = self._file, None
         claim = Path(file.name)
-        claim.unlink(missing_ok=True)
+        if complete:
+            claim.unlink(missing_ok=True)
         file.close()
         with suppress(OSError):
             if not any(claim.parent.glob("*.claim")):

@@ -11,14 +11,23 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.few_rows import few_rows
+from rankmetrics_spark.engines.few_rows import few_rows
 from rankmetrics_spark.pointers import WITHOUT_ID, Entry, Pointer
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION
-from rankmetrics_spark.sinks.failures import writing
+from rankmetrics_spark.sinks.files import writing
 from rankmetrics_spark.sinks.folder import Folder
-from rankmetrics_spark.sinks.partitions import MOST_ROWS, Partitions, Written, counted, escaped
+from rankmetrics_spark.sinks.partitions import (
+    MANIFEST,
+    MOST_ROWS,
+    Partitions,
+    Split,
+    Staged,
+    Written,
+    counted,
+    escaped,
+    staged_of,
+)
 from rankmetrics_spark.sinks.reading import existing, live, of_run, pointers_of, settled, with_schema
-from rankmetrics_spark.sinks.splitting import MANIFEST, Split, Staged, staged_of
 from rankmetrics_spark.sinks.swapping import STAGING, Swap, pointer_of, recover, swap
 
 MANY_FILES = 200
@@ -41,7 +50,11 @@ class ParquetFolder(Folder):
             found = existing(self.spark, self.name_of(table))
             return None if found is None else live(found, known, self.name_of(table))
 
-        return settled(self.spark, self.path, look, pointers_of(self.spark, self.path))
+        return settled(self.path, self.pointers, look)
+
+    def pointers(self) -> dict[str, Pointer]:
+        """Date -> its pointer."""
+        return pointers_of(self.spark, self.path)
 
     def pointer(self, date: str) -> Pointer | None:
         """What is published on a date, or None."""
@@ -107,8 +120,10 @@ class ParquetFolder(Folder):
                 self._reach.do(swap, Swap(date, entry, {one.table: one.files for one in written}))
             except BaseException:
                 # A full disk, say, or an interrupt: take back what is not published, or finish what is.
+                self._left = True
                 with suppress(Exception):
                     self._reach.do(recover, self.run_id, date, entry.experiments)
+                    self._left = False
                 raise
 
     def _published_by_spark(self, written: Sequence[Written], entry: Entry, date: str) -> None:

@@ -3,25 +3,147 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.engines import in_order
-from rankmetrics_spark.few_rows import few_rows
+from rankmetrics_spark.engines.few_rows import few_rows
+from rankmetrics_spark.engines.which import ORDER, in_order
 from rankmetrics_spark.pointers import Entry, Pointer
-from rankmetrics_spark.schemas import DATE, EXPERIMENT
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION
+from rankmetrics_spark.sinks.files import Files
 
-if TYPE_CHECKING:
-    from rankmetrics_spark.sinks.splitting import Staged
+MANIFEST = f"{EXPERIMENT} string, file string, n bigint, total bigint"
+"""Columns of the list of files: experiment, name, rows, and the sum of one column."""
+WRITERS = 4
+"""Files that are written at the same time; PyArrow leaves Python's lock while it writes."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A file in the staging of a run that will become a file of a partition.
+
+    Attributes:
+        experiment: Whose rows it holds.
+        name: Name of the file, both in the staging and in the partition.
+        rows: Number of rows.
+        total: Sum of the column that the books are checked with.
+    """
+
+    experiment: str | None
+    name: str
+    rows: int
+    total: int = 0
+
+
+@dataclass(frozen=True)
+class Split:
+    """How rows become files.
+
+    Attributes:
+        files: The files of the output.
+        folder: The staging of the table.
+        run_id: Part of the names of the files.
+        total: Name of a column whose sum is listed; None = none.
+    """
+
+    files: Files
+    folder: str
+    run_id: str
+    total: str | None = None
+
+    def of_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """In a task: rows that are sorted by experiment -> files; yields the list of files."""
+        for experiment, table in _by_experiment(batches):
+            staged = self.write(experiment, table)
+            columns = ([staged.experiment], [staged.name], [staged.rows], [staged.total])
+            kinds = (pa.string(), pa.string(), pa.int64(), pa.int64())
+            arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+            yield pa.RecordBatch.from_arrays(arrays, [EXPERIMENT, "file", "n", "total"])
+
+    def rows_in(self, folder: str) -> int:
+        """How many rows a staged folder has, by the footers of its files."""
+        return sum(
+            pq.read_metadata(path, filesystem=self.files.system).num_rows for path in self._parquet_files(folder)
+        )
+
+    def of_folder(self, folder: str, sort: str) -> tuple[list[Staged], pa.Table | None]:
+        """In this process: the few rows of a staged folder -> files, in order of experiment and another column.
+
+        Returns:
+            The list of files, and the rows themselves.
+        """
+        tables = [pq.read_table(path, filesystem=self.files.system) for path in self._parquet_files(folder)]
+        tables = [table for table in tables if table.num_rows]
+        if not tables:
+            return [], None
+        table = pa.concat_tables(tables).replace_schema_metadata(None)
+        order = pc.sort_indices(table, sort_keys=[(EXPERIMENT, "ascending"), (sort, "ascending")])
+        table = table.take(order).combine_chunks()
+        with ThreadPoolExecutor(WRITERS) as pool:
+            return list(pool.map(lambda piece: self.write(*piece), _runs(table))), table
+
+    def _parquet_files(self, folder: str) -> list[str]:
+        return [self.files.at(path) for path in self.files.files(folder) if path.endswith(".parquet")]
+
+    def write(self, experiment: str | None, table: pa.Table) -> Staged:
+        """Write the rows of one experiment as one file; its partition keys are in its path, not in it."""
+        # The whole of it: with 32 bits, two of 10,000 files have the same name once in a hundred runs.
+        name = f"part-{self.run_id}-{uuid.uuid4().hex}.parquet"
+        path = f"{self.folder}/{name}"
+        self.files.write_table(
+            path, table.select([c for c in table.column_names if c not in (EXPERIMENT, DATE, ORDER)])
+        )
+        total = pc.sum(table[self.total]).as_py() if self.total else 0
+        return Staged(experiment, name, table.num_rows, int(total or 0))
+
+
+def _by_experiment(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str | None, pa.Table]]:
+    """Tables of one experiment each, with at most about ``ROWS_PER_FILE`` rows, from sorted batches."""
+    held: list[pa.Table] = []
+    for batch in batches:
+        for experiment, piece in _runs(pa.Table.from_batches([batch])):
+            if held and (_first(held[0]) != experiment or sum(map(len, held)) >= ROWS_PER_FILE):
+                yield _first(held[0]), pa.concat_tables(held)
+                held = []
+            held.append(piece)
+    if held:
+        yield _first(held[0]), pa.concat_tables(held)
+
+
+def _first(table: pa.Table) -> str | None:
+    name: str | None = table[EXPERIMENT][0].as_py()
+    return name
+
+
+def _runs(table: pa.Table) -> Iterator[tuple[str | None, pa.Table]]:
+    """Slices of equal experiments that stand together."""
+    if not table.num_rows:
+        return
+    codes = table[EXPERIMENT].combine_chunks().dictionary_encode(null_encoding="encode")
+    codes = codes.combine_chunks() if isinstance(codes, pa.ChunkedArray) else codes
+    places = codes.indices.to_numpy(zero_copy_only=False)
+    starts = [0, *(int(i) + 1 for i in (places[1:] != places[:-1]).nonzero()[0])]
+    names = codes.dictionary.to_pylist()
+    for start, end in zip(starts, [*starts[1:], len(places)], strict=True):
+        yield names[int(places[start])], table.slice(start, end - start)
+
+
+def staged_of(row: Mapping[str, Any]) -> Staged:
+    """An entry of the list of files from its row."""
+    return Staged(row[EXPERIMENT], row["file"], row["n"], row["total"])
+
 
 ROWS_PER_FILE = 1_000_000
-NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-"""Folder name of a null partition value. "null" would not do: an experiment may have that name."""
 
 
 @dataclass(frozen=True)
@@ -153,11 +275,14 @@ class Store(Protocol):
     def pointer(self, date: str) -> Pointer | None:
         """What is published on a date; None if nothing is, or if an earlier version of this package wrote it."""
 
+    def pointers(self) -> dict[str, Pointer]:
+        """Date -> what is published there."""
+
     def check(self) -> None:
         """Refuse a place that cannot be written, before anything is computed."""
 
     def claim(self, partitions: Partitions) -> None:
-        """Reserve partitions until ``discard``, where that is possible."""
+        """Reserve partitions until ``release``, where that is possible."""
 
     def stage(self, rows: DataFrame, name: str = "outcome") -> DataFrame:
         """Write rows to the staging of this run, as they are; return them as written."""
@@ -176,6 +301,9 @@ class Store(Protocol):
 
     def discard(self, like: DataFrame | None = None) -> None:
         """Remove the staging. ``like`` is any table; its schema is used where only an empty file can be left."""
+
+    def release(self) -> None:
+        """Give back what was reserved, when the end of the run is on record."""
 
     def note(self, record: Mapping[str, Any]) -> None:
         """Write the record of a run that has not ended, where that costs next to nothing."""

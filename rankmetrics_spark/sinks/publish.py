@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.config.places import local_path
 from rankmetrics_spark.config.sections import Sink
-from rankmetrics_spark.engines import engine_of
-from rankmetrics_spark.errors import ConfigError, OutputError
-from rankmetrics_spark.pointers import Entry
-from rankmetrics_spark.schemas import CONVENTION, CONVENTION_HASH, DATE, EXPERIMENT, PARTITION
+from rankmetrics_spark.engines.which import engine_of
+from rankmetrics_spark.errors import ConfigError, InputError, OutputError, root_cause
+from rankmetrics_spark.pointers import Entry, Pointer
+from rankmetrics_spark.schemas import CONVENTION, CONVENTION_HASH, DATE, EXPERIMENT, PARTITION, RUN, quoted
+from rankmetrics_spark.sinks import reading
+from rankmetrics_spark.sinks.files import Files
+from rankmetrics_spark.sinks.folder import Folder
 from rankmetrics_spark.sinks.lakehouse import CatalogSchema, DeltaFolder
 from rankmetrics_spark.sinks.parquet import ParquetFolder
 from rankmetrics_spark.sinks.partitions import Partitions, Store, Written, problem_with_name
+from rankmetrics_spark.sinks.reaching import of_disk
+from rankmetrics_spark.sinks.reading import literal, live, live_files, pointers_of, settled, texts_of, with_schema
 
 
 def store_of(spark: SparkSession, sink: Sink, run_id: str, settings: Mapping[str, str] | None = None) -> Store:
@@ -45,7 +52,7 @@ def store_of(spark: SparkSession, sink: Sink, run_id: str, settings: Mapping[str
     return folder(spark, (sink.path or "").rstrip("/") or "/", run_id, settings or {})
 
 
-def publish(store: Store, written: Sequence[Written], entry: Entry, partitions: Partitions) -> None:
+def publish(store: Store, written: Sequence[Written], entry: Entry, partitions: Partitions) -> list[str]:
     """Publish the complete tables of a run: the one way to every store.
 
     The tables are staged and their books are compared before this is called. Here they are put in place, and the
@@ -57,12 +64,31 @@ def publish(store: Store, written: Sequence[Written], entry: Entry, partitions: 
         entry: The run, with the convention of its tables.
         partitions: All experiments of the run, on its date.
 
+    Returns:
+        What failed after the pointer was written, in a sentence: the run counts all the same.
+
     Raises:
         OutputError: The output cannot be written, or other runs keep replacing the same experiments.
     """
     facts = {one.table: {"rows": one.n, "columns": _columns(one), "files": len(one.files)} for one in written}
     own = replace(entry, experiments=tuple(sorted(partitions.experiments, key=str)), tables=facts)
-    store.publish(written, own, partitions.date)
+    try:
+        store.publish(written, own, partitions.date)
+    except (Exception, KeyboardInterrupt) as error:
+        if not _counts(store, own.run_id, partitions.date):
+            raise
+        cause = "interrupted" if isinstance(error, KeyboardInterrupt) else root_cause(error)
+        return [f"published; an error followed ({cause}), and the next run of this output removes what it has left"]
+    return []
+
+
+def _counts(store: Store, run_id: str, date: str) -> bool:
+    """Whether a run is published on a date; False where nobody can tell."""
+    try:
+        pointer = store.pointer(date)
+    except Exception:  # an output that cannot be read keeps the error of before
+        return False
+    return pointer is not None and run_id in pointer.run_of().values()
 
 
 def _columns(written: Written) -> dict[str, str]:
@@ -173,3 +199,181 @@ def _other_convention(store: Store, there: tuple[str | None, str], date: str, na
         f"{store.name_of('experiment_metrics')} holds experiment '{experiment}' of {date} under the convention "
         f"'{convention}', and this run has '{name}'; choose another sink or date, or remove what is there"
     )
+
+
+def compare_books(
+    users: Written, averages: Written, quarantine: Written, counts: Mapping[Any, Mapping[str, Any]], lists: str
+) -> None:
+    """Refuse to publish tables whose rows do not add up to what was counted.
+
+    Args:
+        users: ``user_metrics``, with the sums of ``n_lists``.
+        averages: ``experiment_metrics``.
+        quarantine: ``quarantine``.
+        counts: Experiment -> its counts in the pass.
+        lists: The count that the lists of all users add up to.
+
+    Raises:
+        OutputError: One sentence with the experiment and both numbers.
+    """
+    for name, count in counts.items():
+        key = name or None
+        _same("lists", count[lists], users.totals.get(key, 0), name)
+        _same(
+            "rows left out",
+            count["quarantined"],
+            quarantine.counts.get(key, 0) - _others(name, counts, quarantine),
+            name,
+        )
+        if bool(users.counts.get(key, 0)) != bool(averages.counts.get(key, 0)):
+            raise _mismatch("users with averages", users.counts.get(key, 0), averages.counts.get(key, 0), name)
+
+
+def _others(name: str | None, counts: Mapping[Any, Mapping[str, Any]], quarantine: Written) -> int:
+    """Rows that are stored with those of an experiment without being its: "" and null share a partition."""
+    if name or not {"", None} <= counts.keys():
+        return 0
+    return int(counts["" if name is None else None]["quarantined"])
+
+
+def _same(what: str, counted: int, written: int, name: str | None) -> None:
+    if counted != written:
+        raise _mismatch(what, counted, written, name)
+
+
+def _mismatch(what: str, counted: int, written: int, name: str | None) -> OutputError:
+    return OutputError(
+        f"row counts do not add up: experiment '{name}' has {counted} {what} in the input and {written} in the tables; "
+        "nothing was published; the input may have changed while it was read: run this again"
+    )
+
+
+def run_records(store: Store) -> list[dict[str, Any]]:
+    """The records of all runs, the newest first. Ids of runs start with their time."""
+    return _parsed(store.records())
+
+
+def records_in(path: str) -> list[dict[str, Any]] | None:
+    """The records of all runs of a folder on this machine, without Spark; None if there is no such folder."""
+    disk = of_disk(path)
+    if disk is None or not disk.is_folder("runs"):
+        return None
+    return _parsed(texts_of(None, path, "runs"))
+
+
+def _parsed(texts: list[str]) -> list[dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        try:
+            record = json.loads(text)
+        except ValueError:
+            continue
+        if isinstance(record, dict) and RUN in record:
+            found[record[RUN]] = record
+    return [found[name] for name in sorted(found, reverse=True)]
+
+
+def _newest_first(output: Files) -> Iterator[dict[str, Any]]:
+    """The records one by one: after years of runs, nobody reads them all for the last one."""
+    for name in reversed(output.names("runs")):
+        if name.endswith(".json"):
+            yield from _parsed([output.read(f"runs/{name}") or ""])
+
+
+def previous_quality(store: Store, needed: bool) -> Mapping[str, Any]:
+    """What the newest record of a run that was done says about the quality of its log, with its ``run_id``.
+
+    Args:
+        store: Where the runs write.
+        needed: Look for the record even if Spark has to read it: on another file system or in a catalog.
+
+    Returns:
+        Empty if there is none.
+    """
+    disk = of_disk(store.path) if isinstance(store, Folder) else None
+    if disk is not None and not disk.is_folder("runs"):
+        disk = None
+    found = _newest_first(disk) if disk else iter(run_records(store) if needed else [])
+    # Records of earlier versions of this package have no outcome; they were written at the end.
+    done = (record for record in found if record.get("outcome", "done") == "done" and "quality" in record)
+    record = next(done, None)
+    return {} if record is None else {**record["quality"], RUN: record[RUN]}
+
+
+def read(spark: SparkSession, path: str, format: str = "parquet") -> DataFrame:
+    """A written table, with the columns of all its files; a metric that only some dates have is null on the others.
+
+    It follows the pointers of ``published``: while a run publishes, and after it was killed, each date has its earlier
+    rows or the new ones, in all tables. The partition columns are strings, exactly as they were written: "007" stays
+    "007".
+
+    Args:
+        spark: The session.
+        path: Folder of the table, such as ``out/user_metrics``, or a table of a catalog: ``lake.ranking.user_metrics``.
+        format: ``delta`` or ``iceberg`` for a table of a catalog; the pointers of a folder name its format.
+
+    Raises:
+        AnalysisException: There is no such folder.
+        InputError: There is no such table in the catalog, or runs keep publishing to the folder.
+    """
+    path = path.rstrip("/")
+    if format != "parquet" and "/" not in path:
+        return _of_catalog(spark, path, format)
+    folder, _, table = path.rpartition("/")
+    root = folder or "."
+    known = pointers_of(spark, root)
+    if format == "delta" or any(pointer.format == "delta" for pointer in known.values()):
+        found = DeltaFolder(spark, root, "").existing(table)
+        if found is not None:
+            return found
+    return settled(root, lambda: pointers_of(spark, root), lambda known: _rows(spark, path, known), known)
+
+
+def _rows(spark: SparkSession, path: str, known: Mapping[str, Pointer]) -> DataFrame:
+    try:
+        return _listed(spark, path, known)
+    except AnalysisException:
+        columns = columns_of(known, path.rpartition("/")[2])
+        if not columns:
+            raise
+        # What was published has no row in this table, such as a quarantine without faulty rows.
+        return spark.createDataFrame([], columns)
+
+
+def _listed(spark: SparkSession, path: str, known: Mapping[str, Pointer]) -> DataFrame:
+    """The rows that the pointers name; the files are listed here."""
+    if engine_of(spark) == "sail":
+        return _on_sail(spark, path, known)
+    schema = spark.read.option("mergeSchema", "true").parquet(literal(path)).schema
+    return live(with_schema(spark, path, schema), known, path)
+
+
+def _on_sail(spark: SparkSession, path: str, known: Mapping[str, Pointer]) -> DataFrame:
+    disk = of_disk(path)
+    if disk is None or not disk.is_folder(""):
+        columns = columns_of(known, path.rpartition("/")[2])
+        if not columns:
+            raise AnalysisException(f"there is no folder '{path}'")
+        return spark.createDataFrame([], columns)
+    found = reading.rows_of(spark, disk, live_files(disk, known))
+    if found is None:
+        raise AnalysisException(f"'{path}' holds no rows that were published")
+    return found
+
+
+def columns_of(known: Mapping[str, Pointer], table: str) -> str:
+    """The columns of a table as SQL, from the newest pointer that knows them; empty if none does."""
+    for _, pointer in sorted(known.items(), reverse=True):
+        for entry in pointer.entries:
+            if columns := entry.tables.get(table, {}).get("columns"):
+                keys = dict.fromkeys(PARTITION, "string")
+                return ", ".join(f"{quoted(name)} {kind}" for name, kind in (columns | keys).items())
+    return ""
+
+
+def _of_catalog(spark: SparkSession, name: str, format: str) -> DataFrame:
+    schema, _, table = name.rpartition(".")
+    found = CatalogSchema(spark, schema, "", format).existing(table)
+    if found is None:
+        raise InputError(f"cannot read {format} from '{name}': there is no such table")
+    return found

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark.config.places import local_path
-from rankmetrics_spark.engines import is_laptop
+from rankmetrics_spark.engines.which import is_laptop
 from rankmetrics_spark.sinks.files import Files, file_system
 
 

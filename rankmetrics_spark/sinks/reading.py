@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import re
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import TypeVar
 
 from pyspark.errors import AnalysisException
@@ -11,16 +17,59 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.engines import engine_of, sail_path
+from rankmetrics_spark.config.places import local_path
+from rankmetrics_spark.engines.few_rows import few_rows
+from rankmetrics_spark.engines.which import engine_of, sail_path
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.few_rows import few_rows
 from rankmetrics_spark.pointers import FOLDER, RUN_ID, WITHOUT_ID, Entry, Pointer, newest, run_in_name
-from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN
-from rankmetrics_spark.sinks import linked
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION, PARTITION, RUN
 from rankmetrics_spark.sinks.files import Files
 from rankmetrics_spark.sinks.partitions import any_of
-from rankmetrics_spark.sinks.reaching import of_disk
+from rankmetrics_spark.sinks.reaching import of_disk, on_this_machine
 from rankmetrics_spark.sinks.swapping import experiment_of
+
+
+@cache
+def _links() -> Path:
+    """A folder for the links of this process, removed when it ends."""
+    folder = Path(tempfile.mkdtemp(prefix="rankmetrics-links-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def rows_of(
+    spark: SparkSession, table: Files, paths: Sequence[str], schema: T.StructType | None = None
+) -> DataFrame | None:
+    """The rows of some files of a table with their partition columns as strings; None if there are no files.
+
+    Args:
+        spark: A session on Sail.
+        table: The table.
+        paths: The files, as paths below its folder.
+        schema: The columns that are read; by default those of all files.
+    """
+    if not paths:
+        return None
+    folder = tempfile.mkdtemp(dir=_links())
+    for path in paths:
+        link = Path(folder, path)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        os.symlink(table.at(path), link)
+    reader = spark.read
+    if schema is not None:
+        keys = [T.StructField(name, T.StringType()) for name in PARTITION]
+        reader = reader.schema(T.StructType([f for f in schema.fields if f.name not in PARTITION] + keys))
+    found = reader.parquet(sail_path(folder))
+    # Sail reads the folder of a null value as a text.
+    experiment = F.when(F.col(EXPERIMENT) != NULL_PARTITION, F.col(EXPERIMENT))
+    return found.withColumn(EXPERIMENT, experiment)
+
+
+def partition_files(table: Files) -> list[str]:
+    """Every file of a table, as a path below its folder."""
+    found = (entry.path for entry in table.entries("", recursive=True) if entry.is_file)
+    return sorted(os.path.relpath(path, table.root) for path in found if path.endswith(".parquet"))
+
 
 Found = TypeVar("Found")
 
@@ -52,7 +101,10 @@ def existing(spark: SparkSession, path: str) -> DataFrame | None:
     """A written table with the columns of one of its files, or None if it does not exist; cheaper than ``read``."""
     if engine_of(spark) == "sail":
         disk = of_disk(path)
-        return linked.rows_of(spark, disk, linked.partition_files(disk)) if disk else None
+        return rows_of(spark, disk, partition_files(disk)) if disk else None
+    # Where it is not there, Spark logs a stack trace before it says so.
+    if on_this_machine(spark, path) and not Path(local_path(path) or "").exists():
+        return None
     try:
         return with_schema(spark, path, spark.read.parquet(literal(path)).schema)
     except AnalysisException:
@@ -71,37 +123,47 @@ def of_run(spark: SparkSession, path: str, schema: T.StructType, run_id: str, pa
     """The rows that one run has written."""
     if engine_of(spark) == "sail":
         disk = of_disk(path)
-        files = [name for name in linked.partition_files(disk) if run_in_name(name) == run_id] if disk else []
-        found = linked.rows_of(spark, disk, files, schema) if disk else None
+        files = [name for name in partition_files(disk) if run_in_name(name) == run_id] if disk else []
+        found = rows_of(spark, disk, files, schema) if disk else None
         return spark.createDataFrame([], schema) if found is None else found
     found = with_schema(spark, path, schema, paths)
     return found.where(F.col(_FILE).contains(run_id))
 
 
-def pointers_of(spark: SparkSession, root: str, date: str = "") -> dict[str, Pointer]:
+def pointers_of(spark: SparkSession | None, root: str, date: str = "") -> dict[str, Pointer]:
     """Date -> its pointer; of one date, or of all. Spark reads them where this process does not see the folder."""
     return newest(texts_of(spark, root, FOLDER, date))
 
 
 def settled(
-    spark: SparkSession, root: str, look: Callable[[Mapping[str, Pointer]], Found], known: Mapping[str, Pointer]
+    root: str,
+    pointers: Callable[[], Mapping[str, Pointer]],
+    look: Callable[[Mapping[str, Pointer]], Found],
+    known: Mapping[str, Pointer] | None = None,
 ) -> Found:
     """What a look at the files of an output finds while no run publishes.
 
     Args:
-        spark: The session.
-        root: The output.
-        look: Lists the files that the pointers name. If a run publishes meanwhile, the list may lack its files or
-            those of before.
-        known: The pointers, as they have just been read.
+        root: What messages call the output.
+        pointers: Reads the pointers.
+        look: Lists or reads the files that the pointers name. If a run publishes meanwhile, it may miss its files or
+            those of before, or fail because they are gone.
+        known: The pointers, where they have just been read.
 
     Raises:
         InputError: Runs publish all the time.
     """
+    known = pointers() if known is None else known
     for _ in range(ATTEMPTS):
-        found = look(known)
-        before, known = known, pointers_of(spark, root)
+        error = None
+        try:
+            found = look(known)
+        except Exception as caught:  # each kind of session has a class of its own for a file that is gone
+            error = caught
+        before, known = known, pointers()
         if known == before:
+            if error is not None:
+                raise error
             return found
     raise InputError(f"cannot read '{root}': runs publish to it all the time; read it again when they have ended")
 
@@ -115,8 +177,9 @@ def texts_of(spark: SparkSession | None, root: str, folder: str, start: str = ""
     if spark is None:
         return []
     try:
-        lines = spark.read.text(f"{literal(root)}/{folder}/{start}*.json", wholetext=True)
-        return [row[0] for row in few_rows(lines)]
+        # Named twice: of one path, Spark logs a stack trace where there is no such file.
+        names = [f"{literal(root)}/{folder}/{start}*.json"] * 2
+        return [*dict.fromkeys(row[0] for row in few_rows(spark.read.text(names, wholetext=True)))]
     except AnalysisException:  # nothing has been written there
         return []
 
@@ -131,7 +194,7 @@ def live(rows: DataFrame, known: Mapping[str, Pointer], path: str) -> DataFrame:
     """
     if engine_of(rows.sparkSession) == "sail":
         disk = of_disk(path)
-        found = linked.rows_of(rows.sparkSession, disk, live_files(disk, known), rows.schema) if disk else None
+        found = rows_of(rows.sparkSession, disk, live_files(disk, known), rows.schema) if disk else None
         return rows.limit(0) if found is None else found
     run = F.regexp_extract(F.col(_FILE), f"({RUN_ID})", 1)
     return rows.where(_counts(run, known))
@@ -202,14 +265,23 @@ def published(
     return rows
 
 
-def live_files(table: Files, known: Mapping[str, Pointer]) -> list[str]:
-    """The files of a table that the pointers name, as paths below its folder."""
+def live_files(
+    table: Files, known: Mapping[str, Pointer], wanted: Callable[[str], bool] = lambda date: True
+) -> list[str]:
+    """The files of a table that the pointers name, as paths below its folder.
+
+    Args:
+        table: The table.
+        known: Date -> its pointer.
+        wanted: Says of a date whether its files are listed.
+    """
     runs = {date: pointer.file_run_of() for date, pointer in known.items()}
     found = []
     for folder in table.names(""):
         if folder.startswith(f"{EXPERIMENT}="):
             for day in table.names(folder):
                 date = day.partition("=")[2]
-                wanted = runs[date].get(experiment_of(folder)) if date in runs else WITHOUT_ID
-                found += [path for path in table.files(f"{folder}/{day}") if run_in_name(path) == wanted]
+                if wanted(date):
+                    run = runs[date].get(experiment_of(folder)) if date in runs else WITHOUT_ID
+                    found += [path for path in table.files(f"{folder}/{day}") if run_in_name(path) == run]
     return found

@@ -2,23 +2,86 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from rankmetrics_spark.engines.few_rows import few_rows
 from rankmetrics_spark.errors import OutputError
-from rankmetrics_spark.few_rows import few_rows
 from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN
-from rankmetrics_spark.sinks.commits import commit, explain, is_missing
+from rankmetrics_spark.sinks.commits import commit, explain, is_missing, replace_rows
 from rankmetrics_spark.sinks.partitions import Partitions, Written, counted
-from rankmetrics_spark.sinks.reading import published
-from rankmetrics_spark.sinks.replacing import replace
+from rankmetrics_spark.sinks.reading import published, rows_by
 from rankmetrics_spark.sinks.swapping import TABLES
-from rankmetrics_spark.sinks.versions import ATTEMPTS, point
+
+ATTEMPTS = 3
+"""How often the tables or a pointer are written at most when another run does the same at the same time."""
+
+
+def point(tables: SqlTables, date: str, entry: Entry) -> bool:
+    """Write the pointer of a date; False if another run has replaced rows of this one.
+
+    If another run has written the pointer meanwhile, look again.
+    """
+    for _ in range(ATTEMPTS):
+        there = tables.pointer(date)
+        before = there or _first_pointer(tables, date)
+        after = _with_versions(tables, before.with_run(entry))
+        if tables.pointer(date) == there:
+            break
+    mine = after.entries[0]
+    if any(sum(mine.counted(table) or ()) != entry.tables.get(table, {}).get("rows", 0) for table in mine.tables):
+        return False
+    tables.write_pointer(after)
+    return True
+
+
+def _first_pointer(tables: SqlTables, date: str) -> Pointer:
+    """What earlier versions of this package have written on a date, without a pointer."""
+    found = tables.current("user_metrics")
+    if found is None:
+        return Pointer(date)
+    # Their records were written at the end. A run that is just publishing, or was killed, is not one of them.
+    records = map(json.loads, tables.records())
+    done = {record.get(RUN) for record in records if record.get("outcome", "done") == "done"}
+    there = found.where((F.col(DATE) == date) & F.col(RUN).isNotNull()).select(RUN, EXPERIMENT).distinct()
+    runs: dict[str, list[str | None]] = {}
+    for row in few_rows(there):
+        if row[0] in done:
+            runs.setdefault(row[0], []).append(row[1])
+    return Pointer(date, tuple(Entry(run, tuple(sorted(names, key=str))) for run, names in sorted(runs.items())))
+
+
+def _with_versions(tables: SqlTables, pointer: Pointer) -> Pointer:
+    """The pointer with a version of each table for each run that holds its rows that count, and their numbers.
+
+    This is the version of now, except for rows that another run has replaced meanwhile without getting as far as
+    its own pointer: these are read from the version that the pointer before named.
+    """
+    entries = list(pointer.entries)
+    for table in TABLES:
+        version = tables.version(table)
+        if version is None:
+            continue
+        n = rows_by(tables.at_version(table, version), {pointer.date: pointer}, EXPERIMENT)
+        for place, entry in enumerate(entries):
+            now = [n.get((entry.run_id, name), 0) for name in entry.experiments]
+            known = entry.counted(table) if place else None
+            counted, holder = (now, version) if known in (None, now) else (known, entry.tables[table]["version"])
+            facts = {
+                **entry.tables.get(table, {}),
+                "rows": sum(counted or ()),
+                "version": holder,
+                "counted": counted,
+            }
+            entries[place] = replace(entry, tables={**entry.tables, table: facts})
+    return replace(pointer, entries=tuple(entries), format=tables.format)
 
 
 class SqlTables(ABC):
@@ -145,7 +208,7 @@ class SqlTables(ABC):
         """Replace the partitions of a table with the staged rows in one commit."""
         table, partitions, name = written.table, written.partitions, self.name_of(written.table)
         rows = partitions.prepared(written.rows).withColumn(RUN, F.lit(self.run_id))
-        commit(self.format, name, lambda: replace(self.current(table), name, self.format, rows, partitions))
+        commit(self.format, name, lambda: replace_rows(self.current(table), name, self.format, rows, partitions))
 
     def result(self, written: Written) -> DataFrame:
         """The rows of a table that this run has published, read back lazily."""

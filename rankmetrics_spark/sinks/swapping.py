@@ -16,12 +16,13 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from urllib.parse import unquote
 
+from pyarrow.fs import FileInfo
+
 from rankmetrics_spark.pointers import FOLDER, WITHOUT_ID, Entry, Pointer, newest, record_path, run_in_name
-from rankmetrics_spark.schemas import DATE, EXPERIMENT
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION
 from rankmetrics_spark.sinks.files import Files, flattened
 from rankmetrics_spark.sinks.locks import gate
-from rankmetrics_spark.sinks.partitions import NULL_PARTITION, escaped
-from rankmetrics_spark.sinks.splitting import Staged
+from rankmetrics_spark.sinks.partitions import Staged, escaped
 
 TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine")
 STAGING = "_staging"
@@ -79,7 +80,29 @@ def place(files: Files, change: Swap) -> list[str]:
         for one in staged
     ]
     files.for_each(lambda move: files.put(*move), moves)
+    targets = [target for _, target in moves]
+    files.settle(targets, {folder for target in targets for folder in folders_above(target)})
     return old
+
+
+def folders_above(path: str) -> list[str]:
+    """Every folder that a path passes through, the output among them.
+
+    >>> folders_above("runs/day/a.json")
+    ['', 'runs', 'runs/day']
+    """
+    steps = path.split("/")
+    return ["/".join(steps[:n]) for n in range(len(steps))]
+
+
+def linked_folder(files: Files, experiments: Iterable[str | None], date: str) -> str | None:
+    """The first partition of these that is a link, or lies behind one; None if they are folders of this output.
+
+    Behind a link are files of somebody else, which a run must neither replace nor remove.
+    """
+    folders = (f"{folder_of(table, name, date)}/" for table in TABLES for name in experiments)
+    steps = dict.fromkeys(step for folder in folders for step in folders_above(folder)[1:])
+    return next(filter(files.is_link, steps), None) if files.local else None
 
 
 def partition_files(files: Files, experiments: Iterable[str | None], date: str) -> list[str]:
@@ -91,7 +114,8 @@ def partition_files(files: Files, experiments: Iterable[str | None], date: str) 
         for name in files.names(table)
         if name in wanted
     ]  # fmt: skip
-    return [*flattened(files.for_each(files.files, folders))]
+    own = [folder for folder in folders if not any(map(files.is_link, folders_above(f"{folder}/")[1:]))]
+    return [*flattened(files.for_each(files.files, own))]
 
 
 def flip(files: Files, date: str, entry: Entry) -> None:
@@ -157,6 +181,11 @@ def recover(files: Files, run: str, date: str | None, experiments: Sequence[str 
                 dead.append(path)
         remove(files, dead)
     _note_end(files, run)
+    drafts = files.drafts(record_path(run))
+    if files.local and date is not None:
+        # A disk has one writer at a time: the run that cleans up holds the gate.
+        drafts += [draft for path in _pointer_paths(date) for draft in files.drafts(path)]
+    _remove_drafts(files, drafts)
     files.remove_tree(f"{STAGING}/{run}")
 
 
@@ -182,15 +211,30 @@ def discard(files: Files, run: str) -> None:
     files.remove_if_empty(STAGING, "")
 
 
+def _remove_drafts(files: Files, drafts: Iterable[FileInfo]) -> None:
+    for draft in drafts:
+        files.remove(str(draft.path)[len(files.root) + 1 :])
+
+
 def remove_unclaimed(files: Files) -> None:
-    """Remove old stagings without a claim. A server may go on writing for a while after its client was killed."""
+    """Remove old stagings and drafts without a claim.
+
+    A server may go on writing for a while after its client was killed, and a run that is refused has no claim.
+    """
     names = files.names(STAGING)
+    if files.renames:
+        drafts = [draft for folder in ("runs", FOLDER) for draft in files.drafts(folder=folder)]
+        _remove_drafts(files, [each for each in drafts if each.mtime and _is_old(each.mtime)])
     for name in names:
         began = re.match("[0-9]{8}T[0-9]{6}", name)
         if began and not name.endswith(".claim") and f"{name}.claim" not in names:
             at = datetime.strptime(began[0], "%Y%m%dT%H%M%S").replace(tzinfo=timezone.utc)
-            if datetime.now(timezone.utc) - at > timedelta(days=1):
+            if _is_old(at):
                 files.remove_tree(f"{STAGING}/{name}")
+
+
+def _is_old(at: datetime) -> bool:
+    return datetime.now(timezone.utc) - at > timedelta(days=1)
 
 
 def remove_spark_staging(files: Files) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.columns import own_or_field, text_fields, with_fields
+from rankmetrics_spark.config.filters import Token, tokens
 from rankmetrics_spark.config.sections import Input
-from rankmetrics_spark.engines import engine_of
+from rankmetrics_spark.engines.columns import own_or_field, text_fields, with_fields
+from rankmetrics_spark.engines.which import engine_of
 from rankmetrics_spark.errors import (
     ConfigError,
     InputError,
@@ -20,9 +23,14 @@ from rankmetrics_spark.errors import (
     no_file_system,
     root_cause,
     unknown,
+    without_values,
 )
 from rankmetrics_spark.schemas import EXPERIMENT, ITEM, POSITION, RELEVANCE, SCORE, USER, quoted
-from rankmetrics_spark.sources import json_lines, on_sail
+from rankmetrics_spark.sources import filters_on_sail, folders, json_lines, on_sail, parquet_types
+
+if TYPE_CHECKING:
+    from pyspark.sql.readwriter import DataFrameReader
+
 
 Reader = Callable[[SparkSession, Input, Iterable[str]], DataFrame]
 _READERS: dict[str, Reader] = {}
@@ -59,21 +67,53 @@ def read(spark: SparkSession, section: Input, columns: Iterable[str] = ()) -> Da
         raise ConfigError(unknown("source format", section.format, sorted(_READERS)))
     if engine_of(spark) == "sail":
         on_sail.check(section)
+        section = on_sail.with_plain_paths(section)
+    whole = None
     try:
-        rows = _READERS[section.format](spark, section, columns)
-        rows = with_fields(_filtered(rows, section.where), columns)
+        whole = _READERS[section.format](spark, section, columns)
+        rows = with_fields(_filtered(whole, section), columns)
         # Spark Connect reports a missing path or a broken filter only when the server is asked for a schema; its client
         # answers for a filtered table itself.
         rows.select("*").schema  # noqa: B018
     except RankmetricsError:
         raise
     except Exception as error:  # a broken file raises a class of py4j, which a client without a JVM does not have
-        if engine_of(spark) == "sail" and (broken := on_sail.broken_file(section)):
-            raise broken from error
-        place = section.table or ", ".join(_paths(section))
-        cause = no_file_system(place, error) or first_sentence(error)
-        raise InputError(f"cannot read {section.format} from '{place}': {cause}") from error
+        raise _refusal(error, spark, section, whole) from error
     return rows
+
+
+def _refusal(error: Exception, spark: SparkSession, section: Input, whole: DataFrame | None) -> InputError:
+    """The sentence for an input that cannot be read, or for a filter that does not fit its columns."""
+    engine = engine_of(spark)
+    if whole is not None and section.where and (name := _unknown_column(error)):
+        odd = parquet_types.unreadable_column(section, engine, name)
+        known = [column for column in whole.columns if column != json_lines.UNREADABLE]
+        return InputError(f"{section.path_of('where')} '{section.where}': {odd or unknown('column', name, known)}")
+    found = (on_sail.broken_file(section) or on_sail.failed_line(error, [section])) if engine == "sail" else None
+    place = section.table or ", ".join(_paths(section))
+    cause = no_file_system(place, error) or first_sentence(error)
+    return found or InputError(f"cannot read {section.format} from '{place}': {cause}")
+
+
+_UNKNOWN_COLUMN = re.compile(
+    r"\[UNRESOLVED_COLUMN[^]]*\] .*? with name (?P<spark>`.*?`) cannot be resolved|"
+    r"ObjectName\(\[(?P<sail>.*?)\]\) is missing from the schema"
+)
+
+
+def _unknown_column(error: Exception) -> str | None:
+    """The name of the column that an engine does not find; None if the error is about something else.
+
+    >>> _unknown_column(ValueError("[UNRESOLVED_COLUMN] A column with name `a`.`b` cannot be resolved."))
+    'a.b'
+    >>> _unknown_column(ValueError('attribute ObjectName([Identifier("a b")]) is missing from the schema'))
+    'a b'
+    """
+    found = _UNKNOWN_COLUMN.search(str(error))
+    if found is None:
+        return None
+    parts, pattern = (found["spark"], r"`((?:[^`]|``)*)`") if found["spark"] else (found["sail"], r'"(.*?)"\)')
+    return ".".join(re.findall(pattern, parts))
 
 
 def _paths(section: Input) -> list[str]:
@@ -84,9 +124,21 @@ def _paths(section: Input) -> list[str]:
 def _files(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFrame:
     if section.table:
         return spark.read.options(**section.options).table(section.table)
-    reader = spark.read.format(section.format).options(**section.options)
     paths = _paths(section)
-    return reader.load(paths if len(paths) > 1 else paths[0])
+
+    def files(reader: DataFrameReader) -> DataFrame:
+        """The files, with what the reader knows of their schema."""
+        return reader.format(section.format).options(**section.options).load(paths if len(paths) > 1 else paths[0])
+
+    if section.format in ("delta", "iceberg"):
+        return files(spark.read)
+    try:
+        return folders.load(spark, section, files)
+    except Exception as error:  # Spark Connect has classes of its own
+        own = parquet_types.readable_columns(section, engine_of(spark), error)
+        if own is None:
+            raise
+        return folders.load(spark, section, files, own)
 
 
 @source("table")
@@ -98,9 +150,8 @@ def _table(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataF
 def _csv(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFrame:
     # No type inference: it would read the file twice and turn "007" into 7. Spark names the columns of every file after
     # the header of one of them; without enforceSchema it fails at a file with another header (see ``failed_file``).
-    return spark.read.options(**({"header": "true", "enforceSchema": "false"} | dict(section.options))).csv(
-        _paths(section)
-    )
+    options = {"header": "true", "enforceSchema": "false"} | dict(section.options)
+    return folders.load(spark, section, lambda reader: reader.options(**options).csv(_paths(section)))
 
 
 # Spark 3.5 names the file in another way for each format.
@@ -127,10 +178,20 @@ def failed_file(error: Exception) -> InputError | None:
     return InputError(f"cannot read '{name}': {header if 'CSV header' in str(error) else broken}")
 
 
+def failed_read(error: Exception, inputs: Iterable[Input]) -> InputError | None:
+    """The sentence for an input that could not be read while a job was running; None for any other error.
+
+    Args:
+        error: What the engine raised.
+        inputs: The sections of the inputs.
+    """
+    return failed_file(error) or on_sail.failed_line(error, inputs) or failed_filter(error, inputs)
+
+
 _FAILED_VALUE = re.compile(
     r"\[(?P<name>\w*(?:DIVIDE_BY_ZERO|BY_ZERO|CAST_\w+|OVERFLOW|OUT_OF_RANGE|INVALID_(?:ARRAY|DATE|INDEX|PARAMETER|URL)\w*|"
-    r"CANNOT_PARSE_\w+|USER_RAISED_EXCEPTION)[\w.]*)\] |(?:Division|Remainder) by zero|Cast error: |"
-    r"Regular expression |SQLSTATE: (?:22|P0)\w{3}|PatternSyntaxException"
+    r"CANNOT_PARSE_\w+|USER_RAISED_EXCEPTION)[\w.]*)\] |(?P<of_sail>(?:Division|Remainder) by zero|Cast error: |"
+    r"Regular expression |invalid (?:timestamp|date): )|SQLSTATE: (?:22|P0)\w{3}|PatternSyntaxException"
 )
 _FRAGMENT = re.compile(r"== SQL ?\(line \d+, position \d+\) ==\n(?P<sql>.*?)\n\s*\^", re.DOTALL)
 
@@ -146,14 +207,21 @@ def failed_filter(error: Exception, inputs: Iterable[Input]) -> InputError | Non
     >>> print(failed_filter(ValueError("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012"), [section]))
     cannot filter by where '1 / n > 0': [DIVIDE_BY_ZERO] Division by zero; allowed: a condition that has a value for \
 every row, such as one with try_divide or try_cast
+    >>> wrapped = "An exception was thrown from the Python worker.\\nArrow: Cast error: Cannot cast 'u'\\n  at x"
+    >>> str(failed_filter(ValueError(wrapped), [section])).split("; ")[0]
+    "cannot filter by where '1 / n > 0': Cast error: Cannot cast (hidden)"
     """
     filters = {section.path_of("where"): section.where for section in inputs if section.where}
-    if not filters or not _FAILED_VALUE.search(str(error)):
+    failure = _FAILED_VALUE.search(str(error))
+    if not filters or not failure:
         return None
     found = _FRAGMENT.search(str(error))
     guilty = {path: sql for path, sql in filters.items() if found and found["sql"] in sql} or filters
     named = " or ".join(f"{path} '{sql}'" for path, sql in guilty.items())
-    cause = first_sentence(error) if "[" in first_sentence(error)[:1] else root_cause(error)
+    # Sail wraps the failure in one of the Python worker that has read the row.
+    begins = failure["name"] or failure["of_sail"]
+    cause = str(error)[failure.start() :].splitlines()[0] if begins else root_cause(error)
+    cause = without_values(cause, " ".join(guilty.values()))
     return InputError(
         f"cannot filter by {named}: {cause.split(' SQLSTATE')[0].rstrip('.')}; allowed: a condition that has a value "
         "for every row, such as one with try_divide or try_cast"
@@ -170,19 +238,24 @@ def _json(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFr
         schema = wanted | {field.name: field for field in text_fields(nested)}
         rows = json_lines.read(spark, _paths(section), section.options, [*schema.values()]).drop(json_lines.UNREADABLE)
         rows = own_or_field(rows, nested).drop(*schema.keys() - wanted.keys())
+        rows = folders.typed_on_sail(rows, section) if engine_of(spark) == "sail" else rows
         return rows.drop(*_absent(rows, section, list(wanted)))
     # The filter may name any column, so Spark has to infer the other columns, and from every row.
     ours = {"columnnameofcorruptrecord": json_lines.UNREADABLE, "samplingratio": "1.0"}
-    given = {"primitivesasstring": "true"} | {name.lower(): value for name, value in section.options.items()}
+    given = {"primitivesasstring": "true"} | json_lines.complete(section.options)
     inferred = spark.read.options(**given, **ours).json(_paths(section)).drop(json_lines.UNREADABLE).schema.fields
     fields = [wanted.get(field.name, field) for field in inferred]
     return own_or_field(json_lines.read(spark, _paths(section), given, fields), wanted)
 
 
-def _filtered(rows: DataFrame, where: str | None) -> DataFrame:
+def _filtered(rows: DataFrame, section: Input) -> DataFrame:
     """The rows that the filter keeps, and every unreadable line: it is a faulty row, and faulty rows are counted."""
+    where = section.where
     if not where:
         return rows
+    if engine_of(rows.sparkSession) == "sail":
+        types = {field.name.lower(): field.dataType.simpleString() for field in rows.schema.fields}
+        where = filters_on_sail.on_sail(section.path_of("where"), where, types)
     if json_lines.UNREADABLE not in rows.columns:
         return rows.where(where)
     return rows.where(F.expr(where) | F.col(json_lines.UNREADABLE).isNotNull()).drop(json_lines.UNREADABLE)
@@ -241,3 +314,81 @@ def _fields(spark: SparkSession, section: Input, fields: Mapping[str, int], widt
     file = F.expr("url_decode(replace(_metadata.file_name, '+', '%2B'))" if named else "string(null)").alias(_FILE)
     complete = lines.select(F.when(F.size(words) >= width, words).alias("w"), file)
     return complete.select(*(F.expr(f"get(w, {index})").alias(name) for name, index in fields.items()), _FILE)
+
+
+NAMES = frozenset({"date", "day", "ds", "dt", "event_date", "event_day"})
+"""Names of columns that hold the day of a row, also as text."""
+_TIMES = (T.TimestampType, T.TimestampNTZType)
+_DAY = re.compile(r"['\"]\d{4}-\d{2}-\d{2}['\"]")
+_AT_MIDNIGHT = ("=", "==", "<=", ">", "<>", "!=", "between", "in")
+"""Comparisons of a time with a day that are about its first moment; < and >= part the log where the day begins."""
+
+
+def whole_log(section: Input, schema: T.StructType, date: str) -> list[str]:
+    """A sentence if the log has dates and nothing selects those of the evaluation date; empty otherwise.
+
+    Args:
+        section: The ``source`` of a config.
+        schema: The columns of the log.
+        date: The evaluation date.
+    """
+    selects = section.where or any(date in path for path in section.path or ())
+    column = None if selects else _day_column(schema.fields, set(section.columns.values()))
+    if column is None:
+        return []
+    value = f"to_date({quoted(column.name)})" if isinstance(column.dataType, _TIMES) else quoted(column.name)
+    return [
+        f"no filter selects a day: every row of the log counts as {date}, whatever its '{column.name}' is; one day: "
+        f'{section.path_of("where")}: "{value} = \'{{date}}\'"; all on purpose: {section.path_of("where")}: "true"'
+    ]
+
+
+def _day_column(fields: Iterable[T.StructField], mapped: set[str | None]) -> T.StructField | None:
+    """The column that tells the day of a row: a date, then a text with such a name, then a time."""
+    free = [field for field in fields if field.name not in mapped]
+    dates = [field for field in free if isinstance(field.dataType, T.DateType)]
+    texts = [f for f in free if f.name.lower() in NAMES and isinstance(f.dataType, (T.StringType, T.IntegerType))]
+    times = [field for field in free if isinstance(field.dataType, _TIMES)]
+    return next(iter(dates + texts + times), None)
+
+
+def at_midnight(section: Input, schema: T.StructType) -> list[str]:
+    """A sentence for each time that the filter compares with a day, where only the first moment of the day counts.
+
+    Args:
+        section: An input with its filter.
+        schema: The columns of the input.
+    """
+    where = section.where or ""
+    path = section.path_of("where")
+    times = {field.name.lower(): field.name for field in schema.fields if isinstance(field.dataType, _TIMES)}
+    words = list(tokens(path, where))
+    notes = []
+    for at, word in enumerate(words):
+        if word.kind not in ("word", "quoted") or word.text not in times:
+            continue
+        operator, day = _compared_day(words, at + 1)
+        if operator in _AT_MIDNIGHT and day:
+            column = quoted(times[word.text])
+            notes.append(
+                f"{path} compares the time {column} with {day} by {operator.upper()}, which is about midnight alone; "
+                f"for the whole day compare to_date({column})"
+            )
+    return notes
+
+
+def _compared_day(words: Sequence[Token], at: int) -> tuple[str, str]:
+    """The operator at a place and the last day that stands right of it; empty texts if there is none."""
+    end = at
+    while end < len(words) and words[end].kind == "symbol" and words[end].text in "<>=!":
+        end += 1
+    operator = "".join(word.text for word in words[at:end])
+    if end == at and end < len(words):
+        end += words[end].text == "not" and end + 1 < len(words)
+        operator = words[end].text
+        end += 1
+    right = [word for word in words[end:] if word.text not in ("(", "date")]
+    if operator == "between":
+        right = [word for last, word in pairwise(right) if last.text == "and"]
+    day = right[0].text if right and right[0].kind == "string" else ""
+    return operator, day if _DAY.fullmatch(day) else ""

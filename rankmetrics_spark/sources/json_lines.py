@@ -29,7 +29,7 @@ def read(
         options: Of Spark's reader. A ``mode`` is not used: no line is dropped.
         fields: The columns; a column of the folders has its value from there.
     """
-    given = {name.lower(): value for name, value in options.items() if name.lower() != "mode"}
+    given = {name: value for name, value in complete(options).items() if name != "mode"}
     if any(name in given for name in _OTHER_ENCODING):
         # Spark reads text as UTF-8 only.
         schema = T.StructType([*fields, T.StructField(UNREADABLE, T.StringType())])
@@ -41,6 +41,17 @@ def read(
     objects = lines.select(_LINE, *folders, F.explode_outer(_objects(own, given)).alias("_object"))
     unreadable = F.when(F.col("_object").isNull(), F.col(_LINE)).alias(UNREADABLE)
     return objects.select(*(F.col("_object").getField(name).alias(name) for name in own.names), *folders, unreadable)
+
+
+def complete(options: Mapping[str, str]) -> dict[str, str]:
+    """The options by their names in lower case; with an encoding, Spark wants to know how lines end.
+
+    >>> complete({"Encoding": "UTF-16"}), complete({"encoding": "UTF-16", "multiLine": "true"}), complete({})
+    ({'linesep': '\\n', 'encoding': 'UTF-16'}, {'encoding': 'UTF-16', 'multiline': 'true'}, {})
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    lines = any(name in given for name in _OTHER_ENCODING) and given.get("multiline", "").lower() != "true"
+    return ({"linesep": "\n"} if lines else {}) | given
 
 
 def _lines(
@@ -76,4 +87,7 @@ def _objects(schema: T.StructType, options: Mapping[str, str]) -> Column:
         return F.when(found["_end"] == 1, found["_line"])
 
     is_array = F.ltrim(F.col(_LINE)).startswith("[")
-    return F.when(is_array, parsed(T.ArrayType(schema))).otherwise(F.array(parsed(schema)))
+    several = parsed(T.ArrayType(schema))
+    # Of an array that holds anything else than objects, engines read different parts.
+    objects_only = ~F.exists(several, lambda value: value.isNull())
+    return F.when(is_array, F.when(objects_only, several)).otherwise(F.array(parsed(schema)))

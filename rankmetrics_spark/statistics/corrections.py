@@ -39,3 +39,21 @@ def adjusted(p_values: Floats, method: str = "holm") -> Floats:
     found = np.full(len(p_values), np.nan)
     found[tested] = multipletests(p_values[tested], method=method)[1]
     return found
+
+
+def strictest_level(alpha: float, n: int, method: str = "holm") -> float:
+    """The level at which a comparison is found, whatever the others of its family show.
+
+    Holm and Benjamini-Hochberg ask less of a comparison once others are found; alone among n, it has to pass this one.
+
+    Args:
+        alpha: Level of significance of the family.
+        n: Comparisons of the family that are tested.
+        method: As in ``adjusted``.
+
+    >>> strictest_level(0.05, 5, "holm"), round(strictest_level(0.05, 2, "fdr_by"), 6), strictest_level(0.05, 5, "none")
+    (0.01, 0.016667, 0.05)
+    """
+    if method == "none" or n < 2:
+        return alpha
+    return alpha / (n * sum(1 / k for k in range(1, n + 1)) if method == "fdr_by" else n)

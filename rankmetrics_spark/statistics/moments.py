@@ -119,3 +119,23 @@ class PairMoments:
     def covariance(self) -> Floats:
         """(g,) sample covariance of a user's two values: (var(b) + var(c) - var(c - b)) / 2; NaN below two users."""
         return (self.baseline.variance + self.candidate.variance - self.difference.variance) / 2
+
+
+def t_interval(moments: Moments, confidence: float) -> tuple[Floats, Floats]:
+    """Student's t interval of the mean: mean -+ t(1 - (1 - confidence) / 2, n - 1) * std / sqrt(n).
+
+    Args:
+        moments: Of g groups.
+        confidence: In (0, 1).
+
+    Returns:
+        Lower and upper bounds, (g,) each; NaN below two values.
+
+    Source: Student, The Probable Error of a Mean (1908); same numbers as ``scipy.stats.t.interval``.
+    """
+    # Imported here: it is a fifth of what a Python worker of Spark loads, and those that score lists do not need it.
+    from scipy.special import stdtrit
+
+    n = np.maximum(moments.n.astype(float), 2.0)
+    half = stdtrit(n - 1, 0.5 + confidence / 2) * moments.std / np.sqrt(n)
+    return moments.mean - half, moments.mean + half

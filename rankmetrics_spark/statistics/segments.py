@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rankmetrics_spark.schemas import EVERYONE, segment_label
+from rankmetrics_spark.statistics.exact_sums import Floats
+from rankmetrics_spark.statistics.moments import Moments
 
 Ints = npt.NDArray[np.int64]
 
@@ -54,3 +57,62 @@ def _combined(names: Sequence[str], coded: Sequence[tuple[Sequence[str | None], 
         for row in zip(*places, strict=True)
     ]
     return labels, compact.reshape(-1).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """A difference of means, split by segment; all parts of a group add up to the difference.
+
+    Attributes:
+        mix: (g, s) what the segment adds because its share of the users differs between the experiments.
+        within: (g, s) what it adds because its mean differs.
+    """
+
+    mix: Floats
+    within: Floats
+
+    @property
+    def difference(self) -> Floats:
+        """(g,) candidate's mean - baseline's mean."""
+        return np.asarray(self.mix.sum(axis=-1) + self.within.sum(axis=-1))
+
+
+def decompose(baseline: Moments, candidate: Moments) -> Decomposition:
+    """Split a difference of means into the mix of segments and the change within segments.
+
+    With shares of users p, q and means a, b of a segment in baseline and candidate, and the means A, B over everyone:
+
+        within = (p + q) / 2 * (b - a)
+        mix    = (q - p) * ((a + b) / 2 - (A + B) / 2)
+
+    Summed over the segments, both make B - A. A segment that grew adds to the mix if its mean is above that of
+    everyone. A segment that only one experiment has can have changed nothing within: all of it is mix.
+
+    Args:
+        baseline: Moments of arrays (g, s): the s segments of one column, which share no user.
+        candidate: The same segments; one that an experiment lacks has n = 0.
+
+    Returns:
+        The parts; NaN where an experiment has no user at all.
+
+    Source: Kitagawa, Components of a Difference Between Two Rates (1955).
+
+    >>> groups = [Moments.of([1.0, 1.0, 0.0]), Moments.of([1.0, 0.0, 0.0])]  # a segment each would be a column
+    >>> found = decompose(*(Moments(*(x[:, None] for x in (m.n, m.total, m.squares))) for m in groups))
+    >>> round(float(found.within[0, 0]), 6), float(found.mix[0, 0])
+    (-0.333333, 0.0)
+    """
+    means = [arm.mean for arm in (baseline, candidate)]
+    # A segment that one experiment lacks takes the other's mean.
+    a, b = (np.where(np.isnan(mine), other, mine) for mine, other in (means, means[::-1]))
+    a, b = np.nan_to_num(a), np.nan_to_num(b)
+    p, q = _shares(baseline), _shares(candidate)
+    everyone = ((p * a).sum(axis=-1) + (q * b).sum(axis=-1))[..., None] / 2
+    return Decomposition((q - p) * ((a + b) / 2 - everyone), (p + q) / 2 * (b - a))
+
+
+def _shares(arm: Moments) -> Floats:
+    """(g, s) share of a group's users in each segment; NaN without users."""
+    n = arm.n.astype(float)
+    users = n.sum(axis=-1, keepdims=True)
+    return np.asarray(n / np.where(users > 0, users, np.nan))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import binom, ndtri, stdtr, stdtrit
+from scipy.special import binom, ndtri, poch, stdtr, stdtrit
 
 from rankmetrics_spark.statistics.exact_sums import Floats
 from rankmetrics_spark.statistics.moments import Moments, PairMoments
@@ -17,10 +17,12 @@ from rankmetrics_spark.statistics.nonparametric import sign_flip_p, signed_rank
 
 __all__ = [
     "Estimate",
+    "df_of_spread",
     "effect_size_independent",
     "effect_size_paired",
     "minimum_detectable_effect",
     "paired_t",
+    "permutation_p",
     "relative_independent",
     "relative_paired",
     "sign_flip_p",
@@ -28,6 +30,7 @@ __all__ = [
     "users_needed",
     "welch",
     "welch_df",
+    "with_spread",
 ]
 
 
@@ -75,6 +78,11 @@ class Estimate:
         half = np.where(still, certain, stdtrit(df, 0.5 + confidence / 2) * standard_error)
         return cls(difference, standard_error, df, difference - half, difference + half, p)
 
+    def where(self, chosen: Any, other: Estimate) -> Estimate:
+        """Row by row this estimate where it is ``chosen``, else the other one."""
+        names = Estimate.__dataclass_fields__
+        return Estimate(*(np.where(chosen, getattr(self, name), getattr(other, name)) for name in names))
+
 
 def paired_t(difference: Moments, confidence: float) -> Estimate:
     """Paired t test of the users who are in both experiments.
@@ -113,29 +121,34 @@ def welch(baseline: Moments, candidate: Moments, confidence: float) -> Estimate:
     errors = _squared_errors(baseline, candidate)
     df = _df(errors, baseline, candidate)
     difference = candidate.mean - baseline.mean
-    return Estimate.of(difference, np.sqrt(errors[0] + errors[1]), df, confidence, _permutation_p(baseline, candidate))
+    return Estimate.of(difference, np.sqrt(errors[0] + errors[1]), df, confidence, permutation_p(baseline, candidate))
 
 
 def _squared_errors(baseline: Moments, candidate: Moments) -> list[Floats]:
     """(g,) squared standard errors of both means; without a spread, with the variance of the other one."""
     arms = [baseline, candidate]
     n = [np.where(arm.n < 2, np.nan, arm.n).astype(float) for arm in arms]
-    of_baseline, of_candidate = (arm.variance for arm in arms)
-    variances = (
-        np.where(of_baseline == 0, of_candidate, of_baseline),
-        np.where(of_candidate == 0, of_baseline, of_candidate),
-    )
+    variances = with_spread(baseline.variance, candidate.variance)
     return [variance / users for variance, users in zip(variances, n, strict=True)]
 
 
+def with_spread(baseline: Floats, candidate: Floats) -> tuple[Floats, Floats]:
+    """(g,) variances of both; that of the other one where one is 0."""
+    return np.where(baseline == 0, candidate, baseline), np.where(candidate == 0, baseline, candidate)
+
+
 def _df(errors: list[Floats], baseline: Moments, candidate: Moments) -> Floats:
-    """(g,) Welch's degrees of freedom; those of the other experiment where one has no spread."""
-    df, still = welch_df(errors, [baseline, candidate]), [arm.variance == 0 for arm in (baseline, candidate)]
-    df = np.where(still[0] & ~still[1], candidate.n.astype(float) - 1, df)
-    return np.where(still[1] & ~still[0], baseline.n.astype(float) - 1, df)
+    return df_of_spread(errors, (baseline, candidate), (baseline.variance, candidate.variance))
 
 
-def _permutation_p(baseline: Moments, candidate: Moments) -> Floats:
+def df_of_spread(errors: list[Floats], arms: tuple[Moments, Moments], variances: tuple[Floats, Floats]) -> Floats:
+    """(g,) Welch's degrees of freedom; those of the other experiment where the variance of one is 0."""
+    df, still = welch_df(errors, list(arms)), [variance == 0 for variance in variances]
+    df = np.where(still[0] & ~still[1], arms[1].n.astype(float) - 1, df)
+    return np.where(still[1] & ~still[0], arms[0].n.astype(float) - 1, df)
+
+
+def permutation_p(baseline: Moments, candidate: Moments) -> Floats:
     """(g,) p-value of the permutation test of two experiments of equal values each."""
     n = [arm.n.astype(float) for arm in (baseline, candidate)]
     return np.asarray(np.where(n[0] == n[1], 2.0, 1.0) / binom(n[0] + n[1], n[0]))
@@ -201,7 +214,7 @@ def relative_independent(baseline: Moments, candidate: Moments, confidence: floa
     errors = [ratio**2 * of_baseline, of_candidate]
     squared = (errors[0] + errors[1]) / _nonzero_mean(baseline) ** 2
     df = _df(errors, baseline, candidate)
-    return _relative(ratio, squared, df, confidence, _permutation_p(baseline, candidate))
+    return _relative(ratio, squared, df, confidence, permutation_p(baseline, candidate))
 
 
 def _nonzero_mean(moments: Moments) -> Floats:
@@ -242,8 +255,9 @@ def effect_size_independent(baseline: Moments, candidate: Moments) -> Floats:
 def minimum_detectable_effect(standard_error: Floats, df: Floats, confidence: float, power: float = 0.8) -> Floats:
     """Smallest true difference that a test of this size finds with probability ``power``.
 
-    (t(1 - (1 - confidence) / 2, df) + t(power, df)) * standard_error, with quantiles of Student's t. The exact answer
-    needs the noncentral t; this one differs from it by less than 0.5 % from 10 users on.
+    (b * t + z(power) * sqrt(1 + t**2 * (1 - b**2))) * standard_error, with t = t(1 - (1 - confidence) / 2, df) and the
+    mean b of the standard deviation of df + 1 draws. The exact answer needs quantiles of the noncentral t; this one
+    differs from them by less than 0.5 % from 6 users on, also where a correction leaves a level of 0.00001.
 
     Args:
         standard_error: (g,) of the difference.
@@ -253,8 +267,11 @@ def minimum_detectable_effect(standard_error: Floats, df: Floats, confidence: fl
 
     Returns:
         (g,) differences, at least 0, in the metric's unit.
+
+    Source: Johnson and Welch, Applications of the non-central t-distribution (1940).
     """
-    return np.asarray((stdtrit(df, 0.5 + confidence / 2) + stdtrit(df, power)) * standard_error)
+    t, b = stdtrit(df, 0.5 + confidence / 2), poch(df / 2, 0.5) / np.sqrt(df / 2)
+    return np.asarray((b * t + ndtri(power) * np.sqrt(1 + t**2 * (1 - b**2))) * standard_error)
 
 
 def users_needed(
@@ -280,3 +297,32 @@ def users_needed(
     known = np.where(difference == 0, np.nan, difference)
     needed = np.asarray(n_users, dtype=float) * (quantiles * standard_error / known) ** 2
     return np.asarray(np.maximum(np.ceil(needed), 2.0))
+
+
+def sample_ratio_p(counts: Any, shares: Any) -> Floats:
+    """Sample-ratio mismatch: are the users split as planned? A chi-square test.
+
+    Args:
+        counts: (..., k) users per experiment.
+        shares: (k,) or (..., k) planned shares, each above 0; only their proportions count.
+
+    Returns:
+        (...) p-values; NaN without users. A tiny one, below 0.001 say, means that users were lost or assigned wrongly.
+
+    Raises:
+        ValueError: A share is not above 0.
+
+    Source: Fabijan et al., Diagnosing Sample Ratio Mismatch in Online Controlled Experiments (2019).
+
+    >>> round(float(sample_ratio_p([821588, 815482], [0.5, 0.5])), 9)
+    1.822e-06
+    """
+    # Imported here: it takes long, and the Python workers of Spark import this package without testing anything.
+    from scipy.stats import chisquare
+
+    seen, planned = np.asarray(counts, float), np.asarray(shares, float)
+    if not (planned > 0).all():
+        raise ValueError(f"planned shares must be above 0; found {planned.tolist()}")
+    users = seen.sum(axis=-1, keepdims=True)
+    expected = planned / planned.sum(axis=-1, keepdims=True) * np.where(users > 0, users, np.nan)
+    return np.asarray(chisquare(seen, expected, axis=-1).pvalue)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from rankmetrics_spark.statistics.exact_sums import UNIT, Floats
-from rankmetrics_spark.statistics.moments import Moments, Whole
-from rankmetrics_spark.statistics.significance import Estimate, welch_df
+from rankmetrics_spark.statistics.moments import Moments, PairMoments, Whole
+from rankmetrics_spark.statistics.significance import Estimate, df_of_spread, permutation_p, with_spread
+
+Interval = tuple[Floats, Floats, Floats]
+"""A number, and the bounds of its interval; (g,) each."""
+Pair = tuple[Floats | float, Floats | float]
+"""A number of the baseline and one of the candidate."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +62,10 @@ class CovariateMoments:
         """(g,) sum((x - mean(x))**2); 0 below two users."""
         return np.asarray(np.nan_to_num(self.x.variance) * np.maximum(self.x.n - 1, 0).astype(float))
 
-    def residual(self, theta: Floats) -> Floats:
-        """(g,) sum((y - theta * x - their mean)**2); NaN below two users."""
-        of_y, of_x = self.y.variance * (self.y.n - 1).astype(float), theta**2 * self.spread
-        left = of_y - 2 * theta * self.cross + of_x
+    def residual(self, theta: Floats | float, scale: Floats | float = 1.0) -> Floats:
+        """(g,) sum((scale * y - theta * x - their mean)**2); NaN below two users."""
+        of_y, of_x = scale**2 * self.y.variance * (self.y.n - 1).astype(float), theta**2 * self.spread
+        left = of_y - 2 * scale * theta * self.cross + of_x
         # A smaller rest cannot be told from rounding.
         return np.where(left <= 2.0**-48 * (of_y + of_x), 0.0, left)
 
@@ -107,20 +113,61 @@ def cuped_paired(difference: CovariateMoments, confidence: float) -> tuple[Estim
         confidence: In (0, 1).
 
     Returns:
-        Estimates (errors are NaN below three users; without a spread of x, it is ``paired_t``), and the share of the
-        variance that the covariate explains, (g,): see ``variance_reduction``.
+        Estimates (errors are NaN below three users; without a spread of x, it is ``paired_t``; where the line meets
+        every user, p is that of ``paired_t`` without a spread), and the share of the variance that the covariate
+        explains, (g,): see ``variance_reduction``.
 
     Source: Deng et al., Improving the Sensitivity of Online Controlled Experiments by Utilizing Pre-Experiment Data
     (2013).
     """
-    slope, spread = theta(difference), difference.spread
-    n = np.where(difference.y.n < 2, np.nan, difference.y.n).astype(float)
-    df = _positive(n - 1 - (spread > 0))
-    lever = np.where(spread > 0, difference.x.mean**2 / np.where(spread > 0, spread, 1.0), 0.0)
-    error = np.sqrt(difference.residual(slope) / df * (1 / n + lever))
-    shift = np.where(spread > 0, slope * difference.x.mean, 0.0)
-    found = Estimate.of(difference.y.mean - shift, error, df, confidence)
+    slope = theta(difference)
+    n, df = _paired_size(difference)
+    variance = difference.residual(slope) / df
+    error = np.sqrt(variance * (1 / n + _lever(difference)))
+    found = Estimate.of(_intercept(difference, slope), error, df, confidence, 2 ** (1 - n))
     return found, variance_reduction(difference)
+
+
+def relative_cuped_paired(
+    pair: PairMoments, difference: CovariateMoments, baseline: CovariateMoments, confidence: float
+) -> Interval:
+    """The estimate of ``cuped_paired`` as a share of the baseline's mean, with a delta-method interval.
+
+    var(i / b) = var(y - theta * x - r * b) / b**2 with r = i / b, and the error of theta as in ``cuped_paired``.
+
+    Args:
+        pair: The values of the users of both.
+        difference: As for ``cuped_paired``.
+        baseline: y = the value of the same users in the baseline, x = the same covariate.
+        confidence: In (0, 1).
+
+    Returns:
+        NaN where the baseline's mean is 0.
+    """
+    slope, (n, df) = theta(difference), _paired_size(difference)
+    ratio = _intercept(difference, slope) / _nonzero(baseline.y.mean)
+    with_baseline = (pair.candidate.variance - pair.baseline.variance - pair.difference.variance) / 2
+    shared = with_baseline * (n - 1) - slope * baseline.cross
+    left = difference.residual(slope) + ratio**2 * pair.baseline.variance * (n - 1) - 2 * ratio * shared
+    squared = np.maximum(left, 0.0) / df / n + difference.residual(slope) / df * _lever(difference)
+    return _share(ratio, squared / _nonzero(baseline.y.mean) ** 2, df, confidence, 2 ** (1 - n))
+
+
+def _paired_size(difference: CovariateMoments) -> tuple[Floats, Floats]:
+    """(g,) users, and degrees of freedom, of which a slope costs one; NaN where there are none."""
+    n = np.where(difference.y.n < 2, np.nan, difference.y.n).astype(float)
+    df = n - 1 - (difference.spread > 0)
+    return n, np.where(df > 0, df, np.nan)
+
+
+def _lever(difference: CovariateMoments) -> Floats:
+    """(g,) what the error of the slope adds to that of the intercept."""
+    spread = difference.spread
+    return np.where(spread > 0, difference.x.mean**2 / np.where(spread > 0, spread, 1.0), 0.0)
+
+
+def _intercept(difference: CovariateMoments, slope: Floats) -> Floats:
+    return difference.y.mean - np.where(difference.spread > 0, slope * difference.x.mean, 0.0)
 
 
 def cuped_independent(
@@ -137,28 +184,113 @@ def cuped_independent(
         confidence: In (0, 1).
 
     Returns:
-        Estimates (errors are NaN below two users in an arm; without a spread of x, it is ``welch``), and the share of
-        the variance that the covariate explains, (g,): see ``variance_reduction``.
+        Estimates (errors are NaN below two users in an arm; without a spread of x, it is ``welch``; an arm without a
+        spread around the line is treated as ``welch`` does), and the share of the variance that the covariate explains,
+        (g,): see ``variance_reduction``.
 
     Source: Deng et al. (2013), as ``cuped_paired``.
     """
-    arms, slope = [baseline, candidate], theta(baseline, candidate)
-    spread = baseline.spread + candidate.spread
-    fitted = spread > 0
-    users = np.where(baseline.y.n + candidate.y.n < 4, np.nan, baseline.y.n + candidate.y.n).astype(float)
-    # The slope costs one degree of freedom of both arms together.
-    factor = np.where(fitted, (users - 2) / (users - 3), 1.0)
-    less_one = [np.where(arm.y.n < 2, np.nan, arm.y.n - 1).astype(float) for arm in arms]
-    variances = [arm.residual(slope) / n * factor for arm, n in zip(arms, less_one, strict=True)]
-    errors = [variance / (n + 1) for variance, n in zip(variances, less_one, strict=True)]
-    shift = np.where(fitted, slope * (candidate.x.mean - baseline.x.mean), 0.0)
-    of_slope = sum((v * arm.spread for v, arm in zip(variances, arms, strict=True)), np.zeros(len(slope)))
-    lever = (candidate.x.mean - baseline.x.mean) ** 2 * of_slope / np.where(fitted, spread, 1.0) ** 2
-    df = welch_df(errors, [baseline.y, candidate.y]) / factor
-    error = np.sqrt(errors[0] + errors[1] + np.where(fitted, lever, 0.0))
-    found = Estimate.of(candidate.y.mean - baseline.y.mean - shift, error, df, confidence)
+    fit = _Fit.of(baseline, candidate)
+    slopes = fit.slope, fit.slope
+    errors = fit.squared_errors(slopes, (1.0, 1.0))
+    shift = np.where(fit.fitted, fit.slope * (candidate.x.mean - baseline.x.mean), 0.0)
+    error = np.sqrt(errors[0] + errors[1] + fit.slope_error(candidate.x.mean - baseline.x.mean))
+    still_p = permutation_p(baseline.y, candidate.y)
+    found = Estimate.of(candidate.y.mean - baseline.y.mean - shift, error, fit.df(errors), confidence, still_p)
     return found, variance_reduction(baseline, candidate)
 
 
-def _positive(df: Floats) -> Floats:
-    return np.where(df > 0, df, np.nan)
+def relative_cuped_independent(baseline: CovariateMoments, candidate: CovariateMoments, confidence: float) -> Interval:
+    """The estimate of ``cuped_independent`` as a share of the baseline's adjusted mean, with a delta-method interval.
+
+    Both means are adjusted to the mean m of the covariate over both experiments: a = mean(y) - theta * (mean(x) - m).
+    The error of a_candidate / a_baseline is that of a_candidate - r * a_baseline with r the ratio; m is made of both
+    experiments by their shares w, so that the slopes are theta * (1 - (1 - r) * w) and theta * (r + (1 - r) * w).
+
+    Args:
+        baseline: As for ``cuped_independent``.
+        candidate: Likewise.
+        confidence: In (0, 1).
+
+    Returns:
+        NaN where the baseline's adjusted mean is 0.
+    """
+    fit, arms = _Fit.of(baseline, candidate), (baseline, candidate)
+    users = np.where(fit.users > 0, fit.users, np.nan)
+    shares = [arm.y.n.astype(float) / users for arm in arms]
+    # An experiment without users has no mean, and no share in that of the covariate.
+    middle = sum((share * np.nan_to_num(arm.x.mean) for share, arm in zip(shares, arms, strict=True)), np.zeros(1))
+    apart = [arm.x.mean - middle for arm in arms]
+    slope = np.where(fit.fitted, fit.slope, 0.0)
+    adjusted = [arm.y.mean - slope * off for arm, off in zip(arms, apart, strict=True)]
+    ratio = adjusted[1] / _nonzero(adjusted[0])
+    slopes = slope * (ratio + (1 - ratio) * shares[0]), slope * (1 - (1 - ratio) * shares[1])
+    errors = fit.squared_errors(slopes, (ratio, 1.0))
+    squared = errors[0] + errors[1] + fit.slope_error(apart[1] - ratio * apart[0])
+    still_p = permutation_p(baseline.y, candidate.y)
+    return _share(ratio - 1, squared / _nonzero(adjusted[0]) ** 2, fit.df(errors), confidence, still_p)
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """A line through two experiments: one slope, two intercepts.
+
+    Attributes:
+        arms: Baseline and candidate.
+        slope: (g,).
+        spread: (g,) of the covariate, of both experiments.
+        users: (g,) of both.
+    """
+
+    arms: tuple[CovariateMoments, CovariateMoments]
+    slope: Floats
+    spread: Floats
+    users: Floats
+
+    @classmethod
+    def of(cls, baseline: CovariateMoments, candidate: CovariateMoments) -> _Fit:
+        users = (baseline.y.n + candidate.y.n).astype(float)
+        return cls((baseline, candidate), theta(baseline, candidate), baseline.spread + candidate.spread, users)
+
+    @property
+    def fitted(self) -> Any:
+        """(g,) whether there is a slope."""
+        return self.spread > 0
+
+    @property
+    def _factor(self) -> Floats:
+        """(g,) the slope costs one degree of freedom of both experiments together."""
+        users = np.where(self.users < 4, np.nan, self.users)
+        return np.where(self.fitted, (users - 2) / (users - 3), 1.0)
+
+    def _variances(self, slopes: Pair, scales: Pair) -> tuple[Floats, Floats]:
+        """(g,) variances of scale * y - slope * x in each experiment; one without a spread has that of the other."""
+        less_one = [np.where(arm.y.n < 2, np.nan, arm.y.n - 1).astype(float) for arm in self.arms]
+        left = [arm.residual(*each) for arm, each in zip(self.arms, zip(slopes, scales, strict=True), strict=True)]
+        return with_spread(*(each / n * self._factor for each, n in zip(left, less_one, strict=True)))
+
+    def squared_errors(self, slopes: Pair, scales: Pair) -> list[Floats]:
+        """(g,) squared errors of the means of scale * y - slope * x."""
+        variances = self._variances(slopes, scales)
+        return [variance / arm.y.n.astype(float) for variance, arm in zip(variances, self.arms, strict=True)]
+
+    def slope_error(self, apart: Floats) -> Floats:
+        """(g,) the squared error of slope * apart."""
+        variances = self._variances((self.slope, self.slope), (1.0, 1.0))
+        parts = (variance * arm.spread for variance, arm in zip(variances, self.arms, strict=True))
+        squared = sum(parts, np.zeros(len(self.slope))) / np.where(self.fitted, self.spread, 1.0) ** 2
+        return np.where(self.fitted, apart**2 * squared, 0.0)
+
+    def df(self, errors: list[Floats]) -> Floats:
+        """(g,) degrees of freedom of a sum of squared errors."""
+        left = tuple(arm.residual(self.slope) for arm in self.arms)
+        return df_of_spread(errors, (self.arms[0].y, self.arms[1].y), (left[0], left[1])) / self._factor
+
+
+def _share(ratio: Floats, squared: Floats, df: Floats, confidence: float, still_p: Floats) -> Interval:
+    found = Estimate.of(ratio, np.sqrt(squared), df, confidence, still_p)
+    return found.difference, found.ci_low, found.ci_high
+
+
+def _nonzero(mean: Floats) -> Floats:
+    return np.where(mean == 0, np.nan, mean)

@@ -14,10 +14,10 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from rankmetrics_spark.class_archive import ClassArchive
+from rankmetrics_spark.engines.choice import SUBMITTED
+from rankmetrics_spark.engines.class_archive import ClassArchive
+from rankmetrics_spark.engines.spark import class_archive
 from rankmetrics_spark.errors import RankmetricsError, first_sentence
-from rankmetrics_spark.session_choice import SUBMITTED
-from rankmetrics_spark.sessions import class_archive
 
 USERS = 1000
 """Users of the demo. More of them load no other classes."""
@@ -87,7 +87,7 @@ def _placed(draft: Path, stem: str) -> Path:
 
 def _train(options: list[str], output: Path) -> None:
     """Run the demo in a process of its own, as a user does, and wait until its JVM has ended too."""
-    demo = [sys.executable, "-m", "rankmetrics_spark.cli", "demo", "--engine", "spark", "--users", str(USERS)]
+    demo = [sys.executable, "-m", "rankmetrics_spark", "demo", "--engine", "spark", "--users", str(USERS)]
     # The JVM outlives the command, but it holds the same pipes: run() returns when the last process has closed them.
     done = subprocess.run(
         [*demo, "--output", str(output)],

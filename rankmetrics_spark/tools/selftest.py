@@ -1,4 +1,8 @@
-"""The self-test: every preset against the golden values of the system it is named after."""
+"""The self-test: every preset against the golden values of the system it is named after.
+
+Most values were printed by the system. A line says how many were not: they come from its published formula or, for the
+preset ``standard``, from the definition.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from rankmetrics_spark.few_rows import few_rows
+from rankmetrics_spark.engines.few_rows import few_rows
 from rankmetrics_spark.layouts import LAYOUTS, Arrays
 from rankmetrics_spark.layouts.scores import Scoring, score_batch
 from rankmetrics_spark.metrics import PRESETS, Convention
@@ -26,7 +30,7 @@ from rankmetrics_spark.schemas import (
     SCORE,
     USER,
 )
-from rankmetrics_spark.tools.golden import Peer, Value, cases, values
+from rankmetrics_spark.tools.golden import PRINTED, Peer, Value, cases, values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,6 +49,7 @@ class Check:
         difference: The largest difference from a golden value.
         ok: Whether every difference is within the tolerance.
         changed: The conventions that reproduce a variant of the system: the preset with other knobs -> values.
+        unprinted: Where the values come from that no system printed -> values.
     """
 
     preset: str
@@ -52,11 +57,13 @@ class Check:
     difference: float
     ok: bool
     changed: Mapping[str, int] = field(default_factory=dict)
+    unprinted: Mapping[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """The line: name, number of values, those of variants of the preset, largest difference, ok or FAILED."""
+        """The line: name, number of values, those of variants or not printed, largest difference, ok or FAILED."""
         verdict = "ok" if self.ok else "FAILED"
-        variants = ", ".join(f"{count} of them {name}" for name, count in self.changed.items())
+        some = [*self.changed.items(), *self.unprinted.items()]
+        variants = ", ".join(f"{count} of them {name}" for name, count in some)
         return (
             f"{self.preset:<14}{self.n_values:>4} values   largest difference {self.difference:8.1e}   "
             f"{f'{variants}   ' if variants else ''}{verdict}"
@@ -77,7 +84,8 @@ def _check(preset: str, golden: list[Value], found: Found) -> Check:
     gaps = [_gap(value, found) for value in golden]
     within_tolerance = all(gap <= value.tolerance for gap, value in zip(gaps, golden, strict=True))
     changed = Counter(value.convention.name for value in golden if value.convention.name != preset)
-    return Check(preset, len(golden), max(gaps, default=0.0), bool(golden) and within_tolerance, changed)
+    unprinted = Counter(value.origin for value in golden if value.origin != PRINTED)
+    return Check(preset, len(golden), max(gaps, default=0.0), bool(golden) and within_tolerance, changed, unprinted)
 
 
 def _gap(value: Value, found: Found) -> float:

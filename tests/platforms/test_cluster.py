@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from rankmetrics_spark.engines.choice import QUICK_JAVA
 from rankmetrics_spark.metrics.conventions import STANDARD
-from rankmetrics_spark.session_choice import QUICK_JAVA
 from tests.commands import ROOT, ran, spark_environment
 from tests.logs import DATE, assert_close, obvious, parquet, random_log
 from tests.platforms.support import (
@@ -174,7 +174,7 @@ def test_a_worker_killed_in_the_result_stage_changes_no_bit(folder: Path, cluste
 VALUES = """
 import json, sys
 from pathlib import Path
-from rankmetrics_spark.sessions import local_session
+from rankmetrics_spark.engines.spark import local_session
 from tests.platforms.values import everything
 spark = local_session(f"local[{sys.argv[1]}]", "values", {"spark.sql.shuffle.partitions": sys.argv[2]})
 Path(sys.argv[3]).write_text(json.dumps(everything(spark)))

@@ -20,8 +20,8 @@ import pyarrow.dataset as ds
 import pytest
 import yaml
 
+from rankmetrics_spark.engines.choice import QUICK_JAVA
 from rankmetrics_spark.metrics.conventions import PRESETS, resolve
-from rankmetrics_spark.session_choice import QUICK_JAVA
 from tests.commands import ROOT, ran, spark_environment
 from tests.logs import DATE, Shown, a_list, assert_close, obvious, parquet, random_log
 from tests.platforms.support import Running, python_without_package
@@ -110,7 +110,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import evaluate, metric, run
 from rankmetrics_spark.config import load
-from rankmetrics_spark.sessions import local_session, send_package
+from rankmetrics_spark.engines.spark import local_session, send_package
 from rankmetrics_spark.sinks import read
 
 where, log, config, out = sys.argv[1:]

@@ -26,8 +26,8 @@ from nbclient.exceptions import CellExecutionError
 
 from rankmetrics_spark import cli
 from rankmetrics_spark.config import days
-from rankmetrics_spark.session_choice import QUICK_JAVA
-from rankmetrics_spark.session_settings import SESSION
+from rankmetrics_spark.engines.choice import QUICK_JAVA
+from rankmetrics_spark.engines.settings import SESSION
 from tests.commands import ROOT, ran, spark_environment
 from tests.logs import a_list, parquet
 from tests.platforms.support import built_wheel, rows_of
@@ -510,7 +510,7 @@ def test_the_wheel_has_the_command_that_a_job_calls(bundle: dict[str, Any], work
     (wheel,) = (workspace / "dist").iterdir()
     with zipfile.ZipFile(wheel) as archive:
         (points,) = (file for file in archive.namelist() if file.endswith("entry_points.txt"))
-        line = f"\n{task['python_wheel_task']['entry_point']} = rankmetrics_spark.cli:main\n"
+        line = f"\n{task['python_wheel_task']['entry_point']} = rankmetrics_spark.__main__:main\n"
         assert line in archive.read(points).decode()
     assert wheel.name.startswith(f"{task['python_wheel_task']['package_name']}-")
     words = words_of(task, DATE)

@@ -26,9 +26,9 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import read
 from rankmetrics_spark.config import from_mapping
+from rankmetrics_spark.engines.choice import QUICK_JAVA
+from rankmetrics_spark.engines.spark import connect_session
 from rankmetrics_spark.job import run
-from rankmetrics_spark.session_choice import QUICK_JAVA
-from rankmetrics_spark.sessions import connect_session
 from tests.commands import ROOT, spark_environment
 from tests.logs import DATE, Shown, a_list, exact, parquet
 from tests.platforms.faults import KILLED, NEVER, child
@@ -271,8 +271,8 @@ DRIVER = """
 import sys
 from rankmetrics_spark import job
 from rankmetrics_spark.config import load
-from rankmetrics_spark.session_choice import QUICK_JAVA
-from rankmetrics_spark.sessions import local_session
+from rankmetrics_spark.engines.choice import QUICK_JAVA
+from rankmetrics_spark.engines.spark import local_session
 from tests.platforms.faults import hooked
 
 config, at, conf = sys.argv[1], int(sys.argv[2]), {"spark.driver.extraJavaOptions": QUICK_JAVA}
@@ -307,7 +307,7 @@ from pathlib import Path
 import psutil
 from rankmetrics_spark.config import load
 from rankmetrics_spark.job import run
-from rankmetrics_spark.sessions import local_session
+from rankmetrics_spark.engines.spark import local_session
 
 config, temporary = sys.argv[1:]
 few = ("ui.retainedJobs", "ui.retainedStages", "sql.ui.retainedExecutions", "sql.codegen.cache.maxEntries")

@@ -2,8 +2,8 @@
 
 ``constraints/<name>.txt`` lists all packages of an environment, except the main one. Each environment runs all of
 tests/spark, except the real data sets and the demo, which add rows but use no more of Spark. The oldest libraries
-(``lowest``) also run what does not start Spark. The tests against other libraries (test_peers.py) run only in the main
-environment, which has these libraries.
+(``lowest``) also run what does not start Spark. The environments that CORE names run a few of the files. The tests
+against other libraries (test_peers.py) run only in the main environment, which has these libraries.
 
 The environments have their Spark with the libraries of a Databricks runtime where there is one: spark41 those of 18.2,
 spark42 those of 19. ``lowest`` has the lower bounds of the package.
@@ -37,6 +37,9 @@ UNIT = ["tests/unit", "rankmetrics_spark", "--ignore=tests/unit/test_peers.py"]
 SPARK = ["tests/spark", "--ignore=tests/spark/test_real_data.py", "--ignore=tests/spark/test_demo_run.py"]
 # What does not start Spark depends on the libraries, so it runs with the oldest ones only.
 SUITES = {"spark35": SPARK, "spark40": SPARK, "spark41": SPARK, "spark42": SPARK, "lowest": [*UNIT, *SPARK]}
+# What differs most between two versions of Spark: reading, checking, collecting and writing.
+CORE = [f"tests/spark/test_{name}.py" for name in ("sources", "quality", "layouts", "output")]
+SUITES |= dict.fromkeys(os.environ.get("CORE", "").split(), CORE)
 # All environments, or those that MATRIX names.
 CHOSEN = os.environ.get("MATRIX", " ".join(SUITES)).split()
 

@@ -8,7 +8,7 @@ import mlflow
 import pytest
 
 from rankmetrics_spark.report.mlflow import log
-from rankmetrics_spark.tools.report import figures_of, local_tables
+from rankmetrics_spark.report.read import figures_of, local_tables
 from tests.results import Output
 
 HOSTILE = '<b>"x" (1) ä'

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from email.message import Message
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 import rankmetrics_spark
 from tests.commands import ROOT, ran
+from tests.mutants import Copy
 from tests.readme import commands, rename, section
 
 PINS = ROOT / "constraints" / ("py310.txt" if sys.version_info < (3, 11) else "py311.txt")
@@ -54,6 +56,18 @@ def test_the_wheel_holds_only_the_package_and_its_data(built: tuple[Path, Path])
     }
 
 
+def test_the_source_distribution_holds_the_tests_and_the_docs(tmp_path: Path) -> None:
+    checkout = Copy(tmp_path).root
+    done = run(sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", tmp_path / "dist", checkout)
+    assert done.returncode == 0, done.stderr
+    (archive,) = (tmp_path / "dist").glob("*.tar.gz")
+    with tarfile.open(archive) as files:
+        names = {name.partition("/")[2] for name in files.getnames()}
+    wanted = [path for path in checkout.rglob("*") if path.is_file() and "egg-info" not in str(path)]
+    missing = {str(path.relative_to(checkout)) for path in wanted} - names
+    assert missing <= {".gitignore"} and len(wanted) > 300
+
+
 def test_the_metadata_names_license_python_version_and_command(metadata: Message, built: tuple[Path, Path]) -> None:
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Requires-Python"] == ">=3.10"
@@ -64,7 +78,7 @@ def test_the_metadata_names_license_python_version_and_command(metadata: Message
     assert {line.partition(",")[0] for line in metadata.get_all("Project-URL", [])} == {"Source", "Changelog", "Issues"}
     with zipfile.ZipFile(built[0]) as wheel:
         (entry,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
-        assert "rankmetrics = rankmetrics_spark.cli:main" in wheel.read(entry).decode()
+        assert "rankmetrics = rankmetrics_spark.__main__:main" in wheel.read(entry).decode()
         assert any(name.endswith("licenses/LICENSE") for name in wheel.namelist())
 
 

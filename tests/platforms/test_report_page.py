@@ -15,9 +15,9 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, sync_playwright
 
 from rankmetrics_spark import cli
-from rankmetrics_spark.report.change import Change
 from rankmetrics_spark.report.html import MOST_BYTES, page
-from rankmetrics_spark.tools.report import figures_of, local_tables
+from rankmetrics_spark.report.read import figures_of, local_tables
+from rankmetrics_spark.report.verdict import Change
 from tests.results import Output
 
 FLAGS = [
@@ -127,10 +127,7 @@ def test_the_page_opens_with_the_winner_and_how_sure_that_is(opened: Callable[..
     first_screen = found.page.locator("#answer").inner_text()
     rows = {row["metric"]: row for row in parquet(three, "comparisons", "candidate_a") if row["segment"] == "all"}
     assert Change(100 * rows["ap@10"]["relative_difference"], " %").text in first_screen
-    assert (
-        "By chance alone, a difference of this size is very rare (p < 0.001 after Holm over 24 comparisons)"
-        in first_screen
-    )
+    assert "Chance alone would almost never give this (p < 0.001, corrected for 24 comparisons)." in first_screen
     assert found.page.locator(".card").count() == 2
     box = found.page.locator(".card.better").bounding_box()
     assert box and box["y"] + box["height"] < DESK["height"]
@@ -382,6 +379,29 @@ def test_128_experiments_fit_and_the_page_says_how_many_it_draws(opened: Callabl
     assert drawn.count() == 127
 
 
+def test_a_shortened_table_says_how_many_rows_there_are(opened: Callable[..., Opened], tmp_path: Path) -> None:
+    # 130 candidates and 31 metrics: 4,030 differences, and more than a page holds of everything else.
+    names = ["control", *(f"model-{number:03d}" for number in range(130))]
+    metrics = [f"ndcg@{cut}" for cut in range(1, 32)]
+    output = Output(tmp_path / "large", names, [], users=60, metrics=metrics, effects={"model-129": 0.3}).write()
+    found = opened(output)
+    assert found.page.locator("h1").inner_text() == "model-129 beats control"
+    section = found.section("differences")
+    held = json.loads(found.page.locator("#data").inner_text())["compared"]["e"]
+    assert 130 <= len(held) < 4_030
+    assert f"This page holds {len(held):,} of 4,030 rows." in section.inner_text()
+    assert f"{len(held):,} of 4,030 rows" in found.table("differences").locator("caption").inner_text()
+
+
+def test_the_interval_of_a_percentage_is_shown_from_low_to_high(opened: Callable[..., Opened], three: Path) -> None:
+    found = opened(three)
+    rows = {row["metric"]: row for row in parquet(three, "comparisons", "candidate_a") if row["segment"] == "all"}
+    table = found.table("differences")
+    found.section("differences").get_by_role("searchbox").fill("candidate_a MAP@10")
+    low, high = (Change(100 * rows["ap@10"][f"relative_ci_{end}"], " %").text for end in ("low", "high"))
+    assert texts(table, 6) == [f"{low.removesuffix(' %')} to {high}"]
+
+
 def test_names_that_look_like_markup_are_shown_as_text(opened: Callable[..., Opened], tmp_path: Path) -> None:
     segments = ["country=<img src=x onerror=alert(2)>", "city=" + "y" * 10_000]
     output = Output(tmp_path / "hostile", ["control", *HOSTILE], segments).write()
@@ -418,8 +438,8 @@ def test_dates_make_a_trend_and_days_with_warnings_are_marked(opened: Callable[.
 def test_one_experiment_without_comparisons_has_a_page_too(opened: Callable[..., Opened], tmp_path: Path) -> None:
     output = Output(tmp_path / "one", ["only <one>"]).write()
     found = opened(output)
-    assert found.page.locator("h1").inner_text() == "only <one> has the highest MAP@10"
-    assert "Nothing was compared" in found.page.locator("#answer").inner_text()
+    assert found.page.locator("h1").inner_text() == "MAP@10 of only <one>"
+    assert "There is one experiment, so nothing to compare it with." in found.page.locator("#answer").inner_text()
     assert not found.section("differences").is_visible() and found.section("segments").is_visible()
 
 
@@ -441,4 +461,4 @@ def test_the_command_writes_the_page_without_spark(
     with pytest.raises(SystemExit) as caught:
         cli.main([*arguments, "--date", "2020-01-01"], "rankmetrics", standalone_mode=False)
     assert caught.value.code == 3
-    assert "--date: unknown evaluation date '2020-01-01'" in capsys.readouterr().err
+    assert "--date: nothing is published on 2020-01-01" in capsys.readouterr().err

@@ -12,6 +12,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,10 +27,11 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from rankmetrics_spark.session_choice import QUICK_JAVA
-from tests.commands import ROOT, ran, spark_environment
+from rankmetrics_spark.engines.choice import QUICK_JAVA
+from tests.commands import ROOT, as_stranger, ran, spark_environment
 from tests.logs import DATE
 from tests.platforms.support import wait_for
+from tests.readme import blocks
 
 LAPTOP = ROOT / ".venvs" / "laptop" / "bin"
 METRICS = ["ap@5", "ap@10", "ndcg@5", "ndcg@10", "rr", "p@5", "r@10"]
@@ -42,7 +44,7 @@ def environment(**more: str) -> dict[str, str]:
 
 def on_sail(folder: Path, *arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
     """Run the command of the laptop environment."""
-    return ran([LAPTOP / "python", "-m", "rankmetrics_spark.cli", *arguments], folder, environment(**more))
+    return ran([LAPTOP / "python", "-m", "rankmetrics_spark", *arguments], folder, environment(**more))
 
 
 def program(folder: Path, code: str, *arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
@@ -55,7 +57,7 @@ def engines_below(pid: int) -> list[psutil.Process]:
     """The engines that a process has started."""
     try:
         below = psutil.Process(pid).children(recursive=True)
-        return [child for child in below if "rankmetrics_spark.laptop.server" in " ".join(child.cmdline())]
+        return [child for child in below if "rankmetrics_spark.engines.sail.server" in " ".join(child.cmdline())]
     except psutil.NoSuchProcess:
         return []
 
@@ -73,6 +75,12 @@ def test_the_connect_suite_passes() -> None:
     assert done.returncode == 0, done.stdout[-8000:]
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed and int(passed[1]) > 250, done.stdout[-2000:]
+
+
+def test_the_code_of_the_page_about_engines_starts_the_engine(tmp_path: Path) -> None:
+    (code,) = blocks("python", (ROOT / "docs" / "engines.md").read_text(encoding="utf-8"))
+    done = program(tmp_path, f"{code}\nprint(spark.range(3).count())\nspark.stop()\n")
+    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
 
 
 # ---- the same bits as Spark
@@ -139,7 +147,7 @@ if engine == "sail":
     from rankmetrics_spark import laptop_session
     spark = laptop_session(threads=2, memory="2g")
 else:
-    from rankmetrics_spark.sessions import local_session
+    from rankmetrics_spark.engines.spark import local_session
     settings = {"spark.sql.shuffle.partitions": "3", "spark.driver.extraJavaOptions": %(java)r}
     spark = local_session("local[2]", conf=settings)
 
@@ -233,7 +241,7 @@ def tables_of(out: Path) -> dict[str, Any]:
 def test_the_demo_gives_the_same_tables_on_both_engines(tmp_path: Path) -> None:
     users = ("--users", 3000)
     sail = on_sail(tmp_path, "demo", *users, "--output", tmp_path / "sail")
-    command = [sys.executable, "-m", "rankmetrics_spark.cli", "demo", *users, "--output", tmp_path / "spark"]
+    command = [sys.executable, "-m", "rankmetrics_spark", "demo", *users, "--output", tmp_path / "spark"]
     spark = ran([*command, "--engine", "spark"], tmp_path, spark_environment(PYTHONPATH=str(ROOT)))
     assert (sail.returncode, spark.returncode) == (0, 0), (sail.stderr, spark.stderr)
     assert sail.stdout == spark.stdout and "candidate_a beats control" in sail.stdout
@@ -254,7 +262,7 @@ class Desk:
     started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def start(self, *arguments: object, **more: str) -> subprocess.Popen[str]:
-        command = [str(LAPTOP / "python"), "-m", "rankmetrics_spark.cli", *map(str, arguments)]
+        command = [str(LAPTOP / "python"), "-m", "rankmetrics_spark", *map(str, arguments)]
         process = subprocess.Popen(
             command, cwd=self.folder, env=environment(**more), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -350,7 +358,7 @@ try:
     print("memory: finished")
 except RankmetricsError as error:
     print("memory:", error)
-from rankmetrics_spark.laptop.session import _running
+from rankmetrics_spark.engines.sail.session import _running
 os.kill(_running[0][0].pid, 9)
 try:
     spark.range(5).count()
@@ -380,6 +388,131 @@ def test_a_session_says_in_a_sentence_what_ended_it(tmp_path: Path) -> None:
     assert said["crash"].startswith("the laptop engine was killed, as systems do when memory runs out; ")
     assert said["again"] == "3" and "stopped" in said
     assert not list(tmp_path.glob("rankmetrics-laptop-*"))
+
+
+# ---- who reaches it
+
+WAITING = """
+import sys
+from rankmetrics_spark import laptop_session
+from rankmetrics_spark.engines.sail.session import _running
+
+spark = laptop_session(threads=1, memory="64m")
+print(_running[0][0].pid, spark.range(3).count(), flush=True)
+sys.stdin.read(1)
+print(spark.range(4).count(), flush=True)
+spark.stop()
+"""
+STRANGER = """
+import socket, sys
+with socket.socket() as client:
+    client.settimeout(1)
+    try:
+        client.connect(("127.0.0.1", int(sys.argv[1])))
+        print("connected")
+    except OSError as error:
+        print(type(error).__name__)
+with socket.socket(socket.AF_UNIX) as client:
+    try:
+        client.connect(sys.argv[2])
+        print("connected")
+    except OSError as error:
+        print(type(error).__name__)
+"""
+
+
+def test_nobody_else_reaches_the_engine(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(WAITING)
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [str(LAPTOP / "python"), "program.py"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment(TMPDIR="/tmp"), text=True, **pipes) as process:
+        assert process.stdout is not None
+        pid, rows = process.stdout.readline().split()
+        engine = psutil.Process(int(pid))
+        family = [psutil.Process(process.pid), engine, *engine.children()]
+        listening = [
+            each.laddr for one in family for each in one.net_connections("tcp") if each.status == psutil.CONN_LISTEN
+        ]
+        # One port, on loopback, of the engine; the client and the relay listen on none.
+        ((address, port),) = {tuple(each) for each in listening}
+        folder = Path(engine.environ()["RANKMETRICS_LAPTOP_FOLDER"])
+        assert folder.stat().st_mode & 0o777 == 0o700 and (folder / "socket").is_socket()
+        if os.geteuid() == 0:
+            answers = as_stranger(STRANGER, port, folder / "socket").stdout.split()
+            assert answers == ["TimeoutError", "PermissionError"]
+        # A connection of this account that does not come from the relay is not answered either.
+        with pytest.raises(TimeoutError), socket.create_connection((address, port), timeout=1):
+            pass
+        assert address == "127.0.0.1" and rows == "3"
+        out, err = process.communicate("x", timeout=60)
+        assert (out.strip(), process.returncode) == ("4", 0), err
+
+
+CUT = """
+import os, socket, stat, sys, threading, time
+from rankmetrics_spark import laptop_session
+
+spark = laptop_session(threads=1, memory="64m")
+
+def cut():
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if stat.S_ISSOCK(os.stat(f"/proc/self/fd/{name}").st_mode):
+                with socket.socket(fileno=os.dup(int(name))) as each:
+                    if each.family == socket.AF_UNIX and str(each.getpeername()).endswith("/socket"):
+                        each.shutdown(socket.SHUT_RDWR)
+                        print("cut", flush=True)
+        except OSError:
+            pass
+
+def slow(batches):
+    for batch in batches:
+        time.sleep(0.3)
+        yield batch
+
+def cut_after(seconds):
+    timer = threading.Timer(seconds, cut)
+    timer.start()
+    return timer
+
+numbers = spark.range(40_000).mapInArrow(slow, "id long")
+spark.range(1).collect()
+timers = [cut_after(0.5), cut_after(1.2)]
+rows = sorted(numbers.toArrow()["id"].to_pylist())
+print("rows", rows == [*range(40_000)], len(rows))
+[timer.join() for timer in timers]
+timer = cut_after(0.5)
+numbers.write.parquet(sys.argv[1])
+timer.join()
+print("written", sorted(spark.read.parquet(sys.argv[1]).toArrow()["id"].to_pylist()) == rows)
+print("after", spark.range(3).count())
+spark.stop()
+"""
+
+
+def test_a_lost_connection_is_made_again_and_queries_and_writes_go_on(tmp_path: Path) -> None:
+    done = program(tmp_path, CUT, tmp_path / "out")
+    assert done.returncode == 0, done.stderr[-3000:]
+    # Two cuts while a client reads rows, one while a table is written.
+    assert done.stdout.splitlines() == ["cut", "cut", "rows True 40000", "cut", "written True", "after 3"]
+    assert "Rendezvous" not in done.stderr
+
+
+GROUPS = """
+from rankmetrics_spark import ap_at, laptop_session
+from pyspark.sql import functions as F
+
+spark = laptop_session(threads=2, memory="256m")
+log = spark.range(40_000).selectExpr("id div 5 AS user", "int(id % 5) + 1 AS position", "int(id % 5 = 1) AS clicked")
+values = log.groupBy("user").agg(ap_at(10)("position", "clicked").alias("ap"))
+print(*values.agg(F.count("ap"), F.min("ap"), F.max("ap")).first())
+spark.stop()
+"""
+
+
+def test_metrics_of_thousands_of_groups_need_memory_for_their_rows_only(tmp_path: Path) -> None:
+    done = program(tmp_path, GROUPS)
+    assert done.stdout.split() == ["8000", "0.5", "0.5"], done.stderr[-2000:]
 
 
 def test_a_log_four_times_as_large_as_the_memory_pool_finishes_or_says_why_not(desk: Desk) -> None:

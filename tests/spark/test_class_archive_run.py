@@ -12,12 +12,13 @@ import pyspark
 import pytest
 
 from tests.commands import QUICK, ROOT, ran
+from tests.readme import commands
 
 pytestmark = [pytest.mark.classic, pytest.mark.program, pytest.mark.slow]
 
 COUNTS_ROWS = """\
 import sys
-from rankmetrics_spark.sessions import local_session
+from rankmetrics_spark.engines.spark import local_session
 spark = local_session("local[1]", conf={"spark.driver.extraJavaOptions": sys.argv[1]})
 print("rows:", spark.range(3).count())
 spark.stop()
@@ -48,7 +49,8 @@ def run(python: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_spark_takes_its_classes_from_an_archive_and_works_without_it(python: Path) -> None:
-    made = run(python, "-m", "rankmetrics_spark.tools.archive_classes")
+    ((_, *words),) = commands("python", (ROOT / "docs" / "engines.md").read_text(encoding="utf-8"))
+    made = run(python, *words)
     assert (made.returncode, made.stderr) == (0, "")
     folder = python.parents[1] / "var" / "rankmetrics"
     (archive,) = (file for file in folder.glob("classes-*.jsa") if ".base." not in file.name)

@@ -14,11 +14,11 @@ import pytest
 
 from rankmetrics_spark import Convention, Options, compare_conventions, evaluate
 from rankmetrics_spark.config import from_mapping
+from rankmetrics_spark.conventions import _means, every_convention
 from rankmetrics_spark.errors import ConfigError, QualityError
 from rankmetrics_spark.job import run
 from rankmetrics_spark.metrics import PRESETS, resolve
 from rankmetrics_spark.report import console
-from rankmetrics_spark.side_by_side import _means, every_convention
 from rankmetrics_spark.tools import selftest
 from rankmetrics_spark.tools.golden import populations
 from tests.commands import ROOT, ran
@@ -170,6 +170,35 @@ def config(tmp_path: Path, spark: SparkSession, rows: Sequence[Any], **changes: 
     )
 
 
+NOTE = (
+    "the relevance has grades other than 0 and 1, and every grade above 0 counts as relevant; if only higher grades "
+    "do, set convention.relevant_from to the lowest of them"
+)
+
+
+@pytest.mark.outcome(
+    "relevance with several grades, and no `relevant_from`", "ok: a note says that every grade above 0 counts"
+)
+def test_a_run_says_once_what_counts_as_relevant(spark: SparkSession, tmp_path: Path) -> None:
+    stars = [("a", "u1", "i1", 1, 2.0, 3), ("a", "u1", "i2", 2, 1.0, 5), ("b", "u1", "i1", 1, 2.0, 4)]
+    plain = run(spark, config(tmp_path, spark, ROWS))
+    unset = run(spark, config(tmp_path, spark, stars))
+    chosen = run(
+        spark, config(tmp_path, spark, stars, convention={"relevant_from": 4}, sink={"path": str(tmp_path / "b")})
+    )
+    assert [outcome.record["notes"] for outcome in (plain, unset, chosen)] == [[], [NOTE], []]
+    assert [line for line in console.accounting(unset.record) if "relevant_from" in line] == [f"note: {NOTE}"]
+    # In Python the counts say it too, without a warning: nothing is wrong.
+    found = evaluate(log(spark, stars), METRICS, convention="standard").check()
+    assert (found.notes, found.warnings) == ((NOTE,), ())
+
+
+def test_the_presets_side_by_side_read_the_same_grades_as_relevant(spark: SparkSession) -> None:
+    stars = [("a", "u1", f"i{rank}", rank, -float(rank), grade) for rank, grade in enumerate([5, 3, 4, 1], start=1)]
+    rows = compare_conventions(log(spark, stars), None, {"metrics": "r@2", "convention": {"relevant_from": 4}})
+    assert {row["r@2"] for row in rows} == {1 / 2}
+
+
 @pytest.mark.outcome(
     "an item twice in a list under `duplicates: refuse`, ranked by {rank_by}",
     "exit 4: how many rows, and what else `duplicates` can be",
@@ -228,7 +257,7 @@ def test_a_preset_with_tie_rules_can_be_used_when_ranking_by_position(spark: Spa
 SCRIPT = """
 import numpy as np
 from rankmetrics_spark import Convention, evaluate, metric
-from rankmetrics_spark.sessions import local_session
+from rankmetrics_spark.engines.spark import local_session
 
 scale = 2.0
 

@@ -218,3 +218,20 @@ def test_the_logs_hold_every_fault(logs: dict[bool, Logs]) -> None:
     wanted = evaluated(rows, [], replace(by_rank, repeated_items="all"))
     assert {reason for _, _, reason in wanted.left_out} >= {"duplicate_item", "repeated_position"}
     assert any(math.isinf(row.score) for row in rows if row.score is not None)
+
+
+@pytest.mark.outcome(
+    "an item twice, with a score or grade of 0.0 and of -0.0", "the two are equal: the better rank stays"
+)
+@pytest.mark.parametrize("signed", ["score", "relevance"])
+def test_both_zeros_are_equal_where_a_row_repeats_an_item(spark: SparkSession, signed: str) -> None:
+    names = ["experiment_id", "user_id", "item_id", "position", "score", "relevance"]
+    rows = [{"position": 1, signed: -0.0}, {"position": 2, signed: 0.0}, {"position": 3, signed: -0.0}]
+    same = {"experiment_id": "a", "user_id": "u", "item_id": "x", "score": 1.0, "relevance": 0.0}
+    schema = "experiment_id string, user_id string, item_id string, position int, score double, relevance double"
+    log = spark.createDataFrame([tuple((same | row)[name] for name in names) for row in rows], schema)
+    # Ranks break ties of scores only; ranked by them, the best one stays too.
+    rank_by: Any = "score" if signed == "score" else "position"
+    convention = {"ties": "position"} if signed == "score" else "standard"
+    left = evaluate(log, "ap", rank_by=rank_by, convention=convention, repeated_items="all").quarantine.collect()
+    assert sorted((row["position"], row["reason"]) for row in left) == [(n, "duplicate_item") for n in ("2", "3")]

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import display, evaluate, run
+from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.config import Config, Sink, Source
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.report import display
+from rankmetrics_spark.report.read import figures_of, local_tables, spark_tables
 from rankmetrics_spark.tools.demo import make_log
-from rankmetrics_spark.tools.report import figures_of, local_tables, spark_tables
 
 COLUMNS = {"experiment": "variant", "position": "slot", "relevance": "clicked"}
 
@@ -39,6 +45,73 @@ def test_a_result_shows_itself_from_tables_that_are_read_once(
     assert f"{means['candidate_a']:.4f}" in shown
 
 
+class Tracking(ModuleType):
+    """The calls of MLflow that the package makes, and what they were given."""
+
+    def __init__(self) -> None:
+        super().__init__("mlflow")
+        self.metrics: dict[str, float] = {}
+        self.params: dict[str, str] = {}
+        self.pages: list[str] = []
+        self.ended: list[str] = []
+
+    def active_run(self) -> None:
+        return None
+
+    def log_metrics(self, metrics: dict[str, float]) -> None:
+        self.metrics = metrics
+
+    def log_params(self, params: dict[str, str]) -> None:
+        self.params = params
+
+    def log_artifact(self, path: str) -> None:
+        self.pages.append(Path(path).read_text(encoding="utf-8"))
+
+    def end_run(self, status: str = "FINISHED") -> None:
+        self.ended.append(status)
+
+
+@pytest.mark.parametrize("baseline", ["control", None])
+def test_a_lazy_result_writes_its_page_and_goes_to_mlflow(
+    spark: SparkSession, log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, baseline: str | None
+) -> None:
+    # An environment with only the base dependencies cannot write a page.
+    pytest.importorskip("altair")
+    store: Any = Tracking()
+    monkeypatch.setitem(sys.modules, "mlflow", store)
+    result = evaluate(spark.read.parquet(log), ["ndcg@10", "ap@10"], columns=COLUMNS, baseline=baseline)
+    result.write_report(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "candidate_a</bdi> beats" in page or baseline is None
+    # The metric that decides is the first that was asked for, not the first by name.
+    assert [str(metric) for metric in result.figures.metrics] == ["ndcg@10", "ap@10"]
+    assert "There is none, so the rows that came in are not known." in page
+    result.log_to_mlflow()
+    means = {
+        f"{row['metric'].replace('@', '_at_')}/{row['experiment_id']}": row["mean"] for row in result.figures.means
+    }
+    assert store.metrics.items() >= means.items() and len(means) == 6
+    assert store.params == {"convention": "standard"} | ({"baseline": baseline} if baseline else {})
+    assert store.pages == [page] and store.ended == ["FINISHED"]
+
+
+@pytest.mark.outcome(
+    "names an unknown baseline in `evaluate`",
+    "`ConfigError` from `check`, `summary`, `plot`, `write_report`: one sentence",
+)
+@pytest.mark.slow
+def test_an_unknown_baseline_is_one_sentence_from_python_too(spark: SparkSession, log: str, tmp_path: Path) -> None:
+    result = evaluate(spark.read.parquet(log), "ap@10", columns=COLUMNS, baseline="contrl")
+    sentence = "unknown experiment 'contrl'; did you mean 'control'? known: candidate_a, candidate_b, control"
+    with pytest.raises(ConfigError, match=f"^{re.escape(f'comparison.baseline: {sentence}')}$"):
+        result.check()
+    for call in (result.summary, result._repr_html_, lambda: result.write_report(tmp_path / "page.html")):
+        with pytest.raises(ConfigError, match=f"^{re.escape(sentence)}$") as caught:
+            call()
+        # What the engine says stays at hand.
+        assert caught.value.__cause__ is not None and sentence in str(caught.value.__cause__)
+
+
 def test_spark_reads_the_figures_that_pyarrow_reads(spark: SparkSession, log: str, tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     source = Source(path=log, columns=COLUMNS, segments=["device"])
@@ -54,7 +127,10 @@ def test_spark_reads_the_figures_that_pyarrow_reads(spark: SparkSession, log: st
             for each in (mine, theirs)
         )
         assert one == other and one
-    assert (mine.record, mine.n_experiments, mine.n_comparisons) == (theirs.record, 3, theirs.n_comparisons)
+    sizes = mine.n_means, mine.n_comparisons
+    # Three experiments and two candidates, two metrics, all users and each device.
+    assert sizes == (theirs.n_means, theirs.n_comparisons) == (len(mine.means), len(mine.comparisons))
+    assert 2 * sizes[0] == 3 * sizes[1] and mine.record == theirs.record
     steps = [row for row in mine.users if row["experiment_id"] == "control" and row["metric"] == "dcg@10"]
     # DCG has no upper bound, so its steps end at the largest value.
     assert sum(row["users"] for row in steps) == mine.record["experiments"]["control"]["lists"]

@@ -7,10 +7,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rankmetrics_spark import ranking
 from rankmetrics_spark.layouts import LAYOUTS, RECHECK, Layout, Reading
 from rankmetrics_spark.metrics import STANDARD
-from rankmetrics_spark.quality import checked
+from rankmetrics_spark.road import ranking
+from rankmetrics_spark.road.checking import checked
 from rankmetrics_spark.schemas import FLAGGED, N_ROWS, RANK_MAY_REPEAT, USER, Columns
 from tests.logs import SCHEMA, Shown, impressions
 

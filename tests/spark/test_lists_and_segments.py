@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import evaluate
+from rankmetrics_spark.errors import QualityWarning
 from rankmetrics_spark.road import averages as averages_of
 from tests.logs import averages, by_user, exact, impressions, judgements, random_log
 
@@ -62,6 +63,15 @@ def test_judged_items_are_counted_once_per_user_and_not_once_per_list(spark: Spa
     assert found["a", "u2"]["ap"] == 1 / 4
 
 
+def test_shown_items_are_counted_per_list_where_only_they_are_known(spark: SparkSession) -> None:
+    log = impressions(spark, [row[:-1] for row in rows_of(LOG)], ROWS)
+    truth = judgements(spark, [("u1", "i1", 1), ("u1", "never", 1), ("u2", "i4", 1)])
+    found = by_user(evaluate(log, ["r@1"], truth, list=["request"], convention={"relevant_pool": "shown"}).user_metrics)
+    # The first item of each of three lists is relevant, and nothing else of what was shown.
+    assert (found["a", "u1"]["n_relevant"], found["a", "u1"]["r_at_1"]) == (3, 1)
+    assert (found["a", "u2"]["n_relevant"], found["a", "u2"]["r_at_1"]) == (1, 0)
+
+
 @pytest.mark.parametrize("layout", ["masks", "rows"])
 def test_segments_do_not_change_the_overall_values(spark: SparkSession, layout: str) -> None:
     log = impressions(spark, rows_of(LOG), ROWS + ", relevance int")
@@ -78,6 +88,46 @@ def test_a_user_with_rows_of_two_segment_values_counts_once(spark: SparkSession)
     for layout in ("masks", "rows"):
         result = evaluate(log, ["rr"], segments=["country"], layout=layout)
         assert averages(result.experiment_metrics) == {("a", "all", "rr"): 1 / 2, ("a", "country=DE", "rr"): 1 / 2}
+
+
+def test_a_user_whose_lists_are_in_several_segments_is_in_each_with_the_lists_of_it(spark: SparkSession) -> None:
+    # The rank of the only relevant item of a list is 1, 2 or 4.
+    lists = [
+        ("u1", "r1", "DE", [1]),
+        ("u1", "r2", "DE", [0, 1]),
+        ("u2", "r1", "DE", [0, 1]),
+        ("u2", "r2", "FR", [1]),
+        ("u3", "r1", "DE", [0, 0, 0, 1]),
+        ("u3", "r2", None, [1]),
+        ("u4", "r1", None, [0, 1]),
+        ("u4", "r2", None, [0, 0, 0, 1]),
+    ]
+    log = impressions(spark, rows_of(lists), ROWS + ", relevance int")
+    result = evaluate(log, ["rr"], list=["request"], segments=["country"])
+    found = by_user(result.user_metrics)
+    assert {user: row["country"] for (_, user), row in found.items()} == {
+        "u1": "DE",
+        "u2": None,
+        "u3": None,
+        "u4": None,
+    }
+    assert averages(result.experiment_metrics) == {
+        ("a", "all", "rr"): (3 / 4 + 3 / 4 + 5 / 8 + 3 / 8) / 4,
+        ("a", "country=DE", "rr"): pytest.approx((3 / 4 + 1 / 2 + 1 / 4) / 3, rel=1e-15),
+        ("a", "country=FR", "rr"): 1,
+        ("a", "country=null", "rr"): (1 + 3 / 8) / 2,
+    }
+    # u2 and u3 are in two segments; u4 is in one, which has no name.
+    with pytest.warns(QualityWarning, match="^2 users have lists with different values of 'country'"):
+        result.check()
+
+
+def test_a_user_with_several_lists_in_one_experiment_is_not_shared(spark: SparkSession) -> None:
+    log = impressions(spark, rows_of(LOG), ROWS + ", relevance int")
+    other = log.where("user_id = 'u2'").withColumn("experiment_id", F.lit("b"))
+    for rows, rate in ((log, 0), (log.union(other), 1 / 3)):
+        result = evaluate(rows, ["rr"], list=["request"])
+        assert result.check(gates={"shared_user_rate": {"warn": 1.0}}).overall["shared_user_rate"] == rate
 
 
 def test_segments_can_be_combined_in_means_and_comparisons(spark: SparkSession) -> None:

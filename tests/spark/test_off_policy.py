@@ -124,7 +124,7 @@ def click_log(seed: int) -> list[tuple[Any, ...]]:
             for request in range(rng.integers(1, 4)):
                 for rank in range(1, rng.integers(2, 13)):
                     relevance = float(rng.random() < 0.4 / rank**0.5)
-                    chances = (rng.uniform(0.1, 1), rng.uniform(0, 1))
+                    chances = (rng.uniform(0.4, 1), rng.uniform(0, 1))
                     rows.append((experiment, f"u{user}", f"r{request}", f"i{rank}", rank, relevance, *chances))
     rows += [(*rows[0][:4], 50, *rows[0][5:]), ("b", "u1", "r0", None, 9, 1.0, 0.5, 0.5)]
     return [rows[i] for i in rng.permutation(len(rows))]
@@ -156,7 +156,7 @@ def test_with_propensities_of_one_the_values_are_those_of_evaluate(spark: SparkS
 def test_partitions_and_the_order_of_rows_change_no_bit(spark: SparkSession) -> None:
     log = spark.createDataFrame(click_log(2), SCHEMA)
     one, other = (
-        off_policy(rows, METRICS, target="target", list="request", clip=3).withColumn("partitions", F.lit(n))
+        off_policy(rows, METRICS, target="target", list="request", clip=1.5).withColumn("partitions", F.lit(n))
         for n, rows in ((1, log.coalesce(1)), (7, log.repartition(7, "item_id", "relevance")))
     )
     assert one.schema.names == [*COLUMNS, "partitions"]
@@ -166,7 +166,65 @@ def test_partitions_and_the_order_of_rows_change_no_bit(spark: SparkSession) -> 
     assert sum(row["value"] is not None for row in rows) == 2 * 2 * len(METRICS) * 3
 
 
+def test_only_the_clipped_estimate_reads_clipped_weights(spark: SparkSession) -> None:
+    # Of 1,000 users, 50 have a row of the weight 1 / 0.05 = 20, and 20 of these a click.
+    rows = spark.range(1000).selectExpr(
+        "'a' AS experiment_id",
+        "string(id) AS user_id",
+        "'i' AS item_id",
+        "1 AS position",
+        "int(id < 20) AS relevance",
+        "if(id < 50, 0.05D, 0.95D) AS propensity",
+        "if(id < 50, 1D, 0D) AS target",
+    )
+    found = by_key(off_policy(rows, "p@1", target="target", clip=10))
+    values = {estimator: found["a", "p@1", estimator]["value"] for estimator in ("ips", "clipped", "self_normalised")}
+    assert values == {
+        "ips": pytest.approx(20 * 20 / 1000),
+        "clipped": pytest.approx(20 * 10 / 1000),
+        "self_normalised": pytest.approx((20 * 20 / 1000) / (50 * 20 / 1000)),
+    }
+    notes = [found["a", "p@1", estimator]["note"] for estimator in ("ips", "clipped", "self_normalised")]
+    assert notes == [
+        None,
+        "50 of 1,000 rows have a weight above 10 and count with 10: the value is biased, and the interval is that of "
+        "the clipped value, not of the metric",
+        None,
+    ]
+
+
 # ---- what is refused
+
+
+@pytest.mark.outcome(
+    "propensities that do not fit the clicks: a value beyond the range of its metric, or a few lists that outweigh all",
+    "no value; a note says so",
+)
+def test_propensities_that_do_not_fit_the_clicks_give_no_value(spark: SparkSession) -> None:
+    # Each of 200 users clicks on the two first of eight rows; a tenth of them clicks on all.
+    rows = spark.range(1600).selectExpr(
+        "'a' AS experiment_id",
+        "string(int(id / 8)) AS user_id",
+        "string(id) AS item_id",
+        "int(id % 8) + 1 AS position",
+        "int(id % 8 < 2 OR int(id / 8) < 20) AS relevance",
+        "if(id % 8 < 3, 1D, 0.03D) AS propensity",
+    )
+    found = by_key(off_policy(rows, ["ap@3", "ndcg@3", "p@3"], estimators="ips"))
+    # Products of five weights of 33 below the cut-off, in 20 of 200 lists.
+    for metric in ("ap@3", "ndcg@3"):
+        row = found["a", metric, "ips"]
+        assert row["value"] is None and row["n_rows"] == 1600
+        assert row["note"] == "the weights leave 20.0 effective users of 200 users; an estimate needs at least 30"
+    # Precision reads three rows of the weight 1.
+    assert found["a", "p@3", "ips"]["value"] == pytest.approx((180 * 2 / 3 + 20) / 200)
+    certain = rows.withColumn("propensity", F.lit(0.4))
+    row = by_key(off_policy(certain, "p@2", estimators="ips"))["a", "p@2", "ips"]
+    assert (row["value"], row["ci_low"], row["ci_high"]) == (None, None, None)
+    assert row["note"] == (
+        "the estimate of 2.5 is outside the range of p@2, 0 to 1, by more than its error (2.5 to 2.5): "
+        "the propensities do not fit the clicks"
+    )
 
 
 def test_rows_that_no_weight_can_be_given_are_never_lost_silently(spark: SparkSession) -> None:

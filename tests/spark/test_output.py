@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,16 +16,17 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.config.comparing import Comparison
-from rankmetrics_spark.engines import engine_of
+from rankmetrics_spark.engines.settings import SESSION
+from rankmetrics_spark.engines.which import engine_of
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
 from rankmetrics_spark.metrics.conventions import resolve
 from rankmetrics_spark.pointers import Pointer
-from rankmetrics_spark.report.console import compared_rows, result_rows
-from rankmetrics_spark.session_settings import SESSION
+from rankmetrics_spark.report.console import accounting, compared_rows, result_rows
 from rankmetrics_spark.sinks import read, reading
 from rankmetrics_spark.sinks.files import Files
 from rankmetrics_spark.sinks.parquet import ParquetFolder
-from rankmetrics_spark.sinks.swapping import Swap, place
+from rankmetrics_spark.sinks.publish import records_in
+from rankmetrics_spark.sinks.swapping import Swap, place, swap
 from tests.logs import DATE, Shown, a_list, averages, bits, config, exact, impressions, parquet
 
 TABLES = ("user_metrics", "experiment_metrics", "quarantine")
@@ -171,6 +174,7 @@ def test_a_log_without_a_valid_row_has_no_result(spark: SparkSession, tmp_path: 
 @pytest.mark.outcome(
     "the sink {sink} in a session without its jars",
     "exit 1: the table and what the session lacks; nothing but a run record is written",
+    on_sail="exit 1: `the engine sail cannot write` ...; nothing but a run record is written",
 )
 @pytest.mark.parametrize(
     ("sink", "name"),
@@ -180,16 +184,19 @@ def test_a_log_without_a_valid_row_has_no_result(spark: SparkSession, tmp_path: 
         ({"format": "iceberg", "table": "lake.ranking"}, r"iceberg table lake\.ranking\.published"),
     ],
 )
-@pytest.mark.needs_spark("Sail writes Parquet only")
 def test_a_table_format_that_the_session_lacks_is_reported_before_anything_is_computed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: dict[str, str], name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     log, steps = parquet(tmp_path / "log", a_list([0, 1])), list[str]()
-    message = "this session was started without the jar or the catalog settings of (delta|iceberg)"
-    with pytest.raises(OutputError, match=f"^cannot write the {name}: {message}$"):
+    lacks = "this session was started without the jar or the catalog settings of (delta|iceberg)"
+    sentence = f"cannot write the {name}: {lacks}"
+    if engine_of(spark) == "sail":
+        allowed = "parquet in a folder of this machine, or use --engine spark"
+        sentence = f"the engine sail cannot write {sink['format']} to '.*'; allowed: {allowed}"
+    with pytest.raises(OutputError, match=f"^{sentence}$"):
         run(spark, config(log, tmp_path / "out", sink=sink), steps.append)
-    assert steps in (["reading schemas"], ["reading schemas", "evaluating (masks layout)"])
+    assert steps in ([], ["reading schemas"], ["reading schemas", "evaluating (masks layout)"])
     left = [path for path in tmp_path.rglob("*") if path.is_file() and path.parent.name not in ("log", "runs")]
     assert left == []
 
@@ -288,10 +295,11 @@ def test_a_reader_gives_up_where_runs_publish_all_the_time(
     def changed(*_: object) -> dict[str, Pointer]:
         return {DATE: replace(pointers[DATE], sequence=next(looks))}
 
-    monkeypatch.setattr(reading, "pointers_of", changed)
+    # The package exports a function of this name too.
+    monkeypatch.setattr(import_module("rankmetrics_spark.sinks.publish"), "pointers_of", changed)
     with pytest.raises(InputError, match=r"runs publish to it all the time; read it again when they have ended$"):
         read(spark, f"{done.path}/user_metrics")
-    assert next(looks) == reading.ATTEMPTS
+    assert next(looks) == 1 + reading.ATTEMPTS
 
 
 def test_files_that_vanish_are_one_sentence_that_keeps_its_cause(
@@ -306,6 +314,25 @@ def test_files_that_vanish_are_one_sentence_that_keeps_its_cause(
     with pytest.raises(OutputError, match="files vanished while they were written") as caught:
         run(spark, config(parquet(tmp_path / "log", a_list([1])), tmp_path / "out"))
     assert caught.value.__cause__ is gone
+
+
+@pytest.mark.outcome("a disk that is full once the pointer is written", "exit 0: the run is done, with a warning")
+def test_an_error_after_the_pointer_is_a_warning(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def swapped(*arguments: Any) -> None:
+        swap(*arguments)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("rankmetrics_spark.sinks.parquet.swap", swapped)
+    done = run(spark, config(parquet(tmp_path / "log", a_list([1])), tmp_path / "out"))
+    (record,) = records_in(done.path) or ()
+    for each in (done.record, record):
+        (warning,) = each["warnings"]
+        assert each["outcome"] == "done" and "error" not in each
+        assert warning.startswith("published; an error followed (cannot write to") and "the disk is full" in warning
+    assert f"warning: {warning}" in accounting(done.record)
+    assert len(everything(spark, tmp_path / "out", "user_metrics")) == 1
 
 
 def test_a_run_leaves_the_settings_of_the_session_unchanged(spark: SparkSession, tmp_path: Path) -> None:
@@ -324,6 +351,9 @@ def test_a_run_leaves_the_settings_of_the_session_unchanged(spark: SparkSession,
         done = run(spark, config(parquet(tmp_path / "log", log), tmp_path / "out", spark=settings, metrics=metrics))
         cheapest = "whole" if engine_of(spark) == "sail" else "masks"
         assert done.record["layout"] == ("rows" if metrics == ["judged@2"] else cheapest)
+        notes = [line for line in accounting(done.record) if "spark.sql.shuffle.partitions" in line]
+        no_effect = "note: going on without spark.sql.shuffle.partitions, which have no effect in this session"
+        assert notes == ([no_effect] if engine_of(spark) == "sail" else [])
         assert [spark.conf.get(name) for name in names] == before
 
 
@@ -403,19 +433,27 @@ def test_a_session_that_refuses_our_settings_gives_the_same_numbers(spark: Spark
     assert exact(done.experiment_metrics.collect()) == exact(plain.experiment_metrics.collect())
     assert plain.record["refused_settings"] == []
     assert done.record["refused_settings"] == list(SESSION)
-    assert steps[0].startswith("going on without ") and all(name in steps[0] for name in SESSION)
+    (note,) = (line for line in accounting(done.record) if line.startswith("note: going on without "))
+    assert all(name in note for name in SESSION)
     assert spark.conf.get("spark.sql.shuffle.partitions") == before
 
 
 @pytest.mark.outcome(
     "a setting of Spark that cannot be changed, or with a value that it does not take",
     "exit 2: the setting; nothing is written",
+    on_sail="no setting of Spark has an effect there; the terminal and the run record name it",
 )
-@pytest.mark.needs_spark("Sail refuses no setting")
 def test_a_setting_of_the_config_that_the_session_refuses_is_named(spark: SparkSession, tmp_path: Path) -> None:
     log = parquet(tmp_path / "log", a_list([1]))
+    refused = {"spark.executor.memory": "4g", "spark.sql.shuffle.partitions": "many"}
+    if engine_of(spark) == "sail":
+        done = run(spark, config(log, tmp_path / "out", spark=refused))
+        assert done.record["refused_settings"] == list(refused)
+        (note,) = (line for line in accounting(done.record) if line.startswith("note: going on without "))
+        assert all(name in note for name in refused)
+        return
     before = [spark.conf.get(name) for name in SESSION]
-    for value, name in (("4g", "spark.executor.memory"), ("many", "spark.sql.shuffle.partitions")):
+    for name, value in refused.items():
         with pytest.raises(ConfigError, match=rf"spark: '{name}' cannot be '{value}' here: .*; allowed: settings"):
             run(spark, config(log, tmp_path / "out", spark={name: value}))
     assert [spark.conf.get(name) for name in SESSION] == before

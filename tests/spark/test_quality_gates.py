@@ -183,5 +183,19 @@ def test_the_rate_of_tied_scores_is_limited_by_score(spark: SparkSession) -> Non
     result = evaluate(log, ["ap@3"], rank_by="score")
     with pytest.raises(QualityError, match=r"tie_rate is 66.67% \(quality.gates.tie_rate.fail is 50.00%\)"):
         result.check(gates={"tie_rate": {"fail": 0.5}})
-    with pytest.raises(InputError, match="no user_id of the impressions is in the judgements"):
+    with pytest.raises(InputError, match="no user_id of the impressions is in the judgements") as caught:
         evaluate(log, ["ap@3"], truth, "score").check()
+    assert "shown: 'a'; judged: 'aaaaa' (letters shown as a, digits as 9)" in str(caught.value)
+
+
+@pytest.mark.outcome(
+    "judgements of other users than those of the impressions", "exit 3: the shapes of ids on both sides, and no id"
+)
+def test_judgements_that_match_nobody_show_shapes_and_name_nobody(spark: SparkSession) -> None:
+    rows = [("a", "anna.berg@x.org", "Boat-77", 1, 1)]
+    truth = spark.createDataFrame([("00419", "sku 5", 1)], "user_id string, item_id string, relevance int")
+    with pytest.raises(InputError) as caught:
+        evaluate(impressions(spark, rows), ["ap@3"], truth).check()
+    said = str(caught.value)
+    assert "shown: 'aaaa.aaaa@a.aaa'; judged: '99999'" in said
+    assert not any(name in said for name in ("anna", "berg", "00419", "Boat", "sku"))

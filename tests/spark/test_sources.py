@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +14,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark import run, sources
 from rankmetrics_spark.config import from_mapping
+from rankmetrics_spark.engines.which import engine_of
 from rankmetrics_spark.errors import InputError, QualityError
-from rankmetrics_spark.job import inputs
-from rankmetrics_spark.pipeline import Result
-from tests.logs import DATE, by_user, impressions
-
-LOG = [("007", "u 1", "x", 1, 0), ("007", "u 1", "y", 2, 1), ("7", "u 1", "x", 1, 1), ("7", "ü/2", "y", 1, 0)]
-NAMES = ("experiment_id", "user_id", "item_id", "position", "relevance")
-VALUES = {("007", "u 1"): 1 / 2, ("7", "u 1"): 1, ("7", "ü/2"): 0}
-
-
-def values(spark: SparkSession, source: dict[str, Any], **sections: Any) -> dict[tuple[str, str], float]:
-    """Return the values of a run over this source; the input is read as a run reads it."""
-    config = from_mapping({"metrics": ["rr"], "evaluation_date": DATE, "source": source} | sections)
-    result = Result.of(*inputs(spark, config), config.options)
-    assert result.quarantine.isEmpty()
-    return {key: row["rr"] for key, row in by_user(result.user_metrics).items()}
-
-
-def as_parquet(log: DataFrame, path: Path) -> dict[str, Any]:
-    log.write.parquet(str(path))
-    return {"format": "parquet", "path": str(path)}
+from tests.logs import DATE, impressions
+from tests.sources import HEADER, LOG, NAMES, VALUES, as_parquet, csv_folder, json_lines, run_record, shown, values
 
 
 def as_orc(log: DataFrame, path: Path) -> dict[str, Any]:
@@ -108,6 +92,7 @@ WRITERS = [
 
 
 @pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
+@pytest.mark.slow
 def test_every_format_and_every_column_mapping_gives_the_same_values(
     spark: SparkSession, tmp_path: Path, write: Callable[[DataFrame, Path], dict[str, Any]]
 ) -> None:
@@ -160,16 +145,6 @@ def test_a_line_of_a_trec_run_with_too_few_words_is_quarantined(spark: SparkSess
     assert done.record["rows"] == {"in": 3, "evaluated": 1, "quarantined": 2}
 
 
-def csv_folder(path: Path, *files: str) -> dict[str, Any]:
-    path.mkdir()
-    for number, text in enumerate(files):
-        (path / f"part-{number}.csv").write_text(text, encoding="utf-8")
-    return {"format": "csv", "path": str(path)}
-
-
-HEADER = "experiment_id,user_id,item_id,position,relevance"
-
-
 @pytest.mark.outcome(
     "a CSV folder whose files have their columns in different orders",
     "exit 3: the file and its header; nothing but a run record is written",
@@ -199,21 +174,21 @@ def test_a_broken_file_beside_good_ones_is_named(spark: SparkSession, tmp_path: 
         run_record(spark, source, tmp_path / "out")
 
 
-def json_lines(path: Path, rows: Sequence[dict[str, Any] | str]) -> dict[str, Any]:
-    path.write_text("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows), encoding="utf-8")
-    return {"format": "json", "path": str(path)}
+WITHOUT_A_FILTER = "the same without a filter; with one, exit 3: `use --engine spark`"
 
 
-ON_SPARK = pytest.mark.needs_spark("Sail reads JSON without a filter only")
+def refusal(where: str | None, spark: SparkSession) -> str | None:
+    """What Sail says of JSON with a filter; None if the engine reads it."""
+    if where is None or engine_of(spark) == "spark":
+        return None
+    infers = "of JSON the engine sail infers columns from the first rows; use --engine spark"
+    return f"^source.where is given, but {infers}$"
 
 
-def shown(user: str, item: str, position: int, **more: Any) -> dict[str, Any]:
-    return {"experiment_id": "a", "user_id": user, "item_id": item, "position": position} | more
-
-
-def run_record(spark: SparkSession, source: dict[str, Any], out: Path, **sections: Any) -> dict[str, Any]:
-    document = {"source": source, "metrics": ["rr"], "quality": {"max_invalid_fraction": 1}, "sink": {"path": str(out)}}
-    return run(spark, from_mapping(document | sections)).record
+def read_with(where: str | None, spark: SparkSession) -> AbstractContextManager[object]:
+    """What reading JSON with this filter is expected to do."""
+    sentence = refusal(where, spark)
+    return pytest.raises(InputError, match=sentence) if sentence else nullcontext()
 
 
 # 1100 rows are more than those that answer for most columns.
@@ -224,18 +199,17 @@ CLICKED = [shown("last", "x", 1, relevance=0), shown("last", "y", 2, relevance=1
 @pytest.mark.outcome(
     "a JSON log whose first 1,100 rows have no click column, filter {where}",
     "every row counts: 2 evaluated, 1,100 in quarantine with `null_relevance`",
+    on_sail=WITHOUT_A_FILTER,
 )
-@pytest.mark.parametrize(
-    "where",
-    [None, pytest.param("position >= 1", marks=pytest.mark.needs_spark("Sail reads JSON without a filter only"))],
-)
+@pytest.mark.parametrize("where", [None, "position >= 1"])
 def test_a_json_log_whose_first_rows_lack_the_click_column_is_read(
     spark: SparkSession, tmp_path: Path, where: str | None
 ) -> None:
     source = json_lines(tmp_path / "log.json", [*LATE, *CLICKED]) | ({"where": where} if where else {})
-    record = run_record(spark, source, tmp_path / "out")
-    assert record["rows"] == {"in": 1102, "evaluated": 2, "quarantined": 1100}
-    assert record["quarantine_reasons"] == {"null_relevance": 1100}
+    with read_with(where, spark):
+        record = run_record(spark, source, tmp_path / "out")
+        assert record["rows"] == {"in": 1102, "evaluated": 2, "quarantined": 1100}
+        assert record["quarantine_reasons"] == {"null_relevance": 1100}
 
 
 @pytest.mark.outcome("the same JSON rows in another order", "the same values")
@@ -252,17 +226,9 @@ def test_the_order_of_json_rows_changes_no_value(spark: SparkSession, tmp_path: 
 @pytest.mark.outcome(
     "lines that are not JSON, or two values on a line, filter {where}",
     "quarantine: each line is a faulty row",
+    on_sail=WITHOUT_A_FILTER,
 )
-@pytest.mark.parametrize(
-    "where",
-    [
-        None,
-        *(
-            pytest.param(where, marks=ON_SPARK)
-            for where in ("country = 'de'", "context.page = 'home' AND country = 'de'")
-        ),
-    ],
-)
+@pytest.mark.parametrize("where", [None, "country = 'de'", "context.page = 'home' AND country = 'de'"])
 def test_lines_that_are_not_json_are_counted_as_faulty(spark: SparkSession, tmp_path: Path, where: str | None) -> None:
     more = {"relevance": 1, "country": "de", "context": {"page": "home"}}
     rows: list[dict[str, Any] | str] = [shown("u", "x", 1, **more)]
@@ -273,9 +239,10 @@ def test_lines_that_are_not_json_are_counted_as_faulty(spark: SparkSession, tmp_
     # An array is one value; a line without text is no row.
     rows += [f" [{two[0]}, {two[1]}]", "  "]
     source = json_lines(tmp_path / "log.json", ["\ufeff" + json.dumps(rows[0]), *rows[1:]])
-    record = run_record(spark, source | ({"where": where} if where else {}), tmp_path / "out")
-    assert record["rows"] == {"in": 10, "evaluated": 3, "quarantined": 7}
-    assert record["quarantine_reasons"] == {"null_experiment": 7}
+    with read_with(where, spark):
+        record = run_record(spark, source | ({"where": where} if where else {}), tmp_path / "out")
+        assert record["rows"] == {"in": 10, "evaluated": 3, "quarantined": 7}
+        assert record["quarantine_reasons"] == {"null_experiment": 7}
 
 
 @pytest.mark.needs_spark("Sail reads one JSON object a line only")
@@ -299,14 +266,14 @@ def test_a_filter_leaves_the_ids_of_json_as_they_are_written(spark: SparkSession
     assert values(spark, source) == {("true", "12345678901234567890"): 1}
 
 
-@pytest.mark.outcome("a mapped column that no JSON row has, filter {where}", "exit 3: the column")
-@pytest.mark.parametrize(
-    "where",
-    [None, pytest.param("position = 1", marks=pytest.mark.needs_spark("Sail reads JSON without a filter only"))],
+@pytest.mark.outcome(
+    "a mapped column that no JSON row has, filter {where}", "exit 3: the column", on_sail=WITHOUT_A_FILTER
 )
+@pytest.mark.parametrize("where", [None, "position = 1"])
 def test_a_column_that_no_json_row_has_is_named(spark: SparkSession, tmp_path: Path, where: str | None) -> None:
     source = json_lines(tmp_path / "log.json", list(LATE)) | {"columns": {"relevance": "clicked"}}
-    with pytest.raises(InputError, match="the impressions have no column for relevance: unknown column 'clicked'"):
+    missing = "the impressions have no column for relevance: unknown column 'clicked'"
+    with pytest.raises(InputError, match=refusal(where, spark) or missing):
         values(spark, source | ({"where": where} if where else {}))
 
 
@@ -343,7 +310,10 @@ def test_clicks_in_text_may_be_true_or_false(spark: SparkSession, tmp_path: Path
     assert values(spark, source) == {("a", "u"): 1 / 2, ("a", "v"): 0}
 
 
-@pytest.mark.parametrize("where", [None, pytest.param("u.day = 'new'", marks=ON_SPARK)])
+@pytest.mark.parametrize(
+    "where",
+    [None, pytest.param("u.day = 'new'", marks=pytest.mark.needs_spark("Sail reads JSON without a filter only"))],
+)
 def test_a_field_of_a_json_object_is_a_column(spark: SparkSession, tmp_path: Path, where: str | None) -> None:
     rest = {"experiment_id": "a", "item_id": "x", "position": 1, "relevance": 1}
     rows = [{"u": {"id": 7, "day": "new"}, **rest}, {"u.id": "own", "u": {"id": "other", "day": "new"}, **rest}]

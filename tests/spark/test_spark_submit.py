@@ -12,10 +12,12 @@ import pytest
 import yaml
 
 from tests.commands import QUICK, ROOT, ran, spark_environment
-from tests.logs import DATE, a_list, only_records, parquet
+from tests.logs import DATE, Shown, a_list, only_records, parquet
 
 # spark-submit creates a classic session.
 pytestmark = [pytest.mark.classic, pytest.mark.program]
+
+GATES = {"short_rate": {"warn": 0.5}}
 
 
 @pytest.fixture
@@ -34,14 +36,27 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def submit(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def submit(folder: Path, *arguments: str, err: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the job; with ``err``, as ``2> err`` in a shell does, which does not append."""
     environment = spark_environment(**QUICK)
     command = [
         str(Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"),
         *("--master", "local[2]", "--conf", "spark.ui.enabled=false", "--conf", "spark.sql.shuffle.partitions=2"),
         *("--py-files", "rankmetrics_spark.zip", "evaluate.py", *arguments),
     ]
-    return ran(command, folder, environment)
+    if err is None:
+        return ran(command, folder, environment)
+    with err.open("wb") as file:
+        return subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=file,
+            text=True,
+            timeout=300,
+            check=False,
+        )
 
 
 def test_spark_submit_evaluates_with_only_the_zip(folder: Path) -> None:
@@ -61,3 +76,27 @@ def test_spark_submit_prints_the_error_and_exits_with_its_code(folder: Path) -> 
     assert "rankmetrics: cannot read parquet from 'nowhere'" in done.stderr and done.stdout == ""
     assert "Traceback" not in done.stdout + done.stderr
     assert only_records(folder / "my out")
+
+
+def test_a_file_of_stderr_holds_all_that_is_said_and_no_stack_trace(folder: Path) -> None:
+    grades = {"a": [0, 1, 0], "b": [1, 0, 0]}
+    rows = [row for n in range(20) for e in "ab" for row in a_list(grades[e], f"u{n}", e)]
+    parquet(folder / "my log", [*rows, Shown("a", "u0", None, 9, 1)])
+    document = yaml.safe_load((folder / "config.yaml").read_text())
+    document |= {"comparison": {"baseline": "a"}, "quality": {"max_invalid_fraction": 1, "gates": GATES}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(document))
+    file = folder / "err"
+    done = submit(folder, "--config", "config.yaml", "--date", DATE, "--format", "json", err=file)
+    said = file.read_text().splitlines()
+    assert done.returncode == 0, said
+    assert {row["experiment_id"]: row["mean"] for row in json.loads(done.stdout)} == {"a": 1 / 2, "b": 1}
+    # Whole lines, though the JVM writes to the same file.
+    starts = (
+        "b beats a on ",
+        "rows: 121 in = 120 evaluated + 1 quarantined",
+        "quarantined: null_item 1",
+        "warning: ",
+    )
+    assert [sum(line.startswith(start) for line in said) > 0 for start in starts] == [True] * 4, said
+    assert any(line.startswith("tables in ") and line.endswith(".json") for line in said)
+    assert [line for line in said if line.startswith(("\tat ", "java.", "Caused by"))] == []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
@@ -11,11 +13,13 @@ import pytest
 import yaml
 
 from rankmetrics_spark import cli
+from rankmetrics_spark.cli.records import summaries
 from rankmetrics_spark.config import Sink, Source
 from rankmetrics_spark.config.places import check_local_paths, check_output, refuse_overlap
 from rankmetrics_spark.errors import LONGEST_MESSAGE, ConfigError, InputError, OutputError
-from rankmetrics_spark.sinks.records import records_in
-from rankmetrics_spark.tools.runs import summaries
+from rankmetrics_spark.report import html as page
+from rankmetrics_spark.report.figures import Figures
+from rankmetrics_spark.sinks.publish import records_in
 
 Refused = Callable[..., tuple[int, str]]
 LONG = "n" * 100_000
@@ -261,3 +265,124 @@ def test_a_file_that_lost_its_content_is_named(refused: Refused, tmp_path: Path,
         check_local_paths([Source(path=str(folder / "part-1.parquet"), format="parquet")])
     # A text file may be empty.
     check_local_paths([Source(path=path, format="csv")])
+
+
+# ---- where the page of a report goes
+
+FOREIGN = {
+    "log/part-0.parquet": "PAR1...",
+    "config.yaml": "source: {path: log}",
+    "out/published/2026-11-20.json": "{}",
+    "page.html": "<!doctype html>\n<html><head><title>of somebody else</title>",
+}
+
+
+@pytest.mark.outcome("a report whose file is {what}", "exit 2, before anything is computed; what is there stays")
+@pytest.mark.parametrize(
+    ("what", "file", "said"),
+    [
+        ("the log", "log/part-0.parquet", "it is there, and it is no page of this package"),
+        ("the config", "config.yaml", "it is there, and it is no page of this package"),
+        ("a pointer", "out/published/2026-11-20.json", "it is there, and it is no page of this package"),
+        ("a page of another program", "page.html", "it is there, and it is no page of this package"),
+        ("a link to another file", "link.html", "it is a link, and no link is followed"),
+        ("a link to a file that is missing", "dangling.html", "it is a link, and no link is followed"),
+        ("a folder", "log", "it is a folder or a device"),
+    ],
+)
+def test_a_report_replaces_nothing_but_a_page(
+    refused: Refused, tmp_path: Path, capfd: pytest.CaptureFixture[str], what: str, file: str, said: str
+) -> None:
+    for name, text in FOREIGN.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "link.html").symlink_to("log/part-0.parquet")
+    (tmp_path / "dangling.html").symlink_to("log/new.parquet")
+    wanted = f"{said}; allowed: a new file, or an earlier page"
+    code, sentence = refused({"report": file})
+    assert (code, sentence) == (2, f"report is '{file}': {wanted}")
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["report", "--input", "out", "--html", file], "rankmetrics")
+    assert caught.value.code == 2
+    assert capfd.readouterr().err.strip() == f"rankmetrics: --html is '{file}': {wanted}"
+    with pytest.raises(OutputError, match=f"^cannot write the report to '{file}': {wanted}$"):
+        page.write(Figures([]), file)
+    kept = {name: (tmp_path / name).read_text() for name in FOREIGN if name != "config.yaml"}
+    assert kept == {name: text for name, text in FOREIGN.items() if name != "config.yaml"}
+    assert not (tmp_path / "log" / "new.parquet").exists()
+
+
+def test_a_page_replaces_an_earlier_page_and_no_other_name_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "scripts", lambda: ("", ""))
+    file, other = tmp_path / "new" / "page.html", tmp_path / "new" / "other.html"
+    page.write(Figures([]), file)
+    page.check_file("report", file)
+    other.hardlink_to(file)
+    file.chmod(0o640)
+    monkeypatch.setattr(page, "page", lambda figures: "<!doctype html>\n" + page.MARK.decode() + "\udcff")
+    page.write(Figures([]), file)
+    assert "</html>" in other.read_text() and file.read_text().endswith("\\udcff")
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert sorted(each.name for each in file.parent.iterdir()) == ["other.html", "page.html"]
+
+
+@pytest.mark.outcome("an option twice where one value is meant, as in `--date A --date B`", "exit 2, with the option")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ("compare", "--input", "out", "--baseline", "a", "--date", "2026-11-19", "--date=2026-11-20"),
+            "--date is given 2 times, the last time as '2026-11-20'; allowed: once",
+        ),
+        (
+            ("evaluate", "--config", "a.yaml", "--config", "b.yaml", "--set", "x=1", "--set", "y=2"),
+            "--config is given 2 times, the last time as 'b.yaml'; allowed: once",
+        ),
+    ],
+)
+def test_an_option_with_one_value_is_given_once(
+    arguments: tuple[str, ...], said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main([*arguments], "rankmetrics")
+    assert caught.value.code == 2
+    assert capfd.readouterr().err.splitlines()[-1] == f"Error: {said}"
+
+
+# ---- an interrupt while modules are imported
+
+PRESSED = """
+import os, signal, sys
+
+class Pressed:
+    def find_spec(self, name, *_):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Pressed())
+# In the background of a shell, a program starts with interrupts ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from rankmetrics_spark.__main__ import main
+main(["demo", "--engine", "spark"])
+"""
+"""Sends an interrupt to itself when the module of its argument is imported."""
+
+
+@pytest.mark.parametrize(
+    "module", ["rankmetrics_spark.cli", "click", "numpy", "rich.console", "rankmetrics_spark.cli.exits"]
+)
+@pytest.mark.outcome("presses Ctrl+C in the first second, while modules are imported", "exit 1: `interrupted`")
+def test_an_interrupt_in_the_first_second_is_one_word(module: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PRESSED, module], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "rankmetrics: interrupted\n")
+
+
+def test_the_entry_point_is_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "rankmetrics_spark", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("rankmetrics, version ")

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from rankmetrics_spark import cache, class_archive, sessions
-from rankmetrics_spark.class_archive import ClassArchive
+from rankmetrics_spark.engines import cache, class_archive
+from rankmetrics_spark.engines import spark as sessions
+from rankmetrics_spark.engines.class_archive import ClassArchive
 from rankmetrics_spark.tools import archive_classes
 
 OPTIONS = "spark.driver.extraJavaOptions"

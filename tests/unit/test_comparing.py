@@ -37,6 +37,11 @@ def test_without_a_section_nothing_is_compared() -> None:
         ({"pairs": "all", "aa_check": {"replicates": 99}}, Comparison(pairs="all", aa_check=AaCheck(replicates=99))),
         ({"pairs": "all", "cuped": {"date": "2026-11-13"}}, Comparison(pairs="all", cuped=Cuped("2026-11-13"))),
         ({"pairs": "all", "cuped": {"column": "x"}}, Comparison(pairs="all", cuped=Cuped(column="x"))),
+        (
+            {"pairs": "all", "shares": {"a": 0.334, "b": 0.667}},
+            Comparison(pairs="all", shares={"a": 0.334, "b": 0.667}),
+        ),
+        ({"pairs": "all", "shares": {"a": 0.4, "b": 0.4}}, Comparison(pairs="all", shares={"a": 0.4, "b": 0.4})),
         ({"pairs": "all", "shares": {"a": 1, "b": 2}}, Comparison(pairs="all", shares={"a": 1.0, "b": 2.0})),
     ],
 )
@@ -78,6 +83,16 @@ def test_the_confidence_of_the_comparison_is_that_of_the_averages() -> None:
         ({"aa_check": {"replicates": 10**9}}, "comparison.aa_check.replicates is 1000000000; allowed: a whole number"),
         ({"shares": {"a": 1}}, "comparison.shares is {'a': 1}; allowed: a mapping of at least two experiments"),
         ({"shares": {"a": 1, "b": 0}}, "comparison.shares.b is 0; allowed: a number above 0"),
+        (
+            {"shares": {"a": 0.7, "b": 0.7}},
+            "comparison.shares is {'a': 0.7, 'b': 0.7}; allowed: fractions that add up to at most 1 (within 0.001), or "
+            "weights of 1 and more; these add up to 1.4",
+        ),
+        ({"shares": {"a": 1, "b": 0.4}}, "comparison.shares is {'a': 1, 'b': 0.4}; allowed: fractions"),
+        (
+            {"shares": {"a": 0.501, "b": 0.501}},
+            "comparison.shares is {'a': 0.501, 'b': 0.501};",
+        ),
         ({"shares": {"a": 1, "b": "half"}}, "comparison.shares.b is 'half'; allowed: a number above 0"),
         (
             {"candidates": ["b"]},
@@ -158,3 +173,15 @@ def test_the_run_record_holds_both_sections() -> None:
     found = as_dict(config(comparison={"baseline": "a", "bootstrap": True}, gates=[{"metric": "ap", "min": 0.1}]))
     assert found["comparison"]["bootstrap"] == {"replicates": 1_000, "seed": 1, "method": "percentile"}
     assert found["gates"][0]["metric"] == "ap" and found["gates"][0]["min"] == 0.1
+
+
+@pytest.mark.outcome(
+    "fractions of shares that add up to less than 1 and name every experiment", "exit 2: {shares} add up to 0.8"
+)
+@pytest.mark.parametrize("shares", [{"a": 0.4, "b": 0.4}])
+def test_shares_below_1_need_an_experiment_that_they_do_not_name(shares: dict[str, float]) -> None:
+    answer = pytest.importorskip("rankmetrics_spark.job.answers")
+    asked = config(comparison={"baseline": "a", "shares": shares})
+    answer.refuse_comparison(asked, {name: {"lists": 9} for name in "abc"})
+    with pytest.raises(ConfigError, match=r"^comparison\.shares add up to 0\.8, and name every experiment;"):
+        answer.refuse_comparison(asked, {name: {"lists": 9} for name in "ab"})

@@ -9,14 +9,17 @@ import pandas as pd
 import pytest
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
+from rankmetrics_spark.comparison.pairs import Request, Totals
+from rankmetrics_spark.comparison.rows import Rules, comparison_rows, decomposition_rows, mean_intervals
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report.verdict import sentence
 from rankmetrics_spark.statistics import resampling
-from rankmetrics_spark.statistics.comparison_rows import Rules, comparison_rows, decomposition_rows, mean_intervals
-from rankmetrics_spark.statistics.pairs import Request, Totals
+from rankmetrics_spark.statistics.corrections import strictest_level
+from rankmetrics_spark.statistics.significance import minimum_detectable_effect
 from tests.users import METRIC, apart, by_key, compared, keys_of, table, totals_of, user_rows
 
 PAIR = ("a", "b", "all", METRIC)
@@ -74,7 +77,7 @@ def test_an_independent_row_has_the_numbers_of_scipy() -> None:
 def test_users_without_a_value_are_in_no_test() -> None:
     a, b = values(40)
     a[:5], b[3:9] = np.nan, np.nan
-    row = one(table({"a": a, "b": b}), wilcoxon=True)
+    row = one(table({"a": a, "b": b}), wilcoxon=True, design="paired")
     there = ~np.isnan(a) & ~np.isnan(b)
     assert row["p_value"] == pytest.approx(stats.ttest_rel(b, a, nan_policy="omit").pvalue, rel=1e-10)
     assert (row["n_users"], row["n_users_baseline"], row["n_users_candidate"]) == (there.sum(), 35, 34)
@@ -177,7 +180,7 @@ def mixed_users(experiments: str = "abc") -> pd.DataFrame:
     rng = np.random.default_rng(7)
     users = table({name: rng.random(30) for name in experiments})
     users["country"] = rng.choice(["de", "fr"], len(users))
-    users[f"before {METRIC}"] = rng.random(len(users))
+    users[f"before {METRIC}"], users[f"own {METRIC}"] = rng.random((2, len(users)))
     return users[rng.random(len(users)) < 0.8]
 
 
@@ -199,7 +202,7 @@ def test_the_order_of_the_users_changes_no_bit_of_a_row() -> None:
 
 def test_other_experiments_change_only_the_correction_of_a_row() -> None:
     users = mixed_users("abcd")
-    family = {"p_adjusted", "family", "n_comparisons", "better"}
+    family = {"p_adjusted", "family", "n_comparisons", "better", "adjusted_minimum_detectable_effect"}
 
     def kept(rows: Any) -> Any:
         return {
@@ -267,6 +270,45 @@ def test_lower_is_better_where_the_metric_says_so() -> None:
 def test_a_difference_that_is_not_shown_has_no_better_side() -> None:
     row = one(table({"a": [0.1, 0.2, 0.3], "b": [0.3, 0.1, 0.3]}))
     assert row["p_adjusted"] > 0.05 and row["better"] is None
+
+
+@pytest.mark.parametrize(
+    ("correction", "level"),
+    [
+        ("holm", 0.05 / 3),
+        ("bonferroni", 0.05 / 3),
+        ("fdr_bh", 0.05 / 3),
+        ("fdr_by", 0.05 / 3 / (1 + 1 / 2 + 1 / 3)),
+        ("none", 0.05),
+    ],
+)
+def test_the_detectable_effect_is_that_of_the_corrected_test(correction: str, level: float) -> None:
+    a, b = values(40)
+    rows = compared(table({"a": a, "b": b, "c": b[::-1], "d": a[::-1]}), Request("a"), correction=correction)
+    row, n = rows[PAIR], 40
+    assert row["n_comparisons"] == 3
+    effect = {name: row[f"{name}minimum_detectable_effect"] / (b - a).std(ddof=1) for name in ("", "adjusted_")}
+    assert TTestPower().power(effect["adjusted_"], n, level) == pytest.approx(0.8, abs=0.002)
+    assert TTestPower().power(effect[""], n, 0.05) == pytest.approx(0.8, abs=0.002)
+
+
+def test_a_change_of_the_detectable_effect_is_found_in_four_of_five_draws() -> None:
+    # 600 users, and 71 other comparisons without a difference; the effect for one test alone is found in 27 %.
+    rng, n, family = np.random.default_rng(3), 600, 72
+    users = rng.standard_normal((2_000, n))
+    error, df = users.std(axis=1, ddof=1) / np.sqrt(n), np.array([n - 1.0])
+    others = rng.random((2_000, family - 1))
+
+    def share_found(level: float) -> float:
+        effect = minimum_detectable_effect(np.array([1 / np.sqrt(n)]), df, 1 - level)[0]
+        own = 2 * stats.t.sf(np.abs((users.mean(axis=1) + effect) / error), n - 1)[:, None]
+        # Holm: in ascending order, each p-value is compared with 0.05 / (those that are left), until one fails.
+        p = np.sort(np.hstack([own, others]), axis=1)
+        rejected = np.logical_and.accumulate(p * np.arange(family, 0, -1) < 0.05, axis=1)
+        return float(np.mean((rejected & (p == own)).any(axis=1)))
+
+    assert share_found(strictest_level(0.05, family)) == pytest.approx(0.8, abs=0.03)
+    assert share_found(0.05) == pytest.approx(0.27, abs=0.03)
 
 
 # ---- hostile users
@@ -371,26 +413,67 @@ def test_without_overlap_a_paired_design_has_nothing_to_test() -> None:
     untested(row)
 
 
-@pytest.mark.parametrize(("shared", "design"), [(9, "independent"), (10, "paired"), (11, "paired")])
-def test_the_design_is_paired_from_half_of_the_smaller_experiment_on(shared: int, design: str) -> None:
-    a, b = values(50)
-    b = b[:20]
-    users = table(
-        {"a": a, "b": b}, {"a": [f"u{i}" for i in range(50)], "b": [f"u{50 - shared + i}" for i in range(20)]}
-    )
+def overlapping(shared: int, n: tuple[int, int] = (40, 40)) -> tuple[pd.DataFrame, Any, Any]:
+    """Users u0, u1, ... of a, and the last ``shared`` of them with further ones in b; both sides' values."""
+    (a, _), (_, b) = values(n[0]), values(n[1], seed=2)
+    start = n[0] - shared
+    names = {"a": [f"u{i}" for i in range(n[0])], "b": [f"u{start + i}" for i in range(n[1])]}
+    return table({"a": a, "b": b}, names), a, b
+
+
+@pytest.mark.parametrize(("n", "design"), [((40, 38), "paired"), ((38, 40), "paired"), ((41, 38), "independent")])
+def test_the_design_is_paired_where_95_percent_of_both_experiments_are_in_both(n: tuple[int, int], design: str) -> None:
+    # 38 of 40 users are 95 %, 38 of 41 are 93 %.
+    users, a, b = overlapping(38, n)
     row = one(users)
-    assert (row["design"], row["n_users_both"]) == (design, shared)
-    wanted = (
-        stats.ttest_rel(b[:shared], a[50 - shared :]) if design == "paired" else stats.ttest_ind(b, a, equal_var=False)
-    )
+    assert (row["design"], row["n_users_both"]) == (design, 38)
+    paired = stats.ttest_rel(b[:38], a[n[0] - 38 :])
+    wanted = paired if design == "paired" else stats.ttest_ind(b, a, equal_var=False)
     assert row["p_value"] == pytest.approx(wanted.pvalue, rel=1e-10)
-    assert row["note"] == (None if design == "paired" else "9 users are in both experiments")
+    assert row["test"] == ("paired t" if design == "paired" else "welch")
+
+
+def test_a_few_users_of_a_large_experiment_do_not_speak_for_all() -> None:
+    # 120 of the 200 users of b are in a as well, and lose there; over all 20,000 users, b wins.
+    rng = np.random.default_rng(1)
+    a, b = rng.normal(0.3, 0.1, 20_000), rng.normal(0.4, 0.1, 200)
+    a[:120] = b[:120] + rng.normal(0.05, 0.01, 120)
+    names = {"a": [f"u{i}" for i in range(20_000)], "b": [f"u{i}" for i in range(120)] + [f"v{i}" for i in range(80)]}
+    users = table({"a": a, "b": b}, names)
+    row = one(users)
+    assert (row["design"], row["n_users"], row["better"]) == ("independent", 20_200, "candidate")
+    assert row["p_value"] == pytest.approx(stats.ttest_ind(b, a, equal_var=False).pvalue, rel=1e-9)
+    forced = one(users, design="paired")
+    assert (forced["design"], forced["n_users"], forced["better"]) == ("paired", 120, "baseline")
+    left_out = "without 19,880 of the 20,000 users of a and 80 of the 200 users of b, who are not in both experiments"
+    assert forced["note"] == left_out
+    assert sentence(forced | {"relative_difference": None}, parse(METRIC)).endswith(f"; {left_out}")
+    assert sentence(forced | {"better": None, "relative_difference": None}, parse(METRIC)).endswith(f"; {left_out}")
+
+
+def test_a_paired_row_says_whom_it_leaves_out_of_the_one_side_that_has_more() -> None:
+    users, _, _ = overlapping(38, (40, 38))
+    assert one(users)["note"] == "without 2 of the 40 users of a, who are not in both experiments"
+    assert one(table({"a": [0.1, 0.2, 0.3], "b": [0.2, 0.2, 0.4]}))["note"] is None
+
+
+@pytest.mark.parametrize(("sign", "width"), [(1, "too wide"), (-1, "too narrow")])
+def test_an_independent_row_says_what_users_of_both_sides_do_to_its_interval(sign: int, width: str) -> None:
+    a, _ = values(30)
+    users = table({"a": a, "b": sign * a + 0.01 * np.arange(30)})
+    row = one(users, design="independent")
+    assert row["note"] == f"30 users are in both experiments and counted as different ones: the interval is {width}"
+    # The variance of a difference is var(a) + var(b) - 2 cov(a, b).
+    paired = one(users, design="paired")
+    assert (paired["standard_error"] < row["standard_error"]) == (sign > 0)
 
 
 def test_a_user_in_two_experiments_is_reported_and_the_verdict_stays() -> None:
     users = table({"a": [0.1, 0.2, 0.3], "b": [9.1, 9.3, 9.2]}, {"a": ["u", "v", "w"], "b": ["w", "x", "y"]})
     row = one(users)
-    assert (row["design"], row["note"], row["better"]) == ("independent", "1 user is in both experiments", "candidate")
+    # The spread of one user's values is not known.
+    said = "1 user is in both experiments and counted as different ones"
+    assert (row["design"], row["note"], row["better"]) == ("independent", said, "candidate")
 
 
 def test_a_baseline_that_is_not_there_names_the_nearest() -> None:
@@ -496,53 +579,6 @@ def test_users_without_a_value_count_for_the_planned_shares() -> None:
     rng = np.random.default_rng(12)
     users = apart(a=rng.normal(0, 1, 500), b=np.where(np.arange(500) < 250, np.nan, rng.normal(0, 1, 500)))
     assert one(users, shares={"a": 1, "b": 1})["sample_ratio_p"] == 1
-
-
-# ---- CUPED
-
-
-def test_cuped_takes_away_the_share_of_the_variance_that_the_earlier_value_explains() -> None:
-    rng, rho, n = np.random.default_rng(13), 0.8, 20_000
-    before = rng.normal(0, 1, 2 * n)
-    now = rho * before + np.sqrt(1 - rho**2) * rng.normal(0, 1, 2 * n)
-    users = apart(a=now[:n], b=now[n:] + 0.05)
-    users[f"before {METRIC}"] = before
-    row = one(users, cuped=True)
-    # The error of a squared correlation of 40,000 users is 2 * rho * (1 - rho**2) / 200.
-    assert row["cuped_variance_reduction"] == pytest.approx(rho**2, abs=4 * 2 * rho * (1 - rho**2) / 200)
-    widths = row["cuped_ci_high"] - row["cuped_ci_low"], row["ci_high"] - row["ci_low"]
-    assert (widths[0] / widths[1]) ** 2 == pytest.approx(1 - row["cuped_variance_reduction"], rel=0.01)
-    assert row["cuped_ci_low"] < 0.05 < row["cuped_ci_high"]
-
-
-def test_cuped_with_a_few_users_is_the_fit_of_least_squares_with_the_mean_for_who_has_no_earlier_value() -> None:
-    rng = np.random.default_rng(14)
-    x = rng.random(60)
-    y = x + rng.normal(0, 0.2, 60) + np.repeat([0, 0.1], 30)
-    before = np.where(np.arange(60) % 5 == 0, np.nan, x)
-    users = apart(a=y[:30], b=y[30:])
-    users[f"before {METRIC}"] = before
-    row = one(users, cuped=True)
-    filled = np.where(np.isnan(before), np.nanmean(before), before)
-    design = np.column_stack([np.ones(60), np.repeat([0, 1], 30), filled])
-    assert row["cuped_difference"] == pytest.approx(np.linalg.lstsq(design, y, rcond=None)[0][1], rel=1e-9)
-
-
-def test_without_earlier_values_cuped_is_the_plain_test() -> None:
-    (a, _), (_, b) = values(30), values(30, seed=2)
-    users = apart(a=a, b=b)
-    users[f"before {METRIC}"] = np.nan
-    row = one(users, cuped=True)
-    assert row["cuped_difference"] == pytest.approx(row["difference"], rel=1e-12)
-    assert row["cuped_p_value"] == pytest.approx(row["p_value"], rel=1e-12)
-    assert row["cuped_variance_reduction"] == 0
-
-
-def test_a_paired_row_has_no_cuped() -> None:
-    a, b = values(20)
-    users = table({"a": a, "b": b})
-    users[f"before {METRIC}"] = 0.5
-    assert np.isnan(one(users, cuped=True)["cuped_difference"])
 
 
 # ---- decomposition

@@ -466,6 +466,16 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"convention": {"ideal_pool": "judged"}},
         "convention.ideal_pool is 'judged', but judgements is missing; allowed without judgements: shown, constant_k",
     ),
+    (
+        {"source": {**LOGS, "options": {"Encoding": "latin-1"}}},
+        "source.options.Encoding is 'latin-1'; allowed: csv or json with it, since source.format 'parquet' is always "
+        "read as UTF-8",
+    ),
+    (
+        {"judgements": {"format": "trec_qrels", "path": "q", "options": {"charset": "latin-1"}}},
+        "judgements.options.charset is 'latin-1'; allowed: csv or json with it, since judgements.format 'trec_qrels' "
+        "is always read as UTF-8",
+    ),
 ]
 
 

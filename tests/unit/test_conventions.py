@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 from dataclasses import replace
 from typing import Any
@@ -29,6 +30,7 @@ def test_the_presets_are_those_of_the_contract() -> None:
             "torchmetrics",
             "tfma",
             "kaggle",
+            "lightgbm",
         ]
     )
     assert all(convention.preset == name for name, convention in PRESETS.items())
@@ -111,6 +113,13 @@ def test_different_conventions_have_different_digests_and_equal_ones_the_same() 
     assert len({convention.digest() for convention in distinct}) == len(distinct)
     assert Convention().digest() == resolve({"relevant_from": "0", "ap_denominator": "min(m, k)"}).digest()
     assert all(len(convention.digest()) == 8 for convention in distinct)
+
+
+def test_a_knob_that_came_later_changes_no_hash_of_a_table_that_was_written_before_it() -> None:
+    # The hash of these settings, as they were before relevant_pool.
+    settings = Convention().text().replace("relevant_pool=judged;", "").removeprefix("standard;")
+    assert Convention().digest() == hashlib.sha256(settings.encode()).hexdigest()[:8] == "f6792186"
+    assert Convention(relevant_pool="shown").digest() != Convention().digest()
 
 
 def test_text_names_the_preset_and_every_knob_in_order() -> None:

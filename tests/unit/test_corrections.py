@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rankmetrics_spark.statistics.corrections import METHODS, adjusted
+from rankmetrics_spark.statistics.corrections import METHODS, adjusted, strictest_level
 
 P = np.array([0.01, 0.04, 0.03, 0.005])
 HARMONIC = 1 + 1 / 2 + 1 / 3 + 1 / 4
@@ -50,3 +50,16 @@ def test_adjusted_p_values_are_at_most_one_and_one_comparison_is_not_corrected(m
 def test_an_unknown_method_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown correction 'hochberg'; known: holm, bonferroni"):
         adjusted(P, "hochberg")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_strictest_level_is_where_a_comparison_alone_is_found(method: str) -> None:
+    level = strictest_level(0.05, 72, method)
+    alone = np.full(72, 0.9)
+    for p, is_found in ((0.999 * level, True), (1.001 * level, False)):
+        alone[3] = p
+        assert (adjusted(alone, method)[3] < 0.05) == is_found
+
+
+def test_the_level_of_one_comparison_is_not_corrected() -> None:
+    assert {strictest_level(0.05, n, method) for n in (0, 1) for method in METHODS} == {0.05}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rankmetrics_spark.statistics import Moments
-from rankmetrics_spark.statistics.decomposition import decompose
+from rankmetrics_spark.statistics.segments import decompose
 
 
 def segments(*groups: list[list[float]]) -> Moments:

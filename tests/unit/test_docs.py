@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
+import rankmetrics_spark
 from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.config.document import parse
 from rankmetrics_spark.metrics import REGISTRY
-from tests.commands import ROOT
+from tests.commands import ROOT, ran
+from tests.mutants import ENGINES, mutants
 
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.glob("*.md"), ROOT / "CONTRIBUTING.md"])
@@ -26,12 +29,13 @@ RUN_ELSEWHERE = {
     ("platforms.md", "sh"): "tests/platforms",
     ("engines.md", "python"): "tests/platforms/test_sail.py",
     ("engines.md", "sh"): "tests/spark/test_class_archive_run.py",
-    ("publishing.md", "sh"): "tests/spark/test_output.py",
-    ("report.md", "sh"): "tests/platforms/test_report_page.py",
-    ("report.md", "python"): "tests/spark/test_display.py",
+    ("publishing.md", "sh"): "tests/spark/test_docs_run.py",
+    ("report.md", "sh"): "tests/spark/test_docs_run.py",
+    ("report.md", "python"): "tests/spark/test_docs_run.py",
     # They take hours (make bench), or are the steps of a person.
     ("performance.md", ""): "tests/benchmarks",
     ("CONTRIBUTING.md", "sh"): "tests/unit/test_docs.py",
+    ("CONTRIBUTING.md", "text"): "tests/unit/test_docs.py",
     ("CONTRIBUTING.md", "python"): "tests/unit/test_docs.py",
 }
 """Blocks of a page that are no doctests and no configs -> what runs or checks them."""
@@ -54,16 +58,25 @@ def test_the_examples_of_a_page_give_the_output_that_they_show(page: Path) -> No
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_block_of_a_page_is_run(page: Path) -> None:
+def test_every_block_of_a_page_is_run(page: Path, tmp_path: Path) -> None:
     for language, text in blocks(page):
         # Commands of platforms that no test has; the page says so.
         if (page.name, language) == ("platforms.md", "text"):
             continue
-        if language == "yaml":
+        if (page.name, language) == ("CONTRIBUTING.md", "yaml"):
+            (tmp_path / "example.yaml").write_text(text)
+            assert mutants(tmp_path)
+        elif language == "yaml":
             config: Any = parse(text)
             from_mapping({"source": {"path": "logs"}} | config)
         elif ">>> " not in text:
-            assert (ROOT / RUN_ELSEWHERE[page.name, language]).exists()
+            assert reads(ROOT / RUN_ELSEWHERE[page.name, language], page.name)
+
+
+def reads(tests: Path, page: str) -> bool:
+    """Whether a file of tests, or one of a folder, takes what it runs from a page."""
+    files = tests.rglob("*.py") if tests.is_dir() else [tests]
+    return any(page in file.read_text(encoding="utf-8") for file in files)
 
 
 def test_platforms_without_a_test_are_named_as_not_checked() -> None:
@@ -78,16 +91,42 @@ def test_ci_runs_every_platform_and_every_spark_in_one_of_the_turns_of_contribut
     (named,) = re.findall(r"^platforms=\(\n(.*?)^\)", ci, re.MULTILINE | re.DOTALL)
     turns = [line.strip().strip('"').split() for line in named.splitlines()]
     assert len(turns) == len(matrix.split()) == 5
-    targets = set(re.findall(r"^(test-[a-z0-9]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^(test-[a-z0-9]+):", makefile, re.MULTILINE)) - {"test-all"}
+    assert re.search(r"^test-all: .*\n\t@CI_TURN=all \.ci/run\n\t@\$\(MAKE\) test-soak$", makefile, re.MULTILINE)
     always = {"test-matrix", "test-packaging", "test-programs", "test-sail"}
-    assert {target for turn in turns for target in turn} | always == targets
+    by_hand = {"test-soak"}
+    contributing = (ROOT / "CONTRIBUTING.md").read_text()
+    assert {target for turn in turns for target in turn} | always | by_hand == targets
+    assert all(f"`make {target}`" in contributing for target in by_hand)
+    always |= {"lint", "audit", "test", "docs", "mutants", "bench-small"}
     assert all(re.search(rf"^ *make .*\b{target}\b", ci, re.MULTILINE) for target in always)
+    engines = [
+        name
+        for names in re.findall(r"^ *make mutants ENGINES=(.*)$", ci, re.MULTILINE)
+        for name in names.strip('"').split()
+    ]
+    assert sorted(engines) == sorted(ENGINES)
     suites = (ROOT / "tests" / "platforms" / "test_matrix.py").read_text(encoding="utf-8")
     (known,) = re.findall(r"^SUITES = (.*)$", suites, re.MULTILINE)
     assert sorted(matrix.split()) == sorted(re.findall(r'"(\w+)":', known))
-    table = re.findall(r"^\| (\d) \| [^|]+ \| ([^|]+) \|$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    table = re.findall(r"^\| (\d) \| [^|]+ \| ([^|]+) \|$", contributing, re.MULTILINE)
     said = [{f"test-{name.split()[0]}" for name in platforms.split(", ")} for _, platforms in table]
     assert said == [set(turn) for turn in turns]
+
+
+def test_the_turns_count_the_changes_of_a_branch_and_not_their_commits(tmp_path: Path) -> None:
+    ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    (chosen,) = re.findall(r"^chosen\(\) \{.*?^\}", ci, re.MULTILINE | re.DOTALL)
+    git = "git -c user.name=a -c user.email=a@example.com"
+    commit = f"{git} commit -q --allow-empty -m"
+    change = f"git checkout -q -b change && {commit} two && {commit} three && git checkout -q main"
+    script = (
+        f"git init -q -b main && {commit} one && {change} && {git} merge -q --no-ff -m four change\n{chosen}\nchosen"
+    )
+    done = ran(["bash", "-euc", script], tmp_path, os.environ)
+    # The first commit, and a change of two commits.
+    assert done.stdout == "2\n", done.stderr
 
 
 def test_every_page_is_in_the_navigation_and_its_links_lead_somewhere() -> None:
@@ -136,3 +175,12 @@ def test_the_metric_of_contributing_has_the_value_of_its_loop() -> None:
     finally:
         REGISTRY.pop("first_gain", None)
     assert value == 2 == names["obvious"]([0, 2, 0, 1], 3)
+
+
+def test_the_map_of_the_package_names_every_wing_and_every_file_beside_them() -> None:
+    (tree,) = (text for language, text in blocks(ROOT / "CONTRIBUTING.md") if language == "text")
+    named = set(re.findall(r"(?:^| {2,})(\w+(?:/|\.py))(?= {2,})", tree, re.MULTILINE))
+    package = Path(rankmetrics_spark.__file__).parent
+    wings = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}
+    files = {path.name for path in package.glob("*.py") if not path.name.startswith("__")}
+    assert named == wings | files

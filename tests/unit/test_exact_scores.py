@@ -11,7 +11,7 @@ import pytest
 
 from rankmetrics_spark.layouts.lists import entries_of
 from rankmetrics_spark.metrics import STANDARD, parse
-from rankmetrics_spark.udfs import _value
+from rankmetrics_spark.udfs import _values
 
 WIDE = pa.decimal128(38, 0)
 
@@ -50,4 +50,4 @@ def test_a_udf_orders_exact_scores_too(scores: list[int | Decimal]) -> None:
         columns = dict(
             zip(("score", "relevance", "item"), [*series, pd.Series([0, 1, 0]), pd.Series(names)], strict=True)
         )
-        assert _value(columns, parse("rr"), STANDARD) == 1 / 2
+        assert _values(columns, np.array([3]), parse("rr"), STANDARD).tolist() == [1 / 2]

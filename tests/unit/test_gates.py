@@ -45,6 +45,7 @@ def failed(gate: dict[str, Any], mean: dict[str, Any] | None = None, drop: dict[
         # Lower is better: more than the limit would fail, and a decrease is no drop.
         {"metric": "softmax_loss(t=1)", "min": 0.5},
         {"metric": "softmax_loss(t=1)", "max_drop": 0.0},
+        {"metric": "softmax_loss(t=1)", "min": 0.55, "on": "bound"},
     ],
 )
 def test_a_limit_that_is_just_kept_passes(gate: dict[str, Any]) -> None:
@@ -78,6 +79,11 @@ def test_an_experiment_without_a_row_keeps_no_limit() -> None:
         (
             {"metric": "softmax_loss(t=1)", "min": 0.4},
             "b has a mean of 0.5000 on softmax_loss(t=1); allowed: at most 0.4",
+        ),
+        # Where lower is better, the worse bound is the upper one.
+        (
+            {"metric": "softmax_loss(t=1)", "min": 0.5, "on": "bound"},
+            "b has a bound of the interval of 0.5500 on softmax_loss(t=1); allowed: at most 0.5",
         ),
     ],
 )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rankmetrics_spark.metrics.conventions import PRESETS, Convention, resolve
 from rankmetrics_spark.tools.golden import COUNTED_TWICE, PEERS, Value, cases, populations, values
+from tests import frames
 from tests.builders import ranked, value_of
+from tests.frames import Case
 from tests.oracles import ORACLES
 
 GOLDEN = Path(__file__).resolve().parents[2] / "rankmetrics_spark" / "tools" / "golden"
@@ -113,6 +117,40 @@ def test_the_population_setting_gives_the_means_of_the_system(row: dict[str, str
     if row["system"] not in ZERO_DEFECTS:
         with_zero = float(row[f"{column}_with_grade0_user"])
         assert mean_over(convention, metric, users | {"zero"}) == pytest.approx(with_zero, abs=5e-4)
+
+
+# In the table above, means over the judged and over the shown users are both 1/2. With two judged users who were never
+# shown they differ: (1 + 0 + 0) / 3 and (1 + 0) / 2.
+
+JUDGED["unseen too"] = {"a": 1}
+COVERED = {"perfect", "unseen", "unseen too", "unjudged"}
+COVERAGE: dict[str, object] = {
+    "RePlay 0.22.0 pandas": "replay",
+    "RePlay 0.22.0 polars": "replay",
+    "RecTools 0.19.0": "rectools",
+    "ir_measures 0.4.3": "ir_measures",
+    "ranx 0.3.21 make_comparable": "ranx",
+    "ranx 0.3.21 make_comparable ndcg_burges": "ranx_burges",
+}
+
+
+@pytest.mark.parametrize("row", populations("coverage.csv"), ids=lambda row: row["system"])
+@pytest.mark.parametrize(("column", "metric"), [("map", "ap@1"), ("ndcg", "ndcg@1")])
+def test_a_preset_takes_the_mean_over_the_users_of_its_system(row: dict[str, str], column: str, metric: str) -> None:
+    rule = resolve(COVERAGE[row["system"]])  # type: ignore[arg-type]
+    assert mean_over(rule, metric, COVERED) == pytest.approx(float(row[column]), abs=1e-15)
+    others = [replace(rule, population=name) for name in MEMBERS if name != rule.population]
+    assert {mean_over(other, metric, COVERED) for other in others} == {1 / 2, 1 / 1, 1 / 4}
+
+
+def test_tfma_counts_an_item_that_is_shown_twice_as_two() -> None:
+    # It has rows with labels and no ids: the gains 1, 0, 1 against the ideal 1, 1, 0. TFMA 0.52.0 prints this value.
+    rule = resolve("tfma")
+    one = ranked(["a", "b", "a"], [3, 2, 1], {"a": 1, "b": 0}, rule)
+    assert value_of("ndcg@3", one, rule) == pytest.approx((1 + 1 / math.log2(4)) / (1 + 1 / math.log2(3)), abs=1e-15)
+    assert value_of("ndcg@3", one, rule) == pytest.approx(0.9197207891481876, abs=1e-15)
+    case = Case(["a", "b", "a"], [3.0, 2.0, 1.0], {"a": 1, "b": 0})
+    assert frames.values([case], ["ndcg@3"], "tfma") == [[value_of("ndcg@3", one, rule)]]
 
 
 @pytest.mark.parametrize("name", ["cases.json", "peer_values_at_3.csv", "population.csv"])

@@ -12,15 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankmetrics_spark import laptop, session_choice
 from rankmetrics_spark.config import Judgements, Source
+from rankmetrics_spark.engines import choice as session_choice
+from rankmetrics_spark.engines import sail
+from rankmetrics_spark.engines.choice import Choice, choose
+from rankmetrics_spark.engines.sail.process import MEMORY, THREADS, Limits
 from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError
-from rankmetrics_spark.laptop.process import MEMORY, THREADS, Limits
 from rankmetrics_spark.layouts import Reading, Relevant, Whole
 from rankmetrics_spark.layouts.whole import GRADES, HASHES, RANKS, rank_may_repeat
 from rankmetrics_spark.metrics import PRESETS
 from rankmetrics_spark.schemas import ENTRIES, HASH, N_ROWS, POSITION, RELEVANCE
-from rankmetrics_spark.session_choice import Choice, choose
 from rankmetrics_spark.sources import on_sail
 
 # ---- the choice
@@ -55,7 +56,7 @@ def test_a_named_engine_wins_then_a_master_then_what_is_installed(
     chosen: Choice,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(laptop, "installed", lambda: installed)
+    monkeypatch.setattr(sail, "installed", lambda: installed)
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
     if variable:
@@ -64,7 +65,7 @@ def test_a_named_engine_wins_then_a_master_then_what_is_installed(
 
 
 def test_the_session_of_spark_submit_is_one_of_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(laptop, "installed", lambda: True)
+    monkeypatch.setattr(sail, "installed", lambda: True)
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     assert choose(None, None) == Choice("spark")
@@ -93,15 +94,15 @@ def test_the_chosen_session_is_started(
     for kind in ("local", "connect"):
         monkeypatch.setattr(session_choice, f"{kind}_session", lambda where, kind=kind, **_: (kind, where))
     # Not setattr: looking at what is there would load the client.
-    monkeypatch.setitem(vars(laptop), "laptop_session", lambda: ("laptop",))
+    monkeypatch.setitem(vars(sail), "laptop_session", lambda: ("laptop",))
     assert session_choice._started_session(choice) == started
 
 
 def test_an_environment_that_cannot_run_sail_is_told_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(laptop, "_version_of_client", lambda: "4.3.0")
-    assert not laptop.installed()
+    monkeypatch.setattr(sail, "_version_of_client", lambda: "4.3.0")
+    assert not sail.installed()
     with pytest.raises(RankmetricsError, match=r"^the engine 'sail' cannot start: .*; install both with pip install"):
-        laptop.check_installed()
+        sail.check_installed()
 
 
 # ---- its limits

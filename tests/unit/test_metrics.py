@@ -31,12 +31,11 @@ from rankmetrics_spark.metrics import (
     resolve,
     supports_expected,
 )
-from rankmetrics_spark.metrics.discounts import discount, geometric, reciprocal, unit
-from rankmetrics_spark.metrics.gains import power_of_two
+from rankmetrics_spark.metrics.discounts import discount, geometric, power_of_two, reciprocal, unit
 from rankmetrics_spark.metrics.names import RESERVED
 from rankmetrics_spark.schemas import METRIC, SEGMENT, USER_COLUMNS
 from tests.builders import batch_of, shown, value_of, variants
-from tests.oracles import ORACLES, One, ap_threshold, expected
+from tests.oracles import ORACLES, One, ap_threshold, by_definition, expected
 
 NAN = math.nan
 GRADES = st.sampled_from([NAN, NAN, -1.0, 0.0, 0.0, 0.5, 1.0, 1.0, 2.0, 3.0])
@@ -46,6 +45,7 @@ CONVENTIONS = st.builds(
     gain=st.sampled_from(["linear", "exponential", "binary"]),
     ideal_pool=st.sampled_from(["judged", "shown", "constant_k"]),
     relevant_from=st.sampled_from([0.0, 1.0, 2.0]),
+    relevant_pool=st.sampled_from(["judged", "shown"]),
     zero_relevant=st.just("skip"),
 ) | st.just(resolve({"gain": {0.5: 0.1, 2: 3, 3: 1}, "zero_relevant": "skip"}))
 METRICS = [each for definition in REGISTRY.values() for each in variants(definition)]
@@ -60,7 +60,7 @@ def ones(draw: st.DrawFn, longest: int = 8, scores: tuple[float, ...] = ()) -> O
 
 
 def oracle(each: Metric, one: One, convention: Convention) -> float:
-    return ORACLES[each.name](one, convention, **each.arguments)
+    return by_definition(each.name, one, convention, **each.arguments)
 
 
 # ---- against the definitions
@@ -93,6 +93,17 @@ def test_threshold_ap_reads_the_precision_at_the_end_of_a_tie(lists: list[One], 
     convention = Convention(ap_ties="threshold", ap_denominator=denominator, zero_relevant="skip")
     values = compute(batch_of(*lists), [parse("ap")], convention)[:, 0]
     np.testing.assert_allclose(values, [_threshold(one, convention) for one in lists], rtol=1e-12)
+
+
+@pytest.mark.parametrize(("denominator", "divisor"), [("hits", 1 + 1 / 3), ("m", 2), ("k", 2)])
+def test_threshold_ap_reads_the_part_of_a_tie_inside_the_cut_off(denominator: str, divisor: float) -> None:
+    # Ranks 2 to 4 are tied and hold one relevant item. One of these three places is inside the cut-off, so a third of
+    # the item is: the precision at rank 2 is (1 + 1/3) / 2.
+    one = shown(1, 0, 1, 0, scores=(2, 1, 1, 1))
+    rule = Convention(ap_ties="threshold", ap_denominator=denominator)
+    assert value_of("ap@2", one, rule) == pytest.approx((1 + 1 / 3 * (1 + 1 / 3) / 2) / divisor, abs=1e-15)
+    # A cut-off at the end of the tie divides nothing: 2 relevant items down to rank 4.
+    assert value_of("ap@4", one, replace(rule, ap_denominator="m")) == pytest.approx((1 + 2 / 4) / 2, abs=1e-15)
 
 
 def _threshold(one: One, convention: Convention) -> float:

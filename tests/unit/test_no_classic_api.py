@@ -70,9 +70,13 @@ def _classes(kinds: ast.expr) -> Iterator[str]:
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_module_uses_nothing_that_spark_connect_lacks(module: Path) -> None:
-    # A table that does not grow with users goes through the one function that says so.
-    allowed = ["collect"] if module.name == "few_rows.py" else []
-    assert [name for _, name in findings(module.read_text(encoding="utf-8"))] == allowed
+    allowed = {
+        # A table that does not grow with users goes through the one function that says so.
+        "few_rows.py": ["collect"],
+        # A program of spark-submit has a JVM beside it with either engine, and only that JVM reaches every stderr.
+        "choice.py": ["pyspark.java_gateway.launch_gateway"],
+    }
+    assert [name for _, name in findings(module.read_text(encoding="utf-8"))] == allowed.get(module.name, [])
 
 
 @pytest.mark.parametrize(
@@ -129,4 +133,4 @@ def test_an_allowed_use_is_not_reported(allowed: str) -> None:
 
 
 def test_every_module_of_the_package_is_checked() -> None:
-    assert {"pipeline.py", "job.py", "scoring.py", "publish.py", "cli.py"} <= {path.name for path in MODULES}
+    assert {"pipeline.py", "ranking.py", "scoring.py", "publish.py", "terminal.py"} <= {path.name for path in MODULES}

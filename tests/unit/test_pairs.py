@@ -9,10 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from rankmetrics_spark.comparison import batches, pairs, totals
+from rankmetrics_spark.comparison.pairs import Key, Request, Totals, signed_sizes
+from rankmetrics_spark.comparison.totals import ARM_SUMS, PAIR_SUMS, POWERS
 from rankmetrics_spark.errors import ConfigError, InputError
-from rankmetrics_spark.statistics import exact_sums, replicate_sums, resampling, totals
-from rankmetrics_spark.statistics.pairs import Key, Request, Totals, signed_sizes
-from rankmetrics_spark.statistics.totals import ARM_SUMS, PAIR_SUMS, POWERS
+from rankmetrics_spark.statistics import exact_sums, resampling
 from tests.users import METRIC, keys_of, table, totals_of, user_rows
 
 EVERYTHING = Request("a", all_pairs=True, bootstrap=130, flips=70, reshuffles=65)
@@ -129,7 +130,7 @@ def test_parts_of_the_users_add_up_to_the_same_bits_in_any_order() -> None:
 
 def test_pairs_that_are_resampled_one_after_another_have_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     found = plain(all_sums(some_users()))
-    monkeypatch.setattr(replicate_sums, "MOST_VALUES", 1)
+    monkeypatch.setattr(pairs, "MOST_VALUES", 1)
     assert plain(all_sums(some_users())) == found
 
 
@@ -168,9 +169,49 @@ def test_two_rows_of_a_user_in_one_experiment_are_refused() -> None:
         totals_of(user_rows(users), Request())
 
 
+@pytest.mark.parametrize(
+    "request_",
+    [
+        EVERYTHING,
+        Request("a", bootstrap=130),
+        Request("a", ("c",), flips=70, reshuffles=65),
+        Request(all_pairs=True, reshuffles=65),
+    ],
+)
+def test_the_numbers_of_replicates_are_known_before_a_row_is_read(request_: Request) -> None:
+    users = table({name: np.random.default_rng(1).random(9) for name in "abcd"})
+    # Some users are in one of two experiments alone, as the A/A check of different users wants them.
+    found = totals_of(user_rows(users[users.index % 5 > 0]), request_)
+    assert request_.cells(4) == sum(sums.size for sums in found.replicates.values()) == found.n_cells
+
+
+def test_too_many_replicates_are_refused_with_the_number_that_can_be_had() -> None:
+    request = Request(all_pairs=True, bootstrap=50_000, flips=50_000)
+    # 66 pairs of 12 experiments: 3 limbs x (50,000 x (2 x 12 + 3 x 66) + 50,001 x 2 x 66) = 53,100,396 a metric.
+    request.refuse_too_many_replicates(12, 1)
+    with pytest.raises(ConfigError) as caught:
+        request.refuse_too_many_replicates(12, 5)
+    assert str(caught.value) == (
+        "comparison: 50,000 replicates of 66 pairs and 5 metrics are 265,501,980 numbers; allowed: 100,000,000, so at "
+        "most 18,832 replicates, or fewer pairs or metrics"
+    )
+    Request(all_pairs=True, bootstrap=18_832, flips=18_832).refuse_too_many_replicates(12, 5)
+
+
+def test_replicates_travel_in_pieces_and_come_back_to_the_last_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "PIECE", 100)
+    monkeypatch.setattr(batches, "ROWS_OF_PIECES", 7)
+    users = some_users()
+    part = users["user"].map(lambda name: int(name[1:]) % 3)
+    sent = [batch for i in range(3) for batch in batches.as_batches(all_sums(users[part == i]))]
+    assert max(batch.num_rows for batch in sent) == 7
+    assert max(len(cells) for batch in sent for cells in batch.column("replicates").to_pylist() if cells) == 100
+    assert plain(batches.read(reversed(sent))[0]) == plain(all_sums(users))
+
+
 def test_more_replicates_than_memory_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(totals, "MOST_CELLS", 3_000)
-    with pytest.raises(ConfigError, match="ask for fewer replicates, metrics, segments or pairs"):
+    with pytest.raises(ConfigError, match="allowed: fewer replicates, pairs, metrics or segments"):
         totals_of(user_rows(table({"a": [1.0], "b": [2.0]})), Request("a", bootstrap=250))
 
 

@@ -126,3 +126,22 @@ def test_the_values_are_those_of_ranx(cases: list[Case]) -> None:
         ranx.evaluate(qrels, run, list(names), return_mean=False, make_comparable=True)
         found = [{name: run.scores[name][f"q{i}"] for name in names} for i in range(len(plain))]
         compare(plain, names, found, preset)
+
+
+@EXAMPLES
+@given(st.randoms(use_true_random=True))
+def test_stars_from_four_on_give_the_values_of_ranx_over_the_judgements_of_at_least_four(rng: Random) -> None:
+    import ranx  # the import compiles for several seconds
+
+    cases = []
+    for _ in range(100):
+        items = rng.sample(ITEMS, rng.randint(1, 12))
+        judged = {item: rng.randint(1, 5) for item in rng.sample(ITEMS, rng.randint(1, 10))}
+        # ranx, as RecTools and RePlay, is given the relevant judgements alone.
+        cases.append(Case(items, [float(-i) for i in range(len(items))], judged | {rng.choice(ITEMS): 4}))
+    liked = {f"q{i}": {item: 1 for item, stars in one.judged.items() if stars >= 4} for i, one in enumerate(cases)}
+    run = ranx.Run({f"q{i}": dict(zip(one.items, one.scores, strict=True)) for i, one in enumerate(cases)})
+    names = {f"ndcg@{k}": f"ndcg@{k}" for k in CUTS} | {f"map@{k}": f"ap@{k}" for k in CUTS}
+    ranx.evaluate(ranx.Qrels(liked), run, list(names), return_mean=False, make_comparable=True)
+    found = [{name: run.scores[name][f"q{i}"] for name in names} for i in range(len(cases))]
+    compare(cases, names, found, {"preset": "ranx", "gain": "binary", "relevant_from": 4})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import io
+import json
 import re
 from collections.abc import Callable
 from contextlib import redirect_stdout
@@ -12,8 +14,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from rankmetrics_spark import cli
+from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import console
-from rankmetrics_spark.report.fitting import ANY_WIDTH, blocks
+from rankmetrics_spark.report import terminal as comparisons
+from rankmetrics_spark.report.figures import ANY_WIDTH, blocks
 from rankmetrics_spark.schemas import CONVENTION, EXPERIMENT, METRIC, N_USERS, SEGMENT
 
 METRICS = ["ap@5", "ap@10", "ndcg@5", "ndcg@10", "p@10", "r@10", "rr", "hit_rate@10"]
@@ -157,3 +162,75 @@ def test_a_password_in_the_output_path_is_not_printed() -> None:
     record = {"rows": {"in": 1, "evaluated": 1, "quarantined": 0}}
     said = console.places("s3a://ID:hush@bucket/out", record, "s3a://ID:hush@bucket/out/runs/x.json")
     assert "hush" not in said and "s3a://(hidden)@bucket/out" in said
+
+
+def test_compare_is_one_table_as_csv_and_one_object_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    names = {EXPERIMENT: "b", "baseline": "a", SEGMENT: "all", METRIC: "ap@5"}
+    compared = [{**names, "note": "not tested", "p_adjusted": None, "better": None}]
+    losses = [{EXPERIMENT: "b", "user_id": "u1", "loss": 0.5}]
+
+    def printed(more: dict[str, Any], style: str) -> str:
+        comparisons.print_all("2026-11-20", compared, more, style)
+        return capsys.readouterr().out
+
+    assert printed({}, "csv").splitlines()[1:] == ["b,a,all,ap@5,not tested,,"]
+    assert printed({"losses": losses}, "csv").splitlines() == ["experiment_id,user_id,loss", "b,u1,0.5"]
+    said = {"evaluation_date": "2026-11-20", "comparisons": compared, "verdict": ["b against a on MAP@5: not tested"]}
+    assert json.loads(printed({}, "json")) == said
+    assert json.loads(printed({"losses": losses}, "json")) == said | {"losses": losses}
+
+
+def test_compare_begins_with_the_first_metric_of_the_run_not_of_the_alphabet(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    names = {EXPERIMENT: "b", "baseline": "a", SEGMENT: "all", "note": "not tested", "p_adjusted": None, "better": None}
+    compared = [names | {METRIC: metric} for metric in ("ap@10", "ndcg@10", "ndcg@5")]
+    metrics = [parse(name) for name in ("ndcg@5", "ndcg@10", "ap@10")]
+    comparisons.print_all("2026-11-20", compared, {}, "json", metrics)
+    said = json.loads(capsys.readouterr().out)["verdict"]
+    assert [text.split(" on ")[1] for text in said] == [
+        "NDCG@10: not tested",
+        "NDCG@5: not tested",
+        "MAP@10: not tested",
+    ]
+
+
+# ---- CSV
+
+
+HOSTILE = [
+    ("a\x1b[31m\nb\u202e", "a\\x1b[31m\\nb\\u202e"),
+    ("=1+1", "'=1+1"),
+    ("@x", "'@x"),
+    ("+1", "'+1"),
+    ("-a", "'-a"),
+    ("a=b", "a=b"),
+]
+
+
+@pytest.mark.parametrize(("name", "safe"), HOSTILE)
+@pytest.mark.outcome(
+    "experiments whose names hold control characters, or are formulas of a spreadsheet, in CSV: {name}",
+    "control characters are escaped; with `--safe-cells` the cell is {safe}",
+)
+def test_csv_holds_no_control_characters_and_formulas_only_unless_asked(
+    name: str, safe: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"experiment_id": name, "difference": -0.13, "n_users": -1, "note": None}]
+    for asked, cell in ((False, safe.removeprefix("'")), (True, safe)):
+        console.safe_cells.set(asked)
+        console.LIST_PRINTERS["csv"](rows)
+        printed = capsys.readouterr().out
+        assert list(csv.reader(io.StringIO(printed))) == [[*rows[0]], [cell, "-0.13", "-1", ""]]
+        assert all(c == "\n" or c.isprintable() for c in printed)
+    console.safe_cells.set(False)
+
+
+def test_the_option_of_safe_cells_reaches_the_printer(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+    monkeypatch.setattr(console, "LIST_PRINTERS", {"csv": lambda _: seen.append(console.safe_cells.get())})
+    monkeypatch.setattr("rankmetrics_spark.cli.records.records_of", lambda *_: [])
+    monkeypatch.setattr("rankmetrics_spark.cli.records.summaries", lambda _: [])
+    for arguments in (["--safe-cells"], []):
+        cli.main(["runs", "--output", "out", "--format", "csv", *arguments], "rankmetrics")
+    assert seen == [True, False]

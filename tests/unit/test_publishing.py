@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from pyarrow import fs
 
+from rankmetrics_spark import cli
 from rankmetrics_spark.errors import OutputError
+from rankmetrics_spark.job.record import Books
 from rankmetrics_spark.pointers import Entry, Pointer, newest, parse
-from rankmetrics_spark.sinks import leases
-from rankmetrics_spark.sinks.books import compare_books
+from rankmetrics_spark.report.read import figures_of, local_tables
+from rankmetrics_spark.report.read_by_arrow import FolderTables
+from rankmetrics_spark.sinks import leases, publish, reading
 from rankmetrics_spark.sinks.files import Files
 from rankmetrics_spark.sinks.lakehouse import CatalogSchema, DeltaFolder
 from rankmetrics_spark.sinks.leases import Lease
 from rankmetrics_spark.sinks.locks import Claim, Held
 from rankmetrics_spark.sinks.parquet import ParquetFolder
-from rankmetrics_spark.sinks.partitions import Partitions, Written
+from rankmetrics_spark.sinks.partitions import Partitions, Staged, Written
+from rankmetrics_spark.sinks.publish import compare_books, previous_quality
 from rankmetrics_spark.sinks.reaching import Reach
 from rankmetrics_spark.sinks.reading import live_files, pointers_of
-from rankmetrics_spark.sinks.records import previous_quality
-from rankmetrics_spark.sinks.splitting import Staged
 from rankmetrics_spark.sinks.swapping import Swap, discard, folder_of, pointer_of, recover, swap
+from tests.results import Output
 
 DATE = "2026-11-20"
 RUNS = [f"20261120T00000{i}-0000000{i}" for i in range(4)]
@@ -65,16 +72,18 @@ def seen(files: Files) -> dict[str, list[tuple[str, str | None]]]:
     return found
 
 
-def count_down(monkeypatch: pytest.MonkeyPatch, after: int) -> Callable[[], int]:
-    """Kill the process, as far as the code can tell, after so many calls that change the output."""
+def count_down(
+    monkeypatch: pytest.MonkeyPatch, after: int, error: BaseException | None = None, lasting: bool = True
+) -> Callable[[], int]:
+    """Kill the process, as far as the code can tell, after so many calls that change the output; or raise an error."""
     calls = [0]
     for name in ("put", "replace", "remove", "_filled", "remove_tree"):
         function = getattr(Files, name)
 
         def inner(*arguments: Any, function: Any = function) -> Any:
             calls[0] += 1
-            if calls[0] > after:
-                raise Killed
+            if calls[0] > after and (lasting or calls[0] == after + 1):
+                raise error or Killed
             return function(*arguments)
 
         monkeypatch.setattr(Files, name, inner)
@@ -237,6 +246,72 @@ def test_a_pointer_that_a_killed_run_has_written_twice_is_read_and_tidied_up(tmp
     assert found is not None and found.entries[0].run_id == RUNS[1]
 
 
+def written_by(folder: Path, run: str, date: str, users: int = 20) -> None:
+    """A run's tables on a date, in place as a run puts them, without a pointer."""
+    Output(folder, users=users).write(date, run_id=run)
+    for file in folder.glob(f"*/*/evaluation_date={date}/part-0.parquet"):
+        file.rename(file.with_name(f"part-{run}-0.parquet"))
+
+
+def point_to(folder: Path, run: str, date: str, name: str = "{date}.json") -> None:
+    pointer = Pointer(date).with_run(Entry(run, ("control", "candidate_a", "candidate_b")))
+    output(folder).write(f"published/{name.format(date=date)}", pointer.as_json())
+
+
+@pytest.mark.outcome("a report of a date whose run was killed before it published", "exit 3, with the nearest dates")
+def test_a_report_shows_what_is_published_and_nothing_else(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "check_installed", lambda: None)
+    written_by(tmp_path, RUNS[0], "2026-11-19")
+    written_by(tmp_path, RUNS[1], DATE)
+    refused = ("report", "--input", str(tmp_path), "--html", str(tmp_path / "page.html"))
+    for dates, said in (
+        ((), f"'{tmp_path}' holds nothing that is published; allowed: the output of a run that ended"),
+        ((DATE,), f"nothing is published on {DATE}; the nearest dates that are published: 2026-11-19"),
+    ):
+        with pytest.raises(SystemExit) as caught:
+            cli.main([*refused, *(word for date in dates for word in ("--date", date))], "rankmetrics")
+        assert caught.value.code == 3 and said in capfd.readouterr().err
+        point_to(tmp_path, RUNS[0], "2026-11-19")
+    tables = local_tables(str(tmp_path))
+    assert tables is not None
+    figures = figures_of(tables)
+    assert {row["evaluation_date"] for row in figures.means} == {"2026-11-19"} and figures.trend == []
+    assert figures.record["run_id"] == RUNS[0]
+    # A killed run has written the new pointer beside the earlier one, which it was about to replace.
+    point_to(tmp_path, RUNS[1], DATE, "{date}.next.json")
+    figures = figures_of(tables)
+    assert {row["evaluation_date"] for row in figures.means} == {DATE} and len(figures.trend) == 2 * 3 * 4
+    assert figures.record["run_id"] == RUNS[1]
+
+
+def test_a_report_that_is_read_while_a_run_publishes_shows_one_result(tmp_path: Path) -> None:
+    written_by(tmp_path, RUNS[0], DATE, users=20)
+    point_to(tmp_path, RUNS[0], DATE)
+    tables = local_tables(str(tmp_path))
+    assert isinstance(tables, FolderTables)
+    n = [0]
+
+    class Meanwhile(FolderTables):
+        """After the means of the first look are read, another run publishes."""
+
+        def rows(self, table: str, date: str, most: int) -> Any:
+            found = super().rows(table, date, most)
+            n[0] += 1
+            if n[0] == 1:
+                for file in tmp_path.glob(f"*/*/*/part-{RUNS[0]}-0.parquet"):
+                    file.unlink()
+                written_by(tmp_path, RUNS[1], DATE, users=30)
+                pointer = Pointer(DATE, (), 1).with_run(Entry(RUNS[1], ("control", "candidate_a", "candidate_b")))
+                output(tmp_path).write(f"published/{DATE}.json", pointer.as_json())
+            return found
+
+    figures = figures_of(Meanwhile(tables.disk, tables.known))
+    assert {row["n_users"] for row in figures.everyone} == {30}
+    assert sum(row["users"] for row in figures.users) == 3 * 4 * 30
+
+
 def test_only_records_are_read_as_records(tmp_path: Path) -> None:
     files = output(tmp_path)
     for run, outcome in zip(RUNS, ("done", "done", "failed"), strict=False):
@@ -296,3 +371,163 @@ def test_a_sign_of_life_does_not_bring_back_a_claim_that_was_given_up(tmp_path: 
         lease.release()
     time.sleep(0.1)
     assert leases.claims(files) == []
+
+
+# ---- a whole run, stopped at any of its steps
+
+
+class Process:
+    """One run of an output, from its first record to the end of its claim; ``end`` as the system ends a process."""
+
+    def __init__(self, folder: Path, run: str) -> None:
+        self.store = ParquetFolder(cast(Any, None), str(folder), run)
+        self.store._reach = Reach(output(folder), cast(Any, None), here=True)
+        self.run = run
+
+    def publish(self, tables: dict[str, Any]) -> list[str]:
+        """What ``job.run`` does with a store; returns the warnings on record."""
+        record: dict[str, Any] = {"run_id": self.run, "evaluation_date": DATE}
+        try:
+            self.store.note(record | {"outcome": "running"})
+            partitions = Partitions(DATE, EXPERIMENTS)
+            self.store.claim(partitions)
+            staged = stage(output(Path(self.store.path)), self.run, tables).staged
+            rows = SimpleNamespace(schema=SimpleNamespace(fields=[]))
+            written = [Written(name, cast(Any, rows), partitions, tuple(files)) for name, files in staged.items()]
+            self.store.note(record | {"outcome": "publishing"})
+            books = Books(record)
+            books.done(self.store, publish(self.store, written, Entry(self.run, ()), partitions))
+            self.store.discard()
+            return list(record["warnings"])
+        finally:
+            if not isinstance(sys.exc_info()[1], Killed):
+                self.store.release()
+
+    def end(self) -> None:
+        if self.store._claim is not None:
+            self.store._claim._file.close()  # type: ignore[union-attr]
+
+
+def left(folder: Path) -> set[str]:
+    """What a run should not leave: claims, stagings, drafts."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != ".gate"]
+    return {path.name for path in files if path.name.startswith(".") or "_staging" in path.parts}
+
+
+def outcomes(folder: Path) -> dict[str, str]:
+    return {path.stem: json.loads(path.read_text())["outcome"] for path in (folder / "runs").glob("[0-9]*.json")}
+
+
+def test_after_a_kill_at_any_step_the_next_run_removes_drafts_and_closes_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends, drafts = set(), 0
+    for after in range(100):
+        folder = tmp_path / str(after)
+        assert Process(folder, RUNS[0]).publish(OLD) == []
+        killed = Process(folder, RUNS[1])
+        with monkeypatch.context() as patched:
+            count_down(patched, after)
+            try:
+                killed.publish(NEW)
+            except Killed:
+                killed.end()
+            else:
+                break
+        drafts += any(name.startswith(".") for name in left(folder))
+        published = {text for rows in seen(output(folder)).values() for _, text in rows} == {RUNS[1]}
+        # A run of another date cleans up too.
+        monkeypatch.setattr(sys.modules[__name__], "DATE", "2026-11-21")
+        Process(folder, RUNS[2]).publish(OLD)
+        monkeypatch.undo()
+        assert left(folder) == set(), after
+        found = outcomes(folder)
+        ends.add(found.get(RUNS[1]))
+        assert found.get(RUNS[1]) in (("done",) if published else ("killed", None)), after
+    assert after > 15 and drafts >= 3 and ends == {"done", "killed", None}
+
+
+@pytest.mark.parametrize("lasting", [False, True], ids=["one error", "a disk that stays full"])
+def test_an_error_after_the_pointer_is_a_warning_of_a_run_that_is_done(
+    lasting: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = set()
+    for after in range(100):
+        folder = tmp_path / str(after)
+        Process(folder, RUNS[0]).publish(OLD)
+        run = Process(folder, RUNS[1])
+        with monkeypatch.context() as patched:
+            calls = count_down(patched, after, OSError(errno.ENOSPC, "No space left on device"), lasting)
+            try:
+                warnings: list[str] | None = run.publish(NEW)
+            except OSError:
+                warnings = None
+            except OutputError as error:
+                assert "the disk is full" in str(error)
+                warnings = None
+            n = calls()
+        published = {text for rows in seen(output(folder)).values() for _, text in rows} == {RUNS[1]}
+        assert published == (warnings is not None), after
+        kinds.add("failed" if warnings is None else " ".join(sorted(text[:22] for text in warnings)))
+        Process(folder, RUNS[2]).publish({"user_metrics": ()})
+        assert left(folder) == set(), after
+        assert outcomes(folder).get(RUNS[1]) in (("done",) if published else ("killed", None)), after
+        if n <= after:
+            break
+    with_record = "published, but without published; an error fo" if lasting else "published; an error fo"
+    assert kinds == {"failed", "", "published, but without", with_record}
+
+
+def test_the_disk_has_all_files_before_the_pointer_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files, steps = output(tmp_path), list[str]()
+    sync, replace = os.fsync, Files.replace
+
+    def synced(handle: int) -> None:
+        steps.append(os.path.relpath(os.readlink(f"/proc/self/fd/{handle}"), tmp_path))
+        sync(handle)
+
+    def replaced(self: Files, source: str, target: str) -> None:
+        replace(self, source, target)
+        steps.append(f"-> {target}")
+
+    change = stage(files, RUNS[0], NEW)
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Files, "replace", replaced)
+    swap(files, change)
+    pointer = steps.index(f"-> published/{DATE}.json")
+    new = {path.relative_to(tmp_path) for path in tmp_path.glob("*/*/*/part-*")}
+    assert len(new) == 6
+    names = {str(path) for path in new} | {str(folder) for path in new for folder in path.parents}
+    assert names | {f"published/.{DATE}.json.{os.getpid()}"} == {*steps[:pointer]}
+    assert steps[pointer + 1 :] == ["published"]
+
+
+@pytest.mark.outcome("a partition of the output that is a link to another folder", "exit 1; what is there stays")
+def test_a_run_replaces_nothing_behind_a_link(tmp_path: Path) -> None:
+    out, other = tmp_path / "out", tmp_path / "other"
+    Process(out, RUNS[0]).publish(OLD)
+    for step in ("", "/evaluation_date=2026-11-20"):
+        link = out / f"user_metrics/experiment_id=a{step}"
+        theirs = other / str(len(step)) / ("" if step else "evaluation_date=2026-11-20")
+        theirs.mkdir(parents=True)
+        (theirs / "part-of-theirs.parquet").write_text("theirs")
+        shutil.move(link, tmp_path / "aside")
+        link.symlink_to(other / str(len(step)))
+        with pytest.raises(
+            OutputError, match=f"'{link.relative_to(out)}' is a link, and a run replaces no files behind"
+        ):
+            Process(out, RUNS[1]).publish(NEW)
+        recover(output(out), RUNS[1], DATE, EXPERIMENTS)
+        swap(output(out), Swap(DATE, Entry(RUNS[2], EXPERIMENTS), {}))
+        assert [path.read_text() for path in other.rglob("part-*")] == ["theirs"] * (1 + bool(step))
+        link.unlink()
+        shutil.move(tmp_path / "aside", link)
+
+
+def test_a_table_that_is_not_there_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Reading it, Spark logs a stack trace.
+    monkeypatch.setattr(reading, "engine_of", lambda spark: "spark")
+    monkeypatch.setattr(reading, "on_this_machine", lambda spark, path: True)
+    assert reading.existing(cast(Any, None), str(tmp_path / "new")) is None
+    with pytest.raises(AttributeError, match="read"):
+        reading.existing(cast(Any, None), str(tmp_path))

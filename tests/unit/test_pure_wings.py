@@ -27,7 +27,6 @@ import rankmetrics_spark.WING
         "errors",
         "layouts.scores",
         "metrics",
-        "redaction",
         "report.console",
         "report.html",
         "schemas",
@@ -42,7 +41,9 @@ def test_a_wing_imports_without_spark(wing: str) -> None:
 
 def test_a_worker_that_scores_lists_loads_no_scipy() -> None:
     pytest.importorskip("pyspark")
-    program = "import sys, rankmetrics_spark.scoring, rankmetrics_spark.aggregation; print('scipy' in sys.modules)"
+    program = (
+        "import sys, rankmetrics_spark.road.scoring, rankmetrics_spark.road.aggregation; print('scipy' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

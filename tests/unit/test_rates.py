@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rankmetrics_spark.config.quality_rates import RATES
-from rankmetrics_spark.config.sections import Quality
+from rankmetrics_spark.config.sections import RATES, Quality
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.gates.rates import Findings, breaches, rates
 

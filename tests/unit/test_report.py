@@ -6,8 +6,10 @@ import io
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
@@ -16,16 +18,17 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from rankmetrics_spark import cache
+from rankmetrics_spark.cli.progress import live
+from rankmetrics_spark.engines import cache
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.pointers import Entry, Pointer
-from rankmetrics_spark.report import mlflow, notebook, scripts, terminal
+from rankmetrics_spark.report import console, html, mlflow, notebook, palette, scripts, terminal
 from rankmetrics_spark.report.figures import Figures
 from rankmetrics_spark.report.payload import payload
-from rankmetrics_spark.report.progress import live
-from rankmetrics_spark.report.story import answer, cards
-from rankmetrics_spark.report.trust import checks
-from rankmetrics_spark.tools.report import figures_of, local_tables
+from rankmetrics_spark.report.read import figures_of, local_tables
+from rankmetrics_spark.report.story import Answer, answer, cards, leader
+from rankmetrics_spark.report.tables import everyone_and_largest
+from rankmetrics_spark.report.trust import checks, without_relevant
 from tests.results import Output
 
 
@@ -47,8 +50,13 @@ def compared(
     return {**names, **bounds, **relative, **words, "p_adjusted": 0.0001, "n_users": 2000, **more}
 
 
+def words(found: Answer) -> str:
+    """What stands below the title."""
+    return " ".join(part for part in ("".join(found.value), found.change, "".join(found.detail)) if part)
+
+
 def title(*rows: dict[str, Any], names: str = "control a b") -> str:
-    return "".join(answer(Figures([mean(name) for name in names.split()], rows, n_experiments=3)).title)
+    return "".join(answer(Figures([mean(name) for name in names.split()], rows)).title)
 
 
 # ---- the answer in words
@@ -59,7 +67,10 @@ def test_the_title_says_who_won() -> None:
     assert title(better, worse) == "a beats control"
     assert title(better, compared("b", "candidate", 0.2)) == "b beats control"
     assert title(worse, open_ | {"experiment_id": "a"}) == "No candidate beats control"
-    assert title(open_) == "No difference shown between b and control"
+    both = open_ | {"experiment_id": "a"}, open_
+    assert title(*both) == "No clear winner yet: neither candidate differs clearly from control"
+    assert title(*both, open_ | {"experiment_id": "c"}).endswith("none of 3 candidates differs clearly from control")
+    assert title(open_) == "No clear difference between b and control"
     assert title(worse) == "b loses to control"
     assert title(worse, compared("a", "baseline", -0.2)) == "Every candidate loses to control"
     assert title() == "a has the highest MAP@10"
@@ -79,13 +90,316 @@ def test_of_all_pairs_the_one_that_nobody_beats_is_ahead() -> None:
     assert title(rows[0], *open_[1:]) == "b beats 1 of 2 others"
 
 
+def ranked(*means: float, **more: Any) -> Figures:
+    """Experiments a, b, ... with these means, all pairs compared; a difference of 0.05 or more is shown."""
+    names = "abcdefgh"[: len(means)]
+    rows = [
+        compared(
+            names[j],
+            None if abs(d := means[j] - means[i]) < 0.05 else "candidate" if d > 0 else "baseline",
+            d,
+            baseline=names[i],
+            mean_baseline=means[i],
+            **more,
+        )
+        for i in range(len(means))
+        for j in range(i + 1, len(means))
+    ]
+    return Figures([mean(name, value=value) for name, value in zip(names, means, strict=True)], rows)
+
+
+def test_of_all_pairs_the_accent_is_for_the_one_that_nobody_beats() -> None:
+    # The last one in the order of the names is never a baseline, and here the worst one.
+    figures = ranked(0.5, 0.7, 0.4)
+    assert leader(figures) == "b"
+    found = payload(figures)
+    assert [found["experiments"][found["leader"]], *found["experiments"]] == ["b", "b", "a", "c"]
+    assert payload(ranked(0.5, 0.5, 0.5))["leader"] == -1
+    colours = {row["name"]: row["colour"] for row in notebook._points(figures, {"ap@10"})}
+    assert [name for name, colour in colours.items() if colour == palette.LIGHT["accent"]] == ["b"]
+
+
+@pytest.mark.parametrize(("better", "changes"), [("a", (0.1, -0.1)), ("b", (-0.1, 0.1))])
+def test_the_accent_follows_the_direction_of_the_metric(better: str, changes: tuple[float, float]) -> None:
+    # Of a loss, less is better: the candidate whose loss fell.
+    rows = [
+        compared(name, "candidate" if name == better else "baseline", d, metric="softmax_loss(t=1)")
+        for name, d in zip("ab", changes, strict=True)
+    ]
+    figures = Figures([mean(name, "softmax_loss(t=1)") for name in ("control", "a", "b")], rows)
+    assert leader(figures) == better
+    found = payload(figures)
+    states = {
+        found["experiments"][e]: state
+        for e, state in zip(*(found["compared"][name] for name in ("e", "state")), strict=True)
+    }
+    assert states == {better: "better", "ab".replace(better, ""): "worse"}
+
+
+def test_without_a_winner_nothing_has_the_accent() -> None:
+    means = [mean("control"), mean("a"), mean("b")]
+    figures = Figures(means, [compared("a", "baseline", -0.1), compared("b", None, 0.01)])
+    assert leader(figures) is None and payload(figures)["leader"] == -1
+    assert palette.LIGHT["accent"] not in {row["colour"] for row in notebook._points(figures, {"ap@10"})}
+
+
+def test_the_closest_is_the_one_with_the_smallest_difference_whichever_side_it_is_on() -> None:
+    # b is 0.1 ahead of a, 0.3 ahead of c. In the pair of b and c, b is the baseline.
+    assert words(answer(ranked(0.6, 0.7, 0.4))) == "The closest on MAP@10 is a: b has +20.0 % against a"
+    # c is the closest, 0.1 behind b: as a candidate against b it has 2 * -0.1.
+    assert words(answer(ranked(0.4, 0.7, 0.6))) == "The closest on MAP@10 is c: c has \u221220.0 % against b"
+    assert "".join(answer(ranked(0.7, 0.7, 0.4)).title) == "a beats 1 of 2 others"
+    assert "".join(answer(ranked(0.7, 0.7, 0.4)).sure).endswith(" 1 other beats as many.")
+
+
+def test_the_columns_of_the_page_are_those_of_the_table() -> None:
+    row = compared("a", "candidate", 0.1, p_adjusted=0.0496, p_value=0.01, mean_baseline=0.4, mean_candidate=0.5)
+    row |= {"relative_difference": 0.2, "relative_ci_low": 0.11, "relative_ci_high": 0.33, "note": "a note"}
+    found = payload(Figures([mean("control"), mean("a")], [row]))["compared"]
+    columns = ["n", "meanB", "meanC", "d", "low", "high", "rel", "relLow", "relHigh", "p", "said", "note", "state"]
+    assert {name: found[name] for name in columns} == {
+        "n": [2000], "meanB": [0.4], "meanC": [0.5], "d": [0.1], "low": [0.1 - 0.02], "high": [0.1 + 0.02],
+        "rel": [0.2], "relLow": [0.11], "relHigh": [0.33], "p": [0.0496], "said": ["0.0496"], "note": ["a note"],
+        "state": ["better"],
+    }  # fmt: skip
+
+
+# ---- many rows: what is said is about all of them
+
+
+def large(candidates: int, metrics: int, winners: int = 8) -> Figures:
+    """An experiment per candidate; the last ones by name win on all metrics, the others lose; two segments each."""
+    names = [f"dcg@{cut}" for cut in range(1, metrics + 1)]
+    experiments = ["control", *(f"c{i:04}" for i in range(candidates))]
+    segments = {"all": 1000, "s=small": 10, "s=large": 500}
+    shared = {"n_users_baseline": 1000, "n_users_candidate": 1000, "n_users_both": 1000, "design": "paired"}
+    means, rows = [], []
+    for place, name in enumerate(experiments):
+        wins = place > candidates - winners
+        for segment, users in segments.items():
+            for metric in names:
+                value = 0.5 + (0.1 if wins else -0.1) * (place > 0)
+                means.append(mean(name, metric, value, segment) | {"n_users": users, "n_users_with_relevant": users})
+                if place:
+                    row = compared(name, "candidate" if wins else "baseline", value - 0.5, **shared)
+                    rows.append(row | {"metric": metric, "segment": segment, "p_adjusted": 0.001 if wins else 0.0001})
+    users = [
+        {"experiment_id": name, "metric": metric, "step": step, "low": 0.0, "high": 1.0, "users": 50}
+        for name in sorted(experiments)
+        for metric in names
+        for step in range(20)
+    ]
+    trend = [row | {"evaluation_date": day} for day in ("2026-11-19", "2026-11-20") for row in means[: 3 * metrics]]
+    return Figures(means, rows, users, trend=trend, n_comparisons=len(rows) + 7)
+
+
+@pytest.mark.parametrize(("candidates", "metrics"), [(130, 31), (49, 4), (199, 8)])
+def test_of_many_rows_the_answer_the_cards_and_the_checks_are_about_all(candidates: int, metrics: int) -> None:
+    figures = large(candidates, metrics)
+    context = html._context(figures)
+    assert "".join(context["answer"].title) == f"c{candidates - 8:04} beats control"
+    assert "".join(context["answer"].sure).endswith(" 7 more candidates beat control as well.")
+    assert context["n_cards"] == candidates
+    assert {card.others for card in context["cards"]} == {f"better on {metrics} of {metrics} metrics"}
+    said = {check.title: check.text for check in context["checks"]}
+    assert said["Number of users"] == f"1,000 users, the same in all {candidates + 1} experiments (paired)."
+
+
+@pytest.mark.parametrize("most", [4_000, 500, 50])
+def test_what_a_page_holds_keeps_the_baseline_and_the_metric_that_decides(most: int) -> None:
+    figures = large(130, 31)
+    found = payload(figures, most)
+    assert found["totals"] == {
+        "differences": 130 * 31, "means": 131 * 31, "segments": 2 * 130 * 31 + 7, "segmentMeans": 2 * 131 * 31,
+        "users": 131 * 31 * 20, "trend": 2 * 3 * 31,
+    }  # fmt: skip
+    last = len(found["metrics"]) - 1
+    assert found["metrics"][last]["name"] == "dcg@31", "the metric that decides"
+
+    def held(table: str) -> Any:
+        columns = found[table]
+        segments = columns.get("s", [0] * len(columns["e"]))
+        whole = [i for i, s in enumerate(segments) if found["segments"][s] == "all"]
+        return {(found["experiments"][columns["e"][i]], columns["m"][i]) for i in whole}
+
+    everyone = {(name, last) for name in found["experiments"]}
+    baseline = {("control", metric) for metric in range(31)}
+    assert everyone | baseline <= held("means") and everyone | baseline <= held("users")
+    assert everyone - {("control", last)} <= held("compared")
+    assert ("control", last) in held("trend")
+    # Distributions are whole: each of the 20 steps, or none.
+    assert {*Counter(zip(found["users"]["e"], found["users"]["m"], strict=True)).values()} == {20}
+    assert len(found["compared"]["e"]) == max(most, 130)
+
+
+def test_all_rows_of_all_users_are_read() -> None:
+    rows = [mean(f"e{i}", segment=segment) for i in range(9) for segment in ("s=1", "all", "s=2")]
+    large = [row | {"n_users": 2_000} if row["segment"] == "s=2" else row for row in rows]
+    found = Counter(row["segment"] for row in everyone_and_largest(large, 3))
+    assert found == {"all": 9, "s=2": 3}
+
+
+def test_a_table_that_is_cut_for_a_terminal_keeps_all_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    # By name, the segment comes before all users.
+    monkeypatch.setattr(console, "MOST_ROWS", 4)
+    rows = [mean(name, segment=segment) for name in "abc" for segment in ("age=1", "all")]
+    found = console.compared_rows(rows)
+    assert [(row["segment"], row["experiment_id"]) for row in found] == [
+        ("age=1", "a"), ("all", "a"), ("all", "b"), ("all", "c"),
+    ]  # fmt: skip
+
+
+def test_the_largest_segments_stay() -> None:
+    found = payload(large(5, 2), 16)
+    sizes = Counter(found["segments"][s] for s in found["means"]["s"])
+    assert sizes == {"all": 12, "s=large": 4}
+
+
+@pytest.mark.parametrize("shown", [(130, 31), (199, 4)])
+def test_a_page_of_many_experiments_is_small_and_its_sentences_are_about_all(shown: tuple[int, int]) -> None:
+    pytest.importorskip("vl_convert")
+    text = html.page(large(*shown))
+    assert len(text.encode()) < 2_000_000
+    heading = re.search(r"<h1.*?</h1>", text, re.DOTALL)
+    assert heading and "beats" in heading[0] and f"c{shown[0] - 8:04}" in heading[0]
+    assert f"the first 6 of {shown[0]}" in text and f"better on {shown[1]} of {shown[1]} metrics" in text
+
+
+def test_a_page_names_the_licences_of_the_scripts_that_it_embeds() -> None:
+    pytest.importorskip("vl_convert")
+    text = html.page(Figures([mean("a")]))
+    footer = text[text.index("<footer>") : text.index("</footer>")]
+    for name in ("Vega", "Vega-Lite", "Vega-Embed", "BSD-3-Clause", "d3 (ISC)", "Redistributions in binary form"):
+        assert name in footer
+    assert "University of Washington Interactive Data Lab" in footer and "Mike Bostock" in footer
+
+
+def test_all_pairs_of_many_experiments_are_read_in_time_that_grows_with_the_rows() -> None:
+    # 4,950 pairs: the answer and the cards look at each row a few times, not at each pair of rows.
+    names = [f"e{i:03}" for i in range(100)]
+    rows = [compared(b, None, 0.001, baseline=a) for i, a in enumerate(names) for b in names[i + 1 :]]
+    figures = Figures([mean(name) for name in names], [*rows, compared("e001", "candidate", 0.1, baseline="e000")])
+    reads: Counter[str] = Counter()
+
+    class Counted(dict[str, Any]):
+        def __getitem__(self, key: str) -> Any:
+            reads[key] += 1
+            return super().__getitem__(key)
+
+    counted = replace(figures, comparisons=[Counted(row) for row in figures.comparisons])
+    assert len(cards(counted)) == 4_951
+    assert reads["baseline"] < 10 * 4_951
+    assert len(payload(figures, 50)["compared"]["e"]) == 50
+
+
+# ---- people
+
+
+def arms(*users: int, shared: dict[str, int], design: str = "independent", pairs: bool = False) -> Figures:
+    """Experiments with so many users, 40 % of them with a relevant item; ``shared`` by their two names."""
+    names = "abcdefgh"[: len(users)]
+    means = [
+        mean(name) | {"n_users": n, "n_users_with_relevant": n * 2 // 5} for name, n in zip(names, users, strict=True)
+    ]
+    compared_pairs = [(i, j) for i in range(len(users)) for j in range(i + 1, len(users)) if pairs or i == 0]
+    rows = [
+        compared(names[j], None, 0.0, baseline=names[i], design=design)
+        | {"n_users_both": shared.get(names[i] + names[j], 0)}
+        for i, j in compared_pairs
+    ]
+    return Figures(means, rows)
+
+
+@pytest.mark.parametrize(
+    ("figures", "said", "without"),
+    [
+        # The same people in all experiments are counted once.
+        (
+            arms(943, 943, 943, shared={"ab": 943, "ac": 943}, design="paired"),
+            "943 users, the same in all 3 experiments (paired).",
+            ", in each experiment: 566",
+        ),
+        # 500 + 400 - 100.
+        (
+            arms(500, 400, shared={"ab": 100}, design="paired"),
+            "800 users in all, 400 to 500 in each experiment (paired).",
+            ", in each experiment: 240 to 300",
+        ),
+        # b and c have no users beside those of a.
+        (
+            arms(500, 400, 300, shared={"ab": 400, "ac": 300}, design="paired"),
+            "500 users in all, 300 to 500 in each experiment (paired).",
+            ", in each experiment: 180 to 300",
+        ),
+        # Nobody knows whether b and c share users.
+        (
+            arms(500, 400, 300, shared={}),
+            "300 to 500 users in each of 3 experiments (independent).",
+            ", in each experiment: 180 to 300",
+        ),
+        # All pairs were compared, and share nobody: people can be added up.
+        (
+            arms(500, 400, 300, shared={}, pairs=True),
+            "1,200 users in all, 300 to 500 in each experiment (independent).",
+            ": 720",
+        ),
+        (arms(500, 400, shared={}), "900 users in all, 400 to 500 in each experiment (independent).", ": 540"),
+        (Figures([mean("a"), mean("b")]), "1,000 users in each of 2 experiments.", ", in each experiment: 400"),
+        (Figures([mean("a")]), "1,000 users.", ": 400"),
+    ],
+)
+def test_a_person_is_counted_once(figures: Figures, said: str, without: str) -> None:
+    texts = {check.title: check.text for check in checks(figures)}
+    assert texts["Number of users"] == said
+    assert ": ".join(without_relevant(figures)) == f"users without a relevant item{without}"
+
+
+def test_users_without_a_relevant_item_are_said_with_how_they_count() -> None:
+    def said(rule: str, **more: Any) -> str:
+        record = {
+            "rows": {"in": 1, "evaluated": 1, "quarantined": 0},
+            "convention": {"text": f"standard;zero_relevant={rule};ties=best"},
+            "experiments": {name: {"lists": 50, "no_relevant": 10} for name in ("a", "b")},
+        }
+        figures = Figures([mean(name) | {"mean_with_relevant": 0.8} | more for name in ("a", "b")], record=record)
+        return {check.title: check.text for check in checks(figures)}["Users without a relevant item"]
+
+    # 600 of 1,000 users have one, and the mean over them is 0.8 where it is 0.5 over all.
+    assert said("zero") == (
+        "40 % of the users of each experiment had no relevant item; they count as 0 "
+        "(without them MAP@10 of a is 0.800 instead of 0.500)."
+    )
+    assert said("one", n_users_with_relevant=996).startswith(
+        "0.4 % of the users of each experiment had no relevant item; they count as 1"
+    )
+    # Who is left out of the mean is not among the users; the lists are counted before.
+    assert said("skip", n_users_with_relevant=1000) == (
+        "20 % of the lists of each experiment had no relevant item; their users are left out of the mean."
+    )
+
+
 def test_the_answer_says_how_large_and_how_sure_the_difference_is() -> None:
     found = answer(Figures([mean("control"), mean("a")], [compared("a", "candidate", 0.1)]))
-    assert found.change == "+20.0 %"
-    assert "".join(found.detail) == "on MAP@10, interval +16.0 to +24.0 %"
+    assert words(found) == "MAP@10 rose from 0.500 (control) to 0.600 (a): +20.0 % (95 % interval +16.0 to +24.0 %)"
+    assert "".join(found.sure) == "Chance alone would almost never give this (p < 0.001, corrected for 3 comparisons)."
+
+
+def test_an_open_answer_says_what_the_test_would_have_found() -> None:
+    # 0.04 / 0.5 = 8 %, after the correction.
+    row = compared("a", None, 0.01, p_adjusted=0.18, adjusted_minimum_detectable_effect=0.04)
+    found = answer(Figures([mean("control"), mean("a")], [row]))
+    assert words(found) == "MAP@10 is 0.500 in control and 0.510 in a: +2.0 % (95 % interval \u22122.0 to +6.0 %)"
     assert "".join(found.sure) == (
-        "By chance alone, a difference of this size is very rare (p < 0.001 after Holm over 3 comparisons)."
+        "Chance alone could explain this (p = 0.180, corrected for 3 comparisons). "
+        "The test would have found changes of 8.0 % or more."
     )
+
+
+def test_an_answer_without_a_winner_is_about_what_is_open_not_about_a_loser() -> None:
+    rows = [compared("a", "baseline", -0.1), compared("b", None, 0.01, p_adjusted=0.18)]
+    found = answer(Figures([mean("control"), mean("a"), mean("b")], rows))
+    assert words(found).startswith("MAP@10 is 0.500 in control and 0.510 in b: +2.0 %")
+    assert "".join(found.sure).startswith("1 worse, 1 no difference shown. Chance alone could explain this (p = 0.180")
 
 
 def test_where_lower_is_better_the_lowest_mean_comes_first() -> None:
@@ -93,6 +407,12 @@ def test_where_lower_is_better_the_lowest_mean_comes_first() -> None:
     figures = Figures(rows)
     assert figures.experiments == ["b", "a"]
     assert "".join(answer(figures).title) == "b has the lowest SOFTMAX_LOSS(t=1)"
+
+
+def test_one_experiment_has_nothing_to_be_compared_with() -> None:
+    found = answer(Figures([mean("only")]))
+    assert ("".join(found.title), found.change) == ("MAP@10 of only", "0.5000")
+    assert found.sure == ("There is one experiment, so nothing to compare it with.",)
 
 
 def test_the_metric_of_the_first_gate_decides_else_the_largest_cut_off_of_the_first_metric() -> None:
@@ -159,13 +479,14 @@ def test_the_figures_of_a_folder_are_its_rows(tmp_path: Path) -> None:
     assert tables
     figures = figures_of(tables)
     assert set(figures.experiments) == {"007", "null", "a/b=c"}
-    assert (figures.n_experiments, figures.n_comparisons, len(figures.means)) == (3, 8, 3 * 3 * 4)
+    # Two candidates and three experiments, by three segments and four metrics.
+    assert (figures.n_means, figures.n_comparisons, len(figures.means)) == (3 * 3 * 4, 2 * 3 * 4, 3 * 3 * 4)
     assert figures.record["run_id"] == "20261120T010203-0a1b2c3d" and figures.trend == []
     per_metric = {key: 0 for key in {(row["experiment_id"], row["metric"]) for row in figures.users}}
     for row in figures.users:
         per_metric[row["experiment_id"], row["metric"]] += row["users"]
     assert set(per_metric.values()) == {50} and len(per_metric) == 12
-    with pytest.raises(InputError, match="unknown evaluation date '2020-01-01'"):
+    with pytest.raises(InputError, match="published on 2020-01-01; the nearest dates that are published: 2026-11-20"):
         figures_of(tables, "2020-01-01")
 
 
@@ -355,6 +676,14 @@ def test_stages_are_shown_on_a_terminal_and_nowhere_else() -> None:
 
 
 # ---- the notebook and MLflow
+
+
+def test_figures_without_a_record_keep_the_order_of_the_metrics_and_make_a_page() -> None:
+    rows = [mean("a", "ap@10"), mean("a", "ndcg@10")]
+    figures = Figures(rows, order=["ndcg@10", "ap@10"])
+    assert [str(metric) for metric in figures.metrics] == ["ndcg@10", "ap@10"]
+    assert [str(metric) for metric in Figures(rows).metrics] == ["ap@10", "ndcg@10"]
+    assert "There is none, so the rows that came in are not known." in html.page(figures)
 
 
 def test_a_notebook_shows_the_answer_and_names_as_text() -> None:

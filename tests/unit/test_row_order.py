@@ -53,3 +53,18 @@ def test_no_order_of_the_rows_changes_the_list(duplicates: str, rows: Rows, want
         ranked = kept.take(order)
         assert ranked.grade.tolist() == wanted
         assert tied.all()
+
+
+@pytest.mark.parametrize(
+    ("by_position", "rows"),
+    [
+        # An item twice, a rank twice, and an item twice with one score: once unjudged, once judged as not relevant.
+        (True, [("a", 1, NAN), ("a", 2, 0)]),
+        (True, [("a", 1, NAN), ("b", 1, 0)]),
+        (False, [("a", 1, NAN), ("a", 2, 0)]),
+    ],
+)
+def test_of_repeats_a_judgement_of_grade_0_stays_before_none(by_position: bool, rows: Rows) -> None:
+    for shuffled in permutations(rows):
+        kept, lost = without_repeats(entries(list(shuffled)), 1, Reading(Convention(), True, by_position))
+        assert (kept.grade.tolist(), lost.tolist()) == ([0.0], [1])

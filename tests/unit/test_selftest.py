@@ -26,11 +26,22 @@ def test_a_line_says_which_values_need_other_knobs_than_the_preset() -> None:
     # pytrec_eval loses a repeated id before trec_eval can refuse it.
     assert lines["trec_eval"].changed == {"trec_eval(duplicates=best_rank)": lines["trec_eval"].n_values}
     assert "of them trec_eval(duplicates=best_rank)   ok" in str(lines["trec_eval"])
-    assert not lines["standard"].changed and "of them" not in str(lines["standard"])
+    assert not lines["replay"].changed and "of them" not in str(lines["replay"])
     for check in lines.values():
         golden = [value for value in values() if value.defect is None and value.convention.preset == check.preset]
         as_it_is = sum(value.convention == PRESETS[check.preset] for value in golden)
         assert check.n_values == as_it_is + sum(check.changed.values())
+
+
+def test_a_line_says_how_many_values_no_system_has_printed() -> None:
+    lines = {check.preset: check for check in selftest.checks(selftest.by_kernels())}
+    assert {name: dict(line.unprinted) for name, line in lines.items() if line.unprinted} == {
+        "standard": {"computed from the definition": 16},
+        "spark_mllib": {"computed from the published formula": 8},
+        "torchmetrics": {"computed from the published formula": 8},
+        "tfma": {"computed from the published formula": 8},
+    }
+    assert "8 of them computed from the published formula   ok" in str(lines["tfma"])
 
 
 def test_a_wrong_value_fails_its_preset_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,5 +58,5 @@ def test_a_missing_value_counts_as_a_failure() -> None:
 
 
 def test_a_line_shows_the_largest_difference() -> None:
-    check = replace(selftest.checks({})[0], difference=0.25)
-    assert str(check).split() == ["standard", "16", "values", "largest", "difference", "2.5e-01", "FAILED"]
+    (check,) = (replace(one, difference=0.25, unprinted={}) for one in selftest.checks({}) if one.preset == "tfma")
+    assert str(check).split() == ["tfma", "16", "values", "largest", "difference", "2.5e-01", "FAILED"]

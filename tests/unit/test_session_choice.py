@@ -6,13 +6,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 # Imported for real, before a stand-in takes the place of pyspark.sql.
 import pyspark.errors
 import pytest
+from rich.console import Console
 
-from rankmetrics_spark import cli, session_choice
+from rankmetrics_spark import cli
+from rankmetrics_spark.engines import choice as session_choice
 from rankmetrics_spark.errors import ConfigError, RankmetricsError
 from tests.commands import ROOT
 
@@ -68,7 +70,7 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> Spark:
     """A machine where nothing is set, and where no session is started for real."""
     for name in (session_choice.DATABRICKS, session_choice.SUBMITTED, "SPARK_REMOTE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(session_choice.laptop, "installed", lambda: False)
+    monkeypatch.setattr(session_choice.sail, "installed", lambda: False)
     for name in ("local_session", "connect_session"):
         monkeypatch.setattr(
             session_choice, name, lambda where, conf=None, kind=name: Session(kind.partition("_")[0], where)
@@ -242,3 +244,30 @@ def test_stdout_of_a_submitted_program_holds_the_result_alone(
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=to, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, out), done.stderr
     assert (done.stderr or log.read_text()) == err
+
+
+@pytest.mark.parametrize("works", [True, False], ids=["the JVM answers", "it does not"])
+def test_where_stderr_is_a_file_the_jvm_of_spark_submit_writes_to_it(
+    works: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateways = pytest.importorskip("pyspark.java_gateway")
+    written: list[bytes] = []
+    err = SimpleNamespace(write=lambda content, start, n: written.append(content[start:n]), flush=lambda: None)
+    lang = SimpleNamespace(System=SimpleNamespace(err=err))
+    gateway = SimpleNamespace(jvm=SimpleNamespace(java=SimpleNamespace(lang=lang if works else None)))
+    monkeypatch.setattr(gateways, "launch_gateway", lambda: gateway)
+    monkeypatch.setattr(sys, "stderr", sys.stderr)
+    monkeypatch.setenv(session_choice.SUBMITTED, "1")
+    with (tmp_path / "err").open("wb") as file:
+        waits = [sys.executable, "-c", "print(flush=True); input()", "org.apache.spark.deploy.SparkSubmit"]
+        with subprocess.Popen(waits, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file) as parent:
+            # Until it has said something, its command line may be empty.
+            assert parent.stdout is not None and parent.stdout.readline() == b"\n"
+            monkeypatch.setattr(os, "getppid", lambda: parent.pid)
+            assert session_choice.separate_output() == works
+            parent.kill()
+    if works:
+        print("rows: 4 in ± 1 \udcff", file=sys.stderr)
+        Console(stderr=True).print("a verdict")
+        assert b"".join(written) == "rows: 4 in ± 1 \\udcff\na verdict\n".encode()
+    assert (tmp_path / "err").read_bytes() == b""

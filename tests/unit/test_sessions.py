@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from rankmetrics_spark import cache, sessions
-from rankmetrics_spark.class_archive import ClassArchive
+from rankmetrics_spark.engines import cache
+from rankmetrics_spark.engines import spark as sessions
+from rankmetrics_spark.engines.class_archive import ClassArchive
 from rankmetrics_spark.errors import RankmetricsError
 
 VERSIONS = {8: "1.8.0_292", 11: "11.0.22", 17: "17.0.15", 21: "21.0.8", 25: "25"}
@@ -230,3 +231,9 @@ def test_given_settings_replace_the_defaults_and_java_options_are_added() -> Non
     quiet, given = settings["spark.driver.extraJavaOptions"].split(" ")
     assert given == "-Xss4m"
     assert quiet.startswith("-Dlog4j2.configurationFile=file:///") and "%20" in quiet
+
+
+def test_a_local_session_listens_on_loopback_has_no_page_and_asks_for_a_secret() -> None:
+    settings = sessions._settings({}, ClassArchive(Path("/bin/sh"), 21, Path("/nowhere")))
+    assert settings["spark.driver.bindAddress"] == settings["spark.driver.host"] == "127.0.0.1"
+    assert (settings["spark.ui.enabled"], settings["spark.authenticate"]) == ("false", "true")

@@ -281,6 +281,15 @@ def test_the_minimum_detectable_effect_is_close_to_that_of_statsmodels(n: int) -
     assert found == pytest.approx(exact, rel=0.005)
 
 
+@pytest.mark.parametrize("level", [0.05 / 72, 0.05 / 5_000])
+@pytest.mark.parametrize(("n", "near"), [(6, 0.003), (10, 0.002), (30, 0.001), (600, 0.0001)])
+def test_the_minimum_detectable_effect_has_its_power_at_the_level_of_a_correction(
+    n: int, near: float, level: float
+) -> None:
+    found = minimum_detectable_effect(np.array([1.0]), np.array([n - 1.0]), 1 - level)[0]
+    assert stats.nct.sf(stats.t.ppf(1 - level / 2, n - 1), n - 1, found) == pytest.approx(0.8, abs=near)
+
+
 @pytest.mark.parametrize("effect", [0.5, 0.1, 0.02])
 def test_the_users_needed_are_close_to_those_of_statsmodels(effect: float) -> None:
     exact = TTestPower().solve_power(effect_size=effect, alpha=0.05, power=0.8)

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rankmetrics_spark.sinks.partitions import Split
 from rankmetrics_spark.sinks.reaching import of_disk
-from rankmetrics_spark.sinks.splitting import Split
 
 RUN = "20261122T010203-0a1b2c3d"
 
@@ -21,7 +21,7 @@ def test_files_have_different_names_even_if_their_random_numbers_begin_alike(
 ) -> None:
     # Of 10,000 files, two have the first 32 bits in common once in a hundred runs.
     numbers: Iterator[uuid.UUID] = (uuid.UUID(int=(7 << 96) + i) for i in range(9))
-    monkeypatch.setattr("rankmetrics_spark.sinks.splitting.uuid.uuid4", lambda: next(numbers))
+    monkeypatch.setattr("rankmetrics_spark.sinks.partitions.uuid.uuid4", lambda: next(numbers))
     files = of_disk(str(tmp_path))
     assert files is not None
     split = Split(files, "staged", RUN, "n")

@@ -123,11 +123,13 @@ def test_no_groups_give_no_rows() -> None:
     assert cuped_paired(none, 0.95)[0].p_value.tolist() == cuped_independent(none, none, 0.95)[1].tolist() == []
 
 
-def test_values_without_spread_have_no_reduction_and_a_certain_difference() -> None:
+def test_values_without_spread_have_no_reduction_and_the_p_of_permutations() -> None:
     _, x = sample(10, 13)
     arms = [covariate_moments([np.full(10, value)], [x]) for value in (0.25, 0.75)]
     found, reduction = cuped_independent(*arms, 0.95)
-    assert (found.difference.tolist(), found.p_value.tolist()) == ([0.5], [0]) and np.isnan(reduction).all()
+    # 2 of 20! / (10! 10!) = 184,756 ways to choose 10 of 20 users give a difference of this size.
+    assert found.difference.tolist() == [0.5] and np.isnan(reduction).all()
+    assert found.p_value == pytest.approx([2 / 184_756], rel=1e-12)
     found, _ = cuped_paired(covariate_moments([np.zeros(10)], [x]), 0.95)
     assert (found.difference.tolist(), found.p_value.tolist()) == ([0], [1])
 

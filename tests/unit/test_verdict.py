@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report.verdict import MOST_SENTENCES, sentence, verdict
+from rankmetrics_spark.report.verdict import MOST_SENTENCES, p_value, sentence, verdict
 
 NAN = float("nan")
 
@@ -32,7 +32,9 @@ def row(**changes: Any) -> dict[str, Any]:
         "correction": "holm",
         "n_comparisons": 4,
         "n_users": 20_000,
-        "minimum_detectable_effect": 0.006,
+        "minimum_detectable_effect": 0.005,
+        "adjusted_minimum_detectable_effect": 0.006,
+        "confidence": 0.95,
         **changes,
     }
 
@@ -55,8 +57,8 @@ def row(**changes: Any) -> dict[str, Any]:
         ),
         (
             {"better": None, "p_adjusted": 0.3},
-            "b against a on NDCG@10: no difference shown (+10.0 % [+8.0, +12.0], p = 0.300); 20,000 users could show "
-            "1.2 %",
+            "b against a on NDCG@10: no difference shown (+10.0 % [+8.0, +12.0], p = 0.300); 20,000 users are "
+            "enough to find changes of 1.2 % or more (after the correction)",
         ),
         # A baseline of 0 has no percentages.
         (
@@ -65,8 +67,19 @@ def row(**changes: Any) -> dict[str, Any]:
         ),
         (
             {"mean_baseline": 0.0, "relative_difference": None, "better": None, "p_adjusted": 0.3},
-            "b against a on NDCG@10: no difference shown (+0.0500 [+0.0400, +0.0600], p = 0.300); 20,000 users could "
-            "show 0.0060",
+            "b against a on NDCG@10: no difference shown (+0.0500 [+0.0400, +0.0600], p = 0.300); 20,000 users "
+            "are enough to find changes of 0.0060 or more (after the correction)",
+        ),
+        # What is not corrected is not said to be, and a limit is not rounded down: 0.00601 / 0.5 is 1.202 %.
+        (
+            {"better": None, "p_adjusted": 0.3, "correction": "none", "adjusted_minimum_detectable_effect": 0.00601},
+            "b against a on NDCG@10: no difference shown (+10.0 % [+8.0, +12.0], p = 0.300); 20,000 users are "
+            "enough to find changes of 1.3 % or more",
+        ),
+        # Tables of earlier versions have no such column.
+        (
+            {"better": None, "p_adjusted": 0.3, "adjusted_minimum_detectable_effect": None},
+            "b against a on NDCG@10: no difference shown (+10.0 % [+8.0, +12.0], p = 0.300)",
         ),
         # Of few users with few hits, the interval of the ratio can say the opposite of the test.
         (
@@ -126,3 +139,52 @@ def test_a_long_verdict_keeps_the_surest_and_says_how_many_more_there_are() -> N
     assert len(found) == MOST_SENTENCES + 1
     assert [text.split()[0] for text in found[:2]] == ["e39", "e38"]
     assert found[-1] == f"... and {40 - MOST_SENTENCES} more, in the table comparisons"
+
+
+def test_the_first_sentences_are_about_the_metric_that_decides() -> None:
+    rows = [
+        row(experiment_id=name, metric=metric, better="candidate" if metric == "ap@5" else None, p_adjusted=p)
+        for name, p in (("b", 0.001), ("c", 0.002))
+        for metric in ("ap@5", "ap@10", "ndcg@10")
+    ]
+    metrics = [parse(name) for name in ("ap@5", "ap@10", "ndcg@10")]
+
+    def subjects(*gated: object) -> list[str]:
+        words = (text.partition(":")[0].split() for text in verdict(rows, metrics, *gated))
+        return [f"{name} {words[-1]}" for name, *words in words]
+
+    # The largest cut-off of the first metric, else the metric of the first gate; then the differences that are shown.
+    assert subjects()[:4] == ["b MAP@10", "c MAP@10", "b MAP@5", "c MAP@5"]
+    assert subjects(parse("ndcg@10"))[:4] == ["b NDCG@10", "c NDCG@10", "b MAP@5", "c MAP@5"]
+
+
+def test_a_long_verdict_begins_with_the_metric_that_decides_and_counts_what_was_not_read() -> None:
+    other = [row(experiment_id=f"e{i:02}", metric="p@5", p_adjusted=1e-9) for i in range(20)]
+    deciding = [row(experiment_id="x", metric="ndcg@10", better=None, p_adjusted=0.9)]
+    found = verdict([*other, *deciding], [parse("ndcg@10"), parse("p@5")], more=1_000)
+    assert found[0].startswith("x against a on NDCG@10: no difference shown")
+    assert found[-1] == f"... and {21 + 1_000 - MOST_SENTENCES:,} more, in the table comparisons"
+
+
+@pytest.mark.parametrize(
+    ("p", "confidence", "said"),
+    [
+        (0.0496, 0.95, "p = 0.0496"),
+        (0.04996, 0.95, "p = 0.04996"),
+        (0.0504, 0.95, "p = 0.0504"),
+        (0.0494, 0.95, "p = 0.049"),
+        (0.3, 0.95, "p = 0.300"),
+        (0.0009, 0.95, "p < 0.001"),
+        (0.0098, 0.99, "p = 0.0098"),
+        (0.00996, 0.99, "p = 0.00996"),
+        (0.0996, 0.9, "p = 0.0996"),
+        (0.0009, 0.9999, "p = 0.001"),
+        (0.00009, 0.9999, "p < 0.0001"),
+        (0.0005, 0.999, "p < 0.001"),
+    ],
+)
+def test_a_p_value_has_the_digits_that_support_the_verb(p: float, confidence: float, said: str) -> None:
+    assert p_value(row(p_adjusted=p, confidence=confidence)) == said
+    # The number as it is read falls on the side of the level that decided.
+    number = float(said.split()[-1])
+    assert said.startswith("p <") or (number < round(1 - confidence, 9)) == (p < 1 - confidence)

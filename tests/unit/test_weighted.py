@@ -13,20 +13,25 @@ import pytest
 from scipy import stats
 
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.layouts.weighted import user_values, weighted_lists
 from rankmetrics_spark.metrics import STANDARD, Batch, compute, parse
-from rankmetrics_spark.metrics.weighted import WEIGHTED
-from rankmetrics_spark.statistics.weighted import (
+from rankmetrics_spark.statistics.exact_sums import LARGEST
+from rankmetrics_spark.weighting import Weighting, weights_of
+from rankmetrics_spark.weighting.estimates import (
+    ALL_SUMS,
     Estimate,
+    Key,
+    Rules,
     UserValues,
     WeightedMoments,
     effective_sample_size,
     importance_weights,
     ips,
     limb_sums,
+    off_policy_rows,
     self_normalised,
 )
-from rankmetrics_spark.statistics.weighted_rows import ALL_SUMS, Key, Rules, off_policy_rows
+from rankmetrics_spark.weighting.kernels import WEIGHTED
+from rankmetrics_spark.weighting.lists import user_values, weighted_lists
 from tests.builders import batch_of, shown
 
 METRICS = [parse(name) for name in ("p@1", "p@3", "dcg@3", "dcg", "ap@2", "ap@3", "ap", "ndcg@2", "ndcg@3", "ndcg")]
@@ -57,6 +62,11 @@ def draws(values: Any, users: int, rows: int = 1, weights: Any = None) -> Weight
     squares = np.ones(n) if weights is None else (weights**2).sum(axis=1)
     of = UserValues(values, np.ones(n), np.full(n, float(rows)), weight, squares)
     return WeightedMoments.of_sums(limb_sums(of, np.arange(n) // users, n // users))
+
+
+def arrays(users: UserValues) -> list[Any]:
+    """What is given of the users."""
+    return [column for column in vars(users).values() if column is not None]
 
 
 def covered(found: Estimate, truth: float) -> float:
@@ -177,7 +187,7 @@ def test_moments_of_parts_add_up_to_those_of_the_whole() -> None:
     rng = np.random.default_rng(5)
     parts = [rng.exponential(1, 60) for _ in range(3)]
     users = UserValues(parts[0], np.ones(60), np.full(60, 2.0), parts[1], parts[2])
-    cut = [UserValues(*(column[at] for column in vars(users).values())) for at in (slice(0, 7), slice(7, None))]
+    cut = [UserValues(*(column[at] for column in arrays(users))) for at in (slice(0, 7), slice(7, None))]
     both, whole = WeightedMoments.of(cut[1]) + WeightedMoments.of(cut[0]), WeightedMoments.of(users)
     assert {name: int(n[0]) for name, n in both.sums.items()} == {name: int(n[0]) for name, n in whole.sums.items()}
     assert self_normalised(both, 0.95).high.tolist() == self_normalised(whole, 0.95).high.tolist()
@@ -277,6 +287,33 @@ def entries(rows: list[list[tuple[int, int, int, float, float]]]) -> dict[str, p
     return {"_entries": pa.array(users, pa.list_(pa.struct([*zip(names, kinds, strict=True)])))}
 
 
+def test_ap_and_ndcg_rest_on_the_rows_of_every_rank_and_on_products_of_weights() -> None:
+    # Two lists of a user: clicks of the weights 2 and 5 (below the cut-off), and one of the weight 3.
+    rows = [
+        [
+            *((7, 1, 1, 1.0, 2.0), (7, 2, 2, 0.0, 4.0), (7, 3, 3, 1.0, 5.0)),
+            *((9, 1, 1, 0.0, 6.0), (9, 2, 2, 1.0, 3.0)),
+        ]
+    ]
+    found = weighted_lists(entries(rows), repeats=True)
+    for name in ("ap@1", "ndcg@1"):
+        _, users = user_values(found, parse(name), np.minimum(found.weight, 4.0))
+        assert (users.rows.tolist(), users.weight.tolist()) == ([5], [2.0 + 4 + 4 + 4 + 3])
+        assert users.clipped is not None and users.clipped.tolist() == [2]  # 5 and 6 count as 4
+        assert users.joint is not None and users.joint.tolist() == [(2 * 4 + 3) / 2]
+    _, users = user_values(found, parse("p@1"), np.minimum(found.weight, 4.0))
+    assert (users.rows.tolist(), users.weight.tolist(), users.joint) == ([2], [2.0 + 4], None)
+    assert users.clipped is not None and users.clipped.tolist() == [1]
+
+
+def test_a_product_of_weights_stops_at_what_can_be_summed() -> None:
+    rows = [[(7, rank, rank, 1.0, 1e5) for rank in range(1, 100)]]
+    found = weighted_lists(entries(rows), repeats=True)
+    with np.errstate(over="ignore", invalid="ignore"):
+        _, users = user_values(found, parse("ap@3"), found.weight)
+    assert users.joint is not None and users.joint.tolist() == [LARGEST]
+
+
 def test_a_user_is_the_mean_over_their_lists_and_repeated_rows_are_counted() -> None:
     rows = [
         # Two lists; in the first one an item repeats, in the second one a rank.
@@ -307,9 +344,15 @@ def test_the_order_of_the_rows_changes_no_bit() -> None:
     found = [weighted_lists(entries([order]), repeats=True) for order in (rows, rows[::-1], sorted(rows))]
     values = [[user_values(one, metric, one.weight)[1] for metric in METRICS] for one in found]
     for other in values[1:]:
-        assert [[*map(np.ndarray.tolist, vars(v).values())] for v in other] == [
-            [*map(np.ndarray.tolist, vars(v).values())] for v in values[0]
+        assert [[*map(np.ndarray.tolist, arrays(v))] for v in other] == [
+            [*map(np.ndarray.tolist, arrays(v))] for v in values[0]
         ]
+
+
+def test_only_the_clipped_estimate_reads_clipped_weights() -> None:
+    weighting = Weighting(propensity="p", estimators=("ips", "clipped", "self_normalised"), clip=4.0)
+    found = {name: w.tolist() for w, names in weights_of(np.array([1.0, 20.0]), weighting) for name in names}
+    assert found == {"ips": [1.0, 20.0], "self_normalised": [1.0, 20.0], "clipped": [1.0, 4.0]}
 
 
 # ---- rows of the result
@@ -318,11 +361,14 @@ def test_the_order_of_the_rows_changes_no_bit() -> None:
 RULES = Rules(True, "a propensity that is null", least_effective=30, least_share=0.01, confidence=0.95)
 
 
-def row(weights: Any, estimator: str = "ips", rules: Rules = RULES, **lost: int) -> dict[str, Any]:
-    """The result of users with one row each, all with a click."""
+def row(
+    weights: Any, estimator: str = "ips", rules: Rules = RULES, users: UserValues | None = None, **lost: int
+) -> dict[str, Any]:
+    """The result of users with one row each, all with a click; or of ``users``."""
     w = np.asarray(weights, float)
     ones = np.ones(len(w))
-    sums = limb_sums(UserValues(w, ones, ones, w, w**2), np.zeros(len(w), np.int64), 1)[0].tolist()
+    users = users or UserValues(w, ones, ones, w, w**2)
+    sums = limb_sums(users, np.zeros(len(users.value), np.int64), 1)[0].tolist()
     key = Key("a", "ndcg@3", estimator)
     counts = [lost.get(name, 0) for name in ALL_SUMS[:3]]
     return {
@@ -346,6 +392,14 @@ def test_a_row_has_an_estimate_and_what_it_rests_on() -> None:
     [
         (row([1.0] * 29), "the weights leave 29.0 effective rows of 29 rows; an estimate needs at least 30"),
         (
+            row([], users=UserValues(*np.ones((5, 99)), joint=np.array([1e6, *[1.0] * 98]))),
+            "the weights leave 1.0 effective users of 99 users; an estimate needs at least 30",
+        ),
+        (
+            row([], users=UserValues(*np.ones((5, 9_990)), joint=np.array([*[1e9] * 40, *[1.0] * 9_950]))),
+            "the weights leave 40.0 effective users of 9,990, which is 0.40%; an estimate needs at least 1.00%",
+        ),
+        (
             row([1e9] * 40 + [0.0] * 9_960),
             "the weights leave 40.0 effective rows of 10,000, which is 0.40%; an estimate needs at least 1.00%",
         ),
@@ -361,3 +415,95 @@ def test_a_row_has_an_estimate_and_what_it_rests_on() -> None:
 def test_without_an_estimate_a_row_says_why_in_one_sentence(found: dict[str, Any], note: str) -> None:
     assert found["note"].startswith(note)
     assert (found["value"], found["ci_low"], found["ci_high"]) == (None, None, None)
+
+
+CLICKS = replace(RULES, policy=False, clip=2.0, ranges={"ndcg@3": (0.0, 1.0)})
+
+
+@pytest.mark.parametrize("estimator", ["ips", "clipped"])
+def test_a_value_that_is_outside_its_range_for_sure_is_no_estimate(estimator: str) -> None:
+    # Each user has a click of the weight 1.5: a mean of 1.5 without any spread, where at most 1 is possible.
+    found = row([1.5] * 100, estimator, CLICKS)
+    assert (found["value"], found["ci_low"], found["ci_high"]) == (None, None, None)
+    assert found["note"] == (
+        "the estimate of 1.5 is outside the range of ndcg@3, 0 to 1, by more than its error (1.5 to 1.5): "
+        "the propensities do not fit the clicks"
+    )
+    below = row([], estimator, CLICKS, users=UserValues(np.full(99, -0.1), *np.ones((4, 99))))
+    assert below["value"] is None and below["note"].startswith("the estimate of -0.1 is outside the range")
+
+
+def test_a_value_outside_its_range_within_its_error_is_one() -> None:
+    # 100 users of 0 or 2.1: the mean is 1.05, its standard error 0.1.
+    users = UserValues(np.array([0.0, 2.1] * 50), *np.ones((4, 100)))
+    found = row([], rules=CLICKS, users=users)
+    assert (found["value"], found["note"]) == (pytest.approx(1.05), None)
+    assert found["ci_low"] < 1 < found["ci_high"]
+    # A sum of gains has no highest value.
+    assert row([1.5] * 100, rules=replace(CLICKS, ranges={"ndcg@3": (0.0, math.inf)}))["value"] == 1.5
+    # Rounding is no error of the propensities.
+    assert row([1 + 2**-50] * 100, rules=CLICKS)["value"] == pytest.approx(1)
+
+
+def test_a_clipped_value_says_what_its_interval_is_of() -> None:
+    users = UserValues(*np.ones((5, 100)), clipped=np.array([1.0] * 7 + [0.0] * 93))
+    found = row([], "clipped", CLICKS, users=users)
+    assert found["value"] == 1.0
+    assert found["note"] == (
+        "7 of 100 rows have a weight above 2 and count with 2: the value is biased, and the interval is that of the "
+        "clipped value, not of the metric"
+    )
+    assert row([1.0] * 100, "clipped", CLICKS)["note"] is None
+
+
+# ---- coverage of what is not refused, in logs with heavy weights
+
+
+def estimated(length: int, rate: float, propensity: Any, name: str, clip: float = math.inf) -> tuple[Any, ...]:
+    """The rows of many draws of a log of 200 users, the clipped value of all draws, and the true value."""
+    draws_of, users = 300, 200
+    rng = np.random.default_rng(9)
+    relevant = rng.random((draws_of * users, length)) < rate
+    clicked = (relevant & (rng.random(relevant.shape) < propensity)).astype(float)
+    full = 1 / np.broadcast_to(propensity, clicked.shape)
+    weight = np.minimum(full, clip)
+    values = weighted(name, clicked, weight)
+    rows, ones = np.full(len(values), float(length)), np.ones(len(values))
+    joint = np.prod(np.where(clicked > 0, np.maximum(weight, 1), 1), axis=1)
+    of = UserValues(values, ones, rows, weight.sum(1), (weight**2).sum(1), (weight < full).sum(1) * 1.0, joint)
+    sums = limb_sums(of, np.arange(len(values)) // users, draws_of)
+    rules = replace(CLICKS, clip=clip, ranges={name: (0.0, 1.0)})
+    keys = [Key(str(i), name, "ips" if math.isinf(clip) else "clipped") for i in range(draws_of)]
+    cells = {key: np.array([0, 0, 0, *one.tolist()], object) for key, one in zip(keys, sums, strict=True)}
+    table = off_policy_rows(cells, rules, keys)
+    return table, values.mean(), plain(name, relevant.astype(float)).mean()
+
+
+def coverage(table: dict[str, list[Any]], truth: float) -> float:
+    kept = [(low, high) for low, high in zip(table["ci_low"], table["ci_high"], strict=True) if low is not None]
+    return float(np.mean([low <= truth <= high for low, high in kept]))
+
+
+@pytest.mark.parametrize("name", ["ap@3", "ndcg@3"])
+def test_an_estimate_that_is_not_refused_covers_the_truth(name: str) -> None:
+    steep = 1 / np.arange(1, 11)
+    for rate, propensity in ((0.1, steep**0.5), (0.3, steep**0.5), (0.2, steep)):
+        table, _, truth = estimated(10, rate, propensity, name)
+        # With 300 draws a coverage of 0.95 has a standard error of 0.013.
+        assert coverage(table, truth) >= 0.9, (rate, propensity)
+    # With 4 clicks in 10 and propensities down to 0.1, a few lists weigh as much as all others: hardly any estimate.
+    table, _, truth = estimated(10, 0.4, steep, name)
+    assert sum(value is not None for value in table["value"]) < 0.2 * len(table["value"])
+    # Propensities of 0.03 from rank 4 on, below the cut-off.
+    table, _, truth = estimated(10, 0.2, np.array([1.0] * 3 + [0.03] * 7), name)
+    assert sum(value is not None for value in table["value"]) < 0.2 * len(table["value"])
+
+
+@pytest.mark.parametrize("name", ["ap@3", "ndcg@3"])
+def test_the_interval_of_clipped_weights_covers_the_clipped_value_and_says_so(name: str) -> None:
+    table, own, truth = estimated(10, 0.2, 1 / np.arange(1, 11), name, clip=3.0)
+    assert coverage(table, own) >= 0.92
+    assert coverage(table, truth) < 0.85
+    notes = [note for note, value in zip(table["note"], table["value"], strict=True) if value is not None]
+    assert len(notes) > 250
+    assert all("not of the metric" in note for note in notes)

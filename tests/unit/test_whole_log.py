@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rankmetrics_spark.config.sections import Source
-from rankmetrics_spark.sources.days import whole_log
+from rankmetrics_spark.sources import at_midnight, whole_log
 
 DATE = "2026-11-20"
 
@@ -45,3 +45,42 @@ def test_nothing_is_reported_where_something_selects_the_day_or_there_is_none() 
     # A date that is the name of a user is no day of the log.
     assert note({"dt": "text", "item": "text"}, columns={"user": "dt"}) == []
     assert note({"user_id": "text", "updated": "text"}) == []
+
+
+def midnights(where: str) -> list[str]:
+    types = pytest.importorskip("pyspark.sql.types")
+    fields = [types.StructField("At", types.TimestampType()), types.StructField("day", types.DateType())]
+    return at_midnight(Source(path=("logs",), where=where), types.StructType(fields))
+
+
+@pytest.mark.parametrize(
+    ("where", "compared"),
+    [
+        ("at <= '2026-11-20'", "<= '2026-11-20'"),
+        ("country = 'de' and `At` = date '2026-11-20'", "= '2026-11-20'"),
+        ("at > '2026-11-20'", "> '2026-11-20'"),
+        ("at between '2026-11-01' and '2026-11-20'", "BETWEEN '2026-11-20'"),
+        ("at in ('2026-11-20')", "IN '2026-11-20'"),
+    ],
+)
+@pytest.mark.outcome("compares a time with a bare day: {where}", "a note: it is about midnight alone, with `to_date`")
+def test_a_time_that_is_compared_with_a_day_gets_a_note(where: str, compared: str) -> None:
+    operator, _, day = compared.partition(" ")
+    assert midnights(where) == [
+        f"source.where compares the time `At` with {day} by {operator}, which is about midnight alone; for the whole "
+        "day compare to_date(`At`)"
+    ]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "at >= '2026-11-20' and at < '2026-11-21'",
+        "to_date(at) = '2026-11-20'",
+        "day <= '2026-11-20'",
+        "at <= '2026-11-20 12:00:00'",
+        "at is not null",
+    ],
+)
+def test_a_filter_that_parts_the_log_between_days_gets_none(where: str) -> None:
+    assert midnights(where) == []

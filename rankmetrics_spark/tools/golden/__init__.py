@@ -1,4 +1,4 @@
-"""Values that other systems returned for small fixtures, and the convention that reproduces each system."""
+"""Values of other systems for small fixtures, nearly all printed by them, and the convention that reproduces each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from rankmetrics_spark.metrics import Metric, parse
 from rankmetrics_spark.metrics.conventions import Convention, resolve
 
-TABLES = ("peer_values_at_3.csv", "definition_at_3.csv")
+TABLES = ("peer_values_at_3.csv", "printed_at_3.csv", "definition_at_3.csv")
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,11 @@ class Peer:
 # pytrec_eval takes dictionaries, so a repeated id is lost before trec_eval can refuse it.
 TREC = {"preset": "trec_eval", "duplicates": "best_rank"}
 UNCUT = ("ap", "ndcg@3")
+# No preset: CatBoost's MAP of a list without a relevant item is 0, its NDCG and recall are 1.
+CATBOOST = {"ideal_pool": "shown", "relevant_pool": "shown", "ties": "worst", "duplicates": "count"}
 PEERS: dict[str, Peer] = {
     "standard (by definition)": Peer("standard"),
-    "Kaggle apk (transcribed)": Peer("kaggle"),
+    "ml_metrics 0.1.4 apk": Peer("kaggle"),
     "recommenders.py map_at_k/ndcg binary loge": Peer("recommenders"),
     "recommenders.py map/ndcg raw log2": Peer({"preset": "recommenders", "ap_denominator": "m", "gain": "linear"}),
     "recommenders.py -/ndcg exp log2": Peer({"preset": "recommenders", "gain": "exponential"}),
@@ -67,6 +69,21 @@ PEERS: dict[str, Peer] = {
     "sklearn judged padded w/ low score (ties-avg)": Peer({"preset": "sklearn", "ideal_pool": "judged"}),
     "TFMA NDCG (logic transcribed)": Peer("tfma"),
     "torchmetrics AP@k (logic transcribed, denominator=hits)": Peer("torchmetrics"),
+    "TFMA 0.52.0 shown only: NDCG": Peer("tfma"),
+    # torchmetrics computes in 32 bits.
+    "torchmetrics 1.9.0 shown only: retrieval_average_precision/retrieval_normalized_dcg": Peer(
+        "torchmetrics", tolerance=1e-7
+    ),
+    "torchmetrics 1.9.0 shown only: retrieval_recall/-": Peer(
+        "torchmetrics", metrics=("r@3", "ndcg@3"), tolerance=1e-7
+    ),
+    "LightGBM 4.7.0 shown only: map/ndcg": Peer("lightgbm"),
+    "CatBoost 1.2.10 shown only: MAP/NDCG": Peer(CATBOOST, CATBOOST | {"zero_relevant": "one"}),
+    "CatBoost 1.2.10 shown only: RecallAt/NDCG type=Exp": Peer(
+        CATBOOST | {"zero_relevant": "one"},
+        CATBOOST | {"zero_relevant": "one", "gain": "exponential"},
+        metrics=("r@3", "ndcg@3"),
+    ),
     "jongwook spark-ranking-metrics mapAt (transcribed)": Peer(
         {"preset": "spark_mllib", "ap_denominator": "min(L,k)", "duplicates": "count"}
     ),
@@ -74,6 +91,9 @@ PEERS: dict[str, Peer] = {
     "Spark RankingEvaluator meanAveragePrecision (k ignored)": Peer("spark_mllib", metrics=UNCUT),
 }
 
+PRINTED = "printed by the system"
+_ORIGINS = {"transcribed": "computed from the published formula", "by definition": "computed from the definition"}
+"""Mark in the label of a row -> where its values come from."""
 COUNTED_TWICE = "a value above 1: a repeated item counts each time, in the list but not in m"
 PADDED = "a list of one item is padded with items that were never shown"
 REFUSED = "the system raises ValueError for a list of one item, although the metric is defined"
@@ -86,19 +106,24 @@ KNOWN_DEFECTS: dict[tuple[str, str, str], str] = {
 
 @dataclass(frozen=True)
 class Value:
-    """One value that a system returned for one fixture.
+    """One value of a system for one fixture.
 
     Attributes:
         system: Row label of the golden table.
         case: Name of the fixture.
         column: ``ap_at_k`` or ``ndcg_at_k``.
-        printed: The value as the system printed it.
+        printed: The value as the system printed it, or as it was computed where ``origin`` says so.
     """
 
     system: str
     case: str
     column: str
     printed: str
+
+    @property
+    def origin(self) -> str:
+        """Where the value comes from: printed by the system, or computed from its formula or from the definition."""
+        return next((origin for mark, origin in _ORIGINS.items() if mark in self.system), PRINTED)
 
     @property
     def defect(self) -> str | None:
@@ -133,7 +158,7 @@ def values() -> tuple[Value, ...]:
     """Every value of the golden tables, defects included.
 
     >>> len(values()), sum(value.defect is None for value in values())
-    (312, 293)
+    (391, 372)
     """
     rows = [row for name in TABLES for row in csv.DictReader(_text(name).splitlines())]
     columns = ("ap_at_k", "ndcg_at_k")
@@ -145,9 +170,9 @@ def cases() -> dict[str, Any]:
     return dict(json.loads(_text("cases.json")))
 
 
-def populations() -> list[dict[str, str]]:
-    """Means of each system over users who differ in coverage."""
-    return list(csv.DictReader(_text("population.csv").splitlines()))
+def populations(table: str = "population.csv") -> list[dict[str, str]]:
+    """Means of each system over users who differ in coverage; in ``coverage.csv`` two users were never shown."""
+    return list(csv.DictReader(_text(table).splitlines()))
 
 
 def _text(name: str) -> str:

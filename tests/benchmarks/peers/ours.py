@@ -7,7 +7,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from rankmetrics_spark import evaluate, session_settings
+from rankmetrics_spark import evaluate
+from rankmetrics_spark.engines import settings
 from tests.benchmarks.peers.common import COLUMNS
 
 Values = dict[tuple[str, str], float]
@@ -26,7 +27,7 @@ def run(path: str, **options: Any) -> Values:
     global last_frame
     values: Values = {}
     collects_all = options.get("layout") == "rows" or options.get("rank_by") == "score"
-    with session_settings.settings(SparkSession.active(), session_settings.ROWS if collects_all else {}):
+    with settings.settings(SparkSession.active(), settings.ROWS if collects_all else {}):
         last_frame = frame(path, **options)
         rows = last_frame.collect()
     for row in rows:

@@ -1,0 +1,352 @@
+"""Per-user values -> exact sums for every experiment and every pair of experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rankmetrics_spark.comparison.totals import POWERS, Ints, Key, Name, Request, Totals
+from rankmetrics_spark.errors import InputError
+from rankmetrics_spark.statistics import exact_sums, resampling
+from rankmetrics_spark.statistics.exact_sums import Floats
+
+Tables = Mapping[str, Floats]
+
+MOST_VALUES = 2**24
+"""Values of users in pairs that are resampled in one go."""
+
+
+@dataclass(frozen=True)
+class Resampler:
+    """Weighted sums of the users of one chunk in every replicate."""
+
+    keys: npt.NDArray[np.uint64]
+    request: Request
+    weights: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Draws the weights of the users once for all metrics and segments."""
+        asked = self.request
+        if asked.bootstrap:
+            weights = resampling.poisson_weights(self.keys, asked.bootstrap_seed, asked.bootstrap)
+            self.weights["bootstrap"] = weights
+        if asked.flips:
+            self.weights["flips"] = _and_ones(resampling.signs(self.keys, asked.flip_seed, asked.flips))
+        if asked.reshuffles:
+            seed, n = asked.reshuffle_seed, asked.reshuffles
+            self.weights["reshuffles"] = _and_ones(resampling.signs(self.keys, seed, n))
+
+    def add(self, totals: Totals, units: Units, of: tuple[list[Name], tuple[Ints, Ints]], tables: Tables) -> None:
+        """Add the weighted sums of all metrics: one product of matrices for each kind of weights.
+
+        Args:
+            totals: Changed in place.
+            units: One way of splitting the users.
+            of: Names of the experiments, and the pairs as indices of them.
+            tables: Metric -> (units, experiments) values that can be summed.
+        """
+        experiments, (left, right) = of
+        arms: list[tuple[Name, Name]] = [("", name) for name in experiments]
+        # As many pairs at once as fit into memory.
+        step = max(1, MOST_VALUES // max(1, len(units.user) * len(tables)))
+        for at in range(0, max(1, len(left)), step):
+            pairs = experiments, left[at : at + step], right[at : at + step]
+            drawn = {metric: _drawn(table, [] if at else arms, pairs) for metric, table in tables.items()}
+            for kind, weights in self.weights.items():
+                wanted = [(metric, each) for metric, found in drawn.items() for each in found[kind] if each.names]
+                if wanted:
+                    _add_weighted(totals, units, weights, wanted)
+
+
+def _drawn(
+    table: Floats, arms: list[tuple[Name, Name]], pairs: tuple[list[Name], Ints, Ints]
+) -> dict[str, list[_Columns]]:
+    """What is summed with the weights of each kind."""
+    experiments, left, right = pairs
+    names = [(experiments[i], experiments[j]) for i, j in zip(left, right, strict=True)]
+    there = ~np.isnan(table)
+    v = np.where(there, table, 0.0)
+    x, y, both = of_both(table, left, right)
+    one = there[:, left] ^ there[:, right]
+    either = np.where(one, v[:, left] + v[:, right], 0.0)
+    return {
+        # Where all users are in both, x and y are columns of arms too, and equal columns are summed once.
+        "bootstrap": [_Columns("bootstrap_arm", arms, (v, there)), _Columns("bootstrap_pair", names, (x, y, both))],
+        "flips": [_Columns("flips", names, (y - x, both))],
+        "reshuffles": [
+            _Columns("aa_paired", names, (y - x, both)),
+            _Columns("aa_independent", names, (either, either * either, one)),
+        ],
+    }
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Columns that are summed for several names; the last one says who counts."""
+
+    kind: str
+    names: list[tuple[Name, Name]]
+    columns: Sequence[npt.NDArray[Any]]
+
+
+def _add_weighted(
+    totals: Totals, units: Units, weights: npt.NDArray[Any], wanted: Sequence[tuple[str, _Columns]]
+) -> None:
+    table = np.concatenate([column.astype(float) for _, each in wanted for column in each.columns], axis=1)
+    for label, part in units.slices():
+        sums = resampling.weighted_sums(units.of_users(weights, part), table[part])
+        start = 0
+        for metric, each in wanted:
+            shape = (len(each.columns), len(each.names))
+            # (limbs, replicates, columns and names) -> (limbs, columns, replicates) of each name
+            own = sums[..., start : start + shape[0] * shape[1]].reshape(*sums.shape[:2], *shape).swapaxes(1, 2)
+            start += shape[0] * shape[1]
+            for i, (baseline, candidate) in enumerate(each.names):
+                if each.columns[-1][part, i].any():
+                    totals.add_replicates(Key(each.kind, baseline, candidate, label, metric), own[..., i])
+
+
+def _and_ones(weights: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.concatenate([weights, np.ones((len(weights), 1), weights.dtype)], axis=1)
+
+
+@dataclass(frozen=True)
+class UserRows:
+    """All rows of some users, ordered by user.
+
+    Attributes:
+        user: (n,) index of the user, from 0, ascending.
+        keys: (u,) hash of each user's id.
+        experiments: Names of the experiments.
+        experiment: (n,) index of the experiment.
+        segments: Per way of splitting the users: the labels, and the (n,) index of each row's label.
+        values: Metric -> (n,) values, NaN where the user has none.
+        relevant: (n,) whether the user has a relevant item.
+        before: Metric -> (n,) values of an earlier date, NaN where there is none; empty if none are wanted.
+        before_own: The same of the row's own experiment: those of a user may differ between experiments.
+    """
+
+    user: Ints
+    keys: npt.NDArray[np.uint64]
+    experiments: list[Name]
+    experiment: Ints
+    segments: list[tuple[list[str], Ints]]
+    values: dict[str, Floats]
+    relevant: npt.NDArray[np.bool_]
+    before: dict[str, Floats] = field(default_factory=dict)
+    before_own: dict[str, Floats] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Units:
+    """The units of one way of splitting the users: a user, or a user within a segment; ordered by segment."""
+
+    labels: list[str]
+    starts: Ints
+    user: Ints
+    row_unit: Ints
+    experiment: Ints
+    n_experiments: int
+
+    @classmethod
+    def of(cls, rows: UserRows, labels: list[str], code: Ints) -> Units:
+        n_users = len(rows.keys)
+        if len(labels) == 1:
+            # Every user is one unit; the general way sorts them again.
+            return cls(
+                labels, np.zeros(1, np.int64), np.arange(n_users), rows.user, rows.experiment, len(rows.experiments)
+            )
+        found, row_unit = np.unique(code * n_users + rows.user, return_inverse=True)
+        there, starts = np.unique(found // n_users, return_index=True)
+        row_unit = row_unit.reshape(-1).astype(np.int64)
+        return cls(
+            [labels[i] for i in there], starts, found % n_users, row_unit, rows.experiment, len(rows.experiments)
+        )
+
+    def dense(self, values: Floats) -> Floats:
+        """(units, experiments) values; NaN where a unit has no row of an experiment."""
+        table = np.full((len(self.user), self.n_experiments), np.nan)
+        table[self.row_unit, self.experiment] = values
+        return table
+
+    def sums(self, table: npt.NDArray[Any]) -> Ints:
+        """(segments, columns) sums of whole numbers."""
+        return np.add.reduceat(table, self.starts, axis=0).astype(np.int64)
+
+    def limb_sums(self, table: Floats, power: int) -> list[Ints]:
+        """One (segments, columns) array per limb of a product of ``power`` values."""
+        limbs = exact_sums.limbs(np.ascontiguousarray(table).ravel(), POWERS[power])
+        nothing = np.zeros((len(self.starts), table.shape[1]), np.int64)
+        return [self.sums(limb.reshape(table.shape)) if limb.any() else nothing for limb in limbs]
+
+    def of_users(self, rows: npt.NDArray[Any], part: slice) -> npt.NDArray[Any]:
+        """The rows of the users of some units, which are ordered by user."""
+        users = self.user[part]
+        return rows if len(users) == len(rows) else rows[users]
+
+    def slices(self) -> Iterator[tuple[str, slice]]:
+        """The units of each segment."""
+        ends = [*self.starts[1:].tolist(), len(self.user)]
+        for label, start, end in zip(self.labels, self.starts.tolist(), ends, strict=True):
+            yield label, slice(start, end)
+
+
+def of_both(table: Floats, left: Ints, right: Ints) -> tuple[Floats, Floats, npt.NDArray[np.bool_]]:
+    """Values of baseline and candidate, 0 where a user is not in both; and who is in both."""
+    x, y = table[:, left], table[:, right]
+    both = ~(np.isnan(x) | np.isnan(y))
+    return np.where(both, x, 0.0), np.where(both, y, 0.0), both
+
+
+__all__ = ["Key", "Request", "Totals", "UserRows", "add_rows", "signed_sizes"]
+
+
+def add_rows(totals: Totals, rows: UserRows, request: Request) -> None:
+    """Add what these users contribute to the sums of every experiment and pair.
+
+    Args:
+        totals: Changed in place.
+        rows: Whole users.
+        request: Which pairs, and how often users are resampled.
+
+    Raises:
+        InputError: A user has two rows of one experiment.
+    """
+    for labels, code in rows.segments[:1]:
+        _refuse_repeats(rows, len(labels), code)
+    resample = Resampler(rows.keys, request) if request.most_replicates else None
+    pairs = request.pairs(rows.experiments)
+    for labels, code in rows.segments:
+        units = Units.of(rows, labels, code)
+        relevant = units.dense(rows.relevant.astype(float))
+        tables = {}
+        for metric, values in rows.values.items():
+            table = units.dense(values)
+            _add_arms(totals, units, (rows.experiments, metric), table, relevant)
+            table = _summable(table)
+            if metric in rows.before:
+                _add_before(totals, units, (rows.experiments, metric), table, units.dense(rows.before[metric]))
+            _add_pairs(totals, units, (rows.experiments, metric, pairs), table)
+            if metric in rows.before_own:
+                own = _summable(units.dense(rows.before_own[metric]))
+                _add_before_pairs(totals, units, (rows.experiments, metric, pairs), (table, own))
+            tables[metric] = table
+        if resample:
+            resample.add(totals, units, (rows.experiments, pairs), tables)
+
+
+def _refuse_repeats(rows: UserRows, n_labels: int, code: Ints) -> None:
+    key = np.sort((rows.user * len(rows.experiments) + rows.experiment) * n_labels + code)
+    if (key[1:] == key[:-1]).any():
+        raise InputError(
+            "a user has two rows of one experiment in user_metrics; allowed: one, so compare a single date"
+        )
+
+
+def _summable(table: Floats) -> Floats:
+    """The values without those that are too large to be summed."""
+    beyond = np.abs(table) > exact_sums.LARGEST
+    return np.where(beyond, np.nan, table) if beyond.any() else table
+
+
+def _add_arms(totals: Totals, units: Units, of: tuple[list[Name], str], table: Floats, relevant: Floats) -> None:
+    """Sums of each experiment; an experiment whose users have no value has a key too."""
+    experiments, metric = of
+    there, users = ~np.isnan(table), ~np.isnan(relevant)
+    v = np.nan_to_num(_summable(table))
+    counted = (users, there, there & (relevant > 0), there & (np.abs(table) > exact_sums.LARGEST))
+    columns = [units.sums(each) for each in counted]
+    columns += [limb for power, each in enumerate((v, v * v, v * v * v), 1) for limb in units.limb_sums(each, power)]
+    _scatter(totals, "arm", units.labels, metric, [("", name) for name in experiments], columns)
+
+
+def _add_before(totals: Totals, units: Units, of: tuple[list[Name], str], table: Floats, before: Floats) -> None:
+    """Sums of the users of each experiment who have a value of an earlier date."""
+    experiments, metric = of
+    before = _summable(before)
+    known = ~np.isnan(table) & ~np.isnan(before)
+    b, v = np.where(known, before, 0.0), np.where(known, table, 0.0)
+    summed = ((b, 1), (b * b, 2), (b * v, 2), (v, 1))
+    columns = [units.sums(known), *(limb for each, power in summed for limb in units.limb_sums(each, power))]
+    _scatter(totals, "before", units.labels, metric, [("", name) for name in experiments], columns)
+
+
+_Pairs = tuple[list[Name], str, tuple[Ints, Ints]]
+"""Names of the experiments, the metric, and the pairs as indices of the experiments."""
+
+
+def _add_pairs(totals: Totals, units: Units, of: _Pairs, table: Floats) -> None:
+    experiments, metric, pairs = of
+    for left, right in _some_pairs(pairs, len(table)):
+        x, y, both = of_both(table, left, right)
+        d = y - x
+        columns = [units.sums(both), units.sums(d > 0), units.sums(d < 0)]
+        summed = ((x, 1), (x * x, 2), (y, 1), (y * y, 2), (d, 1), (d * d, 2), (d * d * d, 3))
+        columns += [limb for each, power in summed for limb in units.limb_sums(each, power)]
+        _scatter(totals, "pair", units.labels, metric, _names(experiments, left, right), columns)
+
+
+def _add_before_pairs(totals: Totals, units: Units, of: _Pairs, tables: tuple[Floats, Floats]) -> None:
+    """Sums of the users of both experiments who have an earlier value in each."""
+    experiments, metric, pairs = of
+    for left, right in _some_pairs(pairs, len(tables[0])):
+        b, v, valued = of_both(tables[0], left, right)
+        before, after, known = of_both(tables[1], left, right)
+        known &= valued
+        x, d, b = (np.where(known, each, 0.0) for each in (after - before, v - b, b))
+        summed = ((x, 1), (x * x, 2), (x * d, 2), (x * b, 2))
+        columns = [units.sums(known), *(limb for each, power in summed for limb in units.limb_sums(each, power))]
+        _scatter(totals, "before_pair", units.labels, metric, _names(experiments, left, right), columns)
+
+
+def _some_pairs(pairs: tuple[Ints, Ints], n_units: int) -> Iterator[tuple[Ints, Ints]]:
+    """As many pairs at once as fit into the caches."""
+    step = max(1, 2**18 // max(1, n_units))
+    for at in range(0, len(pairs[0]), step):
+        yield pairs[0][at : at + step], pairs[1][at : at + step]
+
+
+def _names(experiments: list[Name], left: Ints, right: Ints) -> list[tuple[Name, Name]]:
+    return [(experiments[i], experiments[j]) for i, j in zip(left, right, strict=True)]
+
+
+def _scatter(
+    totals: Totals, kind: str, labels: list[str], metric: str, names: list[tuple[Name, Name]], columns: list[Ints]
+) -> None:
+    """Add (segments, names) columns under the key of each segment and name; those without any user are left out."""
+    stacked = np.stack(columns, axis=-1)
+    for place, label in enumerate(labels):
+        for i, (baseline, candidate) in enumerate(names):
+            if stacked[place, i, 0]:
+                totals.add(Key(kind, baseline, candidate, label, metric), stacked[place, i])
+
+
+def signed_sizes(rows: UserRows, request: Request) -> Iterator[tuple[Key, Floats, Ints, Ints]]:
+    """The sizes of the differences of the users in both experiments of a pair, without zeros.
+
+    Args:
+        rows: Whole users.
+        request: Which pairs.
+
+    Yields:
+        Key of the pair, (k,) distinct sizes, and how many differences of each size are positive and negative.
+    """
+    baselines, candidates = request.pairs(rows.experiments)
+    for labels, code in rows.segments:
+        units = Units.of(rows, labels, code)
+        for metric, values in rows.values.items():
+            table = _summable(units.dense(values))
+            for i, j in zip(baselines, candidates, strict=True):
+                difference = table[:, j] - table[:, i]
+                for label, part in units.slices():
+                    d = difference[part]
+                    d = d[~np.isnan(d) & (d != 0)]
+                    if len(d):
+                        sizes, code_of = np.unique(np.abs(d), return_inverse=True)
+                        counts = [np.bincount(code_of.reshape(-1)[s], minlength=len(sizes)) for s in (d > 0, d < 0)]
+                        names = rows.experiments[i], rows.experiments[j]
+                        yield Key("ranks", *names, label, metric), sizes, counts[0], counts[1]

@@ -1,0 +1,290 @@
+"""What is summed: the pairs that are formed, the names of their sums, and the sums by key.
+
+All sums are whole numbers, so they add up to the same bits in any order, in any batch and on any number of machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rankmetrics_spark.errors import ConfigError, unknown
+from rankmetrics_spark.schemas import EVERYONE
+from rankmetrics_spark.statistics import exact_sums, resampling
+from rankmetrics_spark.statistics.exact_sums import Floats
+from rankmetrics_spark.statistics.moments import Moments, PairMoments
+
+Ints = npt.NDArray[np.int64]
+Name = str | None
+"""Name of an experiment; None for rows without one."""
+
+POWERS = {
+    1: exact_sums.EXPONENTS,
+    2: exact_sums.SQUARE_EXPONENTS,
+    3: (150, 120, *exact_sums.SQUARE_EXPONENTS[:-2], *exact_sums.EXPONENTS[2:]),
+}
+"""Power of a value -> the exponents of the limbs of its sum."""
+
+
+def _limb_names(kind: str) -> list[str]:
+    return [f"{kind}_{i}" for i in range(len(POWERS[len(kind)]))]
+
+
+def _columns(*kinds: str) -> tuple[str, ...]:
+    return tuple(name for kind in kinds for name in _limb_names(kind))
+
+
+ARM_SUMS = ("users", "n", "with_relevant", "beyond", *_columns("v", "vv", "vvv"))
+"""Sums over the users of an experiment: users, those with a value, those with a value and a relevant item, those whose
+value is too large to be summed, values, squares, cubes."""
+BEFORE_SUMS = ("n_before", *_columns("b", "bb", "bv", "v"))
+"""Sums over the users of an experiment who have a value of an earlier date: it, its square, its product with the value,
+and the value."""
+BEFORE_PAIR_SUMS = ("n_before", *_columns("x", "xx", "xd", "xb"))
+"""Sums over the users of both experiments who have an earlier value in each: the difference of the two (x), its square,
+its products with the difference of the values and with the baseline's value."""
+PAIR_SUMS = ("both", "higher", "lower", *_columns("x", "xx", "y", "yy", "d", "dd", "ddd"))
+"""Sums over the users of both experiments: of the baseline (x), the candidate (y) and the difference d = y - x."""
+LIMBS = len(resampling.LIMBS)
+"""Whole numbers of which a sum of a replicate is made."""
+SHAPES = {"bootstrap_arm": 2, "bootstrap_pair": 3, "flips": 2, "aa_paired": 2, "aa_independent": 3}
+"""Kind of replicates -> how many weighted sums it has."""
+MOST_CELLS = 100_000_000
+"""Whole numbers of replicates that one process holds at most, of 8 bytes each."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which pairs are formed, and how often users are resampled.
+
+    Attributes:
+        baseline: The experiment that the others are compared with.
+        candidates: Only these; empty = all.
+        all_pairs: Every pair, the baseline first, then in the order of the names.
+        bootstrap: Replicates of the Poisson bootstrap; 0 = none.
+        bootstrap_seed: Its seed.
+        flips: Replicates of the sign-flip test; 0 = none.
+        flip_seed: Its seed.
+        reshuffles: Replicates of the A/A check; 0 = none.
+        reshuffle_seed: Its seed.
+    """
+
+    baseline: Name = None
+    candidates: tuple[str, ...] = ()
+    all_pairs: bool = False
+    bootstrap: int = 0
+    bootstrap_seed: int = 1
+    flips: int = 0
+    flip_seed: int = 1
+    reshuffles: int = 0
+    reshuffle_seed: int = 1
+
+    @property
+    def most_replicates(self) -> int:
+        """The largest number of replicates of any kind."""
+        return max(self.bootstrap, self.flips, self.reshuffles)
+
+    def n_pairs(self, n_experiments: int) -> int:
+        """How many pairs so many experiments form, if the baseline and the candidates are among them."""
+        if self.all_pairs:
+            return n_experiments * (n_experiments - 1) // 2
+        return (len(self.candidates) or n_experiments - 1) if self.baseline is not None else 0
+
+    def cells(self, n_experiments: int) -> int:
+        """How many whole numbers the replicates of one metric of one segment are.
+
+        >>> Request("a", bootstrap=1_000).cells(2)  # 3 limbs x 1,000 x (2 sums of 2 experiments + 3 sums of a pair)
+        21000
+        """
+        pairs = self.n_pairs(n_experiments)
+        of_each = {
+            "bootstrap_arm": n_experiments * self.bootstrap,
+            "bootstrap_pair": pairs * self.bootstrap,
+            "flips": pairs * (self.flips + 1) * bool(self.flips),
+            "aa_paired": pairs * (self.reshuffles + 1) * bool(self.reshuffles),
+            "aa_independent": pairs * (self.reshuffles + 1) * bool(self.reshuffles),
+        }
+        return LIMBS * sum(SHAPES[kind] * n for kind, n in of_each.items())
+
+    def refuse_too_many_replicates(self, n_experiments: int, n_metrics: int) -> None:
+        """Refuse what could not be held, before anything is resampled; segments come on top of it.
+
+        Raises:
+            ConfigError: Says how many sums there would be, and how many replicates can be had.
+        """
+        n = self.cells(n_experiments) * n_metrics
+        if n > MOST_CELLS:
+            raise ConfigError(
+                f"comparison: {self.most_replicates:,} replicates of {self.n_pairs(n_experiments):,} pairs and "
+                f"{n_metrics:,} metrics are {n:,} numbers; allowed: {MOST_CELLS:,}, so at most "
+                f"{self.most_replicates * MOST_CELLS // n:,} replicates, or fewer pairs or metrics"
+            )
+
+    def pairs(self, experiments: Sequence[Name]) -> tuple[Ints, Ints]:
+        """Indices of baseline and candidate of every pair that these experiments form.
+
+        >>> [places.tolist() for places in Request(baseline="b").pairs(["a", "b", "c"])]
+        [[1, 1], [0, 2]]
+        >>> [places.tolist() for places in Request(all_pairs=True).pairs(["b", "a", None])]
+        [[1, 1, 0], [0, 2, 2]]
+        """
+        first = [i for i, name in enumerate(experiments) if name is not None and name == self.baseline]
+        rest = sorted(set(range(len(experiments))) - set(first), key=lambda i: (experiments[i] is None, experiments[i]))
+        chosen = [i for i in rest if not self.candidates or experiments[i] in self.candidates]
+        pairs = [(i, j) for i in first for j in chosen]
+        if self.all_pairs:
+            ordered = [*first, *rest]
+            pairs = [(i, j) for k, i in enumerate(ordered) for j in ordered[k + 1 :]]
+        return np.array([i for i, _ in pairs], np.int64), np.array([j for _, j in pairs], np.int64)
+
+
+class Key(NamedTuple):
+    """What a sum belongs to; the baseline of an experiment's own sums is the empty text."""
+
+    kind: str
+    baseline: Name
+    candidate: Name
+    segment: str
+    metric: str
+
+
+@dataclass
+class Totals:
+    """Sums by key; those of several processes can be added.
+
+    Attributes:
+        sums: Key -> (c,) whole numbers, in the order of ``ARM_SUMS`` (kind ``arm``), ``BEFORE_SUMS`` (``before``),
+            ``BEFORE_PAIR_SUMS`` (``before_pair``) or ``PAIR_SUMS`` (``pair``).
+        replicates: Key -> (3, q, r) whole numbers: limbs of q weighted sums in r replicates. The last replicate of
+            signs has the sign + for every user: the sum of the data themselves.
+        n_cells: Numbers in ``replicates``.
+    """
+
+    sums: dict[Key, Ints] = field(default_factory=dict)
+    replicates: dict[Key, Ints] = field(default_factory=dict)
+    n_cells: int = 0
+    _pieces: dict[Key, dict[int, Ints]] = field(default_factory=dict)
+
+    def add(self, key: Key, sums: Ints) -> None:
+        """Add sums of a key."""
+        old = self.sums.get(key)
+        self.sums[key] = sums if old is None else old + sums
+
+    def add_replicates(self, key: Key, sums: Ints) -> None:
+        """Add weighted sums of a key.
+
+        Raises:
+            ConfigError: They no longer fit into memory.
+        """
+        old = self.replicates.get(key)
+        self.replicates[key] = sums if old is None else old + sums
+        self._count(0 if old is not None else sums.size)
+
+    def add_piece(self, key: Key, piece: int, sums: Ints) -> None:
+        """Add a piece of the weighted sums of a key; ``joined`` puts the pieces together.
+
+        Raises:
+            ConfigError: They no longer fit into memory.
+        """
+        pieces = self._pieces.setdefault(key, {})
+        old = pieces.get(piece)
+        pieces[piece] = sums if old is None else old + sums
+        self._count(0 if old is not None else sums.size)
+
+    def joined(self) -> Totals:
+        """The same, with the pieces of each key as one array."""
+        for key in [*self._pieces]:
+            pieces = self._pieces.pop(key)
+            whole = np.concatenate([pieces[place] for place in sorted(pieces)])
+            self.replicates[key] = whole.reshape(LIMBS, SHAPES[key.kind], -1)
+        return self
+
+    def _count(self, n: int) -> None:
+        self.n_cells += n
+        if self.n_cells > MOST_CELLS:
+            raise ConfigError(
+                f"comparison: the replicates of all pairs, metrics and segments are more than {MOST_CELLS:,} numbers; "
+                "allowed: fewer replicates, pairs, metrics or segments"
+            )
+
+
+BASELINE, CANDIDATE = 1, 2
+"""Where a key of a pair holds the names of its experiments."""
+
+
+def experiments_of(totals: Totals) -> list[Name]:
+    """The experiments that have users, in the order of their names; None last."""
+    names = {key.candidate for key in totals.sums if key.kind == "arm" and key.segment == EVERYONE}
+    return sorted(names, key=lambda name: (name is None, name))
+
+
+def refuse_unknown(asked: Sequence[str | None], known: Sequence[Name]) -> None:
+    """Refuse the name of an experiment that has no users.
+
+    Raises:
+        ConfigError: Names the nearest known one.
+    """
+    names = [str(name) for name in known]
+    for name in asked:
+        if name is not None and name not in names:
+            raise ConfigError(unknown("experiment", name, names))
+
+
+def arm(key: Key, place: int) -> Key:
+    """Key of the sums of the baseline or of the candidate of a pair."""
+    return key._replace(kind="arm", baseline="", candidate=key[place])
+
+
+def stacked(totals: Totals, keys: Sequence[Key], width: int) -> Ints:
+    """(g, width) sums; zeros for a key that has none."""
+    nothing = np.zeros(width, np.int64)
+    return np.array([totals.sums.get(key, nothing) for key in keys], np.int64).reshape(len(keys), width)
+
+
+def stacked_arms(totals: Totals, keys: Sequence[Key], place: int) -> Ints:
+    """(g, c) sums of the baseline or of the candidate of each pair."""
+    return stacked(totals, [arm(key, place) for key in keys], len(ARM_SUMS))
+
+
+def of_arm(sums: Ints, name: str) -> Ints:
+    """(g,) one of ``ARM_SUMS``."""
+    return sums[:, ARM_SUMS.index(name)]
+
+
+def of_pair(sums: Ints, name: str) -> Ints:
+    """(g,) one of ``PAIR_SUMS``."""
+    return sums[:, PAIR_SUMS.index(name)]
+
+
+def whole(sums: Ints, names: Sequence[str], kind: str) -> npt.NDArray[Any]:
+    """(g,) exact sums of a kind, as Python integers in units of 2**-60."""
+    at, exponents = names.index(f"{kind}_0"), POWERS[len(kind)]
+    return exact_sums.total([sums[:, at + i].astype(object) for i in range(len(exponents))], exponents)
+
+
+def moments(sums: Ints, n: Ints, names: Sequence[str], kinds: Sequence[str]) -> Moments:
+    """Moments from the sums of a value, of its square and, where a third kind is given, of its cube."""
+    total, squares, *cubes = (whole(sums, names, kind) for kind in kinds)
+    return Moments(n.astype(object), total, squares, cubes[0] if cubes else None)
+
+
+def arm_moments(sums: Ints) -> Moments:
+    """Moments of experiments, from (g, c) sums."""
+    return moments(sums, of_arm(sums, "n"), ARM_SUMS, ("v", "vv", "vvv"))
+
+
+def pair_moments(sums: Ints) -> PairMoments:
+    """Moments of the users of both experiments of pairs, from (g, c) sums."""
+    n = of_pair(sums, "both")
+    kinds = (("x", "xx"), ("y", "yy"), ("d", "dd", "ddd"))
+    return PairMoments(*(moments(sums, n, PAIR_SUMS, each) for each in kinds))
+
+
+def replicate_means(found: Ints) -> Floats:
+    """(r,) weighted means from weighted sums of values and of ones; NaN where nobody has a weight."""
+    values, weights = resampling.together(found)
+    return np.asarray(np.divide(values, weights, out=np.full(len(values), np.nan), where=weights > 0))

@@ -1,0 +1,156 @@
+"""The same impressions under every convention: one more key on the road of ``pipeline``, one table to read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from rankmetrics_spark.config.options import Options
+from rankmetrics_spark.engines.few_rows import few_rows
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.metrics import PRESETS, STANDARD, Convention, knobs
+from rankmetrics_spark.pipeline import Result
+from rankmetrics_spark.schemas import (
+    CONVENTION,
+    CONVENTION_HASH,
+    EXPERIMENT,
+    METRIC,
+    N_REPEATED,
+    N_ROWS,
+    N_USERS,
+    N_USERS_WITH_RELEVANT,
+    N_USERS_WITHOUT_LIST,
+)
+
+_COUNTS = (N_USERS, N_USERS_WITH_RELEVANT, N_USERS_WITHOUT_LIST)
+_NOBODY = dict.fromkeys((*_COUNTS, N_REPEATED), 0)
+_Cells = dict[tuple[Any, str], dict[str, dict[str, Any]]]
+
+
+def compare_conventions(
+    impressions: DataFrame,
+    judgements: DataFrame | None = None,
+    options: Options | Mapping[str, object] | None = None,
+    conventions: Sequence[Convention] | None = None,
+) -> list[dict[str, Any]]:
+    """The means of every metric under each convention; reads the impressions once.
+
+    Args:
+        impressions: As in ``evaluate``.
+        judgements: As in ``evaluate``.
+        options: The keywords of ``evaluate`` as a mapping, such as ``{"metrics": "ap@10", "rank_by": "score"}``, or
+            ``Options``. A convention among them that is no preset is one more row.
+        conventions: The rows of the table. By default: every preset, with the ``relevant_from`` of the options, since
+            that belongs to the data, and, by score, the convention of the options under the best and the worst order
+            of tied items.
+
+    Returns:
+        A row per (experiment, convention): n_users, n_users_with_relevant, n_users_without_list, n_faulty_rows, the
+        mean of each metric (None where there is none), and ``differs``: the knobs in which the convention differs from
+        the standard one.
+
+    Raises:
+        ConfigError: The options do not fit one another, the columns or the conventions.
+        InputError: A column is missing.
+    """
+    judged = judgements is not None
+    given = options if isinstance(options, Options) else Options.read({**(options or {}), "judged": judged})
+    asked = replace(given, judged=judged, segments=())
+    rules = every_convention(asked) if conventions is None else tuple(conventions)
+    if not rules:
+        raise ConfigError("conventions is empty; allowed: at least one convention, or None for every preset")
+    for rule in rules:
+        # Refuses rules for ties or judgements that cannot have an effect here.
+        replace(asked, convention=rule)
+    cells, faulty = _read(_means(impressions, judgements, asked, rules))
+    experiments = sorted({*faulty, *(name for name, _ in cells)}, key=lambda name: (name is not None, name))
+    return [
+        _row(name, rule, cells.get((name, rule.digest()), {}), asked) | {"n_faulty_rows": faulty.get(name, 0)}
+        for name in experiments
+        for rule in rules
+    ]
+
+
+def _means(
+    impressions: DataFrame, judgements: DataFrame | None, options: Options, rules: Sequence[Convention]
+) -> DataFrame:
+    """``experiment_metrics`` under each convention; a row without a metric has the faulty rows of its experiment.
+
+    One table, so that one query reads the impressions once.
+    """
+    result = Result.of(impressions, judgements, options, rules)
+    faulty = result.faulty.groupBy(EXPERIMENT).agg(F.sum(N_ROWS).alias(N_ROWS))
+    return result.experiment_metrics.unionByName(faulty, allowMissingColumns=True)
+
+
+def _read(means: DataFrame) -> tuple[_Cells, dict[Any, int]]:
+    """(experiment, digest of the convention) -> metric -> row; and experiment -> faulty rows."""
+    cells: _Cells = {}
+    faulty: dict[Any, int] = {}
+    for row in few_rows(means):
+        if row[METRIC] is None:
+            faulty[row[EXPERIMENT]] = row[N_ROWS]
+        else:
+            cells.setdefault((row[EXPERIMENT], row[CONVENTION_HASH]), {})[row[METRIC]] = row.asDict()
+    return cells, faulty
+
+
+def every_convention(options: Options) -> tuple[Convention, ...]:
+    """Every preset, the convention of the options if it is none of them, and by score the bounds of its ties.
+
+    Which grades are relevant belongs to the data, so all have the ``relevant_from`` of the options.
+
+    >>> [rule.name for rule in every_convention(Options(rank_by="score"))][-2:]
+    ['standard(ties=best)', 'standard(ties=worst)']
+    >>> {rule.relevant_from for rule in every_convention(Options(convention={"preset": "ranx", "relevant_from": 4}))}
+    {4.0}
+    """
+    own = options.convention
+    presets = {name: replace(rule, relevant_from=own.relevant_from) for name, rule in PRESETS.items()}
+    more = [] if own == presets.get(own.preset) else [own]
+    return (*presets.values(), *more, *(tie_bounds(own) if options.rank_by == "score" else ()))
+
+
+def tie_bounds(convention: Convention) -> tuple[Convention, Convention]:
+    """The convention under the best and under the worst order of tied items."""
+    best, worst = (replace(convention, ties=order, ap_ties="same", ndcg_ties="same") for order in ("best", "worst"))
+    return best, worst
+
+
+def _row(experiment: Any, rule: Convention, cells: Mapping[str, Mapping[str, Any]], options: Options) -> dict[str, Any]:
+    counts = max(cells.values(), key=lambda cell: int(cell[N_USERS]), default=_NOBODY)
+    refused = counts[N_REPEATED] if rule.duplicates == "refuse" else 0
+    note = differences(rule, options)
+    names = [str(metric) for metric in options.metrics]
+    return {
+        EXPERIMENT: experiment,
+        CONVENTION: rule.name,
+        **{name: counts[name] for name in _COUNTS},
+        "n_faulty_rows": 0,
+        **{name: None if refused or name not in cells else cells[name]["mean"] for name in names},
+        "differs": f"refuses {refused} repeated rows; {note}" if refused else note,
+    }
+
+
+_TIES = ("ties", "ap_ties", "ndcg_ties", "score_precision")
+
+
+def differences(rule: Convention, options: Options) -> str:
+    """The knobs in which a convention differs from the standard one, as far as they can change a value of this data.
+
+    The standard one has the ``relevant_from`` of the options, as all rows have.
+
+    >>> differences(PRESETS["trec_eval"], Options())
+    'ap_denominator=m; duplicates=refuse'
+    """
+    by_position, judged = options.rank_by == "position", options.judged
+    without_effect = {*(_TIES if by_position else ()), *(() if judged else ("population",))}
+    if not judged and rule.ideal_pool != "constant_k":
+        without_effect |= {"ideal_pool", "relevant_pool"}
+    standard = replace(STANDARD, relevant_from=options.convention.relevant_from)
+    changed = [knob.name for knob in knobs() if getattr(rule, knob.name) != getattr(standard, knob.name)]
+    return "; ".join(f"{name}={getattr(rule, name)}" for name in changed if name not in without_effect)

@@ -1,0 +1,90 @@
+"""The laptop engine: Sail, a Spark Connect server without a JVM, in a child process of its own.
+
+Sail (https://lakesail.com, Apache-2.0) computes with DataFusion. It starts in less than a second and needs no Java. The
+child answers this account only, and ends with this process, however this process ends. docs/engines.md lists what it
+refuses.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from rankmetrics_spark.errors import RankmetricsError
+
+if TYPE_CHECKING:
+    from rankmetrics_spark.engines.sail.process import Engine
+    from rankmetrics_spark.engines.sail.session import interrupts_end_engine, laptop_session
+
+__all__ = [
+    "CLIENT",
+    "INSTALL",
+    "Engine",
+    "check_installed",
+    "installed",
+    "interrupts_end_engine",
+    "laptop_session",
+]
+
+CLIENT = "4.2.0"
+"""The version of the Spark Connect client that this version of Sail is tested with; both are pinned together."""
+INSTALL = "pip install 'rankmetrics-spark[laptop]' in an environment of its own"
+_HOMES = {"Engine": "process", "interrupts_end_engine": "session", "laptop_session": "session"}
+
+
+def installed() -> bool:
+    """Whether this environment holds Sail and the client that goes with it."""
+    return _problem() is None
+
+
+def check_installed() -> None:
+    """Refuse an environment that cannot run the laptop engine.
+
+    Raises:
+        RankmetricsError: Sail is missing, or the client is one that it is not tested with.
+    """
+    problem = _problem()
+    if problem:
+        raise RankmetricsError(f"the engine 'sail' cannot start: {problem}; install both with {INSTALL}")
+
+
+def _problem() -> str | None:
+    if importlib.util.find_spec("pysail") is None:
+        return "pysail is not installed"
+    found = _version_of_client()
+    if found != CLIENT:
+        return f"it is tested with the Spark Connect client {CLIENT}, and this environment has {found or 'none'}"
+    return None
+
+
+def _version_of_client() -> str | None:
+    for name in ("pyspark-client", "pyspark"):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            return importlib.metadata.version(name)
+    return None
+
+
+def _load_client() -> None:
+    """Import the client; it takes a main module without a file, as of ``python -c``, for a run of its own doctests."""
+    main: Any = sys.modules["__main__"]
+    nameless = not hasattr(main, "__file__")
+    if nameless:
+        main.__file__ = "<main>"
+    try:
+        importlib.import_module("pyspark.sql.connect")
+    finally:
+        if nameless:
+            del main.__file__
+
+
+def __getattr__(name: str) -> object:
+    """Load what needs the client on first use: the child process imports this package before the client is needed."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'rankmetrics_spark.engines.sail' has no attribute '{name}'")
+    if _HOMES[name] == "session":
+        _load_client()
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,214 @@
+"""A session on the laptop engine, whose failures are sentences."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from pyspark.sql.connect.client import ChannelBuilder
+from pyspark.sql.connect.client.retries import RetryPolicy, RetryPolicyState
+from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+from rankmetrics_spark.engines.sail import check_installed
+from rankmetrics_spark.engines.sail.process import MEMORY, THREADS, Engine, Limits
+from rankmetrics_spark.engines.which import note_laptop
+from rankmetrics_spark.errors import ConfigError, RankmetricsError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_running: list[tuple[Engine, SparkSession]] = []
+"""The engine of this process with its session, while it runs."""
+_newest: list[Engine] = []
+"""The engine that has been started last; its session may not be there yet."""
+_EXHAUSTED = ("Resources exhausted", "Failed to allocate additional", "used disk space during the spilling")
+_BROKEN_OFF = ("operation not found", "task context not found")
+"""What Sail answers where a query does not go on over another connection."""
+_LOST = (
+    "the laptop engine, Sail, lost its connection to this process, as happens when nobody has time to answer it for 10 "
+    f"seconds; start again with less work beside it or with {THREADS}=1, or use --engine spark"
+)
+SETTINGS = {"spark.sql.session.timeZone": "UTC"}
+
+
+def laptop_session(threads: int | None = None, memory: str | int | None = None) -> SparkSession:
+    """A session on the laptop engine: Sail in a child process, without Java; the same one while it runs.
+
+    ``spark.stop()`` ends the engine; so does the end of this process.
+
+    Args:
+        threads: Threads that compute; by default $RANKMETRICS_THREADS, or one for each core.
+        memory: Size of the memory pool, such as ``4g``; by default $RANKMETRICS_MEMORY, or half of the machine's.
+
+    Raises:
+        ConfigError: An argument is wrong, or an engine with other limits is running.
+        RankmetricsError: The engine is not installed or does not start.
+    """
+    check_installed()
+    limits = Limits.of(threads, memory)
+    for engine, session in _running:
+        if engine.running:
+            _check_same(engine.limits, limits)
+            return session
+    _running.clear()
+    engine = Engine.start(limits)
+    _newest[:] = [engine]
+    try:
+        session = _session(engine)
+    except BaseException:
+        engine.stop()
+        raise
+    _running.append((engine, session))
+    return session
+
+
+@contextmanager
+def interrupts_end_engine() -> Iterator[None]:
+    """In this block, an interrupt ends the engine, and the call that waits for it raises ``KeyboardInterrupt``.
+
+    An interrupt that is raised at once may come between two steps of gRPC, which then keeps a lock, or a call that no
+    thread serves; the end of the process would wait for these for ever. A second interrupt is raised at once.
+    """
+    usual = signal.default_int_handler
+    # In the background of a shell, a command ignores interrupts.
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not usual:
+        yield
+        return
+
+    def end(_number: int, _frame: object) -> None:
+        signal.signal(signal.SIGINT, usual)
+        if not any(engine.running for engine in _newest):
+            raise KeyboardInterrupt
+        _newest[0].interrupt()
+
+    signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    if any(engine.interrupted for engine in _newest):
+        raise KeyboardInterrupt  # no call has met it
+
+
+def _check_same(running: Limits, asked: Limits) -> None:
+    if running != asked:
+        raise ConfigError(
+            f"a laptop engine with {running.threads} threads and {running.memory:,} bytes is running, and others are "
+            f"asked for: {asked.threads} and {asked.memory:,}; allowed: the same, or spark.stop() first"
+        )
+
+
+def _session(engine: Engine) -> SparkSession:
+    channel: Any = _Channel(engine)
+    spark: Any = ConnectSession.builder.channelBuilder(channel).create()
+    spark.client.set_retry_policies([_Reconnection()])
+    for name, value in SETTINGS.items():
+        spark.conf.set(name, value)
+    note_laptop(spark)
+    spark.stop = partial(_stop, spark.stop, engine)
+    return spark  # type: ignore[no-any-return]
+
+
+def _stop(stop_session: Callable[[], None], engine: Engine) -> None:
+    try:
+        if engine.running:
+            stop_session()
+    finally:
+        engine.stop()
+
+
+class _Channel(ChannelBuilder):
+    """A channel to the engine that says in a sentence why it is broken."""
+
+    def __init__(self, engine: Engine) -> None:
+        # gRPC would send even a call to this machine to the proxy of the environment, and the path of a Unix socket as
+        # the name of the server, which Sail refuses.
+        options = [("grpc.enable_http_proxy", 0), ("grpc.default_authority", self.host)]
+        super().__init__(channelOptions=options)
+        self._engine = engine
+
+    @property
+    def host(self) -> str:
+        return "localhost"
+
+    def toChannel(self) -> Any:  # the name of pyspark
+        return grpc.intercept_channel(self._insecure_channel(self._engine.address), _Sentences(self._engine))
+
+
+class _Reconnection(RetryPolicy):
+    """Connects again where the engine still runs: it has hung up on a client that it had no time to listen to.
+
+    Queries and writes go on in the engine meanwhile, and the client reads on where their results broke off. An engine
+    that has ended is an error of ours, which nothing retries.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(max_retries=10, initial_backoff=50, max_backoff=1000, backoff_multiplier=2)
+
+    def can_retry(self, exception: BaseException) -> bool:
+        return isinstance(exception, grpc.RpcError) and exception.code() is grpc.StatusCode.UNAVAILABLE
+
+    def to_state(self) -> RetryPolicyState:
+        return _Attempts(self)
+
+
+class _Attempts(RetryPolicyState):
+    """The attempts of one call; the last one ends in a sentence."""
+
+    def next_attempt(self, exception: BaseException | None = None) -> int | None:
+        wait: int | None = super().next_attempt(exception)
+        if wait is None:
+            raise RankmetricsError(_LOST) from None
+        return wait
+
+
+class _Sentences(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor):  # type: ignore[misc]
+    """Raises an error of ours where the engine has ended or has run out of its memory."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+        call = continuation(details, request)
+        error = call.exception()
+        if error is not None:
+            self._explain(error)
+        return call
+
+    def intercept_unary_stream(self, continuation: Any, details: Any, request: Any) -> Iterator[Any]:
+        return self._stream(continuation(details, request))
+
+    def _stream(self, call: Any) -> Iterator[Any]:
+        try:
+            yield from call
+        except grpc.RpcError as error:
+            self._explain(error)
+            raise
+        finally:
+            call.cancel()
+
+    def _explain(self, error: Any) -> None:
+        """Raise the sentence for this error, if there is one.
+
+        Raises:
+            KeyboardInterrupt: An interrupt has ended the engine.
+            RankmetricsError: The engine has ended, a query does not fit into its memory, or it does not go on over
+                another connection.
+        """
+        if self._engine.interrupted and not self._engine.stopped:
+            raise KeyboardInterrupt from None
+        if error.code() is grpc.StatusCode.UNAVAILABLE and self._engine.wait_briefly():
+            raise RankmetricsError(self._engine.end()) from None
+        details = error.details() or ""
+        if any(sign in details for sign in _BROKEN_OFF):
+            raise RankmetricsError(_LOST) from None
+        if any(sign in details for sign in _EXHAUSTED):
+            raise RankmetricsError(
+                f"the laptop engine ran out of its {self._engine.limits.memory / 2**30:.1f} GiB of memory or of disk "
+                f"for temporary files; allow it more with {MEMORY}=8g, or use --engine spark"
+            ) from None

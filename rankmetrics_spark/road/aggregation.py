@@ -1,0 +1,239 @@
+"""Per-user metrics -> one row per (experiment, segment, metric), with a t interval.
+
+All metrics, segments and conventions share one aggregation: of sums that Python has taken over whole Arrow batches.
+The sums are whole numbers, so the order in which they are added up changes no bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from rankmetrics_spark.engines.arrow_steps import Batches, Computed, Step, computing
+from rankmetrics_spark.layouts import Arrays
+from rankmetrics_spark.layouts.lists import ints
+from rankmetrics_spark.metrics import Convention, Floats, Ints, Metric
+from rankmetrics_spark.schemas import (
+    CONVENTION,
+    CONVENTION_HASH,
+    CONVENTION_INDEX,
+    EXPERIMENT,
+    METRIC,
+    N_LISTS,
+    N_RELEVANT,
+    N_REPEATED,
+    N_USERS,
+    N_USERS_WITH_RELEVANT,
+    N_USERS_WITHOUT_LIST,
+    SEGMENT,
+    quoted,
+)
+from rankmetrics_spark.statistics import Moments, exact_sums, t_interval
+from rankmetrics_spark.statistics.segments import ways
+
+_KEYS = {
+    EXPERIMENT: T.StringType(),
+    SEGMENT: T.StringType(),
+    METRIC: T.StringType(),
+    CONVENTION_INDEX: T.IntegerType(),
+}
+_COUNTS = (N_USERS, N_USERS_WITH_RELEVANT, N_USERS_WITHOUT_LIST, N_REPEATED)
+_OPTIONAL = {CONVENTION_INDEX: 0, N_LISTS: 1, N_REPEATED: 0}
+"""Columns that may be missing, and the value that they have then."""
+_KINDS = ("values", "squares", "of_relevant")
+"""What is summed: the values, their squares, and the values of users with a relevant item."""
+_EXPONENTS = {kind: exact_sums.SQUARE_EXPONENTS if kind == "squares" else exact_sums.EXPONENTS for kind in _KINDS}
+_LIMBS = tuple(f"_{kind}_{i}" for kind, exponents in _EXPONENTS.items() for i in range(len(exponents)))
+_N_BEYOND = "_beyond"
+"""Values that cannot be summed; an experiment with such a value has no mean."""
+_SUMS = T.StructType(
+    [T.StructField(name, kind) for name, kind in _KEYS.items()]
+    + [T.StructField(name, T.LongType()) for name in (*_COUNTS, _N_BEYOND, *_LIMBS)]
+)
+_ESTIMATES = ("mean", "std", "ci_low", "ci_high", "mean_with_relevant")
+
+
+def sums(metrics: Sequence[Metric], segments: Sequence[str], combinations: Sequence[Sequence[int]] = ()) -> Step:
+    """Rows of users, or of lists where each is a user's only one -> their exact sums, for ``averages``.
+
+    Args:
+        metrics: The metrics of the columns.
+        segments: How each segment is called in the result; its column is ``_segment_0``, ``_segment_1``, ...
+        combinations: Indices of segments that split the users together.
+    """
+    body = partial(_sums_of_batches, metrics=tuple(metrics), segments=tuple(segments), combinations=tuple(combinations))
+    return Step(body, _SUMS)
+
+
+def sums_of_users(
+    users: DataFrame,
+    metrics: Sequence[Metric],
+    segments: Mapping[str, str],
+    several_conventions: bool = False,
+    combinations: Sequence[Sequence[int]] = (),
+) -> DataFrame:
+    """The exact sums of ``user_metrics``, just computed or read back.
+
+    Args:
+        users: One row per user.
+        metrics: The metrics of its columns.
+        segments: How each segment is called in the result -> its column in ``users``.
+        several_conventions: Whether ``users`` has a row per (user, convention), with the index in ``_convention``.
+    """
+    labels = (f"{quoted(column)} AS _segment_{i}" for i, column in enumerate(segments.values()))
+    # Tables of an earlier version may lack some of these.
+    counts = [name for name in (N_LISTS, N_REPEATED) if name in users.columns]
+    counts += [CONVENTION_INDEX] if several_conventions else []
+    read = users.selectExpr(EXPERIMENT, N_RELEVANT, *counts, *labels, *(metric.column for metric in metrics))
+    return sums(metrics, tuple(segments), combinations).of(read)
+
+
+def averages(partial_sums: DataFrame, conventions: Sequence[Convention], confidence: float) -> DataFrame:
+    """Mean, deviation and interval of every metric, for all users and for each value of each segment column.
+
+    Args:
+        partial_sums: From ``sums`` or ``sums_of_users``.
+        conventions: Those of the run, in the order of ``_convention``.
+        confidence: Of the interval, in (0, 1).
+
+    Returns:
+        Columns experiment_id, segment, metric, convention, n_users, n_users_with_relevant, n_users_without_list, mean,
+        std, ci_low, ci_high, confidence, mean_with_relevant, n_repeated, convention_text, convention_hash; doubles are
+        null where they are not defined, and where a user's value is above ``exact_sums.LARGEST``.
+    """
+    added = ", ".join(f"sum({name}) AS {name}" for name in (*_COUNTS, _N_BEYOND, *_LIMBS))
+    moments = partial_sums.groupBy(*_KEYS).agg(F.expr(f"struct({added}) AS sums")).select(*_KEYS, "sums.*")
+    kept = T.StructType(_SUMS.fields[: len(_KEYS) + len(_COUNTS)])
+    doubles = T.StructType([T.StructField(name, T.DoubleType()) for name in _ESTIMATES])
+    estimated = computing(partial(_estimates, confidence=confidence), kept, doubles).of(moments)
+    *estimates, of_relevant = _ESTIMATES
+    return estimated.select(
+        *(name for name in _KEYS if name != CONVENTION_INDEX),
+        _of_convention([rule.name for rule in conventions], CONVENTION),
+        *_COUNTS[:-1],
+        *estimates,
+        F.lit(confidence).alias("confidence"),
+        of_relevant,
+        _COUNTS[-1],
+        _of_convention([rule.text() for rule in conventions], "convention_text"),
+        _of_convention([rule.digest() for rule in conventions], CONVENTION_HASH),
+    )
+
+
+def _of_convention(texts: Sequence[str], name: str) -> Any:
+    """The text of the row's convention."""
+    return F.element_at(F.array(*map(F.lit, texts)), F.col(CONVENTION_INDEX) + 1).alias(name)
+
+
+def _sums_of_batches(
+    batches: Batches, metrics: Sequence[Metric], segments: Sequence[str], combinations: Sequence[Sequence[int]]
+) -> Iterator[pa.RecordBatch]:
+    """Rows of users -> exact sums: a row per (experiment, segment, metric, convention) of each batch."""
+    for batch in batches:
+        if batch.num_rows:
+            columns = {name: batch.column(name) for name in batch.schema.names}
+            coded = [_coded(columns[f"_segment_{i}"]) for i in range(len(segments))]
+            yield from _sums_of_batch(columns, metrics, ways(segments, coded, combinations, batch.num_rows))
+
+
+def _sums_of_batch(
+    columns: Arrays, metrics: Sequence[Metric], splits: Iterable[tuple[list[str], Ints]]
+) -> Iterator[pa.RecordBatch]:
+    counted = _counted(columns)
+    cells = [_cells(_numbers(columns[metric.column]), counted) for metric in metrics]
+    names, experiment = _coded(columns[EXPERIMENT])
+    rules = _given(columns, CONVENTION_INDEX).astype(np.int64)
+    for labels, label in splits:
+        code = (rules * len(names) + experiment) * len(labels) + label
+        groups, group = np.unique(code, return_inverse=True)
+        keys = ([names[i] for i in groups // len(labels) % len(names)], [labels[i] for i in groups % len(labels)])
+        arrays = [pa.array(key * len(metrics), pa.string()) for key in keys]
+        arrays.append(pa.array(np.repeat([*map(str, metrics)], len(groups)), pa.string()))
+        arrays.append(pa.array(np.tile(groups // (len(labels) * len(names)), len(metrics)), pa.int32()))
+        yield pa.RecordBatch.from_arrays([*arrays, *_totals(cells, group, len(groups))], _SUMS.fieldNames())
+
+
+def _counted(columns: Arrays) -> list[Floats]:
+    """(n,) what a user adds to each of ``_COUNTS``."""
+    everyone = np.ones(len(columns[EXPERIMENT]))
+    with_relevant = _numbers(columns[N_RELEVANT]) > 0
+    counted = (everyone, with_relevant, _given(columns, N_LISTS) == 0, _given(columns, N_REPEATED))
+    return [np.asarray(each, np.float64) for each in counted]
+
+
+def _cells(values: Floats, counted: list[Floats]) -> list[Floats]:
+    """(n,) what a row adds to each count and to each limb of each sum of a metric.
+
+    What is the same for several counts or metrics is the same array, so that it is added up once.
+    """
+    values, relevant = values.astype(np.float64, copy=False), counted[1]
+    there = ~np.isnan(values)
+    if not there.all():
+        # Repeated rows are counted for every user, with a value or without.
+        counted = [*(each * there for each in counted[:-1]), counted[-1]]
+        values = np.where(there, values, 0.0)
+    beyond = (np.abs(values) > exact_sums.LARGEST).astype(np.float64)
+    values = np.where(beyond, 0.0, values) if beyond.any() else values
+    limbs = exact_sums.limbs(values)
+    # As a rule, users without a relevant item have 0 everywhere.
+    of_relevant = limbs if not values[relevant == 0].any() else [limb * relevant for limb in limbs]
+    return [*counted, beyond, *limbs, *exact_sums.limbs(values * values, exact_sums.SQUARE_EXPONENTS), *of_relevant]
+
+
+def _totals(cells: Sequence[Sequence[Floats]], group: Ints, size: int) -> Iterator[pa.Array]:
+    """Per kind of sum one column: all groups of the first metric, then of the second, ..."""
+    # Doubles are exact here: a limb is below 2**31, and a batch has nowhere near 2**22 rows.
+    known = {id(cell): cell for of_metric in cells for cell in of_metric}
+    sums = {name: _added(cell, group, size) for name, cell in known.items()}
+    for kind in range(len(cells[0])):
+        yield pa.array(np.concatenate([sums[id(of_metric[kind])] for of_metric in cells]))
+
+
+def _added(cell: Floats, group: Ints, size: int) -> Ints:
+    """(size,) sum per group; most batches hold one experiment, and their only group needs no search for its rows."""
+    added = np.array([cell.sum()]) if size == 1 else np.bincount(group, cell, minlength=size)
+    return added.astype(np.int64)
+
+
+def _given(columns: Arrays, name: str) -> npt.NDArray[Any]:
+    """A column, or the same value for every row where there is none."""
+    return _numbers(columns[name]) if name in columns else np.full(len(columns[EXPERIMENT]), _OPTIONAL[name])
+
+
+def _numbers(column: pa.Array) -> npt.NDArray[Any]:
+    """As NumPy, in the type that the column has; null becomes NaN."""
+    return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+def _coded(column: pa.Array) -> tuple[list[str | None], Ints]:
+    """The distinct texts of a column, null among them, and, per row, the index of its text."""
+    coded = column.cast(pa.string()).dictionary_encode(null_encoding="encode")
+    return coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int64)
+
+
+def _estimates(columns: Arrays, confidence: float) -> Iterator[Computed]:
+    """From counts and sums of limbs; few rows, whatever the number of users."""
+    total, squares, of_relevant = (_total(columns, kind) for kind in _KINDS)
+    moments = Moments(_objects(columns[N_USERS]), total, squares)
+    low, high = t_interval(moments, confidence)
+    with_relevant = Moments(_objects(columns[N_USERS_WITH_RELEVANT]), of_relevant, of_relevant).mean
+    known = ints(columns[_N_BEYOND]) == 0
+    found = (moments.mean, moments.std, low, high, with_relevant)
+    yield {name: np.where(known, values, np.nan) for name, values in zip(_ESTIMATES, found, strict=True)}
+
+
+def _total(columns: Arrays, kind: str) -> npt.NDArray[Any]:
+    exponents = _EXPONENTS[kind]
+    return exact_sums.total([_objects(columns[f"_{kind}_{i}"]) for i in range(len(exponents))], exponents)
+
+
+def _objects(array: pa.Array) -> npt.NDArray[Any]:
+    return np.array(array.to_pylist(), dtype=object)

@@ -1,0 +1,265 @@
+"""Impressions as they came -> typed rows under canonical names, each faulty one with its reason; and the counts.
+
+No row is dropped here: a faulty row keeps its values (as text) in the struct column ``_rejected``, which is part of the
+grouping key later on. So faulty rows ride through the same shuffle as all others, and can be counted and written
+without a second look at the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from rankmetrics_spark.engines.columns import REAL, as_number, as_text, check_unambiguous
+from rankmetrics_spark.engines.which import engine_of
+from rankmetrics_spark.errors import InputError, unknown
+from rankmetrics_spark.schemas import (
+    COVARIATE,
+    EVERYONE,
+    EXPERIMENT,
+    ITEM,
+    N_ROWS,
+    POSITION,
+    QUARANTINE_COLUMNS,
+    RAW,
+    REASON,
+    REJECTED,
+    RELEVANCE,
+    SCORE,
+    USER,
+    Columns,
+    public_names,
+    quoted,
+)
+
+NUMBERS = (T.NumericType, T.BooleanType)
+_IDS = (T.StringType, T.IntegralType, T.FractionalType, T.BooleanType, T.DateType, T.TimestampType)
+UNDECODABLE = "undecodable_"
+"""How the reason of a row starts whose id from a text format is in another encoding than the reader's."""
+_EXACT = 2**53
+"""From here on, two whole numbers can be the same double."""
+_EXACT_FLOAT = 2**24
+_EXACT_DIGITS = 15
+"""Decimals of so many digits are different doubles if they are different."""
+
+
+def checked(
+    impressions: DataFrame, mapping: Mapping[str, str | None], columns: Columns, text: bool, null_is_unjudged: bool
+) -> DataFrame:
+    """Type the mapped columns and give every faulty row its reason; lazy, no shuffle, no job.
+
+    Args:
+        impressions: The rows as they came.
+        mapping: Canonical or internal name (``experiment_id``, ``_list_0``, ...) to the column that holds it.
+        columns: Which canonical columns there are.
+        text: Numbers may come as text (CSV and the like); text that is no number is a fault of the row.
+        null_is_unjudged: A null relevance means "not judged" (judgements are given) and is no fault.
+
+    Returns:
+        The keys, the value columns, the segments, the covariate, ``_raw``, and ``_rejected`` (null for a sound row).
+
+    Raises:
+        InputError: A mapped column is missing or has a type that cannot serve.
+    """
+    names = (*columns.keys, *columns.values)
+    table = renamed(impressions, mapping, (*names, *columns.of_user), "impressions", text)
+    kinds = {field.name: field.dataType for field in table.schema.fields}
+    faults = [
+        f"WHEN {condition} THEN {_sql_text(label)}"
+        for name in (*names, *columns.segment_columns)
+        # A rank that only breaks ties never costs a row.
+        if not (columns.by_score and name == POSITION)
+        for label, condition in _faults(name, kinds[name], columns.first_rank, mapping.get(name), text)
+        # A segment may be null or NaN.
+        if name in names or label.startswith(UNDECODABLE)
+        if not (null_is_unjudged and label == "null_relevance")
+    ]
+    reason = f"CASE {' '.join(faults)} END"
+    engine = engine_of(impressions.sparkSession)
+    texts = {name: as_text(name, kind, engine) for name, kind in kinds.items()}
+    raw = ", ".join(f"{texts[name]} AS {name}" for name in names)
+    covariate = []
+    if columns.covariate:
+        covariate = [f"nullif({number(COVARIATE, kinds[COVARIATE])}, double('NaN')) AS {COVARIATE}"]
+    return table.selectExpr(
+        *(f"{_typed(name, kinds[name], columns) or texts[name]} AS {name}" for name in names),
+        *(f"{texts[name]} AS {name}" for name in columns.segment_columns),
+        *covariate,
+        f"struct({raw}) AS {RAW}",
+        f"CASE WHEN {reason} IS NOT NULL THEN struct({reason} AS {REASON}, {raw}) END AS {REJECTED}",
+    )
+
+
+def _sql_text(text: str) -> str:
+    """A text as a literal of SQL, whatever characters it holds."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def renamed(
+    table: DataFrame, mapping: Mapping[str, str | None], names: Sequence[str], what: str, text: bool
+) -> DataFrame:
+    """The mapped columns under canonical names, with usable types; a name mapped to null becomes a constant.
+
+    Raises:
+        InputError: A mapped column is missing or has a type that cannot serve.
+    """
+    there = table.columns
+    selected = []
+    for name in names:
+        source = mapping.get(name, name)
+        if source is not None and source not in there:
+            raise InputError(
+                f"the {what} have no column for {_spoken(name, source)}: {unknown('column', source, there)}"
+            )
+        if source is not None:
+            check_unambiguous(table, source, what)
+        value = f"'{EVERYONE}'" if source is None else quoted(source)
+        selected.append(f"{value} AS {name}")
+    result = table.selectExpr(*selected)
+    for field in result.schema.fields:
+        _check_type(field, mapping.get(field.name, field.name), text)
+    return result
+
+
+def _spoken(name: str, source: str | None) -> str:
+    """How a message calls a column: list and segment columns by the user's own name.
+
+    >>> _spoken("user_id", "uid"), _spoken("_list_0", "session")
+    ('user_id', 'session')
+    """
+    return str(source) if name.startswith(("_list_", "_segment_", COVARIATE)) else name
+
+
+def _check_type(field: T.StructField, source: str | None, text: bool) -> None:
+    """Refuse a column whose type cannot serve, before any job starts."""
+    is_number = field.name in (POSITION, SCORE, RELEVANCE, COVARIATE)
+    allowed: tuple[type[T.DataType], ...] = (*NUMBERS, *((T.StringType,) if text else ())) if is_number else _IDS
+    if field.name == POSITION:
+        allowed = tuple(kind for kind in allowed if kind is not T.BooleanType)
+    if not isinstance(field.dataType, allowed):
+        wanted = "a number" if is_number else "a string, number, boolean, date or timestamp"
+        raise InputError(
+            f"column '{source}' ({_spoken(field.name, source)}) has type {field.dataType.simpleString()}; "
+            f"it must be {wanted}"
+        )
+
+
+def _typed(name: str, kind: T.DataType, columns: Columns) -> str | None:
+    """SQL: the column in the type that the engine computes with; None = as text."""
+    if name == POSITION and columns.by_score:
+        return f"double({number(name, kind)})"
+    if name == POSITION:
+        # A plain cast of NaN to an integer is an error in ANSI mode; such a row is faulty anyway.
+        rank = f"try_cast({number(name, kind)} as bigint)"
+        return rank if columns.first_rank == 1 else f"try_add({rank}, {1 - columns.first_rank}L)"
+    if name == RELEVANCE and is_whole(kind):
+        return f"bigint({name})"
+    if name == SCORE and _is_wide(kind):
+        return name
+    return number(name, kind) if name in (SCORE, RELEVANCE) else None
+
+
+def _is_wide(kind: T.DataType) -> bool:
+    """Whether two different numbers of this type can be the same double."""
+    return isinstance(kind, T.LongType) or (isinstance(kind, T.DecimalType) and kind.precision > _EXACT_DIGITS)
+
+
+def faulty_id(name: str, kind: T.DataType, text: bool) -> str:
+    """SQL: whether an id may stand for several ids: NaN, a number beyond exact doubles, text in another encoding."""
+    if isinstance(kind, REAL):
+        return _no_id(name, kind)
+    return _not_decoded(name) if text and isinstance(kind, T.StringType) else "false"
+
+
+def _no_id(name: str, kind: T.DataType) -> str:
+    # In SQL, NaN is larger than any number.
+    return f"abs({name}) >= {_EXACT_FLOAT if isinstance(kind, T.FloatType) else _EXACT}"
+
+
+def _not_decoded(name: str) -> str:
+    # Readers put this character in the place of bytes that are no UTF-8: several ids would become one.
+    return f"contains({name}, '\ufffd')"
+
+
+def is_whole(kind: T.DataType) -> bool:
+    """Whether a relevance of this type is a whole number, and stays one."""
+    return isinstance(kind, T.IntegralType | T.BooleanType)
+
+
+def number(name: str, kind: T.DataType) -> str:
+    """SQL: a numeric column as double (integers stay exact as they are); text that is no number becomes null."""
+    if isinstance(kind, T.IntegralType):
+        return name
+    if not isinstance(kind, T.StringType):
+        return f"double({name})"
+    found = as_number(name)
+    if name != RELEVANCE:
+        return found
+    # A click may be written as true or false.
+    return f"CASE lower(trim({name})) WHEN 'true' THEN 1D WHEN 'false' THEN 0D ELSE {found} END"
+
+
+def _faults(name: str, kind: T.DataType, first_rank: int, source: str | None, text: bool) -> Iterator[tuple[str, str]]:
+    """(reason, condition) of every way in which a value of this column can be faulty, in the order of the check."""
+    short = {EXPERIMENT: "experiment", USER: "user", ITEM: "item"}.get(name) or _spoken(name, source)
+    yield f"null_{short}", f"{name} IS NULL"
+    if name in (POSITION, SCORE, RELEVANCE):
+        yield from _number_faults(name, kind, first_rank)
+    elif isinstance(kind, REAL):
+        yield f"nan_{short}", f"isnan({name})"
+        yield f"inexact_{short}", _no_id(name, kind)
+    elif isinstance(kind, T.StringType):
+        if text:
+            yield f"{UNDECODABLE}{short}", _not_decoded(name)
+        if name == EXPERIMENT:
+            # A partition directory cannot tell an empty name from a null one.
+            yield "empty_experiment", f"{name} = ''"
+
+
+def _number_faults(name: str, kind: T.DataType, first_rank: int) -> Iterator[tuple[str, str]]:
+    value = number(name, kind)
+    if isinstance(kind, T.StringType):
+        yield f"unreadable_{name}", f"{name} IS NOT NULL AND {value} IS NULL"
+    if isinstance(kind, (*REAL, T.StringType)):
+        yield f"nan_{name}", f"isnan({value})"
+    if name == SCORE and isinstance(kind, T.StringType):
+        yield "inexact_score", f"abs({value}) >= {_EXACT} AND trim({name}) RLIKE '^[+-]?[0-9]+$'"
+    if name == RELEVANCE and not is_whole(kind):
+        yield "infinite_relevance", f"abs({value}) = double('inf')"
+    if name == POSITION:
+        if not isinstance(kind, T.IntegralType):
+            # Not floor: in ANSI mode it is an error for a number that no bigint can hold.
+            yield "fractional_position", f"{value} != rint({value})"
+        yield f"position_below_{first_rank}", f"{value} < {first_rank}"
+        # Ranks are packed and squared in 64 bits; nobody scrolls past two billion items.
+        yield "position_too_large", f"{value} > {2**31 - 2 + first_rank}"
+
+
+# ---- the rows left out
+
+
+def rejected_rows(groups: DataFrame, columns: Columns) -> DataFrame:
+    """Rows with a fault of their own, as text, with the reason.
+
+    Args:
+        groups: Groups of equal faulty rows: ``_rows``, ``_rejected``.
+        columns: What the impressions hold.
+    """
+    rows = groups.select(REJECTED, F.explode(F.expr(f"array_repeat(0, int({N_ROWS}))")).alias("_copy"))
+    return rows.select(*(F.col(f"{REJECTED}.{name}").alias(public) for name, public in _quarantined(columns).items()))
+
+
+def as_quarantined(rows: DataFrame, columns: Columns) -> DataFrame:
+    """Rows with a ``reason`` as the table ``quarantine`` holds them: as they came."""
+    named = _quarantined(columns).items()
+    return rows.select(*(F.col(name if name == REASON else f"{RAW}.{name}").alias(public) for name, public in named))
+
+
+def _quarantined(columns: Columns) -> dict[str, str]:
+    """Internal name -> name in ``quarantine``, in its order."""
+    own = dict(zip(columns.list_columns, public_names(columns.list, QUARANTINE_COLUMNS), strict=True))
+    return {name: own.get(name, name) for name in (*columns.keys, *columns.values, REASON)}

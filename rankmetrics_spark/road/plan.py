@@ -1,0 +1,193 @@
+"""What was asked and what is there -> one frozen plan: which columns, which layout, what to compute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import types as T
+
+from rankmetrics_spark.config.options import Options
+from rankmetrics_spark.errors import ConfigError, unknown
+from rankmetrics_spark.layouts import LAYOUTS, Layout, Whole
+from rankmetrics_spark.layouts.scores import Scoring
+from rankmetrics_spark.metrics import Convention, check
+from rankmetrics_spark.road.checking import is_whole
+from rankmetrics_spark.schemas import (
+    CONVENTION_INDEX,
+    COVARIATE,
+    ITEM,
+    JUDGEMENT_ROLES,
+    POSITION,
+    RELEVANCE,
+    ROLES,
+    SCORE,
+    USER_COLUMNS,
+    Columns,
+    public_names,
+)
+
+_SMALL = (T.ByteType, T.ShortType, T.IntegerType, T.BooleanType)
+"""Types of grades that fit into 32 bits."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A planned evaluation; it holds no table.
+
+    Attributes:
+        options: What was asked.
+        columns: What the impressions hold.
+        mapping: Canonical or internal name -> column of the impressions; ``None`` = a constant.
+        judgement_mapping: Canonical name -> column of the judgements; empty without judgements.
+        scoring: What is computed for each list.
+        layout: How lists travel.
+        engine: What computes it: ``spark`` or ``sail``.
+    """
+
+    options: Options
+    columns: Columns
+    mapping: Mapping[str, str | None]
+    judgement_mapping: Mapping[str, str | None]
+    scoring: Scoring
+    layout: Layout
+    engine: str = "spark"
+
+    @property
+    def public_segments(self) -> dict[str, str]:
+        """The user's name of each segment -> its column in ``user_metrics``."""
+        return dict(zip(self.columns.segments, self._public_names, strict=False))
+
+    @property
+    def public_covariate(self) -> str | None:
+        """The column of the covariate in ``user_metrics``."""
+        return self._public_names[-1] if self.columns.covariate else None
+
+    @property
+    def _public_names(self) -> tuple[str, ...]:
+        taken = (*USER_COLUMNS, CONVENTION_INDEX, *(metric.column for metric in self.scoring.metrics))
+        covariate = [self.columns.covariate] if self.columns.covariate else []
+        return public_names((*self.columns.segments, *covariate), taken)
+
+    @property
+    def lists_are_users(self) -> bool:
+        """Whether each user has one list per experiment, and every user who counts has one."""
+        everyone = all(rule.population == "shown" for rule in self.scoring.conventions)
+        return not self.columns.list and (everyone or not self.scoring.judged)
+
+    def on(self, engine: str, impressions: T.StructType) -> Plan:
+        """The same plan for an engine.
+
+        Sail computes what two branches of a query share twice, so no list is looked at again there, unless a layout was
+        asked for by name.
+        """
+        layout = self.layout
+        if engine == "sail" and self.options.layout == "auto" and layout.name != "rows":
+            small = isinstance(_kind(impressions, self.mapping[RELEVANCE]), _SMALL) and not self.scoring.judged
+            layout = Whole(small, self.columns.item and self.scoring.repeats)
+        return replace(self, engine=engine, layout=layout)
+
+    def with_layout(self, name: str) -> Plan:
+        """The same plan with another layout."""
+        return replace(self, layout=LAYOUTS[name])
+
+
+def make_plan(
+    options: Options,
+    impressions: T.StructType,
+    judgements: T.StructType | None = None,
+    conventions: Sequence[Convention] = (),
+) -> Plan:
+    """Plan an evaluation from the schemas of its inputs.
+
+    Args:
+        options: What is asked.
+        impressions: Schema of the impressions.
+        judgements: Schema of the judgements, or None.
+        conventions: Evaluate under these instead of the one in ``options``.
+
+    Raises:
+        ConfigError: The options do not fit one another or the columns.
+    """
+    rules = tuple(conventions) or (options.convention,)
+    mapping = _mapped(options.columns, ROLES, impressions.names)
+    columns = _columns(options, rules, mapping, impressions)
+    repeats = columns.item and options.repeated_items != "ignore"
+    for rule in rules:
+        check(options.metrics, rule)
+    scoring = Scoring(options.metrics, rules, options.rank_by == POSITION, repeats, judgements is not None)
+    layout = _layout(options, columns, scoring, _kind(impressions, mapping[RELEVANCE]))
+    if scoring.by_position and columns.relevance and not scoring.repeats:
+        columns = replace(columns, item=False)
+    own = dict(zip((*columns.list_columns, *columns.segment_columns), (*options.list, *options.segments), strict=True))
+    of_judgements = _mapped(options.judgement_columns, JUDGEMENT_ROLES, judgements.names) if judgements else {}
+    own |= {COVARIATE: options.covariate} if options.covariate else {}
+    return Plan(options, columns, mapping | own, of_judgements, scoring, layout)
+
+
+def _mapped(given: Mapping[str, str | None], roles: Mapping[str, str], there: Sequence[str]) -> dict[str, str | None]:
+    """Canonical name -> input column: as given, else the column of the same long or short name."""
+    return {name: given.get(role, name if name in there else role) for role, name in roles.items()}
+
+
+def _columns(
+    options: Options, rules: Sequence[Convention], mapping: Mapping[str, str | None], schema: T.StructType
+) -> Columns:
+    """Which columns are read; those that nothing needs are not."""
+    by_score = options.rank_by == SCORE
+    given = options.columns.get("relevance") if "relevance" in options.columns else mapping[RELEVANCE]
+    relevance = not options.judged or (given is not None and ("relevance" in options.columns or given in schema.names))
+    breaks_ties = any(rule.ties == "position" for rule in rules) and mapping[POSITION] in schema.names
+    score = by_score or any(metric.needs == "scores" for metric in options.metrics)
+    item = mapping[ITEM] is not None
+    if not item and not relevance:
+        raise ConfigError("columns.item is null; an item column is needed to look up relevance in the judgements")
+    _check_scores(options, mapping[SCORE], schema.names)
+    ranks = not by_score or breaks_ties
+    found = Columns(options.list, options.segments, item, ranks, score, relevance, by_score, options.first_rank)
+    return replace(found, covariate=options.covariate)
+
+
+def _check_scores(options: Options, source: str | None, there: Sequence[str]) -> None:
+    for metric in options.metrics:
+        if metric.needs == "scores" and source not in there:
+            raise ConfigError(
+                f"metric '{metric}' needs scores: {unknown('score column', source, there)} (set columns.score)"
+            )
+
+
+def _kind(schema: T.StructType, source: str | None) -> T.DataType | None:
+    return next((field.dataType for field in schema.fields if field.name == source), None)
+
+
+def _layout(options: Options, columns: Columns, scoring: Scoring, relevance: T.DataType | None) -> Layout:
+    """The cheapest layout that can compute what is asked; a wish is granted where it can be."""
+    if _needs_every_row(options, columns, scoring):
+        return LAYOUTS["rows"]
+    # The smallest segment value of a list is a text, and an aggregate of texts leaves generated code anyway.
+    fits_masks = relevance is not None and is_whole(relevance) and not columns.segments
+    wish = options.layout if options.layout != "auto" else "masks"
+    return LAYOUTS["relevant" if wish == "masks" and not fits_masks else wish]
+
+
+def _needs_every_row(options: Options, columns: Columns, scoring: Scoring) -> bool:
+    return (
+        not scoring.by_position
+        or not columns.relevance
+        or options.repeated_items == "all"
+        or any(metric.needs != "relevant" for metric in scoring.metrics)
+        or any(_reads_every_row(rule, scoring) for rule in scoring.conventions)
+    )
+
+
+def _reads_every_row(rule: Convention, scoring: Scoring) -> bool:
+    if rule.duplicates in ("best_rank", "refuse"):
+        return True
+    # How often a judged item was shown is known of relevant rows only in the other layouts.
+    if scoring.judged and rule.duplicates == "count":
+        return True
+    # So is the length of a list without its repeated rows.
+    uncut = any(metric.cut is None for metric in scoring.metrics)
+    return rule.ap_denominator == "min(L,k)" or (
+        uncut and (rule.ap_denominator == "k" or rule.ideal_pool == "constant_k")
+    )

@@ -1,0 +1,178 @@
+"""Typed rows -> one row per ranked list: the only shuffle of raw rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from rankmetrics_spark.engines.columns import REAL
+from rankmetrics_spark.engines.which import engine_of
+from rankmetrics_spark.layouts import Layout, Packing, masks
+from rankmetrics_spark.schemas import (
+    COVARIATE,
+    HASH,
+    ITEM,
+    MIXED,
+    N_ROWS,
+    POOL_GRADE,
+    POOL_HASH,
+    POSITION,
+    RAW,
+    REASON,
+    REJECTED,
+    RELEVANCE,
+    SCORE,
+    TOP,
+    USER,
+    Columns,
+    only_value,
+)
+
+HEAD = 20_000
+"""Rows of the log that are looked at before a layout is chosen."""
+_REPEATS_ITEM = "_repeats_item"
+_TEXT = "_text"
+_FEW_RELEVANT = 8
+"""With more relevant items in a list, the search for repeats would flag one list in a thousand in vain."""
+
+
+def packed(rows: DataFrame, columns: Columns, layout: Layout, repeats: bool) -> DataFrame:
+    """Group typed rows by list, in the given layout; equal faulty rows form groups of their own.
+
+    Args:
+        rows: From ``quality.checked``.
+        columns: What the impressions hold.
+        layout: How a list travels.
+        repeats: Whether repeated items are looked for.
+
+    Returns:
+        The keys of the list, ``_rejected`` (null for a list, a struct for a group of faulty rows), the segments,
+        ``_rows``, the layout's columns, and its doubts (null for faulty rows).
+    """
+    packing, keys = layout.pack(columns, repeats), (*columns.keys, REJECTED)
+    doubts = (
+        f"CASE WHEN {REJECTED} IS NULL THEN coalesce({condition}, true) END AS {name}"
+        for name, condition in packing.doubts.items()
+    )
+    return _grouped(rows, columns, packing, keys).selectExpr(*keys, *_kept(packing, columns), *doubts)
+
+
+def packed_sound(rows: DataFrame, columns: Columns, layout: Layout, repeats: bool) -> DataFrame:
+    """As ``packed``, but without the groups of faulty rows: on Sail, a struct as a key doubles the time of a pass."""
+    packing, sound = layout.pack(columns, repeats), rows.where(F.col(REJECTED).isNull())
+    doubts = (f"coalesce({condition}, true) AS {name}" for name, condition in packing.doubts.items())
+    grouped = _grouped(sound, columns, packing, columns.keys)
+    return grouped.selectExpr(*columns.keys, f"string(null) AS {REJECTED}", *_kept(packing, columns), *doubts)
+
+
+def faulty_groups(rows: DataFrame, columns: Columns) -> DataFrame:
+    """Groups of equal faulty rows: the keys, ``_rows`` and ``_rejected``."""
+    found = rows.where(F.col(REJECTED).isNotNull()).groupBy(*columns.keys, REJECTED)
+    return found.agg(F.count(F.lit(1)).alias(N_ROWS)).select(*columns.keys, N_ROWS, REJECTED)
+
+
+def _kept(packing: Packing, columns: Columns) -> dict[str, str]:
+    """Aggregates that go on to Python."""
+    return {**packing.kept, **_of_user(columns)} | ({} if columns.by_score else {TOP: f"max({POSITION})"})
+
+
+def _grouped(rows: DataFrame, columns: Columns, packing: Packing, keys: Sequence[str]) -> DataFrame:
+    hashed = rows.selectExpr("*", f"{packing.item_hash} AS {HASH}")
+    wanted = {**_kept(packing, columns), **packing.seen}
+    aggregates = ", ".join(f"{sql} AS {name}" for name, sql in wanted.items())
+    return hashed.groupBy(*keys).agg(F.expr(f"struct({aggregates}) AS aggregates")).selectExpr(*keys, "aggregates.*")
+
+
+def _of_user(columns: Columns) -> dict[str, str]:
+    """Aggregates: the segments of a list, each the smallest of the values of its rows, and whether these differ.
+
+    A covariate on which rows differ is unknown.
+    """
+    names = columns.segment_columns
+    found = {name: f"min({name})" for name in names} | ({COVARIATE: only_value(COVARIATE)} if columns.covariate else {})
+    differ = (f"NOT (min({name}) <=> max({name})) OR count({name}) NOT IN (0, count(1))" for name in names)
+    return found | ({MIXED: " OR ".join(differ)} if names else {})
+
+
+def share_exchange(table: DataFrame) -> DataFrame:
+    """The same table behind a projection that keeps Spark from pruning columns below it.
+
+    Two branches of one query that read different columns of an aggregate would otherwise get two different
+    aggregates, and the input would be read twice; with the same columns Spark shares the exchange.
+    """
+    return table.select(F.expr("inline(array(struct(*)))"))
+
+
+def rows_of(rows: DataFrame, lists: DataFrame, columns: Columns) -> DataFrame:
+    """The sound rows of some lists, beside the other columns of ``lists``.
+
+    ``lists`` is broadcast, so that adaptive execution sees that it is empty before it starts to read the rows again.
+    """
+    return rows.where(F.col(REJECTED).isNull()).join(F.broadcast(lists), list(columns.keys))
+
+
+def with_looked_up_grades(rows: DataFrame, pools: DataFrame) -> DataFrame:
+    """The rows with the grade that the judgements give their item as ``relevance``; null = not judged."""
+    grade = f"get({POOL_GRADE}, int(array_position({POOL_HASH}, xxhash64({ITEM})) - 1))"
+    return rows.join(pools, USER, "left").selectExpr(*rows.columns, f"{grade} AS {RELEVANCE}")
+
+
+def with_text(rows: DataFrame, columns: Columns) -> DataFrame:
+    """The rows with their numbers as they came: of rows that are equal otherwise, -0.0 is listed before 0.0."""
+    names = [name for name, there in ((RELEVANCE, columns.relevance), (SCORE, columns.score)) if there]
+    return rows.withColumn(_TEXT, F.concat_ws(" ", *(F.col(f"{RAW}.{name}") for name in names)))
+
+
+def repeated_rows(rows: DataFrame, columns: Columns, by_position: bool, keep: str) -> DataFrame:
+    """The rows that are set aside because they repeat an item of their list, or else a rank; with the reason.
+
+    Of several rows of an item the highest grade stays, then the best rank; ``keep="best_rank"`` swaps the two
+    criteria, "count" keeps every row. Of several rows at one rank the highest grade stays, then the smallest item hash.
+    The rows come from ``with_text``.
+    """
+    rows = _one_zero(rows)
+    found = rows.withColumn(_REPEATS_ITEM, _item_repeats(columns, by_position, keep))
+    if not by_position:
+        return found.where(_REPEATS_ITEM).withColumn(REASON, F.lit("duplicate_item")).drop(_REPEATS_ITEM)
+    item = F.xxhash64(ITEM) if columns.item else F.lit(0)
+    same_rank = Window.partitionBy(*columns.keys, _REPEATS_ITEM, POSITION).orderBy(_highest_grade(columns), item, _TEXT)
+    repeats_rank = F.row_number().over(same_rank) > 1
+    reason = F.when(F.col(_REPEATS_ITEM), "duplicate_item").when(repeats_rank, "repeated_position")
+    return found.withColumn(REASON, reason).where(F.col(REASON).isNotNull()).drop(_REPEATS_ITEM)
+
+
+def _one_zero(rows: DataFrame) -> DataFrame:
+    """The rows with 0.0 for -0.0 on Sail, which sorts the two apart; the rows as they came keep their text."""
+    if engine_of(rows.sparkSession) != "sail":
+        return rows
+    real = [field.name for field in rows.schema.fields if isinstance(field.dataType, REAL)]
+    return rows.withColumns({name: F.col(name) + F.lit(0.0) for name in real}) if real else rows
+
+
+def _item_repeats(columns: Columns, by_position: bool, keep: str) -> Column:
+    if not columns.item or keep == "count":
+        return F.lit(False)
+    best_rank = F.col(POSITION) if by_position else F.col(SCORE).desc()
+    grade = _highest_grade(columns)
+    order = [best_rank, grade] if keep == "best_rank" else [grade, best_rank]
+    if not by_position and columns.position:
+        order.append(F.col(POSITION).asc_nulls_last())
+    return F.row_number().over(Window.partitionBy(*columns.keys, ITEM).orderBy(*order, F.col(_TEXT))) > 1
+
+
+def _highest_grade(columns: Columns) -> Column:
+    return F.col(RELEVANCE).desc_nulls_last() if columns.relevance else F.lit(0)
+
+
+def head_fits_masks(rows: DataFrame) -> bool:
+    """Whether the head of the log suggests that nearly all lists fit into masks: a guess about cost, not values."""
+    # Taken, not aggregated: an aggregation behind a limit would read the head of every partition.
+    head = rows.where(F.col(REJECTED).isNull()).select(POSITION, RELEVANCE).take(HEAD)
+    if not head:
+        return True
+    top = max(row[POSITION] for row in head)
+    grades = [row[RELEVANCE] for row in head if (row[RELEVANCE] or 0) > 0]
+    few = len(grades) / len(head) * top <= _FEW_RELEVANT
+    return bool(top <= masks.RANKS and max(grades, default=0) <= masks.LARGEST_GRADE and few)

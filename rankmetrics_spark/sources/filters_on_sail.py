@@ -1,0 +1,426 @@
+"""Filters on Sail: what it reads otherwise than Spark is written in another way, or refused in one sentence.
+
+Sail has functions of the same names whose values differ for some rows, without an error. ``REFUSED``, ``REWRITTEN`` and
+``LIMITED`` hold all that ``tests/spark/test_filters.py`` has seen, and docs/engines.md is checked against them. What is
+allowed here gives the same rows on both engines, or an error on both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from rankmetrics_spark.config.filters import FUNCTIONS, KNOWN, QUERY_WORDS, Token, tokens
+from rankmetrics_spark.errors import InputError
+
+Words: TypeAlias = Sequence[Token]
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_NUMBERS_AND_TIMES = _names("bigint boolean date double float int smallint string timestamp tinyint")
+REFUSED = {
+    "other roundings and overflows": "bround ceil ceiling floor rint width_bucket",
+    "other last digits": "cbrt exp hypot ln log log10 log2 pow power",
+    "other upper and lower case": "ilike initcap",
+    "other patterns": "regexp_count regexp_extract regexp_instr regexp_replace regexp_substr split",
+    "other nulls in arrays": "array array_contains arrays_overlap",
+    "other readings of JSON and addresses": "from_json get_json_object json_array_length json_object_keys parse_url"
+    " try_parse_url",
+    "other seconds, texts and types": "base64 timestamp_seconds try_to_date typeof unix_seconds",
+}
+"""What differs -> the functions that a filter may not call."""
+REWRITTEN = {
+    ("isnan", 1): "coalesce(isnan({0}), false)",
+    ("nullif", 2): "if({0} = {1}, null, {0})",
+    ("nvl2", 3): "if({0} is not null, {1}, {2})",
+    ("substr", 2): "substring({0}, {1})",
+    ("substr", 3): "substring({0}, {1}, {2})",
+    ("weekday", 1): "((dayofweek({0}) + 5) % 7)",
+    **{(name, 1): f"cast({{0}} as {name})" for name in _NUMBERS_AND_TIMES},
+}
+"""Function and number of arguments -> what Sail is given instead."""
+_DATE_FIELDS = _names(
+    "year y years yr yrs quarter qtr month mon mons months week w weeks day d days doy hour h hours hr hrs minute m min"
+    " mins second s sec seconds secs"
+)
+_DATE_UNITS = _names("year yyyy yy quarter month mon mm week")
+_TIMES = _names(
+    "convert_timezone current_timestamp date_trunc from_utc_timestamp make_timestamp now timestamp timestamp_micros"
+    " timestamp_millis to_timestamp to_utc_timestamp try_to_timestamp"
+)
+_TEXT_FUNCTIONS = frozenset(FUNCTIONS["text"].split()) | {"string", "date_format", "coalesce", "if", "ifnull", "nvl"}
+_WITH_TEXT = ("string", "int", "bigint", "smallint", "tinyint", "boolean", "date")
+"""Types whose values are the same text on both engines."""
+_DOUBLES = frozenset(["double", "float", "sqrt"])
+_OPERANDS_FOLLOW = _names(
+    "all and any between case div else escape ilike in is like not or regexp rlike some then when"
+)
+_PLAIN = re.compile(r"\d+")
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A function with its arguments, and the types of the columns."""
+
+    name: str
+    arguments: Sequence[Words]
+    types: Mapping[str, str]
+
+    def literal(self, at: int) -> str | None:
+        """The text of an argument that is one literal, in lower case; None for anything else."""
+        words = self.arguments[at] if at < len(self.arguments) else ()
+        return words[0].text.strip("'\"") if len(words) == 1 and words[0].kind in ("string", "word", "number") else None
+
+    def plain(self, at: int) -> bool:
+        """Whether an argument is a whole number above 0."""
+        value = self.literal(at)
+        return value is not None and _PLAIN.fullmatch(value) is not None and int(value) > 0
+
+    def texts(self) -> bool:
+        """Whether every argument has the same text on both engines."""
+        return all(_as_text(word, self.types) for words in self.arguments for word in words)
+
+
+LIMITED: Mapping[str, tuple[Callable[[_Call], bool], str]] = {
+    **dict.fromkeys(["left", "right"], (lambda call: call.plain(1), "a length that is a number above 0")),
+    **dict.fromkeys(
+        ["substr", "substring"],
+        (lambda call: len(call.arguments) < 3 or call.plain(1), "a start that is a number above 0"),
+    ),
+    "locate": (lambda call: len(call.arguments) < 3 or call.plain(2), "a start that is a number above 0"),
+    "pmod": (lambda call: call.plain(1), "a divisor that is a whole number above 0"),
+    "round": (lambda call: len(call.arguments) == 1, "round to whole numbers"),
+    **dict.fromkeys(
+        ["date_part", "datepart"],
+        (lambda call: call.literal(0) in _DATE_FIELDS, "the fields year to second, week and doy, in quotes"),
+    ),
+    "trunc": (lambda call: call.literal(1) in _DATE_UNITS, "the units year, quarter, month and week, in quotes"),
+    **dict.fromkeys(
+        ["date_add", "date_diff", "dateadd", "datediff"],
+        (lambda call: len(call.arguments) < 3, "two arguments, for whole days"),
+    ),
+    "hash": (
+        lambda call: not any(w.kind == "number" or "decimal" in call.types.get(w.text, "") for w in _all(call)),
+        "arguments other than decimals",
+    ),
+    **dict.fromkeys(["concat", "concat_ws"], (_Call.texts, "texts, whole numbers, dates and booleans")),
+}
+"""Function -> when it may be called, and what is allowed then."""
+
+
+def _all(call: _Call) -> list[Token]:
+    return [word for words in call.arguments for word in words]
+
+
+def on_sail(path: str, where: str, types: Mapping[str, str]) -> str:
+    """The filter that keeps the same rows on Sail as ``where`` on Spark.
+
+    Args:
+        path: The key of the config, for messages.
+        where: A filter that ``config.filters.condition`` has let through.
+        types: Column, in lower case -> its type, as Spark writes it.
+
+    Raises:
+        InputError: Names the part that Sail reads otherwise, and what is allowed.
+
+    >>> on_sail("source.where", "not isnan(score) and score > 0.5", {"score": "double"})
+    'not coalesce(isnan(score), false) and score > 0.5D'
+    >>> on_sail("source.where", "n + 1 < 3", {"n": "int"})
+    Traceback (most recent call last):
+    rankmetrics_spark.errors.InputError: source.where holds 'n + 1', and the engine sail wraps whole numbers around \
+where Spark fails; allowed: arithmetic on doubles, such as double(n) + 1, or --engine spark
+    """
+    return _Rewriter(path, where, types).written(list(tokens(path, where)))
+
+
+@dataclass(frozen=True)
+class _Rewriter:
+    path: str
+    where: str
+    types: Mapping[str, str]
+
+    def written(self, words: Words) -> str:
+        """The words as Sail gets them."""
+        parts: list[str] = []
+        at, end = 0, words[0].start if words else 0
+        while at < len(words):
+            word = words[at]
+            parts.append(self.where[end : word.start])
+            close = _closing(words, at + 1)
+            if word.kind in ("word", "quoted") and word.text in KNOWN and close and not _qualified(words, at):
+                parts.append(self._called(word, words[at + 2 : close]))
+                end, at = words[close].end, close + 1
+                continue
+            parts.append(self._single(words, at))
+            end, at = word.end, at + 1
+        return "".join(parts)
+
+    def _called(self, word: Token, inside: Words) -> str:
+        """A function and its arguments."""
+        call = _Call(word.text, _split(inside), self.types)
+        for what, names in REFUSED.items():
+            if word.text in names.split():
+                raise self._refusal(f"calls '{word.text}'", f"has {what} there", "")
+        if word.text in ("cast", "try_cast"):
+            self._check_cast(word.text, inside)
+        elif word.text == "binary":
+            self._check_conversion("binary", "binary", inside)
+        elif word.text in LIMITED and not LIMITED[word.text][0](call):
+            raise self._refusal(f"calls '{word.text}'", "gives other values for some arguments", LIMITED[word.text][1])
+        elif word.text in ("regexp", "regexp_like", "rlike"):
+            text, *pattern = call.arguments or [()]
+            return f"{word.text}({self.written(text)}, {self._pattern(pattern[0] if len(pattern) == 1 else ())})"
+        arguments = [self.written(words) for words in call.arguments]
+        template = REWRITTEN.get((word.text, len(arguments)))
+        if template is None:
+            return f"{word.text}({self.written(inside)})"
+        if "cast(" in template:
+            self._check_conversion(word.text, word.text, inside)
+        return template.format(*arguments)
+
+    def _single(self, words: Words, at: int) -> str:
+        """A word that calls nothing."""
+        word, text = words[at], self.where[words[at].start : words[at].end]
+        before, after = words[at - 1] if at else None, words[at + 1] if at + 1 < len(words) else None
+        if word.kind == "string" and before and before.kind == "string":
+            raise self._refusal("holds two texts side by side", "reads them otherwise", 'a quote as in "it\'s"')
+        if word.text == "ilike" and word.kind == "word":
+            raise self._refusal("holds ILIKE", "has other upper and lower case there", "lower(x) LIKE 'text'")
+        if before and before.kind == "word" and before.text in ("regexp", "rlike"):
+            return self._pattern(words[at : at + 1 + bool(after and after.text in ("|", "::"))])
+        if word.text == "::":
+            self._check_double_colon(words, at)
+        arrow = word.text == "-" and after is not None and after.text == ">"
+        if word.kind == "symbol" and word.text in "+-*/%" and not arrow and not _unary(words, at):
+            self._check_arithmetic(words, at)
+        if word.text == "|" and after and after.text == "|":
+            self._check_joined(words, at)
+        # Sail compares a double with a decimal as decimals of 15 digits after the point, Spark as doubles.
+        return f"{text}D" if word.kind == "number" and "." in text and text[-1].isdigit() else text
+
+    # ---- conversions
+
+    def _check_cast(self, name: str, inside: Words) -> None:
+        place = max((i for i, word in enumerate(inside) if word.text == "as" and word.kind == "word"), default=0)
+        target = "".join(word.text for word in inside[place + 1 :])
+        self._check_conversion(name, target, inside[:place])
+
+    def _check_double_colon(self, words: Words, at: int) -> None:
+        target = words[at + 1].text if at + 1 < len(words) else ""
+        if words[at - 1].kind == "symbol":
+            raise self._refusal("holds '::' after a parenthesis", "may convert it otherwise", "cast(x as type)")
+        self._check_conversion("::", target, words[at - 1 : at])
+
+    def _check_conversion(self, name: str, target: str, inside: Words) -> None:
+        """Refuse conversions of times to numbers, and of doubles and times to texts."""
+        kinds = [self.types.get(word.text, "") for word in inside if word.kind in ("word", "quoted")]
+        if target.startswith(("string", "char", "varchar")) and not all(_as_text(word, self.types) for word in inside):
+            allowed = "texts, whole numbers, dates and booleans"
+            raise self._refusal(f"makes a text with '{name}'", "writes doubles and times otherwise", allowed)
+        number = target.startswith(("bigint", "decimal", "double", "float", "int", "smallint", "tinyint"))
+        times = any("timestamp" in kind for kind in kinds) or any(word.text in _TIMES for word in inside)
+        if number and times:
+            raise self._refusal(f"makes a number of a time with '{name}'", "rounds it otherwise", "unix_micros(x)")
+        if target == "binary" and any(kind not in ("string", "binary") for kind in kinds):
+            raise self._refusal(f"makes bytes of a number with '{name}'", "does where Spark fails", "hex(x)")
+        if number and "date" in kinds:
+            raise self._refusal(f"makes a number of a date with '{name}'", "takes it for one", "unix_date(x)")
+        texts = any(kind in ("string", "") for kind in kinds) or not kinds
+        if name == "try_cast" and target.startswith(("decimal", "double", "float")) and texts:
+            raise self._refusal("reads a number with 'try_cast'", "takes fewer texts for numbers", "cast(x as double)")
+
+    # ---- operators
+
+    def _check_arithmetic(self, words: Words, at: int) -> None:
+        left, right = self._operand(words, at - 1), self._operand(words, at + 1)
+        if "double" in (left, right):
+            return
+        shown = self.where[words[max(at - 1, 0)].start : words[min(at + 1, len(words) - 1)].end]
+        if "decimal" in (left, right):
+            allowed = "arithmetic on doubles, such as double(x) / 3"
+            raise self._refusal(f"holds '{shown}'", "keeps other digits of decimals", allowed)
+        days = left in ("date", "timestamp") and right in ("days", "interval")
+        if words[at].text in "+-*" and not days:
+            allowed = "arithmetic on doubles, such as double(n) + 1"
+            raise self._refusal(f"holds '{shown}'", "wraps whole numbers around where Spark fails", allowed)
+
+    def _operand(self, words: Words, at: int) -> str:
+        """What is on one side of an operator, as far as the word beside it tells."""
+        if not 0 <= at < len(words):
+            return ""
+        word = words[at]
+        if word.kind == "number":
+            return "decimal" if "." in word.text and word.text[-1].isdigit() and "e" not in word.text else "double"
+        name = word
+        if word.text == ")":
+            opening = _opening(words, at)
+            name = words[opening - 1] if opening else word
+            cast = name.text in ("cast", "try_cast") and words[at - 1].text in _DOUBLES
+            return "double" if cast or name.text in _DOUBLES else "date" if name.text in _DATES else ""
+        after = words[at + 1].text if at + 1 < len(words) else ""
+        if after in ("::", ".", "[") or _qualified(words, at):
+            return ""
+        if after == "(":
+            return "double" if word.text in _DOUBLES else ""
+        if word.kind == "string" and at and words[at - 1].text in ("date", "timestamp"):
+            return words[at - 1].text
+        if word.kind == "word" and word.text == "interval":
+            return "interval"
+        if _PLAIN.fullmatch(word.text):
+            return "days"
+        kind = "date" if word.text == "current_date" else self.types.get(word.text, "")
+        return "double" if kind == "float" else kind.partition("(")[0]
+
+    def _check_joined(self, words: Words, at: int) -> None:
+        left, right = words[at - 1], words[at + 2] if at + 2 < len(words) else words[at]
+        opening = _opening(words, at - 1) if left.text == ")" else None
+        left = words[opening - 1] if opening else left
+        if not (_as_text(left, self.types) and _as_text(right, self.types)):
+            allowed = "texts, whole numbers, dates and booleans"
+            raise self._refusal("holds '||'", "writes doubles and times otherwise", allowed)
+
+    # ---- patterns
+
+    def _pattern(self, words: Words) -> str:
+        """A pattern of Java as one that means the same in Rust."""
+        literal = self.where[words[0].start : words[0].end] if len(words) == 1 and words[0].kind == "string" else ""
+        pattern = _unescaped(literal)
+        found = None if pattern is None else rust_pattern(pattern)
+        if found is None:
+            allowed = r"a pattern in quotes of characters, classes, groups, quantifiers, \d, \w, \s, ^ and a final $"
+            raise self._refusal(f"holds the pattern {literal or 'of a column'}", "may read it otherwise", allowed)
+        return "'" + found.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+    def _refusal(self, holds: str, why: str, allowed: str) -> InputError:
+        allowed = f"{allowed}, or --engine spark" if allowed else "--engine spark"
+        return InputError(f"{self.path} {holds}, and the engine sail {why}; allowed: {allowed}")
+
+
+_DATES = _names("current_date curdate date date_add date_sub last_day make_date next_day to_date trunc")
+
+
+def _as_text(word: Token, types: Mapping[str, str]) -> bool:
+    """Whether a word has the same text on both engines: a text, a whole number, or a column of a plain type."""
+    if word.kind in ("string", "symbol"):
+        return True
+    if word.kind == "number":
+        return False
+    return types.get(word.text, "") in _WITH_TEXT or word.text in _TEXT_FUNCTIONS or bool(_PLAIN.fullmatch(word.text))
+
+
+def _qualified(words: Words, at: int) -> bool:
+    return at > 0 and words[at - 1].text == "." and words[at - 1].kind == "symbol"
+
+
+def _unary(words: Words, at: int) -> bool:
+    """Whether a sign belongs to what follows it alone."""
+    if at == 0:
+        return True
+    before = words[at - 1]
+    if before.kind == "symbol":
+        return before.text not in (")", "]")
+    return before.kind == "word" and before.text in _OPERANDS_FOLLOW | QUERY_WORDS
+
+
+def _closing(words: Words, at: int) -> int | None:
+    """Where the parenthesis that opens at a place closes; None if there is none."""
+    if at >= len(words) or words[at].text != "(" or words[at].kind != "symbol":
+        return None
+    depth = 0
+    for place in range(at, len(words)):
+        if words[place].kind == "symbol":
+            depth += {"(": 1, ")": -1}.get(words[place].text, 0)
+        if not depth:
+            return place
+    return None
+
+
+def _opening(words: Words, at: int) -> int | None:
+    """Where the parenthesis that closes at a place opens, if a word stands before it."""
+    depth = 0
+    for place in range(at, 0, -1):
+        if words[place].kind == "symbol":
+            depth += {")": 1, "(": -1}.get(words[place].text, 0)
+        if not depth:
+            return place
+    return None
+
+
+def _split(words: Words) -> list[Words]:
+    """The arguments of a call, without the commas between them."""
+    depth, start, found = 0, 0, list[Words]()
+    for at, word in enumerate(words):
+        if word.kind == "symbol":
+            depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(word.text, 0)
+            if word.text == "," and not depth:
+                found.append(words[start:at])
+                start = at + 1
+    return [*found, words[start:]] if words else []
+
+
+def _unescaped(literal: str) -> str | None:
+    r"""The text of a literal; None where an escape of Spark other than that of a quote or a backslash is in it.
+
+    >>> print(_unescaped(r"'\\d'"), _unescaped(r"r'\d'"), _unescaped(r"'\n'"))
+    \d \d None
+    """
+    if literal[:1] in ("r", "R"):
+        return literal[2:-1]
+    found = re.fullmatch(r"""(?:[^\\]|\\[\\'"])*""", literal[1:-1], re.DOTALL) if literal else None
+    return re.sub(r"\\(.)", r"\1", found[0]) if found else None
+
+
+_CLASSES = {"d": "0-9", "w": "a-zA-Z0-9_", "s": r" \t\n\x0B\f\r"}
+_LINE_END = r"\n\r\x{85}\x{2028}\x{2029}"
+_PATTERN_PART = re.compile(
+    r"""
+      (?P<class>\\[dwsDWS])
+    | (?P<escaped>\\[-.*+?()\[\]{}|^$\\/])
+    | (?P<set>\[\^?(?:\\[dws]|\\[-.*+?()\[\]{}|^$\\/]|(?!&&|--|~~)[^\\\[\]])+\])
+    | (?P<group>\((?:\?:)?(?!\?))
+    | (?P<count>(?:[*+?]|\{\d+(?:,\d*)?\})\??(?![+*?]))
+    | (?P<end>\$(?=\)*\Z))
+    | (?P<any>\.)
+    | (?P<plain>[^\\\[\](){}*+?$.])
+    | (?P<close>\))
+    """,
+    re.VERBOSE,
+)
+
+
+def rust_pattern(pattern: str) -> str | None:
+    r"""A regular expression of Java as one that matches the same texts in Rust; None where this cannot be said.
+
+    In Rust, classes hold all of Unicode, a point matches every line end but one, and ``$`` none.
+
+    >>> print(rust_pattern(r"^\d+[\w-]$"))
+    ^[0-9]+[a-zA-Z0-9_-](?:\r\n|[\n\r\x{85}\x{2028}\x{2029}])?\z
+    >>> print(rust_pattern("(?i)a"), rust_pattern("a(?=b)"), rust_pattern("a*+"))
+    None None None
+    """
+    done, at, depth = "", 0, 0
+    while at < len(pattern):
+        found = _PATTERN_PART.match(pattern, at)
+        if found is None or found.lastgroup is None:
+            return None
+        depth += {"group": 1, "close": -1}.get(found.lastgroup, 0)
+        if depth < 0:
+            return None
+        done += _rust_part(found.lastgroup, found[0])
+        at = found.end()
+    return None if depth else done
+
+
+def _rust_part(kind: str, text: str) -> str:
+    if kind == "class":
+        return f"[{'^' * text[1].isupper()}{_CLASSES[text[1].lower()]}]"
+    if kind == "set":
+        return re.sub(r"\\([dws])", lambda found: _CLASSES[found[1]], text)
+    if kind == "end":
+        return rf"(?:\r\n|[{_LINE_END}])?\z"
+    return rf"[^{_LINE_END}]" if kind == "any" else text

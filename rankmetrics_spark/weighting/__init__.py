@@ -1,0 +1,264 @@
+"""Clicks under position bias, or under another policy: weighted metrics with their effective sample size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from rankmetrics_spark.comparison.batches import rows_of, schema_text
+from rankmetrics_spark.config.fields import Section, choice, key, listed, number, refuse, text
+from rankmetrics_spark.config.options import Options
+from rankmetrics_spark.engines.arrow_steps import Batches
+from rankmetrics_spark.engines.columns import check_unambiguous, spark_table, with_fields
+from rankmetrics_spark.errors import ConfigError, InputError, unknown
+from rankmetrics_spark.layouts.lists import Arrays, ints
+from rankmetrics_spark.layouts.repeats import entry
+from rankmetrics_spark.metrics import Floats, Ints, Metric
+from rankmetrics_spark.road import checking
+from rankmetrics_spark.road.plan import make_plan
+from rankmetrics_spark.schemas import (
+    ENTRIES,
+    EXPERIMENT,
+    HASH,
+    ITEM,
+    METRIC,
+    POSITION,
+    REASON,
+    REJECTED,
+    RELEVANCE,
+    SCORE,
+    USER,
+    Columns,
+    quoted,
+)
+from rankmetrics_spark.statistics.moments import Whole
+from rankmetrics_spark.weighting.estimates import ESTIMATORS, Key, Rules, limb_sums, off_policy_rows
+from rankmetrics_spark.weighting.kernels import WEIGHTED
+from rankmetrics_spark.weighting.lists import LIST, user_values, weighted_lists
+
+COLUMNS = {
+    **dict.fromkeys((EXPERIMENT, METRIC, "estimator"), "string"),
+    **dict.fromkeys(("value", "ci_low", "ci_high"), "double"),
+    **dict.fromkeys(("n_users", "n_rows"), "long"),
+    **dict.fromkeys(("effective_sample_size", "effective_share", "effective_users", "mean_weight"), "double"),
+    **dict.fromkeys(("n_faulty_rows", "n_repeated"), "long"),
+    "confidence": "double",
+    "note": "string",
+}
+"""Columns of the result -> their types."""
+_KEY = (EXPERIMENT, METRIC, "estimator")
+_PARTIALS = T.StructType(
+    [*(T.StructField(name, T.StringType()) for name in _KEY), T.StructField("_sums", T.ArrayType(T.LongType()))]
+)
+_FAULTY, _UNWEIGHTED = "_faulty", "_unweighted"
+_WEIGHT = "_off_policy_weight"
+
+
+def _estimators(path: str, value: object) -> tuple[str, ...]:
+    found = tuple(choice(*ESTIMATORS)(path, item) for item in listed(path, value))
+    if not found:
+        raise refuse(path, value, f"at least one of {', '.join(ESTIMATORS)}")
+    return tuple(str(name) for name in dict.fromkeys(found))
+
+
+@dataclass(frozen=True)
+class Weighting(Section):
+    """Where the weights come from and which estimates are made of them: see ``off_policy``."""
+
+    propensity: str = key("propensity", text)
+    target: str | None = key(None, text)
+    estimators: tuple[str, ...] = key(ESTIMATORS, _estimators)
+    clip: float = key(10.0, number(0, math.inf, inclusive=False))
+    least_effective: float = key(30.0, number(0, 1e15, inclusive=True))
+    least_share: float = key(0.01, number(0, 1, inclusive=True))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of probabilities."""
+        return (self.propensity, *([self.target] if self.target else []))
+
+    def sql(self) -> str:
+        """SQL of a row's weight; null where a probability is unusable. To Spark, NaN is above every number."""
+        chance, wanted = quoted(self.propensity), quoted(self.target) if self.target else "1"
+        sound = f"{chance} > 0 AND {chance} <= 1 AND {wanted} >= 0 AND {wanted} <= 1"
+        return f"CASE WHEN {sound} THEN double({wanted}) / double({chance}) END"
+
+    def fault(self) -> str:
+        """What is wrong with a row that has no weight."""
+        of_target = f" or a {self.target} that is null, NaN or outside [0, 1]" if self.target else ""
+        return f"a {self.propensity} that is null, NaN or outside (0, 1]{of_target}"
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What Python does with the users; ``repeats``: whether repeated items are looked for."""
+
+    metrics: tuple[Metric, ...]
+    weighting: Weighting
+    repeats: bool
+
+
+def off_policy(
+    impressions: DataFrame,
+    metrics: str | Sequence[str | Metric] = ("p@3", "ndcg@3", "ap@3"),
+    *,
+    propensity: str = "propensity",
+    target: str | None = None,
+    columns: Mapping[str, str | None] | None = None,
+    list: str | Sequence[str] = (),
+    estimators: str | Sequence[str] = ESTIMATORS,
+    clip: float = 10.0,
+    least_effective: float = 30.0,
+    least_share: float = 0.01,
+    confidence: float = 0.95,
+) -> DataFrame:
+    """Ranking metrics without position bias, or those that another policy would have: inverse-propensity weighting.
+
+    Args:
+        impressions: One row per shown item, shown with certainty or by a policy that drew it.
+        metrics: Out of ``p@k``, ``dcg@k``, ``ndcg@k`` and ``ap@k``, under the convention ``standard``.
+        propensity: Column of probabilities in (0, 1]: that the user examined the row; or, with ``target``, that the
+            policy which wrote the log showed the item there.
+        target: Column of probabilities in [0, 1]: that the other policy shows the item there. None: 1, which removes
+            position bias.
+        columns: Role (experiment, user, item, position, relevance) -> column, as in ``evaluate``.
+        list: Columns that tell a user's lists apart; a user's value is the mean over their lists.
+        estimators: Out of ``ips``, ``clipped`` (weights of at most ``clip``) and ``self_normalised``.
+        clip: The largest weight of ``clipped``.
+        least_effective: With fewer effective rows or effective users there is no estimate.
+        least_share: With a smaller share of effective rows or users there is no estimate.
+        confidence: Of the intervals over users, in (0, 1).
+
+    Returns:
+        One row per (experiment_id, metric, estimator), lazy like any DataFrame: value, ci_low, ci_high, n_users, n_rows
+        (which the metric reads: ``ap`` and ``ndcg`` every row, the others those down to the cut-off),
+        effective_sample_size and effective_share (of these rows), effective_users, mean_weight, n_faulty_rows,
+        n_repeated, confidence, and a note where there is no value or where weights were clipped.
+
+    Raises:
+        ConfigError: A wrong argument.
+        InputError: A column is missing or has a wrong type.
+    """
+    options = Options(metrics=metrics, columns=columns, list=list, confidence=confidence)
+    for metric in options.metrics:
+        if metric.name not in WEIGHTED:
+            raise ConfigError(f"metrics: '{metric}' has no weighted version; allowed: {', '.join(WEIGHTED)}")
+    weighting = Weighting.read(
+        {
+            "propensity": propensity,
+            "target": target,
+            "estimators": estimators,
+            "clip": clip,
+            "least_effective": least_effective,
+            "least_share": least_share,
+        }
+    )
+    names = (*filter(None, options.columns.values()), *options.list, *weighting.columns)
+    table = with_fields(spark_table(impressions, "impressions"), names)
+    rows, read = _weighted_rows(table, options, weighting)
+    work = _Work(options.metrics, weighting, read.item)
+    rules = Rules(
+        target is not None,
+        weighting.fault(),
+        weighting.least_effective,
+        weighting.least_share,
+        confidence,
+        weighting.clip,
+        {str(metric): metric.definition.range for metric in options.metrics},
+    )
+    partials = _users(rows, read).mapInArrow(partial(_partial_sums, work=work), _PARTIALS)
+    return partials.repartition(1).mapInArrow(partial(_final, work=work, rules=rules), schema_text(COLUMNS))
+
+
+def _weighted_rows(table: DataFrame, options: Options, weighting: Weighting) -> tuple[DataFrame, Columns]:
+    """Typed rows, each faulty one with its reason. The weight travels as the score: checked, and null is a fault."""
+    kinds = {field.name: field.dataType for field in table.schema.fields}
+    for name, role in zip(weighting.columns, ("propensity", "target"), strict=False):
+        if name not in kinds:
+            raise InputError(f"the impressions have no column for {role}: {unknown('column', name, kinds)}")
+        check_unambiguous(table, name, "impressions")
+        if not isinstance(kinds[name], T.NumericType):
+            raise InputError(f"column '{name}' ({role}) has type {kinds[name].simpleString()}; it must be a number")
+    plan = make_plan(options, table.schema)
+    read = replace(plan.columns, score=True)
+    weighted = table.select("*", F.expr(weighting.sql()).alias(_WEIGHT))
+    mapping = {**plan.mapping, SCORE: _WEIGHT}
+    return checking.checked(weighted, mapping, read, text=False, null_is_unjudged=False), read
+
+
+def _users(rows: DataFrame, read: Columns) -> DataFrame:
+    """One row per (experiment, user): their rows, and how many have a fault; the only shuffle of raw rows."""
+    of_list = f"xxhash64({', '.join(read.list_columns)})" if read.list else "0L"
+    hashed = [f"xxhash64({ITEM}) AS {HASH}"] if read.item else []
+    row = entry(f"{of_list} AS {LIST}", POSITION, *hashed, f"double({RELEVANCE}) AS {RELEVANCE}", SCORE)
+    no_weight = f"{REJECTED}.{REASON} IN ('null_score', 'nan_score')"
+    return (
+        rows.groupBy(EXPERIMENT, USER)
+        .agg(
+            F.expr(f"collect_list({row}) FILTER (WHERE {REJECTED} IS NULL) AS {ENTRIES}"),
+            F.expr(f"count_if(NOT {no_weight}) AS {_FAULTY}"),
+            F.expr(f"count_if({no_weight}) AS {_UNWEIGHTED}"),
+        )
+        .select(EXPERIMENT, ENTRIES, _FAULTY, _UNWEIGHTED)
+    )
+
+
+def _partial_sums(batches: Batches, work: _Work) -> Iterator[pa.RecordBatch]:
+    """Users -> exact sums by key."""
+    totals: dict[Key, Ints] = {}
+    for batch in batches:
+        if batch.num_rows:
+            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            for of, sums in _sums(columns, work):
+                totals[of] = totals[of] + sums if of in totals else sums
+    if totals:
+        names = [pa.array([of[i] for of in totals], pa.string()) for i in range(len(_KEY))]
+        sums_of = pa.array([sums.tolist() for sums in totals.values()], pa.list_(pa.int64()))
+        yield pa.RecordBatch.from_arrays([*names, sums_of], _PARTIALS.fieldNames())
+
+
+def _sums(columns: Arrays, work: _Work) -> Iterator[tuple[Key, Ints]]:
+    lists = weighted_lists(columns, work.repeats)
+    coded = columns[EXPERIMENT].dictionary_encode(null_encoding="encode")
+    experiments, group = coded.dictionary.to_pylist(), ints(coded.indices)
+    lost = (ints(columns[_FAULTY]), ints(columns[_UNWEIGHTED]), lists.repeated)
+    counts = np.stack([np.bincount(group, each, len(experiments)).astype(np.int64) for each in lost], axis=1)
+    for metric in work.metrics:
+        for weight, estimators in weights_of(lists.weight, work.weighting):
+            # Infinite weights become NaN; such users are counted as beyond what can be summed.
+            with np.errstate(invalid="ignore", over="ignore"):
+                there, users = user_values(lists, metric, weight)
+                found = np.concatenate([counts, limb_sums(users, group[there], len(experiments))], axis=1)
+            for estimator in estimators:
+                yield from zip((Key(name, str(metric), estimator) for name in experiments), found, strict=True)
+
+
+def weights_of(weight: Floats, weighting: Weighting) -> Iterator[tuple[Floats, list[str]]]:
+    """The weights as they are and clipped, each with the estimators that read them."""
+    unclipped = [name for name in weighting.estimators if name != "clipped"]
+    if unclipped:
+        yield weight, unclipped
+    if "clipped" in weighting.estimators:
+        yield np.minimum(weight, weighting.clip), ["clipped"]
+
+
+def _final(batches: Batches, work: _Work, rules: Rules) -> Iterator[pa.RecordBatch]:
+    """Sums by key -> the rows of the result."""
+    sums: dict[Key, Whole] = {}
+    for batch in batches:
+        for *names, limbs in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            sums[Key(*names)] = sums.get(Key(*names), 0) + np.array(limbs, object)
+    metrics, estimators = [*map(str, work.metrics)], work.weighting.estimators
+
+    def place(of: Key) -> tuple[bool, str, int, int]:
+        return of.experiment is None, of.experiment or "", metrics.index(of.metric), estimators.index(of.estimator)
+
+    yield from rows_of(off_policy_rows(sums, rules, sorted(sums, key=place)), COLUMNS)

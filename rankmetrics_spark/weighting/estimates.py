@@ -1,0 +1,416 @@
+"""Inverse-propensity weights, their effective sample size, and estimates with an interval: the user is the unit.
+
+A row of a log has a propensity: the probability that its item was seen at its rank (position bias), or that the policy
+which wrote the log chose it. Its weight is ``target / propensity``. With ``target`` 1 the weights correct position
+bias; with the probability that another policy chooses the item, they give that policy's value.
+
+Sources: Horvitz and Thompson, A Generalization of Sampling Without Replacement From a Finite Universe (JASA 1952);
+Swaminathan and Joachims, The Self-Normalized Estimator for Counterfactual Learning (NIPS 2015); Joachims, Swaminathan
+and Schnabel, Unbiased Learning-to-Rank with Biased Feedback (WSDM 2017); Kish, Survey Sampling (1965).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import stdtrit
+
+from rankmetrics_spark.errors import InputError
+from rankmetrics_spark.schemas import EXPERIMENT, METRIC
+from rankmetrics_spark.statistics import exact_sums
+from rankmetrics_spark.statistics.exact_sums import LARGEST, Floats
+from rankmetrics_spark.statistics.moments import Moments, Whole, t_interval
+
+Ints = npt.NDArray[np.int64]
+
+FIRST = ("v", "b", "c", "w", "a", "j")
+"""Summed over users: the value (v), the mean weight of a list (b), its mean number of rows (c), the weight of all rows
+(w), the mean weight of a row (a), the mean joint weight of a list (j)."""
+SECOND = ("vv", "vb", "vc", "bb", "bc", "cc", "ww", "aa", "jj")
+"""Sums of products of these; ``ww`` is the sum of the squared weights of all rows."""
+COUNTS = ("n", "rows", "clipped", "beyond")
+"""Users, their rows, rows with a clipped weight, users with a number that is not defined or too large to be summed."""
+SUMS = (
+    *COUNTS,
+    *(f"{name}_{i}" for name in FIRST for i in range(len(exact_sums.EXPONENTS))),
+    *(f"{name}_{i}" for name in SECOND for i in range(len(exact_sums.SQUARE_EXPONENTS))),
+)
+"""What ``limb_sums`` returns, in its order."""
+
+
+def importance_weights(propensity: npt.ArrayLike, target: npt.ArrayLike = 1.0, clip: float = float("inf")) -> Floats:
+    """Weight of each row: target / propensity, at most ``clip``.
+
+    Clipping lowers the variance at the price of a bias: clipped weights count too few clicks.
+
+    Args:
+        propensity: (e,) probabilities in (0, 1].
+        target: (e,) probabilities in [0, 1] under the policy whose value is wanted, or 1: position bias is removed.
+        clip: The largest weight.
+
+    Returns:
+        (e,) weights.
+
+    Raises:
+        InputError: A probability is outside its range or NaN.
+
+    Source: Horvitz and Thompson (1952); clipping: Ionides, Truncated Importance Sampling (2008).
+
+    >>> importance_weights([1.0, 0.5, 0.05], clip=10).tolist(), importance_weights([0.5], [0.1]).tolist()
+    ([1.0, 2.0, 10.0], [0.2])
+    """
+    chance, wanted = np.asarray(propensity, np.float64), np.asarray(target, np.float64)
+    _check(chance, (chance > 0) & (chance <= 1), "propensity", "(0, 1]")
+    _check(wanted, (wanted >= 0) & (wanted <= 1), "target", "[0, 1]")
+    return np.asarray(np.minimum(wanted / chance, clip), np.float64)
+
+
+def _check(values: Floats, sound: npt.NDArray[np.bool_], what: str, allowed: str) -> None:
+    if not np.all(sound):
+        raise InputError(f"a {what} is {np.ravel(values)[~np.ravel(sound)][0]}; allowed: a number in {allowed}")
+
+
+def effective_sample_size(total: Any, squares: Any) -> Floats:
+    """How many rows of equal weight would tell as much: sum(w)**2 / sum(w**2); 0 where all weights are 0.
+
+    Args:
+        total: (g,) sums of weights.
+        squares: (g,) sums of squared weights.
+
+    Source: Kish, Survey Sampling (1965), section 11.7.
+
+    >>> effective_sample_size([4.0, 4.0], [4.0, 16.0]).tolist()  # four weights of 1; one of 4 and three of 0
+    [4.0, 1.0]
+    """
+    total, squares = np.asarray(total, np.float64), np.asarray(squares, np.float64)
+    return np.asarray(np.divide(total * total, squares, out=np.zeros(total.shape), where=squares > 0))
+
+
+@dataclass(frozen=True)
+class UserValues:
+    """What u users add to an estimate.
+
+    Attributes:
+        value: (u,) weighted value of the metric: the mean over the user's lists.
+        lists: (u,) lists of the user, at least 1.
+        rows: (u,) rows of these lists that the metric reads.
+        weight: (u,) sum of the weights of these rows.
+        squares: (u,) sum of their squares.
+        clipped: (u,) how many of these rows have a clipped weight; None: none.
+        joint: (u,) mean over the lists of the product of the weights that the value multiplies; None: it is a sum over
+            rows, so no weights multiply.
+    """
+
+    value: Floats
+    lists: Floats
+    rows: Floats
+    weight: Floats
+    squares: Floats
+    clipped: Floats | None = None
+    joint: Floats | None = None
+
+
+def limb_sums(users: UserValues, group: Ints, size: int) -> Ints:
+    """Exact sums over the users of each group.
+
+    Args:
+        users: u users.
+        group: (u,) group of each user, below ``size``.
+        size: Number of groups.
+
+    Returns:
+        (size, len(SUMS)) whole numbers; they can be added in any order.
+    """
+    first = {"v": users.value, "b": users.weight / users.lists, "c": users.rows / users.lists, "w": users.weight}
+    first["a"] = np.divide(users.weight, users.rows, out=np.zeros(len(group)), where=users.rows > 0)
+    first["j"] = first["a"] if users.joint is None else users.joint
+    beyond = np.any([~(np.abs(each) <= exact_sums.LARGEST) for each in first.values()], axis=0)
+    first = {name: np.where(beyond, 0.0, each) for name, each in first.items()}
+    second = {name: first[name[0]] * first[name[1]] for name in SECOND} | {"ww": np.where(beyond, 0.0, users.squares)}
+    clipped = np.zeros(len(group)) if users.clipped is None else users.clipped
+    cells = [np.ones(len(group)), users.rows, clipped, beyond.astype(np.float64)]
+    cells += [limb for name in FIRST for limb in exact_sums.limbs(first[name])]
+    cells += [limb for name in SECOND for limb in exact_sums.limbs(second[name], exact_sums.SQUARE_EXPONENTS)]
+    # Doubles are exact here: a limb is below 2**31, and there are nowhere near 2**22 users in a batch.
+    return np.stack([np.bincount(group, cell, minlength=size).astype(np.int64) for cell in cells], axis=1)
+
+
+@dataclass(frozen=True)
+class WeightedMoments:
+    """Sums over the users of g groups, as Python integers (object arrays); add two of them with ``+``.
+
+    Attributes:
+        counts: Name out of ``COUNTS`` -> (g,) counts.
+        sums: Name out of ``FIRST`` and ``SECOND`` -> (g,) sums in units of 2**-60.
+    """
+
+    counts: dict[str, Whole]
+    sums: dict[str, Whole]
+
+    @classmethod
+    def of_sums(cls, sums: Whole | Ints) -> WeightedMoments:
+        """From (g, len(SUMS)) whole numbers, as ``limb_sums`` orders them."""
+        columns = dict(zip(SUMS, np.asarray(sums, object).T, strict=True))
+        exponents = dict.fromkeys(FIRST, exact_sums.EXPONENTS) | dict.fromkeys(SECOND, exact_sums.SQUARE_EXPONENTS)
+        totals = {
+            name: exact_sums.total([columns[f"{name}_{i}"] for i in range(len(powers))], powers)
+            for name, powers in exponents.items()
+        }
+        return cls({name: columns[name] for name in COUNTS}, totals)
+
+    @classmethod
+    def of(cls, users: UserValues) -> WeightedMoments:
+        """Of one group of users.
+
+        >>> two = UserValues(*map(np.array, ([1.0, 0.0], [1.0, 1.0], [2.0, 2.0], [4.0, 2.0], [8.0, 2.0])))
+        >>> self_normalised(WeightedMoments.of(two), 0.95).value.round(6).tolist()  # (1 + 0) / 2 / (6 / 4)
+        [0.333333]
+        """
+        return cls.of_sums(limb_sums(users, np.zeros(len(users.value), np.int64), 1))
+
+    def __add__(self, other: WeightedMoments) -> WeightedMoments:
+        return WeightedMoments(
+            {name: each + other.counts[name] for name, each in self.counts.items()},
+            {name: each + other.sums[name] for name, each in self.sums.items()},
+        )
+
+    def mean(self, name: str) -> Floats:
+        """(g,) mean over users of a name out of ``FIRST``; NaN without users."""
+        return Moments(self.counts["n"], self.sums[name], self.sums[name]).mean
+
+    def covariance(self, one: str, other: str) -> Floats:
+        """(g,) sample covariance of two of v, b and c, divided by n - 1; NaN below two users."""
+        n, unit = np.where(self.counts["n"] < 2, 2, self.counts["n"]), 2**exact_sums.UNIT
+        exact = n * self.sums[one + other] * unit - self.sums[one] * self.sums[other]
+        return np.where(self.counts["n"] < 2, np.nan, (exact / (n * (n - 1) * unit**2)).astype(float))
+
+    @property
+    def mean_weight(self) -> Floats:
+        """(g,) mean weight of a row; near 1 where another policy's probabilities are the target."""
+        return Moments(self.counts["rows"], self.sums["w"], self.sums["w"]).mean
+
+    @property
+    def effective_rows(self) -> Floats:
+        """(g,) effective number of rows."""
+        return self._effective("w", "ww")
+
+    @property
+    def effective_users(self) -> Floats:
+        """(g,) effective number of users: the smaller one, of a user's mean weight of a row and mean joint weight."""
+        return np.asarray(np.minimum(self._effective("a", "aa"), self._effective("j", "jj")))
+
+    def _effective(self, first: str, second: str) -> Floats:
+        unit = 2**exact_sums.UNIT
+        return effective_sample_size(*((self.sums[name] / unit).astype(float) for name in (first, second)))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Estimates of g groups with their intervals, (g,) each; NaN where there is none."""
+
+    value: Floats
+    low: Floats
+    high: Floats
+
+
+def ips(moments: WeightedMoments, confidence: float) -> Estimate:
+    """Mean of the users' weighted values, with Student's t interval over users; for clipped weights too.
+
+    Args:
+        moments: Of g groups.
+        confidence: In (0, 1).
+
+    Source: Horvitz and Thompson (1952).
+    """
+    values = Moments(moments.counts["n"], moments.sums["v"], moments.sums["vv"])
+    return Estimate(values.mean, *t_interval(values, confidence))
+
+
+def self_normalised(moments: WeightedMoments, confidence: float) -> Estimate:
+    """The same mean over the mean weight of the rows, which is 1 in expectation if the rows were drawn by propensity.
+
+    It is the ratio V * C / B of three means over users: of the values, of the rows and of the weights per list. For
+    precision and DCG, that is every weight divided by the mean weight. Slightly biased, by a term of order 1 / n.
+
+    Not for position bias: there, the rows were shown with certainty and the mean of 1 / propensity is no estimate of 1.
+
+    Args:
+        moments: Of g groups.
+        confidence: In (0, 1), of the interval by the delta method over users.
+
+    Returns:
+        Estimates; NaN where all weights are 0.
+
+    Source: Swaminathan and Joachims (NIPS 2015); the interval: Cochran, Sampling Techniques (1977), chapter 6.
+    """
+    v, b, c = (moments.mean(name) for name in "vbc")
+    weight = np.where(b > 0, b, np.nan)
+    slopes = {"v": c / weight, "b": -v * c / weight**2, "c": v / weight}
+    value = v * slopes["v"]
+    pairs = {"vv": 1, "bb": 1, "cc": 1, "vb": 2, "vc": 2, "bc": 2}
+    variance = sum(
+        times * slopes[name[0]] * slopes[name[1]] * moments.covariance(*name) for name, times in pairs.items()
+    )
+    n = np.maximum(moments.counts["n"].astype(float), 2.0)
+    half = stdtrit(n - 1, 0.5 + confidence / 2) * np.sqrt(_above_rounding(np.asarray(variance), value) / n)
+    return Estimate(value, value - half, value + half)
+
+
+def _above_rounding(variance: Floats, value: Floats) -> Floats:
+    """A variance below the rounding of the sums cannot be told from 0."""
+    floor = (1 + 4 * np.abs(value)) * 2.0**-exact_sums.UNIT + value**2 * 2.0**-50
+    return np.where(variance <= floor, 0.0, variance)
+
+
+ESTIMATORS = ("ips", "clipped", "self_normalised")
+ROW_COUNTS = ("faulty", "unweighted", "repeated")
+"""Rows of an experiment that no estimate reads: with a fault, with an unusable propensity, repeated in their list."""
+ALL_SUMS = (*ROW_COUNTS, *SUMS)
+
+
+class Key(NamedTuple):
+    """What a sum belongs to."""
+
+    experiment: str | None
+    metric: str
+    estimator: str
+
+
+@dataclass(frozen=True)
+class Rules:
+    """When there is an estimate, and how it is made.
+
+    Attributes:
+        policy: Whether another policy's probabilities are the target; otherwise position bias is removed.
+        weights: What messages call the columns that the weights come from.
+        least_effective: Fewer effective rows or users are too few.
+        least_share: A smaller share of effective rows or users is too small.
+        confidence: Of the intervals, in (0, 1).
+        clip: The largest weight of ``clipped``.
+        ranges: Metric -> its lowest and highest value.
+    """
+
+    policy: bool
+    weights: str
+    least_effective: float
+    least_share: float
+    confidence: float
+    clip: float = math.inf
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+
+def off_policy_rows(sums: Mapping[Key, Whole], rules: Rules, order: Sequence[Key]) -> dict[str, list[Any]]:
+    """The columns of the result.
+
+    Args:
+        sums: Key -> (len(ALL_SUMS),) whole numbers.
+        rules: When there is an estimate.
+        order: The keys in the order of the result.
+    """
+    rows = [_row(key, np.asarray(sums[key], object), rules) for key in order]
+    return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
+
+
+def _row(key: Key, sums: Whole, rules: Rules) -> dict[str, Any]:
+    lost = dict(zip(ROW_COUNTS, map(int, sums), strict=False))
+    moments = WeightedMoments.of_sums(sums[None, len(ROW_COUNTS) :])
+    n_rows, effective = int(moments.counts["rows"][0]), float(moments.effective_rows[0])
+    note = _refusal(key, moments, lost, rules)
+    found = _estimate(key, moments, rules) if note is None else None
+    if found is not None and (note := _out_of_range(key, found, rules)):
+        found = None
+    elif found is not None:
+        note = _clipping(moments, rules)
+    return {
+        EXPERIMENT: key.experiment,
+        METRIC: key.metric,
+        "estimator": key.estimator,
+        "value": found and float(found.value[0]),
+        "ci_low": found and float(found.low[0]),
+        "ci_high": found and float(found.high[0]),
+        "n_users": int(moments.counts["n"][0]),
+        "n_rows": n_rows,
+        "effective_sample_size": effective,
+        "effective_share": effective / n_rows if n_rows else None,
+        "effective_users": float(moments.effective_users[0]),
+        "mean_weight": float(moments.mean_weight[0]),
+        "n_faulty_rows": lost["faulty"] + lost["unweighted"],
+        "n_repeated": lost["repeated"],
+        "confidence": rules.confidence,
+        "note": note,
+    }
+
+
+def _estimate(key: Key, moments: WeightedMoments, rules: Rules) -> Estimate:
+    return (self_normalised if key.estimator == "self_normalised" else ips)(moments, rules.confidence)
+
+
+def _refusal(key: Key, moments: WeightedMoments, lost: Mapping[str, int], rules: Rules) -> str | None:
+    """Why there is no estimate, in one sentence; None if there is one."""
+    if lost["unweighted"]:
+        return f"rows with {rules.weights}: {lost['unweighted']:,}; allowed: none, so remove or repair them first"
+    if not moments.counts["n"][0]:
+        return f"no usable row; rows with a fault in another column: {lost['faulty']:,}"
+    if n := int(moments.counts["beyond"][0]):
+        clicks = " from relevance 0 or 1 (dcg takes grades)" if key.metric.startswith("ndcg") else ""
+        return f"users without a usable value: {n:,}; allowed: none, so every value{clicks} up to {LARGEST:.2g}"
+    if key.estimator == "self_normalised" and not rules.policy:
+        return (
+            "there is no self-normalised estimate without a target: a row is shown with certainty, so "
+            "the mean of 1 / propensity is not 1 in expectation; use ips or clipped"
+        )
+    return _too_small(moments, rules)
+
+
+def _too_small(moments: WeightedMoments, rules: Rules) -> str | None:
+    sizes = (
+        (float(moments.effective_rows[0]), int(moments.counts["rows"][0]), "rows"),
+        (float(moments.effective_users[0]), int(moments.counts["n"][0]), "users"),
+    )
+    for effective, n, what in sizes:
+        if effective < rules.least_effective:
+            return (
+                f"the weights leave {effective:.1f} effective {what} of {n:,} {what}; "
+                f"an estimate needs at least {rules.least_effective:g}"
+            )
+    for effective, n, what in sizes:
+        if effective < rules.least_share * n:
+            return (
+                f"the weights leave {effective:.1f} effective {what} of {n:,}, which is {effective / n:.2%}; "
+                f"an estimate needs at least {rules.least_share:.2%}"
+            )
+    return None
+
+
+ROUNDING = 1e-9
+"""A value that leaves its range by less has left it by rounding."""
+
+
+def _out_of_range(key: Key, found: Estimate, rules: Rules) -> str | None:
+    """A mean that is outside the range of its metric for sure: the weights cannot be those of the clicks."""
+    value, low, high = (float(each[0]) for each in (found.value, found.low, found.high))
+    # One user has no interval.
+    low, high = (value if math.isnan(bound) else bound for bound in (low, high))
+    least, most = rules.ranges.get(key.metric, (-math.inf, math.inf))
+    if low <= most + ROUNDING and high >= least - ROUNDING:
+        return None
+    return (
+        f"the estimate of {value:.4g} is outside the range of {key.metric}, {least:g} to {most:g}, by more than its "
+        f"error ({low:.4g} to {high:.4g}): the propensities do not fit the clicks"
+    )
+
+
+def _clipping(moments: WeightedMoments, rules: Rules) -> str | None:
+    """What the interval of clipped weights is the interval of; None if no weight was clipped."""
+    clipped, n = int(moments.counts["clipped"][0]), int(moments.counts["rows"][0])
+    if not clipped:
+        return None
+    return (
+        f"{clipped:,} of {n:,} rows have a weight above {rules.clip:g} and count with {rules.clip:g}: the value is "
+        "biased, and the interval is that of the clipped value, not of the metric"
+    )

@@ -1,0 +1,92 @@
+"""Plant each bug of tests/mutants/*.yaml in a copy of the checkout: its tests pass without it and fail with it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+
+from tests.mutants import ENGINES, Copy, Mutant, mutants
+
+COPIES = min(2, os.cpu_count() or 1)
+"""Bugs that are tried at the same time, each in its own copy."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("--only", metavar="AREA", action="append", help="the bugs of one list, tests/mutants/AREA.yaml")
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=ENGINES, help="bugs whose tests start these")
+    parser.add_argument("--list", action="store_true", help="print the bugs and plant none")
+    options = parser.parse_args()
+    try:
+        every = mutants()
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if unknown := set(options.only or ()) - {mutant.area for mutant in every}:
+        print(f"there is no list {', '.join(sorted(unknown))}", file=sys.stderr)
+        return 2
+    areas = options.only or {mutant.area for mutant in every}
+    chosen = [mutant for mutant in every if mutant.area in areas and mutant.starts in options.engines]
+    if options.list:
+        print(*(f"{mutant} ({mutant.file})" for mutant in chosen), sep="\n")
+        return 0
+    return _tried(chosen)
+
+
+def _tried(chosen: Sequence[Mutant]) -> int:
+    """Try each bug; return the exit code: 1 if a test fails without a bug, or a bug is not caught."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="planted bugs ") as folder:
+        copies = [Copy(Path(folder) / str(number)) for number in range(COPIES)]
+        for engine in ENGINES:
+            tests = {test: None for mutant in chosen if mutant.starts == engine for test in mutant.tests}
+            if tests and (said := _failure(copies[0], [*tests], engine)):
+                print(said, "these tests fail without a planted bug", sep="\n")
+                return 1
+        caught = 0
+        for mutant, is_caught, said, seconds in _outcomes(chosen, copies):
+            caught += is_caught
+            print(f"{'caught  ' if is_caught else 'SURVIVED'} {mutant} ({seconds:.0f} s)", flush=True)
+            if not is_caught:
+                print(
+                    f"         {mutant.file}: {mutant.old!r} -> {mutant.new!r}", *mutant.tests, said[-2000:], sep="\n"
+                )
+    print(f"{caught} of {len(chosen)} planted bugs are caught ({time.monotonic() - began:.0f} s)")
+    return int(caught < len(chosen))
+
+
+def _failure(copy: Copy, tests: Sequence[str], engine: str) -> str | None:
+    """What pytest printed, unless all of the tests pass."""
+    code, said = copy.run(tests, engine)
+    return None if code == pytest.ExitCode.OK else said
+
+
+def _outcomes(chosen: Sequence[Mutant], copies: Sequence[Copy]) -> Iterator[tuple[Mutant, bool, str, float]]:
+    """Try each bug in the next copy that is free; in the order of the list."""
+    free: SimpleQueue[Copy] = SimpleQueue()
+    for copy in copies:
+        free.put(copy)
+
+    def tried(mutant: Mutant) -> tuple[Mutant, bool, str, float]:
+        """Try one bug."""
+        copy, began = free.get(), time.monotonic()
+        try:
+            return mutant, *copy.catches(mutant), time.monotonic() - began
+        finally:
+            free.put(copy)
+
+    with ThreadPoolExecutor(len(copies)) as pool:
+        yield from pool.map(tried, chosen)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""The commands and the code of docs/report.md and docs/publishing.md run as they stand there."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from rankmetrics_spark import evaluate, run
+from rankmetrics_spark.report.scripts import is_installed
+from tests.commands import ROOT, Call
+from tests.logs import DATE, a_list, config, impressions, parquet
+from tests.readme import blocks, commands
+
+REPORT = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
+PUBLISHING = (ROOT / "docs" / "publishing.md").read_text(encoding="utf-8")
+LOG = [row for n in range(6) for name in ("a", "b") for row in a_list([n % 2, int(name == "b"), 1], f"u{n}", name)]
+
+
+@pytest.fixture
+def published(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the examples, which hold the relative path out/first; the engine may run in another one."""
+    monkeypatch.chdir(tmp_path)
+    out = tmp_path / "out" / "first"
+    run(spark, config(parquet(tmp_path / "log", LOG), out, metrics=["ap@10", "ndcg@10"], comparison={"baseline": "a"}))
+    return out
+
+
+def words_of(program: list[str], out: Path) -> list[str]:
+    """The words of a command of the docs, without the program."""
+    return [str(out) if word == "out/first" else word for word in program[1:]]
+
+
+@pytest.mark.skipif(not is_installed(), reason="needs the libraries of the page")
+def test_the_commands_of_the_report_write_the_page(call: Call, published: Path) -> None:
+    programs = commands("rankmetrics", REPORT)
+    assert len(programs) >= 2
+    for program in programs:
+        Path("report.html").unlink(missing_ok=True)
+        code, _, err = call(*words_of(program, published))
+        assert code == 0, err
+        assert DATE in Path("report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(not is_installed(), reason="needs the libraries of the page")
+def test_the_code_of_the_report_shows_the_answer_and_writes_the_page(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (program,) = blocks("python", REPORT)
+    # MLflow has an environment of its own, and so has its test.
+    lines = [line for line in program.splitlines() if "mlflow" not in line or find_spec("mlflow")]
+    assert len(lines) >= 4
+    names: dict[str, Any] = {"result": evaluate(impressions(spark, LOG), ["ap@10", "ndcg@10"], baseline="a")}
+    exec("\n".join(lines), names)
+    assert "ndcg@10" in {row["metric"] for row in names["result"].summary().to_dict("records")}
+    assert "<html" in Path("report.html").read_text(encoding="utf-8")
+
+
+def test_the_commands_of_publishing_list_the_runs(call: Call, published: Path) -> None:
+    programs = [words_of(program, published) for program in commands("rankmetrics", PUBLISHING)]
+    # The last one reads a catalog of Iceberg: tests/platforms/test_lakehouse.py.
+    table, records, catalog = programs
+    code, out, err = call(*table)
+    assert code == 0 and "done" in out, err
+    code, out, err = call(*records)
+    assert (code, [record["outcome"] for record in json.loads(out)]) == (0, ["done"]), err
+    assert "--table" in catalog

@@ -1,0 +1,93 @@
+"""Filters over odd rows: each engine keeps the rows that Spark keeps, or refuses the filter in one sentence."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from rankmetrics_spark.config.sections import Source
+from rankmetrics_spark.engines.which import engine_of
+from rankmetrics_spark.errors import InputError
+from rankmetrics_spark.sources import read
+from rankmetrics_spark.sources.filters_on_sail import on_sail
+from tests.odd_rows import DATES, DOUBLES, N_ROWS, TEXTS, TIMES, TYPES, VALUES, digests, expressions, odd_rows
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("odd")
+    pq.write_table(odd_rows(), folder / "odd.parquet")
+    return str(folder)
+
+
+def kept(spark: SparkSession, log: str, where: str) -> list[int]:
+    rows: DataFrame = read(spark, Source(path=log, where=where))
+    return sorted(row[0] for row in rows.select("id").collect())
+
+
+def test_every_expression_has_the_values_that_spark_prints(spark: SparkSession, log: str) -> None:
+    known = expressions()
+    sail = engine_of(spark) == "sail"
+    if not sail and spark.version != json.loads(VALUES.read_text(encoding="utf-8"))["spark"]:
+        pytest.skip("another version of Spark printed the values")
+    sql = {name: on_sail("source.where", name, TYPES) if sail else name for name in known}
+    found = digests(spark.read.parquet(log), sql)
+    assert {name: sql[name] for name in known if found[name] != known[name]} == {}
+
+
+def texts(condition: str) -> list[int]:
+    return [at for at, text in enumerate(TEXTS) if text is not None and eval(condition, {}, {"text": text})]
+
+
+def doubles(condition: str) -> list[int]:
+    values = [DOUBLES[at % len(DOUBLES)] for at in range(N_ROWS)]
+    return [at for at, x in enumerate(values) if eval(condition, {"math": math}, {"x": x})]
+
+
+def days(weekday: int) -> list[int]:
+    return [at for at in range(N_ROWS) if (day := DATES[at % len(DATES)]) and day.weekday() == weekday]
+
+
+# The other side of each line is plain Python over the same values.
+TRUTHS = [
+    ("weekday(dt) = 6", days(6)),
+    ("weekday(dt) = 0", days(0)),
+    ("date_part('week', dt) = 53", [at for at in range(N_ROWS) if DATES[at % len(DATES)] == DATES[10]]),
+    ("not isnan(d)", doubles("x is None or not math.isnan(x)")),
+    ("d > 0.0", doubles("x is not None and (math.isnan(x) or x > 0)")),
+    ("d = 0.1", doubles("x == 0.1")),
+    ("d in (0.5, 1.5)", doubles("x in (0.5, 1.5)")),
+    ("nullif(d, 0) is null", doubles("x is None or x == 0")),
+    (r"s rlike r'^\w+$'", texts(r"__import__('re').fullmatch('[A-Za-z0-9_]+[\\n\\r]?', text)")),
+    (r"s rlike '\\d'", texts("any(c in '0123456789' for c in text)")),
+    ("s rlike 'a$'", texts("text in ('a', 'a\\n', 'a\\r') or text.endswith('a')")),
+    ("s rlike '^.$'", texts("len(text.rstrip('\\n\\r')) == 1 and len(text) <= 2 and text != 'a'[:0]")),
+    ("left(s, 2) = 'a_'", texts("text[:2] == 'a_'")),
+    ("substr(s, 2, 1) = 'B'", texts("text[1:2] == 'B'")),
+    ("nvl2(s, 1, 0) = 1", texts("True")),
+]
+
+
+@pytest.mark.parametrize(("where", "expected"), TRUTHS)
+@pytest.mark.outcome("filters with {where}", "the same rows on both engines")
+def test_a_filter_keeps_the_rows_that_the_arithmetic_keeps(
+    spark: SparkSession, log: str, where: str, expected: list[int]
+) -> None:
+    assert expected
+    assert kept(spark, log, where) == expected
+
+
+def test_a_number_of_a_time_is_its_second(spark: SparkSession, log: str) -> None:
+    at = [place for place in range(N_ROWS) if TIMES[place % len(TIMES)] == "1970-01-01"]
+    assert kept(spark, log, "unix_micros(ts) = 0") == at
+    if engine_of(spark) == "sail":
+        with pytest.raises(
+            InputError, match=r"^source\.where makes a number of a time with 'bigint', and the engine sail"
+        ):
+            kept(spark, log, "bigint(ts) = 0")
+    else:
+        assert kept(spark, log, "bigint(ts) = 0") == at

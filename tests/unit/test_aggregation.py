@@ -1,0 +1,28 @@
+"""Rows of users -> exact sums, without an engine."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rankmetrics_spark.metrics import parse
+from rankmetrics_spark.road.aggregation import sums
+from rankmetrics_spark.statistics import exact_sums
+
+
+def test_the_mean_of_users_with_a_relevant_item_leaves_the_others_out() -> None:
+    # Users without a relevant item count 1 under ``zero_relevant: one``, and nothing under ``skip``.
+    values, relevant = [1.0, 0.5, 1.0, 0.25, None], [0, 2, 0, 1, 0]
+    columns = {
+        "experiment_id": pa.array(["a", "a", "a", "b", "b"]),
+        "n_relevant": pa.array(relevant, pa.int64()),
+        "ndcg_at_10": pa.array(values, pa.float64()),
+    }
+    made = pa.Table.from_batches(sums([parse("ndcg@10")], ()).body([pa.RecordBatch.from_pydict(columns)])).to_pydict()
+    assert made["experiment_id"] == ["a", "b"]
+    assert (made["n_users"], made["n_users_with_relevant"]) == ([3, 1], [1, 1])
+    for kind, wanted in (("values", [2.5, 0.25]), ("of_relevant", [0.5, 0.25])):
+        limbs = [np.array(made[f"_{kind}_{i}"], dtype=object) for i in range(len(exact_sums.EXPONENTS))]
+        total = exact_sums.total(limbs, exact_sums.EXPONENTS) / 2**exact_sums.UNIT
+        assert total.tolist() == pytest.approx(wanted), kind

@@ -1,0 +1,241 @@
+"""The way into the laptop engine without starting it: who reaches its port, what the relay carries, what is refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankmetrics_spark.engines.sail import port, process, relay
+from rankmetrics_spark.engines.sail.process import Engine, Limits
+from rankmetrics_spark.engines.sail.server import DISTURBED, READY
+from rankmetrics_spark.errors import RankmetricsError
+from tests.commands import as_stranger
+
+MESSAGE = bytes(range(256)) * 4096
+
+
+@pytest.fixture
+def closed() -> Iterator[tuple[socket.socket, int]]:
+    """A listening socket that only connections from the reserved source port reach."""
+    with socket.create_server(("127.0.0.1", 0)) as listening, port.reserved_port() as source:
+        port.close_to_others(listening, source.getsockname()[1])
+        yield listening, source.getsockname()[1]
+
+
+def test_a_closed_port_answers_the_reserved_source_port_only(closed: tuple[socket.socket, int]) -> None:
+    listening, source = closed
+    number = listening.getsockname()[1]
+    with socket.socket() as stranger:
+        stranger.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            stranger.connect(("127.0.0.1", number))
+    # A connection that is lost is followed by others, while the first may linger.
+    for i in range(3):
+        with port.connection_from(source, i, number) as ours:
+            server, _ = listening.accept()
+            with server:
+                ours.sendall(b"ping")
+                assert server.recv(4) == b"ping"
+
+
+BIND = """
+import errno, socket, sys
+for address in ("0.0.0.0", "127.0.0.1", "127.0.0.2", "::", "::ffff:127.0.0.3"):
+    for options in ((), (socket.SO_REUSEADDR,), (socket.SO_REUSEPORT,), (socket.SO_REUSEADDR, socket.SO_REUSEPORT)):
+        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as other:
+            for option in options:
+                other.setsockopt(socket.SOL_SOCKET, option, 1)
+            try:
+                other.bind((address, int(sys.argv[1])))
+                print("bound", address, options)
+            except OSError as error:
+                print(errno.errorcode[error.errno])
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another account")
+def test_no_other_account_can_use_the_reserved_port(closed: tuple[socket.socket, int]) -> None:
+    done = as_stranger(BIND, closed[1])
+    assert set(done.stdout.split()) <= {"EADDRINUSE", "EAFNOSUPPORT", "EADDRNOTAVAIL"} and "EADDRINUSE" in done.stdout
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "127.0.0.1", "127.0.0.2"])
+def test_a_socket_cannot_use_the_reserved_port_by_reusing_addresses(
+    address: str, closed: tuple[socket.socket, int]
+) -> None:
+    # SO_REUSEADDR asks for no account, unlike SO_REUSEPORT.
+    for options in ((), (socket.SO_REUSEADDR,)):
+        with socket.socket() as other:
+            for option in options:
+                other.setsockopt(socket.SOL_SOCKET, option, 1)
+            with pytest.raises(OSError, match="Address already in use"):
+                other.bind((address, closed[1]))
+
+
+def test_a_connection_while_the_port_is_open_is_counted() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        before = port.accepted_connections()
+        socket.create_connection(listening.getsockname()).close()
+        assert port.accepted_connections() > before
+
+
+class Sandbox:
+    """A socket of a system without filters, which refuses or ignores them."""
+
+    def __init__(self, refuses: bool) -> None:
+        self.refuses = refuses
+
+    def setsockopt(self, *_: object) -> None:
+        if self.refuses:
+            raise OSError(92, "Protocol not available")
+
+    def getsockopt(self, *_: object) -> bytes:
+        return b""
+
+
+@pytest.mark.parametrize(("refuses", "why"), [(True, "Protocol not available"), (False, "the filter is not there")])
+def test_a_system_without_filters_is_refused(refuses: bool, why: str) -> None:
+    sandbox: Any = Sandbox(refuses)
+    with pytest.raises(RankmetricsError, match=rf"^its port cannot be closed to other accounts here \(.*{why}\)$"):
+        port.close_to_others(sandbox, 1)
+
+
+LISTENING = """
+import socket
+from rankmetrics_spark.errors import RankmetricsError
+from rankmetrics_spark.engines.sail.port import listening_socket
+held = [socket.socket(socket.AF_UNIX), socket.socket(), open("/dev/null")]
+for _ in range(3):
+    try:
+        print(listening_socket().getsockname() == held[-1].getsockname())
+    except RankmetricsError as error:
+        print(error)
+    held.append(socket.create_server(("127.0.0.1", 0)))
+"""
+
+
+def test_the_engine_listens_on_one_port_or_is_refused() -> None:
+    done = subprocess.run([sys.executable, "-c", LISTENING], capture_output=True, text=True, check=True)
+    refused = "it listens on {} ports, which cannot be closed to other accounts"
+    assert done.stdout.splitlines() == [refused.format(0), "True", refused.format(2)]
+
+
+# ---- the relay
+
+
+@pytest.fixture
+def relayed(closed: tuple[socket.socket, int]) -> Iterator[Path]:
+    """A Unix socket whose relay leads to an echo."""
+    listening, source = closed
+    reading, writing = os.pipe()
+    # Not tmp_path: other accounts have to get as far as this folder.
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    descriptor = os.open(folder, os.O_PATH)
+    os.write(writing, str(listening.getsockname()[1]).encode())
+    with relay.unix_listener(descriptor) as listener:
+        serving = threading.Thread(target=relay._serve, args=(listener, source, reading))
+        serving.start()
+        threading.Thread(target=echo, args=(listening,), daemon=True).start()
+        yield folder / relay.SOCKET
+        os.close(writing)
+        serving.join(5)
+        assert not serving.is_alive()
+    os.close(descriptor)
+    shutil.rmtree(folder)
+
+
+def echo(listening: socket.socket) -> None:
+    while True:
+        try:
+            connection, _ = listening.accept()
+        except OSError:
+            return
+        threading.Thread(target=relay._pump, args=(connection, connection), daemon=True).start()
+
+
+def test_the_relay_carries_every_byte_of_several_connections(relayed: Path) -> None:
+    for _ in range(2):
+        with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as other:
+            for client in (one, other):
+                client.settimeout(10)
+                client.connect(str(relayed))
+                threading.Thread(target=client.sendall, args=(MESSAGE,)).start()
+            for client in (one, other):
+                with client.makefile("rb") as answer:
+                    assert answer.read(len(MESSAGE)) == MESSAGE
+
+
+CONNECT = """
+import socket, sys
+with socket.socket(socket.AF_UNIX) as client:
+    client.settimeout(5)
+    try:
+        client.connect(sys.argv[1])
+        client.sendall(b"x")
+        print("answer", client.recv(1))
+    except OSError as error:
+        print(type(error).__name__)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another account")
+def test_another_account_gets_no_answer_even_where_the_folder_is_open(relayed: Path) -> None:
+    assert as_stranger(CONNECT, relayed).stdout.strip() == "PermissionError"
+    relayed.parent.chmod(0o755)
+    relayed.chmod(0o777)
+    assert as_stranger(CONNECT, relayed).stdout.strip() in {"answer b''", "ConnectionResetError", "BrokenPipeError"}
+    ours = subprocess.run([sys.executable, "-c", CONNECT, relayed], capture_output=True, text=True, check=True)
+    assert ours.stdout.strip() == "answer b'x'"
+
+
+# ---- the start
+
+
+class Child(Engine):
+    """A child that says a word and is stopped."""
+
+    words: list[str]
+
+    def __init__(self, words: list[str]) -> None:
+        self.words, self.stops = words, 0
+
+    def _first_word(self) -> str:
+        return self.words.pop(0)
+
+    def stop(self) -> None:
+        self.stops += 1
+
+
+@pytest.mark.parametrize("disturbed", [0, 1, 4, 5])
+def test_an_engine_to_which_somebody_may_have_connected_is_given_up(
+    disturbed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = Child([DISTURBED] * disturbed + [READY])
+    monkeypatch.setattr(Engine, "_started", lambda _limits: child)
+    if disturbed < 5:
+        assert Engine.start(Limits(1, 2**30)) is child
+    else:
+        with pytest.raises(
+            RankmetricsError, match=r"^the laptop engine did not start: in each of 5 attempts some prog"
+        ):
+            Engine.start(Limits(1, 2**30))
+    assert child.stops == disturbed
+
+
+def test_threads_stay_idle_to_answer_the_client_whatever_computes(tmp_path: Path) -> None:
+    # Two stages of a query compute at a time, each with the threads that are asked for.
+    for threads in (1, 2, 8):
+        (folder := tmp_path / str(threads)).mkdir()
+        environment = process._environment(folder, Limits(threads, 2**30))
+        assert environment["SAIL_EXECUTION__DEFAULT_PARALLELISM"] == str(threads)
+        assert int(environment["TOKIO_WORKER_THREADS"]) >= 2 * threads + 4

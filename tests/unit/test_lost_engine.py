@@ -1,0 +1,87 @@
+"""The end of Spark's Java process: one sentence, whatever fails after it, and a record that says so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from py4j.protocol import Py4JNetworkError
+from rich.console import Console
+
+from rankmetrics_spark.cli.exits import exit_codes
+from rankmetrics_spark.config import Config
+from rankmetrics_spark.engines import choice as session_choice
+from rankmetrics_spark.engines.choice import Choice, session_of
+from rankmetrics_spark.errors import MetricGateError, lost_engine
+from rankmetrics_spark.job.record import Books, on_disk
+
+ENDED = "Spark's Java process has ended, as it does when it runs out of memory or is killed; allowed: more memory"
+HEAP = "An error occurred while calling o1.\n: java.lang.OutOfMemoryError: Java heap space\n\tat x"
+
+
+def refused() -> ConnectionRefusedError:
+    """What py4j raises once Java has ended."""
+    return ConnectionRefusedError(111, "Connection refused")
+
+
+def said(error: BaseException, capfd: pytest.CaptureFixture[str]) -> str:
+    """What a command says that ends with this error, with exit code 1."""
+    with pytest.raises(SystemExit) as caught, exit_codes(Console(stderr=True, soft_wrap=True)):
+        raise error
+    assert caught.value.code == 1
+    return capfd.readouterr().err.removeprefix("rankmetrics: ")
+
+
+@pytest.mark.outcome(
+    "Spark's Java process is killed, or runs out of memory", "exit 1; the record says `failed`", on_sail=""
+)
+def test_a_lost_connection_is_the_end_of_java(capfd: pytest.CaptureFixture[str]) -> None:
+    for error in (refused(), ConnectionResetError(104, "reset"), Py4JNetworkError("Answer from Java side is empty")):
+        assert said(error, capfd).startswith(ENDED)
+    assert said(OSError(HEAP), capfd).startswith("Spark ran out of memory; allowed: more memory")
+    assert said(FileNotFoundError(2, "No such file", "a"), capfd).startswith("cannot use the file or folder 'a'")
+
+
+def test_what_fails_after_the_end_does_not_hide_its_cause(capfd: pytest.CaptureFixture[str]) -> None:
+    def failing(first: BaseException) -> BaseException:
+        try:
+            try:
+                raise first
+            finally:
+                raise refused()
+        except ConnectionError as error:
+            return error
+
+    assert said(failing(OSError(HEAP)), capfd).startswith("Spark ran out of memory")
+    assert str(lost_engine(failing(MetricGateError("b is below a")))) == "b is below a"
+    assert lost_engine(ValueError("x")) is None and lost_engine(MetricGateError("b is below a")) is None
+
+
+class Dead:
+    """A session whose engine has ended."""
+
+    def stop(self) -> NoReturn:
+        raise refused()
+
+
+def test_a_session_that_cannot_be_stopped_keeps_the_error_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_choice, "_started_session", lambda choice: Dead())
+    with pytest.raises(OSError, match="Java heap space"), session_of(Choice("spark"), lambda text: None):
+        raise OSError(HEAP)
+
+
+def test_the_record_of_a_run_whose_engine_has_ended_says_failed(tmp_path: Path) -> None:
+    config = Config.read({"source": {"path": "log"}, "sink": {"path": str(tmp_path)}})
+    books = Books.open(config, "spark", {}, {})
+
+    def no_engine(record: dict[str, Any]) -> NoReturn:
+        raise refused()
+
+    lost = lost_engine(refused())
+    assert lost is not None
+    books.failed(lost, no_engine, on_disk(config))
+    record = json.loads((tmp_path / "runs" / f"{books.run_id}.json").read_text())
+    assert (record["outcome"], record["error"]["exit_code"]) == ("failed", 1)
+    assert record["error"]["message"].startswith(ENDED)

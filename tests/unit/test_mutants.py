@@ -1,0 +1,72 @@
+"""The planted bugs fit the code, and only a test that fails catches one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.mutants import Copy, Mutant, mutants
+
+ENTRY = """\
+- name: the answer is wrong
+  file: tests/mutants/__init__.py
+  old: {old}
+  new: {new}
+  tests: [{test}]
+"""
+TEST = "tests/unit/test_mutants.py::test_every_planted_bug_fits_the_code"
+OLD = "A test that takes longer has caught nothing."
+"""Occurs once there."""
+
+
+def test_every_planted_bug_fits_the_code() -> None:
+    assert mutants()
+
+
+@pytest.mark.parametrize(
+    ("entry", "sentence"),
+    [
+        ({"old": "no such text"}, "the old text occurs 0 times in tests/mutants/__init__.py; allowed: once"),
+        ({"old": "import"}, "times in tests/mutants/__init__.py; allowed: once"),
+        ({"new": OLD}, "the new text is the old one"),
+        ({"old": "SECONDS = 600", "new": "SECONDS = ("}, "with the new text tests/mutants/__init__.py is no Python"),
+        ({"test": "tests/unit/test_mutants.py::test_of_nothing"}, "there is no test tests/unit/test_mutants.py::test_"),
+        ({"test": "tests/unit/test_of_nothing.py"}, "there is no test tests/unit/test_of_nothing.py"),
+        ({"test": ""}, "no test is named"),
+    ],
+)
+def test_an_entry_that_does_not_fit_is_refused(tmp_path: Path, entry: dict[str, str], sentence: str) -> None:
+    fitting = {"old": OLD, "new": "Nothing", "test": TEST}
+    (tmp_path / "area.yaml").write_text(ENTRY.format_map(fitting))
+    assert [str(mutant) for mutant in mutants(tmp_path)] == ["area: the answer is wrong"]
+    (tmp_path / "area.yaml").write_text(ENTRY.format_map(fitting | entry))
+    with pytest.raises(ValueError, match="area: the answer is wrong: ") as error:
+        mutants(tmp_path)
+    assert sentence in str(error.value)
+
+
+def test_only_a_test_that_fails_catches_a_bug(tmp_path: Path) -> None:
+    project = tmp_path / "a project"
+    (project / "tests").mkdir(parents=True)
+    (project / "answers.py").write_text("def answer():\n    return 42\n")
+    (project / "tests" / "test_answers.py").write_text(
+        "import pytest\nfrom answers import answer\n\n"
+        "def test_value():\n    assert answer() == 42\n\n"
+        "def test_kind():\n    assert answer() is not None\n\n"
+        "@pytest.mark.skip\ndef test_later():\n    assert answer() == 42\n"
+    )
+    copy = Copy(tmp_path / "a copy", project)
+
+    def catches(old: str, new: str, test: str) -> bool:
+        """Whether one test of the project catches a bug in its answer."""
+        bug = Mutant("area", "name", "answers.py", old, new, (f"tests/test_answers.py{test}",))
+        return copy.catches(bug)[0]
+
+    assert catches("42", "43", "")
+    assert not catches("42", "43", "::test_kind")
+    assert not catches("42", "43", "::test_later")
+    # The module cannot be imported, so no test runs.
+    assert not catches("def answer", "def answers", "::test_value")
+    # The copy is sound again, and the project was never touched.
+    assert "42" in (copy.root / "answers.py").read_text() and "42" in (project / "answers.py").read_text()

@@ -1,0 +1,89 @@
+"""Files that Sail would misread: what is found in them before it reads them, and after it has failed."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rankmetrics_spark.config.sections import Input, Judgements, Source
+from rankmetrics_spark.engines import which
+from rankmetrics_spark.errors import InputError
+from rankmetrics_spark.sources import on_sail
+from rankmetrics_spark.sources.local_files import files_of, folder_values
+
+
+def log(folder: Path, **files: str) -> Path:
+    """Files by their names, in which __ stands for a slash and _ for a dot."""
+    for name, text in files.items():
+        path = folder / name.replace("__", "/").replace("_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return folder
+
+
+def csv(path: object, **options: Any) -> Input:
+    return Source(format="csv", path=str(path), options=options)
+
+
+def test_braces_are_read_as_each_of_their_choices_that_exists(tmp_path: Path) -> None:
+    log(tmp_path, a__x_csv="h\n1\n", b__x_csv="h\n1\n", c__y_csv="h\n1\n")
+    for given, wanted in {
+        "{a,b,none}/{x,y}.csv": ["a/x.csv", "b/x.csv"],
+        "{c,a}": ["c", "a"],
+        "*/{x,z}.csv": ["a/x.csv", "b/x.csv"],
+        "[ab]/?.csv": ["a/x.csv", "b/x.csv"],
+        "a": ["a"],
+    }.items():
+        assert on_sail.with_plain_paths(csv(tmp_path / given)).path == tuple(f"{tmp_path}/{name}" for name in wanted)
+    assert on_sail.with_plain_paths(csv("s3://b/{a,c}/*")).path == ("s3://b/{a,c}/*",)
+    assert [*files_of(f"{tmp_path}/{{c,a}}")] == [f"{tmp_path}/c/y.csv", f"{tmp_path}/a/x.csv"]
+
+
+def test_headers_of_every_choice_are_compared(tmp_path: Path) -> None:
+    log(tmp_path, a__x_csv_gz="h,i\n1,2\n", b__x_csv_gz="h,i\n1,3\n3,4\n", c__x_csv_gz="i,h\n1,2\n")
+    on_sail.check(csv(f"{tmp_path}/{{a,b}}"))
+    with pytest.raises(InputError, match=r"^cannot read '.*/c/x\.csv\.gz': its header differs from"):
+        on_sail.check(csv(f"{tmp_path}/{{a,b,c}}"))
+    with pytest.raises(InputError, match=r"there is no such file or folder$"):
+        on_sail.check(csv(f"{tmp_path}/{{d,e}}"))
+
+
+UNEVEN = ValueError("Csv error: incorrect number of fields for line 4, expected 2 got 3")
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "line", "fields"),
+    [
+        ("h,i\n1,2\n1,2,3\n", {}, 3, 3),
+        ('h,i\n"1\n,",2\n\n1\n', {}, 5, 1),
+        ("h;i,\n1;2\n1,1\n", {"sep": ";"}, 3, 1),
+        ("h,'i\n'\n1,'2,3'\n1,2,3\n", {"quote": "'"}, 4, 3),
+    ],
+)
+def test_a_row_of_another_length_is_found(
+    tmp_path: Path, text: str, options: dict[str, str], line: int, fields: int
+) -> None:
+    for name in ("b_csv", "b_csv_gz"):
+        folder = log(tmp_path / name, a_csv="h,i\n", **{name: text})
+        sentence = str(on_sail.failed_line(UNEVEN, [Judgements(path="x"), csv(folder, **options)]))
+        place = f"cannot read '{folder}/{name.replace('_', '.')}'"
+        assert sentence.startswith(f"{place}: line {line} has {fields} fields, and the first one has 2; "), sentence
+    assert on_sail.failed_line(ValueError("no memory"), [csv(folder)]) is None
+
+
+def test_the_values_of_folders_are_read_below_the_paths_only(tmp_path: Path) -> None:
+    log(tmp_path / "year=2026", **{"day=1__hour=09__x_csv": "", "day=2__hour=a%2Fb__x_csv": ""})
+    below = {"hour": {"09", "a/b"}}
+    assert folder_values([f"{tmp_path}/year=2026"]) == below | {"day": {"1", "2"}}
+    assert folder_values([f"{tmp_path}/*/day=?"]) == below
+    assert folder_values(["s3://b/day=1"]) == {}
+
+
+def test_an_error_of_sail_is_called_one_of_sail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(which, "_known", {})
+    assert which.name_of_engine() == "Spark"
+    monkeypatch.setattr(which, "_known", {"client": "sail"})
+    assert which.name_of_engine() == "Sail"
