@@ -26,9 +26,9 @@ PIP = $(BIN)/python -m pip install --quiet --constraint $(PINS)
 ENVIRONMENT = .venvs/$(1)/made
 PLATFORM_TESTS = $(BIN)/python -m pytest tests/platforms/$(1)
 
-.PHONY: help venv run test lint audit readme bench bench-small docs pictures wheel clean
+.PHONY: help venv run test test-all mutants lint audit readme bench bench-small docs pictures wheel clean
 .PHONY: test-programs test-sail test-connect test-matrix test-cluster test-airflow test-databricks test-lakehouse test-s3 test-packaging
-.PHONY: test-fresh test-report test-faults test-yarn
+.PHONY: test-soak test-fresh test-report test-faults test-yarn
 .PHONY: $(addprefix for-test-,sail connect matrix cluster yarn airflow databricks lakehouse s3 packaging fresh report faults)
 .PRECIOUS: .venvs/%/made .jars/%/made
 
@@ -56,7 +56,7 @@ $(MADE):
 	@touch $@
 
 $(INSTALLED): $(MADE)
-	@echo "Installing Spark, a Java runtime and the tools into .venv, about 1.5 GB. The first time takes a few minutes ..." >&2
+	@echo "Installing Spark, a Java runtime and the tools into .venv, about 2 GB. The first time takes a few minutes ..." >&2
 	@rm -f .venv/installed-*
 	@# Install the build tools first, so that every build uses the pinned ones.
 	@$(PIP) setuptools wheel
@@ -85,8 +85,17 @@ test: venv ## run the test suite
 	@# Two processes, each with one Spark session for all of its tests.
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not program"
 
+test-all: ## run everything that runs on a change, in all of its turns, and test-soak (hours)
+	@CI_TURN=all .ci/run
+	@$(MAKE) test-soak
+
 test-programs: venv ## test the command, spark-submit and a script as programs of their own, each with its own Java
 	@$(BIN)/python -m pytest tests/spark -m program
+
+ENGINES ?= none spark sail
+
+mutants: $(if $(filter sail,$(ENGINES)),.venvs/laptop/tools) venv ## plant bugs in a copy, one at a time: a test must fail for each; ENGINES=none tries those whose tests start no engine
+	@$(BIN)/python -m tests.mutants --engines $(ENGINES)
 
 # Between them, the environments have every allowed Python. One that the machine lacks is replaced by $(PYTHON).
 PYTHON_spark35 := python3.10
@@ -126,15 +135,20 @@ for-test-faults: for-test-s3 for-test-lakehouse
 test-sail: for-test-sail ## test the laptop engine: the Connect suite on it, and the same bits as Spark
 	@$(call PLATFORM_TESTS,test_sail.py)
 
+test-soak: for-test-sail ## run the laptop engine for ten minutes while other programs want every core; SOAK_SECONDS=60 shortens it
+	@$(call PLATFORM_TESTS,test_soak.py)
+
 test-connect: for-test-connect ## test Spark Connect, with the full suite and from a client without Java
 	@$(call PLATFORM_TESTS,test_connect.py)
 
 MATRIX ?= spark35 spark40 spark41 spark42 lowest
+# Environments of these that run the files of the suite that ask most of Spark, and no others.
+CORE ?=
 
 for-test-matrix: venv $(foreach name,$(MATRIX),$(call ENVIRONMENT,$(name)))
 
 test-matrix: for-test-matrix ## run the suite on Spark 3.5, 4.0, 4.1 and 4.2, and with the oldest supported libraries
-	@MATRIX='$(MATRIX)' $(call PLATFORM_TESTS,test_matrix.py)
+	@MATRIX='$(MATRIX)' CORE='$(CORE)' $(call PLATFORM_TESTS,test_matrix.py)
 
 test-cluster: for-test-cluster ## test a standalone cluster of two workers, one of which is killed
 	@$(call PLATFORM_TESTS,test_cluster.py)
@@ -197,17 +211,19 @@ lint: venv ## check style, types and the import rules between modules
 	$(BIN)/python -m mypy --strict rankmetrics_spark jobs
 	$(BIN)/lint-imports
 
-audit: venv ## check that nothing of a user is run, unpickled or printed as it should not be, and what is installed
+audit: venv $(call ENVIRONMENT,audit) ## check what SECURITY.md says, and look up known vulnerabilities of what is installed
 	$(BIN)/python -m ruff check --select S --ignore S101 rankmetrics_spark jobs
-	$(BIN)/python -m pytest -q tests/unit/test_safety.py
+	@# The tests that SECURITY.md names; those that start an engine run with the suite.
+	$(BIN)/python -m pytest -q $(shell grep -o 'tests/unit/[a-z_]*[.]py' SECURITY.md | sort -u)
 	$(BIN)/python -m pip check
+	.venvs/audit/bin/python -m tests.known_vulnerabilities .venv $(wildcard .venvs/laptop)
 
 readme: venv ## write the README's table of metrics from the registry, and docs/bad_input.md from the tests
 	@$(BIN)/python -m rankmetrics_spark.tools.metric_table README.md
 	@$(BIN)/python -m tests.bad_input docs/bad_input.md
 
 $(BENCH): $(INSTALLED)
-	@echo "Installing DuckDB, Polars and the measuring tools into .venv, about 100 MB. This happens once ..." >&2
+	@echo "Installing DuckDB, Polars and the measuring tools into .venv, about 250 MB. This happens once ..." >&2
 	@rm -f .venv/bench-*
 	@$(PIP) --no-build-isolation --editable '.[bench]'
 	@touch $@
