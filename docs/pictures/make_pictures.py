@@ -10,8 +10,8 @@ from playwright.sync_api import Browser, sync_playwright
 from rich.console import Console
 
 from rankmetrics_spark.report.figures import Figures
+from rankmetrics_spark.report.read import figures_of, local_tables
 from rankmetrics_spark.report.terminal import Shown, table
-from rankmetrics_spark.tools.report import figures_of, local_tables
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 DRAWN = "html[data-drawn]:not([data-drawn=''])"
