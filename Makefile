@@ -13,7 +13,6 @@ MADE := .venv/made-$(shell { $(PYTHON) -c 'import sys; print(sys.version)'; pwd 
 INSTALLED := .venv/installed-$(shell cat pyproject.toml $(PINS) 2>/dev/null | cksum | cut -d ' ' -f 1)
 
 BENCH := $(subst installed-,bench-,$(INSTALLED))
-CLASSES := $(subst installed-,classes-,$(INSTALLED))
 
 # Ignore the user's own settings of pip, Python and Spark.
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -71,15 +70,8 @@ ifeq ($(RUN_$(ENGINE)),)
 $(error ENGINE is '$(ENGINE)'; allowed: sail, spark)
 endif
 
-run: $(if $(filter spark,$(ENGINE)),$(CLASSES),$(call ENVIRONMENT,laptop)) ## generate a seeded impression log, evaluate it and print the table; ENGINE=spark runs it on Spark
+run: $(if $(filter spark,$(ENGINE)),$(INSTALLED),$(call ENVIRONMENT,laptop)) ## generate a seeded impression log, evaluate it and print the table; ENGINE=spark runs it on Spark
 	@$(RUN_$(ENGINE))/bin/rankmetrics demo --output out/demo --engine $(ENGINE)
-
-$(CLASSES): $(INSTALLED)
-	@echo "Making an archive of Java's classes in .venv, about 200 MB, so that Spark starts faster. This happens once ..." >&2
-	@rm -f .venv/classes-*
-	@# Where it cannot be made, the sentence says so, and Spark runs without it.
-	@$(BIN)/python -m rankmetrics_spark.tools.archive_classes >/dev/null || true
-	@touch $@
 
 test: venv ## run the test suite
 	@# Two processes, each with one Spark session for all of its tests.

@@ -12,16 +12,11 @@ from functools import cache
 from pathlib import Path
 
 
-def lasting_folder() -> Path | None:
-    """Where the virtual environment keeps the files, if there is one; whether one may write there, ``folder`` knows."""
-    return Path(sys.prefix, "var", "rankmetrics") if sys.prefix != sys.base_prefix else None
-
-
 @cache
 def folder() -> Path:
     """A folder in the virtual environment, deleted with it; otherwise a private one that is deleted at exit."""
-    path = lasting_folder()
-    if path:
+    if sys.prefix != sys.base_prefix:
+        path = Path(sys.prefix, "var", "rankmetrics")
         with suppress(OSError):
             path.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=path):

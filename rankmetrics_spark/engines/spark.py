@@ -24,7 +24,6 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from rankmetrics_spark.engines import cache
-from rankmetrics_spark.engines.class_archive import CONFUSED_BY_TWICE, EACH_JAR_ONCE, ClassArchive
 from rankmetrics_spark.errors import RankmetricsError
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ for argument do
     *) set -- "$@" "$argument" ;;
   esac
 done
-{for_archive}exec {java} "$@"
+exec {java} "$@"
 """
 
 # Errors reach Python as exceptions with a message, so the log is off; spark.log.level=WARN turns it on again. Only this
@@ -127,8 +126,7 @@ def launcher_home(java: Java) -> Path:
     if java.executable.parent.parent.parent == home.parent:
         return java.executable.parent.parent
     unwanted = "|".join(shlex.quote(argument) for argument, since in UNWANTED.items() if java.major >= since)
-    for_archive = EACH_JAR_ONCE if java.major in CONFUSED_BY_TWICE else ""
-    script = LAUNCHER.format(unwanted=unwanted, for_archive=for_archive, java=shlex.quote(str(java.executable)))
+    script = LAUNCHER.format(unwanted=unwanted, java=shlex.quote(str(java.executable)))
     cache.written(home / "bin" / "java", script, 0o755)
     return home
 
@@ -140,15 +138,6 @@ def spark_submit_env() -> dict[str, str]:
         RankmetricsError: Spark or a usable Java is missing.
     """
     return {**os.environ, **_spark_variables(_spark_home(), find_java())}
-
-
-def class_archive() -> ClassArchive:
-    """The archive of Java's classes that local sessions use, if it has been made.
-
-    Raises:
-        RankmetricsError: Spark or a usable Java is missing.
-    """
-    return _class_archive(_spark_home(), find_java())
 
 
 def local_session(
@@ -164,14 +153,13 @@ def local_session(
     Raises:
         RankmetricsError: Spark or a usable Java is missing.
     """
-    home, java = _spark_home(), find_java()
-    os.environ.update(_spark_variables(home, java))
+    os.environ.update(_spark_variables(_spark_home(), find_java()))
     # Spark refuses a master while this variable is set.
     os.environ.pop("SPARK_REMOTE", None)
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(master).appName(app_name)
-    for key, value in _settings(conf or {}, _class_archive(home, java)).items():
+    for key, value in _settings(conf or {}).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
@@ -232,12 +220,10 @@ def _modules(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]
             yield from _modules(entry, f"{name}/{entry.name}")
 
 
-def _settings(conf: Mapping[str, str], archive: ClassArchive) -> dict[str, str]:
+def _settings(conf: Mapping[str, str]) -> dict[str, str]:
     """The settings of a local session."""
     logging = cache.written(cache.folder() / "log4j2.properties", LOGGING)
     java_options = "spark.driver.extraJavaOptions"
-    given = conf.get(java_options, "")
-    classes = archive.options(f"{given} {conf.get('spark.driver.defaultJavaOptions', '')}")
     return {
         # The host name of a laptop often resolves to an address that a VPN or a firewall blocks.
         "spark.driver.host": "127.0.0.1",
@@ -258,14 +244,8 @@ def _settings(conf: Mapping[str, str], archive: ClassArchive) -> dict[str, str]:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         **conf,
         # As a URI, because a space in the path would end the option.
-        java_options: " ".join(filter(None, [f"-Dlog4j2.configurationFile={logging.as_uri()}", classes, given])),
+        java_options: f"-Dlog4j2.configurationFile={logging.as_uri()} {conf.get(java_options, '')}".rstrip(),
     }
-
-
-def _class_archive(home: Path, java: Java) -> ClassArchive:
-    """The archive of the Java that the launcher runs: ``java`` itself may be that launcher, of a parent process."""
-    script = (launcher_home(java) / "bin" / "java").read_text(encoding="utf-8")
-    return ClassArchive(Path(shlex.split(script.splitlines()[-1])[1]), java.major, home)
 
 
 def _spark_variables(home: Path, java: Java) -> dict[str, str]:

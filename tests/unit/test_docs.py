@@ -28,7 +28,6 @@ RUN_ELSEWHERE = {
     ("position-bias.md", "python"): "tests/spark/test_off_policy.py",
     ("platforms.md", "sh"): "tests/platforms",
     ("engines.md", "python"): "tests/platforms/test_sail.py",
-    ("engines.md", "sh"): "tests/spark/test_class_archive_run.py",
     ("publishing.md", "sh"): "tests/spark/test_docs_run.py",
     ("report.md", "sh"): "tests/spark/test_docs_run.py",
     ("report.md", "python"): "tests/spark/test_docs_run.py",

@@ -13,7 +13,6 @@ import pytest
 
 from rankmetrics_spark.engines import cache
 from rankmetrics_spark.engines import spark as sessions
-from rankmetrics_spark.engines.class_archive import ClassArchive
 from rankmetrics_spark.errors import RankmetricsError
 
 VERSIONS = {8: "1.8.0_292", 11: "11.0.22", 17: "17.0.15", 21: "21.0.8", 25: "25"}
@@ -226,7 +225,7 @@ def test_spark_submit_uses_this_python_and_this_spark(make_java: MakeJava, monke
 
 def test_given_settings_replace_the_defaults_and_java_options_are_added() -> None:
     given = {"spark.ui.enabled": "true", "spark.driver.extraJavaOptions": "-Xss4m"}
-    settings = sessions._settings(given, ClassArchive(Path("/bin/sh"), 21, Path("/nowhere")))
+    settings = sessions._settings(given)
     assert settings["spark.ui.enabled"] == "true"
     quiet, given = settings["spark.driver.extraJavaOptions"].split(" ")
     assert given == "-Xss4m"
@@ -234,6 +233,6 @@ def test_given_settings_replace_the_defaults_and_java_options_are_added() -> Non
 
 
 def test_a_local_session_listens_on_loopback_has_no_page_and_asks_for_a_secret() -> None:
-    settings = sessions._settings({}, ClassArchive(Path("/bin/sh"), 21, Path("/nowhere")))
+    settings = sessions._settings({})
     assert settings["spark.driver.bindAddress"] == settings["spark.driver.host"] == "127.0.0.1"
     assert (settings["spark.ui.enabled"], settings["spark.authenticate"]) == ("false", "true")
