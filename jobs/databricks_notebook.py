@@ -28,13 +28,10 @@ package = str(next(Path(package).glob("rankmetrics_spark-*.whl"), package))
 # COMMAND ----------
 
 from rankmetrics_spark import run
-from rankmetrics_spark.config import from_mapping
-from rankmetrics_spark.config.document import override
+from rankmetrics_spark.config import from_mapping, override
 from rankmetrics_spark.errors import RankmetricsError
 from rankmetrics_spark.metrics import PRESETS
-from rankmetrics_spark.report.console import accounting
-from rankmetrics_spark.report.html import page
-from rankmetrics_spark.report.read import figures_of_run
+from rankmetrics_spark.report import accounting, figures_of_run, page
 
 dbutils.widgets.text("source", "main.default.impressions", "1 Impressions: catalog.schema.table")
 dbutils.widgets.text("where", "", "2 Filter (SQL; {date} is the evaluation date)")

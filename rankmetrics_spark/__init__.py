@@ -26,9 +26,9 @@ __all__ = [
 
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison import compare
-    from rankmetrics_spark.config.options import Options
+    from rankmetrics_spark.config import Options
     from rankmetrics_spark.conventions import compare_conventions
-    from rankmetrics_spark.engines.sail.session import laptop_session
+    from rankmetrics_spark.engines import laptop_session
     from rankmetrics_spark.job import run
     from rankmetrics_spark.metrics import Convention, metric, parse
     from rankmetrics_spark.pipeline import Result, evaluate

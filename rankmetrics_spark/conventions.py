@@ -9,8 +9,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.config.options import Options
-from rankmetrics_spark.engines.few_rows import few_rows
+from rankmetrics_spark.config import Options
+from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import PRESETS, STANDARD, Convention, knobs
 from rankmetrics_spark.pipeline import Result

@@ -12,19 +12,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import comparison, road
-from rankmetrics_spark.config.comparing import Comparison, check_experiments
-from rankmetrics_spark.config.options import DEFAULT_METRICS, Options
-from rankmetrics_spark.config.sections import Quality
-from rankmetrics_spark.engines.columns import spark_table, with_fields
-from rankmetrics_spark.engines.which import engine_of
+from rankmetrics_spark.config import DEFAULT_METRICS, Comparison, Options, Quality, check_experiments
+from rankmetrics_spark.engines import engine_of, spark_table, with_fields
 from rankmetrics_spark.errors import QualityWarning
-from rankmetrics_spark.gates import quality as quality_gates
-from rankmetrics_spark.gates.findings import Inspected
-from rankmetrics_spark.gates.rates import Findings
+from rankmetrics_spark.gates import Findings, Inspected, check_quality
 from rankmetrics_spark.metrics import Convention, Metric
-from rankmetrics_spark.report.display import Displayed
-from rankmetrics_spark.road import aggregation, checking
-from rankmetrics_spark.road.plan import Plan, make_plan
+from rankmetrics_spark.report import Displayed
+from rankmetrics_spark.road import Plan, averages_of_sums, make_plan, rejected_rows, sums_of_lists
 from rankmetrics_spark.schemas import (
     CONVENTION_INDEX,
     REJECTED,
@@ -183,7 +177,7 @@ class Result(Displayed):
         """
         allowed = Quality(on_invalid=on_invalid, max_invalid_fraction=max_invalid_fraction, gates=gates or {})
         log = Inspected(self.plan, self.outcome, self.rows, self._truth, lambda: self.repeated)
-        found = quality_gates.check(log, allowed)
+        found = check_quality(log, allowed)
         check_experiments(self._comparison, [str(name) for name, count in found.counts.items() if count["lists"]])
         for warning in found.warnings:
             warnings.warn(warning, QualityWarning, stacklevel=2)
@@ -212,9 +206,9 @@ class Result(Displayed):
             return road.averages(users, self.plan, self.within_segments, several_conventions=True)
         # One way to Python for both: the sums are taken where the lists are scored.
         combined = self.plan.options.combined_segments
-        step = aggregation.sums(self.plan.scoring.metrics, self.plan.columns.segments, combined)
+        step = sums_of_lists(self.plan.scoring.metrics, self.plan.columns.segments, combined)
         sums = road.scored_lists(self._rows, self._packed, self._pools, self.plan, step)
-        return aggregation.averages(sums, self.plan.scoring.conventions, self.plan.options.confidence)
+        return averages_of_sums(sums, self.plan.scoring.conventions, self.plan.options.confidence)
 
     @cached_property
     def comparisons(self) -> DataFrame:
@@ -243,7 +237,7 @@ class Result(Displayed):
     @property
     def rejected(self) -> DataFrame:
         """The part of the quarantine that has a fault of its own; it needs no second look at the input."""
-        return checking.rejected_rows(self.faulty, self.plan.columns)
+        return rejected_rows(self.faulty, self.plan.columns)
 
     @property
     def repeated(self) -> DataFrame:

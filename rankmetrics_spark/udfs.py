@@ -21,11 +21,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import pandas_udf
 from pyspark.sql.types import DoubleType
 
-from rankmetrics_spark.config.options import DEFAULT_METRICS, Options
-from rankmetrics_spark.engines.which import engine_of
+from rankmetrics_spark.config import DEFAULT_METRICS, Options
+from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.layouts import LAYOUTS
-from rankmetrics_spark.layouts.scores import Scoring, score_batch
+from rankmetrics_spark.layouts import LAYOUTS, Scoring, score_batch
 from rankmetrics_spark.metrics import Convention, Floats, Ints, Metric
 from rankmetrics_spark.schemas import ENTRIES, HASH, ITEM, N_ROWS, POSITION, SCORE
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 import pytest
 import yaml
 
-from rankmetrics_spark.config.filters import FUNCTIONS
+from rankmetrics_spark.config import FUNCTIONS
 
 TESTS = Path(__file__).parent
 PAGE = TESTS.parent / "docs" / "bad_input.md"

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from rankmetrics_spark.engines.choice import QUICK_JAVA
+from rankmetrics_spark.engines import QUICK_JAVA
 from rankmetrics_spark.engines.spark import spark_submit_env
 
 ROOT = Path(__file__).resolve().parents[1]

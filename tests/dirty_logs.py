@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.metrics.conventions import Convention, resolve
+from rankmetrics_spark.metrics import Convention, parse, resolve
 from tests.oracles import One, by_definition, expected, m
 
 NAN, INFINITE = math.nan, math.inf

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from rankmetrics_spark.layouts import LAYOUTS, Arrays
-from rankmetrics_spark.layouts.scores import Scoring, score_batch
+from rankmetrics_spark.layouts import LAYOUTS, Arrays, Scoring, score_batch
 from rankmetrics_spark.metrics import Convention, parse, resolve
 
 

@@ -16,8 +16,7 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from rankmetrics_spark.config import Config, from_mapping
-from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.metrics.conventions import Convention
+from rankmetrics_spark.metrics import Convention, parse
 from tests.oracles import One, by_definition, m
 
 DATE = "2026-11-20"

@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rankmetrics_spark.statistics import Moments, exact_sums
-from rankmetrics_spark.statistics.moments import PairMoments
-from rankmetrics_spark.statistics.variance_reduction import CovariateMoments
+from rankmetrics_spark.statistics import CovariateMoments, Moments, PairMoments, exact_total, limbs_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -23,8 +21,8 @@ def moments(values: Any) -> Moments:
 
 def exact(values: Floats) -> npt.NDArray[Any]:
     """(g,) sums of (g, n) values in units of 2**-60."""
-    limbs = exact_sums.limbs(values.ravel())
-    return exact_sums.total([limb.reshape(values.shape).sum(axis=1).astype(np.int64).astype(object) for limb in limbs])
+    limbs = limbs_of(values.ravel())
+    return exact_total([limb.reshape(values.shape).sum(axis=1).astype(np.int64).astype(object) for limb in limbs])
 
 
 def joined(groups: list[Moments]) -> Moments:

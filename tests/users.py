@@ -11,8 +11,17 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.stats import rankdata
 
-from rankmetrics_spark.comparison.pairs import Key, Request, Totals, UserRows, add_rows, signed_sizes
-from rankmetrics_spark.comparison.rows import Ranks, Rules, comparison_rows
+from rankmetrics_spark.comparison import (
+    Key,
+    Ranks,
+    Request,
+    Rules,
+    Totals,
+    UserRows,
+    add_rows,
+    comparison_rows,
+    signed_sizes,
+)
 from rankmetrics_spark.schemas import EVERYONE, segment_label
 
 METRIC = "ap@10"

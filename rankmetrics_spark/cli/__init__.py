@@ -14,15 +14,29 @@ from rich.console import Console
 from rankmetrics_spark import __version__
 from rankmetrics_spark.cli.exits import exit_codes
 from rankmetrics_spark.cli.progress import live
-from rankmetrics_spark.config import ENGINES, Config, Sink, load
-from rankmetrics_spark.config.days import evaluation_day, resolved
-from rankmetrics_spark.config.places import check_local_paths
-from rankmetrics_spark.engines.choice import Choice, choose, separate_output, session_of
+from rankmetrics_spark.config import ENGINES, Config, Sink, check_local_paths, evaluation_day, load, resolved
+from rankmetrics_spark.engines import Choice, choose, separate_output, session_of
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, without_secrets
-from rankmetrics_spark.report import console, terminal
-from rankmetrics_spark.report import html as page
-from rankmetrics_spark.report import terminal as comparisons
-from rankmetrics_spark.report.scripts import NEEDED, check_installed, is_installed
+from rankmetrics_spark.report import (
+    CONVENTION_PRINTERS,
+    INSTALL_PAGE,
+    LIST_PRINTERS,
+    PRINTERS,
+    Shown,
+    accounting,
+    check_page_file,
+    check_page_libraries,
+    compared_rows,
+    has_page_libraries,
+    paths_text,
+    print_all,
+    print_result,
+    print_verdict,
+    result_rows,
+    safe_cells,
+    tie_warnings,
+    write_page,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,7 +75,7 @@ _SAFE_CELLS = click.option(
     "--safe-cells",
     is_flag=True,
     expose_value=False,
-    callback=lambda context, option, value: console.safe_cells.set(value),
+    callback=lambda context, option, value: safe_cells.set(value),
     help="With --format csv: an apostrophe before texts that a spreadsheet would compute, which start with = + - or @.",
 )
 
@@ -142,20 +156,20 @@ def evaluate(config: str, style: str, segments: bool, engine: str | None, master
 @ENGINE
 def demo(output: str, users: int, seed: int, style: str, segments: bool, engine: str | None) -> None:
     """Make a seeded impression log with a known best ranker, evaluate it and write a report."""
-    from rankmetrics_spark.tools import demo as demo_log
+    from rankmetrics_spark.tools import make_log
 
     with exit_codes(_say):
         # The log is on this machine; a Connect server may be unable to read it.
         choice = choose(engine, local=True)
-        made = demo_log.make_log(Path(output) / "input", users=users, seed=seed)
+        made = make_log(Path(output) / "input", users=users, seed=seed)
         _say.print(
             f"made an impression log of {made.rows:,} rows; known order of its rankers: {' > '.join(made.best_first)}",
             soft_wrap=True,
         )
-        file = str(Path(output) / "report.html") if is_installed() else None
+        file = str(Path(output) / "report.html") if has_page_libraries() else None
         loaded = _loaded(str(made.config), (), output, report=file)
         written = _evaluate(loaded, style, choice, segments)
-    _say_report(written, f"no report: its charts need {NEEDED}")
+    _say_report(written, f"no report: its charts need {INSTALL_PAGE}")
 
 
 @main.command()
@@ -166,20 +180,20 @@ def demo(output: str, users: int, seed: int, style: str, segments: bool, engine:
 @MASTER
 def report(folder: str, html: str, date: str | None, engine: str | None, master: str | None) -> None:
     """Write a page with verdict, charts and tables from the tables of earlier runs."""
-    from rankmetrics_spark.report import read as reports
+    from rankmetrics_spark.report import figures_of, format_of, local_tables, spark_tables
 
     with exit_codes(_say):
-        page.check_file("--html", html)
-        check_installed()
+        check_page_file("--html", html)
+        check_page_libraries()
         day = _day(date)
-        tables = None if (master or "").startswith("sc://") else reports.local_tables(folder)
+        tables = None if (master or "").startswith("sc://") else local_tables(folder)
         if tables is None:
-            sink = Sink(path=folder, format=reports.format_of(folder))
+            sink = Sink(path=folder, format=format_of(folder))
             choice = choose(engine, master)
-            figures = _on(choice, lambda spark: reports.figures_of(reports.spark_tables(spark, sink), day))
+            figures = _on(choice, lambda spark: figures_of(spark_tables(spark, sink), day))
         else:
-            figures = reports.figures_of(tables, day)
-        path = page.write(figures, html)
+            figures = figures_of(tables, day)
+        path = write_page(figures, html)
     _say_report(path)
 
 
@@ -188,10 +202,10 @@ def report(folder: str, html: str, date: str | None, engine: str | None, master:
 @MASTER
 def selftest(on_spark: bool, master: str | None) -> None:
     """Check every preset against the golden values of the system it is named after."""
-    from rankmetrics_spark.tools import selftest as test
+    from rankmetrics_spark.tools import by_kernels, by_spark, golden_checks
 
     with exit_codes(_say):
-        lines = test.checks(_on(choose("spark", master), test.by_spark) if on_spark else test.by_kernels())
+        lines = golden_checks(_on(choose("spark", master), by_spark) if on_spark else by_kernels())
     for line in lines:
         click.echo(str(line))
     if not all(line.ok for line in lines):
@@ -204,7 +218,7 @@ def metrics(style: str) -> None:
     """Every metric: its name, aliases, range, direction and definition."""
     from rankmetrics_spark.metrics import reference
 
-    console.LIST_PRINTERS[style](reference())
+    LIST_PRINTERS[style](reference())
 
 
 @main.command()
@@ -230,11 +244,11 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
                 return compare_conventions(*inputs(spark, loaded), loaded.options)
 
         rows = _on(choice, table)
-    console.CONVENTION_PRINTERS[style](rows)
+    CONVENTION_PRINTERS[style](rows)
     from rankmetrics_spark.conventions import tie_bounds
 
     bounds = [rule.name for rule in (loaded.convention, *tie_bounds(loaded.convention))]
-    for line in console.tie_warnings(rows, map(str, loaded.metrics), bounds):
+    for line in tie_warnings(rows, map(str, loaded.metrics), bounds):
         _say.print(line, markup=False, soft_wrap=True)
 
 
@@ -268,7 +282,7 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **a
     _say.print(found.of_day, soft_wrap=True)
     more = {"losses": found.losses} if wanted.losses else {}
     more |= {"decomposition": found.decomposition} if wanted.decomposed else {}
-    comparisons.print_all(found.date, found.comparisons, more, style, found.metrics)
+    print_all(found.date, found.comparisons, more, style, found.metrics)
 
 
 @main.command()
@@ -286,7 +300,7 @@ def runs(output: str | None, table: str | None, sink_format: str, style: str, ma
             raise ConfigError("allowed: exactly one of --output and --table")
         sink = Sink(path=output) if table is None else Sink(table=table, format=sink_format)
         found = records_of(sink, lambda work: _on(choose(None, master), work))
-    console.LIST_PRINTERS[style](found if style == "json" else summaries(found))
+    LIST_PRINTERS[style](found if style == "json" else summaries(found))
 
 
 T = TypeVar("T")
@@ -331,44 +345,44 @@ def _evaluate(config: Config, style: str, choice: Choice, segments: bool = False
         with live(_say) as progress:
             with _refusals_on_record(config, choice):
                 if config.report:
-                    page.check_file("report", config.report)
-                    check_installed()
+                    check_page_file("report", config.report)
+                    check_page_libraries()
                 if _on_this_machine(config, choice):
                     check_local_paths(config.inputs, config.sink)
                 spark = engine.enter_context(session_of(choice, progress))
             from rankmetrics_spark.job import run
-            from rankmetrics_spark.report import read as reports
+            from rankmetrics_spark.report import figures_of_run
 
             outcome = run(spark, config, progress)
             progress("reading the result")
             here = {name: outcome.rows_here(name) for name in ("experiment_metrics", "comparisons")}
-            rows = console.result_rows(here["experiment_metrics"] or outcome.experiment_metrics)
-            compared = console.compared_rows(here["comparisons"] or outcome.comparisons) if style == "table" else []
+            rows = result_rows(here["experiment_metrics"] or outcome.experiment_metrics)
+            compared = compared_rows(here["comparisons"] or outcome.comparisons) if style == "table" else []
             if not config.report:
                 engine.close()
         try:
-            _print(outcome, terminal.Shown(rows, compared, config.metrics), style, segments)
+            _print(outcome, Shown(rows, compared, config.metrics), style, segments)
         finally:
             # Also where the reader of the output has gone.
             if config.report:
                 with live(_say) as progress:
                     progress("writing the report")
-                    page.write(reports.figures_of_run(spark, config), config.report)
+                    write_page(figures_of_run(spark, config), config.report)
     return Path(config.report) if config.report else None
 
 
-def _print(outcome: Outcome, shown: terminal.Shown, style: str, segments: bool) -> None:
+def _print(outcome: Outcome, shown: Shown, style: str, segments: bool) -> None:
     if style != "table":
-        console.PRINTERS[style]([*shown.rows], shown.metrics)
+        PRINTERS[style]([*shown.rows], shown.metrics)
     if not _say.quiet:
-        comparisons.print_verdict(outcome.record["verdict"], style)
+        print_verdict(outcome.record["verdict"], style)
     if style == "table":
-        terminal.print_result(shown, segments)
+        print_result(shown, segments)
     # Nobody has to wait for the report to read the result.
     sys.stdout.flush()
-    for line in console.accounting(outcome.record):
+    for line in accounting(outcome.record):
         _say.print(line, markup=False, soft_wrap=True)
-    _say.print(console.places(outcome.path, outcome.record, outcome.record_path), soft_wrap=True)
+    _say.print(paths_text(outcome.path, outcome.record, outcome.record_path), soft_wrap=True)
 
 
 @contextmanager
@@ -378,7 +392,7 @@ def _refusals_on_record(config: Config, choice: Choice) -> Iterator[None]:
         yield
     except RankmetricsError as error:
         with suppress(Exception):  # without pyspark, for one; the error itself is what matters
-            from rankmetrics_spark.job.record import record_refusal
+            from rankmetrics_spark.job import record_refusal
 
             record_refusal(config, choice.engine, error)
         raise

@@ -10,11 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import comparison, sinks
-from rankmetrics_spark.config import Comparison
-from rankmetrics_spark.config.comparing import check_cuped
-from rankmetrics_spark.config.document import override
-from rankmetrics_spark.config.options import Options
-from rankmetrics_spark.engines.few_rows import few_rows
+from rankmetrics_spark.config import Comparison, Options, check_cuped, override
+from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import ConfigError, InputError, first_sentence, unknown
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import unpublished

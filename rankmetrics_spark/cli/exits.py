@@ -43,7 +43,7 @@ def exit_codes(say: Console) -> Iterator[None]:
         if os.environ.get(TRACE) or not _of_spark(error):
             raise
         # Without Spark there is no error of Spark.
-        from rankmetrics_spark.engines.which import name_of_engine
+        from rankmetrics_spark.engines import name_of_engine
 
         failed = f"{name_of_engine()} failed: {root_cause(error)}"
         _fail(say, RankmetricsError(f"{failed}; set {TRACE}=1 to see its whole error"))

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from rankmetrics_spark.report.figures import printable
+from rankmetrics_spark.report import printable
 
 
 @contextmanager

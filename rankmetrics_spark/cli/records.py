@@ -7,11 +7,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark.config.sections import Sink
+from rankmetrics_spark.config import Sink
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.report.figures import seconds_of
-from rankmetrics_spark.sinks import run_records, store_of
-from rankmetrics_spark.sinks.publish import records_in
+from rankmetrics_spark.report import seconds_of
+from rankmetrics_spark.sinks import records_in, run_records, store_of
 
 Records = list[dict[str, Any]]
 

@@ -20,30 +20,48 @@ from rankmetrics_spark.comparison.batches import (
     final,
     final_decomposition,
     final_means,
+    rows_of,
     schema_text,
 )
-from rankmetrics_spark.comparison.pairs import Request
-from rankmetrics_spark.comparison.rows import Rules
+from rankmetrics_spark.comparison.compared import Ranks
+from rankmetrics_spark.comparison.pairs import UserRows, add_rows, signed_sizes
+from rankmetrics_spark.comparison.rows import Rules, comparison_rows, decomposition_rows, mean_intervals
 from rankmetrics_spark.comparison.sums import signed_ranks, sums_by_key
 from rankmetrics_spark.comparison.table import UserTable, Within
-from rankmetrics_spark.config.comparing import AaCheck, Bootstrap, Comparison, Resampling
-from rankmetrics_spark.config.options import Options
-from rankmetrics_spark.engines.columns import spark_table
+from rankmetrics_spark.comparison.totals import ARM_SUMS, PAIR_SUMS, POWERS, Key, Request, Totals
+from rankmetrics_spark.config import AaCheck, Bootstrap, Comparison, Options, Resampling
+from rankmetrics_spark.engines import spark_table
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.schemas import EXPERIMENT, METRIC, SEGMENT, USER
 
 __all__ = [
+    "ARM_SUMS",
     "COLUMNS",
     "DECOMPOSITION",
+    "PAIR_SUMS",
+    "POWERS",
+    "Key",
+    "Ranks",
+    "Request",
+    "Rules",
+    "Totals",
+    "UserRows",
     "UserTable",
     "Within",
+    "add_rows",
     "bootstrap_means",
     "compare",
+    "comparison_rows",
     "comparisons",
     "decomposition",
+    "decomposition_rows",
     "largest_losses",
+    "mean_intervals",
     "refuse_too_many_replicates",
+    "rows_of",
+    "schema_text",
+    "signed_sizes",
     "sums_of",
 ]
 

@@ -20,11 +20,21 @@ from rankmetrics_spark.comparison.totals import (
     stacked,
     whole,
 )
-from rankmetrics_spark.statistics import exact_sums, significance, variance_reduction
-from rankmetrics_spark.statistics.exact_sums import Floats
-from rankmetrics_spark.statistics.moments import Moments, PairMoments
-from rankmetrics_spark.statistics.significance import Estimate
-from rankmetrics_spark.statistics.variance_reduction import CovariateMoments, Interval
+from rankmetrics_spark.statistics import (
+    LIMB_UNIT,
+    CovariateMoments,
+    Estimate,
+    Floats,
+    Interval,
+    Moments,
+    PairMoments,
+    cuped_independent,
+    cuped_paired,
+    paired_t,
+    relative_cuped_independent,
+    relative_cuped_paired,
+    welch,
+)
 
 SMALL_EARLIER_P = 0.001
 """Below this p-value, the experiments differed before they began, and their earlier values are not used."""
@@ -70,9 +80,9 @@ def of_arms(totals: Totals, keys: Sequence[Key], arms: tuple[Moments, Moments], 
     baseline, candidate = _filled(known)
     before = [each[1] for each in known]
     with np.errstate(all="ignore"):
-        found, reduction = variance_reduction.cuped_independent(baseline, candidate, confidence)
-        relative = variance_reduction.relative_cuped_independent(baseline, candidate, confidence)
-        earlier = significance.welch(before[0], before[1], confidence)
+        found, reduction = cuped_independent(baseline, candidate, confidence)
+        relative = relative_cuped_independent(baseline, candidate, confidence)
+        earlier = welch(before[0], before[1], confidence)
     n = (before[0].n + before[1].n).astype(float)
     return Adjusted(found, relative, reduction, n, baseline.spread + candidate.spread, earlier.p_value)
 
@@ -94,9 +104,9 @@ def of_pairs(totals: Totals, keys: Sequence[Key], pair: PairMoments, confidence:
     difference = CovariateMoments(pair.difference, everyone, whole(sums, BEFORE_PAIR_SUMS, "xd"))
     baseline = CovariateMoments(pair.baseline, everyone, whole(sums, BEFORE_PAIR_SUMS, "xb"))
     with np.errstate(all="ignore"):
-        found, reduction = variance_reduction.cuped_paired(difference, confidence)
-        relative = variance_reduction.relative_cuped_paired(pair, difference, baseline, confidence)
-        earlier = significance.paired_t(known, confidence)
+        found, reduction = cuped_paired(difference, confidence)
+        relative = relative_cuped_paired(pair, difference, baseline, confidence)
+        earlier = paired_t(known, confidence)
     return Adjusted(found, relative, reduction, known.n.astype(float), difference.spread, earlier.p_value)
 
 
@@ -123,7 +133,7 @@ def _filled(arms: list[tuple[Moments, Moments, Any, Any]]) -> list[CovariateMome
     n = arms[0][1].n + arms[1][1].n
     total = arms[0][1].total + arms[1][1].total
     fill = np.array([0 if not k else t // k for t, k in zip(total, n, strict=True)], dtype=object)
-    unit = 2**exact_sums.UNIT
+    unit = 2**LIMB_UNIT
     found = []
     for y, x, products, of_known in arms:
         missing = y.n - x.n

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from rankmetrics_spark.comparison.pairs import Key, Request, Totals, UserRows
 from rankmetrics_spark.comparison.rows import Ranks, Rules, comparison_rows, decomposition_rows, mean_intervals
-from rankmetrics_spark.engines.arrow_steps import Batches
+from rankmetrics_spark.engines import Batches
 from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, SEGMENT
-from rankmetrics_spark.statistics.segments import ways
+from rankmetrics_spark.statistics import splits
 
 T = TypeVar("T")
 
@@ -79,7 +79,7 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
     first = np.concatenate([[0], np.flatnonzero(new)])
     experiments, experiment = _coded(table.column(EXPERIMENT))
     coded = [_coded(table.column(f"_segment_{i}")) for i in range(len(layout.segments))]
-    split = [*ways(layout.segments, coded, layout.combinations, len(user))]
+    split = [*splits(layout.segments, coded, layout.combinations, len(user))]
     return UserRows(
         user=user,
         keys=table.column(HASHES[0]).to_numpy()[first].view(np.uint64),

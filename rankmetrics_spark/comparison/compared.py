@@ -33,9 +33,29 @@ from rankmetrics_spark.comparison.totals import (
     whole,
 )
 from rankmetrics_spark.schemas import CUPED, EVERYONE, RELATIVE
-from rankmetrics_spark.statistics import exact_sums, nonparametric, replicates, resampling, significance
-from rankmetrics_spark.statistics.exact_sums import UNIT, Floats
-from rankmetrics_spark.statistics.moments import Moments, PairMoments
+from rankmetrics_spark.statistics import (
+    LIMB_UNIT,
+    Estimate,
+    Floats,
+    Moments,
+    PairMoments,
+    aa_share_independent,
+    aa_share_paired,
+    acceleration_of_difference,
+    bca,
+    effect_size_independent,
+    effect_size_paired,
+    minimum_detectable_effect,
+    paired_t,
+    percentile,
+    relative_independent,
+    relative_paired,
+    sign_flip_p,
+    signed_rank,
+    users_needed,
+    weighted_totals,
+    welch,
+)
 
 Bools = npt.NDArray[np.bool_]
 PAIRED, INDEPENDENT = "paired", "independent"
@@ -132,21 +152,21 @@ class Compared:
         return np.asarray(sound[0] & sound[1])
 
     @cached_property
-    def estimate(self) -> significance.Estimate:
+    def estimate(self) -> Estimate:
         """The t test of each row's design; NaN where there is nothing to test, all but the difference if unresolved."""
         found = self._estimate
         names = ("standard_error", "df", "ci_low", "ci_high", "p_value")
         tested = (np.where(self.unresolved, np.nan, getattr(found, name)) for name in names)
-        return significance.Estimate(found.difference, *tested)
+        return Estimate(found.difference, *tested)
 
     @cached_property
-    def _estimate(self) -> significance.Estimate:
+    def _estimate(self) -> Estimate:
         with np.errstate(all="ignore"):
-            paired = significance.paired_t(self.pair.difference, self.rules.confidence)
-            independent = significance.welch(*self.moments, self.rules.confidence)
-        names = significance.Estimate.__dataclass_fields__
+            paired = paired_t(self.pair.difference, self.rules.confidence)
+            independent = welch(*self.moments, self.rules.confidence)
+        names = Estimate.__dataclass_fields__
         chosen = [self.chosen(getattr(paired, name), getattr(independent, name)) for name in names]
-        return significance.Estimate(*chosen)
+        return Estimate(*chosen)
 
     @cached_property
     def adjusted(self) -> adjusted.Adjusted | None:
@@ -166,7 +186,7 @@ class Compared:
         return np.asarray(found.decides & self.testable & ~self.unresolved)
 
     @cached_property
-    def deciding(self) -> significance.Estimate:
+    def deciding(self) -> Estimate:
         """The test that p-values are corrected from, and that says who is better: CUPED's, else that of the design."""
         found = self.adjusted
         return self.estimate if found is None else found.estimate.where(self.decided_by_cuped, self.estimate)
@@ -218,8 +238,8 @@ class Compared:
         """Means, difference, interval and p-value, as a number and as a share of the baseline."""
         found, arms, confidence = self.estimate, self.moments, self.rules.confidence
         with np.errstate(all="ignore"):
-            of_pairs = significance.relative_paired(self.pair, confidence)
-            of_arms = significance.relative_independent(*arms, confidence)
+            of_pairs = relative_paired(self.pair, confidence)
+            of_arms = relative_independent(*arms, confidence)
             relative, *bounds = (self.chosen(*both) for both in zip(of_pairs, of_arms, strict=True))
         means = zip((self.pair.baseline.mean, self.pair.candidate.mean), arms, self.arms, strict=True)
         # Without its values that are too large, the mean of an experiment would be another one.
@@ -258,18 +278,18 @@ class Compared:
         """Effect size, and what the number of users could show."""
         found, rules = self.deciding, self.rules
         with np.errstate(all="ignore"):
-            of_pairs = significance.effect_size_paired(self.pair.difference)
-            size = self.chosen(of_pairs, significance.effect_size_independent(*self.moments))
+            of_pairs = effect_size_paired(self.pair.difference)
+            size = self.chosen(of_pairs, effect_size_independent(*self.moments))
             error = found.standard_error
-            detectable = significance.minimum_detectable_effect(error, found.df, rules.confidence, rules.power)
-            needed = significance.users_needed(self.n_users, found.difference, error, rules.confidence, rules.power)
+            detectable = minimum_detectable_effect(error, found.df, rules.confidence, rules.power)
+            needed = users_needed(self.n_users, found.difference, error, rules.confidence, rules.power)
         return {"effect_size": size, "minimum_detectable_effect": detectable, "users_needed": needed}
 
 
 def _rounding(of: Moments) -> Floats:
     """(g,) squared error of the mean that a variance has which ``Moments.variance`` cannot tell from 0."""
     mean = np.abs(np.nan_to_num(of.mean))
-    return np.asarray(((1 + 4 * mean) * 2.0**-UNIT + mean**2 * 2.0**-52) / of.n.astype(float))
+    return np.asarray(((1 + 4 * mean) * 2.0**-LIMB_UNIT + mean**2 * 2.0**-52) / of.n.astype(float))
 
 
 def _row_keys(totals: Totals, request: Request, known: Sequence[Name]) -> list[Key]:
@@ -335,8 +355,8 @@ def interval(means: Floats, estimate: Floats, acceleration: Floats, rules: Rules
     # Replicates are cut off and the estimate is not, so a replicate that is equal to it lies a little beside it.
     means = np.where(np.abs(means - estimate[:, None]) <= _CUT, estimate[:, None], means)
     if rules.bca:
-        return replicates.bca(means, estimate, acceleration, rules.confidence)
-    return replicates.percentile(means, rules.confidence)
+        return bca(means, estimate, acceleration, rules.confidence)
+    return percentile(means, rules.confidence)
 
 
 def _resampled(rows: Compared) -> Bools:
@@ -353,7 +373,7 @@ def _replicates(rows: Compared, kind: str, i: int, place: int | None = None) -> 
 
 def _bootstrap(rows: Compared) -> tuple[Floats, Floats]:
     low, high = np.full(len(rows.keys), np.nan), np.full(len(rows.keys), np.nan)
-    of_arms = replicates.acceleration_of_difference(*rows.moments)
+    of_arms = acceleration_of_difference(*rows.moments)
     acceleration = np.where(rows.paired, rows.pair.difference.skew_term(), of_arms)
     for i in np.flatnonzero(_resampled(rows)):
         means = _difference_replicates(rows, int(i))
@@ -379,8 +399,8 @@ def _flips(rows: Compared) -> Floats:
     for i in np.flatnonzero(_resampled(rows) & rows.paired):
         found = _replicates(rows, "flips", int(i))
         if found is not None:
-            sums = resampling.together(found)[0]
-            p[i] = nonparametric.sign_flip_p(sums[-1:], sums[None, :-1])[0]
+            sums = weighted_totals(found)[0]
+            p[i] = sign_flip_p(sums[-1:], sums[None, :-1])[0]
     return p
 
 
@@ -395,15 +415,15 @@ def _aa(rows: Compared) -> Floats:
 
 def _aa_paired(rows: Compared, i: int, found: Ints) -> float:
     both = rows.both[i : i + 1]
-    squares = whole(both, PAIR_SUMS, "dd") / 2**exact_sums.UNIT
-    sums = resampling.together(found)[:1, :-1]
+    squares = whole(both, PAIR_SUMS, "dd") / 2**LIMB_UNIT
+    sums = weighted_totals(found)[:1, :-1]
     n = of_pair(both, "both").astype(float)
-    return float(replicates.aa_share_paired(n, squares.astype(float), sums, 1 - rows.rules.confidence)[0])
+    return float(aa_share_paired(n, squares.astype(float), sums, 1 - rows.rules.confidence)[0])
 
 
 def _aa_independent(rows: Compared, found: Ints) -> float:
-    sums = resampling.together(found)
-    return float(replicates.aa_share_independent([*sums[:, -1]], sums[:, :-1], 1 - rows.rules.confidence))
+    sums = weighted_totals(found)
+    return float(aa_share_independent([*sums[:, -1]], sums[:, :-1], 1 - rows.rules.confidence))
 
 
 def ranked(rows: Compared, ranks: Mapping[Key, Ranks]) -> dict[str, Any]:
@@ -416,5 +436,5 @@ def ranked(rows: Compared, ranks: Mapping[Key, Ranks]) -> dict[str, Any]:
     )
     n_zero = of_pair(rows.both, "both").astype(object) - n
     with np.errstate(all="ignore"):
-        p = nonparametric.signed_rank(n, rank_sums, ties, n_zero)
+        p = signed_rank(n, rank_sums, ties, n_zero)
     return {"p_wilcoxon": np.where(rows.testable & rows.paired, p, np.nan)}

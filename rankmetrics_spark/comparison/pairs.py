@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from rankmetrics_spark.comparison.totals import POWERS, Ints, Key, Name, Request, Totals
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.statistics import exact_sums, resampling
-from rankmetrics_spark.statistics.exact_sums import Floats
+from rankmetrics_spark.statistics import LARGEST_SUMMAND, Floats, limbs_of, poisson_weights, random_signs, weighted_sums
 
 Tables = Mapping[str, Floats]
 
@@ -32,13 +31,13 @@ class Resampler:
         """Draws the weights of the users once for all metrics and segments."""
         asked = self.request
         if asked.bootstrap:
-            weights = resampling.poisson_weights(self.keys, asked.bootstrap_seed, asked.bootstrap)
+            weights = poisson_weights(self.keys, asked.bootstrap_seed, asked.bootstrap)
             self.weights["bootstrap"] = weights
         if asked.flips:
-            self.weights["flips"] = _and_ones(resampling.signs(self.keys, asked.flip_seed, asked.flips))
+            self.weights["flips"] = _and_ones(random_signs(self.keys, asked.flip_seed, asked.flips))
         if asked.reshuffles:
             seed, n = asked.reshuffle_seed, asked.reshuffles
-            self.weights["reshuffles"] = _and_ones(resampling.signs(self.keys, seed, n))
+            self.weights["reshuffles"] = _and_ones(random_signs(self.keys, seed, n))
 
     def add(self, totals: Totals, units: Units, of: tuple[list[Name], tuple[Ints, Ints]], tables: Tables) -> None:
         """Add the weighted sums of all metrics: one product of matrices for each kind of weights.
@@ -98,7 +97,7 @@ def _add_weighted(
 ) -> None:
     table = np.concatenate([column.astype(float) for _, each in wanted for column in each.columns], axis=1)
     for label, part in units.slices():
-        sums = resampling.weighted_sums(units.of_users(weights, part), table[part])
+        sums = weighted_sums(units.of_users(weights, part), table[part])
         start = 0
         for metric, each in wanted:
             shape = (len(each.columns), len(each.names))
@@ -179,7 +178,7 @@ class Units:
 
     def limb_sums(self, table: Floats, power: int) -> list[Ints]:
         """One (segments, columns) array per limb of a product of ``power`` values."""
-        limbs = exact_sums.limbs(np.ascontiguousarray(table).ravel(), POWERS[power])
+        limbs = limbs_of(np.ascontiguousarray(table).ravel(), POWERS[power])
         nothing = np.zeros((len(self.starts), table.shape[1]), np.int64)
         return [self.sums(limb.reshape(table.shape)) if limb.any() else nothing for limb in limbs]
 
@@ -249,7 +248,7 @@ def _refuse_repeats(rows: UserRows, n_labels: int, code: Ints) -> None:
 
 def _summable(table: Floats) -> Floats:
     """The values without those that are too large to be summed."""
-    beyond = np.abs(table) > exact_sums.LARGEST
+    beyond = np.abs(table) > LARGEST_SUMMAND
     return np.where(beyond, np.nan, table) if beyond.any() else table
 
 
@@ -258,7 +257,7 @@ def _add_arms(totals: Totals, units: Units, of: tuple[list[Name], str], table: F
     experiments, metric = of
     there, users = ~np.isnan(table), ~np.isnan(relevant)
     v = np.nan_to_num(_summable(table))
-    counted = (users, there, there & (relevant > 0), there & (np.abs(table) > exact_sums.LARGEST))
+    counted = (users, there, there & (relevant > 0), there & (np.abs(table) > LARGEST_SUMMAND))
     columns = [units.sums(each) for each in counted]
     columns += [limb for power, each in enumerate((v, v * v, v * v * v), 1) for limb in units.limb_sums(each, power)]
     _scatter(totals, "arm", units.labels, metric, [("", name) for name in experiments], columns)

@@ -35,9 +35,15 @@ from rankmetrics_spark.comparison.totals import (
     stacked,
 )
 from rankmetrics_spark.schemas import EVERYONE, segment_label
-from rankmetrics_spark.statistics import corrections, segments, significance
-from rankmetrics_spark.statistics import significance as sanity
-from rankmetrics_spark.statistics.exact_sums import LARGEST, Floats
+from rankmetrics_spark.statistics import (
+    LARGEST_SUMMAND,
+    Floats,
+    adjusted_p_values,
+    decompose,
+    minimum_detectable_effect,
+    sample_ratio_p,
+    strictest_level,
+)
 
 SMALL_RATIO_P = 0.001
 """Below this p-value, the users do not follow the planned shares, and no verdict is given."""
@@ -46,7 +52,7 @@ SMALL_RATIO_P = 0.001
 def verdicts(rows: Compared) -> dict[str, Any]:
     """Corrected p-values over all rows, the family that they belong to, who is better, and what forbids a verdict."""
     p, rules = rows.deciding.p_value, rows.rules
-    adjusted = corrections.adjusted(p, rules.correction)
+    adjusted = adjusted_p_values(p, rules.correction)
     n, size = int(np.count_nonzero(~np.isnan(p))), len(p)
     ratio = _sample_ratio(rows)
     doubts = [_doubt(rows, i, ratio) for i in range(size)]
@@ -66,9 +72,9 @@ def verdicts(rows: Compared) -> dict[str, Any]:
 def _detectable(rows: Compared, n: int) -> Floats:
     """(g,) the effects that the corrected tests find with the power of the rules, whatever the n - 1 others show."""
     rules, tested = rows.rules, rows.deciding
-    level = corrections.strictest_level(1 - rules.confidence, n, rules.correction)
+    level = strictest_level(1 - rules.confidence, n, rules.correction)
     with np.errstate(all="ignore"):
-        return significance.minimum_detectable_effect(tested.standard_error, tested.df, 1 - level, rules.power)
+        return minimum_detectable_effect(tested.standard_error, tested.df, 1 - level, rules.power)
 
 
 def _sample_ratio(rows: Compared) -> float | None:
@@ -79,7 +85,7 @@ def _sample_ratio(rows: Compared) -> float | None:
     for key, sums in rows.totals.sums.items():
         if key.kind == "arm" and key.segment == EVERYONE:
             counts[key.candidate] = int(sums[ARM_SUMS.index("users")])
-    return float(sanity.sample_ratio_p([counts[name] for name in rows.rules.shares], [*rows.rules.shares.values()]))
+    return float(sample_ratio_p([counts[name] for name in rows.rules.shares], [*rows.rules.shares.values()]))
 
 
 def _doubt(rows: Compared, i: int, ratio: float | None) -> str | None:
@@ -99,7 +105,7 @@ _PROBLEMS = {
     "users": ("no users", False),
     "n": ("no users with a value", False),
     "with_relevant": ("no users with relevant items", False),
-    "beyond": (f"values above {LARGEST:.2g}, which cannot be summed,", True),
+    "beyond": (f"values above {LARGEST_SUMMAND:.2g}, which cannot be summed,", True),
 }
 """Sum of an experiment -> what is wrong with it, and whether it is wrong to have some."""
 
@@ -270,7 +276,7 @@ def _decompose(
     baseline, candidate, metric = of
     keys = [[Key("arm", "", name, label, metric) for label in labels] for name in (baseline, candidate)]
     arms = [arm_moments(stacked(totals, each, len(ARM_SUMS))) for each in keys]
-    found = segments.decompose(arms[0], arms[1])
+    found = decompose(arms[0], arms[1])
     rows = {
         "experiment_id": [candidate] * len(labels),
         "baseline": [baseline] * len(labels),

@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 from rankmetrics_spark.comparison.batches import KEY, Layout, as_batches, read, whole_users
 from rankmetrics_spark.comparison.pairs import Request, Totals, add_rows, signed_sizes
 from rankmetrics_spark.comparison.table import UserTable, by_user, parts
-from rankmetrics_spark.engines.arrow_steps import Batches, Step
+from rankmetrics_spark.engines import Batches, Step
 
 ROWS_AT_ONCE = 65_536
 """Rows of users that Python looks at in one go."""

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark.comparison.batches import BEFORE, BEFORE_OWN, HASHES
-from rankmetrics_spark.config.fields import listed
-from rankmetrics_spark.engines.which import in_order
+from rankmetrics_spark.config import listed
+from rankmetrics_spark.engines import in_order
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.metrics import Metric, metric_of_column, parse
 from rankmetrics_spark.schemas import EXPERIMENT, N_RELEVANT, USER, quoted

@@ -14,18 +14,25 @@ import numpy.typing as npt
 
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.schemas import EVERYONE
-from rankmetrics_spark.statistics import exact_sums, resampling
-from rankmetrics_spark.statistics.exact_sums import Floats
-from rankmetrics_spark.statistics.moments import Moments, PairMoments
+from rankmetrics_spark.statistics import (
+    LIMB_EXPONENTS,
+    RESAMPLING_LIMBS,
+    SQUARE_EXPONENTS,
+    Floats,
+    Moments,
+    PairMoments,
+    exact_total,
+    weighted_totals,
+)
 
 Ints = npt.NDArray[np.int64]
 Name = str | None
 """Name of an experiment; None for rows without one."""
 
 POWERS = {
-    1: exact_sums.EXPONENTS,
-    2: exact_sums.SQUARE_EXPONENTS,
-    3: (150, 120, *exact_sums.SQUARE_EXPONENTS[:-2], *exact_sums.EXPONENTS[2:]),
+    1: LIMB_EXPONENTS,
+    2: SQUARE_EXPONENTS,
+    3: (150, 120, *SQUARE_EXPONENTS[:-2], *LIMB_EXPONENTS[2:]),
 }
 """Power of a value -> the exponents of the limbs of its sum."""
 
@@ -49,7 +56,7 @@ BEFORE_PAIR_SUMS = ("n_before", *_columns("x", "xx", "xd", "xb"))
 its products with the difference of the values and with the baseline's value."""
 PAIR_SUMS = ("both", "higher", "lower", *_columns("x", "xx", "y", "yy", "d", "dd", "ddd"))
 """Sums over the users of both experiments: of the baseline (x), the candidate (y) and the difference d = y - x."""
-LIMBS = len(resampling.LIMBS)
+LIMBS = len(RESAMPLING_LIMBS)
 """Whole numbers of which a sum of a replicate is made."""
 SHAPES = {"bootstrap_arm": 2, "bootstrap_pair": 3, "flips": 2, "aa_paired": 2, "aa_independent": 3}
 """Kind of replicates -> how many weighted sums it has."""
@@ -263,7 +270,7 @@ def of_pair(sums: Ints, name: str) -> Ints:
 def whole(sums: Ints, names: Sequence[str], kind: str) -> npt.NDArray[Any]:
     """(g,) exact sums of a kind, as Python integers in units of 2**-60."""
     at, exponents = names.index(f"{kind}_0"), POWERS[len(kind)]
-    return exact_sums.total([sums[:, at + i].astype(object) for i in range(len(exponents))], exponents)
+    return exact_total([sums[:, at + i].astype(object) for i in range(len(exponents))], exponents)
 
 
 def moments(sums: Ints, n: Ints, names: Sequence[str], kinds: Sequence[str]) -> Moments:
@@ -286,5 +293,5 @@ def pair_moments(sums: Ints) -> PairMoments:
 
 def replicate_means(found: Ints) -> Floats:
     """(r,) weighted means from weighted sums of values and of ones; NaN where nobody has a weight."""
-    values, weights = resampling.together(found)
+    values, weights = weighted_totals(found)
     return np.asarray(np.divide(values, weights, out=np.full(len(values), np.nan), where=weights > 0))

@@ -10,30 +10,86 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rankmetrics_spark.config.comparing import Comparison, Gate, check_cuped, check_gates, gates
+from rankmetrics_spark.config.comparing import (
+    AaCheck,
+    Bootstrap,
+    Comparison,
+    Cuped,
+    Gate,
+    Resampling,
+    check_cuped,
+    check_experiments,
+    check_gates,
+    gates,
+)
 from rankmetrics_spark.config.days import evaluation_day, resolved, time_zone
-from rankmetrics_spark.config.document import merged, override, read_document
-from rankmetrics_spark.config.fields import Section, as_given, choice, key, key_names, section, settings, text
-from rankmetrics_spark.config.options import Options
-from rankmetrics_spark.config.places import refuse_overlap
-from rankmetrics_spark.config.sections import TEXT_FORMATS, Input, Judgements, Quality, Sink, Source
+from rankmetrics_spark.config.document import merged, override, parse, read_document
+from rankmetrics_spark.config.fields import (
+    Section,
+    as_given,
+    choice,
+    key,
+    key_names,
+    listed,
+    number,
+    refuse,
+    section,
+    settings,
+    text,
+)
+from rankmetrics_spark.config.filters import FUNCTIONS, KNOWN, QUERY_WORDS, Token, condition, table_name, tokens
+from rankmetrics_spark.config.options import DEFAULT_METRICS, Options
+from rankmetrics_spark.config.places import check_local_paths, check_output, local_path, refuse_overlap
+from rankmetrics_spark.config.sections import RATES, TEXT_FORMATS, Input, Judgements, Limits, Quality, Sink, Source
 from rankmetrics_spark.errors import HIDDEN, ConfigError, is_secret, without_secrets
 from rankmetrics_spark.metrics import Convention, Metric
 
 __all__ = [
+    "DEFAULT_METRICS",
     "ENGINES",
+    "FUNCTIONS",
+    "KNOWN",
+    "QUERY_WORDS",
+    "RATES",
     "TEXT_FORMATS",
+    "AaCheck",
+    "Bootstrap",
     "Comparison",
     "Config",
+    "Cuped",
     "Gate",
+    "Input",
     "Judgements",
+    "Limits",
     "Options",
     "Quality",
+    "Resampling",
+    "Section",
     "Sink",
     "Source",
+    "Token",
     "as_dict",
+    "check_cuped",
+    "check_experiments",
+    "check_local_paths",
+    "check_output",
+    "choice",
+    "condition",
+    "evaluation_day",
     "from_mapping",
+    "key",
+    "listed",
     "load",
+    "local_path",
+    "number",
+    "override",
+    "parse",
+    "refuse",
+    "refuse_overlap",
+    "resolved",
+    "table_name",
+    "text",
+    "tokens",
 ]
 
 ENGINES = ("spark", "sail")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 @cache
-def folder() -> Path:
+def cache_folder() -> Path:
     """A folder in the virtual environment, deleted with it; otherwise a private one that is deleted at exit."""
     if sys.prefix != sys.base_prefix:
         path = Path(sys.prefix, "var", "rankmetrics")
@@ -26,7 +26,7 @@ def folder() -> Path:
     return private
 
 
-def written(path: Path, text: str, mode: int = 0o644) -> Path:
+def write_cached(path: Path, text: str, mode: int = 0o644) -> Path:
     """Write a file in one step, because another process may read it at the same time; return its path."""
     content = text.encode("utf-8")
     if path.exists() and path.read_bytes() == content:

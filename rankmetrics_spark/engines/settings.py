@@ -13,7 +13,7 @@ from rankmetrics_spark.engines.which import engine_of
 from rankmetrics_spark.errors import HIDDEN, ConfigError, first_sentence, is_secret
 
 _LISTS = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
-SESSION = {
+SETTINGS_OF_RUNS = {
     # With more groups than this in a task, an aggregation that collects lists falls back to sorting its input. The
     # default of 128 makes every real log sort twice; 200,000 lists of their relevant rows are some 150 MB.
     _LISTS: "200000",
@@ -22,7 +22,7 @@ SESSION = {
 }
 """Settings of every run."""
 
-ROWS = {
+SETTINGS_OF_ROWS = {
     # Where every row is collected, sorting takes no longer than collecting garbage does, and never the whole heap.
     _LISTS: "8192",
 }
@@ -30,7 +30,7 @@ ROWS = {
 
 
 @contextmanager
-def settings(spark: SparkSession, asked: Mapping[str, str]) -> Iterator[list[str]]:
+def session_settings(spark: SparkSession, asked: Mapping[str, str]) -> Iterator[list[str]]:
     """Session settings for the time of a run, those of a config above our own; what was there before comes back.
 
     Yields:
@@ -44,7 +44,7 @@ def settings(spark: SparkSession, asked: Mapping[str, str]) -> Iterator[list[str
         yield sorted(asked)
         return
     try:
-        for name, value in {**SESSION, **asked}.items():
+        for name, value in {**SETTINGS_OF_RUNS, **asked}.items():
             try:
                 _HELD.set(spark, name, value)
                 held.append(name)

@@ -122,12 +122,12 @@ def launcher_home(java: Java) -> Path:
     Args:
         java: The Java to run. If it is such a script already, its own folder is returned.
     """
-    home = cache.folder() / f"java-{hashlib.sha256(str(java).encode()).hexdigest()[:12]}"
+    home = cache.cache_folder() / f"java-{hashlib.sha256(str(java).encode()).hexdigest()[:12]}"
     if java.executable.parent.parent.parent == home.parent:
         return java.executable.parent.parent
     unwanted = "|".join(shlex.quote(argument) for argument, since in UNWANTED.items() if java.major >= since)
     script = LAUNCHER.format(unwanted=unwanted, java=shlex.quote(str(java.executable)))
-    cache.written(home / "bin" / "java", script, 0o755)
+    cache.write_cached(home / "bin" / "java", script, 0o755)
     return home
 
 
@@ -222,7 +222,7 @@ def _modules(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]
 
 def _settings(conf: Mapping[str, str]) -> dict[str, str]:
     """The settings of a local session."""
-    logging = cache.written(cache.folder() / "log4j2.properties", LOGGING)
+    logging = cache.write_cached(cache.cache_folder() / "log4j2.properties", LOGGING)
     java_options = "spark.driver.extraJavaOptions"
     return {
         # The host name of a laptop often resolves to an address that a VPN or a firewall blocks.

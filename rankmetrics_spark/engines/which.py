@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.config.places import local_path
+from rankmetrics_spark.config import local_path
 
 Engine: TypeAlias = Literal["spark", "sail"]
 # By client: a session may come wrapped.

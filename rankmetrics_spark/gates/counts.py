@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.engines.few_rows import few_rows
+from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.schemas import (
     EXPERIMENT,
     JUDGED,
@@ -25,7 +25,7 @@ from rankmetrics_spark.schemas import (
     REJECTED,
     TOP,
 )
-from rankmetrics_spark.statistics import exact_sums
+from rankmetrics_spark.statistics import LARGEST_SUMMAND
 
 Counts = dict[str, dict[str, Any]]
 """Experiment -> rows, evaluated, quarantined, repeated, lists, and what was noticed; see ``row_counts``."""
@@ -60,7 +60,7 @@ def row_counts(outcome: DataFrame, cut: int = 0, summed: Sequence[str] = ()) -> 
         "short": f"{N_SHOWN} < {cut}",
         "gaps": f"{TOP} > {N_ROWS}" if TOP in there else "false",
         "mixed_segments": MIXED if MIXED in there else "false",
-        **{f"_{i}": f"abs({name}) > {exact_sums.LARGEST!r}D" for i, name in enumerate(summed)},
+        **{f"_{i}": f"abs({name}) > {LARGEST_SUMMAND!r}D" for i, name in enumerate(summed)},
     }
     sums = outcome.groupBy(EXPERIMENT).agg(
         F.sum(N_ROWS).alias("rows"),
@@ -100,6 +100,6 @@ def reasons(outcome: DataFrame) -> Reasons:
     return {row[REASON]: row["n"] for row in few_rows(counts.limit(10))}
 
 
-def total(counts: Counts, name: str) -> int:
+def total_counts(counts: Counts, name: str) -> int:
     """A count over all experiments."""
     return sum(count[name] for count in counts.values())

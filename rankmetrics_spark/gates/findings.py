@@ -9,11 +9,11 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.config.sections import Limits
+from rankmetrics_spark.config import Limits
 from rankmetrics_spark.errors import QualityError
-from rankmetrics_spark.gates.counts import Counts, total
+from rankmetrics_spark.gates.counts import Counts, total_counts
 from rankmetrics_spark.gates.rates import SHARED, Findings, breaches, rates
-from rankmetrics_spark.road.plan import Plan
+from rankmetrics_spark.road import Plan
 from rankmetrics_spark.schemas import EXPERIMENT, REJECTED, USER, only_value
 
 MOST_NAMED = 3
@@ -88,10 +88,10 @@ def _noticed(log: Inspected, counts: Counts) -> Iterator[str]:
             yield f"experiment '{name}' has no result: all {count['rows']:,} of its rows are faulty"
     if ranks_seem_to_start_at_0(log, counts):
         yield (
-            f"{total(counts, 'below_first_rank'):,} rows have a rank below 1; if your ranks start at 0, set "
+            f"{total_counts(counts, 'below_first_rank'):,} rows have a rank below 1; if your ranks start at 0, set "
             f"{log.plan.options.path_of('first_rank')} to 0"
         )
-    if mixed := total(counts, "mixed_segments"):
+    if mixed := total_counts(counts, "mixed_segments"):
         path = log.plan.options.path_of("segments")
         yield f"{mixed:,} lists have rows in different segments ({path}); each counts for the smallest of their values"
     yield from _users_in_several_segments(log)
@@ -100,7 +100,7 @@ def _noticed(log: Inspected, counts: Counts) -> Iterator[str]:
 def _notes(log: Inspected, counts: Counts) -> Iterator[str]:
     """What a reader of the numbers should know, a sentence each."""
     (rule, *_), path = log.plan.scoring.conventions, log.plan.options.path_of("convention")
-    if not rule.relevant_from and total(counts, "graded_lists"):
+    if not rule.relevant_from and total_counts(counts, "graded_lists"):
         yield (
             "the relevance has grades other than 0 and 1, and every grade above 0 counts as relevant; if only higher "
             f"grades do, set {path}.relevant_from to the lowest of them"
@@ -138,5 +138,5 @@ def within_limits(found: Findings, limits: Limits) -> Findings:
 
 
 def ranks_seem_to_start_at_0(log: Inspected, counts: Counts) -> bool:
-    below = total(counts, "below_first_rank")
-    return log.plan.columns.first_rank == 1 and 0 < total(counts, "lists") <= below
+    below = total_counts(counts, "below_first_rank")
+    return log.plan.columns.first_rank == 1 and 0 < total_counts(counts, "lists") <= below

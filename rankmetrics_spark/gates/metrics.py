@@ -15,7 +15,7 @@ _ROUNDING = 1e-12
 """By so much, as a share of a limit above 1, a value may be beyond it: 0.49 - 0.5 is a little below -0.01."""
 
 
-def failures(
+def failed_gates(
     gates: Sequence[Gate],
     averages: Sequence[Row],
     comparisons: Sequence[Row],
@@ -34,9 +34,9 @@ def failures(
     >>> gate = Gate(metric="ndcg@10", max_drop=0.01)
     >>> row = {"experiment_id": "b", "baseline": "a", "segment": "all", "metric": "ndcg@10", "difference": -0.02,
     ...        "ci_low": -0.03, "ci_high": -0.01, "relative_difference": -0.04, "mean_baseline": 0.5}
-    >>> failures([gate], [], [row])
+    >>> failed_gates([gate], [], [row])
     ['b is 0.0200 below a on ndcg@10; allowed: a drop of 0.01']
-    >>> failures([Gate(metric="ndcg@10", max_drop=0.02)], [], [row])
+    >>> failed_gates([Gate(metric="ndcg@10", max_drop=0.02)], [], [row])
     []
     """
     found: list[str] = []

@@ -8,10 +8,10 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.config.sections import Quality
-from rankmetrics_spark.engines.few_rows import few_rows
+from rankmetrics_spark.config import Quality
+from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError, QualityError, shape
-from rankmetrics_spark.gates.counts import REPEATED, Counts, Reasons, reasons, row_counts, total
+from rankmetrics_spark.gates.counts import REPEATED, Counts, Reasons, reasons, row_counts, total_counts
 from rankmetrics_spark.gates.findings import (
     MOST_NAMED,
     Inspected,
@@ -23,13 +23,12 @@ from rankmetrics_spark.gates.findings import (
 )
 from rankmetrics_spark.gates.rates import Findings
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.road import judgements
-from rankmetrics_spark.road.plan import Plan
+from rankmetrics_spark.road import FAULTY, GRADE, Plan, typed_judgements
 from rankmetrics_spark.schemas import EXPERIMENT, ITEM, REASON, REJECTED, RELEVANCE, USER
-from rankmetrics_spark.statistics import exact_sums
+from rankmetrics_spark.statistics import LARGEST_SUMMAND
 
 
-def check(log: Inspected, settings: Quality, previous: Mapping[str, Any] | None = None) -> Findings:
+def check_quality(log: Inspected, settings: Quality, previous: Mapping[str, Any] | None = None) -> Findings:
     """Count the rows and lists of a log, and stop at what no result should be made of.
 
     Args:
@@ -43,7 +42,7 @@ def check(log: Inspected, settings: Quality, previous: Mapping[str, Any] | None 
             or a rate beyond its limit.
     """
     counts = row_counts(log.outcome, longest_cut(log.plan), [metric.column for metric in _summed(log.plan)])
-    if not total(counts, "rows"):
+    if not total_counts(counts, "rows"):
         raise InputError(f"the input is empty: no rows in {log.place}")
     _refuse_repeats(log, counts)
     _refuse_faulty(log, counts, settings)
@@ -58,12 +57,12 @@ def check(log: Inspected, settings: Quality, previous: Mapping[str, Any] | None 
 def _refuse_repeats(log: Inspected, counts: Counts) -> None:
     """The gate of ``duplicates: refuse``: trec_eval itself stops at an item that is twice in a list."""
     rule = log.plan.scoring.conventions[0]
-    if rule.duplicates != "refuse" or not total(counts, "repeated") or not log.plan.columns.item:
+    if rule.duplicates != "refuse" or not total_counts(counts, "repeated") or not log.plan.columns.item:
         return
     repeats = log.repeated().where(F.col(REASON) == "duplicate_item").count()
     if repeats:
         raise QualityError(
-            f"{repeats} of {total(counts, 'rows')} rows repeat an item of their list, and the convention "
+            f"{repeats} of {total_counts(counts, 'rows')} rows repeat an item of their list, and the convention "
             f"'{rule.name}' refuses that; to go on, give it duplicates: best_rank or highest_grade"
             f"{_several_lists(log)}"
         )
@@ -72,12 +71,12 @@ def _refuse_repeats(log: Inspected, counts: Counts) -> None:
 def _refuse_faulty(log: Inspected, counts: Counts, settings: Quality) -> None:
     """The gate of faulty rows: over all, and in each experiment."""
     allowed = 0.0 if settings.on_invalid == "fail" else settings.max_invalid_fraction
-    rows, bad = total(counts, "rows"), total(counts, "quarantined")
+    rows, bad = total_counts(counts, "rows"), total_counts(counts, "quarantined")
     over = {name: c for name, c in arms(counts).items() if c["quarantined"] / c["rows"] > allowed}
     if bad / rows > allowed:
         who, which = f"{bad} of {rows} rows are faulty ({bad / rows:.2%}", log.outcome
     elif over:
-        bad, rows = total(over, "quarantined"), total(over, "rows")
+        bad, rows = total_counts(over, "quarantined"), total_counts(over, "rows")
         who = f"{bad} of {rows} rows of {_named(over)} are faulty ({bad / rows:.2%}"
         which = log.outcome.where(F.col(EXPERIMENT).isin([*over]))
     else:
@@ -130,7 +129,8 @@ def _refuse_ranks_from_0(log: Inspected, counts: Counts, allowed: float) -> None
     if not ranks_seem_to_start_at_0(log, counts) or allowed >= 1:
         return
     raise QualityError(
-        f"{total(counts, 'below_first_rank')} rows have a rank below 1, and there are {total(counts, 'lists')} lists: "
+        f"{total_counts(counts, 'below_first_rank')} rows have a rank below 1, and there are "
+        f"{total_counts(counts, 'lists')} lists: "
         f"the ranks seem to start at 0; set {log.plan.options.path_of('first_rank')} to 0, or allow faulty rows with "
         "max_invalid_fraction: 1"
     )
@@ -154,8 +154,7 @@ def _refuse_large_values(log: Inspected, counts: Counts) -> None:
             gain = log.plan.scoring.conventions[0].gain
             why = f"; the highest grade is {_top(log):g}, and the gain is {gain}" if metric.needs != "scores" else ""
             raise QualityError(
-                f"{metric} of experiment '{name}' has values above {exact_sums.LARGEST:.3g}, "
-                f"which cannot be averaged{why}"
+                f"{metric} of experiment '{name}' has values above {LARGEST_SUMMAND:.3g}, which cannot be averaged{why}"
             )
 
 
@@ -163,7 +162,7 @@ def _top(log: Inspected) -> float:
     """The highest grade of the impressions and the judgements."""
     tables = [log.rows.where(F.col(REJECTED).isNull()).select(RELEVANCE)] if log.plan.columns.relevance else []
     if log.judged is not None:
-        tables.append(_typed(log, log.judged).where(f"NOT {judgements.FAULTY}").select(judgements.GRADE))
+        tables.append(_typed(log, log.judged).where(f"NOT {FAULTY}").select(GRADE))
     found = (table.agg(F.max(F.col(table.columns[0]).cast("double"))).first() for table in tables)
     return max(float(row[0]) for row in found if row and row[0] is not None)
 
@@ -172,18 +171,18 @@ def _top(log: Inspected) -> float:
 
 
 def _typed(log: Inspected, judged: DataFrame) -> DataFrame:
-    return judgements.typed(judged, log.plan.judgement_mapping, log.plan.options.text_numbers)
+    return typed_judgements(judged, log.plan.judgement_mapping, log.plan.options.text_numbers)
 
 
 def _refuse_foreign_judgements(log: Inspected, counts: Counts) -> None:
     """Refuse judgements that match no shown user or no shown item: every value would be 0, and look like a result."""
-    if log.judged is None or not total(counts, "lists"):
+    if log.judged is None or not total_counts(counts, "lists"):
         return
     typed = _typed(log, log.judged)
     sound = log.rows.where(F.col(REJECTED).isNull())
-    name = USER if not total(counts, "judged_lists") else ITEM
+    name = USER if not total_counts(counts, "judged_lists") else ITEM
     # Items are looked up only where the rows have no relevance; judged items may all be irrelevant.
-    if name == ITEM and (log.plan.columns.relevance or total(counts, "judged_items")):
+    if name == ITEM and (log.plan.columns.relevance or total_counts(counts, "judged_items")):
         return
     if sound.join(typed.where(F.col(name).isNotNull()), name, "left_semi").isEmpty():
         raise InputError(

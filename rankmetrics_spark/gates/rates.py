@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rankmetrics_spark.config.sections import Limits
+from rankmetrics_spark.config import Limits
 
 _PARTS = {
     "duplicate_rate": ("repeated", "rows"),

@@ -17,23 +17,17 @@ from pyspark.sql import functions as F
 
 from rankmetrics_spark import road, sources
 from rankmetrics_spark.config import Config
-from rankmetrics_spark.engines.few_rows import few_rows
-from rankmetrics_spark.engines.settings import ROWS, settings
-from rankmetrics_spark.engines.threads import all_of
-from rankmetrics_spark.engines.which import engine_of
+from rankmetrics_spark.engines import SETTINGS_OF_ROWS, all_of, engine_of, few_rows, session_settings
 from rankmetrics_spark.errors import RankmetricsError, lost_engine, raised_by_python
-from rankmetrics_spark.gates import quality as quality_gates
-from rankmetrics_spark.gates.counts import Counts, total
-from rankmetrics_spark.gates.findings import Inspected
-from rankmetrics_spark.gates.rates import Findings
+from rankmetrics_spark.gates import Counts, Findings, Inspected, check_quality, total_counts
 from rankmetrics_spark.job import answers
-from rankmetrics_spark.job.record import Books, on_disk, versions_of
+from rankmetrics_spark.job.record import Record, on_disk, record_refusal, versions_of
 from rankmetrics_spark.pipeline import Result
-from rankmetrics_spark.report.display import Displayed
-from rankmetrics_spark.road import judgements, ranking
-from rankmetrics_spark.road.plan import Plan, make_plan
+from rankmetrics_spark.report import Displayed
+from rankmetrics_spark.road import Plan, head_fits_masks, judgement_counts, make_plan
 from rankmetrics_spark.schemas import CONVENTION_HASH, N_LISTS, REASON
 from rankmetrics_spark.sinks import (
+    MOST_ROWS,
     Entry,
     Store,
     Written,
@@ -46,8 +40,18 @@ from rankmetrics_spark.sinks import (
     refuse_other_date,
     store_of,
 )
-from rankmetrics_spark.sinks.partitions import MOST_ROWS
 from rankmetrics_spark.sources import at_midnight, whole_log
+
+__all__ = [
+    "Outcome",
+    "Progress",
+    "Record",
+    "errors_in_words",
+    "inputs",
+    "on_disk",
+    "record_refusal",
+    "run",
+]
 
 Progress = Callable[[str], None]
 
@@ -128,10 +132,10 @@ class _Run:
     refused: list[str]
 
     @cached_property
-    def books(self) -> Books:
+    def books(self) -> Record:
         """The record of this run."""
         more = {"refused_settings": self.refused, "seconds": self.steps.seconds}
-        return Books.open(self.config, engine_of(self.spark), versions_of(self.spark), more)
+        return Record.open(self.config, engine_of(self.spark), versions_of(self.spark), more)
 
 
 def run(spark: SparkSession, config: Config, progress: Progress = lambda text: None) -> Outcome:
@@ -152,7 +156,7 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
         QualityError: More faulty rows than ``quality`` allows.
         MetricGateError: A metric is beyond the limit of one of ``gates``.
     """
-    with settings(spark, config.spark) as refused:
+    with session_settings(spark, config.spark) as refused:
         this = _Run(spark, config, _Steps(progress), refused)
         store = store_of(spark, config.sink, this.books.run_id, config.spark)
         try:
@@ -220,7 +224,7 @@ def _evaluated(this: _Run, store: Store) -> Outcome:
             found = _checked(result, judged, store, config)
             counts = found.counts
             books.counted(plan, found, _judgement_counts(judged, plan))
-            steps.rows = total(counts, "evaluated")
+            steps.rows = total_counts(counts, "evaluated")
             refuse_names(store, counts)
             _refuse_other_convention(store, plan, config, counts)
             answers.refuse_comparison(config, counts)
@@ -256,12 +260,12 @@ def inputs(spark: SparkSession, config: Config) -> tuple[DataFrame, DataFrame | 
 
 def _suited(plan: Plan, rows: DataFrame, this: _Run) -> Plan:
     """The plan with the layout that suits the head of the log, and the session with the settings that suit both."""
-    if plan.layout.name == "masks" and not ranking.head_fits_masks(rows):
+    if plan.layout.name == "masks" and not head_fits_masks(rows):
         return plan.with_layout("relevant")
     if plan.layout.name == "rows" and plan.engine != "sail":
         # Hold fewer lists in memory, unless the config says how many, or the session takes no such setting.
-        for name in ROWS.keys() - this.config.spark.keys() - set(this.refused):
-            this.spark.conf.set(name, ROWS[name])
+        for name in SETTINGS_OF_ROWS.keys() - this.config.spark.keys() - set(this.refused):
+            this.spark.conf.set(name, SETTINGS_OF_ROWS[name])
     return plan
 
 
@@ -280,7 +284,7 @@ def _checked(result: Result, judged: DataFrame | None, store: Store, config: Con
         tags=config.source.format == "trec_run" and config.source.experiment_from == "tag",
     )
     against_previous = any("_change" in level for levels in config.quality.gates.values() for level in levels)
-    return quality_gates.check(log, config.quality, previous_quality(store, against_previous))
+    return check_quality(log, config.quality, previous_quality(store, against_previous))
 
 
 def _refuse_other_convention(store: Store, plan: Plan, config: Config, counts: Counts) -> None:
@@ -345,7 +349,7 @@ def _users(store: Store, result: Result) -> DataFrame:
 
 def _written_users(store: Store, rows: DataFrame, result: Result, counts: Counts, this: _Run) -> Written:
     """Stage ``user_metrics``."""
-    few = total(counts, "lists") <= MOST_ROWS and (result.plan.lists_are_users or not result.plan.scoring.judged)
+    few = total_counts(counts, "lists") <= MOST_ROWS and (result.plan.lists_are_users or not result.plan.scoring.judged)
     # A guess: ten rows a user.
     most = max(count["rows"] for count in counts.values()) // 10
     partitions = partitions_for(this.config.evaluation_date, counts, "lists", most, few)
@@ -355,8 +359,8 @@ def _written_users(store: Store, rows: DataFrame, result: Result, counts: Counts
 
 def _quarantined(store: Store, result: Result, counts: Counts, this: _Run) -> Written:
     """Stage the rows left out. Without repeats the input is not read again."""
-    bad, most = total(counts, "quarantined"), max(count["quarantined"] for count in counts.values())
-    left_out = result.quarantine if total(counts, "repeated") else result.rejected
+    bad, most = total_counts(counts, "quarantined"), max(count["quarantined"] for count in counts.values())
+    left_out = result.quarantine if total_counts(counts, "repeated") else result.rejected
     partitions = partitions_for(this.config.evaluation_date, counts, "quarantined", most, bad <= MOST_ROWS)
     with this.steps("quarantine"):
         if bad > MOST_ROWS:
@@ -386,5 +390,5 @@ def _published(store: Store, tables: dict[str, Written], counts: Counts, this: _
 def _judgement_counts(judged: DataFrame | None, plan: Plan) -> dict[str, int] | None:
     if judged is None:
         return None
-    row = judgements.counts(judged, plan.judgement_mapping, plan.options.text_numbers).first()
+    row = judgement_counts(judged, plan.judgement_mapping, plan.options.text_numbers).first()
     return row.asDict() if row else None

@@ -10,16 +10,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import comparison, road
-from rankmetrics_spark.config import Comparison, Config, Gate
-from rankmetrics_spark.config.comparing import check_experiments
-from rankmetrics_spark.engines.few_rows import few_rows
+from rankmetrics_spark.config import Comparison, Config, Gate, check_experiments
+from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import ConfigError, InputError, MetricGateError, unknown
-from rankmetrics_spark.gates.counts import Counts
-from rankmetrics_spark.gates.metrics import failures
+from rankmetrics_spark.gates import Counts, failed_gates
 from rankmetrics_spark.pipeline import Result
-from rankmetrics_spark.report.figures import deciding
-from rankmetrics_spark.report.verdict import verdict
-from rankmetrics_spark.road.plan import Plan
+from rankmetrics_spark.report import deciding, verdict_of
+from rankmetrics_spark.road import Plan
 from rankmetrics_spark.schemas import BASELINE, DATE, EVERYONE, EXPERIMENT, METRIC, SEGMENT
 from rankmetrics_spark.sinks import Store, Written, partitions_for
 
@@ -84,7 +81,7 @@ def check_gates(store: Store, result: Result, config: Config, counts: Counts) ->
         compared = _rows(rows.where(F.col(BASELINE).eqNullSafe(F.lit(config.comparison.baseline))), config)
     names = [str(name) for name, count in counts.items() if count["lists"]]
     candidates = config.comparison.candidates or [name for name in names if name != config.comparison.baseline]
-    failed = failures(config.gates, means, compared, names, candidates)
+    failed = failed_gates(config.gates, means, compared, names, candidates)
     if failed:
         raise MetricGateError("; ".join(failed) + " (gates; nothing was published)")
 
@@ -172,9 +169,9 @@ def in_words(comparisons: Written | None, plan: Plan, gates: Sequence[Gate] = ()
         return []
     metrics, gated = plan.scoring.metrics, gates[0].metric if gates else None
     if (rows := comparisons.rows_here()) is not None:
-        return verdict(rows, metrics, gated)
+        return verdict_of(rows, metrics, gated)
     everyone = comparisons.rows.where(F.col(SEGMENT) == EVERYONE)
     decides = F.col(METRIC) == str(deciding(metrics, gated))
     first = everyone.orderBy(~decides, F.col("better").isNull(), F.col("p_adjusted").asc_nulls_last())
     read = [row.asDict() for row in few_rows(first.limit(MOST_ROWS))]
-    return verdict(read, metrics, gated, everyone.count() - len(read) if len(read) == MOST_ROWS else 0)
+    return verdict_of(read, metrics, gated, everyone.count() - len(read) if len(read) == MOST_ROWS else 0)

@@ -18,18 +18,14 @@ from urllib.parse import unquote, urlsplit
 from pyspark.sql import DataFrame, SparkSession
 
 import rankmetrics_spark
-from rankmetrics_spark.config import Config, as_dict
-from rankmetrics_spark.config.sections import Input
-from rankmetrics_spark.engines.which import engine_of, version_of
+from rankmetrics_spark.config import Config, Input, as_dict
+from rankmetrics_spark.engines import engine_of, version_of
 from rankmetrics_spark.errors import RankmetricsError, first_sentence, without_secrets
-from rankmetrics_spark.gates.counts import total
-from rankmetrics_spark.gates.rates import Findings
+from rankmetrics_spark.gates import Findings, total_counts
 from rankmetrics_spark.pointers import record_path
-from rankmetrics_spark.road.plan import Plan
+from rankmetrics_spark.road import Plan
 from rankmetrics_spark.schemas import DATE, RUN
-from rankmetrics_spark.sinks import Store, Written
-from rankmetrics_spark.sinks.partitions import as_json
-from rankmetrics_spark.sinks.reaching import of_disk
+from rankmetrics_spark.sinks import Store, Written, as_json, of_disk
 
 LIBRARIES = ("pyspark", "numpy", "pandas", "pyarrow", "scipy")
 MOST_PATHS = 1_000
@@ -37,7 +33,7 @@ MOST_PATHS = 1_000
 
 
 @dataclass
-class Books:
+class Record:
     """The record of a run while it grows.
 
     Attributes:
@@ -50,7 +46,7 @@ class Books:
     _plan: Plan | None = None
 
     @classmethod
-    def open(cls, config: Config, engine: str, versions: Mapping[str, str], more: Mapping[str, Any]) -> Books:
+    def open(cls, config: Config, engine: str, versions: Mapping[str, str], more: Mapping[str, Any]) -> Record:
         """The record of a run that begins now.
 
         Args:
@@ -106,9 +102,9 @@ class Books:
         self.record |= {
             "layout": plan.layout.name,
             "rows": {
-                "in": total(counts, "rows"),
-                "evaluated": total(counts, "evaluated"),
-                "quarantined": total(counts, "quarantined"),
+                "in": total_counts(counts, "rows"),
+                "evaluated": total_counts(counts, "evaluated"),
+                "quarantined": total_counts(counts, "quarantined"),
             },
             "experiments": counts,
             "judgements": judgements,
@@ -168,7 +164,7 @@ class Books:
 
 def record_refusal(config: Config, engine: str, error: RankmetricsError) -> None:
     """Write the record of a run that has ended before it had a session, if its output is a folder of this machine."""
-    Books.open(config, engine, {}, {}).failed(error, on_disk(config))
+    Record.open(config, engine, {}, {}).failed(error, on_disk(config))
 
 
 def on_disk(config: Config) -> Callable[[dict[str, Any]], None]:

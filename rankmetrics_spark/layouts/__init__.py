@@ -11,55 +11,61 @@ grade that does not fit, a rank or an item that may repeat). Flagged lists are l
 
 from __future__ import annotations
 
-from typing import Protocol
-
-from rankmetrics_spark.layouts.lists import Arrays, Assembled, Reading
-from rankmetrics_spark.layouts.masks import Masks
-from rankmetrics_spark.layouts.relevant import Relevant
-from rankmetrics_spark.layouts.repeats import Packing
+from rankmetrics_spark.layouts.judged import n_unknown
+from rankmetrics_spark.layouts.lists import Arrays, Assembled, Entries, Layout, Reading, entries_of, flat, ints, no_pool
+from rankmetrics_spark.layouts.masks import LARGEST_MASKED_GRADE, Masks
+from rankmetrics_spark.layouts.order import by_position, by_score, without_repeats
+from rankmetrics_spark.layouts.relevant import NO_ENTRIES, Relevant
+from rankmetrics_spark.layouts.repeats import (
+    MASK_RANKS,
+    WORDS,
+    Packing,
+    entry,
+    flagged_in_vain,
+    item_words,
+    no_item_repeats,
+)
 from rankmetrics_spark.layouts.rows import Rows
-from rankmetrics_spark.layouts.whole import Whole
-from rankmetrics_spark.schemas import Columns
+from rankmetrics_spark.layouts.scores import COUNTS, Scoring, score_batch
+from rankmetrics_spark.layouts.whole import GRADES, HASHES, RANKS, Whole, rank_may_repeat
 
 __all__ = [
+    "COUNTS",
+    "GRADES",
+    "HASHES",
+    "LARGEST_MASKED_GRADE",
     "LAYOUTS",
+    "MASK_RANKS",
+    "NO_ENTRIES",
+    "RANKS",
     "RECHECK",
+    "WORDS",
     "Arrays",
     "Assembled",
+    "Entries",
     "Layout",
     "Masks",
     "Packing",
     "Reading",
     "Relevant",
     "Rows",
+    "Scoring",
     "Whole",
+    "by_position",
+    "by_score",
+    "entries_of",
+    "entry",
+    "flagged_in_vain",
+    "flat",
+    "ints",
+    "item_words",
+    "n_unknown",
+    "no_item_repeats",
+    "no_pool",
+    "rank_may_repeat",
+    "score_batch",
+    "without_repeats",
 ]
-
-
-class Layout(Protocol):
-    """One way in which a list travels; see the modules ``masks``, ``relevant`` and ``rows``."""
-
-    @property
-    def name(self) -> str:
-        """What options call it."""
-
-    @property
-    def arrays(self) -> bool:
-        """Whether arrays travel, and not only numbers."""
-
-    @property
-    def payload(self) -> tuple[str, ...]:
-        """What ``unpack`` reads besides ``_rows``, as SQL."""
-
-    @property
-    def all_rows_seen(self) -> str | None:
-        """SQL: whether every row of a list was looked at one by one; None where ``unpack`` says it."""
-
-    def pack(self, columns: Columns, repeats: bool) -> Packing:
-        """SQL from the rows of a list to one row; ``repeats`` says whether repeated items are looked for."""
-
-    def unpack(self, columns: Arrays, reading: Reading) -> Assembled:
-        """The ranked lists of a batch of packed rows."""
 
 
 LAYOUTS: dict[str, Layout] = {layout.name: layout for layout in (Masks(), Relevant(), Rows())}

@@ -7,9 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from rankmetrics_spark.layouts.lists import Arrays, Assembled, Entries, flat, ints, numbers
-from rankmetrics_spark.metrics.batch import Batch, Floats, Ints
-from rankmetrics_spark.metrics.conventions import Convention
-from rankmetrics_spark.metrics.lists import Lists
+from rankmetrics_spark.metrics import Batch, Convention, Floats, Ints, Lists
 from rankmetrics_spark.schemas import POOL_GRADE, POOL_HASH
 
 

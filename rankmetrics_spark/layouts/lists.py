@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rankmetrics_spark.metrics.batch import Batch, Floats, Ints
-from rankmetrics_spark.metrics.conventions import Convention
-from rankmetrics_spark.schemas import ENTRIES, HASH, ITEM, POSITION, RELEVANCE, SCORE
+from rankmetrics_spark.layouts.repeats import Packing
+from rankmetrics_spark.metrics import Batch, Convention, Floats, Ints
+from rankmetrics_spark.schemas import ENTRIES, HASH, ITEM, POSITION, RELEVANCE, SCORE, Columns
 
 Arrays: TypeAlias = Mapping[str, pa.Array]
 """Columns of an Arrow batch, a row per list: name to an (n,) array; ``_entries`` holds an array of structs per list."""
@@ -53,6 +53,32 @@ class Assembled:
     tied: Ints
     hash: Ints | None = None
     all_rows_seen: npt.NDArray[np.bool_] | None = None
+
+
+class Layout(Protocol):
+    """One way in which a list travels; see the modules ``masks``, ``relevant`` and ``rows``."""
+
+    @property
+    def name(self) -> str:
+        """What options call it."""
+
+    @property
+    def arrays(self) -> bool:
+        """Whether arrays travel, and not only numbers."""
+
+    @property
+    def payload(self) -> tuple[str, ...]:
+        """What ``unpack`` reads besides ``_rows``, as SQL."""
+
+    @property
+    def all_rows_seen(self) -> str | None:
+        """SQL: whether every row of a list was looked at one by one; None where ``unpack`` says it."""
+
+    def pack(self, columns: Columns, repeats: bool) -> Packing:
+        """SQL from the rows of a list to one row; ``repeats`` says whether repeated items are looked for."""
+
+    def unpack(self, columns: Arrays, reading: Reading) -> Assembled:
+        """The ranked lists of a batch of packed rows."""
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,12 @@ import numpy as np
 
 from rankmetrics_spark.layouts import repeats as search
 from rankmetrics_spark.layouts.lists import Arrays, Assembled, Reading, ints, no_pool
-from rankmetrics_spark.layouts.repeats import COUNT_ROWS, MASK_RANKS, RANK_BIT, RELEVANT, Packing, item_hash
-from rankmetrics_spark.metrics.batch import Batch
+from rankmetrics_spark.layouts.repeats import COUNT_ROWS, RANK_BIT, RELEVANT, Packing, item_hash
+from rankmetrics_spark.metrics import Batch
 from rankmetrics_spark.schemas import FLAGGED, N_ROWS, RANK_MAY_REPEAT, RELEVANCE, Columns
 
-RANKS = MASK_RANKS
 PLANES = 3
-LARGEST_GRADE = 2**PLANES - 1
+LARGEST_MASKED_GRADE = 2**PLANES - 1
 PLANE_COLUMNS = tuple(f"_plane_{b}" for b in range(PLANES))
 
 
@@ -36,7 +35,7 @@ class Masks:
     def pack(self, columns: Columns, repeats: bool) -> Packing:
         """SQL from the rows of a list to its planes; flags lists that do not fit, or in which an item may repeat."""
         seen = search.RANK_AGGREGATES | {"_steepest": f"max({RELEVANCE})"}
-        sound = f"{search.EACH_RANK_HAS_ITS_BIT} AND coalesce(_steepest, 0) <= {LARGEST_GRADE}"
+        sound = f"{search.EACH_RANK_HAS_ITS_BIT} AND coalesce(_steepest, 0) <= {LARGEST_MASKED_GRADE}"
         if columns.item and repeats:
             seen |= search.item_words(RELEVANT)
             sound += f" AND {search.no_item_repeats()}"

@@ -11,8 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rankmetrics_spark.layouts.lists import Entries, Reading
-from rankmetrics_spark.metrics.batch import Batch, Floats, Ints, has_repeat, order_within
-from rankmetrics_spark.metrics.conventions import Convention
+from rankmetrics_spark.metrics import Batch, Convention, Floats, Ints, has_repeat, order_within
 
 
 def without_repeats(entries: Entries, size: int, reading: Reading) -> tuple[Entries, Ints]:

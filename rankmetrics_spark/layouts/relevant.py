@@ -15,7 +15,7 @@ from rankmetrics_spark.layouts import repeats as search
 from rankmetrics_spark.layouts.lists import Arrays, Assembled, Reading, entries_of, ints, no_pool
 from rankmetrics_spark.layouts.order import by_position, without_repeats
 from rankmetrics_spark.layouts.repeats import COUNT_ROWS, RELEVANT, Packing, entry, item_hash
-from rankmetrics_spark.metrics.batch import Batch
+from rankmetrics_spark.metrics import Batch
 from rankmetrics_spark.schemas import (
     ENTRIES,
     FLAGGED,

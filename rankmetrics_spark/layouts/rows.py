@@ -14,7 +14,7 @@ from rankmetrics_spark.layouts.judged import looked_up
 from rankmetrics_spark.layouts.lists import Arrays, Assembled, Reading, entries_of, field_names, no_pool
 from rankmetrics_spark.layouts.order import by_position, by_score, with_tie_groups, without_repeats
 from rankmetrics_spark.layouts.repeats import COUNT_ROWS, Packing, entry, item_hash
-from rankmetrics_spark.metrics.batch import Batch
+from rankmetrics_spark.metrics import Batch
 from rankmetrics_spark.schemas import ENTRIES, HASH, ITEM, POSITION, REJECTED, RELEVANCE, SCORE, Columns
 
 

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rankmetrics_spark.layouts import Layout
 from rankmetrics_spark.layouts.judged import n_graded, n_unknown, with_judgements
-from rankmetrics_spark.layouts.lists import Arrays, Assembled, Reading
+from rankmetrics_spark.layouts.lists import Arrays, Assembled, Layout, Reading
 from rankmetrics_spark.metrics import Convention, Metric, compute, m_relevant
 from rankmetrics_spark.schemas import (
     ALL_ROWS_SEEN,

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from rankmetrics_spark.layouts.lists import Arrays, Assembled, Entries, Reading, flat, ints, no_pool, numbers
 from rankmetrics_spark.layouts.order import by_position, without_repeats
 from rankmetrics_spark.layouts.repeats import COUNT_ROWS, LONGEST, MASK_RANKS, Packing, item_hash
-from rankmetrics_spark.metrics.batch import Batch, Ints, order_within
+from rankmetrics_spark.metrics import Batch, Ints, order_within
 from rankmetrics_spark.schemas import HASH, N_ROWS, POSITION, RELEVANCE, Columns
 
 RANKS, GRADES, HASHES = "_ranks_of_rows", "_grades_of_rows", "_hashes_of_rows"

@@ -11,17 +11,30 @@ choices on which systems disagree, and ``compute`` runs kernels over a batch. No
 
 # Importing the kernels registers them.
 from rankmetrics_spark.metrics import kernels  # noqa: F401
-from rankmetrics_spark.metrics.batch import Batch, Floats, Ints
-from rankmetrics_spark.metrics.compute import check, compute, m_relevant, supports_expected
+from rankmetrics_spark.metrics.batch import Batch, Floats, Ints, grids, has_repeat, order_within
 from rankmetrics_spark.metrics.conventions import PRESETS, STANDARD, Convention, knobs, resolve
-from rankmetrics_spark.metrics.lists import Lists, one_list
-from rankmetrics_spark.metrics.names import REGISTRY, Definition, Metric, metric, reference
+from rankmetrics_spark.metrics.discounts import (
+    UNCUT,
+    discount,
+    gain,
+    geometric,
+    power_of_two,
+    reciprocal,
+    running_sums,
+    unit,
+)
+from rankmetrics_spark.metrics.evaluation import check, compute, m_relevant, supports_expected
+from rankmetrics_spark.metrics.lists import Lists, one_list, sums
+from rankmetrics_spark.metrics.names import DIRECTIONS, REGISTRY, RESERVED, Definition, Metric, metric, reference
 from rankmetrics_spark.metrics.parsing import metric_of_column, parse
 
 __all__ = [
+    "DIRECTIONS",
     "PRESETS",
     "REGISTRY",
+    "RESERVED",
     "STANDARD",
+    "UNCUT",
     "Batch",
     "Convention",
     "Definition",
@@ -31,13 +44,24 @@ __all__ = [
     "Metric",
     "check",
     "compute",
+    "discount",
+    "gain",
+    "geometric",
+    "grids",
+    "has_repeat",
     "knobs",
     "m_relevant",
     "metric",
     "metric_of_column",
     "one_list",
+    "order_within",
     "parse",
+    "power_of_two",
+    "reciprocal",
     "reference",
     "resolve",
+    "running_sums",
+    "sums",
     "supports_expected",
+    "unit",
 ]

@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from rankmetrics_spark.engines.few_rows import few_rows
+from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import without_secrets
 from rankmetrics_spark.metrics import Metric, parse
 from rankmetrics_spark.report.figures import percent, print_fitting, print_records, printable
@@ -357,11 +357,11 @@ def accounting(record: Mapping[str, Any]) -> list[str]:
     return [printable(line) for line in lines + more + notes + warnings]
 
 
-def places(path: str, record: Mapping[str, Any], record_path: str) -> str:
+def paths_text(path: str, record: Mapping[str, Any], record_path: str) -> str:
     """Where the tables are that this run wrote, and where its record is; without passwords.
 
     >>> rows = {"in": 2, "evaluated": 2, "quarantined": 0}
-    >>> places("out", {"rows": rows}, "out/runs/a.json")
+    >>> paths_text("out", {"rows": rows}, "out/runs/a.json")
     'tables in out: experiment_metrics, user_metrics; run record: out/runs/a.json'
     """
     rows = record["rows"]

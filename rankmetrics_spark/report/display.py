@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.engines.few_rows import few_rows
+from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.report import html, mlflow, notebook
 from rankmetrics_spark.report.figures import Figures
 from rankmetrics_spark.schemas import BASELINE, EVERYONE, EXPERIMENT, METRIC, N_USERS, SEGMENT
@@ -56,7 +56,7 @@ class Displayed:
             ConfigError: The extra ``report`` is not installed.
             OutputError: The file cannot be written.
         """
-        html.write(self.figures, file)
+        html.write_page(self.figures, file)
 
     def log_to_mlflow(self, report: str | Path | None = None) -> None:
         """Log the means of all users, the convention and the report to the active run of MLflow, or to a new one.
@@ -67,7 +67,7 @@ class Displayed:
         Raises:
             ConfigError: The extra ``mlflow`` is not installed.
         """
-        mlflow.log(self.figures, report)
+        mlflow.log_run(self.figures, report)
 
     def _repr_html_(self) -> str:
         return notebook.as_html(self.figures)

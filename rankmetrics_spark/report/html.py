@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from rankmetrics_spark import __version__
-from rankmetrics_spark.engines import cache
+from rankmetrics_spark.engines import write_cached
 from rankmetrics_spark.errors import ConfigError, OutputError, without_secrets
 from rankmetrics_spark.report import palette, story, trust
 from rankmetrics_spark.report import trust as wording
 from rankmetrics_spark.report.figures import Figures, label_of, printable, seconds_of
-from rankmetrics_spark.report.payload import as_script, payload
+from rankmetrics_spark.report.payload import as_script, payload_of
 from rankmetrics_spark.report.scripts import importing, scripts
 
 MOST_BYTES = 1_990_000
@@ -28,7 +28,7 @@ MOST_CARDS = 6
 MOST_COUNTED = 40
 """Experiments whose rows are listed."""
 LONGEST_NAME = 60
-MARK = b'<meta name="generator" content="rankmetrics_spark">'
+PAGE_MARK = b'<meta name="generator" content="rankmetrics_spark">'
 """What tells a page of this package from any other file; the template has it in its first lines."""
 _HEAD = 200
 """Bytes of a file in which the mark of a page stands."""
@@ -43,13 +43,13 @@ def page(figures: Figures) -> str:
     library, charts = scripts()
     context = _context(figures) | {"library": library, "charts": charts}
     for most in MOST_ROWS:
-        text = _rendered(context | {"data": as_script(payload(figures, most))})
+        text = _rendered(context | {"data": as_script(payload_of(figures, most))})
         if len(text.encode("utf-8", "replace")) <= MOST_BYTES:
             break
     return text
 
 
-def write(figures: Figures, file: str | Path) -> Path:
+def write_page(figures: Figures, file: str | Path) -> Path:
     """Write the page of a report: to a new file, or in place of an earlier page; nothing else is overwritten.
 
     Raises:
@@ -62,7 +62,7 @@ def write(figures: Figures, file: str | Path) -> Path:
         if problem := _problem_with(path):
             raise OutputError(f"cannot write the report to '{path}': {problem}")
         mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~_umask()
-        cache.written(path, text, mode)
+        write_cached(path, text, mode)
     except OSError as error:
         raise OutputError(
             f"cannot write the report to '{path}': {error.strerror or error}; choose another file"
@@ -70,7 +70,7 @@ def write(figures: Figures, file: str | Path) -> Path:
     return path
 
 
-def check_file(place: str, file: str | Path) -> None:
+def check_page_file(place: str, file: str | Path) -> None:
     """Refuse, before anything is computed, a file that a page must not replace.
 
     Args:
@@ -99,7 +99,7 @@ def _problem_with(path: Path) -> str | None:
     else:
         with path.open("rb") as there:
             head = there.read(_HEAD)
-        if head.startswith(b"<!doctype html>") and MARK in head:
+        if head.startswith(b"<!doctype html>") and PAGE_MARK in head:
             return None
         what = "it is there, and it is no page of this package"
     return f"{what}; allowed: a new file, or an earlier page"

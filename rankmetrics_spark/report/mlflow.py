@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.report.figures import Figures, number
-from rankmetrics_spark.report.html import write
-from rankmetrics_spark.report.scripts import is_installed
+from rankmetrics_spark.report.html import write_page
+from rankmetrics_spark.report.scripts import has_page_libraries
 from rankmetrics_spark.schemas import CONVENTION, EXPERIMENT, METRIC, of_test
 
 _REFUSED = re.compile(r"[^\w\-. ]")
@@ -17,7 +17,7 @@ LONGEST_KEY = 180
 """Characters of an experiment's name in a key; stores of MLflow take 250 for the whole key."""
 
 
-def log(figures: Figures, report: str | Path | None = None) -> None:
+def log_run(figures: Figures, report: str | Path | None = None) -> None:
     """Log to the active run, or to a new one, which is then ended.
 
     Args:
@@ -91,6 +91,6 @@ def _log_report(figures: Figures, report: str | Path | None) -> None:
 
     if report is not None:
         mlflow.log_artifact(str(report))
-    elif is_installed():
+    elif has_page_libraries():
         with tempfile.TemporaryDirectory() as folder:
-            mlflow.log_artifact(str(write(figures, Path(folder, "report.html"))))
+            mlflow.log_artifact(str(write_page(figures, Path(folder, "report.html"))))

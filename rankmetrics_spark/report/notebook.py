@@ -11,6 +11,7 @@ import pandas as pd
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.report import palette, story
 from rankmetrics_spark.report.figures import Figures, label_of, number, printable
+from rankmetrics_spark.report.scripts import INSTALL_PAGE
 from rankmetrics_spark.report.verdict import change_of
 from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, N_USERS, SEGMENT, of_test
 
@@ -133,12 +134,11 @@ def plot(figures: Figures, metric: str) -> alt.LayerChart:
     wanted = {name for name, found in known.items() if metric.lower() in (name, found.name, label_of(found).lower())}
     if not wanted:
         raise ConfigError(unknown("metric", metric, sorted({*known, *(found.name for found in known.values())})))
-    from rankmetrics_spark.report.scripts import NEEDED
 
     try:
         from rankmetrics_spark.report import charts
     except ImportError as error:
-        raise ConfigError(f"plot needs {error.name}, which is not installed; run: {NEEDED}") from error
+        raise ConfigError(f"plot needs {error.name}, which is not installed; run: {INSTALL_PAGE}") from error
     return charts.filled(charts.cutoffs(), _points(figures, wanted))
 
 

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.metrics.names import DIRECTIONS
+from rankmetrics_spark.metrics import DIRECTIONS, parse
 from rankmetrics_spark.report.figures import STEPS, Figures, Row, label_of, number, percent
 from rankmetrics_spark.report.story import leader, state_of
 from rankmetrics_spark.report.verdict import p_text
@@ -29,7 +28,7 @@ from rankmetrics_spark.schemas import (
 Table = dict[str, list[Any]]
 
 
-def payload(figures: Figures, most: int | None = None) -> dict[str, Any]:
+def payload_of(figures: Figures, most: int | None = None) -> dict[str, Any]:
     """Everything that the page draws and lists.
 
     Args:

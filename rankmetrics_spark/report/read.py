@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rankmetrics_spark.config.places import local_path
+from rankmetrics_spark.config import local_path
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import FOLDER as POINTERS
@@ -17,8 +17,7 @@ from rankmetrics_spark.report.figures import Figures
 from rankmetrics_spark.report.read_by_arrow import FolderTables
 from rankmetrics_spark.report.tables import MOST_DATES, MOST_EXPERIMENTS, MOST_ROWS, Tables
 from rankmetrics_spark.schemas import DATE, RUN
-from rankmetrics_spark.sinks.reaching import of_disk
-from rankmetrics_spark.sinks.reading import pointers_of, settled
+from rankmetrics_spark.sinks import of_disk, pointers_of, settled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,10 +15,7 @@ from rankmetrics_spark.pointers import Pointer
 from rankmetrics_spark.report.figures import STEPS
 from rankmetrics_spark.report.tables import Edges, Rows, counted, everyone_and_largest, step_row
 from rankmetrics_spark.schemas import DATE, EVERYONE, EXPERIMENT, METRIC, N_USERS, SEGMENT
-from rankmetrics_spark.sinks.files import Files
-from rankmetrics_spark.sinks.publish import records_in
-from rankmetrics_spark.sinks.reading import live_files, pointers_of
-from rankmetrics_spark.sinks.swapping import experiment_of
+from rankmetrics_spark.sinks import Files, experiment_of, live_files, pointers_of, records_in
 
 
 @dataclass(frozen=True)

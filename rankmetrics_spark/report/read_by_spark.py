@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.engines.few_rows import few_rows
+from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import Pointer
 from rankmetrics_spark.report.figures import STEPS

@@ -1,7 +1,7 @@
 """What every page holds besides its figures: the scripts of Vega, and the charts as Vega-Lite. Needs ``report``.
 
 Both depend on nothing but the installed libraries and this package. Making them takes two to three seconds, so they are
-kept for the next page, where ``cache.folder`` outlives the process.
+kept for the next page, where ``cache.cache_folder`` outlives the process.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from importlib.resources import files
 from importlib.util import find_spec
 from typing import Any
 
-from rankmetrics_spark.engines import cache
+from rankmetrics_spark.engines import cache_folder, write_cached
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.report.payload import as_script
 
-NEEDED = "pip install 'rankmetrics-spark[report]'"
+INSTALL_PAGE = "pip install 'rankmetrics-spark[report]'"
 _OWN = ("charts", "palette", "payload", "scripts")
 """Modules that the scripts come from."""
 
 
-def is_installed() -> bool:
+def has_page_libraries() -> bool:
     """Whether the libraries of the extra ``report`` are there; nothing is imported."""
     return not _missing()
 
 
-def check_installed() -> None:
+def check_page_libraries() -> None:
     """Refuse to begin a report that could not be written.
 
     Raises:
         ConfigError: The libraries of the extra ``report`` are not installed.
     """
     if missing := _missing():
-        raise ConfigError(f"the HTML report needs {missing[0]}, which is not installed; run: {NEEDED}")
+        raise ConfigError(f"the HTML report needs {missing[0]}, which is not installed; run: {INSTALL_PAGE}")
 
 
 def _missing() -> list[str]:
@@ -49,8 +49,8 @@ def scripts() -> tuple[str, str]:
     Raises:
         ConfigError: The libraries of the extra ``report`` are not installed.
     """
-    check_installed()
-    made_of, file = _made_of(), cache.folder() / "page.json"
+    check_page_libraries()
+    made_of, file = _made_of(), cache_folder() / "page.json"
     with suppress(OSError, ValueError, TypeError, KeyError):
         kept = json.loads(file.read_text(encoding="utf-8"))
         if kept["made_of"] == made_of:
@@ -58,7 +58,7 @@ def scripts() -> tuple[str, str]:
     library, charts = _made()
     if made_of:
         with suppress(OSError):
-            cache.written(file, json.dumps({"made_of": made_of, "library": library, "charts": charts}))
+            write_cached(file, json.dumps({"made_of": made_of, "library": library, "charts": charts}))
     return library, charts
 
 
@@ -83,7 +83,9 @@ def importing() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise ConfigError(f"the HTML report needs libraries that cannot be imported: {error}; run: {NEEDED}") from error
+        raise ConfigError(
+            f"the HTML report needs libraries that cannot be imported: {error}; run: {INSTALL_PAGE}"
+        ) from error
 
 
 def _made() -> tuple[str, str]:

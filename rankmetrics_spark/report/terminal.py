@@ -17,7 +17,7 @@ from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report.console import LIST_PRINTERS, as_text, best_mean, chosen, print_json, print_table, title
 from rankmetrics_spark.report.figures import Figures, label_of, number, print_fitting, print_records, printable
 from rankmetrics_spark.report.story import State, state_of
-from rankmetrics_spark.report.verdict import CORRECTIONS, Change, change_of, is_percentage, p_text, verdict
+from rankmetrics_spark.report.verdict import CORRECTIONS, Change, change_of, is_percentage, p_text, verdict_of
 from rankmetrics_spark.schemas import (
     BASELINE,
     DATE,
@@ -233,7 +233,7 @@ def print_verdict(sentences: Sequence[str], style: str = "table") -> None:
 
 def print_comparisons(rows: Sequence[Row], metrics: Sequence[Metric] = ()) -> None:
     """The verdict, the metric that decides first, and one line per comparison."""
-    print_verdict(verdict(rows, metrics))
+    print_verdict(verdict_of(rows, metrics))
     texts = [_texts(row, any(row[SEGMENT] != EVERYONE for row in rows)) for row in rows]
     made = Table()
     for name in texts[0] if texts else {}:
@@ -289,7 +289,7 @@ def print_all(
         metrics: Those of the comparisons, in the order of the run: it says which one decides.
     """
     if style == "json":
-        print_json({DATE: date, "comparisons": rows, "verdict": verdict(rows, metrics), **more})
+        print_json({DATE: date, "comparisons": rows, "verdict": verdict_of(rows, metrics), **more})
     elif style == "csv":
         LIST_PRINTERS["csv"](list(next(iter(more.values()), rows)))
     else:

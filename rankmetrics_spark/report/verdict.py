@@ -143,7 +143,7 @@ CORRECTIONS = {
 """Correction of p-values -> how a sentence names it."""
 
 
-def verdict(rows: Sequence[Row], metrics: Sequence[Metric] = (), gated: object = None, more: int = 0) -> list[str]:
+def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), gated: object = None, more: int = 0) -> list[str]:
     """What the comparisons of all users say: the metric that decides first, then differences that are shown.
 
     Args:

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.engines.arrow_steps import Step
-from rankmetrics_spark.layouts import LAYOUTS, RECHECK, Layout
-from rankmetrics_spark.layouts.relevant import NO_ENTRIES
+from rankmetrics_spark.engines import Step
+from rankmetrics_spark.layouts import LAYOUTS, NO_ENTRIES, RECHECK, Layout
 from rankmetrics_spark.road import aggregation, checking, judgements, ranking, scoring
-from rankmetrics_spark.road.plan import Plan
+from rankmetrics_spark.road.aggregation import averages_of_sums, sums_of_lists
+from rankmetrics_spark.road.checking import checked_rows, rejected_rows
+from rankmetrics_spark.road.judgements import FAULTY, GRADE, judgement_counts, typed_judgements
+from rankmetrics_spark.road.plan import Plan, make_plan
+from rankmetrics_spark.road.ranking import head_fits_masks
 from rankmetrics_spark.schemas import (
     ALL_ROWS_SEEN,
     CONVENTION_INDEX,
@@ -36,13 +39,39 @@ from rankmetrics_spark.schemas import (
     Columns,
 )
 
+__all__ = [
+    "FAULTY",
+    "GRADE",
+    "Plan",
+    "averages",
+    "averages_of_sums",
+    "checked_rows",
+    "compared_users",
+    "faulty",
+    "faulty_of",
+    "head_fits_masks",
+    "judged_items",
+    "judgement_counts",
+    "make_plan",
+    "outcome",
+    "packed",
+    "published_users",
+    "rejected_rows",
+    "repeated",
+    "scored_lists",
+    "sums_of_lists",
+    "typed_judgements",
+    "typed_rows",
+    "users",
+]
+
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison import UserTable
 
 
 def typed_rows(impressions: DataFrame, plan: Plan) -> DataFrame:
     """Check: typed rows, each faulty one with its reason."""
-    return checking.checked(
+    return checking.checked_rows(
         impressions, plan.mapping, plan.columns, plan.options.text_numbers, null_is_unjudged=plan.scoring.judged
     )
 
@@ -173,7 +202,7 @@ def averages(
     for table, (name, column) in zip(within, segments.items(), strict=bool(within)):
         split = aggregation.sums_of_users(table, metrics, {name: column}, several_conventions=True)
         sums = sums.unionByName(split.where(F.col(SEGMENT) != EVERYONE))
-    return aggregation.averages(sums, plan.scoring.conventions, plan.options.confidence)
+    return aggregation.averages_of_sums(sums, plan.scoring.conventions, plan.options.confidence)
 
 
 def compared_users(

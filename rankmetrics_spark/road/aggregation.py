@@ -17,9 +17,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.engines.arrow_steps import Batches, Computed, Step, computing
-from rankmetrics_spark.layouts import Arrays
-from rankmetrics_spark.layouts.lists import ints
+from rankmetrics_spark.engines import Batches, Computed, Step, computing
+from rankmetrics_spark.layouts import Arrays, ints
 from rankmetrics_spark.metrics import Convention, Floats, Ints, Metric
 from rankmetrics_spark.schemas import (
     CONVENTION,
@@ -36,8 +35,16 @@ from rankmetrics_spark.schemas import (
     SEGMENT,
     quoted,
 )
-from rankmetrics_spark.statistics import Moments, exact_sums, t_interval
-from rankmetrics_spark.statistics.segments import ways
+from rankmetrics_spark.statistics import (
+    LARGEST_SUMMAND,
+    LIMB_EXPONENTS,
+    SQUARE_EXPONENTS,
+    Moments,
+    exact_total,
+    limbs_of,
+    splits,
+    t_interval,
+)
 
 _KEYS = {
     EXPERIMENT: T.StringType(),
@@ -50,7 +57,7 @@ _OPTIONAL = {CONVENTION_INDEX: 0, N_LISTS: 1, N_REPEATED: 0}
 """Columns that may be missing, and the value that they have then."""
 _KINDS = ("values", "squares", "of_relevant")
 """What is summed: the values, their squares, and the values of users with a relevant item."""
-_EXPONENTS = {kind: exact_sums.SQUARE_EXPONENTS if kind == "squares" else exact_sums.EXPONENTS for kind in _KINDS}
+_EXPONENTS = {kind: SQUARE_EXPONENTS if kind == "squares" else LIMB_EXPONENTS for kind in _KINDS}
 _LIMBS = tuple(f"_{kind}_{i}" for kind, exponents in _EXPONENTS.items() for i in range(len(exponents)))
 _N_BEYOND = "_beyond"
 """Values that cannot be summed; an experiment with such a value has no mean."""
@@ -61,8 +68,10 @@ _SUMS = T.StructType(
 _ESTIMATES = ("mean", "std", "ci_low", "ci_high", "mean_with_relevant")
 
 
-def sums(metrics: Sequence[Metric], segments: Sequence[str], combinations: Sequence[Sequence[int]] = ()) -> Step:
-    """Rows of users, or of lists where each is a user's only one -> their exact sums, for ``averages``.
+def sums_of_lists(
+    metrics: Sequence[Metric], segments: Sequence[str], combinations: Sequence[Sequence[int]] = ()
+) -> Step:
+    """Rows of users, or of lists where each is a user's only one -> their exact sums, for ``averages_of_sums``.
 
     Args:
         metrics: The metrics of the columns.
@@ -93,21 +102,21 @@ def sums_of_users(
     counts = [name for name in (N_LISTS, N_REPEATED) if name in users.columns]
     counts += [CONVENTION_INDEX] if several_conventions else []
     read = users.selectExpr(EXPERIMENT, N_RELEVANT, *counts, *labels, *(metric.column for metric in metrics))
-    return sums(metrics, tuple(segments), combinations).of(read)
+    return sums_of_lists(metrics, tuple(segments), combinations).of(read)
 
 
-def averages(partial_sums: DataFrame, conventions: Sequence[Convention], confidence: float) -> DataFrame:
+def averages_of_sums(partial_sums: DataFrame, conventions: Sequence[Convention], confidence: float) -> DataFrame:
     """Mean, deviation and interval of every metric, for all users and for each value of each segment column.
 
     Args:
-        partial_sums: From ``sums`` or ``sums_of_users``.
+        partial_sums: From ``sums_of_lists`` or ``sums_of_users``.
         conventions: Those of the run, in the order of ``_convention``.
         confidence: Of the interval, in (0, 1).
 
     Returns:
         Columns experiment_id, segment, metric, convention, n_users, n_users_with_relevant, n_users_without_list, mean,
         std, ci_low, ci_high, confidence, mean_with_relevant, n_repeated, convention_text, convention_hash; doubles are
-        null where they are not defined, and where a user's value is above ``exact_sums.LARGEST``.
+        null where they are not defined, and where a user's value is above ``exact_sums.LARGEST_SUMMAND``.
     """
     added = ", ".join(f"sum({name}) AS {name}" for name in (*_COUNTS, _N_BEYOND, *_LIMBS))
     moments = partial_sums.groupBy(*_KEYS).agg(F.expr(f"struct({added}) AS sums")).select(*_KEYS, "sums.*")
@@ -141,7 +150,7 @@ def _sums_of_batches(
         if batch.num_rows:
             columns = {name: batch.column(name) for name in batch.schema.names}
             coded = [_coded(columns[f"_segment_{i}"]) for i in range(len(segments))]
-            yield from _sums_of_batch(columns, metrics, ways(segments, coded, combinations, batch.num_rows))
+            yield from _sums_of_batch(columns, metrics, splits(segments, coded, combinations, batch.num_rows))
 
 
 def _sums_of_batch(
@@ -180,12 +189,12 @@ def _cells(values: Floats, counted: list[Floats]) -> list[Floats]:
         # Repeated rows are counted for every user, with a value or without.
         counted = [*(each * there for each in counted[:-1]), counted[-1]]
         values = np.where(there, values, 0.0)
-    beyond = (np.abs(values) > exact_sums.LARGEST).astype(np.float64)
+    beyond = (np.abs(values) > LARGEST_SUMMAND).astype(np.float64)
     values = np.where(beyond, 0.0, values) if beyond.any() else values
-    limbs = exact_sums.limbs(values)
+    limbs = limbs_of(values)
     # As a rule, users without a relevant item have 0 everywhere.
     of_relevant = limbs if not values[relevant == 0].any() else [limb * relevant for limb in limbs]
-    return [*counted, beyond, *limbs, *exact_sums.limbs(values * values, exact_sums.SQUARE_EXPONENTS), *of_relevant]
+    return [*counted, beyond, *limbs, *limbs_of(values * values, SQUARE_EXPONENTS), *of_relevant]
 
 
 def _totals(cells: Sequence[Sequence[Floats]], group: Ints, size: int) -> Iterator[pa.Array]:
@@ -232,7 +241,7 @@ def _estimates(columns: Arrays, confidence: float) -> Iterator[Computed]:
 
 def _total(columns: Arrays, kind: str) -> npt.NDArray[Any]:
     exponents = _EXPONENTS[kind]
-    return exact_sums.total([_objects(columns[f"_{kind}_{i}"]) for i in range(len(exponents))], exponents)
+    return exact_total([_objects(columns[f"_{kind}_{i}"]) for i in range(len(exponents))], exponents)
 
 
 def _objects(array: pa.Array) -> npt.NDArray[Any]:

@@ -13,8 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.engines.columns import REAL, as_number, as_text, check_unambiguous
-from rankmetrics_spark.engines.which import engine_of
+from rankmetrics_spark.engines import REAL, as_number, as_text, check_unambiguous, engine_of
 from rankmetrics_spark.errors import InputError, unknown
 from rankmetrics_spark.schemas import (
     COVARIATE,
@@ -46,7 +45,7 @@ _EXACT_DIGITS = 15
 """Decimals of so many digits are different doubles if they are different."""
 
 
-def checked(
+def checked_rows(
     impressions: DataFrame, mapping: Mapping[str, str | None], columns: Columns, text: bool, null_is_unjudged: bool
 ) -> DataFrame:
     """Type the mapped columns and give every faulty row its reason; lazy, no shuffle, no job.

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.engines.columns import as_text
-from rankmetrics_spark.engines.which import engine_of
+from rankmetrics_spark.engines import as_text, engine_of
 from rankmetrics_spark.road.checking import faulty_id, number, renamed
 from rankmetrics_spark.schemas import HASH, ITEM, POOL_GRADE, POOL_HASH, RELEVANCE, USER
 
@@ -31,7 +30,7 @@ def pools(judgements: DataFrame, mapping: Mapping[str, str | None], every_grade:
     Raises:
         InputError: A column is missing or has a type that cannot serve.
     """
-    sound = typed(judgements, mapping, text).where(f"NOT {FAULTY}")
+    sound = typed_judgements(judgements, mapping, text).where(f"NOT {FAULTY}")
     best = sound.groupBy(USER, F.xxhash64(ITEM).alias(HASH)).agg(F.max(GRADE).alias(GRADE))
     kept = F.lit(True) if every_grade else F.col(GRADE) > 0
     pool = F.sort_array(F.collect_list(F.when(kept, F.struct(GRADE, HASH))), asc=False)
@@ -39,7 +38,7 @@ def pools(judgements: DataFrame, mapping: Mapping[str, str | None], every_grade:
     return grouped.selectExpr(USER, f"_pool.{GRADE} AS {POOL_GRADE}", f"_pool.{HASH} AS {POOL_HASH}")
 
 
-def typed(judgements: DataFrame, mapping: Mapping[str, str | None], text: bool) -> DataFrame:
+def typed_judgements(judgements: DataFrame, mapping: Mapping[str, str | None], text: bool) -> DataFrame:
     """user_id, item_id, ``_grade`` as the engine reads them; ``_faulty`` marks rows with a null or unsafe id."""
     table = renamed(judgements, mapping, COLUMNS, "judgements", text)
     kinds = {field.name: field.dataType for field in table.schema.fields}
@@ -52,9 +51,9 @@ def typed(judgements: DataFrame, mapping: Mapping[str, str | None], text: bool) 
     return table.selectExpr(*ids, f"{grade} AS {GRADE}", f"coalesce({faulty}, true) AS {FAULTY}")
 
 
-def counts(judgements: DataFrame, mapping: Mapping[str, str | None], text: bool) -> DataFrame:
+def judgement_counts(judgements: DataFrame, mapping: Mapping[str, str | None], text: bool) -> DataFrame:
     """One row: ``rows`` (all judgements), ``invalid`` (faulty ones), ``repeated`` (a (user, item) once more)."""
-    table = typed(judgements, mapping, text)
+    table = typed_judgements(judgements, mapping, text)
     pairs = table.groupBy(USER, ITEM, FAULTY).agg(F.count(F.lit(1)).alias("n"))
     invalid, repeated = f"CASE WHEN {FAULTY} THEN n ELSE 0 END", f"CASE WHEN {FAULTY} THEN 0 ELSE n - 1 END"
     sums = {"rows": "n", "invalid": invalid, "repeated": repeated}

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import types as T
 
-from rankmetrics_spark.config.options import Options
+from rankmetrics_spark.config import Options
 from rankmetrics_spark.errors import ConfigError, unknown
-from rankmetrics_spark.layouts import LAYOUTS, Layout, Whole
-from rankmetrics_spark.layouts.scores import Scoring
+from rankmetrics_spark.layouts import LAYOUTS, Layout, Scoring, Whole
 from rankmetrics_spark.metrics import Convention, check
 from rankmetrics_spark.road.checking import is_whole
 from rankmetrics_spark.schemas import (

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.engines.columns import REAL
-from rankmetrics_spark.engines.which import engine_of
-from rankmetrics_spark.layouts import Layout, Packing, masks
+from rankmetrics_spark.engines import REAL, engine_of
+from rankmetrics_spark.layouts import LARGEST_MASKED_GRADE, MASK_RANKS, Layout, Packing
 from rankmetrics_spark.schemas import (
     COVARIATE,
     HASH,
@@ -175,4 +174,4 @@ def head_fits_masks(rows: DataFrame) -> bool:
     top = max(row[POSITION] for row in head)
     grades = [row[RELEVANCE] for row in head if (row[RELEVANCE] or 0) > 0]
     few = len(grades) / len(head) * top <= _FEW_RELEVANT
-    return bool(top <= masks.RANKS and max(grades, default=0) <= masks.LARGEST_GRADE and few)
+    return bool(top <= MASK_RANKS and max(grades, default=0) <= LARGEST_MASKED_GRADE and few)

@@ -10,10 +10,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.engines.arrow_steps import Computed, Step, computing, struct_udf
-from rankmetrics_spark.layouts import Arrays, Layout
-from rankmetrics_spark.layouts.lists import ints
-from rankmetrics_spark.layouts.scores import COUNTS, Scoring, score_batch
+from rankmetrics_spark.engines import Computed, Step, computing, struct_udf
+from rankmetrics_spark.layouts import COUNTS, Arrays, Layout, Scoring, ints, score_batch
 from rankmetrics_spark.metrics import Ints
 from rankmetrics_spark.schemas import (
     ALL_ROWS_SEEN,
@@ -34,7 +32,7 @@ from rankmetrics_spark.schemas import (
     Columns,
     only_value,
 )
-from rankmetrics_spark.statistics import exact_sums
+from rankmetrics_spark.statistics import LARGEST_SUMMAND, LIMB_EXPONENTS, exact_mean, limbs_of
 
 
 def scored(lists: DataFrame, columns: Columns, layout: Layout, scoring: Scoring, then: Step | None = None) -> DataFrame:
@@ -127,7 +125,7 @@ def per_user(lists: DataFrame, columns: Columns, scoring: Scoring, within: str |
     if not columns.list:
         return lists.selectExpr(*(f"1L AS {N_LISTS}" if name == N_LISTS else name for name in ordered))
     keys = (EXPERIMENT, USER, CONVENTION_INDEX, *([within] if within else []))
-    limbs = [_limb(metric, i) for metric in metrics for i in range(len(exact_sums.EXPONENTS))]
+    limbs = [_limb(metric, i) for metric in metrics for i in range(len(LIMB_EXPONENTS))]
     # Judged items belong to the user, so they are the same in each of their lists; shown ones add up.
     of_user = [
         str(i) for i, rule in enumerate(scoring.conventions) if scoring.judged and rule.relevant_pool == "judged"
@@ -149,7 +147,7 @@ def per_user(lists: DataFrame, columns: Columns, scoring: Scoring, within: str |
 
 
 _BEYOND = 2**40
-"""Added to a user's number of lists by a value that cannot be summed: infinite, or above ``exact_sums.LARGEST``."""
+"""Added to a user's number of lists by a value that cannot be summed: infinite, or above ``LARGEST_SUMMAND``."""
 
 
 def _limb(metric: str, i: int) -> str:
@@ -174,15 +172,15 @@ def _with_limbs(lists: DataFrame, columns: Columns, metrics: Sequence[str]) -> D
 
 
 def _limbs_of(metric: str) -> list[str]:
-    return [_limb(metric, i) for i in range(len(exact_sums.EXPONENTS))]
+    return [_limb(metric, i) for i in range(len(LIMB_EXPONENTS))]
 
 
 def _limbs(columns: Arrays, metrics: Sequence[str]) -> Iterator[Computed]:
     found: dict[str, Ints] = {}
     for metric in metrics:
         values = columns[metric].to_numpy(zero_copy_only=False)
-        there, beyond = ~np.isnan(values), np.abs(values) > exact_sums.LARGEST
-        parts = exact_sums.limbs(np.where(there & ~beyond, values, 0.0))
+        there, beyond = ~np.isnan(values), np.abs(values) > LARGEST_SUMMAND
+        parts = limbs_of(np.where(there & ~beyond, values, 0.0))
         found |= {name: part.astype(np.int64) for name, part in zip(_limbs_of(metric), parts, strict=True)}
         found[_counted(metric)] = there + _BEYOND * beyond
     yield found
@@ -198,7 +196,6 @@ def _means(grouped: DataFrame, columns: Columns, metrics: Sequence[str]) -> Data
 def _mean_of_limbs(columns: Arrays, metrics: Sequence[str]) -> Iterator[Computed]:
     sums = {name: ints(columns[name]) for metric in metrics for name in (*_limbs_of(metric), _counted(metric))}
     means = {
-        metric: exact_sums.mean([sums[name] for name in _limbs_of(metric)], sums[_counted(metric)])
-        for metric in metrics
+        metric: exact_mean([sums[name] for name in _limbs_of(metric)], sums[_counted(metric)]) for metric in metrics
     }
     yield {metric: np.where(sums[_counted(metric)] < _BEYOND, values, np.inf) for metric, values in means.items()}

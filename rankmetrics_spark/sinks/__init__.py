@@ -6,35 +6,51 @@ A sink receives finished tables. It knows nothing about how they were computed.
 from __future__ import annotations
 
 from rankmetrics_spark.pointers import Entry
+from rankmetrics_spark.sinks.files import Files
 from rankmetrics_spark.sinks.parquet import ParquetFolder
-from rankmetrics_spark.sinks.partitions import Partitions, Store, Written
-from rankmetrics_spark.sinks.publish import (
+from rankmetrics_spark.sinks.partitions import MOST_ROWS, Partitions, Split, Staged, Store, Written, as_json
+from rankmetrics_spark.sinks.reaching import of_disk
+from rankmetrics_spark.sinks.reading import live_files, pointers_of, settled
+from rankmetrics_spark.sinks.store import (
     compare_books,
     partitions_for,
     previous_quality,
     publish,
     read,
+    records_in,
     refuse_names,
     refuse_other_convention,
     refuse_other_date,
     run_records,
     store_of,
 )
+from rankmetrics_spark.sinks.swapping import experiment_of
 
 __all__ = [
+    "MOST_ROWS",
     "Entry",
+    "Files",
     "ParquetFolder",
     "Partitions",
+    "Split",
+    "Staged",
     "Store",
     "Written",
+    "as_json",
     "compare_books",
+    "experiment_of",
+    "live_files",
+    "of_disk",
     "partitions_for",
+    "pointers_of",
     "previous_quality",
     "publish",
     "read",
+    "records_in",
     "refuse_names",
     "refuse_other_convention",
     "refuse_other_date",
     "run_records",
+    "settled",
     "store_of",
 ]

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from rankmetrics_spark.config.places import check_output, local_path
-from rankmetrics_spark.engines.which import engine_of, is_laptop
+from rankmetrics_spark.config import check_output, local_path
+from rankmetrics_spark.engines import engine_of, is_laptop
 from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.pointers import record_path
 from rankmetrics_spark.sinks.files import writing

@@ -12,8 +12,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.config.places import local_path
-from rankmetrics_spark.engines.few_rows import few_rows
+from rankmetrics_spark.config import local_path
+from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.pointers import FOLDER as POINTERS
 from rankmetrics_spark.pointers import Pointer, newest
 from rankmetrics_spark.schemas import DATE, RUN, quoted

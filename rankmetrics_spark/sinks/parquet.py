@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.engines.few_rows import few_rows
+from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.pointers import WITHOUT_ID, Entry, Pointer
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION
 from rankmetrics_spark.sinks.files import writing

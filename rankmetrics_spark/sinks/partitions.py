@@ -16,8 +16,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.engines.few_rows import few_rows
-from rankmetrics_spark.engines.which import ORDER, in_order
+from rankmetrics_spark.engines import ORDER, few_rows, in_order
 from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION
 from rankmetrics_spark.sinks.files import Files

@@ -16,8 +16,8 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from rankmetrics_spark.config.places import local_path
-from rankmetrics_spark.engines.which import is_laptop
+from rankmetrics_spark.config import local_path
+from rankmetrics_spark.engines import is_laptop
 from rankmetrics_spark.sinks.files import Files, file_system
 
 

@@ -17,9 +17,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.config.places import local_path
-from rankmetrics_spark.engines.few_rows import few_rows
-from rankmetrics_spark.engines.which import engine_of, sail_path
+from rankmetrics_spark.config import local_path
+from rankmetrics_spark.engines import engine_of, few_rows, sail_path
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.pointers import FOLDER, RUN_ID, WITHOUT_ID, Entry, Pointer, newest, run_in_name
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION, PARTITION, RUN

@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.engines.few_rows import few_rows
+from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN

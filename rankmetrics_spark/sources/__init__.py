@@ -11,10 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.config.filters import Token, tokens
-from rankmetrics_spark.config.sections import Input
-from rankmetrics_spark.engines.columns import own_or_field, text_fields, with_fields
-from rankmetrics_spark.engines.which import engine_of
+from rankmetrics_spark.config import Input, Token, tokens
+from rankmetrics_spark.engines import engine_of, own_or_field, text_fields, with_fields
 from rankmetrics_spark.errors import (
     ConfigError,
     InputError,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from rankmetrics_spark.config.filters import FUNCTIONS, KNOWN, QUERY_WORDS, Token, tokens
+from rankmetrics_spark.config import FUNCTIONS, KNOWN, QUERY_WORDS, Token, tokens
 from rankmetrics_spark.errors import InputError
 
 Words: TypeAlias = Sequence[Token]

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.config.sections import Input
-from rankmetrics_spark.engines.which import engine_of
+from rankmetrics_spark.config import Input
+from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.schemas import NULL_PARTITION, quoted
 from rankmetrics_spark.sources.local_files import folder_values
 

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from rankmetrics_spark.config.places import local_path
+from rankmetrics_spark.config import local_path
 
 _WILDCARDS = re.compile(r"[*?\[]")
 _BRACES = re.compile(r"[{]([^{}]*)[}]")

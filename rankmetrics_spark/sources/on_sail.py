@@ -13,8 +13,7 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rankmetrics_spark.config.places import local_path
-from rankmetrics_spark.config.sections import TEXT_FORMATS, Input
+from rankmetrics_spark.config import TEXT_FORMATS, Input, local_path
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.sources.local_files import files_of, is_pattern, opened, places_of
 

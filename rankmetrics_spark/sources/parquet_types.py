@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_type
 
-from rankmetrics_spark.config.sections import Input
+from rankmetrics_spark.config import Input
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.sources.local_files import files_of
 

@@ -6,11 +6,11 @@ import numpy as np
 
 from rankmetrics_spark.statistics.exact_sums import Floats
 
-METHODS = ("holm", "bonferroni", "fdr_bh", "fdr_by", "none")
+CORRECTIONS = ("holm", "bonferroni", "fdr_bh", "fdr_by", "none")
 """Holm and Bonferroni bound the chance of any false finding; fdr_bh and fdr_by the share of false ones."""
 
 
-def adjusted(p_values: Floats, method: str = "holm") -> Floats:
+def adjusted_p_values(p_values: Floats, method: str = "holm") -> Floats:
     """Adjusted p-values of one family of comparisons, by statsmodels.
 
     Args:
@@ -25,11 +25,11 @@ def adjusted(p_values: Floats, method: str = "holm") -> Floats:
 
     Source: Holm (1979); Benjamini and Hochberg (1995); Benjamini and Yekutieli (2001).
 
-    >>> adjusted(np.array([0.01, np.nan, 0.03]), "bonferroni").tolist()
+    >>> adjusted_p_values(np.array([0.01, np.nan, 0.03]), "bonferroni").tolist()
     [0.02, nan, 0.06]
     """
-    if method not in METHODS:
-        raise ValueError(f"unknown correction '{method}'; known: {', '.join(METHODS)}")
+    if method not in CORRECTIONS:
+        raise ValueError(f"unknown correction '{method}'; known: {', '.join(CORRECTIONS)}")
     tested = ~np.isnan(p_values)
     if method == "none" or not tested.any():
         return np.array(p_values, float)
@@ -49,7 +49,7 @@ def strictest_level(alpha: float, n: int, method: str = "holm") -> float:
     Args:
         alpha: Level of significance of the family.
         n: Comparisons of the family that are tested.
-        method: As in ``adjusted``.
+        method: As in ``adjusted_p_values``.
 
     >>> strictest_level(0.05, 5, "holm"), round(strictest_level(0.05, 2, "fdr_by"), 6), strictest_level(0.05, 5, "none")
     (0.01, 0.016667, 0.05)

@@ -1,8 +1,8 @@
 """Sums of doubles whose bits depend only on the values: not on row order, partitions or cores.
 
 A double is split into whole multiples of fixed powers of two (limbs). Sums of whole numbers are exact in any order, so
-limbs can be added in Python and in SQL alike; they are put together once, at the end. Values up to ``LARGEST`` are kept
-to a resolution of 2**-60 (about 1e-18).
+limbs can be added in Python and in SQL alike; they are put together once, at the end. Values up to
+``LARGEST_SUMMAND`` are kept to a resolution of 2**-60 (about 1e-18).
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 
-UNIT = 60
-"""The smallest limb counts multiples of 2**-UNIT."""
-EXPONENTS = (30, 0, -30, -UNIT)
+LIMB_UNIT = 60
+"""The smallest limb counts multiples of 2**-LIMB_UNIT."""
+LIMB_EXPONENTS = (30, 0, -30, -LIMB_UNIT)
 """Powers of two that the limbs count. Magnitudes up to 2**60 fit; 2**33 values can be added without overflow."""
-SQUARE_EXPONENTS = (90, 60, *EXPONENTS)
+SQUARE_EXPONENTS = (90, 60, *LIMB_EXPONENTS)
 """The same for squares of such magnitudes."""
-LARGEST = 2.0**60
+LARGEST_SUMMAND = 2.0**60
 """The largest magnitude of a value that can be summed."""
 
 
-def limbs(values: Floats, exponents: Sequence[int] = EXPONENTS) -> list[Floats]:
+def limbs_of(values: Floats, exponents: Sequence[int] = LIMB_EXPONENTS) -> list[Floats]:
     """Split each value into whole multiples of powers of two: by default of 2**30, 1, 2**-30 and 2**-60.
 
     Args:
-        values: (n,) doubles up to ``LARGEST``, or their squares.
-        exponents: ``EXPONENTS``, or ``SQUARE_EXPONENTS`` for squares.
+        values: (n,) doubles up to ``LARGEST_SUMMAND``, or their squares.
+        exponents: ``LIMB_EXPONENTS``, or ``SQUARE_EXPONENTS`` for squares.
 
     Returns:
         One (n,) array per power of two, largest first; doubles that hold whole numbers below 2**31.
 
-    >>> [part.astype(int).tolist() for part in limbs(np.array([2.0**31 + 1.5, -0.25]))]
+    >>> [part.astype(int).tolist() for part in limbs_of(np.array([2.0**31 + 1.5, -0.25]))]
     [[2, 0], [1, 0], [536870912, -268435456], [0, 0]]
     """
     parts, rest = [], values
@@ -49,36 +49,37 @@ def limbs(values: Floats, exponents: Sequence[int] = EXPONENTS) -> list[Floats]:
     return [*parts, np.rint(rest * 2.0 ** -exponents[-1])]
 
 
-def total(sums: Sequence[npt.NDArray[Any]], exponents: Sequence[int] = EXPONENTS) -> npt.NDArray[Any]:
+def exact_total(sums: Sequence[npt.NDArray[Any]], exponents: Sequence[int] = LIMB_EXPONENTS) -> npt.NDArray[Any]:
     """Put the sums of limbs together without rounding.
 
     Args:
-        sums: One (g,) array of Python integers (dtype object) per power of two, as ``limbs`` orders them.
+        sums: One (g,) array of Python integers (dtype object) per power of two, as ``limbs_of`` orders them.
         exponents: Those of the limbs.
 
     Returns:
         (g,) Python integers in units of 2**-60.
 
-    >>> total([np.array([0], object), np.array([1], object), np.array([0], object), np.array([3], object)]).tolist()
+    >>> sums = [np.array([n], object) for n in (0, 1, 0, 3)]
+    >>> exact_total(sums).tolist()
     [1152921504606846979]
     """
-    return np.asarray(np.sum([part * 2 ** (e + UNIT) for part, e in zip(sums, exponents, strict=True)], axis=0))
+    return np.asarray(np.sum([part * 2 ** (e + LIMB_UNIT) for part, e in zip(sums, exponents, strict=True)], axis=0))
 
 
-def mean(sums: Sequence[npt.NDArray[Any]], n: npt.NDArray[np.int64]) -> Floats:
+def exact_mean(sums: Sequence[npt.NDArray[Any]], n: npt.NDArray[np.int64]) -> Floats:
     """Mean from sums of limbs, rounded a fixed number of times, for many small groups at once.
 
     Args:
-        sums: One (g,) array per power of two, as ``limbs`` orders them.
+        sums: One (g,) array per power of two, as ``limbs_of`` orders them.
         n: (g,) number of values.
 
     Returns:
         (g,) means; NaN where n is 0.
 
-    >>> mean([np.array([0]), np.array([1]), np.array([0]), np.array([0])], np.array([4])).tolist()
+    >>> exact_mean([np.array([0]), np.array([1]), np.array([0]), np.array([0])], np.array([4])).tolist()
     [0.25]
     """
     added = np.zeros(len(n))
-    for part, exponent in zip(sums, EXPONENTS, strict=True):
+    for part, exponent in zip(sums, LIMB_EXPONENTS, strict=True):
         added = added + part.astype(np.float64) * 2.0**exponent
     return np.asarray(np.divide(added, n, out=np.full(len(n), np.nan), where=n > 0))

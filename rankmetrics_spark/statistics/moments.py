@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rankmetrics_spark.statistics.exact_sums import UNIT, Floats
+from rankmetrics_spark.statistics.exact_sums import LIMB_UNIT, Floats
 
 Whole = npt.NDArray[Any]
 """Python integers in an object array: they neither round nor overflow."""
@@ -36,9 +36,9 @@ class Moments:
     @classmethod
     def of(cls, values: Any) -> Moments:
         """Moments of one group of plain values."""
-        whole = [round(v * 2**UNIT) for v in values]
-        square = [round(v * v * 2**UNIT) for v in values]
-        cube = [round(v * v * v * 2**UNIT) for v in values]
+        whole = [round(v * 2**LIMB_UNIT) for v in values]
+        square = [round(v * v * 2**LIMB_UNIT) for v in values]
+        cube = [round(v * v * v * 2**LIMB_UNIT) for v in values]
         return cls(*(np.array([x], dtype=object) for x in (len(whole), sum(whole), sum(square), sum(cube))))
 
     def __add__(self, other: Moments) -> Moments:
@@ -49,16 +49,16 @@ class Moments:
     def mean(self) -> Floats:
         """(g,) mean, rounded once; NaN without values."""
         n = np.where(self.n == 0, 1, self.n)
-        return np.where(self.n == 0, np.nan, (self.total / (n * 2**UNIT)).astype(float))
+        return np.where(self.n == 0, np.nan, (self.total / (n * 2**LIMB_UNIT)).astype(float))
 
     @property
     def variance(self) -> Floats:
         """(g,) sample variance, divided by n - 1; NaN below two values, 0 below the rounding of the sums."""
         n = np.where(self.n < 2, 2, self.n)
-        variance = (self._spread / (n * (n - 1) * 2 ** (2 * UNIT))).astype(float)
+        variance = (self._spread / (n * (n - 1) * 2 ** (2 * LIMB_UNIT))).astype(float)
         # A variance below the rounding of the sums cannot be told from 0.
         mean = np.abs(np.nan_to_num(self.mean))
-        floor = (1 + 4 * mean) * 2.0**-UNIT + mean**2 * 2.0**-52
+        floor = (1 + 4 * mean) * 2.0**-LIMB_UNIT + mean**2 * 2.0**-52
         return np.where(self.n < 2, np.nan, np.where(variance <= floor, 0.0, variance))
 
     @property
@@ -81,7 +81,7 @@ class Moments:
         if self.cubes is None:
             raise ValueError("these moments have no sums of cubes; the acceleration of BCa needs them")
         spread = np.nan_to_num(self.variance) > 0
-        n, t, unit = np.where(spread, self.n, 2), self.total, 2**UNIT
+        n, t, unit = np.where(spread, self.n, 2), self.total, 2**LIMB_UNIT
         third = (self.cubes * n * n * unit**2 - 3 * t * self.squares * n * unit + 2 * t * t * t) / (n * n * unit**3)
         second = np.where(spread, self.variance, 1.0) * (n.astype(float) - 1)
         return np.where(spread, third.astype(float) / (6 * second**1.5), 0.0)
@@ -89,7 +89,7 @@ class Moments:
     @property
     def _spread(self) -> Whole:
         """(g,) n * sum((v - mean)**2) in units of 2**-120, exact."""
-        return np.asarray(self.n * self.squares * 2**UNIT - self.total * self.total)
+        return np.asarray(self.n * self.squares * 2**LIMB_UNIT - self.total * self.total)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from rankmetrics_spark.statistics.replicates import (
 )
 
 __all__ = [
-    "LIMBS",
+    "RESAMPLING_LIMBS",
     "aa_share_independent",
     "aa_share_paired",
     "acceleration_of_difference",
@@ -31,14 +31,14 @@ __all__ = [
     "percentile",
     "poisson_weights",
     "random_bits",
-    "signs",
-    "together",
+    "random_signs",
     "weighted_sums",
+    "weighted_totals",
 ]
 
 Words = npt.NDArray[np.uint64]
 
-LIMBS = tuple(2.0**exponent for exponent in exact_sums.EXPONENTS[:3])
+RESAMPLING_LIMBS = tuple(2.0**exponent for exponent in exact_sums.LIMB_EXPONENTS[:3])
 """What the limbs of ``weighted_sums`` count: 2**30, 1 and 2**-30; finer is far below the error of the resampling."""
 
 POISSON_COUNTS = (24109, 24110, 12055, 4017, 1005, 201, 34, 4, 1)
@@ -96,7 +96,7 @@ def _mix(words: Words) -> None:
     words ^= words >> np.uint64(31)
 
 
-def signs(keys: Words, seed: int, replicates: int) -> npt.NDArray[np.int8]:
+def random_signs(keys: Words, seed: int, replicates: int) -> npt.NDArray[np.int8]:
     """Random signs for the randomisation test: +1 or -1 with the same probability.
 
     Args:
@@ -139,7 +139,7 @@ def _bits(keys: Words, seed: int, use: int, count: int) -> Words:
 def weighted_sums(weights: npt.NDArray[Any], values: Floats) -> npt.NDArray[np.int64]:
     """Sums of weighted values of each replicate, exact: the same bits in any order of rows and split into batches.
 
-    Values count without what they have below 2**-30, as in the first limbs of ``exact_sums.limbs``. A sum that
+    Values count without what they have below 2**-30, as in the first limbs of ``exact_sums.limbs_of``. A sum that
     replicates are compared with must be cut off likewise.
 
     Args:
@@ -147,14 +147,14 @@ def weighted_sums(weights: npt.NDArray[Any], values: Floats) -> npt.NDArray[np.i
         values: (n, k) finite doubles below 2**60; 0 for a user without a value.
 
     Returns:
-        (3, R, k) whole multiples of ``LIMBS``. Sums of several batches add up; ``together`` makes doubles.
+        (3, R, k) whole multiples of ``RESAMPLING_LIMBS``. Sums of batches add up; ``weighted_totals`` makes doubles.
 
     >>> weighted_sums(np.array([[1, 2], [1, 0]]), np.array([[0.5], [3.0]])).tolist()
     [[[0], [0]], [[3], [0]], [[536870912], [1073741824]]]
     """
     n, k = values.shape
-    parts = [limb.reshape(k, n) for limb in exact_sums.limbs(values.T.reshape(-1))[: len(LIMBS)]]
-    sums = np.zeros((len(LIMBS), weights.shape[1], k), np.int64)
+    parts = [limb.reshape(k, n) for limb in exact_sums.limbs_of(values.T.reshape(-1))[: len(RESAMPLING_LIMBS)]]
+    sums = np.zeros((len(RESAMPLING_LIMBS), weights.shape[1], k), np.int64)
     # Many columns are the same, such as who has a value of each metric: each is summed once, and zeros not at all.
     places: dict[bytes, list[tuple[int, int]]] = {}
     for i, part in enumerate(parts):
@@ -172,7 +172,7 @@ def weighted_sums(weights: npt.NDArray[Any], values: Floats) -> npt.NDArray[np.i
     return sums
 
 
-def together(sums: npt.NDArray[Any]) -> Floats:
+def weighted_totals(sums: npt.NDArray[Any]) -> Floats:
     """Limbs of ``weighted_sums``, added over all batches -> doubles.
 
     Args:
@@ -181,7 +181,7 @@ def together(sums: npt.NDArray[Any]) -> Floats:
     Returns:
         (...) sums.
     """
-    return np.asarray(np.tensordot(np.array(LIMBS), sums.astype(np.float64), axes=1))
+    return np.asarray(np.tensordot(np.array(RESAMPLING_LIMBS), sums.astype(np.float64), axes=1))
 
 
 def _slices(n: int, size: int) -> Iterator[slice]:

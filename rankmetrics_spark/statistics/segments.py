@@ -16,7 +16,7 @@ from rankmetrics_spark.statistics.moments import Moments
 Ints = npt.NDArray[np.int64]
 
 
-def ways(
+def splits(
     names: Sequence[str],
     coded: Sequence[tuple[Sequence[str | None], Any]],
     combinations: Sequence[Sequence[int]],
@@ -31,7 +31,7 @@ def ways(
         n: Number of rows.
 
     >>> coded = [(["de", "fr"], np.array([0, 1, 1])), (["web"], np.array([0, 0, 0]))]
-    >>> for labels, index in ways(["country", "device"], coded, [(0, 1)], 3):
+    >>> for labels, index in splits(["country", "device"], coded, [(0, 1)], 3):
     ...     print(labels, index.tolist())
     ['all'] [0, 0, 0]
     ['country=de', 'country=fr'] [0, 1, 1]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rankmetrics_spark.statistics.exact_sums import UNIT, Floats
+from rankmetrics_spark.statistics.exact_sums import LIMB_UNIT, Floats
 from rankmetrics_spark.statistics.moments import Moments, PairMoments, Whole
 from rankmetrics_spark.statistics.significance import Estimate, df_of_spread, permutation_p, with_spread
 
@@ -37,7 +37,7 @@ class CovariateMoments:
     @classmethod
     def of(cls, y: list[float], x: list[float]) -> CovariateMoments:
         """Moments of one group of plain values."""
-        products = sum(round(a * b * 2**UNIT) for a, b in zip(y, x, strict=True))
+        products = sum(round(a * b * 2**LIMB_UNIT) for a, b in zip(y, x, strict=True))
         return cls(Moments.of(y), Moments.of(x), np.array([products], dtype=object))
 
     def __add__(self, other: CovariateMoments) -> CovariateMoments:
@@ -47,10 +47,10 @@ class CovariateMoments:
     def cross(self) -> Floats:
         """(g,) sum((y - mean(y)) * (x - mean(x))); 0 below two users and where one of the two has no spread."""
         n = np.where(self.y.n == 0, 1, self.y.n)
-        whole = n * self.xy_total * 2**UNIT - self.y.total * self.x.total
+        whole = n * self.xy_total * 2**LIMB_UNIT - self.y.total * self.x.total
         # What is left without a spread is the rounding of the products.
         moving = (np.nan_to_num(self.y.variance) > 0) & (np.nan_to_num(self.x.variance) > 0)
-        return np.where(moving, (whole / (n * 2 ** (2 * UNIT))).astype(float), 0.0)
+        return np.where(moving, (whole / (n * 2 ** (2 * LIMB_UNIT))).astype(float), 0.0)
 
     @property
     def covariance(self) -> Floats:
@@ -87,7 +87,7 @@ def theta(*arms: CovariateMoments) -> Floats:
     return np.where(spread > 0, cross / np.where(spread > 0, spread, 1.0), 0.0)
 
 
-def variance_reduction(*arms: CovariateMoments) -> Floats:
+def variance_reduction_of(*arms: CovariateMoments) -> Floats:
     """Share of the variance that the covariate explains: rho**2, with the sums of all arms.
 
     Args:
@@ -115,7 +115,7 @@ def cuped_paired(difference: CovariateMoments, confidence: float) -> tuple[Estim
     Returns:
         Estimates (errors are NaN below three users; without a spread of x, it is ``paired_t``; where the line meets
         every user, p is that of ``paired_t`` without a spread), and the share of the variance that the covariate
-        explains, (g,): see ``variance_reduction``.
+        explains, (g,): see ``variance_reduction_of``.
 
     Source: Deng et al., Improving the Sensitivity of Online Controlled Experiments by Utilizing Pre-Experiment Data
     (2013).
@@ -125,7 +125,7 @@ def cuped_paired(difference: CovariateMoments, confidence: float) -> tuple[Estim
     variance = difference.residual(slope) / df
     error = np.sqrt(variance * (1 / n + _lever(difference)))
     found = Estimate.of(_intercept(difference, slope), error, df, confidence, 2 ** (1 - n))
-    return found, variance_reduction(difference)
+    return found, variance_reduction_of(difference)
 
 
 def relative_cuped_paired(
@@ -186,7 +186,7 @@ def cuped_independent(
     Returns:
         Estimates (errors are NaN below two users in an arm; without a spread of x, it is ``welch``; an arm without a
         spread around the line is treated as ``welch`` does), and the share of the variance that the covariate explains,
-        (g,): see ``variance_reduction``.
+        (g,): see ``variance_reduction_of``.
 
     Source: Deng et al. (2013), as ``cuped_paired``.
     """
@@ -197,7 +197,7 @@ def cuped_independent(
     error = np.sqrt(errors[0] + errors[1] + fit.slope_error(candidate.x.mean - baseline.x.mean))
     still_p = permutation_p(baseline.y, candidate.y)
     found = Estimate.of(candidate.y.mean - baseline.y.mean - shift, error, fit.df(errors), confidence, still_p)
-    return found, variance_reduction(baseline, candidate)
+    return found, variance_reduction_of(baseline, candidate)
 
 
 def relative_cuped_independent(baseline: CovariateMoments, candidate: CovariateMoments, confidence: float) -> Interval:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import yaml
 
-from rankmetrics_spark.metrics.batch import Floats, Ints
+from rankmetrics_spark.metrics import Floats, Ints
 
 # A ranker sees the true affinity of a user to an item plus noise of this size: the less noise, the better it ranks.
 NOISE = {"control": 1.0, "candidate_a": 0.5, "candidate_b": 2.0}

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from rankmetrics_spark.engines.few_rows import few_rows
-from rankmetrics_spark.layouts import LAYOUTS, Arrays
-from rankmetrics_spark.layouts.scores import Scoring, score_batch
+from rankmetrics_spark.engines import few_rows
+from rankmetrics_spark.layouts import LAYOUTS, Arrays, Scoring, score_batch
 from rankmetrics_spark.metrics import PRESETS, Convention
 from rankmetrics_spark.schemas import (
     CONVENTION_INDEX,
@@ -70,10 +69,10 @@ class Check:
         )
 
 
-def checks(found: Found) -> list[Check]:
+def golden_checks(found: Found) -> list[Check]:
     """Check each preset, in the order of ``PRESETS``; a missing value counts as a failure.
 
-    >>> all(check.ok for check in checks(by_kernels()))
+    >>> all(check.ok for check in golden_checks(by_kernels()))
     True
     """
     golden = [value for value in values() if value.defect is None]
@@ -111,7 +110,7 @@ def by_kernels() -> dict[tuple[str, str, str], float]:
 
 def by_spark(spark: SparkSession) -> dict[tuple[str, str, str], float]:
     """Compute every golden value on the session's executors."""
-    from rankmetrics_spark.config.options import Options
+    from rankmetrics_spark.config import Options
     from rankmetrics_spark.pipeline import Result
 
     scoring = _scoring()

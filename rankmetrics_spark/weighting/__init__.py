@@ -13,17 +13,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.comparison.batches import rows_of, schema_text
-from rankmetrics_spark.config.fields import Section, choice, key, listed, number, refuse, text
-from rankmetrics_spark.config.options import Options
-from rankmetrics_spark.engines.arrow_steps import Batches
-from rankmetrics_spark.engines.columns import check_unambiguous, spark_table, with_fields
+from rankmetrics_spark.comparison import rows_of, schema_text
+from rankmetrics_spark.config import Options, Section, choice, key, listed, number, refuse, text
+from rankmetrics_spark.engines import Batches, check_unambiguous, spark_table, with_fields
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
-from rankmetrics_spark.layouts.lists import Arrays, ints
-from rankmetrics_spark.layouts.repeats import entry
+from rankmetrics_spark.layouts import Arrays, entry, ints
 from rankmetrics_spark.metrics import Floats, Ints, Metric
-from rankmetrics_spark.road import checking
-from rankmetrics_spark.road.plan import make_plan
+from rankmetrics_spark.road import checked_rows, make_plan
 from rankmetrics_spark.schemas import (
     ENTRIES,
     EXPERIMENT,
@@ -39,10 +35,46 @@ from rankmetrics_spark.schemas import (
     Columns,
     quoted,
 )
-from rankmetrics_spark.statistics.moments import Whole
-from rankmetrics_spark.weighting.estimates import ESTIMATORS, Key, Rules, limb_sums, off_policy_rows
+from rankmetrics_spark.statistics import Whole
+from rankmetrics_spark.weighting.estimates import (
+    ALL_SUMS,
+    ESTIMATORS,
+    Estimate,
+    Key,
+    Rules,
+    UserValues,
+    WeightedMoments,
+    effective_sample_size,
+    importance_weights,
+    ips,
+    limb_sums,
+    off_policy_rows,
+    self_normalised,
+)
 from rankmetrics_spark.weighting.kernels import WEIGHTED
 from rankmetrics_spark.weighting.lists import LIST, user_values, weighted_lists
+
+__all__ = [
+    "ALL_SUMS",
+    "COLUMNS",
+    "WEIGHTED",
+    "Estimate",
+    "Key",
+    "Rules",
+    "UserValues",
+    "WeightedMoments",
+    "Weighting",
+    "effective_sample_size",
+    "importance_weights",
+    "ips",
+    "limb_sums",
+    "off_policy",
+    "off_policy_rows",
+    "self_normalised",
+    "user_values",
+    "weighted_lists",
+    "weights_of",
+]
 
 COLUMNS = {
     **dict.fromkeys((EXPERIMENT, METRIC, "estimator"), "string"),
@@ -191,7 +223,7 @@ def _weighted_rows(table: DataFrame, options: Options, weighting: Weighting) -> 
     read = replace(plan.columns, score=True)
     weighted = table.select("*", F.expr(weighting.sql()).alias(_WEIGHT))
     mapping = {**plan.mapping, SCORE: _WEIGHT}
-    return checking.checked(weighted, mapping, read, text=False, null_is_unjudged=False), read
+    return checked_rows(weighted, mapping, read, text=False, null_is_unjudged=False), read
 
 
 def _users(rows: DataFrame, read: Columns) -> DataFrame:

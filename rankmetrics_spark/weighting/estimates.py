@@ -22,9 +22,18 @@ from scipy.special import stdtrit
 
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.schemas import EXPERIMENT, METRIC
-from rankmetrics_spark.statistics import exact_sums
-from rankmetrics_spark.statistics.exact_sums import LARGEST, Floats
-from rankmetrics_spark.statistics.moments import Moments, Whole, t_interval
+from rankmetrics_spark.statistics import (
+    LARGEST_SUMMAND,
+    LIMB_EXPONENTS,
+    LIMB_UNIT,
+    SQUARE_EXPONENTS,
+    Floats,
+    Moments,
+    Whole,
+    exact_total,
+    limbs_of,
+    t_interval,
+)
 
 Ints = npt.NDArray[np.int64]
 
@@ -37,8 +46,8 @@ COUNTS = ("n", "rows", "clipped", "beyond")
 """Users, their rows, rows with a clipped weight, users with a number that is not defined or too large to be summed."""
 SUMS = (
     *COUNTS,
-    *(f"{name}_{i}" for name in FIRST for i in range(len(exact_sums.EXPONENTS))),
-    *(f"{name}_{i}" for name in SECOND for i in range(len(exact_sums.SQUARE_EXPONENTS))),
+    *(f"{name}_{i}" for name in FIRST for i in range(len(LIMB_EXPONENTS))),
+    *(f"{name}_{i}" for name in SECOND for i in range(len(SQUARE_EXPONENTS))),
 )
 """What ``limb_sums`` returns, in its order."""
 
@@ -129,13 +138,13 @@ def limb_sums(users: UserValues, group: Ints, size: int) -> Ints:
     first = {"v": users.value, "b": users.weight / users.lists, "c": users.rows / users.lists, "w": users.weight}
     first["a"] = np.divide(users.weight, users.rows, out=np.zeros(len(group)), where=users.rows > 0)
     first["j"] = first["a"] if users.joint is None else users.joint
-    beyond = np.any([~(np.abs(each) <= exact_sums.LARGEST) for each in first.values()], axis=0)
+    beyond = np.any([~(np.abs(each) <= LARGEST_SUMMAND) for each in first.values()], axis=0)
     first = {name: np.where(beyond, 0.0, each) for name, each in first.items()}
     second = {name: first[name[0]] * first[name[1]] for name in SECOND} | {"ww": np.where(beyond, 0.0, users.squares)}
     clipped = np.zeros(len(group)) if users.clipped is None else users.clipped
     cells = [np.ones(len(group)), users.rows, clipped, beyond.astype(np.float64)]
-    cells += [limb for name in FIRST for limb in exact_sums.limbs(first[name])]
-    cells += [limb for name in SECOND for limb in exact_sums.limbs(second[name], exact_sums.SQUARE_EXPONENTS)]
+    cells += [limb for name in FIRST for limb in limbs_of(first[name])]
+    cells += [limb for name in SECOND for limb in limbs_of(second[name], SQUARE_EXPONENTS)]
     # Doubles are exact here: a limb is below 2**31, and there are nowhere near 2**22 users in a batch.
     return np.stack([np.bincount(group, cell, minlength=size).astype(np.int64) for cell in cells], axis=1)
 
@@ -156,9 +165,9 @@ class WeightedMoments:
     def of_sums(cls, sums: Whole | Ints) -> WeightedMoments:
         """From (g, len(SUMS)) whole numbers, as ``limb_sums`` orders them."""
         columns = dict(zip(SUMS, np.asarray(sums, object).T, strict=True))
-        exponents = dict.fromkeys(FIRST, exact_sums.EXPONENTS) | dict.fromkeys(SECOND, exact_sums.SQUARE_EXPONENTS)
+        exponents = dict.fromkeys(FIRST, LIMB_EXPONENTS) | dict.fromkeys(SECOND, SQUARE_EXPONENTS)
         totals = {
-            name: exact_sums.total([columns[f"{name}_{i}"] for i in range(len(powers))], powers)
+            name: exact_total([columns[f"{name}_{i}"] for i in range(len(powers))], powers)
             for name, powers in exponents.items()
         }
         return cls({name: columns[name] for name in COUNTS}, totals)
@@ -185,7 +194,7 @@ class WeightedMoments:
 
     def covariance(self, one: str, other: str) -> Floats:
         """(g,) sample covariance of two of v, b and c, divided by n - 1; NaN below two users."""
-        n, unit = np.where(self.counts["n"] < 2, 2, self.counts["n"]), 2**exact_sums.UNIT
+        n, unit = np.where(self.counts["n"] < 2, 2, self.counts["n"]), 2**LIMB_UNIT
         exact = n * self.sums[one + other] * unit - self.sums[one] * self.sums[other]
         return np.where(self.counts["n"] < 2, np.nan, (exact / (n * (n - 1) * unit**2)).astype(float))
 
@@ -205,7 +214,7 @@ class WeightedMoments:
         return np.asarray(np.minimum(self._effective("a", "aa"), self._effective("j", "jj")))
 
     def _effective(self, first: str, second: str) -> Floats:
-        unit = 2**exact_sums.UNIT
+        unit = 2**LIMB_UNIT
         return effective_sample_size(*((self.sums[name] / unit).astype(float) for name in (first, second)))
 
 
@@ -263,7 +272,7 @@ def self_normalised(moments: WeightedMoments, confidence: float) -> Estimate:
 
 def _above_rounding(variance: Floats, value: Floats) -> Floats:
     """A variance below the rounding of the sums cannot be told from 0."""
-    floor = (1 + 4 * np.abs(value)) * 2.0**-exact_sums.UNIT + value**2 * 2.0**-50
+    floor = (1 + 4 * np.abs(value)) * 2.0**-LIMB_UNIT + value**2 * 2.0**-50
     return np.where(variance <= floor, 0.0, variance)
 
 
@@ -358,7 +367,7 @@ def _refusal(key: Key, moments: WeightedMoments, lost: Mapping[str, int], rules:
         return f"no usable row; rows with a fault in another column: {lost['faulty']:,}"
     if n := int(moments.counts["beyond"][0]):
         clicks = " from relevance 0 or 1 (dcg takes grades)" if key.metric.startswith("ndcg") else ""
-        return f"users without a usable value: {n:,}; allowed: none, so every value{clicks} up to {LARGEST:.2g}"
+        return f"users without a usable value: {n:,}; allowed: none, so every value{clicks} up to {LARGEST_SUMMAND:.2g}"
     if key.estimator == "self_normalised" and not rules.policy:
         return (
             "there is no self-normalised estimate without a target: a row is shown with certainty, so "

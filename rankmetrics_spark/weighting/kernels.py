@@ -21,9 +21,18 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rankmetrics_spark.metrics.batch import Batch, Floats, Ints, grids
-from rankmetrics_spark.metrics.conventions import STANDARD
-from rankmetrics_spark.metrics.discounts import UNCUT, discount, gain, reciprocal, running_sums
+from rankmetrics_spark.metrics import (
+    STANDARD,
+    UNCUT,
+    Batch,
+    Floats,
+    Ints,
+    discount,
+    gain,
+    grids,
+    reciprocal,
+    running_sums,
+)
 
 
 def precision(batch: Batch, weight: Floats, k: int) -> Floats:

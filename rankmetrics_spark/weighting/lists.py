@@ -7,15 +7,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from rankmetrics_spark.layouts.lists import Arrays, Entries, Reading, entries_of, flat, ints, no_pool
-from rankmetrics_spark.layouts.order import by_position, without_repeats
-from rankmetrics_spark.metrics.batch import Batch, Floats, Ints
-from rankmetrics_spark.metrics.conventions import STANDARD
-from rankmetrics_spark.metrics.discounts import UNCUT
-from rankmetrics_spark.metrics.lists import sums as sums_by_group
-from rankmetrics_spark.metrics.names import Metric
+from rankmetrics_spark.layouts import (
+    Arrays,
+    Entries,
+    Reading,
+    by_position,
+    entries_of,
+    flat,
+    ints,
+    no_pool,
+    without_repeats,
+)
+from rankmetrics_spark.metrics import STANDARD, UNCUT, Batch, Floats, Ints, Metric
+from rankmetrics_spark.metrics import sums as sums_by_group
 from rankmetrics_spark.schemas import ENTRIES
-from rankmetrics_spark.statistics.exact_sums import LARGEST
+from rankmetrics_spark.statistics import LARGEST_SUMMAND
 from rankmetrics_spark.weighting.estimates import UserValues
 from rankmetrics_spark.weighting.kernels import OF_PRODUCTS, WEIGHTED, joint_weight
 
@@ -90,6 +96,6 @@ def user_values(lists: WeightedLists, metric: Metric, weight: Floats) -> tuple[n
     of_rows = (np.ones(len(weights)), weights, weights * weights, weights < lists.weight[read])
     rows, total, squares, clipped = (sums_by_group(of_row, each, size)[there] for each in of_rows)
     n = n_lists[there].astype(np.float64)
-    joint = np.minimum(joint_weight(batch, weight), LARGEST) if products else None
+    joint = np.minimum(joint_weight(batch, weight), LARGEST_SUMMAND) if products else None
     of_user = None if joint is None else sums_by_group(lists.user, joint, size)[there] / n
     return there, UserValues(values / n, n, rows, total, squares, clipped, of_user)

@@ -19,7 +19,7 @@ import yaml
 
 from rankmetrics_spark import run
 from rankmetrics_spark.config import load
-from rankmetrics_spark.engines.settings import SESSION
+from rankmetrics_spark.engines import SETTINGS_OF_RUNS
 from rankmetrics_spark.engines.spark import local_session
 from tests.benchmarks.data import Dataset, ensure
 
@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("out/bench"), help="where generated logs are kept")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="answer-"))
-    spark = local_session("local[2]", "answer", SESSION)
+    spark = local_session("local[2]", "answer", SETTINGS_OF_RUNS)
     try:
         log = ensure(spark, given.data.absolute(), Dataset(given.rows))
         configs = {}

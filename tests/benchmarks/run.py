@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from rankmetrics_spark.engines.settings import SESSION
+from rankmetrics_spark.engines import SETTINGS_OF_RUNS
 from rankmetrics_spark.engines.spark import local_session
 from tests.benchmarks import checks, contenders, data
 from tests.benchmarks.contenders import BARE, COUNT, IGNORING, OURS, Contender, Run, TooSlowError, Values
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def session() -> SparkSession:
     """The Spark session of the benchmark, with the settings of the project's job (``session_settings.SESSION``)."""
-    spark = local_session("local[2]", "benchmark", SETTINGS | SESSION)
+    spark = local_session("local[2]", "benchmark", SETTINGS | SETTINGS_OF_RUNS)
     spark.range(1).count()
     return spark
 

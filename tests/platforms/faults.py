@@ -68,8 +68,7 @@ ACTS: dict[str, Callable[[], None]] = {
 def hooked(at: int, act: str) -> Moments:
     """Hook into everything that changes an output while a run publishes."""
     from rankmetrics_spark import job
-    from rankmetrics_spark.sinks import lakehouse, sql_tables
-    from rankmetrics_spark.sinks.files import Files
+    from rankmetrics_spark.sinks import Files, lakehouse, sql_tables
 
     moments = Moments(at, ACTS[act])
     for name in ("put", "replace", "remove", "_filled", "remove_tree"):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
 
-from rankmetrics_spark.engines.choice import QUICK_JAVA
+from rankmetrics_spark.engines import QUICK_JAVA
 from tests.commands import ROOT, ran, spark_environment
 from tests.platforms.support import Running
 

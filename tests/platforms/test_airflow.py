@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from rankmetrics_spark.engines.choice import QUICK_JAVA
+from rankmetrics_spark.engines import QUICK_JAVA
 from tests.commands import ROOT, spark_environment
 from tests.logs import Shown, a_list, parquet
 from tests.platforms.s3_server import s3_server

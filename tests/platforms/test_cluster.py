@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rankmetrics_spark.engines.choice import QUICK_JAVA
-from rankmetrics_spark.metrics.conventions import STANDARD
+from rankmetrics_spark.engines import QUICK_JAVA
+from rankmetrics_spark.metrics import STANDARD
 from tests.commands import ROOT, ran, spark_environment
 from tests.logs import DATE, assert_close, obvious, parquet, random_log
 from tests.platforms.support import (

@@ -20,8 +20,8 @@ import pyarrow.dataset as ds
 import pytest
 import yaml
 
-from rankmetrics_spark.engines.choice import QUICK_JAVA
-from rankmetrics_spark.metrics.conventions import PRESETS, resolve
+from rankmetrics_spark.engines import QUICK_JAVA
+from rankmetrics_spark.metrics import PRESETS, resolve
 from tests.commands import ROOT, ran, spark_environment
 from tests.logs import DATE, Shown, a_list, assert_close, obvious, parquet, random_log
 from tests.platforms.support import Running, python_without_package

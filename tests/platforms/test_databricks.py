@@ -26,8 +26,7 @@ from nbclient.exceptions import CellExecutionError
 
 from rankmetrics_spark import cli
 from rankmetrics_spark.config import days
-from rankmetrics_spark.engines.choice import QUICK_JAVA
-from rankmetrics_spark.engines.settings import SESSION
+from rankmetrics_spark.engines import QUICK_JAVA, SETTINGS_OF_RUNS
 from tests.commands import ROOT, ran, spark_environment
 from tests.logs import a_list, parquet
 from tests.platforms.support import built_wheel, rows_of
@@ -438,7 +437,7 @@ def test_the_notebook_on_serverless_compute(workspace: Path, tmp_path: Path) -> 
         assert shown == [(name, metric) for metric in ("softmax", "ndcg", "dcg") for name in "ab"]
         assert udf_values(notebook, "spark_catalog.logs.impressions") == UDF_VALUES
         assert shown_page(run)["experiments"] == ["a", "b"]
-        assert notebook.ask("outcome.record['refused_settings']") == list(SESSION)
+        assert notebook.ask("outcome.record['refused_settings']") == list(SETTINGS_OF_RUNS)
         assert partitions(tmp_path / "out", "user_metrics").keys() == {
             f"experiment_id={name}/evaluation_date={DATE}" for name in "ab"
         }

@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import read
 from rankmetrics_spark.config import from_mapping
-from rankmetrics_spark.engines.choice import QUICK_JAVA
+from rankmetrics_spark.engines import QUICK_JAVA
 from rankmetrics_spark.engines.spark import connect_session
 from rankmetrics_spark.job import run
 from tests.commands import ROOT, spark_environment

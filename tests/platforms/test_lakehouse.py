@@ -17,12 +17,12 @@ from pyspark.sql import Row, SparkSession
 
 from rankmetrics_spark import read, run, sources
 from rankmetrics_spark.config import Config, from_mapping
-from rankmetrics_spark.engines.choice import QUICK_JAVA
+from rankmetrics_spark.engines import QUICK_JAVA
 from rankmetrics_spark.engines.spark import local_session
 from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.job import Outcome
+from rankmetrics_spark.sinks import Partitions
 from rankmetrics_spark.sinks.lakehouse import CatalogSchema
-from rankmetrics_spark.sinks.partitions import Partitions
 from tests.commands import ROOT, ran, spark_environment
 from tests.logs import DATE, Shown, a_list, exact, impressions, parquet
 from tests.readme import commands, rename, section

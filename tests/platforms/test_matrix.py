@@ -27,7 +27,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark.metrics.conventions import resolve
+from rankmetrics_spark.metrics import resolve
 from tests.commands import ROOT, ran
 from tests.logs import assert_close, obvious, random_log
 from tests.platforms import values

@@ -7,8 +7,7 @@ from pathlib import Path
 import mlflow
 import pytest
 
-from rankmetrics_spark.report.mlflow import log
-from rankmetrics_spark.report.read import figures_of, local_tables
+from rankmetrics_spark.report import figures_of, local_tables, log_run
 from tests.results import Output
 
 HOSTILE = '<b>"x" (1) ä'
@@ -27,7 +26,7 @@ def test_one_call_logs_means_differences_parameters_and_the_report(store: str, t
     tables = local_tables(str(Output(tmp_path / "out", ["control", HOSTILE]).write()))
     assert tables
     figures = figures_of(tables)
-    log(figures)
+    log_run(figures)
     (run,) = mlflow.search_runs(output_format="list")
     assert run.info.status == "FINISHED"
     rows = {(row["experiment_id"], row["metric"]): row for row in figures.everyone}
@@ -50,7 +49,7 @@ def test_an_active_run_goes_on_and_a_given_report_is_logged_as_it_is(store: str,
     page = tmp_path / "mine.html"
     page.write_text("<p>mine")
     with mlflow.start_run() as run:
-        log(figures_of(tables), page)
+        log_run(figures_of(tables), page)
         assert mlflow.active_run() is not None
         mlflow.log_metric("more", 1.0)
     assert [each.path for each in mlflow.MlflowClient(store).list_artifacts(run.info.run_id)] == ["mine.html"]

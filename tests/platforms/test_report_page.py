@@ -15,9 +15,7 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request, sync_playwright
 
 from rankmetrics_spark import cli
-from rankmetrics_spark.report.html import MOST_BYTES, page
-from rankmetrics_spark.report.read import figures_of, local_tables
-from rankmetrics_spark.report.verdict import Change
+from rankmetrics_spark.report import MOST_BYTES, Change, figures_of, local_tables, page
 from tests.results import Output
 
 FLAGS = [

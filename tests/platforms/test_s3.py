@@ -14,11 +14,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark.config import Config
-from rankmetrics_spark.engines.choice import QUICK_JAVA
+from rankmetrics_spark.engines import QUICK_JAVA
 from rankmetrics_spark.engines.spark import local_session
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.job import run
-from rankmetrics_spark.metrics.conventions import STANDARD
+from rankmetrics_spark.metrics import STANDARD
 from tests.commands import ROOT, spark_environment
 from tests.logs import DATE, a_list, assert_close, config, obvious, parquet, random_log
 from tests.platforms.s3_server import Bucket, s3_server

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from rankmetrics_spark.engines.choice import QUICK_JAVA
+from rankmetrics_spark.engines import QUICK_JAVA
 from tests.commands import ROOT, as_stranger, ran, spark_environment
 from tests.logs import DATE
 from tests.platforms.support import wait_for

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rankmetrics_spark.engines.choice import QUICK_JAVA
+from rankmetrics_spark.engines import QUICK_JAVA
 from tests.commands import command
 from tests.logs import DATE, parquet, random_log
 from tests.platforms.hadoop import JARS, Hadoop, hadoop

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import cli
-from rankmetrics_spark.engines.choice import Choice
+from rankmetrics_spark.engines import Choice
 from tests.commands import Call
 
 

@@ -18,8 +18,8 @@ from rankmetrics_spark.conventions import _means, every_convention
 from rankmetrics_spark.errors import ConfigError, QualityError
 from rankmetrics_spark.job import run
 from rankmetrics_spark.metrics import PRESETS, resolve
-from rankmetrics_spark.report import console
-from rankmetrics_spark.tools import selftest
+from rankmetrics_spark.report import accounting, tie_warnings
+from rankmetrics_spark.tools import by_spark, golden_checks
 from rankmetrics_spark.tools.golden import populations
 from tests.commands import ROOT, ran
 from tests.logs import averages, impressions, random_log
@@ -124,7 +124,7 @@ def test_side_by_side_reads_and_shuffles_the_rows_once(spark: SparkSession) -> N
 
 
 def test_the_golden_values_hold_on_the_executors(spark: SparkSession) -> None:
-    assert all(check.ok for check in selftest.checks(selftest.by_spark(spark)))
+    assert all(check.ok for check in golden_checks(by_spark(spark)))
 
 
 # ---- the users that each system counts: the rows of tools/golden/population.csv, as in tests/unit/test_golden.py
@@ -187,7 +187,7 @@ def test_a_run_says_once_what_counts_as_relevant(spark: SparkSession, tmp_path: 
         spark, config(tmp_path, spark, stars, convention={"relevant_from": 4}, sink={"path": str(tmp_path / "b")})
     )
     assert [outcome.record["notes"] for outcome in (plain, unset, chosen)] == [[], [NOTE], []]
-    assert [line for line in console.accounting(unset.record) if "relevant_from" in line] == [f"note: {NOTE}"]
+    assert [line for line in accounting(unset.record) if "relevant_from" in line] == [f"note: {NOTE}"]
     # In Python the counts say it too, without a warning: nothing is wrong.
     found = evaluate(log(spark, stars), METRICS, convention="standard").check()
     assert (found.notes, found.warnings) == ((NOTE,), ())
@@ -219,7 +219,7 @@ def test_the_record_and_the_terminal_say_how_many_scores_are_tied(spark: SparkSe
     record = json.loads(Path(outcome.record_path).read_text())
     assert {name: counts["tied"] for name, counts in record["experiments"].items()} == {"a": 2, "b": 0}
     # Two of the three rows of experiment 'a' have the same score: 2 / 3.
-    assert console.accounting(record)[1].startswith("rows with tied scores: a 66.67% (")
+    assert accounting(record)[1].startswith("rows with tied scores: a 66.67% (")
 
 
 def test_the_best_and_the_worst_order_of_ties_are_shown_side_by_side(spark: SparkSession) -> None:
@@ -230,7 +230,7 @@ def test_the_best_and_the_worst_order_of_ties_are_shown_side_by_side(spark: Spar
     assert found["standard(ties=worst)"] == (1 / 2 + 0) / 2
     # In descending order of item ids, 'a' has (1/2 + 0) / 2 = 1/4 and 'b' has 1/2. Ties move 'a' by 1/4 at most, which
     # equals the difference from 'b', so there is no warning.
-    assert console.tie_warnings(rows, METRICS, ["standard", "standard(ties=best)", "standard(ties=worst)"]) == []
+    assert tie_warnings(rows, METRICS, ["standard", "standard(ties=best)", "standard(ties=worst)"]) == []
 
 
 @pytest.mark.outcome("`evaluate` with {arguments}", "`ConfigError`: ... {message} ...")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rankmetrics_spark.tools.demo import BEST_FIRST, USERS_PER_FAULT
+from rankmetrics_spark.tools import BEST_FIRST, USERS_PER_FAULT
 from tests.commands import command
 
 

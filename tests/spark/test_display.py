@@ -15,9 +15,8 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.config import Config, Sink, Source
 from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.report import display
-from rankmetrics_spark.report.read import figures_of, local_tables, spark_tables
-from rankmetrics_spark.tools.demo import make_log
+from rankmetrics_spark.report import display, figures_of, local_tables, spark_tables
+from rankmetrics_spark.tools import make_log
 
 COLUMNS = {"experiment": "variant", "position": "slot", "relevance": "clicked"}
 

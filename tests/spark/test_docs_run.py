@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import evaluate, run
-from rankmetrics_spark.report.scripts import is_installed
+from rankmetrics_spark.report import has_page_libraries
 from tests.commands import ROOT, Call
 from tests.logs import DATE, a_list, config, impressions, parquet
 from tests.readme import blocks, commands
@@ -35,7 +35,7 @@ def words_of(program: list[str], out: Path) -> list[str]:
     return [str(out) if word == "out/first" else word for word in program[1:]]
 
 
-@pytest.mark.skipif(not is_installed(), reason="needs the libraries of the page")
+@pytest.mark.skipif(not has_page_libraries(), reason="needs the libraries of the page")
 def test_the_commands_of_the_report_write_the_page(call: Call, published: Path) -> None:
     programs = commands("rankmetrics", REPORT)
     assert len(programs) >= 2
@@ -46,7 +46,7 @@ def test_the_commands_of_the_report_write_the_page(call: Call, published: Path) 
         assert DATE in Path("report.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.skipif(not is_installed(), reason="needs the libraries of the page")
+@pytest.mark.skipif(not has_page_libraries(), reason="needs the libraries of the page")
 def test_the_code_of_the_report_shows_the_answer_and_writes_the_page(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

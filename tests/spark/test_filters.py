@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from rankmetrics_spark.config.sections import Source
-from rankmetrics_spark.engines.which import engine_of
+from rankmetrics_spark.config import Source
+from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.sources import read
 from rankmetrics_spark.sources.filters_on_sail import on_sail

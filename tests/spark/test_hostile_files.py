@@ -17,8 +17,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import evaluate, sources
 from rankmetrics_spark.config import from_mapping
-from rankmetrics_spark.engines.columns import as_number
-from rankmetrics_spark.engines.which import engine_of
+from rankmetrics_spark.engines import as_number, engine_of
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.job import inputs
 from rankmetrics_spark.pipeline import Result

@@ -9,8 +9,7 @@ from pyspark.sql import functions as F
 
 from rankmetrics_spark.layouts import LAYOUTS, RECHECK, Layout, Reading
 from rankmetrics_spark.metrics import STANDARD
-from rankmetrics_spark.road import ranking
-from rankmetrics_spark.road.checking import checked
+from rankmetrics_spark.road import checked_rows, ranking
 from rankmetrics_spark.schemas import FLAGGED, N_ROWS, RANK_MAY_REPEAT, USER, Columns
 from tests.logs import SCHEMA, Shown, impressions
 
@@ -30,7 +29,7 @@ LISTS = {
 def typed(spark: SparkSession, lists: dict[str, list[tuple[str, int, int]]]) -> DataFrame:
     log = impressions(spark, [Shown("a", user, *row) for user, rows in lists.items() for row in rows], SCHEMA)
     names = {name: name for name in log.columns}
-    return checked(log, names, COLUMNS, text=False, null_is_unjudged=False)
+    return checked_rows(log, names, COLUMNS, text=False, null_is_unjudged=False)
 
 
 def unpacked(table: DataFrame, layout: Layout) -> dict[str, tuple[int, dict[int, float]]]:

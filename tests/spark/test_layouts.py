@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import evaluate
-from rankmetrics_spark.metrics.conventions import resolve
+from rankmetrics_spark.metrics import resolve
 from tests.logs import Shown, assert_close, by_user, exact, impressions, keyed, obvious, random_log
 
 LAYOUTS = ("masks", "relevant", "rows")

@@ -14,9 +14,9 @@ from rich.console import Console
 
 from rankmetrics_spark import run
 from rankmetrics_spark.metrics import REGISTRY
-from rankmetrics_spark.report import console
+from rankmetrics_spark.report import table
 from rankmetrics_spark.sinks import read
-from rankmetrics_spark.tools.metric_table import markdown
+from rankmetrics_spark.tools import markdown
 from tests.logs import a_list, averages, config, parquet
 
 MODULE = '''
@@ -59,7 +59,7 @@ def test_a_metric_registered_in_one_module_is_in_the_config_the_output_and_the_t
     assert done.record["config"]["metrics"] == ["waste@2", "ap@2"]
     rows = [row.asDict() for row in done.experiment_metrics.collect()]
     shown = StringIO()
-    Console(file=shown, width=120, force_terminal=True, color_system="standard").print(console.table(rows))
+    Console(file=shown, width=120, force_terminal=True, color_system="standard").print(table(rows))
     printed = shown.getvalue()
     assert "mean waste@2" in printed
     # The smallest value is the best, so only this one is bold.

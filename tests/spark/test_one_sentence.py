@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import compare_conventions, evaluate, read, run
 from rankmetrics_spark.config import Source
-from rankmetrics_spark.engines.which import engine_of
+from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
+from rankmetrics_spark.sinks import Partitions
 from rankmetrics_spark.sinks.files import output_failure, writing
 from rankmetrics_spark.sinks.locks import Claim
-from rankmetrics_spark.sinks.partitions import Partitions
 from rankmetrics_spark.sources import failed_filter
 from tests.commands import ROOT, Call
 from tests.logs import DATE, Shown, a_list, by_user, config, impressions, parquet

@@ -15,17 +15,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import evaluate, run
-from rankmetrics_spark.config.comparing import Comparison
-from rankmetrics_spark.engines.settings import SESSION
-from rankmetrics_spark.engines.which import engine_of
+from rankmetrics_spark.config import Comparison
+from rankmetrics_spark.engines import SETTINGS_OF_RUNS, engine_of
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
-from rankmetrics_spark.metrics.conventions import resolve
+from rankmetrics_spark.metrics import resolve
 from rankmetrics_spark.pointers import Pointer
-from rankmetrics_spark.report.console import accounting, compared_rows, result_rows
-from rankmetrics_spark.sinks import read, reading
-from rankmetrics_spark.sinks.files import Files
-from rankmetrics_spark.sinks.parquet import ParquetFolder
-from rankmetrics_spark.sinks.publish import records_in
+from rankmetrics_spark.report import accounting, compared_rows, result_rows
+from rankmetrics_spark.sinks import Files, ParquetFolder, read, reading, records_in
 from rankmetrics_spark.sinks.swapping import Swap, place, swap
 from tests.logs import DATE, Shown, a_list, averages, bits, config, exact, impressions, parquet
 
@@ -296,7 +292,7 @@ def test_a_reader_gives_up_where_runs_publish_all_the_time(
         return {DATE: replace(pointers[DATE], sequence=next(looks))}
 
     # The package exports a function of this name too.
-    monkeypatch.setattr(import_module("rankmetrics_spark.sinks.publish"), "pointers_of", changed)
+    monkeypatch.setattr(import_module("rankmetrics_spark.sinks.store"), "pointers_of", changed)
     with pytest.raises(InputError, match=r"runs publish to it all the time; read it again when they have ended$"):
         read(spark, f"{done.path}/user_metrics")
     assert next(looks) == 1 + reading.ATTEMPTS
@@ -360,7 +356,7 @@ def test_a_run_leaves_the_settings_of_the_session_unchanged(spark: SparkSession,
 def test_runs_at_once_in_one_session_leave_its_settings_and_each_its_own_tables(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    names = [*SESSION, "spark.sql.shuffle.partitions"]
+    names = [*SETTINGS_OF_RUNS, "spark.sql.shuffle.partitions"]
     before = [spark.conf.get(name, None) for name in names]
     logs = {n: a_list([0] * n + [1]) for n in range(3)}
 
@@ -432,9 +428,9 @@ def test_a_session_that_refuses_our_settings_gives_the_same_numbers(spark: Spark
     done = run(Serverless(spark), strict, steps.append)  # type: ignore[arg-type]
     assert exact(done.experiment_metrics.collect()) == exact(plain.experiment_metrics.collect())
     assert plain.record["refused_settings"] == []
-    assert done.record["refused_settings"] == list(SESSION)
+    assert done.record["refused_settings"] == list(SETTINGS_OF_RUNS)
     (note,) = (line for line in accounting(done.record) if line.startswith("note: going on without "))
-    assert all(name in note for name in SESSION)
+    assert all(name in note for name in SETTINGS_OF_RUNS)
     assert spark.conf.get("spark.sql.shuffle.partitions") == before
 
 
@@ -452,9 +448,9 @@ def test_a_setting_of_the_config_that_the_session_refuses_is_named(spark: SparkS
         (note,) = (line for line in accounting(done.record) if line.startswith("note: going on without "))
         assert all(name in note for name in refused)
         return
-    before = [spark.conf.get(name) for name in SESSION]
+    before = [spark.conf.get(name) for name in SETTINGS_OF_RUNS]
     for name, value in refused.items():
         with pytest.raises(ConfigError, match=rf"spark: '{name}' cannot be '{value}' here: .*; allowed: settings"):
             run(spark, config(log, tmp_path / "out", spark={name: value}))
-    assert [spark.conf.get(name) for name in SESSION] == before
+    assert [spark.conf.get(name) for name in SETTINGS_OF_RUNS] == before
     assert not (tmp_path / "out").exists()

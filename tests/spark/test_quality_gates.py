@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.config import Config
 from rankmetrics_spark.errors import InputError, QualityError, QualityWarning
-from rankmetrics_spark.report.console import accounting
+from rankmetrics_spark.report import accounting
 from tests.logs import SCHEMA, Shown, a_list, by_user, config, impressions, only_records, parquet
 
 ANY = {"max_invalid_fraction": 1}

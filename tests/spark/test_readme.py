@@ -12,10 +12,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import evaluate
-from rankmetrics_spark.metrics.conventions import PRESETS
-from rankmetrics_spark.report.scripts import is_installed
-from rankmetrics_spark.tools.demo import BEST_FIRST, make_log
-from rankmetrics_spark.tools.metric_table import updated
+from rankmetrics_spark.metrics import PRESETS
+from rankmetrics_spark.report import has_page_libraries
+from rankmetrics_spark.tools import BEST_FIRST, make_log, updated
 from tests.commands import ROOT, Call, command
 from tests.readme import README, blocks, commands, section
 
@@ -91,7 +90,7 @@ def test_the_commands_and_the_python_code_give_the_same_numbers(spark: SparkSess
     pairs = {(row["baseline"], row["experiment_id"]) for row in json.loads(out)["comparisons"]}
     assert (code, pairs) == (0, set(itertools.combinations(sorted(["candidate_a", "candidate_b", "control"]), 2)))
     code, _, err = call(*report)
-    if is_installed():
+    if has_page_libraries():
         assert (code, f"open the report: {folder}/out/first/report.html" in err) == (0, True)
         assert "candidate_a beats control" in re.sub("<[^>]+>", "", (folder / "out/first/report.html").read_text())
     else:

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.road.aggregation import sums
-from rankmetrics_spark.statistics import exact_sums
+from rankmetrics_spark.road import sums_of_lists
+from rankmetrics_spark.statistics import LIMB_EXPONENTS, LIMB_UNIT, exact_total
 
 
 def test_the_mean_of_users_with_a_relevant_item_leaves_the_others_out() -> None:
@@ -19,10 +19,12 @@ def test_the_mean_of_users_with_a_relevant_item_leaves_the_others_out() -> None:
         "n_relevant": pa.array(relevant, pa.int64()),
         "ndcg_at_10": pa.array(values, pa.float64()),
     }
-    made = pa.Table.from_batches(sums([parse("ndcg@10")], ()).body([pa.RecordBatch.from_pydict(columns)])).to_pydict()
+    made = pa.Table.from_batches(
+        sums_of_lists([parse("ndcg@10")], ()).body([pa.RecordBatch.from_pydict(columns)])
+    ).to_pydict()
     assert made["experiment_id"] == ["a", "b"]
     assert (made["n_users"], made["n_users_with_relevant"]) == ([3, 1], [1, 1])
     for kind, wanted in (("values", [2.5, 0.25]), ("of_relevant", [0.5, 0.25])):
-        limbs = [np.array(made[f"_{kind}_{i}"], dtype=object) for i in range(len(exact_sums.EXPONENTS))]
-        total = exact_sums.total(limbs, exact_sums.EXPONENTS) / 2**exact_sums.UNIT
+        limbs = [np.array(made[f"_{kind}_{i}"], dtype=object) for i in range(len(LIMB_EXPONENTS))]
+        total = exact_total(limbs, LIMB_EXPONENTS) / 2**LIMB_UNIT
         assert total.tolist() == pytest.approx(wanted), kind

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as T
 
-from rankmetrics_spark.engines.arrow_steps import Computed, computing
+from rankmetrics_spark.engines import Computed, computing
 from rankmetrics_spark.layouts import Arrays
 
 

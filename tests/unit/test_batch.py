@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rankmetrics_spark.metrics.batch import grids, has_repeat, order_within
+from rankmetrics_spark.metrics import grids, has_repeat, order_within
 
 SIZES = [[], [1], [3], [0, 2, 0, 5], [1, 50, 2, 1000, 7, 1, 64, 65], [4] * 100]
 

@@ -14,12 +14,11 @@ import yaml
 
 from rankmetrics_spark import cli
 from rankmetrics_spark.cli.records import summaries
-from rankmetrics_spark.config import Sink, Source
-from rankmetrics_spark.config.places import check_local_paths, check_output, refuse_overlap
+from rankmetrics_spark.config import Sink, Source, check_local_paths, check_output, refuse_overlap
 from rankmetrics_spark.errors import LONGEST_MESSAGE, ConfigError, InputError, OutputError
+from rankmetrics_spark.report import Figures
 from rankmetrics_spark.report import html as page
-from rankmetrics_spark.report.figures import Figures
-from rankmetrics_spark.sinks.publish import records_in
+from rankmetrics_spark.sinks import records_in
 
 Refused = Callable[..., tuple[int, str]]
 LONG = "n" * 100_000
@@ -306,7 +305,7 @@ def test_a_report_replaces_nothing_but_a_page(
     assert caught.value.code == 2
     assert capfd.readouterr().err.strip() == f"rankmetrics: --html is '{file}': {wanted}"
     with pytest.raises(OutputError, match=f"^cannot write the report to '{file}': {wanted}$"):
-        page.write(Figures([]), file)
+        page.write_page(Figures([]), file)
     kept = {name: (tmp_path / name).read_text() for name in FOREIGN if name != "config.yaml"}
     assert kept == {name: text for name, text in FOREIGN.items() if name != "config.yaml"}
     assert not (tmp_path / "log" / "new.parquet").exists()
@@ -317,12 +316,12 @@ def test_a_page_replaces_an_earlier_page_and_no_other_name_of_it(
 ) -> None:
     monkeypatch.setattr(page, "scripts", lambda: ("", ""))
     file, other = tmp_path / "new" / "page.html", tmp_path / "new" / "other.html"
-    page.write(Figures([]), file)
-    page.check_file("report", file)
+    page.write_page(Figures([]), file)
+    page.check_page_file("report", file)
     other.hardlink_to(file)
     file.chmod(0o640)
-    monkeypatch.setattr(page, "page", lambda figures: "<!doctype html>\n" + page.MARK.decode() + "\udcff")
-    page.write(Figures([]), file)
+    monkeypatch.setattr(page, "page", lambda figures: "<!doctype html>\n" + page.PAGE_MARK.decode() + "\udcff")
+    page.write_page(Figures([]), file)
     assert "</html>" in other.read_text() and file.read_text().endswith("\\udcff")
     assert file.stat().st_mode & 0o777 == 0o640
     assert sorted(each.name for each in file.parent.iterdir()) == ["other.html", "page.html"]

@@ -7,8 +7,17 @@ from typing import Any
 
 import pytest
 
-from rankmetrics_spark.config import Comparison, Config, Gate, as_dict, from_mapping
-from rankmetrics_spark.config.comparing import AaCheck, Bootstrap, Cuped, Resampling
+from rankmetrics_spark.config import (
+    AaCheck,
+    Bootstrap,
+    Comparison,
+    Config,
+    Cuped,
+    Gate,
+    Resampling,
+    as_dict,
+    from_mapping,
+)
 from rankmetrics_spark.errors import ConfigError
 
 

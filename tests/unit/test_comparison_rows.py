@@ -12,14 +12,11 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
-from rankmetrics_spark.comparison.pairs import Request, Totals
-from rankmetrics_spark.comparison.rows import Rules, comparison_rows, decomposition_rows, mean_intervals
+from rankmetrics_spark.comparison import Request, Rules, Totals, comparison_rows, decomposition_rows, mean_intervals
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report.verdict import sentence
-from rankmetrics_spark.statistics import resampling
-from rankmetrics_spark.statistics.corrections import strictest_level
-from rankmetrics_spark.statistics.significance import minimum_detectable_effect
+from rankmetrics_spark.report import sentence
+from rankmetrics_spark.statistics import minimum_detectable_effect, poisson_weights, strictest_level
 from tests.users import METRIC, apart, by_key, compared, keys_of, table, totals_of, user_rows
 
 PAIR = ("a", "b", "all", METRIC)
@@ -104,7 +101,7 @@ def test_p_values_are_corrected_over_all_pairs_metrics_and_segments(method: str)
 def test_bootstrap_intervals_are_quantiles_of_means_with_the_same_weights() -> None:
     a, b = values(40)
     users = table({"a": a, "b": b})
-    weights = resampling.poisson_weights(keys_of([f"u{i}" for i in range(40)]), 9, 400).astype(float)
+    weights = poisson_weights(keys_of([f"u{i}" for i in range(40)]), 9, 400).astype(float)
 
     def means(of: Any) -> Any:
         return weights.T @ of / weights.sum(axis=0)

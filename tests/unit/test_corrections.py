@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rankmetrics_spark.statistics.corrections import METHODS, adjusted, strictest_level
+from rankmetrics_spark.statistics import CORRECTIONS, adjusted_p_values, strictest_level
 
 P = np.array([0.01, 0.04, 0.03, 0.005])
 HARMONIC = 1 + 1 / 2 + 1 / 3 + 1 / 4
@@ -24,42 +24,42 @@ HARMONIC = 1 + 1 / 2 + 1 / 3 + 1 / 4
     ],
 )
 def test_adjusted_p_values_are_those_of_the_definition(method: str, wanted: list[float]) -> None:
-    assert adjusted(P, method) == pytest.approx(wanted, rel=1e-12)
+    assert adjusted_p_values(P, method) == pytest.approx(wanted, rel=1e-12)
 
 
 def test_holm_is_the_default() -> None:
-    assert adjusted(P).tolist() == adjusted(P, "holm").tolist()
+    assert adjusted_p_values(P).tolist() == adjusted_p_values(P, "holm").tolist()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", CORRECTIONS)
 def test_what_was_not_tested_is_not_counted(method: str) -> None:
     gaps = np.array([np.nan, *P[:2], np.nan, *P[2:], np.nan])
-    found = adjusted(gaps, method)
+    found = adjusted_p_values(gaps, method)
     assert np.isnan(found[[0, 3, 6]]).all()
-    assert found[[1, 2, 4, 5]].tolist() == adjusted(P, method).tolist()
-    assert np.isnan(adjusted(np.full(3, np.nan), method)).all()
-    assert adjusted(np.array([]), method).tolist() == []
+    assert found[[1, 2, 4, 5]].tolist() == adjusted_p_values(P, method).tolist()
+    assert np.isnan(adjusted_p_values(np.full(3, np.nan), method)).all()
+    assert adjusted_p_values(np.array([]), method).tolist() == []
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", CORRECTIONS)
 def test_adjusted_p_values_are_at_most_one_and_one_comparison_is_not_corrected(method: str) -> None:
-    assert adjusted(np.array([0.9, 0.95, 1.0]), method).max() <= 1
-    assert adjusted(np.array([0.03]), method).tolist() == [0.03]
+    assert adjusted_p_values(np.array([0.9, 0.95, 1.0]), method).max() <= 1
+    assert adjusted_p_values(np.array([0.03]), method).tolist() == [0.03]
 
 
 def test_an_unknown_method_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown correction 'hochberg'; known: holm, bonferroni"):
-        adjusted(P, "hochberg")
+        adjusted_p_values(P, "hochberg")
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", CORRECTIONS)
 def test_the_strictest_level_is_where_a_comparison_alone_is_found(method: str) -> None:
     level = strictest_level(0.05, 72, method)
     alone = np.full(72, 0.9)
     for p, is_found in ((0.999 * level, True), (1.001 * level, False)):
         alone[3] = p
-        assert (adjusted(alone, method)[3] < 0.05) == is_found
+        assert (adjusted_p_values(alone, method)[3] < 0.05) == is_found
 
 
 def test_the_level_of_one_comparison_is_not_corrected() -> None:
-    assert {strictest_level(0.05, n, method) for n in (0, 1) for method in METHODS} == {0.05}
+    assert {strictest_level(0.05, n, method) for n in (0, 1) for method in CORRECTIONS} == {0.05}

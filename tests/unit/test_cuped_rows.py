@@ -10,11 +10,11 @@ import pytest
 import statsmodels.api as sm
 from scipy import stats
 
-from rankmetrics_spark.comparison.pairs import Request
+from rankmetrics_spark.comparison import Request
 from rankmetrics_spark.config import Gate
-from rankmetrics_spark.gates.metrics import failures
+from rankmetrics_spark.gates import failed_gates
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report.verdict import sentence
+from rankmetrics_spark.report import sentence
 from tests.users import METRIC, apart, compared, table
 
 
@@ -105,7 +105,7 @@ def test_the_sentence_the_gates_and_the_table_show_the_numbers_of_cuped() -> Non
     assert sentence(row, parse(METRIC)).startswith(said)
     # The difference itself is above 0; less what was there before, it is a drop of 0.02.
     limits = ({"max_drop": 0.001}, {"max_drop": 0.02, "on": "bound"}, {"max_relative_drop": 0.01})
-    found = [failures([Gate(metric=METRIC, **limit)], [], [row]) for limit in limits]
+    found = [failed_gates([Gate(metric=METRIC, **limit)], [], [row]) for limit in limits]
     drops = -row["cuped_difference"], -row["cuped_ci_low"], -row["cuped_relative_difference"]
     assert found == [
         [f"b is {drops[0]:.4f} below a on ap@10; allowed: a drop of 0.001"],

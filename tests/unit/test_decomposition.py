@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rankmetrics_spark.statistics import Moments
-from rankmetrics_spark.statistics.segments import decompose
+from rankmetrics_spark.statistics import Moments, decompose
 
 
 def segments(*groups: list[list[float]]) -> Moments:

@@ -9,23 +9,23 @@ import pandas as pd
 import pytest
 
 from rankmetrics_spark import config
-from rankmetrics_spark.tools import demo
+from rankmetrics_spark.tools import BEST_FIRST, FAULTS, FILES, SLOTS, DemoLog, make_log
 
 IMPRESSION = ["event_date", "variant", "user_id", "item_id", "slot", "model_score", "clicked", "country", "device"]
 
 
 @pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> demo.DemoLog:
-    return demo.make_log(tmp_path_factory.mktemp("a demo"))
+def log(tmp_path_factory: pytest.TempPathFactory) -> DemoLog:
+    return make_log(tmp_path_factory.mktemp("a demo"))
 
 
 @pytest.fixture(scope="module")
-def impressions(log: demo.DemoLog) -> pd.DataFrame:
+def impressions(log: DemoLog) -> pd.DataFrame:
     return pd.read_parquet(log.impressions)
 
 
 @pytest.fixture(scope="module")
-def judgements(log: demo.DemoLog) -> pd.DataFrame:
+def judgements(log: DemoLog) -> pd.DataFrame:
     return pd.read_parquet(log.judgements)
 
 
@@ -33,16 +33,16 @@ def clean(impressions: pd.DataFrame) -> pd.DataFrame:
     return impressions.dropna().query("slot > 0").drop_duplicates(["user_id", "item_id"])
 
 
-def test_the_log_is_large_and_is_written_to_several_files(log: demo.DemoLog, impressions: pd.DataFrame) -> None:
+def test_the_log_is_large_and_is_written_to_several_files(log: DemoLog, impressions: pd.DataFrame) -> None:
     assert len(impressions) == log.rows >= 200_000
     assert list(impressions.columns) == IMPRESSION
     assert set(impressions["event_date"]) == {date(2026, 11, 20)}
-    assert len(list(log.impressions.glob("*.parquet"))) == demo.FILES
+    assert len(list(log.impressions.glob("*.parquet"))) == FILES
 
 
 def test_the_same_seed_gives_the_same_log(tmp_path: Path) -> None:
     first, repeated, other = (
-        pd.read_parquet(demo.make_log(tmp_path / name, users=300, seed=seed).impressions)
+        pd.read_parquet(make_log(tmp_path / name, users=300, seed=seed).impressions)
         for name, seed in [("first", 1), ("repeated", 1), ("other", 2)]
     )
     pd.testing.assert_frame_equal(first, repeated)
@@ -50,14 +50,14 @@ def test_the_same_seed_gives_the_same_log(tmp_path: Path) -> None:
 
 
 def test_a_second_log_replaces_the_first(tmp_path: Path) -> None:
-    demo.make_log(tmp_path, users=900)
-    log = demo.make_log(tmp_path, users=300)
-    assert len(pd.read_parquet(log.impressions)) == log.rows == 300 * demo.SLOTS + 1
+    make_log(tmp_path, users=900)
+    log = make_log(tmp_path, users=300)
+    assert len(pd.read_parquet(log.impressions)) == log.rows == 300 * SLOTS + 1
 
 
 @pytest.mark.parametrize("users", [100, 200, 1_000, 24_000])
 def test_a_log_of_any_size_has_few_enough_faults_for_a_run(tmp_path: Path, users: int) -> None:
-    log = demo.make_log(tmp_path, users=users)
+    log = make_log(tmp_path, users=users)
     rows = pd.read_parquet(log.impressions).groupby("variant").size()
     # All faults may be in one experiment.
     assert log.faulty < config.Quality().max_invalid_fraction * rows.min()
@@ -89,7 +89,7 @@ def test_the_known_order_shows_in_the_true_grades_and_in_the_clicks(
     for gain in ("grade", "clicked"):
         discounted = (rows[gain] / (rows["slot"] + 1)).groupby(rows["variant"]).sum()
         per_user = discounted / rows.groupby("variant")["user_id"].nunique()
-        assert tuple(per_user.sort_values(ascending=False).index) == demo.BEST_FIRST
+        assert tuple(per_user.sort_values(ascending=False).index) == BEST_FIRST
 
 
 def test_the_click_rate_of_a_slot_and_a_grade_is_the_same_in_every_experiment(
@@ -101,16 +101,16 @@ def test_the_click_rate_of_a_slot_and_a_grade_is_the_same_in_every_experiment(
     assert ((rates - 0.85).abs() < 5 * (0.85 * 0.15 / rows["variant"].value_counts().min()) ** 0.5).all()
 
 
-def test_the_log_contains_a_few_faults(log: demo.DemoLog, impressions: pd.DataFrame) -> None:
-    assert impressions["item_id"].isna().sum() == demo.FAULTS
-    assert impressions["clicked"].isna().sum() == demo.FAULTS
-    assert impressions["model_score"].isna().sum() == demo.FAULTS
-    assert (impressions["slot"] == 0).sum() == demo.FAULTS
-    assert impressions.duplicated(["user_id", "slot"]).sum() >= demo.FAULTS
+def test_the_log_contains_a_few_faults(log: DemoLog, impressions: pd.DataFrame) -> None:
+    assert impressions["item_id"].isna().sum() == FAULTS
+    assert impressions["clicked"].isna().sum() == FAULTS
+    assert impressions["model_score"].isna().sum() == FAULTS
+    assert (impressions["slot"] == 0).sum() == FAULTS
+    assert impressions.duplicated(["user_id", "slot"]).sum() >= FAULTS
     assert log.faulty < 0.002 * log.rows
 
 
-def test_the_config_beside_the_log_is_valid(log: demo.DemoLog) -> None:
+def test_the_config_beside_the_log_is_valid(log: DemoLog) -> None:
     loaded = config.load(str(log.config))
     assert loaded.source.path == (str(log.impressions),)
     assert loaded.source.columns["relevance"] == "clicked"

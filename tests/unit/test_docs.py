@@ -13,8 +13,7 @@ import pytest
 import yaml
 
 import rankmetrics_spark
-from rankmetrics_spark.config import from_mapping
-from rankmetrics_spark.config.document import parse
+from rankmetrics_spark.config import from_mapping, parse
 from rankmetrics_spark.metrics import REGISTRY
 from tests.commands import ROOT, ran
 from tests.mutants import ENGINES, mutants

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from rankmetrics_spark.layouts.lists import entries_of
+from rankmetrics_spark.layouts import entries_of
 from rankmetrics_spark.metrics import STANDARD, parse
 from rankmetrics_spark.udfs import _values
 

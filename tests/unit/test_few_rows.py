@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rankmetrics_spark import errors
-from rankmetrics_spark.engines.few_rows import few_rows
+from rankmetrics_spark.engines import few_rows
 
 TRACE = """[PYTHON_EXCEPTION] An exception was thrown:
 Traceback (most recent call last):

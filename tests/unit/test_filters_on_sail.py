@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rankmetrics_spark.config.filters import KNOWN, condition, tokens
+from rankmetrics_spark.config import KNOWN, condition, tokens
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.sources.filters_on_sail import LIMITED, REFUSED, REWRITTEN, on_sail, rust_pattern
 from tests.odd_rows import TYPES, expressions

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rankmetrics_spark.config import Gate
-from rankmetrics_spark.gates.metrics import failures
+from rankmetrics_spark.gates import failed_gates
 
 NAN = float("nan")
 MEAN = {"experiment_id": "b", "segment": "all", "metric": "ndcg@10", "mean": 0.5, "ci_low": 0.45, "ci_high": 0.55}
@@ -29,7 +29,7 @@ DROP = {
 def failed(gate: dict[str, Any], mean: dict[str, Any] | None = None, drop: dict[str, Any] | None = None) -> list[str]:
     changed = {"metric": gate.get("metric", "ndcg@10")}
     means, drops = MEAN | changed | (mean or {}), DROP | changed | (drop or {})
-    return failures([Gate(**{"metric": "ndcg@10", **gate})], [means], [drops])
+    return failed_gates([Gate(**{"metric": "ndcg@10", **gate})], [means], [drops])
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_limit_that_is_just_kept_passes_where_the_difference_is_rounded() -> N
 
 def test_an_experiment_without_a_row_keeps_no_limit() -> None:
     gates = [Gate(metric="ndcg@10", min=0.1), Gate(metric="ndcg@10", max_drop=0.1)]
-    found = failures(gates, [MEAN], [DROP], ["a", "b"], ["b", "c"])
+    found = failed_gates(gates, [MEAN], [DROP], ["a", "b"], ["b", "c"])
     without = "the gate on ndcg@10 cannot be checked: no row of segment 'all' and experiment"
     assert found == [f"{without} 'a'", f"{without} 'c'"]
 
@@ -106,31 +106,31 @@ def test_what_has_no_value_fails(value: float | None) -> None:
 
 def test_the_sentences_follow_the_names_of_the_experiments() -> None:
     rows = [MEAN | {"experiment_id": name} for name in "cab"]
-    found = failures([Gate(metric="ndcg@10", min=0.6)], rows, [])
+    found = failed_gates([Gate(metric="ndcg@10", min=0.6)], rows, [])
     assert [said[0] for said in found] == ["a", "b", "c"]
 
 
 def test_every_limit_of_every_gate_is_looked_at() -> None:
     gates = [Gate(metric="ndcg@10", min=0.6, max_drop=0.001), Gate(metric="ndcg@10", max_relative_drop=0.001)]
-    assert len(failures(gates, [MEAN, MEAN | {"experiment_id": "c"}], [DROP])) == 4
+    assert len(failed_gates(gates, [MEAN, MEAN | {"experiment_id": "c"}], [DROP])) == 4
 
 
 @pytest.mark.parametrize("limit", [{"min": 0.1}, {"max_drop": 0.1}, {"max_relative_drop": 0.1}])
 def test_a_gate_that_no_row_belongs_to_fails_instead_of_passing(limit: dict[str, float]) -> None:
     said = "the gate on ndcg@10 cannot be checked: no row of segment 'country=de'"
     segment = Gate(metric="ndcg@10", segment="country=de", **limit)
-    assert failures([segment], [MEAN], [DROP]) == [said]
+    assert failed_gates([segment], [MEAN], [DROP]) == [said]
     # The rows may have been chosen by segment already.
-    assert failures([segment], [], []) == [said]
+    assert failed_gates([segment], [], []) == [said]
     experiment = Gate(metric="ndcg@10", experiment="c", **limit)
-    assert failures([experiment], [MEAN], [DROP]) == [
+    assert failed_gates([experiment], [MEAN], [DROP]) == [
         "the gate on ndcg@10 cannot be checked: no row of segment 'all' and experiment 'c'"
     ]
 
 
 def test_the_rows_of_a_segment_are_named() -> None:
     gate = Gate(metric="ndcg@10", segment="country=de", min=0.6)
-    assert failures([gate], [MEAN | {"segment": "country=de"}, MEAN], []) == [
+    assert failed_gates([gate], [MEAN | {"segment": "country=de"}, MEAN], []) == [
         "b has a mean of 0.5000 on ndcg@10 in country=de; allowed: at least 0.6"
     ]
 

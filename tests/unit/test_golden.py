@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rankmetrics_spark.metrics.conventions import PRESETS, Convention, resolve
+from rankmetrics_spark.metrics import PRESETS, Convention, resolve
 from rankmetrics_spark.tools.golden import COUNTED_TWICE, PEERS, Value, cases, populations, values
 from tests import frames
 from tests.builders import ranked, value_of

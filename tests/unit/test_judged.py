@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from rankmetrics_spark.layouts.judged import n_unknown
+from rankmetrics_spark.layouts import n_unknown
 from rankmetrics_spark.metrics import compute, one_list, parse, resolve
 from tests.builders import ranked, value_of
 from tests.frames import Case, values

@@ -13,13 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankmetrics_spark.config import Judgements, Source
+from rankmetrics_spark.engines import Choice, choose, sail
 from rankmetrics_spark.engines import choice as session_choice
-from rankmetrics_spark.engines import sail
-from rankmetrics_spark.engines.choice import Choice, choose
 from rankmetrics_spark.engines.sail.process import MEMORY, THREADS, Limits
 from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError
-from rankmetrics_spark.layouts import Reading, Relevant, Whole
-from rankmetrics_spark.layouts.whole import GRADES, HASHES, RANKS, rank_may_repeat
+from rankmetrics_spark.layouts import GRADES, HASHES, RANKS, Reading, Relevant, Whole, rank_may_repeat
 from rankmetrics_spark.metrics import PRESETS
 from rankmetrics_spark.schemas import ENTRIES, HASH, N_ROWS, POSITION, RELEVANCE
 from rankmetrics_spark.sources import on_sail

@@ -12,10 +12,10 @@ from rich.console import Console
 
 from rankmetrics_spark.cli.exits import exit_codes
 from rankmetrics_spark.config import Config
+from rankmetrics_spark.engines import Choice, session_of
 from rankmetrics_spark.engines import choice as session_choice
-from rankmetrics_spark.engines.choice import Choice, session_of
 from rankmetrics_spark.errors import MetricGateError, lost_engine
-from rankmetrics_spark.job.record import Books, on_disk
+from rankmetrics_spark.job import Record, on_disk
 
 ENDED = "Spark's Java process has ended, as it does when it runs out of memory or is killed; allowed: more memory"
 HEAP = "An error occurred while calling o1.\n: java.lang.OutOfMemoryError: Java heap space\n\tat x"
@@ -74,7 +74,7 @@ def test_a_session_that_cannot_be_stopped_keeps_the_error_of_the_command(monkeyp
 
 def test_the_record_of_a_run_whose_engine_has_ended_says_failed(tmp_path: Path) -> None:
     config = Config.read({"source": {"path": "log"}, "sink": {"path": str(tmp_path)}})
-    books = Books.open(config, "spark", {}, {})
+    books = Record.open(config, "spark", {}, {})
 
     def no_engine(record: dict[str, Any]) -> NoReturn:
         raise refused()

@@ -18,21 +18,25 @@ from hypothesis import strategies as st
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.metrics import (
     REGISTRY,
+    RESERVED,
     Convention,
     Floats,
     Lists,
     Metric,
     check,
     compute,
+    discount,
+    geometric,
     m_relevant,
     metric,
     parse,
+    power_of_two,
+    reciprocal,
     reference,
     resolve,
     supports_expected,
+    unit,
 )
-from rankmetrics_spark.metrics.discounts import discount, geometric, power_of_two, reciprocal, unit
-from rankmetrics_spark.metrics.names import RESERVED
 from rankmetrics_spark.schemas import METRIC, SEGMENT, USER_COLUMNS
 from tests.builders import batch_of, shown, value_of, variants
 from tests.oracles import ORACLES, One, ap_threshold, by_definition, expected

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rankmetrics_spark.config.sections import Input, Judgements, Source
+from rankmetrics_spark.config import Input, Judgements, Source
 from rankmetrics_spark.engines import which
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.sources import on_sail

@@ -9,11 +9,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rankmetrics_spark.comparison import batches, pairs, totals
-from rankmetrics_spark.comparison.pairs import Key, Request, Totals, signed_sizes
-from rankmetrics_spark.comparison.totals import ARM_SUMS, PAIR_SUMS, POWERS
+from rankmetrics_spark.comparison import (
+    ARM_SUMS,
+    PAIR_SUMS,
+    POWERS,
+    Key,
+    Request,
+    Totals,
+    batches,
+    pairs,
+    signed_sizes,
+    totals,
+)
 from rankmetrics_spark.errors import ConfigError, InputError
-from rankmetrics_spark.statistics import exact_sums, resampling
+from rankmetrics_spark.statistics import LARGEST_SUMMAND, poisson_weights, random_signs, weighted_totals
 from tests.users import METRIC, keys_of, table, totals_of, user_rows
 
 EVERYTHING = Request("a", all_pairs=True, bootstrap=130, flips=70, reshuffles=65)
@@ -85,8 +94,8 @@ def test_replicates_are_products_with_the_weights_of_the_users() -> None:
     found = all_sums(users).replicates
     wide = users.pivot(index="user", columns="experiment", values=METRIC)
     keys = keys_of(wide.index)
-    weights = resampling.poisson_weights(keys, 1, 130).astype(float)
-    signs = resampling.signs(keys, 1, 70).astype(float)
+    weights = poisson_weights(keys, 1, 130).astype(float)
+    signs = random_signs(keys, 1, 70).astype(float)
     a, b, d = wide["a"].to_numpy(), wide["b"].to_numpy(), (wide["b"] - wide["a"]).to_numpy()
     both = ~np.isnan(d)
     for kind, baseline, drawn, columns in (
@@ -94,7 +103,7 @@ def test_replicates_are_products_with_the_weights_of_the_users() -> None:
         ("bootstrap_pair", "a", weights, (np.where(both, a, 0), np.where(both, b, 0), both)),
         ("flips", "a", np.hstack([signs, np.ones((len(keys), 1))]), (d, both)),
     ):
-        sums = resampling.together(found[Key(kind, baseline, "b", "all", METRIC)])
+        sums = weighted_totals(found[Key(kind, baseline, "b", "all", METRIC)])
         for each, column in zip(sums, columns, strict=True):
             # A value is cut off at 2**-30.
             assert each == pytest.approx(drawn.T @ np.nan_to_num(column), abs=len(keys) * 8 * 2.0**-30)
@@ -102,7 +111,7 @@ def test_replicates_are_products_with_the_weights_of_the_users() -> None:
 
 def test_an_aa_check_of_different_users_takes_those_of_one_experiment() -> None:
     wide = some_users().pivot(index="user", columns="experiment", values=METRIC)
-    found = resampling.together(all_sums(some_users()).replicates[Key("aa_independent", "a", "b", "all", METRIC)])
+    found = weighted_totals(all_sums(some_users()).replicates[Key("aa_independent", "a", "b", "all", METRIC)])
     alone = wide["a"].isna() ^ wide["b"].isna()
     values = wide[["a", "b"]].sum(axis=1)[alone].to_numpy()
     assert found[:, -1] == pytest.approx([values.sum(), (values**2).sum(), alone.sum()], abs=len(wide) * 2.0**-30)
@@ -236,7 +245,7 @@ def test_128_experiments_make_8128_pairs() -> None:
 
 
 def test_the_limbs_of_a_cube_hold_the_cube_of_the_largest_difference() -> None:
-    largest = exact_sums.LARGEST
+    largest = LARGEST_SUMMAND
     users = table({"a": [-largest], "b": [largest]})
     sums = totals_of(user_rows(users), Request("a")).sums[Key("pair", "a", "b", "all", METRIC)]
     assert whole(sums, PAIR_SUMS, "ddd") == Fraction(2) ** 183

@@ -16,9 +16,19 @@ from rich.console import Console
 
 from rankmetrics_spark import cli
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report import console
-from rankmetrics_spark.report import terminal as comparisons
-from rankmetrics_spark.report.figures import ANY_WIDTH, blocks
+from rankmetrics_spark.report import (
+    ANY_WIDTH,
+    LIST_PRINTERS,
+    accounting,
+    blocks,
+    paths_text,
+    print_all,
+    print_conventions,
+    print_list,
+    print_table,
+    safe_cells,
+    table,
+)
 from rankmetrics_spark.schemas import CONVENTION, EXPERIMENT, METRIC, N_USERS, SEGMENT
 
 METRICS = ["ap@5", "ap@10", "ndcg@5", "ndcg@10", "p@10", "r@10", "rr", "hit_rate@10"]
@@ -63,16 +73,16 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
 def test_an_id_in_a_table_is_text(name: str, terminal: Callable[..., list[str]]) -> None:
     convention = {EXPERIMENT: name, CONVENTION: "standard", N_USERS: 1, "ap": 0.5, "differs": name}
     printed = terminal(
-        partial(console.print_table, rows(name, "other", segment=f"country={name}") + rows(name)),
-        partial(console.print_conventions, [convention]),
-        partial(console.print_list, [{"name": name, "summary": name * 30}]),
+        partial(print_table, rows(name, "other", segment=f"country={name}") + rows(name)),
+        partial(print_conventions, [convention]),
+        partial(print_list, [{"name": name, "summary": name * 30}]),
     )
     assert sum(name in line for line in printed) >= 2 * 4 + 1 + 1 + 1
 
 
 @pytest.mark.outcome("an experiment, segment or user id with brackets, an emoji's name or control characters", "text")
 def test_a_control_character_of_an_id_is_escaped(terminal: Callable[..., list[str]]) -> None:
-    assert r"a\nb\x1b[31m" in "\n".join(terminal(partial(console.print_table, rows("a\nb\x1b[31m"))))
+    assert r"a\nb\x1b[31m" in "\n".join(terminal(partial(print_table, rows("a\nb\x1b[31m"))))
     counts = {"evaluated": 9, "tied": 3, "beyond_judgements": 0}
     record = {
         "rows": {"in": 1, "evaluated": 1, "quarantined": 0},
@@ -80,13 +90,13 @@ def test_a_control_character_of_an_id_is_escaped(terminal: Callable[..., list[st
         "experiments": {"[b]\x07": counts},
         "judgements": None,
     }
-    said = console.accounting(record)
+    said = accounting(record)
     assert r"null_\x1b[1m 1" in said[1] and r"[b]\x07 33.33%" in said[2]
 
 
 @pytest.mark.outcome("eight metrics on a terminal of 80 columns", "the table is printed in blocks of metrics")
 def test_eight_metrics_fit_on_a_terminal_of_80_columns(terminal: Callable[..., list[str]]) -> None:
-    printed = terminal(partial(console.print_table, rows("model[v1]", "a control with a name")))
+    printed = terminal(partial(print_table, rows("model[v1]", "a control with a name")))
     assert max(map(len, printed)) <= 80
     text = "\n".join(printed)
     assert all(text.count(head) == 1 for head in HEADS)
@@ -99,7 +109,7 @@ def test_eight_metrics_fit_on_a_terminal_of_80_columns(terminal: Callable[..., l
 def test_a_name_longer_than_the_terminal_is_folded_and_the_numbers_stay_whole(
     terminal: Callable[..., list[str]],
 ) -> None:
-    printed = terminal(partial(console.print_table, rows("q" * 200)))
+    printed = terminal(partial(print_table, rows("q" * 200)))
     assert max(map(len, printed)) <= 80
     text = "\n".join(printed)
     assert text.count("0.2500 ± 0.1250") == len(METRICS)
@@ -113,8 +123,8 @@ def test_conventions_and_the_list_of_metrics_fit_on_a_terminal_of_80_columns(
     differs = "ap_denominator=m; duplicates=refuse; population=judged; score_precision=32"
     convention = {EXPERIMENT: "a", CONVENTION: "trec_eval", N_USERS: 5, **means, "differs": differs}
     printed = terminal(
-        partial(console.print_conventions, [convention]),
-        partial(console.print_list, [{"name": "ap@10", "summary": "words " * 40}]),
+        partial(print_conventions, [convention]),
+        partial(print_list, [{"name": "ap@10", "summary": "words " * 40}]),
     )
     text = "\n".join(printed)
     assert max(map(len, printed)) <= 80
@@ -128,11 +138,9 @@ def test_conventions_and_the_list_of_metrics_fit_on_a_terminal_of_80_columns(
 )
 def test_piped_output_has_one_line_per_row_at_any_width(capsys: pytest.CaptureFixture[str]) -> None:
     name = "x" * 5000
-    console.print_table(rows(name, "b"))
-    console.print_conventions(
-        [{EXPERIMENT: name, CONVENTION: "standard", N_USERS: 5, "ap": 0.5, "differs": "y " * 900}]
-    )
-    console.print_list([{"name": name, "summary": "words " * 400}])
+    print_table(rows(name, "b"))
+    print_conventions([{EXPERIMENT: name, CONVENTION: "standard", N_USERS: 5, "ap": 0.5, "differs": "y " * 900}])
+    print_list([{"name": name, "summary": "words " * 400}])
     printed = capsys.readouterr().out.splitlines()
     assert sum(name in line for line in printed) == 3
     assert len(printed) == (1 + 3 + 2 + 1) + (1 + 3 + 1 + 1) + (3 + 1 + 1)
@@ -140,9 +148,9 @@ def test_piped_output_has_one_line_per_row_at_any_width(capsys: pytest.CaptureFi
 
 def test_columns_that_fit_beside_the_labels_share_a_block() -> None:
     wide = Console(width=ANY_WIDTH)
-    shown = console.table(rows("a"))
+    shown = table(rows("a"))
     assert len(shown.columns) == 2 + len(METRICS)
-    assert blocks(lambda some: console.table(rows("a")), [1, 2, 3], wide) == [[1, 2, 3]]
+    assert blocks(lambda some: table(rows("a")), [1, 2, 3], wide) == [[1, 2, 3]]
 
 
 @pytest.mark.parametrize(
@@ -155,12 +163,12 @@ def test_columns_that_fit_beside_the_labels_share_a_block() -> None:
 )
 def test_only_the_tables_that_were_written_are_named(evaluated: int, quarantined: int, tables: str) -> None:
     record = {"rows": {"in": evaluated + quarantined, "evaluated": evaluated, "quarantined": quarantined}}
-    assert console.places("out[1]", record, "out[1]/runs/x.json") == f"{tables}run record: out[1]/runs/x.json"
+    assert paths_text("out[1]", record, "out[1]/runs/x.json") == f"{tables}run record: out[1]/runs/x.json"
 
 
 def test_a_password_in_the_output_path_is_not_printed() -> None:
     record = {"rows": {"in": 1, "evaluated": 1, "quarantined": 0}}
-    said = console.places("s3a://ID:hush@bucket/out", record, "s3a://ID:hush@bucket/out/runs/x.json")
+    said = paths_text("s3a://ID:hush@bucket/out", record, "s3a://ID:hush@bucket/out/runs/x.json")
     assert "hush" not in said and "s3a://(hidden)@bucket/out" in said
 
 
@@ -170,7 +178,7 @@ def test_compare_is_one_table_as_csv_and_one_object_as_json(capsys: pytest.Captu
     losses = [{EXPERIMENT: "b", "user_id": "u1", "loss": 0.5}]
 
     def printed(more: dict[str, Any], style: str) -> str:
-        comparisons.print_all("2026-11-20", compared, more, style)
+        print_all("2026-11-20", compared, more, style)
         return capsys.readouterr().out
 
     assert printed({}, "csv").splitlines()[1:] == ["b,a,all,ap@5,not tested,,"]
@@ -186,7 +194,7 @@ def test_compare_begins_with_the_first_metric_of_the_run_not_of_the_alphabet(
     names = {EXPERIMENT: "b", "baseline": "a", SEGMENT: "all", "note": "not tested", "p_adjusted": None, "better": None}
     compared = [names | {METRIC: metric} for metric in ("ap@10", "ndcg@10", "ndcg@5")]
     metrics = [parse(name) for name in ("ndcg@5", "ndcg@10", "ap@10")]
-    comparisons.print_all("2026-11-20", compared, {}, "json", metrics)
+    print_all("2026-11-20", compared, {}, "json", metrics)
     said = json.loads(capsys.readouterr().out)["verdict"]
     assert [text.split(" on ")[1] for text in said] == [
         "NDCG@10: not tested",
@@ -218,17 +226,17 @@ def test_csv_holds_no_control_characters_and_formulas_only_unless_asked(
 ) -> None:
     rows = [{"experiment_id": name, "difference": -0.13, "n_users": -1, "note": None}]
     for asked, cell in ((False, safe.removeprefix("'")), (True, safe)):
-        console.safe_cells.set(asked)
-        console.LIST_PRINTERS["csv"](rows)
+        safe_cells.set(asked)
+        LIST_PRINTERS["csv"](rows)
         printed = capsys.readouterr().out
         assert list(csv.reader(io.StringIO(printed))) == [[*rows[0]], [cell, "-0.13", "-1", ""]]
         assert all(c == "\n" or c.isprintable() for c in printed)
-    console.safe_cells.set(False)
+    safe_cells.set(False)
 
 
 def test_the_option_of_safe_cells_reaches_the_printer(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
-    monkeypatch.setattr(console, "LIST_PRINTERS", {"csv": lambda _: seen.append(console.safe_cells.get())})
+    monkeypatch.setitem(LIST_PRINTERS, "csv", lambda _: seen.append(safe_cells.get()))
     monkeypatch.setattr("rankmetrics_spark.cli.records.records_of", lambda *_: [])
     monkeypatch.setattr("rankmetrics_spark.cli.records.summaries", lambda _: [])
     for arguments in (["--safe-cells"], []):

@@ -18,20 +18,26 @@ from pyarrow import fs
 
 from rankmetrics_spark import cli
 from rankmetrics_spark.errors import OutputError
-from rankmetrics_spark.job.record import Books
+from rankmetrics_spark.job import Record
 from rankmetrics_spark.pointers import Entry, Pointer, newest, parse
-from rankmetrics_spark.report.read import figures_of, local_tables
-from rankmetrics_spark.report.read_by_arrow import FolderTables
-from rankmetrics_spark.sinks import leases, publish, reading
-from rankmetrics_spark.sinks.files import Files
+from rankmetrics_spark.report import FolderTables, figures_of, local_tables
+from rankmetrics_spark.sinks import (
+    Files,
+    ParquetFolder,
+    Partitions,
+    Staged,
+    Written,
+    leases,
+    live_files,
+    pointers_of,
+    publish,
+    reading,
+)
 from rankmetrics_spark.sinks.lakehouse import CatalogSchema, DeltaFolder
 from rankmetrics_spark.sinks.leases import Lease
 from rankmetrics_spark.sinks.locks import Claim, Held
-from rankmetrics_spark.sinks.parquet import ParquetFolder
-from rankmetrics_spark.sinks.partitions import Partitions, Staged, Written
-from rankmetrics_spark.sinks.publish import compare_books, previous_quality
 from rankmetrics_spark.sinks.reaching import Reach
-from rankmetrics_spark.sinks.reading import live_files, pointers_of
+from rankmetrics_spark.sinks.store import compare_books, previous_quality
 from rankmetrics_spark.sinks.swapping import Swap, discard, folder_of, pointer_of, recover, swap
 from tests.results import Output
 
@@ -262,7 +268,7 @@ def point_to(folder: Path, run: str, date: str, name: str = "{date}.json") -> No
 def test_a_report_shows_what_is_published_and_nothing_else(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "check_installed", lambda: None)
+    monkeypatch.setattr(cli, "check_page_libraries", lambda: None)
     written_by(tmp_path, RUNS[0], "2026-11-19")
     written_by(tmp_path, RUNS[1], DATE)
     refused = ("report", "--input", str(tmp_path), "--html", str(tmp_path / "page.html"))
@@ -395,7 +401,7 @@ class Process:
             rows = SimpleNamespace(schema=SimpleNamespace(fields=[]))
             written = [Written(name, cast(Any, rows), partitions, tuple(files)) for name, files in staged.items()]
             self.store.note(record | {"outcome": "publishing"})
-            books = Books(record)
+            books = Record(record)
             books.done(self.store, publish(self.store, written, Entry(self.run, ()), partitions))
             self.store.discard()
             return list(record["warnings"])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rankmetrics_spark.config.sections import RATES, Quality
+from rankmetrics_spark.config import RATES, Quality
 from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.gates.rates import Findings, breaches, rates
+from rankmetrics_spark.gates import Findings
+from rankmetrics_spark.gates.rates import breaches, rates
 
 COUNTS = {
     "rows": 40,

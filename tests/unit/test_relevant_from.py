@@ -9,10 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rankmetrics_spark.config.options import Options
+from rankmetrics_spark.config import Options
 from rankmetrics_spark.conventions import differences, every_convention
-from rankmetrics_spark.layouts import LAYOUTS, Arrays, Layout, Whole
-from rankmetrics_spark.layouts.scores import Scoring, score_batch
+from rankmetrics_spark.layouts import LAYOUTS, Arrays, Layout, Scoring, Whole, score_batch
 from rankmetrics_spark.metrics import PRESETS, compute, parse, resolve
 from tests.builders import batch_of, shown, value_of
 

@@ -22,13 +22,28 @@ from rankmetrics_spark.cli.progress import live
 from rankmetrics_spark.engines import cache
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.pointers import Entry, Pointer
-from rankmetrics_spark.report import console, html, mlflow, notebook, palette, scripts, terminal
-from rankmetrics_spark.report.figures import Figures
-from rankmetrics_spark.report.payload import payload
-from rankmetrics_spark.report.read import figures_of, local_tables
-from rankmetrics_spark.report.story import Answer, answer, cards, leader
-from rankmetrics_spark.report.tables import everyone_and_largest
-from rankmetrics_spark.report.trust import checks, without_relevant
+from rankmetrics_spark.report import (
+    LIGHT,
+    Answer,
+    Figures,
+    Shown,
+    answer,
+    cards,
+    checks,
+    console,
+    everyone_and_largest,
+    figures_of,
+    html,
+    leader,
+    local_tables,
+    notebook,
+    parameters,
+    payload_of,
+    print_result,
+    scripts,
+    values,
+    without_relevant,
+)
 from tests.results import Output
 
 
@@ -112,11 +127,11 @@ def test_of_all_pairs_the_accent_is_for_the_one_that_nobody_beats() -> None:
     # The last one in the order of the names is never a baseline, and here the worst one.
     figures = ranked(0.5, 0.7, 0.4)
     assert leader(figures) == "b"
-    found = payload(figures)
+    found = payload_of(figures)
     assert [found["experiments"][found["leader"]], *found["experiments"]] == ["b", "b", "a", "c"]
-    assert payload(ranked(0.5, 0.5, 0.5))["leader"] == -1
+    assert payload_of(ranked(0.5, 0.5, 0.5))["leader"] == -1
     colours = {row["name"]: row["colour"] for row in notebook._points(figures, {"ap@10"})}
-    assert [name for name, colour in colours.items() if colour == palette.LIGHT["accent"]] == ["b"]
+    assert [name for name, colour in colours.items() if colour == LIGHT["accent"]] == ["b"]
 
 
 @pytest.mark.parametrize(("better", "changes"), [("a", (0.1, -0.1)), ("b", (-0.1, 0.1))])
@@ -128,7 +143,7 @@ def test_the_accent_follows_the_direction_of_the_metric(better: str, changes: tu
     ]
     figures = Figures([mean(name, "softmax_loss(t=1)") for name in ("control", "a", "b")], rows)
     assert leader(figures) == better
-    found = payload(figures)
+    found = payload_of(figures)
     states = {
         found["experiments"][e]: state
         for e, state in zip(*(found["compared"][name] for name in ("e", "state")), strict=True)
@@ -139,8 +154,8 @@ def test_the_accent_follows_the_direction_of_the_metric(better: str, changes: tu
 def test_without_a_winner_nothing_has_the_accent() -> None:
     means = [mean("control"), mean("a"), mean("b")]
     figures = Figures(means, [compared("a", "baseline", -0.1), compared("b", None, 0.01)])
-    assert leader(figures) is None and payload(figures)["leader"] == -1
-    assert palette.LIGHT["accent"] not in {row["colour"] for row in notebook._points(figures, {"ap@10"})}
+    assert leader(figures) is None and payload_of(figures)["leader"] == -1
+    assert LIGHT["accent"] not in {row["colour"] for row in notebook._points(figures, {"ap@10"})}
 
 
 def test_the_closest_is_the_one_with_the_smallest_difference_whichever_side_it_is_on() -> None:
@@ -155,7 +170,7 @@ def test_the_closest_is_the_one_with_the_smallest_difference_whichever_side_it_i
 def test_the_columns_of_the_page_are_those_of_the_table() -> None:
     row = compared("a", "candidate", 0.1, p_adjusted=0.0496, p_value=0.01, mean_baseline=0.4, mean_candidate=0.5)
     row |= {"relative_difference": 0.2, "relative_ci_low": 0.11, "relative_ci_high": 0.33, "note": "a note"}
-    found = payload(Figures([mean("control"), mean("a")], [row]))["compared"]
+    found = payload_of(Figures([mean("control"), mean("a")], [row]))["compared"]
     columns = ["n", "meanB", "meanC", "d", "low", "high", "rel", "relLow", "relHigh", "p", "said", "note", "state"]
     assert {name: found[name] for name in columns} == {
         "n": [2000], "meanB": [0.4], "meanC": [0.5], "d": [0.1], "low": [0.1 - 0.02], "high": [0.1 + 0.02],
@@ -208,7 +223,7 @@ def test_of_many_rows_the_answer_the_cards_and_the_checks_are_about_all(candidat
 @pytest.mark.parametrize("most", [4_000, 500, 50])
 def test_what_a_page_holds_keeps_the_baseline_and_the_metric_that_decides(most: int) -> None:
     figures = large(130, 31)
-    found = payload(figures, most)
+    found = payload_of(figures, most)
     assert found["totals"] == {
         "differences": 130 * 31, "means": 131 * 31, "segments": 2 * 130 * 31 + 7, "segmentMeans": 2 * 131 * 31,
         "users": 131 * 31 * 20, "trend": 2 * 3 * 31,
@@ -250,7 +265,7 @@ def test_a_table_that_is_cut_for_a_terminal_keeps_all_users(monkeypatch: pytest.
 
 
 def test_the_largest_segments_stay() -> None:
-    found = payload(large(5, 2), 16)
+    found = payload_of(large(5, 2), 16)
     sizes = Counter(found["segments"][s] for s in found["means"]["s"])
     assert sizes == {"all": 12, "s=large": 4}
 
@@ -289,7 +304,7 @@ def test_all_pairs_of_many_experiments_are_read_in_time_that_grows_with_the_rows
     counted = replace(figures, comparisons=[Counted(row) for row in figures.comparisons])
     assert len(cards(counted)) == 4_951
     assert reads["baseline"] < 10 * 4_951
-    assert len(payload(figures, 50)["compared"]["e"]) == 50
+    assert len(payload_of(figures, 50)["compared"]["e"]) == 50
 
 
 # ---- people
@@ -512,7 +527,7 @@ def test_a_pointer_says_which_files_count(tmp_path: Path) -> None:
 def test_the_payload_of_a_page_has_no_nan_and_no_row_of_an_unknown_experiment() -> None:
     nan = float("nan")
     figures = Figures([mean("a", value=nan)], [compared("gone", None, 0.1)], users=[])
-    found = payload(figures)
+    found = payload_of(figures)
     assert found["means"]["mean"] == [None] and found["compared"]["e"] == []
     json.dumps(found, allow_nan=False)
 
@@ -521,13 +536,13 @@ def test_without_its_libraries_the_report_is_refused_in_one_sentence(monkeypatch
     # As if the others were there, also where the suite runs without them.
     monkeypatch.setattr(scripts, "find_spec", lambda name: None if name == "vl_convert" else name)
     with pytest.raises(ConfigError, match=r"needs vl_convert, .* pip install 'rankmetrics-spark\[report\]'"):
-        scripts.check_installed()
-    assert not scripts.is_installed()
+        scripts.check_page_libraries()
+    assert not scripts.has_page_libraries()
 
 
 def test_the_scripts_of_a_page_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("vl_convert")
-    monkeypatch.setattr(cache, "folder", lambda: tmp_path)
+    monkeypatch.setattr(scripts, "cache_folder", lambda: tmp_path)
     made = scripts.scripts()
     with monkeypatch.context() as patched:
         patched.setattr(scripts, "_made", lambda: pytest.fail("made again"))
@@ -543,10 +558,10 @@ def test_the_scripts_of_a_page_are_made_once(tmp_path: Path, monkeypatch: pytest
 
 def test_the_theme_of_a_notebook_does_not_get_into_the_pages_of_others() -> None:
     altair = pytest.importorskip("altair")
-    from rankmetrics_spark.report import charts
+    from rankmetrics_spark.report import templates
 
     def looks() -> list[Any]:
-        return [chart["config"] for chart in charts.templates().values()]
+        return [chart["config"] for chart in templates().values()]
 
     usual = looks()
     with altair.theme.enable("dark"):
@@ -569,7 +584,7 @@ def test_scripts_of_libraries_that_do_not_say_their_version_are_not_kept(
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr(scripts, "version", unknown)
-    monkeypatch.setattr(cache, "folder", lambda: tmp_path)
+    monkeypatch.setattr(scripts, "cache_folder", lambda: tmp_path)
     monkeypatch.setattr(scripts, "_made", lambda: ("library", "charts"))
     assert scripts.scripts() == ("library", "charts") and not [*tmp_path.iterdir()]
 
@@ -580,7 +595,7 @@ def test_a_file_that_cannot_be_written_leaves_no_draft(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(cache.os, "replace", full)
     with pytest.raises(OSError, match="No space"):
-        cache.written(tmp_path / "page.json", "text")
+        cache.write_cached(tmp_path / "page.json", "text")
     assert not [*tmp_path.iterdir()]
 
 
@@ -588,7 +603,7 @@ def test_a_page_needs_no_folder_to_keep_its_scripts(tmp_path: Path, monkeypatch:
     pytest.importorskip("vl_convert")
     occupied = tmp_path / "a file, not a folder"
     occupied.touch()
-    monkeypatch.setattr(cache, "folder", lambda: occupied)
+    monkeypatch.setattr(scripts, "cache_folder", lambda: occupied)
     monkeypatch.setattr(scripts, "_made", lambda: ("library", "charts"))
     assert scripts.scripts() == ("library", "charts")
 
@@ -607,25 +622,25 @@ class Terminal(io.StringIO):
 def printed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Print a result to a terminal of a width, or to a pipe."""
 
-    def shown(result: terminal.Shown, width: int | None, every_segment: bool = False) -> str:
+    def shown(result: Shown, width: int | None, every_segment: bool = False) -> str:
         for name, value in {"COLUMNS": str(width or 80), "TERM": "xterm-256color"}.items():
             monkeypatch.setenv(name, value)
         screen = Terminal() if width else io.StringIO()
         with redirect_stdout(screen):
-            terminal.print_result(result, every_segment)
+            print_result(result, every_segment)
         return screen.getvalue()
 
     return shown
 
 
-def result() -> terminal.Shown:
+def result() -> Shown:
     segments = ["country=DE", "country=FR", "country=GB", "country=PL"]
     rows = [mean("control"), mean("a", value=0.6), mean("b[/b]", value=0.4)]
     rows += [mean(name, segment=segment) for name in ("control", "a", "b[/b]") for segment in segments]
     changes = {"country=DE": 0.1, "country=FR": 0.3, "country=GB": 0.12, "country=PL": -0.05}
     differences = [compared("a", "candidate", 0.1), compared("b[/b]", "baseline", -0.1)]
     differences += [compared("a", "candidate", change) | {"segment": name} for name, change in changes.items()]
-    return terminal.Shown(rows, differences)
+    return Shown(rows, differences)
 
 
 def test_a_pipe_gets_one_line_per_experiment_with_its_difference_and_the_telling_segments(
@@ -713,10 +728,10 @@ def test_a_plot_of_a_metric_that_was_not_computed_is_refused() -> None:
 
 def test_mlflow_gets_means_and_differences_under_keys_that_it_takes() -> None:
     figures = Figures([mean("control"), mean("a(1)", value=0.6)], [compared("a(1)", "candidate", 0.1)])
-    assert mlflow.values(figures) == {
+    assert values(figures) == {
         "ap_at_10/control": 0.5,
         "ap_at_10/a_1_": 0.6,
         "ap_at_10_difference/a_1_": 0.1,
         "ap_at_10_p_adjusted/a_1_": 0.0001,
     }
-    assert mlflow.parameters(figures) == {"convention": "standard", "baseline": "control"}
+    assert parameters(figures) == {"convention": "standard", "baseline": "control"}

@@ -13,20 +13,22 @@ from samples import Floats, joined, moments
 from scipy import stats
 from unit.test_significance import REFERENCES, measures
 
-from rankmetrics_spark.statistics import Moments, exact_sums, t_interval
-from rankmetrics_spark.statistics.resampling import (
-    LIMBS,
+from rankmetrics_spark.statistics import (
     POISSON_COUNTS,
+    RESAMPLING_LIMBS,
+    Moments,
     aa_share_independent,
     aa_share_paired,
     acceleration_of_difference,
     bca,
+    limbs_of,
     percentile,
     poisson_weights,
     random_bits,
-    signs,
-    together,
+    random_signs,
+    t_interval,
     weighted_sums,
+    weighted_totals,
 )
 
 MASK = 2**64 - 1
@@ -59,14 +61,14 @@ def test_weights_and_signs_are_read_from_the_bits_from_the_lowest_on() -> None:
     keys = some_keys(5)
     words = random_bits(keys, 4 * 9, 2)
     bits = [[int(word) >> i & 1 for word in row for i in range(64)][:100] for row in words]
-    assert signs(keys, 9, 100).tolist() == [[2 * bit - 1 for bit in row] for row in bits]
+    assert random_signs(keys, 9, 100).tolist() == [[2 * bit - 1 for bit in row] for row in bits]
     table = np.cumsum(POISSON_COUNTS)
     words = random_bits(keys, 4 * 9 + 1, 2)
     short = [[int(word) >> 16 * i & 0xFFFF for word in row for i in range(4)][:7] for row in words]
     assert poisson_weights(keys, 9, 7).tolist() == np.searchsorted(table, short, side="right").tolist()
 
 
-@pytest.mark.parametrize("draw", [signs, poisson_weights])
+@pytest.mark.parametrize("draw", [random_signs, poisson_weights])
 def test_the_order_and_the_batches_of_users_change_no_bit(draw: Any) -> None:
     keys, values = some_keys(5_000), np.random.default_rng(1).normal(0, 1, (5_000, 3)) * [1, 1e6, 1e-6]
     whole = draw(keys, 3, 70)
@@ -81,16 +83,16 @@ def test_the_order_and_the_batches_of_users_change_no_bit(draw: Any) -> None:
 
 def test_more_replicates_begin_with_the_same_ones_and_another_seed_gives_others() -> None:
     keys = some_keys(100)
-    for draw in (signs, poisson_weights):
+    for draw in (random_signs, poisson_weights):
         assert (draw(keys, 1, 500)[:, :130] == draw(keys, 1, 130)).all()
         assert (draw(keys, 1, 130) != draw(keys, 2, 130)).mean() > 0.4
     # Signs and weights of the same seed do not share bits.
-    assert abs(np.corrcoef(signs(keys, 1, 500).ravel(), poisson_weights(keys, 1, 500).ravel())[0, 1]) < 0.02
+    assert abs(np.corrcoef(random_signs(keys, 1, 500).ravel(), poisson_weights(keys, 1, 500).ravel())[0, 1]) < 0.02
 
 
 @pytest.mark.parametrize("keys", [some_keys(20_000), np.arange(20_000, dtype=np.uint64)], ids=["hashes", "counters"])
 def test_signs_are_fair_and_independent(keys: Any) -> None:
-    found = signs(keys, 5, 64).astype(float)
+    found = random_signs(keys, 5, 64).astype(float)
     assert set(np.unique(found)) == {-1.0, 1.0}
     # A mean of n signs has the standard deviation 1 / sqrt(n).
     assert np.abs(found.mean(axis=0)).max() * np.sqrt(20_000) < 4.2
@@ -132,19 +134,19 @@ def test_weighted_sums_are_exact() -> None:
     whole = found.astype(object) * np.array([2**60, 2**30, 1], object)[:, None, None]
     wanted = [[sum(w * v for w, v in zip(row, column, strict=True)) for column in cut] for row in weights.T.tolist()]
     assert whole.sum(axis=0).tolist() == wanted
-    assert together(found) == pytest.approx(weights.T @ values, rel=1e-5, abs=300 * 8 * 2.0**-30)
+    assert weighted_totals(found) == pytest.approx(weights.T @ values, rel=1e-5, abs=300 * 8 * 2.0**-30)
 
 
 def test_sums_with_weights_of_one_are_the_first_limbs_of_the_exact_sums() -> None:
     values = np.random.default_rng(4).normal(0, 100, (50, 1))
-    limbs = [int(limb.sum()) for limb in exact_sums.limbs(values[:, 0])]
-    assert weighted_sums(np.ones((50, 1)), values)[:, 0, 0].tolist() == limbs[: len(LIMBS)]
+    limbs = [int(limb.sum()) for limb in limbs_of(values[:, 0])]
+    assert weighted_sums(np.ones((50, 1)), values)[:, 0, 0].tolist() == limbs[: len(RESAMPLING_LIMBS)]
 
 
 def test_no_users_and_no_columns_have_sums_of_zero() -> None:
     none = weighted_sums(poisson_weights(some_keys(0), 1, 10), np.zeros((0, 2)))
     assert none.shape == (3, 10, 2) and not none.any()
-    assert weighted_sums(signs(some_keys(4), 1, 10), np.zeros((4, 0))).shape == (3, 10, 0)
+    assert weighted_sums(random_signs(some_keys(4), 1, 10), np.zeros((4, 0))).shape == (3, 10, 0)
 
 
 def test_percentiles_are_those_of_numpy_without_nan() -> None:
@@ -187,7 +189,7 @@ def bootstrapped(values: Floats, seed: int, replicates: int) -> Floats:
     """(g, replicates) means of (n, g) values."""
     weights = poisson_weights(some_keys(len(values), seed), seed, replicates)
     with np.errstate(invalid="ignore"):
-        return (together(weighted_sums(weights, values)) / weights.sum(axis=0)[:, None]).T
+        return (weighted_totals(weighted_sums(weights, values)) / weights.sum(axis=0)[:, None]).T
 
 
 def spread_of_quantile(replicates: Floats, level: float) -> Floats:
@@ -209,7 +211,7 @@ def test_the_bootstrap_is_within_monte_carlo_error_of_the_reference(shared_data:
     for wanted, differences in measures(shared_data / name):
         n = differences.shape[1]
         draws = rng.multinomial(n, np.full(n, 1 / n), size).T
-        plain = (together(weighted_sums(draws, differences.T)) / n).T
+        plain = (weighted_totals(weighted_sums(draws, differences.T)) / n).T
         of_poisson = rng.multinomial(rng.poisson(n, size), np.full(n, 1 / n)).T
         means = (of_poisson.T @ differences.T / of_poisson.sum(axis=0)[:, None]).T
         found = bootstrapped(differences.T, seed, size)
@@ -261,8 +263,8 @@ def test_the_percentile_interval_of_30_users_is_too_short_as_its_docstring_says(
 def test_the_aa_check_of_a_paired_design_counts_the_t_tests_of_scipy() -> None:
     rng = np.random.default_rng(9)
     differences = rng.exponential(1, (3, 15)) - 0.5
-    drawn = signs(some_keys(15), 1, 400)
-    flipped = together(weighted_sums(drawn, differences.T)).T
+    drawn = random_signs(some_keys(15), 1, 400)
+    flipped = weighted_totals(weighted_sums(drawn, differences.T)).T
     found = aa_share_paired(np.full(3, 15), (differences**2).sum(axis=1), flipped, 0.05)
     p = stats.ttest_1samp(differences[:, None, :] * drawn.T[None], 0, axis=2).pvalue
     assert found.tolist() == (p < 0.05).mean(axis=1).tolist()
@@ -271,11 +273,11 @@ def test_the_aa_check_of_a_paired_design_counts_the_t_tests_of_scipy() -> None:
 def arms_of_signs(values: Floats, drawn: Any) -> tuple[list[Any], Floats]:
     """What ``aa_share_independent`` takes, for one group of (n,) values."""
     columns = np.stack([values, values**2, np.ones(len(values))], axis=1)
-    return list(columns.sum(axis=0)), together(weighted_sums(drawn, columns)).T
+    return list(columns.sum(axis=0)), weighted_totals(weighted_sums(drawn, columns)).T
 
 
 def test_the_aa_check_of_an_independent_design_counts_the_tests_of_scipy() -> None:
-    values, drawn = np.random.default_rng(10).exponential(1, 40), signs(some_keys(40), 1, 300)
+    values, drawn = np.random.default_rng(10).exponential(1, 40), random_signs(some_keys(40), 1, 300)
     found = aa_share_independent(*arms_of_signs(values, drawn), 0.1)
     p = [stats.ttest_ind(values[each > 0], values[each < 0], equal_var=False).pvalue for each in drawn.T]
     assert float(found) == (np.array(p) < 0.1).mean()
@@ -283,14 +285,14 @@ def test_the_aa_check_of_an_independent_design_counts_the_tests_of_scipy() -> No
 
 def test_equal_arms_look_different_in_5_percent_of_the_replicates() -> None:
     values, keys = np.random.default_rng(11).beta(1, 3, 500), some_keys(500)
-    drawn = signs(keys, 2, 10_000)
-    paired = aa_share_paired(500, (values**2).sum(), together(weighted_sums(drawn, values[:, None]))[:, 0], 0.05)
+    drawn = random_signs(keys, 2, 10_000)
+    paired = aa_share_paired(500, (values**2).sum(), weighted_totals(weighted_sums(drawn, values[:, None]))[:, 0], 0.05)
     assert 0.04 <= paired <= 0.06
     assert 0.04 <= aa_share_independent(*arms_of_signs(values, drawn), 0.05) <= 0.06
 
 
 def test_the_aa_check_of_values_without_spread_finds_nothing() -> None:
-    drawn = signs(some_keys(30), 1, 200)
+    drawn = random_signs(some_keys(30), 1, 200)
     for constant in (0.0, 0.7, 1 / 3):
         assert aa_share_independent(*arms_of_signs(np.full(30, constant), drawn), 0.05) == 0
     assert aa_share_paired(30, 0.0, np.zeros(200), 0.05) == 0
@@ -299,6 +301,8 @@ def test_the_aa_check_of_values_without_spread_finds_nothing() -> None:
 def test_the_aa_check_needs_two_users_in_each_arm() -> None:
     assert np.isnan(aa_share_paired(np.array([1, 0]), np.ones(2), np.ones((2, 50)), 0.05)).all()
     for n in (0, 1, 3):
-        assert np.isnan(aa_share_independent(*arms_of_signs(np.arange(float(n)), signs(some_keys(n), 1, 50)), 0.05))
+        assert np.isnan(
+            aa_share_independent(*arms_of_signs(np.arange(float(n)), random_signs(some_keys(n), 1, 50)), 0.05)
+        )
     groups = joined([Moments.of([0.1, 0.2]), Moments.of([0.4])])
     assert acceleration_of_difference(groups, groups).tolist() == [0, 0]

@@ -8,9 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from rankmetrics_spark.layouts import Reading
-from rankmetrics_spark.layouts.lists import Entries
-from rankmetrics_spark.layouts.order import by_score, without_repeats
+from rankmetrics_spark.layouts import Entries, Reading, by_score, without_repeats
 from rankmetrics_spark.metrics import Convention
 
 NAN = float("nan")

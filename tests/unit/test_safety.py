@@ -11,10 +11,7 @@ from typing import Any
 import pytest
 
 import rankmetrics_spark
-from rankmetrics_spark.config import as_dict, from_mapping
-from rankmetrics_spark.config.fields import refuse
-from rankmetrics_spark.config.filters import KNOWN, condition, table_name
-from rankmetrics_spark.config.sections import Source
+from rankmetrics_spark.config import KNOWN, Source, as_dict, condition, from_mapping, refuse, table_name
 from rankmetrics_spark.errors import HIDDEN, ConfigError, InputError, is_secret, shape, without_secrets
 from rankmetrics_spark.sources import failed_filter
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rankmetrics_spark.statistics.significance import sample_ratio_p
+from rankmetrics_spark.statistics import sample_ratio_p
 
 
 def test_the_p_value_is_that_of_the_chi_square_distribution() -> None:

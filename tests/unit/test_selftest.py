@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from rankmetrics_spark.cli import main
-from rankmetrics_spark.metrics.conventions import PRESETS
+from rankmetrics_spark.metrics import PRESETS
 from rankmetrics_spark.tools import selftest
 from rankmetrics_spark.tools.golden import values
 
@@ -22,7 +22,7 @@ def test_every_preset_has_a_line_and_passes() -> None:
 
 
 def test_a_line_says_which_values_need_other_knobs_than_the_preset() -> None:
-    lines = {check.preset: check for check in selftest.checks(selftest.by_kernels())}
+    lines = {check.preset: check for check in selftest.golden_checks(selftest.by_kernels())}
     # pytrec_eval loses a repeated id before trec_eval can refuse it.
     assert lines["trec_eval"].changed == {"trec_eval(duplicates=best_rank)": lines["trec_eval"].n_values}
     assert "of them trec_eval(duplicates=best_rank)   ok" in str(lines["trec_eval"])
@@ -34,7 +34,7 @@ def test_a_line_says_which_values_need_other_knobs_than_the_preset() -> None:
 
 
 def test_a_line_says_how_many_values_no_system_has_printed() -> None:
-    lines = {check.preset: check for check in selftest.checks(selftest.by_kernels())}
+    lines = {check.preset: check for check in selftest.golden_checks(selftest.by_kernels())}
     assert {name: dict(line.unprinted) for name, line in lines.items() if line.unprinted} == {
         "standard": {"computed from the definition": 16},
         "spark_mllib": {"computed from the published formula": 8},
@@ -54,9 +54,11 @@ def test_a_wrong_value_fails_its_preset_only(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_missing_value_counts_as_a_failure() -> None:
-    assert not any(check.ok for check in selftest.checks({}))
+    assert not any(check.ok for check in selftest.golden_checks({}))
 
 
 def test_a_line_shows_the_largest_difference() -> None:
-    (check,) = (replace(one, difference=0.25, unprinted={}) for one in selftest.checks({}) if one.preset == "tfma")
+    (check,) = (
+        replace(one, difference=0.25, unprinted={}) for one in selftest.golden_checks({}) if one.preset == "tfma"
+    )
     assert str(check).split() == ["tfma", "16", "values", "largest", "difference", "2.5e-01", "FAILED"]

@@ -14,18 +14,21 @@ from scipy import stats
 from statsmodels.stats.power import TTestIndPower, TTestPower
 from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
-from rankmetrics_spark.statistics import Moments, resampling
-from rankmetrics_spark.statistics.moments import PairMoments
-from rankmetrics_spark.statistics.significance import (
+from rankmetrics_spark.statistics import (
+    Moments,
+    PairMoments,
     effect_size_independent,
     effect_size_paired,
     minimum_detectable_effect,
     paired_t,
+    random_signs,
     relative_independent,
     relative_paired,
     sign_flip_p,
     signed_rank,
     users_needed,
+    weighted_sums,
+    weighted_totals,
     welch,
 )
 
@@ -96,8 +99,8 @@ def test_the_randomisation_test_is_within_monte_carlo_error_of_the_reference(
     replicates = 9_999
     for wanted, differences in measures(shared_data / name):
         keys = np.arange(differences.shape[1], dtype=np.uint64)
-        signs = resampling.signs(keys, seed, replicates)
-        flipped = resampling.together(resampling.weighted_sums(signs, differences.T)).T
+        signs = random_signs(keys, seed, replicates)
+        flipped = weighted_totals(weighted_sums(signs, differences.T)).T
         found = sign_flip_p(differences.sum(axis=1), flipped)
         counts = [
             np.rint(p * (n + 1) - 1) for p, n in ((found, replicates), (wanted.p_randomization.to_numpy(), 99_999))
@@ -171,7 +174,7 @@ def test_sign_flips_of_equal_differences_see_ties() -> None:
     # 0.1 + 0.2 and 0.3 are the same sum although 2**-30 cannot say so.
     differences = np.array([[0.1, 0.2, 0.3]])
     every = np.array([[a, b, c] for a in (-1, 1) for b in (-1, 1) for c in (-1, 1)])
-    flipped = resampling.together(resampling.weighted_sums(every.T, differences.T)).T
+    flipped = weighted_totals(weighted_sums(every.T, differences.T)).T
     assert sign_flip_p(np.array([0.6]), flipped).tolist() == [(1 + 2) / 9]
     assert sign_flip_p(np.array([0.1 + 0.2 - 0.3]), flipped).tolist() == [1.0]
 

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rankmetrics_spark.sinks.partitions import Split
-from rankmetrics_spark.sinks.reaching import of_disk
+from rankmetrics_spark.sinks import Split, of_disk
 
 RUN = "20261122T010203-0a1b2c3d"
 

@@ -7,13 +7,15 @@ import pytest
 import statsmodels.api as sm
 from samples import Floats, covariate_moments
 
-from rankmetrics_spark.statistics.significance import Estimate, paired_t, welch
-from rankmetrics_spark.statistics.variance_reduction import (
+from rankmetrics_spark.statistics import (
     CovariateMoments,
+    Estimate,
     cuped_independent,
     cuped_paired,
+    paired_t,
     theta,
-    variance_reduction,
+    variance_reduction_of,
+    welch,
 )
 
 DRAWS = 5_000
@@ -36,8 +38,8 @@ def test_the_variance_shrinks_by_rho_squared() -> None:
     y, x = sample(80, 2)
     found = covariate_moments([y], [x])
     adjusted = y - theta(found) * (x - x.mean())
-    assert 1 - variance_reduction(found) == pytest.approx([adjusted.var(ddof=1) / y.var(ddof=1)], rel=1e-10)
-    assert variance_reduction(found) == pytest.approx([np.corrcoef(y, x)[0, 1] ** 2], rel=1e-10)
+    assert 1 - variance_reduction_of(found) == pytest.approx([adjusted.var(ddof=1) / y.var(ddof=1)], rel=1e-10)
+    assert variance_reduction_of(found) == pytest.approx([np.corrcoef(y, x)[0, 1] ** 2], rel=1e-10)
 
 
 def test_the_standard_error_shrinks_by_the_root_of_one_minus_rho_squared() -> None:
@@ -106,7 +108,7 @@ def test_a_covariate_without_spread_changes_nothing() -> None:
 
 def test_a_covariate_that_is_the_value_explains_all_of_it() -> None:
     y = sample(30, 12)[0]
-    assert variance_reduction(covariate_moments([y], [y])) == pytest.approx([1], abs=1e-12)
+    assert variance_reduction_of(covariate_moments([y], [y])) == pytest.approx([1], abs=1e-12)
 
 
 @pytest.mark.parametrize("users", [0, 1, 2])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report.verdict import MOST_SENTENCES, p_value, sentence, verdict
+from rankmetrics_spark.report import MOST_SENTENCES, p_value, sentence, verdict_of
 
 NAN = float("nan")
 
@@ -129,13 +129,13 @@ def test_segments_are_left_out_and_shown_differences_come_first() -> None:
         row(segment="country=de", experiment_id="d"),
         row(experiment_id="b"),
     ]
-    assert [text.split()[0] for text in verdict(rows)] == ["b", "c"]
-    assert verdict([]) == []
+    assert [text.split()[0] for text in verdict_of(rows)] == ["b", "c"]
+    assert verdict_of([]) == []
 
 
 def test_a_long_verdict_keeps_the_surest_and_says_how_many_more_there_are() -> None:
     rows = [row(experiment_id=f"e{i:02}", p_adjusted=0.001 * (40 - i)) for i in range(40)]
-    found = verdict(rows)
+    found = verdict_of(rows)
     assert len(found) == MOST_SENTENCES + 1
     assert [text.split()[0] for text in found[:2]] == ["e39", "e38"]
     assert found[-1] == f"... and {40 - MOST_SENTENCES} more, in the table comparisons"
@@ -150,7 +150,7 @@ def test_the_first_sentences_are_about_the_metric_that_decides() -> None:
     metrics = [parse(name) for name in ("ap@5", "ap@10", "ndcg@10")]
 
     def subjects(*gated: object) -> list[str]:
-        words = (text.partition(":")[0].split() for text in verdict(rows, metrics, *gated))
+        words = (text.partition(":")[0].split() for text in verdict_of(rows, metrics, *gated))
         return [f"{name} {words[-1]}" for name, *words in words]
 
     # The largest cut-off of the first metric, else the metric of the first gate; then the differences that are shown.
@@ -161,7 +161,7 @@ def test_the_first_sentences_are_about_the_metric_that_decides() -> None:
 def test_a_long_verdict_begins_with_the_metric_that_decides_and_counts_what_was_not_read() -> None:
     other = [row(experiment_id=f"e{i:02}", metric="p@5", p_adjusted=1e-9) for i in range(20)]
     deciding = [row(experiment_id="x", metric="ndcg@10", better=None, p_adjusted=0.9)]
-    found = verdict([*other, *deciding], [parse("ndcg@10"), parse("p@5")], more=1_000)
+    found = verdict_of([*other, *deciding], [parse("ndcg@10"), parse("p@5")], more=1_000)
     assert found[0].startswith("x against a on NDCG@10: no difference shown")
     assert found[-1] == f"... and {21 + 1_000 - MOST_SENTENCES:,} more, in the table comparisons"
 

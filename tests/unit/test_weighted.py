@@ -14,24 +14,26 @@ from scipy import stats
 
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import STANDARD, Batch, compute, parse
-from rankmetrics_spark.statistics.exact_sums import LARGEST
-from rankmetrics_spark.weighting import Weighting, weights_of
-from rankmetrics_spark.weighting.estimates import (
+from rankmetrics_spark.statistics import LARGEST_SUMMAND
+from rankmetrics_spark.weighting import (
     ALL_SUMS,
+    WEIGHTED,
     Estimate,
     Key,
     Rules,
     UserValues,
     WeightedMoments,
+    Weighting,
     effective_sample_size,
     importance_weights,
     ips,
     limb_sums,
     off_policy_rows,
     self_normalised,
+    user_values,
+    weighted_lists,
+    weights_of,
 )
-from rankmetrics_spark.weighting.kernels import WEIGHTED
-from rankmetrics_spark.weighting.lists import user_values, weighted_lists
 from tests.builders import batch_of, shown
 
 METRICS = [parse(name) for name in ("p@1", "p@3", "dcg@3", "dcg", "ap@2", "ap@3", "ap", "ndcg@2", "ndcg@3", "ndcg")]
@@ -311,7 +313,7 @@ def test_a_product_of_weights_stops_at_what_can_be_summed() -> None:
     found = weighted_lists(entries(rows), repeats=True)
     with np.errstate(over="ignore", invalid="ignore"):
         _, users = user_values(found, parse("ap@3"), found.weight)
-    assert users.joint is not None and users.joint.tolist() == [LARGEST]
+    assert users.joint is not None and users.joint.tolist() == [LARGEST_SUMMAND]
 
 
 def test_a_user_is_the_mean_over_their_lists_and_repeated_rows_are_counted() -> None:

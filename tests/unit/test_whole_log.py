@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rankmetrics_spark.config.sections import Source
+from rankmetrics_spark.config import Source
 from rankmetrics_spark.sources import at_midnight, whole_log
 
 DATE = "2026-11-20"

@@ -11,8 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from rankmetrics_spark.metrics import Metric, parse
-from rankmetrics_spark.metrics.conventions import Convention, resolve
+from rankmetrics_spark.metrics import Convention, Metric, parse, resolve
 
 TABLES = ("peer_values_at_3.csv", "printed_at_3.csv", "definition_at_3.csv")
 

@@ -27,7 +27,7 @@ def run(path: str, **options: Any) -> Values:
     global last_frame
     values: Values = {}
     collects_all = options.get("layout") == "rows" or options.get("rank_by") == "score"
-    with settings.settings(SparkSession.active(), settings.ROWS if collects_all else {}):
+    with settings.session_settings(SparkSession.active(), settings.SETTINGS_OF_ROWS if collects_all else {}):
         last_frame = frame(path, **options)
         rows = last_frame.collect()
     for row in rows:

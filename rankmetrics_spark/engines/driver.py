@@ -1,19 +1,35 @@
-"""Independent steps of a run, each in a thread of its own: while one waits for the engine, another computes."""
+"""What this process does itself: it reads tables that do not grow with the users, and starts independent steps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from pyspark import __version__ as version
-from pyspark import inheritable_thread_target as inherited
-from pyspark.sql import SparkSession
-from pyspark.sql.utils import is_remote
+from rankmetrics_spark.errors import raised_by_python
 
-from rankmetrics_spark.engines.which import engine_of, is_connect
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 T = TypeVar("T")
+
+
+def few_rows(table: DataFrame) -> list[Row]:
+    """The rows of a table whose size depends on experiments, segments and metrics, or has a limit.
+
+    Not ``toLocalIterator``: it starts a job per partition, and a classic session then keeps the shuffle files of the
+    query until it ends.
+
+    Raises:
+        RankmetricsError: A Python step of this package has refused what it was given, such as an unknown experiment.
+            The cause is what the engine says of it.
+    """
+    try:
+        return table.collect()
+    except Exception as error:
+        if ours := raised_by_python(error):
+            raise ours from error
+        raise
 
 
 def all_of(spark: SparkSession, works: Sequence[Callable[[], T]]) -> list[T]:
@@ -29,6 +45,8 @@ def all_of(spark: SparkSession, works: Sequence[Callable[[], T]]) -> list[T]:
     Raises:
         BaseException: The first error of a work, after all of them have ended; an interrupt does not wait.
     """
+    from rankmetrics_spark.engines.which import engine_of
+
     if engine_of(spark) == "sail":
         return [work() for work in works]
     pool = ThreadPoolExecutor(len(works), "rankmetrics")
@@ -42,6 +60,12 @@ def all_of(spark: SparkSession, works: Sequence[Callable[[], T]]) -> list[T]:
 
 def _inheriting(spark: SparkSession, work: Callable[[], T]) -> Callable[[], T]:
     """The work with the job group, the tags and the pool of this thread."""
+    from pyspark import __version__ as version
+    from pyspark import inheritable_thread_target as inherited
+    from pyspark.sql.utils import is_remote
+
+    from rankmetrics_spark.engines.which import is_connect
+
     if is_remote() != is_connect(spark):
         return work  # There are sessions of both kinds in this process, and Spark looks at the other kind.
     if version.startswith("3."):

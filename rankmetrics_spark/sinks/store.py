@@ -11,9 +11,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.config.places import local_path
-from rankmetrics_spark.config.sections import Sink
-from rankmetrics_spark.engines.which import engine_of
+from rankmetrics_spark.config import Sink, local_path
+from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, root_cause
 from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.schemas import CONVENTION, CONVENTION_HASH, DATE, EXPERIMENT, PARTITION, RUN, quoted

@@ -1,0 +1,27 @@
+"""The ``__init__`` of a folder lists what others may use; what is expensive to load is loaded on first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def lazy(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """A ``__getattr__`` for a package, which loads the module of a name on first use.
+
+    Args:
+        package: Its ``__name__``.
+        modules: Module of the package -> the names that it defines, separated by spaces.
+
+    >>> lazy("rankmetrics_spark", {"errors": "ConfigError HIDDEN"})("HIDDEN")
+    '(hidden)'
+    """
+    home = {name: module for module, names in modules.items() for name in names.split()}
+
+    def load(name: str) -> Any:
+        if name not in home:
+            raise AttributeError(f"module '{package}' has no attribute '{name}'")
+        return getattr(import_module(f"{package}.{home[name]}"), name)
+
+    return load

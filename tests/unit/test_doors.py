@@ -1,0 +1,114 @@
+"""Folders are entered through their ``__init__``: import-linter holds the package to it, this file tests and jobs."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = "rankmetrics_spark"
+LAZY = ("engines", "report", "statistics", "tools")
+
+BEHIND = {
+    "cli.exits": "what ends a command is shown without starting one",
+    "cli.progress": "the live line is drawn into a terminal of the test",
+    "cli.records": "a listing without a folder",
+    "comparison.batches": "the size of a batch is made small",
+    "comparison.pairs": "the size of a piece is made small",
+    "comparison.totals": "the limit of replicates is made small",
+    "config.days": "the clock is replaced",
+    "engines.choice": "what the machine has is replaced",
+    "engines.cache": "the folder is replaced, and the disk is full",
+    "engines.sail.port": "what a neighbour can do is tried on the parts of the engine",
+    "engines.sail.process": "what a neighbour can do is tried on the parts of the engine",
+    "engines.sail.relay": "what a neighbour can do is tried on the parts of the engine",
+    "engines.sail.server": "what a neighbour can do is tried on the parts of the engine",
+    "engines.settings": "a benchmark tries other settings",
+    "engines.spark": "sessions are started by the command, by jobs and by tests; the library gets them passed in",
+    "engines.which": "an engine is recognised by what its client answers",
+    "gates.rates": "rates and limits are compared with visible arithmetic, without a log",
+    "report.console": "the printers are replaced",
+    "report.display": "the limit of rows is made small",
+    "report.html": "the page's parts are looked at without writing it",
+    "report.notebook": "the points of a chart are looked at without drawing it",
+    "report.scripts": "libraries are missing, and the disk is full",
+    "road.ranking": "what one layout packs is unpacked by another",
+    "sinks.files": "the disk is full",
+    "sinks.lakehouse": "a run is killed between the steps of publishing",
+    "sinks.leases": "a run is killed between the steps of publishing",
+    "sinks.locks": "a run is killed between the steps of publishing",
+    "sinks.reaching": "a run is killed between the steps of publishing",
+    "sinks.reading": "a reader meets a run that is publishing",
+    "sinks.sql_tables": "a run is killed between the steps of publishing",
+    "sinks.store": "a run is killed between the steps of publishing",
+    "sinks.swapping": "a run is killed between the steps of publishing",
+    "sources.filters_on_sail": "every translation of a filter is looked at as text",
+    "sources.local_files": "names of files, without an engine",
+    "sources.on_sail": "names of files, without an engine",
+    "tools.selftest": "a wrong golden value is planted",
+}
+"""Module behind a door -> why a test imports it."""
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The modules that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                yield name if file_of(name) else node.module
+
+
+def file_of(module: str) -> Path | None:
+    path = ROOT / module.replace(".", "/")
+    return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.exists()), None)
+
+
+def behind(module: str) -> bool:
+    file = file_of(module)
+    return (
+        module.startswith(f"{PACKAGE}.") and file is not None and file.name != "__init__.py" and module.count(".") > 1
+    )
+
+
+def test_tests_and_jobs_come_through_the_front_doors_or_say_why() -> None:
+    files = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "jobs").rglob("*.py")]
+    found = {module.removeprefix(f"{PACKAGE}.") for file in files for module in imports(file) if behind(module)}
+    assert found == BEHIND.keys()
+    assert not any(behind(module) for file in (ROOT / "jobs").rglob("*.py") for module in imports(file))
+
+
+@pytest.mark.parametrize("wing", LAZY)
+def test_a_door_that_loads_on_first_use_has_the_names_that_it_shows(wing: str) -> None:
+    door = import_module(f"{PACKAGE}.{wing}")
+    tree = ast.parse(Path(str(door.__file__)).read_text(encoding="utf-8"))
+    (shown,) = (node for node in tree.body if isinstance(node, ast.If))
+    names = {
+        (alias.name, str(node.module))
+        for node in ast.walk(shown)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    (mapping,) = (node for node in ast.walk(tree) if isinstance(node, ast.Dict))
+    homes = {
+        (name, f"{PACKAGE}.{wing}.{module}")
+        for module, listed in ast.literal_eval(mapping).items()
+        for name in listed.split()
+    }
+    assert homes == names
+    with pytest.raises(AttributeError, match=f"^module '{PACKAGE}.{wing}' has no attribute 'nothing'$"):
+        door.nothing  # noqa: B018
+
+
+def test_a_worker_that_adds_up_loads_no_scipy_through_the_door_of_statistics() -> None:
+    program = f"import sys; from {PACKAGE}.statistics import limbs_of; print('scipy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
