@@ -19,7 +19,7 @@ FOLDER = "published"
 RUN_ID = r"[0-9]{8}T[0-9]{6}-[0-9a-f]{8}"
 """Pattern of the id of a run, as the names of its files hold it."""
 WITHOUT_ID = ""
-"""Stands for the files of versions of this package that did not write the id of the run into their names."""
+"""Stands for files that no run has named: those of Spark's own writer. On a date without a pointer they count."""
 
 
 def record_path(run_id: str) -> str:
@@ -28,7 +28,7 @@ def record_path(run_id: str) -> str:
 
 
 def run_in_name(path: str) -> str:
-    """The id of the run that wrote a file; empty for a file of an earlier version of this package, or of Spark.
+    """The id of the run that wrote a file; empty for a file of Spark's own writer.
 
     The folders say nothing: an experiment may have a name such as ``model-20261121T120000-deadbeef``.
 
@@ -132,7 +132,7 @@ class Pointer:
 
 
 def parse(text: str | None) -> Pointer | None:
-    """The pointer that a text holds; None if it holds none, or one of an earlier version of this package."""
+    """The pointer that a text holds; None if it holds none."""
     try:
         document = json.loads(text or "null")
         runs = [

@@ -197,7 +197,6 @@ def of_test(row: Mapping[str, Any], name: str) -> Any:
     (0.1, 0.2)
     """
     adjusted = f"{CUPED}_{name}"
-    # Tables of an earlier version have no such columns.
     return row[adjusted] if row.get("test") == CUPED and adjusted in row else row[name]
 
 

@@ -110,6 +110,7 @@ class Output:
         n = len(self.experiments)
         record = {
             "run_id": f"{date.replace('-', '')}T010203-0a1b2c3d",
+            "outcome": "done",
             "started": f"{date}T01:02:03+00:00",
             "evaluation_date": date,
             "config": {"metrics": list(self.metrics), "rank_by": "position", "judgements": None, "gates": []},

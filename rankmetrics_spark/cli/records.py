@@ -49,8 +49,7 @@ def _summary(record: Mapping[str, Any]) -> dict[str, Any]:
         "run_id": record["run_id"],
         "date": record.get("evaluation_date"),
         "started": record.get("started"),
-        # Records of earlier versions of this package were written at the end of a run that was done.
-        "outcome": record.get("outcome", "done"),
+        "outcome": record.get("outcome"),
         "experiments": len(record["experiments"]) if "experiments" in record else None,
         "rows": rows.get("in"),
         "evaluated": rows.get("evaluated"),

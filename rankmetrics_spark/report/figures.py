@@ -136,7 +136,7 @@ def percent(share: float) -> str:
 
 
 def seconds_of(record: Mapping[str, Any]) -> float | None:
-    """How long a run took; records of earlier versions of this package have only its steps, one after another.
+    """How long a run took; the record of a run that was killed has only its steps.
 
     >>> seconds_of({"total_seconds": 3.5, "seconds": {"a": 2, "b": 2}}), seconds_of({"seconds": {"a": 2, "b": 1.5}})
     (3.5, 3.5)

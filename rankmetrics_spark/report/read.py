@@ -68,7 +68,7 @@ def _figures(tables: Tables, pointers: Mapping[str, Pointer], asked: str | None,
 def _record_of(records: Sequence[Mapping[str, Any]], date: str, run: str | None) -> Mapping[str, Any]:
     """The record of the run that published the date; the newest run that ended well where no pointer names one."""
     ended = [record for record in records if record.get(DATE) == date and "quarantine_reasons" in record]
-    well = [record for record in ended if record.get("outcome", "done") == "done"]
+    well = [record for record in ended if record.get("outcome") == "done"]
     named = [record for record in ended if record.get(RUN) == run]
     return (named or well or [{}])[-1]
 

@@ -53,7 +53,7 @@ _KEYS = {
     CONVENTION_INDEX: T.IntegerType(),
 }
 _COUNTS = (N_USERS, N_USERS_WITH_RELEVANT, N_USERS_WITHOUT_LIST, N_REPEATED)
-_OPTIONAL = {CONVENTION_INDEX: 0, N_LISTS: 1, N_REPEATED: 0}
+_OPTIONAL = {CONVENTION_INDEX: 0, N_LISTS: 1}
 """Columns that may be missing, and the value that they have then."""
 _KINDS = ("values", "squares", "of_relevant")
 """What is summed: the values, their squares, and the values of users with a relevant item."""
@@ -98,10 +98,8 @@ def sums_of_users(
         several_conventions: Whether ``users`` has a row per (user, convention), with the index in ``_convention``.
     """
     labels = (f"{quoted(column)} AS _segment_{i}" for i, column in enumerate(segments.values()))
-    # Tables of an earlier version may lack some of these.
-    counts = [name for name in (N_LISTS, N_REPEATED) if name in users.columns]
-    counts += [CONVENTION_INDEX] if several_conventions else []
-    read = users.selectExpr(EXPERIMENT, N_RELEVANT, *counts, *labels, *(metric.column for metric in metrics))
+    counts = [N_RELEVANT, N_LISTS, N_REPEATED] + [CONVENTION_INDEX] * several_conventions
+    read = users.selectExpr(EXPERIMENT, *counts, *labels, *(metric.column for metric in metrics))
     return sums_of_lists(metrics, tuple(segments), combinations).of(read)
 
 
@@ -174,7 +172,7 @@ def _counted(columns: Arrays) -> list[Floats]:
     """(n,) what a user adds to each of ``_COUNTS``."""
     everyone = np.ones(len(columns[EXPERIMENT]))
     with_relevant = _numbers(columns[N_RELEVANT]) > 0
-    counted = (everyone, with_relevant, _given(columns, N_LISTS) == 0, _given(columns, N_REPEATED))
+    counted = (everyone, with_relevant, _given(columns, N_LISTS) == 0, _numbers(columns[N_REPEATED]))
     return [np.asarray(each, np.float64) for each in counted]
 
 

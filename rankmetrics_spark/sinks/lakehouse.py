@@ -47,10 +47,6 @@ class DeltaFolder(SqlTables, Folder):
         """Date -> its pointer."""
         return pointers_of(self.spark, self.path)
 
-    def records(self) -> list[str]:
-        """The texts of all run records."""
-        return Folder.records(self)
-
     def write_pointer(self, pointer: Pointer) -> None:
         """Write the pointer of a date, at once where Python reaches the folder."""
         self.write_file(f"{POINTERS}/{pointer.date}.json", pointer.as_json())

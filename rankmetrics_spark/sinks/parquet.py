@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark.engines import few_rows
-from rankmetrics_spark.pointers import WITHOUT_ID, Entry, Pointer
+from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION
 from rankmetrics_spark.sinks.files import writing
 from rankmetrics_spark.sinks.folder import Folder
@@ -128,7 +128,7 @@ class ParquetFolder(Folder):
 
     def _published_by_spark(self, written: Sequence[Written], entry: Entry, date: str) -> None:
         """Where only Spark reaches the files: replace partitions by its own means, then write the pointer."""
-        before = self.pointer(date) or Pointer(date, self._without_pointer(date))
+        before = self.pointer(date) or Pointer(date)
         for one in written:
             if one.partitions.filled:
                 # The option applies to this write only; the session keeps its own overwrite mode.
@@ -138,12 +138,6 @@ class ParquetFolder(Folder):
             self._empty(one)
         # Spark gives its files names of its own, without the id of the run.
         self.write_file(f"published/{date}.json", before.with_run(replace(entry, named=False)).as_json())
-
-    def _without_pointer(self, date: str) -> tuple[Entry, ...]:
-        """The experiments that an earlier version of this package has written on a date, without a pointer."""
-        old = existing(self.spark, self.name_of("user_metrics"))
-        rows = [] if old is None else few_rows(old.where(F.col(DATE) == date).select(EXPERIMENT).distinct())
-        return (Entry(WITHOUT_ID, tuple(sorted((row[0] for row in rows), key=str))),) if rows else ()
 
     def _empty(self, written: Written) -> None:
         """Overwrite each emptied partition that exists with an empty file; Spark cannot delete a folder."""

@@ -272,7 +272,7 @@ class Store(Protocol):
         """The rows of a table that are published, or None if it does not exist."""
 
     def pointer(self, date: str) -> Pointer | None:
-        """What is published on a date; None if nothing is, or if an earlier version of this package wrote it."""
+        """What is published on a date; None if nothing is."""
 
     def pointers(self) -> dict[str, Pointer]:
         """Date -> what is published there."""

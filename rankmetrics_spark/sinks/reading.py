@@ -219,7 +219,7 @@ def _counts_for(run: Column, date: str, entry: Entry) -> Column:
 
 
 def _run_column() -> Column:
-    """The run of a row of a Delta or Iceberg table; rows of earlier versions of this package have none."""
+    """The run of a row of a Delta or Iceberg table; rows of somebody else have none."""
     return F.coalesce(F.col(RUN), F.lit(WITHOUT_ID))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,7 +30,7 @@ def point(tables: SqlTables, date: str, entry: Entry) -> bool:
     """
     for _ in range(ATTEMPTS):
         there = tables.pointer(date)
-        before = there or _first_pointer(tables, date)
+        before = there or Pointer(date)
         after = _with_versions(tables, before.with_run(entry))
         if tables.pointer(date) == there:
             break
@@ -40,22 +39,6 @@ def point(tables: SqlTables, date: str, entry: Entry) -> bool:
         return False
     tables.write_pointer(after)
     return True
-
-
-def _first_pointer(tables: SqlTables, date: str) -> Pointer:
-    """What earlier versions of this package have written on a date, without a pointer."""
-    found = tables.current("user_metrics")
-    if found is None:
-        return Pointer(date)
-    # Their records were written at the end. A run that is just publishing, or was killed, is not one of them.
-    records = map(json.loads, tables.records())
-    done = {record.get(RUN) for record in records if record.get("outcome", "done") == "done"}
-    there = found.where((F.col(DATE) == date) & F.col(RUN).isNotNull()).select(RUN, EXPERIMENT).distinct()
-    runs: dict[str, list[str | None]] = {}
-    for row in few_rows(there):
-        if row[0] in done:
-            runs.setdefault(row[0], []).append(row[1])
-    return Pointer(date, tuple(Entry(run, tuple(sorted(names, key=str))) for run, names in sorted(runs.items())))
 
 
 def _with_versions(tables: SqlTables, pointer: Pointer) -> Pointer:
@@ -184,10 +167,6 @@ class SqlTables(ABC):
             f"other runs keep replacing the same experiments of {date} in {self.path}; "
             "run this again when they have ended"
         )
-
-    @abstractmethod
-    def records(self) -> list[str]:
-        """The texts of all run records."""
 
     def version(self, table: str) -> int | None:
         """The version of a table as it is now; None if it does not exist."""

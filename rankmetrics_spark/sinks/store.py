@@ -9,13 +9,12 @@ from typing import Any
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from rankmetrics_spark.config import Sink, local_path
 from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, root_cause
 from rankmetrics_spark.pointers import Entry, Pointer
-from rankmetrics_spark.schemas import CONVENTION, CONVENTION_HASH, DATE, EXPERIMENT, PARTITION, RUN, quoted
+from rankmetrics_spark.schemas import PARTITION, RUN, quoted
 from rankmetrics_spark.sinks import reading
 from rankmetrics_spark.sinks.files import Files
 from rankmetrics_spark.sinks.folder import Folder
@@ -146,21 +145,10 @@ def refuse_other_date(store: Store, date: str, name: str, digest: str) -> None:
     Raises:
         ConfigError: The date holds metrics, and all of them have another convention.
     """
-    if pointer := store.pointer(date):
-        told = [entry for entry in pointer.entries if entry.convention]
-        if told and all(entry.convention["hash"] != digest for entry in told):
-            names = sorted(str(experiment) for entry in told for experiment in entry.experiments)
-            raise _other_convention(store, (names[0], told[0].convention["name"]), date, name)
-        if told:
-            return
-    old = store.existing("experiment_metrics")
-    if old is None or CONVENTION_HASH not in old.columns:
-        return
-    there = old.where(F.col(DATE) == date).select(EXPERIMENT, CONVENTION, CONVENTION_HASH)
-    # One row answers: one of this convention, if there is any.
-    first = there.orderBy((F.col(CONVENTION_HASH) != digest).cast("int"), EXPERIMENT).first()
-    if first is not None and first[CONVENTION_HASH] != digest:
-        raise _other_convention(store, (first[EXPERIMENT], first[CONVENTION]), date, name)
+    pointer = store.pointer(date)
+    if pointer and all(entry.convention["hash"] != digest for entry in pointer.entries):
+        names = sorted(str(experiment) for entry in pointer.entries for experiment in entry.experiments)
+        raise _other_convention(store, (names[0], pointer.entries[0].convention["name"]), date, name)
 
 
 def refuse_other_convention(store: Store, partitions: Partitions, name: str, digest: str) -> None:
@@ -175,21 +163,11 @@ def refuse_other_convention(store: Store, partitions: Partitions, name: str, dig
     Raises:
         ConfigError: One of the partitions holds metrics of another convention.
     """
-    if pointer := store.pointer(partitions.date):
-        mine = set(partitions.experiments)
-        for entry in pointer.entries:
-            shared = [one for one in entry.experiments if one in mine]
-            if shared and entry.convention and entry.convention["hash"] != digest:
-                raise _other_convention(store, (shared[0], entry.convention["name"]), partitions.date, name)
-        if all(entry.convention for entry in pointer.entries):
-            return
-    old = store.existing("experiment_metrics")
-    # A table that its owner has just created has no metrics yet, and it may lack the column.
-    if old is None or CONVENTION_HASH not in old.columns:
-        return
-    other = old.where(partitions.condition() & (F.col(CONVENTION_HASH) != digest)).first()
-    if other is not None:
-        raise _other_convention(store, (other[EXPERIMENT], other[CONVENTION]), partitions.date, name)
+    pointer, mine = store.pointer(partitions.date), set(partitions.experiments)
+    for entry in pointer.entries if pointer else ():
+        shared = [one for one in entry.experiments if one in mine]
+        if shared and entry.convention["hash"] != digest:
+            raise _other_convention(store, (shared[0], entry.convention["name"]), partitions.date, name)
 
 
 def _other_convention(store: Store, there: tuple[str | None, str], date: str, name: str) -> ConfigError:
@@ -293,8 +271,7 @@ def previous_quality(store: Store, needed: bool) -> Mapping[str, Any]:
     if disk is not None and not disk.is_folder("runs"):
         disk = None
     found = _newest_first(disk) if disk else iter(run_records(store) if needed else [])
-    # Records of earlier versions of this package have no outcome; they were written at the end.
-    done = (record for record in found if record.get("outcome", "done") == "done" and "quality" in record)
+    done = (record for record in found if record.get("outcome") == "done" and "quality" in record)
     record = next(done, None)
     return {} if record is None else {**record["quality"], RUN: record[RUN]}
 

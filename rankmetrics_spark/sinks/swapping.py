@@ -121,7 +121,7 @@ def partition_files(files: Files, experiments: Iterable[str | None], date: str) 
 def flip(files: Files, date: str, entry: Entry) -> None:
     """Write the pointer of a date: from here on, the run counts for its experiments."""
     with gate(Path(files.root, STAGING)) if files.local else nullcontext():
-        before = pointer_of(files, date) or Pointer(date, _without_id(files, date))
+        before = pointer_of(files, date) or Pointer(date)
         after = before.with_run(entry).as_json() + "\n"
         path, another = _pointer_paths(date)
         # HDFS cannot replace a file at once, and no store a folder, as Spark writes it. Readers take the last of both.
@@ -140,18 +140,6 @@ def pointer_of(files: Files, date: str) -> Pointer | None:
 def _pointer_paths(date: str) -> tuple[str, str]:
     """Where the pointer of a date lies, and where it lies too while it is replaced."""
     return f"{FOLDER}/{date}.json", f"{FOLDER}/{date}.next.json"
-
-
-def _without_id(files: Files, date: str) -> tuple[Entry, ...]:
-    """The experiments that an earlier version of this package has written on a date, without a pointer."""
-    folders = [f"{table}/{name}/{DATE}={date}" for table in TABLES for name in files.names(table)]
-    found = zip(folders, files.for_each(files.files, folders), strict=True)
-    names = {
-        experiment_of(folder.split("/")[1])
-        for folder, there in found
-        if any(run_in_name(p) == WITHOUT_ID for p in there)
-    }
-    return (Entry(WITHOUT_ID, tuple(sorted(names, key=str))),) if names else ()
 
 
 def remove(files: Files, paths: Sequence[str]) -> None:

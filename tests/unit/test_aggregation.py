@@ -17,6 +17,7 @@ def test_the_mean_of_users_with_a_relevant_item_leaves_the_others_out() -> None:
     columns = {
         "experiment_id": pa.array(["a", "a", "a", "b", "b"]),
         "n_relevant": pa.array(relevant, pa.int64()),
+        "n_repeated": pa.array([0] * 5, pa.int64()),
         "ndcg_at_10": pa.array(values, pa.float64()),
     }
     made = pa.Table.from_batches(

@@ -76,7 +76,7 @@ def row(**changes: Any) -> dict[str, Any]:
             "b against a on NDCG@10: no difference shown (+10.0 % [+8.0, +12.0], p = 0.300); 20,000 users are "
             "enough to find changes of 1.3 % or more",
         ),
-        # Tables of earlier versions have no such column.
+        # It is not known for every row.
         (
             {"better": None, "p_adjusted": 0.3, "adjusted_minimum_detectable_effect": None},
             "b against a on NDCG@10: no difference shown (+10.0 % [+8.0, +12.0], p = 0.300)",
