@@ -13,7 +13,7 @@ from rankmetrics_spark.config import Options
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import PRESETS, STANDARD, Convention, knobs
-from rankmetrics_spark.pipeline import Result
+from rankmetrics_spark.pipeline import Tables
 from rankmetrics_spark.schemas import (
     CONVENTION,
     CONVENTION_HASH,
@@ -82,9 +82,9 @@ def _means(
 
     One table, so that one query reads the impressions once.
     """
-    result = Result.of(impressions, judgements, options, rules)
-    faulty = result.faulty.groupBy(EXPERIMENT).agg(F.sum(N_ROWS).alias(N_ROWS))
-    return result.experiment_metrics.unionByName(faulty, allowMissingColumns=True)
+    tables = Tables.of(impressions, judgements, options, rules)
+    faulty = tables.faulty.groupBy(EXPERIMENT).agg(F.sum(N_ROWS).alias(N_ROWS))
+    return tables.experiment_metrics.unionByName(faulty, allowMissingColumns=True)
 
 
 def _read(means: DataFrame) -> tuple[_Cells, dict[Any, int]]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -17,12 +18,14 @@ from rankmetrics_spark.engines import engine_of, spark_table, with_fields
 from rankmetrics_spark.errors import QualityWarning
 from rankmetrics_spark.gates import Findings, Inspected, check_quality
 from rankmetrics_spark.metrics import Convention, Metric
-from rankmetrics_spark.report import Displayed
 from rankmetrics_spark.road import Plan, averages_of_sums, make_plan, rejected_rows, sums_of_lists
-from rankmetrics_spark.schemas import (
-    CONVENTION_INDEX,
-    REJECTED,
-)
+from rankmetrics_spark.schemas import CONVENTION_INDEX, REJECTED
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+
+    from rankmetrics_spark.report import Figures
 
 ColumnMap: TypeAlias = Mapping[str, str | None]
 
@@ -102,31 +105,24 @@ def evaluate(
         judged=judgements is not None,
     )
     compared = Comparison(baseline=baseline, pairs=pairs, confidence=confidence, correction=correction)
-    return Result.of(impressions, judgements, options, comparison=compared)
+    return Result(Tables.of(impressions, judgements, options), compared, judgements)
 
 
 @dataclass(frozen=True)
-class Result(Displayed):
+class Tables:
     """The tables of one evaluation, lazy like any DataFrame; what is never asked for is not even planned.
 
     Attributes:
         plan: Columns, layout, metrics and conventions, as they were chosen.
-        user_metrics: One row per (experiment_id, user_id): the segments, the covariate, n_lists, n_shown, n_relevant,
-            n_repeated, and one column per metric (null = left out by the convention).
-        experiment_metrics: One row per (experiment_id, segment, metric), and per convention if there are several: the
-            number of users, the mean with its deviation and interval.
-        comparisons: One row per (baseline, experiment_id, segment, metric): is the one better than the other?
-        quarantine: The rows left out, as text, with a reason each.
+        rows: The typed rows of the input, each faulty one with its reason, in internal names.
+        pools: The judged items of each user.
+        staged: The outcome of the pass, where it has been written and read back.
     """
 
     plan: Plan
-    _rows: DataFrame
-    _pools: DataFrame | None
-    _staged: DataFrame | None = None
-    """The outcome of the pass, where it has been written and read back."""
-    _comparison: Comparison = field(default_factory=Comparison)
-    _truth: DataFrame | None = None
-    """The judgements as they came."""
+    rows: DataFrame
+    pools: DataFrame | None
+    staged: DataFrame | None = None
 
     @classmethod
     def of(
@@ -135,8 +131,7 @@ class Result(Displayed):
         judgements: DataFrame | None,
         options: Options,
         conventions: Sequence[Convention] = (),
-        comparison: Comparison | None = None,
-    ) -> Result:
+    ) -> Tables:
         """Plan the evaluation that the options describe; with several ``conventions``, under each of them.
 
         Raises:
@@ -150,9 +145,185 @@ class Result(Displayed):
         schema = None if judgements is None else judgements.schema
         plan = make_plan(options, impressions.schema, schema, conventions)
         plan = plan.on(engine_of(impressions.sparkSession), impressions.schema)
-        asked = comparison or Comparison()
-        rows, pools = road.typed_rows(impressions, plan), road.judged_items(judgements, plan)
-        return cls(plan, rows, pools, _comparison=asked, _truth=judgements)
+        return cls(plan, road.typed_rows(impressions, plan), road.judged_items(judgements, plan))
+
+    @property
+    def outcome(self) -> DataFrame:
+        """Scored lists and groups of faulty rows, in internal names."""
+        return road.outcome(self.rows, self.pools, self.plan) if self.staged is None else self.staged
+
+    @cached_property
+    def user_metrics(self) -> DataFrame:
+        """One row per (experiment_id, user_id)."""
+        return road.published_users(self.users, self.plan)
+
+    @cached_property
+    def experiment_metrics(self) -> DataFrame:
+        """One row per (experiment_id, segment, metric); with several conventions, a row for each."""
+        if not self.plan.lists_are_users:
+            users = road.published_users(self.users, self.plan, CONVENTION_INDEX)
+            return road.averages(users, self.plan, self.within_segments, several_conventions=True)
+        # One way to Python for both: the sums are taken where the lists are scored.
+        combined = self.plan.options.combined_segments
+        step = sums_of_lists(self.plan.scoring.metrics, self.plan.columns.segments, combined)
+        sums = road.scored_lists(self.rows, self._packed, self.pools, self.plan, step)
+        return averages_of_sums(sums, self.plan.scoring.conventions, self.plan.options.confidence)
+
+    @cached_property
+    def quarantine(self) -> DataFrame:
+        """The rows left out, with a reason each."""
+        return self.rejected.unionByName(self.repeated)
+
+    @property
+    def rejected(self) -> DataFrame:
+        """The part of the quarantine that has a fault of its own; it needs no second look at the input."""
+        return rejected_rows(self.faulty, self.plan.columns)
+
+    @property
+    def repeated(self) -> DataFrame:
+        """The part of the quarantine that repeats an item or a rank."""
+        return road.repeated(self.rows, self._lists, self.pools, self.plan)
+
+    @cached_property
+    def users(self) -> DataFrame:
+        """One row per (experiment, user, convention), in internal names."""
+        return road.users(self._lists, self._packed, self.pools, self.plan)
+
+    @cached_property
+    def within_segments(self) -> Sequence[DataFrame]:
+        """Per segment column: a row per user and value, over the user's lists with it; empty if users have one list."""
+        if not self.plan.columns.list:
+            return ()
+        names = self.plan.columns.segment_columns
+        tables = (road.users(self._lists, self._packed, self.pools, self.plan, within=name) for name in names)
+        return [road.published_users(table, self.plan, CONVENTION_INDEX) for table in tables]
+
+    @property
+    def faulty(self) -> DataFrame:
+        """Groups of equal faulty rows."""
+        if self.staged is not None:
+            return road.faulty_of(self.staged, self.plan)
+        return road.faulty(self.rows, self._packed, self.plan)
+
+    @cached_property
+    def _packed(self) -> DataFrame:
+        return road.packed(self.rows, self.plan) if self.staged is None else self.staged
+
+    @cached_property
+    def _lists(self) -> DataFrame:
+        if self.staged is not None:
+            return self.staged.where(F.col(REJECTED).isNull())
+        return road.scored_lists(self.rows, self._packed, self.pools, self.plan)
+
+
+class Presentation:
+    """How a result shows itself. The report, which does it, is loaded by the first call that needs it."""
+
+    @property
+    def _figures(self) -> Figures:
+        """The small tables that are shown, read once. Reading them starts a job."""
+        raise NotImplementedError
+
+    def summary(self) -> pd.DataFrame:
+        """One tidy row per experiment, segment and metric: users, mean, interval and, if compared, the difference."""
+        from rankmetrics_spark.report import summary
+
+        return summary(self._figures)
+
+    def plot(self, metric: str) -> alt.LayerChart:
+        """The means of a metric (``ndcg@10``, or ``ndcg`` for all of its cut-offs) with their intervals.
+
+        Raises:
+            ConfigError: There is no such metric, or the extra ``report`` is not installed.
+        """
+        from rankmetrics_spark.report import plot
+
+        return plot(self._figures, metric)
+
+    def write_report(self, file: str | Path) -> None:
+        """Write the page of the report; the command ``rankmetrics report`` adds what only the written tables hold.
+
+        Raises:
+            ConfigError: The extra ``report`` is not installed.
+            OutputError: The file cannot be written.
+        """
+        from rankmetrics_spark.report import write_page
+
+        write_page(self._figures, file)
+
+    def log_to_mlflow(self, report: str | Path | None = None) -> None:
+        """Log the means of all users, the convention and the report to the active run of MLflow, or to a new one.
+
+        Args:
+            report: HTML file to log as well; None = the page of ``write_report``.
+
+        Raises:
+            ConfigError: The extra ``mlflow`` is not installed.
+        """
+        from rankmetrics_spark.report import log_run
+
+        log_run(self._figures, report)
+
+    def _repr_html_(self) -> str:
+        from rankmetrics_spark.report import as_html
+
+        return as_html(self._figures)
+
+    def __dir__(self) -> list[str]:
+        """What docs/reference.md lists, and the hooks of Python and of notebooks."""
+        return [name for name in super().__dir__() if not name.startswith("_") or name.endswith("_")]
+
+
+@dataclass(frozen=True, repr=False)
+class Result(Presentation):
+    """What ``evaluate`` returns: tables, lazy like any DataFrame, and calls that show or check them."""
+
+    _tables: Tables
+    _comparison: Comparison
+    _truth: DataFrame | None
+    """The judgements as they came."""
+
+    def __repr__(self) -> str:
+        """One sentence about what was asked; it starts no job."""
+        options, compared = self._tables.plan.options, "nothing compared"
+        if self._comparison.pairs == "all":
+            compared = "every pair of experiments compared"
+        elif self._comparison.asked:
+            compared = f"every experiment compared with {self._comparison.baseline!r}"
+        names = ["user_metrics", "experiment_metrics", *(["comparisons"] if self._comparison.asked else [])]
+        return (
+            f"Result of {', '.join(map(str, options.metrics))} by {options.rank_by} under the convention "
+            f"{options.convention.name}, {compared}; {', '.join(names)} and quarantine are computed when they are read"
+        )
+
+    @property
+    def user_metrics(self) -> DataFrame:
+        """One row per (experiment_id, user_id)."""
+        return self._tables.user_metrics
+
+    @property
+    def experiment_metrics(self) -> DataFrame:
+        """One row per (experiment_id, segment, metric)."""
+        return self._tables.experiment_metrics
+
+    @cached_property
+    def comparisons(self) -> DataFrame:
+        """One row per (baseline, experiment_id, segment, metric).
+
+        Which experiments there are is known only when the rows are computed: the error of an unknown baseline comes
+        from the engine then, with its trace. ``check``, ``summary`` and ``write_report`` say it in a sentence.
+
+        Raises:
+            ConfigError: Neither a baseline nor all pairs were asked for.
+        """
+        tables, plan = self._tables, self._tables.plan
+        users = road.compared_users(tables.user_metrics, plan, plan.public_covariate, tables.within_segments)
+        return comparison.comparisons(users, self._comparison)
+
+    @property
+    def quarantine(self) -> DataFrame:
+        """The rows left out, as text, with a reason each."""
+        return self._tables.quarantine
 
     def check(
         self,
@@ -176,101 +347,18 @@ class Result(Displayed):
             QualityError: Too many faulty rows, or what else stops the command.
         """
         allowed = Quality(on_invalid=on_invalid, max_invalid_fraction=max_invalid_fraction, gates=gates or {})
-        log = Inspected(self.plan, self.outcome, self.rows, self._truth, lambda: self.repeated)
+        tables = self._tables
+        log = Inspected(tables.plan, tables.outcome, tables.rows, self._truth, lambda: tables.repeated)
         found = check_quality(log, allowed)
         check_experiments(self._comparison, [str(name) for name, count in found.counts.items() if count["lists"]])
         for warning in found.warnings:
             warnings.warn(warning, QualityWarning, stacklevel=2)
         return found
 
-    @property
-    def rows(self) -> DataFrame:
-        """The typed rows of the input, each faulty one with its reason, in internal names."""
-        return self._rows
-
-    @property
-    def outcome(self) -> DataFrame:
-        """Scored lists and groups of faulty rows, in internal names."""
-        return road.outcome(self._rows, self._pools, self.plan) if self._staged is None else self._staged
-
     @cached_property
-    def user_metrics(self) -> DataFrame:
-        """One row per (experiment_id, user_id)."""
-        return road.published_users(self.users, self.plan)
+    def _figures(self) -> Figures:
+        from rankmetrics_spark.report import figures_of_frames
 
-    @cached_property
-    def experiment_metrics(self) -> DataFrame:
-        """One row per (experiment_id, segment, metric); with several conventions, a row for each."""
-        if not self.plan.lists_are_users:
-            users = road.published_users(self.users, self.plan, CONVENTION_INDEX)
-            return road.averages(users, self.plan, self.within_segments, several_conventions=True)
-        # One way to Python for both: the sums are taken where the lists are scored.
-        combined = self.plan.options.combined_segments
-        step = sums_of_lists(self.plan.scoring.metrics, self.plan.columns.segments, combined)
-        sums = road.scored_lists(self._rows, self._packed, self._pools, self.plan, step)
-        return averages_of_sums(sums, self.plan.scoring.conventions, self.plan.options.confidence)
-
-    @cached_property
-    def comparisons(self) -> DataFrame:
-        """One row per (baseline, experiment_id, segment, metric).
-
-        Which experiments there are is known only when the rows are computed: the error of an unknown baseline comes
-        from the engine then, with its trace. ``check``, ``summary`` and ``write_report`` say it in a sentence.
-
-        Raises:
-            ConfigError: Neither a baseline nor all pairs were asked for.
-        """
-        table = road.compared_users(self.user_metrics, self.plan, self.plan.public_covariate, self.within_segments)
-        return comparison.comparisons(table, self._comparison)
-
-    @cached_property
-    def quarantine(self) -> DataFrame:
-        """The rows left out, with a reason each."""
-        return self.rejected.unionByName(self.repeated)
-
-    def shown_tables(self) -> tuple[DataFrame, DataFrame | None, dict[str, Any]]:
-        """What a notebook shows: see ``Displayed``."""
-        metrics = [str(metric) for metric in self.plan.scoring.metrics]
+        metrics = [str(metric) for metric in self._tables.plan.scoring.metrics]
         compared = self.comparisons if self._comparison.asked else None
-        return self.experiment_metrics, compared, {"order": metrics}
-
-    @property
-    def rejected(self) -> DataFrame:
-        """The part of the quarantine that has a fault of its own; it needs no second look at the input."""
-        return rejected_rows(self.faulty, self.plan.columns)
-
-    @property
-    def repeated(self) -> DataFrame:
-        """The part of the quarantine that repeats an item or a rank."""
-        return road.repeated(self._rows, self._lists, self._pools, self.plan)
-
-    @cached_property
-    def users(self) -> DataFrame:
-        """One row per (experiment, user, convention), in internal names."""
-        return road.users(self._lists, self._packed, self._pools, self.plan)
-
-    @cached_property
-    def within_segments(self) -> Sequence[DataFrame]:
-        """Per segment column: a row per user and value, over the user's lists with it; empty if users have one list."""
-        if not self.plan.columns.list:
-            return ()
-        names = self.plan.columns.segment_columns
-        tables = (road.users(self._lists, self._packed, self._pools, self.plan, within=name) for name in names)
-        return [road.published_users(table, self.plan, CONVENTION_INDEX) for table in tables]
-
-    @property
-    def faulty(self) -> DataFrame:
-        """Groups of equal faulty rows."""
-        if self._staged is not None:
-            return road.faulty_of(self._staged, self.plan)
-        return road.faulty(self._rows, self._packed, self.plan)
-
-    @cached_property
-    def _packed(self) -> DataFrame:
-        return road.packed(self._rows, self.plan) if self._staged is None else self._staged
-
-    @cached_property
-    def _lists(self) -> DataFrame:
-        if self._staged is not None:
-            return self._staged.where(F.col(REJECTED).isNull())
-        return road.scored_lists(self._rows, self._packed, self._pools, self.plan)
+        return figures_of_frames(self.experiment_metrics, compared, order=metrics)

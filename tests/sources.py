@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from rankmetrics_spark import run
 from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.job import inputs
-from rankmetrics_spark.pipeline import Result
+from rankmetrics_spark.pipeline import Tables
 from tests.logs import DATE, by_user
 
 LOG = [("007", "u 1", "x", 1, 0), ("007", "u 1", "y", 2, 1), ("7", "u 1", "x", 1, 1), ("7", "ü/2", "y", 1, 0)]
@@ -23,7 +23,7 @@ VALUES = {("007", "u 1"): 1 / 2, ("7", "u 1"): 1, ("7", "ü/2"): 0}
 def values(spark: SparkSession, source: dict[str, Any], **sections: Any) -> dict[tuple[str, str], float]:
     """Return the values of a run over this source; the input is read as a run reads it."""
     config = from_mapping({"metrics": ["rr"], "evaluation_date": DATE, "source": source} | sections)
-    result = Result.of(*inputs(spark, config), config.options)
+    result = Tables.of(*inputs(spark, config), config.options)
     assert result.quarantine.isEmpty()
     return {key: row["rr"] for key, row in by_user(result.user_metrics).items()}
 

@@ -350,12 +350,12 @@ def _evaluate(config: Config, style: str, choice: Choice, segments: bool = False
                 if _on_this_machine(config, choice):
                     check_local_paths(config.inputs, config.sink)
                 spark = engine.enter_context(session_of(choice, progress))
-            from rankmetrics_spark.job import run
+            from rankmetrics_spark.job import rows_here, run
             from rankmetrics_spark.report import figures_of_run
 
             outcome = run(spark, config, progress)
             progress("reading the result")
-            here = {name: outcome.rows_here(name) for name in ("experiment_metrics", "comparisons")}
+            here = {name: rows_here(outcome, name) for name in ("experiment_metrics", "comparisons")}
             rows = result_rows(here["experiment_metrics"] or outcome.experiment_metrics)
             compared = compared_rows(here["comparisons"] or outcome.comparisons) if style == "table" else []
             if not config.report:

@@ -18,12 +18,12 @@ from pyspark.sql import functions as F
 from rankmetrics_spark import road, sources
 from rankmetrics_spark.config import Config
 from rankmetrics_spark.engines import SETTINGS_OF_ROWS, all_of, engine_of, few_rows, session_settings
-from rankmetrics_spark.errors import RankmetricsError, lost_engine, raised_by_python
+from rankmetrics_spark.errors import RankmetricsError, lost_engine, raised_by_python, without_secrets
 from rankmetrics_spark.gates import Counts, Findings, Inspected, check_quality, total_counts
 from rankmetrics_spark.job import answers
 from rankmetrics_spark.job.record import Record, on_disk, record_refusal, versions_of
-from rankmetrics_spark.pipeline import Result
-from rankmetrics_spark.report import Displayed
+from rankmetrics_spark.pipeline import Presentation, Tables
+from rankmetrics_spark.report import Figures, figures_of_frames
 from rankmetrics_spark.road import Plan, head_fits_masks, judgement_counts, make_plan
 from rankmetrics_spark.schemas import CONVENTION_HASH, N_LISTS, REASON
 from rankmetrics_spark.sinks import (
@@ -56,8 +56,8 @@ __all__ = [
 Progress = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Outcome(Displayed):
+@dataclass(frozen=True, repr=False)
+class Outcome(Presentation):
     """What a run wrote.
 
     Attributes:
@@ -65,9 +65,6 @@ class Outcome(Displayed):
         path: Output folder, or schema of the tables.
         record: The run record as a mapping.
         record_path: Where the record lies.
-        user_metrics: The written values of the users, read back; lazy.
-        experiment_metrics: The written averages, read back; lazy.
-        comparisons: The written comparisons, read back; lazy. None if nothing is compared.
     """
 
     run_id: str
@@ -76,6 +73,16 @@ class Outcome(Displayed):
     record_path: str
     _store: Store
     _tables: Mapping[str, Written]
+
+    def __repr__(self) -> str:
+        """One sentence about what was counted and written; it starts no job."""
+        rows, written = self.record["rows"], self.record["tables"]
+        experiments = sum(count["lists"] > 0 for count in self.record["experiments"].values())
+        return (
+            f"Outcome of run {self.run_id}: {rows['evaluated']:,} rows evaluated, {rows['quarantined']:,} left out, "
+            f"experiments: {experiments:,}; rows written to {without_secrets(self.path)}: "
+            + ", ".join(f"{name} {table['rows']:,}" for name, table in written.items())
+        )
 
     @cached_property
     def user_metrics(self) -> DataFrame:
@@ -93,14 +100,15 @@ class Outcome(Displayed):
         written = self._tables.get("comparisons")
         return None if written is None else self._store.result(written)
 
-    def rows_here(self, table: str) -> list[dict[str, Any]] | None:
-        """The rows of a table as they were written, where this process has them; None elsewhere."""
-        written = self._tables.get(table)
-        return None if written is None else written.rows_here()
+    @cached_property
+    def _figures(self) -> Figures:
+        return figures_of_frames(self.experiment_metrics, self.comparisons, record=self.record)
 
-    def shown_tables(self) -> tuple[DataFrame, DataFrame | None, dict[str, Any]]:
-        """What a notebook shows: see ``Displayed``."""
-        return self.experiment_metrics, self.comparisons, {"record": self.record}
+
+def rows_here(outcome: Outcome, table: str) -> list[dict[str, Any]] | None:
+    """The rows of a table as a run wrote them, where this process has them; None elsewhere."""
+    written = outcome._tables.get(table)
+    return None if written is None else written.rows_here()
 
 
 @dataclass
@@ -219,9 +227,9 @@ def _evaluated(this: _Run, store: Store) -> Outcome:
     try:
         with steps("evaluate", f"evaluating ({plan.layout.name} layout)"):
             staged = store.stage(road.outcome(rows, pools, plan))
-        result = Result(plan, rows, pools, staged)
+        tables = Tables(plan, rows, pools, staged)
         with steps("check", "checking the rows"):
-            found = _checked(result, judged, store, config)
+            found = _checked(tables, judged, store, config)
             counts = found.counts
             books.counted(plan, found, _judgement_counts(judged, plan))
             steps.rows = total_counts(counts, "evaluated")
@@ -230,8 +238,8 @@ def _evaluated(this: _Run, store: Store) -> Outcome:
             answers.refuse_comparison(config, counts)
         if config.gates:
             with steps("gates", "checking the gates"):
-                answers.check_gates(store, result, config, counts)
-        return _published(store, _written(store, result, counts, this), counts, this)
+                answers.check_gates(store, tables, config, counts)
+        return _published(store, _written(store, tables, counts, this), counts, this)
     finally:
         store.discard(like=rows)
 
@@ -272,14 +280,14 @@ def _suited(plan: Plan, rows: DataFrame, this: _Run) -> Plan:
 # ---- check
 
 
-def _checked(result: Result, judged: DataFrame | None, store: Store, config: Config) -> Findings:
+def _checked(tables: Tables, judged: DataFrame | None, store: Store, config: Config) -> Findings:
     """What the pass found, after the gates of quality."""
     log = Inspected(
-        result.plan,
-        result.outcome,
-        result.rows,
+        tables.plan,
+        tables.outcome,
+        tables.rows,
         judged,
-        lambda: result.repeated,
+        lambda: tables.repeated,
         place=", ".join(config.source.path or ()) or str(config.source.table),
         tags=config.source.format == "trec_run" and config.source.experiment_from == "tag",
     )
@@ -297,34 +305,34 @@ def _refuse_other_convention(store: Store, plan: Plan, config: Config, counts: C
 # ---- publish
 
 
-def _written(store: Store, result: Result, counts: Counts, this: _Run) -> dict[str, Written]:
+def _written(store: Store, tables: Tables, counts: Counts, this: _Run) -> dict[str, Written]:
     """Aggregate and stage every table beside the target, and compare the books; nothing is published yet."""
-    plan = result.plan
+    plan = tables.plan
     with this.steps("tables", "writing the tables"):
-        rows = _users(store, result)
-        tables = _at_once(
+        rows = _users(store, tables)
+        written = _at_once(
             rows,
-            lambda: {"user_metrics": _written_users(store, rows, result, counts, this)},
-            lambda: {"quarantine": _quarantined(store, result, counts, this)},
-            lambda: _answered(store, rows, result, counts, this),
+            lambda: {"user_metrics": _written_users(store, rows, tables, counts, this)},
+            lambda: {"quarantine": _quarantined(store, tables, counts, this)},
+            lambda: _answered(store, rows, tables, counts, this),
         )
-    users, averages = tables["user_metrics"], tables["experiment_metrics"]
+    users, averages = written["user_metrics"], written["experiment_metrics"]
     of_judged = plan.scoring.judged and plan.scoring.conventions[0].population in ("judged", "both")
-    compare_books(users, averages, tables["quarantine"], counts, "judged_lists" if of_judged else "lists")
-    this.books.written(tables, _reasons(tables["quarantine"]))
-    return tables
+    compare_books(users, averages, written["quarantine"], counts, "judged_lists" if of_judged else "lists")
+    this.books.written(written, _reasons(written["quarantine"]))
+    return written
 
 
-def _answered(store: Store, rows: DataFrame, result: Result, counts: Counts, this: _Run) -> dict[str, Written]:
+def _answered(store: Store, rows: DataFrame, tables: Tables, counts: Counts, this: _Run) -> dict[str, Written]:
     """Stage the averages of the users, and the comparisons if some are asked for."""
     config, date = this.config, this.config.evaluation_date
     with this.steps("sums"):
-        users = answers.Users.of(store, rows, result, config)
+        users = answers.Users.of(store, rows, tables, config)
 
     def averages() -> dict[str, Written]:
         with this.steps("experiment_metrics"):
             lists = partitions_for(date, counts, "lists")
-            return {"experiment_metrics": store.write("experiment_metrics", answers.averages(users, result), lists)}
+            return {"experiment_metrics": store.write("experiment_metrics", answers.averages(users, tables), lists)}
 
     def comparisons() -> dict[str, Written]:
         with this.steps("comparisons"):
@@ -340,16 +348,16 @@ def _at_once(rows: DataFrame, *works: Callable[[], dict[str, Written]]) -> dict[
     return {name: table for tables in found for name, table in tables.items()}
 
 
-def _users(store: Store, result: Result) -> DataFrame:
+def _users(store: Store, tables: Tables) -> DataFrame:
     """The rows of ``user_metrics``: for the files, for the averages and for the comparisons."""
-    (rule,) = result.plan.scoring.conventions
-    rows = result.user_metrics.withColumn(CONVENTION_HASH, F.lit(rule.digest()))
-    return rows if result.plan.lists_are_users else store.stage(rows, "users")
+    (rule,) = tables.plan.scoring.conventions
+    rows = tables.user_metrics.withColumn(CONVENTION_HASH, F.lit(rule.digest()))
+    return rows if tables.plan.lists_are_users else store.stage(rows, "users")
 
 
-def _written_users(store: Store, rows: DataFrame, result: Result, counts: Counts, this: _Run) -> Written:
+def _written_users(store: Store, rows: DataFrame, tables: Tables, counts: Counts, this: _Run) -> Written:
     """Stage ``user_metrics``."""
-    few = total_counts(counts, "lists") <= MOST_ROWS and (result.plan.lists_are_users or not result.plan.scoring.judged)
+    few = total_counts(counts, "lists") <= MOST_ROWS and (tables.plan.lists_are_users or not tables.plan.scoring.judged)
     # A guess: ten rows a user.
     most = max(count["rows"] for count in counts.values()) // 10
     partitions = partitions_for(this.config.evaluation_date, counts, "lists", most, few)
@@ -357,10 +365,10 @@ def _written_users(store: Store, rows: DataFrame, result: Result, counts: Counts
         return store.write("user_metrics", rows, partitions, N_LISTS)
 
 
-def _quarantined(store: Store, result: Result, counts: Counts, this: _Run) -> Written:
+def _quarantined(store: Store, tables: Tables, counts: Counts, this: _Run) -> Written:
     """Stage the rows left out. Without repeats the input is not read again."""
     bad, most = total_counts(counts, "quarantined"), max(count["quarantined"] for count in counts.values())
-    left_out = result.quarantine if total_counts(counts, "repeated") else result.rejected
+    left_out = tables.quarantine if total_counts(counts, "repeated") else tables.rejected
     partitions = partitions_for(this.config.evaluation_date, counts, "quarantined", most, bad <= MOST_ROWS)
     with this.steps("quarantine"):
         if bad > MOST_ROWS:

@@ -14,7 +14,7 @@ from rankmetrics_spark.config import Comparison, Config, Gate, check_experiments
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import ConfigError, InputError, MetricGateError, unknown
 from rankmetrics_spark.gates import Counts, failed_gates
-from rankmetrics_spark.pipeline import Result
+from rankmetrics_spark.pipeline import Tables
 from rankmetrics_spark.report import deciding, verdict_of
 from rankmetrics_spark.road import Plan
 from rankmetrics_spark.schemas import BASELINE, DATE, EVERYONE, EXPERIMENT, METRIC, SEGMENT
@@ -51,7 +51,7 @@ def refuse_missing_date(store: Store, config: Config) -> None:
         _earlier(store, config)
 
 
-def check_gates(store: Store, result: Result, config: Config, counts: Counts) -> None:
+def check_gates(store: Store, tables: Tables, config: Config, counts: Counts) -> None:
     """Stop the run if a metric is beyond the limit of a gate. Nothing has been published yet.
 
     Every experiment with lists has to keep every limit; one without a row, such as one without users of the segment,
@@ -60,12 +60,12 @@ def check_gates(store: Store, result: Result, config: Config, counts: Counts) ->
     Raises:
         MetricGateError: One sentence per limit that is not kept.
     """
-    plan, users = result.plan, result.user_metrics
+    plan, users = tables.plan, tables.user_metrics
     means, compared = [], []
     if any(gate.min is not None for gate in config.gates):
-        means = _rows(road.averages(users, plan, result.within_segments), config)
+        means = _rows(road.averages(users, plan, tables.within_segments), config)
     if any(gate.compares for gate in config.gates):
-        table = road.compared_users(users, plan, _before(store, plan, config), result.within_segments)
+        table = road.compared_users(users, plan, _before(store, plan, config), tables.within_segments)
         # A gate looks at differences and their intervals, of the test that decides.
         asked = replace(
             config.comparison,
@@ -108,22 +108,22 @@ class Users:
     sums: DataFrame | None = None
 
     @classmethod
-    def of(cls, store: Store, rows: DataFrame, result: Result, config: Config) -> Users:
+    def of(cls, store: Store, rows: DataFrame, tables: Tables, config: Config) -> Users:
         """The users that a run has staged.
 
         Raises:
             InputError: There is no earlier date for CUPED.
         """
-        plan, asked = result.plan, config.comparison
-        table = road.compared_users(rows, plan, _before(store, plan, config), result.within_segments)
+        plan, asked = tables.plan, config.comparison
+        table = road.compared_users(rows, plan, _before(store, plan, config), tables.within_segments)
         if asked.bootstrap is None:
             return cls(table, asked)
         return cls(table, asked, store.stage(comparison.sums_of(table, asked), "sums"))
 
 
-def averages(users: Users, result: Result) -> DataFrame:
+def averages(users: Users, tables: Tables) -> DataFrame:
     """``experiment_metrics``, with bootstrap intervals of the means where they are asked for."""
-    found = road.averages(users.table.rows, result.plan, result.within_segments)
+    found = road.averages(users.table.rows, tables.plan, tables.within_segments)
     if users.sums is None:
         return found
     more = comparison.bootstrap_means(users.table, users.asked, users.sums)

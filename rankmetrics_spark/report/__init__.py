@@ -21,10 +21,11 @@ if TYPE_CHECKING:
         table,
         tie_warnings,
     )
-    from rankmetrics_spark.report.display import Displayed
+    from rankmetrics_spark.report.display import figures_of_frames
     from rankmetrics_spark.report.figures import ANY_WIDTH, Figures, blocks, deciding, printable, seconds_of
     from rankmetrics_spark.report.html import MOST_BYTES, check_page_file, page, write_page
     from rankmetrics_spark.report.mlflow import log_run, parameters, values
+    from rankmetrics_spark.report.notebook import as_html, plot, summary
     from rankmetrics_spark.report.palette import LIGHT
     from rankmetrics_spark.report.payload import payload_of
     from rankmetrics_spark.report.read import figures_of, figures_of_run, format_of, local_tables, spark_tables
@@ -44,10 +45,11 @@ __getattr__ = lazy(
             "CONVENTION_PRINTERS LIST_PRINTERS PRINTERS accounting compared_rows paths_text "
             "print_conventions print_list print_table result_rows safe_cells table tie_warnings"
         ),
-        "display": "Displayed",
+        "display": "figures_of_frames",
         "figures": "ANY_WIDTH Figures blocks deciding printable seconds_of",
         "html": "MOST_BYTES check_page_file page write_page",
         "mlflow": "log_run parameters values",
+        "notebook": "as_html plot summary",
         "palette": "LIGHT",
         "payload": "payload_of",
         "read": "figures_of figures_of_run format_of local_tables spark_tables",

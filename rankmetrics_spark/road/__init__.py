@@ -192,7 +192,7 @@ def averages(
     Args:
         user_metrics: One row per user.
         plan: The plan.
-        within: ``Result.within_segments``, where the lists of a user may be in different segments.
+        within: ``Tables.within_segments``, where the lists of a user may be in different segments.
         several_conventions: Whether ``user_metrics`` has a row per (user, convention).
     """
     segments, metrics = plan.public_segments, plan.scoring.metrics
@@ -217,7 +217,7 @@ def compared_users(
         user_metrics: One row per user.
         plan: The plan.
         before: Values of the users before the experiment: see ``comparison.UserTable``.
-        within: ``Result.within_segments``, where the lists of a user may be in different segments.
+        within: ``Tables.within_segments``, where the lists of a user may be in different segments.
     """
     # Imported here: it loads SciPy, which a worker that scores lists does not need.
     from rankmetrics_spark.comparison import UserTable, Within

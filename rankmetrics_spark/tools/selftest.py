@@ -111,7 +111,7 @@ def by_kernels() -> dict[tuple[str, str, str], float]:
 def by_spark(spark: SparkSession) -> dict[tuple[str, str, str], float]:
     """Compute every golden value on the session's executors."""
     from rankmetrics_spark.config import Options
-    from rankmetrics_spark.pipeline import Result
+    from rankmetrics_spark.pipeline import Tables
 
     scoring = _scoring()
     shown = [(case, str(r["item"]), r["position"], r["score"]) for case, data in cases().items() for r in data["list"]]
@@ -121,7 +121,7 @@ def by_spark(spark: SparkSession) -> dict[tuple[str, str, str], float]:
     impressions = spark.createDataFrame(shown, "user_id string, item_id string, position bigint, score double")
     judgements = spark.createDataFrame(judged, "user_id string, item_id string, relevance double")
     options = Options(metrics=scoring.metrics, rank_by="score", columns={"experiment": None}, judged=True)
-    users = Result.of(impressions, judgements, options, scoring.conventions).users
+    users = Tables.of(impressions, judgements, options, scoring.conventions).users
     return {
         (row[USER], scoring.conventions[row[CONVENTION_INDEX]].digest(), str(metric)): (
             math.nan if row[metric.column] is None else row[metric.column]

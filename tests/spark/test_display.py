@@ -1,7 +1,8 @@
-"""What a result shows of itself: small tables, read once. Spark and PyArrow read the same report."""
+"""What a result holds and shows of itself: small tables, read once. Spark and PyArrow read the same report."""
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from dataclasses import replace
@@ -11,13 +12,30 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.config import Config, Sink, Source
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.report import display, figures_of, local_tables, spark_tables
 from rankmetrics_spark.tools import make_log
+from tests.commands import QUICK, ROOT, ran
+from tests.logs import a_list, config, impressions, parquet
+from tests.readme import section
 
+WITHOUT_REPORT = """
+import sys
+import rankmetrics_spark
+log = spark.createDataFrame([("u", 1, 1)], "user_id string, position int, relevance int")
+result = rankmetrics_spark.evaluate(log, "ap", columns={"experiment": None, "item": None}, pairs="all")
+result.comparisons, result.quarantine, dir(result), str(result)
+print([name for name in sys.modules if name.startswith("rankmetrics_spark.report")])
+spark.stop()
+"""
+SESSIONS = {
+    "sail": "from rankmetrics_spark import laptop_session\nspark = laptop_session(threads=1)",
+    "spark": "from pyspark.sql import SparkSession\nspark = SparkSession.builder.getOrCreate()",
+}
 COLUMNS = {"experiment": "variant", "position": "slot", "relevance": "clicked"}
 
 
@@ -40,8 +58,71 @@ def test_a_result_shows_itself_from_tables_that_are_read_once(
     assert frame["users"].sum() == 2 * 2400
     assert set(frame["better"].dropna()) == {"candidate", "baseline"}
     assert len(read) == 2
-    means = {row["experiment_id"]: row["mean"] for row in result.figures.means if row["metric"] == "ap@10"}
-    assert f"{means['candidate_a']:.4f}" in shown
+    (mean,) = frame[(frame["experiment"] == "candidate_a") & (frame["metric"] == "ap@10")]["mean"]
+    assert f"{mean:.4f}" in shown
+
+
+@pytest.mark.program
+def test_a_lazy_evaluation_loads_no_module_of_the_report(pytestconfig: pytest.Config, tmp_path: Path) -> None:
+    program = SESSIONS[pytestconfig.getoption("engine")] + WITHOUT_REPORT
+    done = ran([sys.executable, "-c", program], tmp_path, os.environ | {"PYTHONPATH": str(ROOT), **QUICK})
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def documented(kind: str) -> set[str]:
+    """What docs/reference.md says that a result or an outcome holds."""
+    page = section("What a result holds", (ROOT / "docs" / "reference.md").read_text(encoding="utf-8"))
+    rows = re.findall(r"^\| `(\w+)[^|]*\| `?(\w+)`? \|", page, re.MULTILINE)
+    return {name for name, of in rows if of in (kind, "both")}
+
+
+def hooks(of: object) -> set[str]:
+    """What Tab does not show by itself."""
+    return {name for name in dir(of) if name.startswith("_")}
+
+
+def test_a_result_holds_what_the_docs_say_and_its_text_says_what_was_asked(spark: SparkSession) -> None:
+    result = evaluate(impressions(spark, a_list([1])), ["ap@10", "rr"], baseline="a b\n")
+    assert {*dir(result)} - hooks(result) == documented("Result") >= {"user_metrics", "check", "plot"}
+    assert (
+        str(result)
+        == repr(result)
+        == (
+            "Result of ap@10, rr by position under the convention standard, every experiment compared with 'a b\\n'; "
+            "user_metrics, experiment_metrics, comparisons and quarantine are computed when they are read"
+        )
+    )
+    assert all(name.endswith("_") for name in hooks(result)) and "_repr_html_" in hooks(result)
+    result = evaluate(impressions(spark, a_list([1])), "ap", convention="trec_eval")
+    assert str(result) == (
+        "Result of ap by position under the convention trec_eval, nothing compared; "
+        "user_metrics, experiment_metrics and quarantine are computed when they are read"
+    )
+
+
+def test_the_text_of_a_result_reads_no_row(spark: SparkSession) -> None:
+    broken = impressions(spark, a_list([1])).withColumn("user_id", F.expr("raise_error(user_id)").cast("string"))
+    result = evaluate(broken, "ap", pairs="all")
+    assert "every pair of experiments compared" in f"{result} {result!r}"
+    with pytest.raises(Exception, match="u"):
+        result.check()
+
+
+def test_the_outcome_of_a_run_holds_what_the_docs_say_and_its_text_says_what_it_counted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    log = [*a_list([0, 1]), *a_list([1], experiment="b"), *a_list([None], "v", "b")]
+    lenient = {"max_invalid_fraction": 1}
+    done = run(spark, config(parquet(tmp_path / "log", log), tmp_path / "out", metrics=["ap"], quality=lenient))
+    assert {*dir(done)} - hooks(done) == documented("Outcome") >= {"user_metrics", "record", "plot"}
+    assert (
+        str(done)
+        == repr(done)
+        == (
+            f"Outcome of run {done.run_id}: 3 rows evaluated, 1 left out, experiments: 2; rows written to {done.path}: "
+            "user_metrics 2, quarantine 1, experiment_metrics 2"
+        )
+    )
 
 
 class Tracking(ModuleType):
@@ -83,12 +164,11 @@ def test_a_lazy_result_writes_its_page_and_goes_to_mlflow(
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "candidate_a</bdi> beats" in page or baseline is None
     # The metric that decides is the first that was asked for, not the first by name.
-    assert [str(metric) for metric in result.figures.metrics] == ["ndcg@10", "ap@10"]
+    frame = result.summary()
+    assert [*frame["metric"].unique()] == ["ndcg@10", "ap@10"]
     assert "There is none, so the rows that came in are not known." in page
     result.log_to_mlflow()
-    means = {
-        f"{row['metric'].replace('@', '_at_')}/{row['experiment_id']}": row["mean"] for row in result.figures.means
-    }
+    means = {f"{row.metric.replace('@', '_at_')}/{row.experiment}": row.mean for row in frame.itertuples()}
     assert store.metrics.items() >= means.items() and len(means) == 6
     assert store.params == {"convention": "standard"} | ({"baseline": baseline} if baseline else {})
     assert store.pages == [page] and store.ended == ["FINISHED"]
@@ -114,8 +194,8 @@ def test_an_unknown_baseline_is_one_sentence_from_python_too(spark: SparkSession
 def test_spark_reads_the_figures_that_pyarrow_reads(spark: SparkSession, log: str, tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     source = Source(path=log, columns=COLUMNS, segments=["device"])
-    config = Config(source=source, metrics="ap@10,dcg@10", sink=Sink(path=out), evaluation_date="2026-11-20")
-    run(spark, replace(config, comparison=replace(config.comparison, baseline="control")))
+    asked = Config(source=source, metrics="ap@10,dcg@10", sink=Sink(path=out), evaluation_date="2026-11-20")
+    run(spark, replace(asked, comparison=replace(asked.comparison, baseline="control")))
     tables = local_tables(out)
     if tables is None:
         pytest.fail(f"{out} is not on this machine")

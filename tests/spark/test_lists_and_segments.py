@@ -8,8 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from rankmetrics_spark import evaluate
+from rankmetrics_spark import Options, evaluate
 from rankmetrics_spark.errors import QualityWarning
+from rankmetrics_spark.pipeline import Tables
 from rankmetrics_spark.road import averages as averages_of
 from tests.logs import averages, by_user, exact, impressions, judgements, random_log
 
@@ -140,13 +141,9 @@ def test_segments_can_be_combined_in_means_and_comparisons(spark: SparkSession) 
         for rank in range(1, 5)
     ]
     schema = "experiment_id string, user_id string, country string, device string, item_id string, position int, "
-    result = evaluate(
-        impressions(spark, rows, schema + "relevance int"),
-        ["rr"],
-        segments=["country", "device"],
-        segment_combinations=[("country", "device")],
-        baseline="a",
-    )
+    log, metrics = impressions(spark, rows, schema + "relevance int"), ["rr"]
+    split = {"segments": ["country", "device"], "segment_combinations": [("country", "device")]}
+    result = evaluate(log, metrics, baseline="a", **split)  # type: ignore[arg-type]
     found = averages(result.experiment_metrics)
     expected = {
         "country=de & device=web": (1 + 1 / 2) / 2,
@@ -155,8 +152,8 @@ def test_segments_can_be_combined_in_means_and_comparisons(spark: SparkSession) 
         "country=null & device=web": 1 / 4,
     }
     assert {segment: mean for (name, segment, _), mean in found.items() if name == "a" and "&" in segment} == expected
-    kept = averages_of(result.user_metrics, result.plan)
-    assert averages(kept) == found
+    tables = Tables.of(log, None, Options.read({"metrics": metrics, **split}))
+    assert averages(averages_of(tables.user_metrics, tables.plan)) == found
     compared = {row["segment"]: row["difference"] for row in result.comparisons.toLocalIterator()}
     assert compared["country=de & device=web"] == (0 + 1 / 2) / 2
     assert compared.keys() == {segment for _, segment, _ in found}
@@ -184,7 +181,8 @@ def test_averages_of_user_metrics_read_from_disk_are_the_same_to_the_last_bit(
 ) -> None:
     log = impressions(spark, random_log(seed=4, users=20)).withColumn("country.x", F.expr("right(user_id, 1)"))
     truth = judgements(spark, [("user 1", "item 2", 1), ("user 2", "never", 1)]) if judged else None
-    result = evaluate(log, ["ap@10", "ndcg"], truth, segments=["country.x"])
+    options = Options(metrics=["ap@10", "ndcg"], segments=["country.x"], judged=judged)
+    result = Tables.of(log, truth, options)
     result.user_metrics.write.parquet(str(tmp_path / "users"))
     written = averages_of(spark.read.parquet(str(tmp_path / "users")), result.plan)
     assert exact(written.collect()) == exact(result.experiment_metrics.collect())

@@ -18,6 +18,7 @@ from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.engines import SETTINGS_OF_RUNS, engine_of
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
+from rankmetrics_spark.job import rows_here
 from rankmetrics_spark.metrics import resolve
 from rankmetrics_spark.pointers import Pointer
 from rankmetrics_spark.report import accounting, compared_rows, result_rows
@@ -379,9 +380,9 @@ def test_the_rows_that_a_run_still_has_are_those_that_it_wrote(spark: SparkSessi
     log = [*a_list([0, 1], "u", "a/b"), *a_list([0], "v", "a/b"), *a_list([1, 0], "u", "é"), *a_list([1, 1], "v", "z")]
     asked = config(parquet(tmp_path / "log", log), tmp_path / "out", metrics=["ap", "recall@2"])
     done = run(spark, replace(asked, comparison=Comparison.read({"pairs": "all"})))
-    here = done.rows_here("experiment_metrics")
+    here = rows_here(done, "experiment_metrics")
     assert here is not None and len(here) == 6
-    compared = compared_rows(done.rows_here("comparisons"))
+    compared = compared_rows(rows_here(done, "comparisons"))
     assert len(compared) == 6
     for ours, written in (
         (result_rows(here), result_rows(done.experiment_metrics)),

@@ -137,8 +137,6 @@ def test_every_page_is_in_the_navigation_and_its_links_lead_somewhere() -> None:
 
 
 def test_the_reference_names_every_public_function_where_it_is_defined() -> None:
-    import rankmetrics_spark
-
     named = re.findall(r"^::: (rankmetrics_spark\.\S+)", (DOCS / "reference.md").read_text(encoding="utf-8"), re.M)
     homes = {f"rankmetrics_spark.{home}.{name}" for name, home in rankmetrics_spark._HOMES.items()}
     assert homes <= set(named)
@@ -147,6 +145,12 @@ def test_the_reference_names_every_public_function_where_it_is_defined() -> None
         home = importlib.import_module(module)
         # What is loaded on first use may need libraries that this environment lacks.
         assert last in getattr(home, "_HOMES", {}) or name == "rankmetrics_spark.errors" or hasattr(home, last), name
+
+
+def test_tab_shows_every_public_name_and_no_other() -> None:
+    public = [name for name in dir(rankmetrics_spark) if not name.startswith("_")]
+    assert public == sorted(rankmetrics_spark._HOMES) == sorted(rankmetrics_spark.__all__)
+    assert "__version__" in dir(rankmetrics_spark)
 
 
 # ---- CONTRIBUTING.md: what it tells people to type, and the example of a new metric

@@ -54,3 +54,13 @@ def test_the_metrics_import_numpy_and_nothing_else_of_what_is_installed() -> Non
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_the_evaluation_loads_no_module_of_the_report() -> None:
+    pytest.importorskip("pyspark")
+    program = (
+        "import sys, rankmetrics_spark; rankmetrics_spark.evaluate, rankmetrics_spark.Result; "
+        "print([name for name in sys.modules if name.startswith('rankmetrics_spark.report')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
