@@ -38,7 +38,6 @@ from rankmetrics_spark.schemas import EXPERIMENT, METRIC, SEGMENT, USER
 __all__ = [
     "ARM_SUMS",
     "COLUMNS",
-    "DECOMPOSITION",
     "PAIR_SUMS",
     "POWERS",
     "Key",

@@ -105,17 +105,6 @@ def find_java() -> Java:
     )
 
 
-def ensure_java() -> None:
-    """Set JAVA_HOME to a usable Java, unless Spark's launcher would find one without it.
-
-    Raises:
-        RankmetricsError: There is none.
-    """
-    java = find_java()
-    if java.executable != next(_candidates(), None):
-        os.environ["JAVA_HOME"] = str(launcher_home(java))
-
-
 def launcher_home(java: Java) -> Path:
     """A folder for JAVA_HOME whose ``bin/java`` is a script: it runs ``java`` without the arguments in ``UNWANTED``.
 

@@ -12,7 +12,7 @@ grade that does not fit, a rank or an item that may repeat). Flagged lists are l
 from __future__ import annotations
 
 from rankmetrics_spark.layouts.judged import n_unknown
-from rankmetrics_spark.layouts.lists import Arrays, Assembled, Entries, Layout, Reading, entries_of, flat, ints, no_pool
+from rankmetrics_spark.layouts.lists import Arrays, Entries, Layout, Reading, entries_of, flat, ints, no_pool
 from rankmetrics_spark.layouts.masks import LARGEST_MASKED_GRADE, Masks
 from rankmetrics_spark.layouts.order import by_position, by_score, without_repeats
 from rankmetrics_spark.layouts.relevant import NO_ENTRIES, Relevant
@@ -21,7 +21,6 @@ from rankmetrics_spark.layouts.repeats import (
     WORDS,
     Packing,
     entry,
-    flagged_in_vain,
     item_words,
     no_item_repeats,
 )
@@ -41,10 +40,8 @@ __all__ = [
     "RECHECK",
     "WORDS",
     "Arrays",
-    "Assembled",
     "Entries",
     "Layout",
-    "Masks",
     "Packing",
     "Reading",
     "Relevant",
@@ -55,7 +52,6 @@ __all__ = [
     "by_score",
     "entries_of",
     "entry",
-    "flagged_in_vain",
     "flat",
     "ints",
     "item_words",

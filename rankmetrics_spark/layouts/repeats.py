@@ -75,25 +75,11 @@ def no_item_repeats() -> str:
     """Condition: some word has as many bits as there are relevant rows, so all their items differ.
 
     A repeat takes a bit from every word, so it is never missed. Without a repeat, a list of n relevant items is
-    flagged with probability ``flagged_in_vain(n)``. Averaged over lists of 50 items of which 8 % are relevant, that is
-    one list in 1.5 million.
+    flagged if no word tells them all apart: one does with probability 64/64 * 63/64 * ... (the birthday problem), and
+    words are independent. Averaged over lists of 50 items of which 8 % are relevant, that is one list in 1.5 million.
     """
     bits = f"greatest({', '.join(f'bit_count(_word_{j})' for j in range(WORDS))})"
     return f"({_N_RELEVANT_ROWS} = 0 OR {bits} = {_N_RELEVANT_ROWS})"
-
-
-def flagged_in_vain(n: int) -> float:
-    """Probability that a list of n different relevant items is flagged: no word tells them all apart.
-
-    One word tells n items apart with probability 64/64 * 63/64 * ... (the birthday problem), and words are independent.
-
-    >>> [f"{flagged_in_vain(n):.1e}" for n in (1, 2, 4, 8)]
-    ['0.0e+00', '7.5e-37', '1.5e-21', '1.9e-09']
-    """
-    apart = 1.0
-    for taken in range(n):
-        apart *= (64 - taken) / 64
-    return float((1 - apart) ** WORDS)
 
 
 def _bit(word: int) -> str:

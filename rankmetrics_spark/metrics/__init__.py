@@ -23,7 +23,7 @@ from rankmetrics_spark.metrics.discounts import (
     running_sums,
     unit,
 )
-from rankmetrics_spark.metrics.evaluation import check, compute, m_relevant, supports_expected
+from rankmetrics_spark.metrics.evaluation import check, compute, m_relevant
 from rankmetrics_spark.metrics.lists import Lists, one_list, sums
 from rankmetrics_spark.metrics.names import DIRECTIONS, REGISTRY, RESERVED, Definition, Metric, metric, reference
 from rankmetrics_spark.metrics.parsing import metric_of_column, parse
@@ -62,6 +62,5 @@ __all__ = [
     "resolve",
     "running_sums",
     "sums",
-    "supports_expected",
     "unit",
 ]

@@ -73,16 +73,6 @@ def check(metrics: Iterable[Metric], convention: Convention) -> None:
             )
 
 
-def supports_expected(each: Metric) -> bool:
-    """Whether the metric has an exact mean over all orders of tied items.
-
-    >>> from rankmetrics_spark.metrics import parse
-    >>> supports_expected(parse("ap@10")), supports_expected(parse("err@10"))
-    (True, False)
-    """
-    return "expected" in each.definition.readings
-
-
 def m_relevant(batch: Batch, convention: Convention) -> Ints:
     """(n,) number of relevant judged items of each list, shown or not."""
     return Lists(batch, convention).m

@@ -143,7 +143,7 @@ def per_user(lists: DataFrame, columns: Columns, scoring: Scoring, within: str |
             *(F.expr(f"sum({name}) AS {name}") for name in (N_SHOWN, N_REPEATED, *limbs, *map(_counted, metrics))),
         )
     )
-    return _means(grouped, columns, metrics).select(*ordered)
+    return _means(grouped, metrics).select(*ordered)
 
 
 _BEYOND = 2**40
@@ -186,7 +186,7 @@ def _limbs(columns: Arrays, metrics: Sequence[str]) -> Iterator[Computed]:
     yield found
 
 
-def _means(grouped: DataFrame, columns: Columns, metrics: Sequence[str]) -> DataFrame:
+def _means(grouped: DataFrame, metrics: Sequence[str]) -> DataFrame:
     summed = {name for metric in metrics for name in (*_limbs_of(metric), _counted(metric))}
     kept = T.StructType([field for field in grouped.schema.fields if field.name not in summed])
     doubles = T.StructType([T.StructField(metric, T.DoubleType()) for metric in metrics])

@@ -199,14 +199,14 @@ def compare_books(
         _same(
             "rows left out",
             count["quarantined"],
-            quarantine.counts.get(key, 0) - _others(name, counts, quarantine),
+            quarantine.counts.get(key, 0) - _others(name, counts),
             name,
         )
         if bool(users.counts.get(key, 0)) != bool(averages.counts.get(key, 0)):
             raise _mismatch("users with averages", users.counts.get(key, 0), averages.counts.get(key, 0), name)
 
 
-def _others(name: str | None, counts: Mapping[Any, Mapping[str, Any]], quarantine: Written) -> int:
+def _others(name: str | None, counts: Mapping[Any, Mapping[str, Any]]) -> int:
     """Rows that are stored with those of an experiment without being its: "" and null share a partition."""
     if name or not {"", None} <= counts.keys():
         return 0

@@ -37,7 +37,6 @@ from rankmetrics_spark.schemas import (
 )
 from rankmetrics_spark.statistics import Whole
 from rankmetrics_spark.weighting.estimates import (
-    ALL_SUMS,
     ESTIMATORS,
     Estimate,
     Key,
@@ -55,7 +54,6 @@ from rankmetrics_spark.weighting.kernels import WEIGHTED
 from rankmetrics_spark.weighting.lists import LIST, user_values, weighted_lists
 
 __all__ = [
-    "ALL_SUMS",
     "COLUMNS",
     "WEIGHTED",
     "Estimate",

@@ -279,7 +279,6 @@ def _above_rounding(variance: Floats, value: Floats) -> Floats:
 ESTIMATORS = ("ips", "clipped", "self_normalised")
 ROW_COUNTS = ("faulty", "unweighted", "repeated")
 """Rows of an experiment that no estimate reads: with a fault, with an unusable propensity, repeated in their list."""
-ALL_SUMS = (*ROW_COUNTS, *SUMS)
 
 
 class Key(NamedTuple):
@@ -317,7 +316,7 @@ def off_policy_rows(sums: Mapping[Key, Whole], rules: Rules, order: Sequence[Key
     """The columns of the result.
 
     Args:
-        sums: Key -> (len(ALL_SUMS),) whole numbers.
+        sums: Key -> (len(ROW_COUNTS) + len(SUMS),) whole numbers.
         rules: When there is an estimate.
         order: The keys in the order of the result.
     """

@@ -34,7 +34,6 @@ from rankmetrics_spark.metrics import (
     reciprocal,
     reference,
     resolve,
-    supports_expected,
     unit,
 )
 from rankmetrics_spark.schemas import METRIC, SEGMENT, USER_COLUMNS
@@ -85,7 +84,7 @@ def test_kernels_agree_with_the_loops(lists: list[One], convention: Convention) 
 @given(st.lists(ones(longest=6, scores=(1.0, 2.0)), min_size=1, max_size=3), CONVENTIONS)
 @settings(max_examples=40, deadline=None)
 def test_expected_values_are_the_mean_over_all_orders_of_tied_items(lists: list[One], convention: Convention) -> None:
-    averaged = [each for each in METRICS if supports_expected(each)]
+    averaged = [each for each in METRICS if "expected" in each.definition.readings]
     values = compute(batch_of(*lists), averaged, replace(convention, ties="expected"))
     wanted = [[expected(each.name, one, convention, **each.arguments) for each in averaged] for one in lists]
     np.testing.assert_allclose(values, wanted, rtol=1e-12, atol=1e-12)
@@ -120,7 +119,7 @@ def _threshold(one: One, convention: Convention) -> float:
 @settings(max_examples=40, deadline=None)
 def test_without_ties_the_expected_value_is_the_plain_one(one: One) -> None:
     one = replace(one, scores=tuple(range(len(one.grades), 0, -1)))
-    averaged = [each for each in METRICS if supports_expected(each)]
+    averaged = [each for each in METRICS if "expected" in each.definition.readings]
     plain, mean = (compute(batch_of(one), averaged, Convention(ties=ties)) for ties in ("item_desc", "expected"))
     np.testing.assert_array_equal(plain, mean)
 
@@ -181,7 +180,7 @@ def test_an_element_has_the_same_bits_in_an_array_of_any_length_and_offset(funct
 @settings(max_examples=60, deadline=None)
 def test_a_list_has_the_same_bits_alone_and_among_others(lists: list[One], convention: Convention, ties: str) -> None:
     convention = replace(convention, ties=ties)
-    able = [each for each in METRICS if ties != "expected" or supports_expected(each)]
+    able = [each for each in METRICS if ties != "expected" or "expected" in each.definition.readings]
     together = compute(batch_of(*lists), able, convention)
     alone = np.vstack([compute(batch_of(one), able, convention) for one in lists])
     np.testing.assert_array_equal(together, alone)
@@ -376,7 +375,7 @@ def test_relevant_items_are_counted_whether_shown_or_not() -> None:
 
 def test_an_empty_batch_gives_an_empty_result() -> None:
     for ties in ("item_desc", "expected"):
-        able = [each for each in METRICS if ties != "expected" or supports_expected(each)]
+        able = [each for each in METRICS if ties != "expected" or "expected" in each.definition.readings]
         batch = replace(batch_of(), score=np.zeros(0), tie_first=np.zeros(0, int), tie_last=np.zeros(0, int))
         assert compute(batch, able, Convention(ties=ties)).shape == (0, len(able))
     assert compute(batch_of(shown(1.0)), [], Convention()).shape == (1, 0)

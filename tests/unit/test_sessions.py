@@ -148,21 +148,6 @@ def test_the_error_with_an_old_spark_names_the_wheel_that_fits(
         sessions.find_java()
 
 
-def test_java_home_is_not_set_when_the_first_java_is_usable(
-    make_java: MakeJava, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(make_java("path", 17).parent))
-    sessions.ensure_java()
-    assert "JAVA_HOME" not in os.environ
-
-
-def test_java_home_is_replaced_when_it_is_too_old(make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(make_java("home", 11).parent.parent))
-    install_wheel(monkeypatch, make_java("wheel", 21), 21)
-    sessions.ensure_java()
-    assert sessions._major(Path(os.environ["JAVA_HOME"], "bin", "java")) == 21
-
-
 @pytest.mark.parametrize(
     ("major", "left_out"), [(17, GIVEN[2:3]), (21, GIVEN[2:3]), (23, GIVEN[2:3]), (24, GIVEN[2:4]), (25, GIVEN[2:4])]
 )

@@ -16,7 +16,6 @@ from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import STANDARD, Batch, compute, parse
 from rankmetrics_spark.statistics import LARGEST_SUMMAND
 from rankmetrics_spark.weighting import (
-    ALL_SUMS,
     WEIGHTED,
     Estimate,
     Key,
@@ -372,7 +371,7 @@ def row(
     users = users or UserValues(w, ones, ones, w, w**2)
     sums = limb_sums(users, np.zeros(len(users.value), np.int64), 1)[0].tolist()
     key = Key("a", "ndcg@3", estimator)
-    counts = [lost.get(name, 0) for name in ALL_SUMS[:3]]
+    counts = [lost.get(name, 0) for name in ("faulty", "unweighted", "repeated")]
     return {
         name: values[0]
         for name, values in off_policy_rows({key: np.array([*counts, *sums], object)}, rules, [key]).items()

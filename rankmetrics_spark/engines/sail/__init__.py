@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from rankmetrics_spark.engines.sail.session import interrupts_end_engine, laptop_session
 
 __all__ = [
-    "CLIENT",
-    "INSTALL",
     "Engine",
     "check_installed",
     "installed",
