@@ -5,22 +5,26 @@ from typing import TYPE_CHECKING
 from rankmetrics_spark.doors import lazy
 
 if TYPE_CHECKING:
-    from rankmetrics_spark.engines.arrow_steps import Batches, Computed, Step, computing, struct_udf
     from rankmetrics_spark.engines.cache import cache_folder, write_cached
     from rankmetrics_spark.engines.choice import QUICK_JAVA, Choice, choose, separate_output, session_of
-    from rankmetrics_spark.engines.columns import (
-        REAL,
-        as_number,
-        as_text,
-        check_unambiguous,
-        own_or_field,
-        spark_table,
-        text_fields,
-        with_fields,
-    )
     from rankmetrics_spark.engines.driver import all_of, few_rows
     from rankmetrics_spark.engines.sail import laptop_session
     from rankmetrics_spark.engines.settings import SETTINGS_OF_ROWS, SETTINGS_OF_RUNS, session_settings
+    from rankmetrics_spark.engines.tables import (
+        REAL,
+        Batches,
+        Computed,
+        Step,
+        as_number,
+        as_text,
+        check_unambiguous,
+        computing,
+        own_or_field,
+        spark_table,
+        struct_udf,
+        text_fields,
+        with_fields,
+    )
     from rankmetrics_spark.engines.which import (
         ORDER,
         engine_of,
@@ -34,13 +38,15 @@ if TYPE_CHECKING:
 __getattr__ = lazy(
     __name__,
     {
-        "arrow_steps": "Batches Computed Step computing struct_udf",
         "cache": "cache_folder write_cached",
         "choice": "Choice QUICK_JAVA choose separate_output session_of",
-        "columns": "REAL as_number as_text check_unambiguous own_or_field spark_table text_fields with_fields",
         "driver": "all_of few_rows",
         "sail": "laptop_session",
         "settings": "SETTINGS_OF_ROWS SETTINGS_OF_RUNS session_settings",
+        "tables": (
+            "Batches Computed REAL Step as_number as_text check_unambiguous computing own_or_field "
+            "spark_table struct_udf text_fields with_fields"
+        ),
         "which": "ORDER engine_of in_order is_laptop name_of_engine sail_path version_of",
     },
 )

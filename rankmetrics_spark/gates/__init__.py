@@ -1,8 +1,7 @@
 from rankmetrics_spark.gates.counts import Counts, total_counts
 from rankmetrics_spark.gates.findings import Inspected
-from rankmetrics_spark.gates.metrics import failed_gates
+from rankmetrics_spark.gates.limits import Findings, failed_gates
 from rankmetrics_spark.gates.quality import check_quality
-from rankmetrics_spark.gates.rates import Findings
 
 __all__ = [
     "Counts",

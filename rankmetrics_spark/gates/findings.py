@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from rankmetrics_spark.config import Limits
 from rankmetrics_spark.errors import QualityError
 from rankmetrics_spark.gates.counts import Counts, total_counts
-from rankmetrics_spark.gates.rates import SHARED, Findings, breaches, rates
+from rankmetrics_spark.gates.limits import SHARED, Findings, breaches, rates
 from rankmetrics_spark.road import Plan
 from rankmetrics_spark.schemas import EXPERIMENT, REJECTED, USER, only_value
 

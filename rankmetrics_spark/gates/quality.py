@@ -21,7 +21,7 @@ from rankmetrics_spark.gates.findings import (
     ranks_seem_to_start_at_0,
     within_limits,
 )
-from rankmetrics_spark.gates.rates import Findings
+from rankmetrics_spark.gates.limits import Findings
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.road import FAULTY, GRADE, Plan, typed_judgements
 from rankmetrics_spark.schemas import EXPERIMENT, ITEM, REASON, REJECTED, RELEVANCE, USER

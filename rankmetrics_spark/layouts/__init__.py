@@ -11,11 +11,31 @@ grade that does not fit, a rank or an item that may repeat). Flagged lists are l
 
 from __future__ import annotations
 
-from rankmetrics_spark.layouts.judged import n_unknown
-from rankmetrics_spark.layouts.lists import Arrays, Entries, Layout, Reading, entries_of, flat, ints, no_pool
-from rankmetrics_spark.layouts.masks import LARGEST_MASKED_GRADE, Masks
-from rankmetrics_spark.layouts.order import by_position, by_score, without_repeats
-from rankmetrics_spark.layouts.relevant import NO_ENTRIES, Relevant
+from rankmetrics_spark.layouts.lists import (
+    Arrays,
+    Entries,
+    Layout,
+    Reading,
+    by_position,
+    by_score,
+    entries_of,
+    flat,
+    ints,
+    no_pool,
+    without_repeats,
+)
+from rankmetrics_spark.layouts.packings import (
+    GRADES,
+    HASHES,
+    LARGEST_MASKED_GRADE,
+    NO_ENTRIES,
+    RANKS,
+    Masks,
+    Relevant,
+    Rows,
+    Whole,
+    rank_may_repeat,
+)
 from rankmetrics_spark.layouts.repeats import (
     MASK_RANKS,
     WORDS,
@@ -24,9 +44,7 @@ from rankmetrics_spark.layouts.repeats import (
     item_words,
     no_item_repeats,
 )
-from rankmetrics_spark.layouts.rows import Rows
-from rankmetrics_spark.layouts.scores import COUNTS, Scoring, score_batch
-from rankmetrics_spark.layouts.whole import GRADES, HASHES, RANKS, Whole, rank_may_repeat
+from rankmetrics_spark.layouts.scores import COUNTS, Scoring, n_unknown, score_batch
 
 __all__ = [
     "COUNTS",

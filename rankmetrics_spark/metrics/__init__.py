@@ -25,8 +25,17 @@ from rankmetrics_spark.metrics.discounts import (
 )
 from rankmetrics_spark.metrics.evaluation import check, compute, m_relevant
 from rankmetrics_spark.metrics.lists import Lists, one_list, sums
-from rankmetrics_spark.metrics.names import DIRECTIONS, REGISTRY, RESERVED, Definition, Metric, metric, reference
-from rankmetrics_spark.metrics.parsing import metric_of_column, parse
+from rankmetrics_spark.metrics.names import (
+    DIRECTIONS,
+    REGISTRY,
+    RESERVED,
+    Definition,
+    Metric,
+    metric,
+    metric_of_column,
+    parse,
+    reference,
+)
 
 __all__ = [
     "DIRECTIONS",

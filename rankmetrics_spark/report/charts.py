@@ -1,8 +1,4 @@
-"""The charts of a report and of a notebook, as Vega-Lite that Altair makes and checks. Needs the extra ``report``.
-
-A chart is a template: the data set ``rows`` and the parameters are filled in by the page, or by ``filled``. Colours are
-CSS variables, so that light, dark and print need no second drawing.
-"""
+"""Charts of the page and of notebooks, and their colours."""
 
 from __future__ import annotations
 
@@ -11,7 +7,53 @@ from typing import Any
 
 import altair as alt
 
-from rankmetrics_spark.report.palette import LIGHT, with_colours
+LIGHT = {
+    "paper": "#ffffff",
+    "surface": "#f6f7f9",
+    "line": "#e2e5eb",
+    "grid": "#eceef2",
+    "ink": "#171a21",
+    "soft": "#59616f",
+    "faint": "#8a93a3",
+    "accent": "#2557d6",
+    "wash": "#e9effd",
+}
+DARK = {
+    "paper": "#12151b",
+    "surface": "#1a1e26",
+    "line": "#2c323d",
+    "grid": "#252a34",
+    "ink": "#eceff5",
+    "soft": "#a7b0bf",
+    "faint": "#78828f",
+    "accent": "#8fb0ff",
+    "wash": "#1d2942",
+}
+
+
+def css(colours: dict[str, str]) -> str:
+    """The colours as declarations of CSS variables.
+
+    >>> css({"ink": "#000"})
+    '--ink: #000;'
+    """
+    return " ".join(f"--{name}: {value};" for name, value in colours.items())
+
+
+def with_colours(spec: Any, colours: dict[str, str]) -> Any:
+    """A chart's specification with plain colours in place of CSS variables, which only the page has.
+
+    >>> with_colours({"fill": "var(--ink)", "size": 3}, {"ink": "#000"})
+    {'fill': '#000', 'size': 3}
+    """
+    if isinstance(spec, dict):
+        return {key: with_colours(value, colours) for key, value in spec.items()}
+    if isinstance(spec, list):
+        return [with_colours(value, colours) for value in spec]
+    if isinstance(spec, str) and spec.startswith("var(--"):
+        return colours[spec[6:-1]]
+    return spec
+
 
 HEIGHT = 220
 """Of a chart; the page gives a chart of lines its own."""

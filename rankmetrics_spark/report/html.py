@@ -1,24 +1,30 @@
-"""The report as one HTML file that loads nothing. Needs the extra ``report``."""
+"""The report as one HTML file that loads nothing. Needs the extra ``report``.
+
+The scripts of Vega, and the charts as Vega-Lite, depend on nothing but the installed libraries and this package. Making
+them takes two to three seconds, so they are kept for the next page, where ``cache_folder`` outlives the process.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import stat
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from rankmetrics_spark import __version__
-from rankmetrics_spark.engines import write_cached
+from rankmetrics_spark.engines import cache_folder, write_cached
 from rankmetrics_spark.errors import ConfigError, OutputError, without_secrets
-from rankmetrics_spark.report import palette, story, trust
+from rankmetrics_spark.report import charts, story, trust
 from rankmetrics_spark.report import trust as wording
 from rankmetrics_spark.report.figures import Figures, label_of, printable, seconds_of
 from rankmetrics_spark.report.payload import as_script, payload_of
-from rankmetrics_spark.report.scripts import importing, scripts
 
 MOST_BYTES = 1_990_000
 """Size of a page."""
@@ -126,8 +132,8 @@ def _rendered(context: Mapping[str, Any]) -> str:
     safe = {name: context[name] for name in ("library", "charts", "data")} | {
         "style": own["css"],
         "script": own["js"],
-        "light": palette.css(palette.LIGHT),
-        "dark": palette.css(palette.DARK),
+        "light": charts.css(charts.LIGHT),
+        "dark": charts.css(charts.DARK),
     }
     marked = {name: Markup(text) for name, text in safe.items()}  # noqa: S704
     made: str = environment.from_string(own["html"]).render(**{**context, **marked})
@@ -235,3 +241,84 @@ def _run(figures: Figures) -> dict[str, Any]:
 def printable_lines(text: str) -> str:
     """The text with its control characters escaped, line breaks apart."""
     return "\n".join(printable(line) for line in text.split("\n"))
+
+
+INSTALL_PAGE = "pip install 'rankmetrics-spark[report]'"
+_OWN = ("charts", "html", "payload")
+"""Modules that the scripts come from."""
+
+
+def has_page_libraries() -> bool:
+    """Whether the libraries of the extra ``report`` are there; nothing is imported."""
+    return not _missing()
+
+
+def check_page_libraries() -> None:
+    """Refuse to begin a report that could not be written.
+
+    Raises:
+        ConfigError: The libraries of the extra ``report`` are not installed.
+    """
+    if missing := _missing():
+        raise ConfigError(f"the HTML report needs {missing[0]}, which is not installed; run: {INSTALL_PAGE}")
+
+
+def _missing() -> list[str]:
+    return [name for name in ("altair", "jinja2", "vl_convert") if find_spec(name) is None]
+
+
+def scripts() -> tuple[str, str]:
+    """The scripts of Vega, and the charts, each to stand in a ``<script>``.
+
+    Raises:
+        ConfigError: The libraries of the extra ``report`` are not installed.
+    """
+    check_page_libraries()
+    made_of, file = _made_of(), cache_folder() / "page.json"
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        if kept["made_of"] == made_of:
+            return str(kept["library"]), str(kept["charts"])
+    library, charts = _made()
+    if made_of:
+        with suppress(OSError):
+            write_cached(file, json.dumps({"made_of": made_of, "library": library, "charts": charts}))
+    return library, charts
+
+
+def _made_of() -> str | None:
+    """A digest of all that the scripts depend on; None where an installation does not say."""
+    own = files(__package__ or "rankmetrics_spark.report")
+    try:
+        parts = [version(name) for name in ("altair", "vl-convert-python")]
+        parts += [own.joinpath(f"{name}.py").read_text(encoding="utf-8") for name in _OWN]
+    except (PackageNotFoundError, OSError):
+        return None
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Imports of the libraries of a page, which may be installed but broken.
+
+    Raises:
+        ConfigError: One of them cannot be imported.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigError(
+            f"the HTML report needs libraries that cannot be imported: {error}; run: {INSTALL_PAGE}"
+        ) from error
+
+
+def _made() -> tuple[str, str]:
+    with importing():
+        import altair
+        import vl_convert
+
+        from rankmetrics_spark.report import charts
+    of_vega_lite = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    bundle: Any = vl_convert.javascript_bundle  # its stub asks for a script that is to be added
+    library: str = bundle(vl_version=of_vega_lite)
+    return library.replace("</script", "<\\/script").replace("<!--", "<\\!--"), as_script(charts.templates())

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.report.figures import Figures, number
-from rankmetrics_spark.report.html import write_page
-from rankmetrics_spark.report.scripts import has_page_libraries
+from rankmetrics_spark.report.html import has_page_libraries, write_page
 from rankmetrics_spark.schemas import CONVENTION, EXPERIMENT, METRIC, of_test
 
 _REFUSED = re.compile(r"[^\w\-. ]")

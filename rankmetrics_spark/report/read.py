@@ -1,23 +1,37 @@
-"""What a report shows, read from the tables of a run: by PyArrow from a folder on this machine, else by Spark."""
+"""Figures from what earlier runs have published, read with Arrow from a folder of this machine or through a session."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from rankmetrics_spark.config import local_path
+from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import FOLDER as POINTERS
 from rankmetrics_spark.pointers import Pointer, unpublished
-from rankmetrics_spark.report.figures import Figures
-from rankmetrics_spark.report.read_by_arrow import FolderTables
-from rankmetrics_spark.report.tables import MOST_DATES, MOST_EXPERIMENTS, MOST_ROWS, Tables
-from rankmetrics_spark.schemas import DATE, RUN
-from rankmetrics_spark.sinks import of_disk, pointers_of, settled
+from rankmetrics_spark.report.figures import STEPS, Figures
+from rankmetrics_spark.report.verdict import surest_first
+from rankmetrics_spark.schemas import DATE, EVERYONE, EXPERIMENT, METRIC, N_USERS, PARTITION, RUN, SEGMENT
+from rankmetrics_spark.sinks import (
+    Files,
+    Store,
+    experiment_of,
+    live_files,
+    of_disk,
+    pointers_of,
+    records_in,
+    run_records,
+    settled,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,7 +126,6 @@ def spark_tables(spark: SparkSession, sink: Sink, place: str = "--input") -> Tab
         InputError: There are none.
     """
     from rankmetrics_spark import sinks
-    from rankmetrics_spark.report.read_by_spark import SparkTables
 
     store = sinks.store_of(spark, sink, "report")
     if store.existing("experiment_metrics") is None:
@@ -134,3 +147,256 @@ def figures_of_run(spark: SparkSession, config: Config) -> Figures:
     path = None if remote or config.sink.format != "parquet" else config.sink.path
     tables = local_tables(path) if path else None
     return figures_of(tables or spark_tables(spark, config.sink, "sink"), config.evaluation_date, "evaluation_date")
+
+
+@dataclass(frozen=True)
+class FolderTables:
+    """Parquet tables in a folder on this machine; nothing but PyArrow reads them.
+
+    Attributes:
+        disk: Output folder of the runs.
+        known: Date -> its pointer; as everywhere, it says which files count.
+    """
+
+    disk: Files
+    known: Mapping[str, Pointer]
+
+    @property
+    def name(self) -> str:
+        return self.disk.root
+
+    def pointers(self) -> Mapping[str, Pointer]:
+        return pointers_of(None, self.disk.root)
+
+    def at(self, known: Mapping[str, Pointer]) -> FolderTables:
+        return replace(self, known=known)
+
+    def dates(self) -> list[str]:
+        without_pointer = self._files("experiment_metrics", lambda date: date not in self.known)
+        return sorted({*self.known, *(date for _, date, _ in without_pointer)})
+
+    def _files(self, table: str, wanted: Callable[[str], bool]) -> Iterator[tuple[str, str, str]]:
+        """(experiment, date, path) of each file that counts."""
+        for path in live_files(Files(self.disk.system, self.disk.at(table)), self.known, wanted):
+            experiment, date, _ = path.split("/")
+            yield str(experiment_of(experiment)), date.partition("=")[2], self.disk.at(f"{table}/{path}")
+
+    def _tables(self, table: str, dates: Sequence[str], columns: Callable[[Sequence[str]], list[str]]) -> Iterable[Any]:
+        """(experiment, date, Arrow table) of each file."""
+        for experiment, date, file in self._files(table, {*dates}.__contains__):
+            if found := columns(pq.read_schema(file).names):
+                yield experiment, date, ds.dataset(file, format="parquet").to_table(columns=found)
+
+    def rows(self, table: str, date: str, most: int) -> Rows:
+        found: Rows = []
+        for experiment, day, rows in self._tables(table, [date], list):
+            keys = {EXPERIMENT: experiment, DATE: day}
+            found += [{**row, **keys} for row in rows.to_pylist()]
+        return everyone_and_largest(found, most)
+
+    def size(self, table: str, date: str) -> int:
+        return sum(pq.read_metadata(file).num_rows for _, _, file in self._files(table, {date}.__contains__))
+
+    def history(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
+        wanted, found = set(experiments), []
+        columns = [SEGMENT, METRIC, N_USERS, "mean", "ci_low", "ci_high", "confidence"]
+        for experiment, date, rows in self._tables("experiment_metrics", dates, lambda names: columns):
+            if experiment in wanted:
+                keys = {EXPERIMENT: experiment, DATE: date}
+                found += [{**row, **keys} for row in rows.to_pylist() if row[SEGMENT] == EVERYONE]
+        return found
+
+    def ends(self, date: str, metrics: Sequence[Metric]) -> Edges:
+        found: dict[str, tuple[float, float]] = {}
+        for _, name, values in self._values(date, metrics):
+            if len(values):
+                low, high = found.get(name, (0.0, 0.0))
+                found[name] = (min(low, float(values.min())), max(high, float(values.max())))
+        return found
+
+    def _values(self, date: str, metrics: Sequence[Metric]) -> Iterable[tuple[str, str, Any]]:
+        """(experiment, metric, values of its users) of each file."""
+        columns = {metric.column: str(metric) for metric in metrics}
+        chosen = lambda names: [name for name in columns if name in names]  # noqa: E731
+        for experiment, _, table in self._tables("user_metrics", [date], chosen):
+            for column in table.column_names:
+                values = table[column].drop_null().to_numpy()
+                yield experiment, columns[column], values[np.isfinite(values)]
+
+    def users(self, date: str, edges: Edges, metrics: Sequence[Metric], experiments: Sequence[str]) -> Rows:
+        counts: dict[tuple[str, str], Any] = {}
+        wanted = set(experiments)
+        for experiment, name, values in self._values(date, metrics):
+            if experiment in wanted:
+                counts.setdefault((experiment, name), np.zeros(STEPS + 1, dtype=np.int64))
+                counts[experiment, name] += counted(values, *edges[name])
+        return [
+            step_row(experiment, name, step - 1, int(n), edges)
+            for (experiment, name), numbers in counts.items()
+            for step, n in enumerate(numbers)
+            if n
+        ]
+
+    def records(self) -> Iterable[Mapping[str, Any]]:
+        return [*reversed(records_in(self.disk.root) or [])]
+
+
+@dataclass(frozen=True)
+class SparkTables:
+    """Tables that Spark reads: on another file system, or in a catalog.
+
+    Attributes:
+        store: Where the runs wrote.
+    """
+
+    store: Store
+
+    def read(self, table: str) -> DataFrame | None:
+        return self.store.existing(table)
+
+    @property
+    def name(self) -> str:
+        return self.store.path
+
+    def pointers(self) -> Mapping[str, Pointer]:
+        return self.store.pointers()
+
+    def at(self, known: Mapping[str, Pointer]) -> SparkTables:
+        # Each read of the store follows the pointers itself.
+        return self
+
+    def dates(self) -> list[str]:
+        table = self.read("experiment_metrics")
+        rows = [] if table is None else few_rows(table.select(DATE).distinct())
+        return sorted({*self.pointers(), *(str(row[0]) for row in rows)})
+
+    def rows(self, table: str, date: str, most: int) -> Rows:
+        found = self._of_date(table, date)
+        if found is None:
+            return []
+        of_segment = F.col(SEGMENT) != EVERYONE
+        surest = [F.col("p_adjusted").asc_nulls_last()] * ("p_adjusted" in found.columns)
+        largest = found.where(of_segment).orderBy(F.col(N_USERS).desc(), *surest, *PARTITION, METRIC).limit(most)
+        rows = [row.asDict() for part in (found.where(~of_segment), largest) for row in few_rows(part)]
+        return everyone_and_largest(rows, most)
+
+    def _of_date(self, table: str, date: str) -> DataFrame | None:
+        found = self.read(table)
+        return None if found is None else found.where(F.col(DATE) == date)
+
+    def size(self, table: str, date: str) -> int:
+        found = self._of_date(table, date)
+        return 0 if found is None else found.count()
+
+    def history(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
+        table = self.read("experiment_metrics")
+        if table is None:
+            return []
+        rows = table.where(
+            (F.col(SEGMENT) == EVERYONE) & F.col(DATE).isin([*dates]) & F.col(EXPERIMENT).isin([*experiments])
+        )
+        newest = few_rows(rows.orderBy(F.col(DATE).desc(), EXPERIMENT, METRIC).limit(MOST_ROWS))
+        return sorted((row.asDict() for row in newest), key=lambda row: (row[DATE], row[EXPERIMENT], row[METRIC]))
+
+    def ends(self, date: str, metrics: Sequence[Metric]) -> Edges:
+        users = self._of_date("user_metrics", date)
+        columns = [] if users is None else [metric for metric in metrics if metric.column in users.columns]
+        if users is None or not columns:
+            return {}
+        row = users.agg(*(end(F.col(metric.column)) for metric in columns for end in (F.min, F.max))).first() or ()
+        pairs = zip(columns, row[::2], row[1::2], strict=True)
+        return {str(metric): (min(0.0, low or 0.0), max(0.0, high or 0.0)) for metric, low, high in pairs}
+
+    def users(self, date: str, edges: Edges, metrics: Sequence[Metric], experiments: Sequence[str]) -> Rows:
+        users = self._of_date("user_metrics", date)
+        if users is None:
+            return []
+        steps = [
+            F.struct(F.lit(str(metric)).alias(METRIC), _step_column(metric.column, *edges[str(metric)]).alias("step"))
+            for metric in metrics
+            if metric.column in users.columns
+        ]
+        rows = users.where(F.col(EXPERIMENT).isin([*experiments])).select(EXPERIMENT, F.inline(F.array(*steps)))
+        counted = few_rows(rows.where("step IS NOT NULL").groupBy(EXPERIMENT, METRIC, "step").count())
+        return [step_row(row[0], row[1], row[2] - 1, row[3], edges) for row in counted]
+
+    def records(self) -> Iterable[Mapping[str, Any]]:
+        newest_first: list[dict[str, Any]] = run_records(self.store)
+        return newest_first[::-1]
+
+
+def _step_column(column: str, low: float, high: float) -> Column:
+    step = F.ceil(F.round((F.col(column) - low) / ((high - low) or 1.0) * STEPS, 9))
+    finite = F.col(column).isNotNull() & ~F.isnan(column) & (F.abs(column) != float("inf"))
+    return F.when(finite, F.least(F.greatest(step, F.lit(0)), F.lit(STEPS)).cast("int"))
+
+
+Rows = list[dict[str, Any]]
+Edges = Mapping[str, tuple[float, float]]
+"""Metric -> lowest and highest value of its steps."""
+
+MOST_ROWS = 20_000
+"""Rows of segments that are read at most, and rows of a history; the page shows fewer."""
+MOST_EXPERIMENTS = 200
+"""Experiments whose users are counted and whose history is shown."""
+MOST_DATES = 90
+
+
+class Tables(Protocol):
+    """The tables of an output, by whatever reader."""
+
+    @property
+    def name(self) -> str:
+        """What messages call the output."""
+
+    def pointers(self) -> Mapping[str, Pointer]:
+        """Date -> what is published there, as it is now."""
+
+    def at(self, known: Mapping[str, Pointer]) -> Tables:
+        """The tables as these pointers name them."""
+
+    def dates(self) -> list[str]:
+        """The evaluation dates that are published, ascending."""
+
+    def rows(self, table: str, date: str, most: int) -> Rows:
+        """All rows of all users, then at most so many of the largest segments; empty if there is no such table."""
+
+    def history(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
+        """Rows of ``experiment_metrics`` for all users on these dates."""
+
+    def size(self, table: str, date: str) -> int:
+        """Number of rows."""
+
+    def ends(self, date: str, metrics: Sequence[Metric]) -> Edges:
+        """Lowest and highest value of users."""
+
+    def users(self, date: str, edges: Edges, metrics: Sequence[Metric], experiments: Sequence[str]) -> Rows:
+        """Users per (experiment_id, metric, step)."""
+
+    def records(self) -> Iterable[Mapping[str, Any]]:
+        """The run records, oldest first."""
+
+
+def everyone_and_largest(rows: Rows, most: int) -> Rows:
+    """All rows of all users, the surest first, then at most so many of segments, the largest first."""
+
+    def order(row: dict[str, Any]) -> tuple[Any, ...]:
+        return (row[SEGMENT] != EVERYONE, -row[N_USERS] if row[SEGMENT] != EVERYONE else 0, surest_first(row))
+
+    ordered = sorted(rows, key=order)
+    return ordered[: most + sum(row[SEGMENT] == EVERYONE for row in rows)]
+
+
+def counted(values: Any, low: float, high: float) -> Any:
+    """(STEPS + 1,) users at the lowest value, and in each step up to and with its upper edge.
+
+    >>> counted(np.array([0.0, 0.05, 0.051, 1.0]), 0.0, 1.0).tolist()[:3]
+    [1, 1, 1]
+    """
+    steps = np.ceil(np.round((values - low) / ((high - low) or 1.0) * STEPS, 9)).astype(np.int64)
+    return np.bincount(np.clip(steps, 0, STEPS), minlength=STEPS + 1)
+
+
+def step_row(experiment: str, metric: str, step: int, users: int, edges: Edges) -> dict[str, Any]:
+    low, high = edges[metric]
+    return {EXPERIMENT: experiment, METRIC: metric, "step": step, "low": low, "high": high, "users": users}

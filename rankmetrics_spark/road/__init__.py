@@ -11,10 +11,16 @@ from pyspark.sql import functions as F
 
 from rankmetrics_spark.engines import Step
 from rankmetrics_spark.layouts import LAYOUTS, NO_ENTRIES, RECHECK, Layout
-from rankmetrics_spark.road import aggregation, checking, judgements, ranking, scoring
+from rankmetrics_spark.road import aggregation, checking, ranking, scoring
 from rankmetrics_spark.road.aggregation import averages_of_sums, sums_of_lists
-from rankmetrics_spark.road.checking import checked_rows, rejected_rows
-from rankmetrics_spark.road.judgements import FAULTY, GRADE, judgement_counts, typed_judgements
+from rankmetrics_spark.road.checking import (
+    FAULTY,
+    GRADE,
+    checked_rows,
+    judgement_counts,
+    rejected_rows,
+    typed_judgements,
+)
 from rankmetrics_spark.road.plan import Plan, make_plan
 from rankmetrics_spark.road.ranking import head_fits_masks
 from rankmetrics_spark.schemas import (
@@ -81,7 +87,7 @@ def judged_items(table: DataFrame | None, plan: Plan) -> DataFrame | None:
     if table is None:
         return None
     every_grade = any(metric.needs == "judged" for metric in plan.scoring.metrics)
-    return judgements.pools(table, plan.judgement_mapping, every_grade, plan.options.text_numbers)
+    return checking.pools(table, plan.judgement_mapping, every_grade, plan.options.text_numbers)
 
 
 def packed(rows: DataFrame, plan: Plan) -> DataFrame:

@@ -23,6 +23,9 @@ from rankmetrics_spark.errors import OutputError, RankmetricsError, no_file_syst
 T = TypeVar("T")
 R = TypeVar("R")
 
+STAGING = "_staging"
+"""Folder of what is not published yet."""
+
 THREADS = 16
 """Requests that an object store gets at the same time."""
 

@@ -16,14 +16,12 @@ from rankmetrics_spark.config import check_output, local_path
 from rankmetrics_spark.engines import engine_of, is_laptop
 from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.pointers import record_path
-from rankmetrics_spark.sinks.files import writing
-from rankmetrics_spark.sinks.leases import LEASE, SLOW_LEASE, Lease
-from rankmetrics_spark.sinks.locks import Claim, Held
+from rankmetrics_spark.sinks.claims import LEASE, SLOW_LEASE, Claim, Held, Lease
+from rankmetrics_spark.sinks.files import STAGING, writing
 from rankmetrics_spark.sinks.partitions import Partitions, as_json
 from rankmetrics_spark.sinks.reaching import Reach, likely_reach, of_disk, on_this_machine, reach_of
 from rankmetrics_spark.sinks.reading import as_read, as_written, existing, literal, texts_of
 from rankmetrics_spark.sinks.swapping import (
-    STAGING,
     discard,
     linked_folder,
     recover,

@@ -17,12 +17,11 @@ from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.pointers import FOLDER as POINTERS
 from rankmetrics_spark.pointers import Pointer, newest
 from rankmetrics_spark.schemas import DATE, RUN, quoted
-from rankmetrics_spark.sinks.commits import commit, created, explain, is_not_set_up
+from rankmetrics_spark.sinks.claims import lives, who
 from rankmetrics_spark.sinks.folder import Folder
-from rankmetrics_spark.sinks.leases import lives, who
 from rankmetrics_spark.sinks.partitions import Partitions, as_json
 from rankmetrics_spark.sinks.reading import pointers_of
-from rankmetrics_spark.sinks.sql_tables import SqlTables
+from rankmetrics_spark.sinks.sql_tables import SqlTables, commit, created, explain, is_not_set_up
 
 _HOLDER = "rankmetrics.holder"
 _DAY = 86_400.0

@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION
-from rankmetrics_spark.sinks.files import writing
+from rankmetrics_spark.sinks.files import STAGING, writing
 from rankmetrics_spark.sinks.folder import Folder
 from rankmetrics_spark.sinks.partitions import (
     MANIFEST,
@@ -28,7 +28,7 @@ from rankmetrics_spark.sinks.partitions import (
     staged_of,
 )
 from rankmetrics_spark.sinks.reading import existing, live, of_run, pointers_of, settled, with_schema
-from rankmetrics_spark.sinks.swapping import STAGING, Swap, pointer_of, recover, swap
+from rankmetrics_spark.sinks.swapping import Swap, pointer_of, recover, swap
 
 MANY_FILES = 200
 """Files of a table that Spark still reads quickly; each one costs it milliseconds, however small it is."""

@@ -20,12 +20,11 @@ from pyarrow.fs import FileInfo
 
 from rankmetrics_spark.pointers import FOLDER, WITHOUT_ID, Entry, Pointer, newest, record_path, run_in_name
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION
-from rankmetrics_spark.sinks.files import Files, flattened
-from rankmetrics_spark.sinks.locks import gate
+from rankmetrics_spark.sinks.claims import gate
+from rankmetrics_spark.sinks.files import STAGING, Files, flattened
 from rankmetrics_spark.sinks.partitions import Staged, escaped
 
 TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine")
-STAGING = "_staging"
 
 
 @dataclass(frozen=True)

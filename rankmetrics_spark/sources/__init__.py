@@ -24,7 +24,16 @@ from rankmetrics_spark.errors import (
     without_values,
 )
 from rankmetrics_spark.schemas import EXPERIMENT, ITEM, POSITION, RELEVANCE, SCORE, USER, quoted
-from rankmetrics_spark.sources import filters_on_sail, folders, json_lines, on_sail, parquet_types
+from rankmetrics_spark.sources import filters_on_sail, on_sail
+from rankmetrics_spark.sources.files import (
+    UNREADABLE,
+    json_options,
+    load_folders,
+    read_json_lines,
+    readable_columns,
+    typed_on_sail,
+    unreadable_column,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.readwriter import DataFrameReader
@@ -84,8 +93,8 @@ def _refusal(error: Exception, spark: SparkSession, section: Input, whole: DataF
     """The sentence for an input that cannot be read, or for a filter that does not fit its columns."""
     engine = engine_of(spark)
     if whole is not None and section.where and (name := _unknown_column(error)):
-        odd = parquet_types.unreadable_column(section, engine, name)
-        known = [column for column in whole.columns if column != json_lines.UNREADABLE]
+        odd = unreadable_column(section, engine, name)
+        known = [column for column in whole.columns if column != UNREADABLE]
         return InputError(f"{section.path_of('where')} '{section.where}': {odd or unknown('column', name, known)}")
     found = (on_sail.broken_file(section) or on_sail.failed_line(error, [section])) if engine == "sail" else None
     place = section.table or ", ".join(_paths(section))
@@ -131,12 +140,12 @@ def _files(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataF
     if section.format in ("delta", "iceberg"):
         return files(spark.read)
     try:
-        return folders.load(spark, section, files)
+        return load_folders(spark, section, files)
     except Exception as error:  # Spark Connect has classes of its own
-        own = parquet_types.readable_columns(section, engine_of(spark), error)
+        own = readable_columns(section, engine_of(spark), error)
         if own is None:
             raise
-        return folders.load(spark, section, files, own)
+        return load_folders(spark, section, files, own)
 
 
 @source("table")
@@ -149,7 +158,7 @@ def _csv(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFra
     # No type inference: it would read the file twice and turn "007" into 7. Spark names the columns of every file after
     # the header of one of them; without enforceSchema it fails at a file with another header (see ``failed_file``).
     options = {"header": "true", "enforceSchema": "false"} | dict(section.options)
-    return folders.load(spark, section, lambda reader: reader.options(**options).csv(_paths(section)))
+    return load_folders(spark, section, lambda reader: reader.options(**options).csv(_paths(section)))
 
 
 # Spark 3.5 names the file in another way for each format.
@@ -234,16 +243,16 @@ def _json(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFr
         # Without a filter, Spark does not have to read the files to infer a schema.
         nested = [name for name in wanted if "." in name and all(name.split("."))]
         schema = wanted | {field.name: field for field in text_fields(nested)}
-        rows = json_lines.read(spark, _paths(section), section.options, [*schema.values()]).drop(json_lines.UNREADABLE)
+        rows = read_json_lines(spark, _paths(section), section.options, [*schema.values()]).drop(UNREADABLE)
         rows = own_or_field(rows, nested).drop(*schema.keys() - wanted.keys())
-        rows = folders.typed_on_sail(rows, section) if engine_of(spark) == "sail" else rows
+        rows = typed_on_sail(rows, section) if engine_of(spark) == "sail" else rows
         return rows.drop(*_absent(rows, section, list(wanted)))
     # The filter may name any column, so Spark has to infer the other columns, and from every row.
-    ours = {"columnnameofcorruptrecord": json_lines.UNREADABLE, "samplingratio": "1.0"}
-    given = {"primitivesasstring": "true"} | json_lines.complete(section.options)
-    inferred = spark.read.options(**given, **ours).json(_paths(section)).drop(json_lines.UNREADABLE).schema.fields
+    ours = {"columnnameofcorruptrecord": UNREADABLE, "samplingratio": "1.0"}
+    given = {"primitivesasstring": "true"} | json_options(section.options)
+    inferred = spark.read.options(**given, **ours).json(_paths(section)).drop(UNREADABLE).schema.fields
     fields = [wanted.get(field.name, field) for field in inferred]
-    return own_or_field(json_lines.read(spark, _paths(section), given, fields), wanted)
+    return own_or_field(read_json_lines(spark, _paths(section), given, fields), wanted)
 
 
 def _filtered(rows: DataFrame, section: Input) -> DataFrame:
@@ -254,9 +263,9 @@ def _filtered(rows: DataFrame, section: Input) -> DataFrame:
     if engine_of(rows.sparkSession) == "sail":
         types = {field.name.lower(): field.dataType.simpleString() for field in rows.schema.fields}
         where = filters_on_sail.on_sail(section.path_of("where"), where, types)
-    if json_lines.UNREADABLE not in rows.columns:
+    if UNREADABLE not in rows.columns:
         return rows.where(where)
-    return rows.where(F.expr(where) | F.col(json_lines.UNREADABLE).isNotNull()).drop(json_lines.UNREADABLE)
+    return rows.where(F.expr(where) | F.col(UNREADABLE).isNotNull()).drop(UNREADABLE)
 
 
 def _absent(rows: DataFrame, section: Input, columns: list[str]) -> list[str]:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from rankmetrics_spark.config import TEXT_FORMATS, Input, local_path
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.sources.local_files import files_of, is_pattern, opened, places_of
+from rankmetrics_spark.sources.files import files_of, is_pattern, opened, places_of
 
 FORMATS = ("parquet", "csv", "json", "trec_run", "trec_qrels", "table")
 CSV_OPTIONS = ("header", "sep", "delimiter", "quote", "enforceschema")

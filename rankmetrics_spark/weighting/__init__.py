@@ -50,8 +50,7 @@ from rankmetrics_spark.weighting.estimates import (
     off_policy_rows,
     self_normalised,
 )
-from rankmetrics_spark.weighting.kernels import WEIGHTED
-from rankmetrics_spark.weighting.lists import LIST, user_values, weighted_lists
+from rankmetrics_spark.weighting.kernels import LIST, WEIGHTED, user_values, weighted_lists
 
 __all__ = [
     "COLUMNS",

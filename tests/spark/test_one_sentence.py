@@ -17,8 +17,8 @@ from rankmetrics_spark.config import Source
 from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
 from rankmetrics_spark.sinks import Partitions
+from rankmetrics_spark.sinks.claims import Claim
 from rankmetrics_spark.sinks.files import output_failure, writing
-from rankmetrics_spark.sinks.locks import Claim
 from rankmetrics_spark.sources import failed_filter
 from tests.commands import ROOT, Call
 from tests.logs import DATE, Shown, a_list, by_user, config, impressions, parquet
@@ -190,7 +190,7 @@ def test_an_output_with_wildcards_in_its_name_is_that_folder(spark: SparkSession
 def test_claims_of_other_partitions_and_of_ended_runs_do_not_count(tmp_path: Path) -> None:
     folder, first, second = tmp_path / "_staging", Claim(), Claim()
     code = (
-        "import os; from pathlib import Path; from rankmetrics_spark.sinks.locks import Claim\n"
+        "import os; from pathlib import Path; from rankmetrics_spark.sinks.claims import Claim\n"
         "from rankmetrics_spark.sinks.partitions import Partitions\n"
         f"Claim().take(Path({str(folder)!r}), Partitions({DATE!r}, ['a']), 'out'); os._exit(9)"
     )

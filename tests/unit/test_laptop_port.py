@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from rankmetrics_spark.engines.sail import port, process, relay
+from rankmetrics_spark.engines.sail import process, relay
 from rankmetrics_spark.engines.sail.process import Engine, Limits
 from rankmetrics_spark.engines.sail.server import DISTURBED, READY
 from rankmetrics_spark.errors import RankmetricsError
@@ -27,8 +27,8 @@ MESSAGE = bytes(range(256)) * 4096
 @pytest.fixture
 def closed() -> Iterator[tuple[socket.socket, int]]:
     """A listening socket that only connections from the reserved source port reach."""
-    with socket.create_server(("127.0.0.1", 0)) as listening, port.reserved_port() as source:
-        port.close_to_others(listening, source.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as listening, relay.reserved_port() as source:
+        relay.close_to_others(listening, source.getsockname()[1])
         yield listening, source.getsockname()[1]
 
 
@@ -41,7 +41,7 @@ def test_a_closed_port_answers_the_reserved_source_port_only(closed: tuple[socke
             stranger.connect(("127.0.0.1", number))
     # A connection that is lost is followed by others, while the first may linger.
     for i in range(3):
-        with port.connection_from(source, i, number) as ours:
+        with relay.connection_from(source, i, number) as ours:
             server, _ = listening.accept()
             with server:
                 ours.sendall(b"ping")
@@ -84,9 +84,9 @@ def test_a_socket_cannot_use_the_reserved_port_by_reusing_addresses(
 
 def test_a_connection_while_the_port_is_open_is_counted() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        before = port.accepted_connections()
+        before = relay.accepted_connections()
         socket.create_connection(listening.getsockname()).close()
-        assert port.accepted_connections() > before
+        assert relay.accepted_connections() > before
 
 
 class Sandbox:
@@ -107,13 +107,13 @@ class Sandbox:
 def test_a_system_without_filters_is_refused(refuses: bool, why: str) -> None:
     sandbox: Any = Sandbox(refuses)
     with pytest.raises(RankmetricsError, match=rf"^its port cannot be closed to other accounts here \(.*{why}\)$"):
-        port.close_to_others(sandbox, 1)
+        relay.close_to_others(sandbox, 1)
 
 
 LISTENING = """
 import socket
 from rankmetrics_spark.errors import RankmetricsError
-from rankmetrics_spark.engines.sail.port import listening_socket
+from rankmetrics_spark.engines.sail.relay import listening_socket
 held = [socket.socket(socket.AF_UNIX), socket.socket(), open("/dev/null")]
 for _ in range(3):
     try:

@@ -12,7 +12,7 @@ from rankmetrics_spark.config import Input, Judgements, Source
 from rankmetrics_spark.engines import which
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.sources import on_sail
-from rankmetrics_spark.sources.local_files import files_of, folder_values
+from rankmetrics_spark.sources.files import files_of, folder_values
 
 
 def log(folder: Path, **files: str) -> Path:

@@ -27,15 +27,14 @@ from rankmetrics_spark.sinks import (
     Partitions,
     Staged,
     Written,
-    leases,
+    claims,
     live_files,
     pointers_of,
     publish,
     reading,
 )
+from rankmetrics_spark.sinks.claims import Claim, Held, Lease
 from rankmetrics_spark.sinks.lakehouse import CatalogSchema, DeltaFolder
-from rankmetrics_spark.sinks.leases import Lease
-from rankmetrics_spark.sinks.locks import Claim, Held
 from rankmetrics_spark.sinks.reaching import Reach
 from rankmetrics_spark.sinks.store import compare_books, previous_quality
 from rankmetrics_spark.sinks.swapping import Swap, discard, folder_of, pointer_of, recover, swap
@@ -183,14 +182,14 @@ def test_where_there_are_no_locks_a_date_has_one_writer(tmp_path: Path, monkeypa
     second.take(Partitions("2026-11-19", ["a"]), "out")
     assert dead == []
     # The process of the first run is gone: its number is free, or another process has it.
-    monkeypatch.setattr("rankmetrics_spark.sinks.leases._start_of", lambda pid: "0")
+    monkeypatch.setattr("rankmetrics_spark.sinks.claims._start_of", lambda pid: "0")
     lease("r3").take(Partitions(DATE, ["a"]), "out")
     assert Held("r1", DATE, ("a",)) in dead
     # A run on another machine lives as long as it says so.
     monkeypatch.setattr("socket.gethostname", lambda: "another")
     with pytest.raises(OutputError, match="another run is writing"):
         lease("r4").take(Partitions(DATE, ["a"]), "out")
-    later = time.time() + leases.LEASE
+    later = time.time() + claims.LEASE
     monkeypatch.setattr("time.time", lambda: later)
     lease("r5").take(Partitions(DATE, ["a"]), "out")
 
@@ -340,14 +339,14 @@ def test_an_experiment_may_be_called_like_a_run(tmp_path: Path) -> None:
 
 
 def test_containers_with_one_host_name_tell_their_runs_apart_by_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    claim = leases.who() | {"beat": time.time()}
-    assert leases.lives(claim, lease=0)
-    assert not leases.lives(claim | {"start": "0"})
+    claim = claims.who() | {"beat": time.time()}
+    assert claims.lives(claim, lease=0)
+    assert not claims.lives(claim | {"start": "0"})
     own = os.readlink
     monkeypatch.setattr("os.readlink", lambda path: "pid:[1]" if path == "/proc/self/ns/pid" else own(path))
     # This process cannot look up the other container's, whatever their numbers are.
-    assert leases.lives(claim | {"start": "0"})
-    assert not leases.lives(claim, lease=0)
+    assert claims.lives(claim | {"start": "0"})
+    assert not claims.lives(claim, lease=0)
 
 
 def test_a_catalog_that_keeps_staging_tables_does_not_fail_a_run_that_was_published() -> None:
@@ -366,17 +365,17 @@ def test_a_sign_of_life_does_not_bring_back_a_claim_that_was_given_up(tmp_path: 
     files = output(tmp_path)
 
     def slowly(function: Callable[..., Any], *arguments: Any) -> Any:
-        if function is leases.write_claim:
+        if function is claims.write_claim:
             time.sleep(0.01)
         return function(files, *arguments)
 
     for number in range(20):
-        lease = leases.Lease(slowly, f"run-{number}", lambda dead: None, lease=0.015)
+        lease = claims.Lease(slowly, f"run-{number}", lambda dead: None, lease=0.015)
         lease.open()
         time.sleep(0.005)
         lease.release()
     time.sleep(0.1)
-    assert leases.claims(files) == []
+    assert claims.claims(files) == []
 
 
 # ---- a whole run, stopped at any of its steps

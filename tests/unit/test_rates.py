@@ -7,7 +7,7 @@ import pytest
 from rankmetrics_spark.config import RATES, Quality
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.gates import Findings
-from rankmetrics_spark.gates.rates import breaches, rates
+from rankmetrics_spark.gates.limits import breaches, rates
 
 COUNTS = {
     "rows": 40,

@@ -1,20 +1,109 @@
-"""The relay: carries bytes between the client's Unix socket and the engine's TCP port, in a process of its own.
+"""Only this account reaches the engine: its TCP port is closed, and a relay carries a private Unix socket to it.
 
-Python steps keep the interpreter of the engine busy for seconds, and a user's program that of the client. A third
-process passes on at once what either of them sends.
+Sail listens on TCP and asks nobody for a password. A filter on its listening socket therefore drops every packet that
+does not come from one source port, and no other account can use that port while this one holds it (``SO_REUSEPORT``
+shares a port among sockets of one account). Neither needs a privilege.
+
+The relay is a process of its own: Python steps keep the interpreter of the engine busy for seconds, and a user's
+program that of the client.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import select
 import socket
+import stat
 import struct
 import threading
 from contextlib import suppress
 from pathlib import Path
 
-from rankmetrics_spark.engines.sail.port import connection_from
+from rankmetrics_spark.errors import RankmetricsError
+
+ANYWHERE = "0.0.0.0"  # noqa: S104  nothing listens there: holding a port on every address keeps others from each of them
+_SO_ATTACH_FILTER = 26
+_INSTRUCTION = "HBBI"
+_LOAD_HALF, _EQUALS, _RETURN = 0x28, 0x15, 0x06
+"""Instructions of a classic BPF program."""
+
+
+def reserved_port() -> socket.socket:
+    """A socket that holds a source port on every local address; only sockets of this account can share it."""
+    return _sharing((ANYWHERE, 0))
+
+
+def connection_from(source: int, number: int, port: int) -> socket.socket:
+    """A connection to a port of loopback from a reserved source port.
+
+    Args:
+        source: The reserved port.
+        number: Which connection from it this is, from 0 on; each has an address of its own in 127.0.0.0/8.
+        port: Where to connect.
+    """
+    address = socket.inet_ntoa(struct.pack("!I", (127 << 24) + 2 + number % 2**20))
+    connection = _sharing((address, source))
+    connection.connect(("127.0.0.1", port))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def _sharing(address: tuple[str, int]) -> socket.socket:
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    made.bind(address)
+    return made
+
+
+def listening_socket() -> socket.socket:
+    """The one TCP socket on which this process listens.
+
+    Raises:
+        RankmetricsError: There is none, or there are several.
+    """
+    descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
+    listening = [each for each in descriptors if _listens(each)]
+    if len(listening) != 1:
+        raise RankmetricsError(f"it listens on {len(listening)} ports, which cannot be closed to other accounts")
+    return socket.socket(fileno=os.dup(listening[0]))
+
+
+def _listens(descriptor: int) -> bool:
+    with suppress(OSError):
+        if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+            with socket.socket(fileno=os.dup(descriptor)) as each:
+                is_tcp = each.family in (socket.AF_INET, socket.AF_INET6) and each.type == socket.SOCK_STREAM
+                return is_tcp and bool(each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+    return False
+
+
+def close_to_others(listening: socket.socket, source: int) -> None:
+    """Drop every packet to a listening socket, and to the connections that it accepts, except from a source port.
+
+    Raises:
+        RankmetricsError: The system has no such filters.
+    """
+    program = [(_LOAD_HALF, 0, 0, 0), (_EQUALS, 0, 1, source), (_RETURN, 0, 0, 2**32 - 1), (_RETURN, 0, 0, 0)]
+    code = ctypes.create_string_buffer(b"".join(struct.pack(_INSTRUCTION, *each) for each in program))
+    try:
+        pointer = struct.pack("HP", len(program), ctypes.addressof(code))
+        listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, pointer)
+        # Some sandboxes ignore what they do not know. As its length, a filter gives the number of its instructions.
+        size = len(program) * struct.calcsize(_INSTRUCTION)
+        if len(listening.getsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, size)) != len(program):
+            raise OSError("the filter is not there")
+    except OSError as error:
+        raise RankmetricsError(f"its port cannot be closed to other accounts here ({error})") from None
+
+
+def accepted_connections() -> int:
+    """How many TCP connections the sockets of this network namespace have accepted since it exists."""
+    names, values = (
+        line.split() for line in Path("/proc/self/net/snmp").read_text().splitlines() if line[:4] == "Tcp:"
+    )
+    return int(values[names.index("PassiveOpens")])
+
 
 SOCKET = "socket"
 """The name of the Unix socket in its folder."""

@@ -10,13 +10,13 @@ import sys
 import threading
 from contextlib import suppress
 
-from rankmetrics_spark.engines.sail.port import (
+from rankmetrics_spark.engines.sail.relay import (
     accepted_connections,
     close_to_others,
+    fork_relay,
     listening_socket,
     reserved_port,
 )
-from rankmetrics_spark.engines.sail.relay import fork_relay
 from rankmetrics_spark.errors import RankmetricsError
 
 FOLDER, LISTENER = "RANKMETRICS_LAPTOP_FOLDER", "RANKMETRICS_LAPTOP_LISTENER"

@@ -1,0 +1,306 @@
+"""The ways in which a list travels.
+
+* ``Masks``: the relevant rows as bits of a few 64-bit integers. Bit r - 1 of plane b is bit b of the grade at rank r.
+  Ranks up to 63 and whole grades up to 7 fit; nothing is collected, so the aggregation keeps a buffer of fixed width.
+* ``Relevant``: the relevant rows as an array of structs; other rows leave only their count. With ``recheck`` it takes
+  the second look at lists that a layout has flagged: also every row of a list in which a rank may repeat.
+* ``Rows``: every row as an array of structs. For ranking by score, relevance that is looked up in the judgements, and
+  metrics and conventions that read every row.
+* ``Whole``: parallel arrays of numbers, for an engine that reads a log once per branch. Nothing is looked at again:
+  where a rank may repeat, every row is there. The values and the counts are those of the other layouts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from rankmetrics_spark.layouts import repeats as search
+from rankmetrics_spark.layouts.lists import (
+    Arrays,
+    Assembled,
+    Entries,
+    Reading,
+    by_position,
+    by_score,
+    entries_of,
+    field_names,
+    flat,
+    ints,
+    no_pool,
+    numbers,
+    with_tie_groups,
+    without_repeats,
+)
+from rankmetrics_spark.layouts.repeats import (
+    COUNT_ROWS,
+    LONGEST,
+    MASK_RANKS,
+    RANK_BIT,
+    RELEVANT,
+    Packing,
+    entry,
+    item_hash,
+)
+from rankmetrics_spark.layouts.scores import looked_up
+from rankmetrics_spark.metrics import Batch, Ints, order_within
+from rankmetrics_spark.schemas import (
+    ENTRIES,
+    FLAGGED,
+    HASH,
+    ITEM,
+    N_ROWS,
+    POSITION,
+    RANK_MAY_REPEAT,
+    REJECTED,
+    RELEVANCE,
+    SCORE,
+    Columns,
+)
+
+PLANES = 3
+LARGEST_MASKED_GRADE = 2**PLANES - 1
+PLANE_COLUMNS = tuple(f"_plane_{b}" for b in range(PLANES))
+
+
+@dataclass(frozen=True)
+class Masks:
+    """Relevant rows as bits of integers; see the module for what fits."""
+
+    name: ClassVar[str] = "masks"
+    all_rows_seen: ClassVar[str] = "false"
+    arrays: ClassVar[bool] = False
+    payload: ClassVar[tuple[str, ...]] = tuple(f"coalesce({plane}, 0L) AS {plane}" for plane in PLANE_COLUMNS)
+    """Without nulls: pandas would turn a column with a null into doubles and lose bits above 2**53."""
+
+    def pack(self, columns: Columns, repeats: bool) -> Packing:
+        """SQL from the rows of a list to its planes; flags lists that do not fit, or in which an item may repeat."""
+        seen = search.RANK_AGGREGATES | {"_steepest": f"max({RELEVANCE})"}
+        sound = f"{search.EACH_RANK_HAS_ITS_BIT} AND coalesce(_steepest, 0) <= {LARGEST_MASKED_GRADE}"
+        if columns.item and repeats:
+            seen |= search.item_words(RELEVANT)
+            sound += f" AND {search.no_item_repeats()}"
+        doubts = {FLAGGED: f"NOT ({sound})", RANK_MAY_REPEAT: search.RANK_MAY_REPEAT_SQL}
+        return Packing(item_hash(columns.item and repeats, RELEVANT), COUNT_ROWS | _planes(), seen, doubts)
+
+    def unpack(self, columns: Arrays, reading: Reading) -> Assembled:
+        """The lists of a batch: columns ``_rows`` and one (n,) array of integers per plane."""
+        shown = ints(columns[N_ROWS])
+        planes = np.stack([ints(columns[plane]) for plane in PLANE_COLUMNS])
+        bits = np.unpackbits(np.bitwise_or.reduce(planes, axis=0).astype("<i8").view(np.uint8), bitorder="little")
+        row, column = np.divmod(np.flatnonzero(bits.view(np.bool_)), 64)
+        grade = sum((planes[b][row] >> column & 1) << b for b in range(PLANES))
+        batch = Batch(len(shown), row, column + 1, np.asarray(grade, float), shown, *no_pool())
+        none = np.zeros(len(shown), np.int64)
+        return Assembled(batch, none, none)
+
+
+def _planes() -> dict[str, str]:
+    """Aggregates: the ranks whose grade has bit b. The FILTER keeps Spark from touching the buffers for other rows."""
+    return {
+        plane: f"bit_or(CASE WHEN {RELEVANCE} & {1 << b} != 0 THEN {RANK_BIT} END) FILTER (WHERE {RELEVANT})"
+        for b, plane in enumerate(PLANE_COLUMNS)
+    }
+
+
+NO_ENTRIES = f"cast(array() AS array<struct<{POSITION}: bigint, {HASH}: bigint, {RELEVANCE}: double>>)"
+"""SQL: the entries of a list without rows."""
+
+
+@dataclass(frozen=True)
+class Relevant:
+    """Relevant rows one by one; see the module.
+
+    Attributes:
+        recheck: Take the second look; the rows then have a column ``_rank_may_repeat``.
+    """
+
+    recheck: bool = False
+    name: ClassVar[str] = "relevant"
+    arrays: ClassVar[bool] = True
+    payload: ClassVar[tuple[str, ...]] = (ENTRIES,)
+
+    @property
+    def all_rows_seen(self) -> str:
+        """SQL: whether every row of a list is among the entries."""
+        return RANK_MAY_REPEAT if self.recheck else "false"
+
+    def pack(self, columns: Columns, repeats: bool) -> Packing:
+        """SQL from the rows of a list to its entries; flags lists in which a rank may repeat."""
+        travels = f"{RANK_MAY_REPEAT} OR {RELEVANT}" if self.recheck else RELEVANT
+        with_item = columns.item and repeats
+        row = entry(POSITION, *([HASH] if with_item else []), f"double({RELEVANCE}) AS {RELEVANCE}")
+        entries = {ENTRIES: f"collect_list({row}) FILTER (WHERE {REJECTED} IS NULL AND ({travels}))"}
+        hashed = item_hash(with_item, travels)
+        if self.recheck:
+            return Packing(hashed, COUNT_ROWS | entries | {RANK_MAY_REPEAT: f"max({RANK_MAY_REPEAT})"})
+        doubts = dict.fromkeys((FLAGGED, RANK_MAY_REPEAT), search.RANK_MAY_REPEAT_SQL)
+        return Packing(hashed, COUNT_ROWS | entries, search.RANK_AGGREGATES, doubts)
+
+    def unpack(self, columns: Arrays, reading: Reading) -> Assembled:
+        """The lists of a batch: ``_rows``, and ``_entries`` of ``position``, ``relevance`` and perhaps ``_hash``."""
+        rows = ints(columns[N_ROWS])
+        kept, dropped = without_repeats(entries_of(columns), len(rows), reading)
+        ranked = by_position(kept)
+        ranks = np.asarray(ranked.position, np.int64)
+        batch = Batch(len(rows), ranked.list, ranks, ranked.grade, rows - dropped, *no_pool())
+        none = np.zeros(len(rows), np.int64)
+        return Assembled(batch, dropped, none, ranked.hash if reading.repeats else None)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Every row of a list; see the module for who needs them."""
+
+    name: ClassVar[str] = "rows"
+    all_rows_seen: ClassVar[str] = "true"
+    arrays: ClassVar[bool] = True
+    payload: ClassVar[tuple[str, ...]] = (ENTRIES,)
+
+    def pack(self, columns: Columns, repeats: bool) -> Packing:
+        """SQL from the rows of a list to its entries; it vouches for every list."""
+        ranked_by = [name for name in (POSITION, SCORE) if getattr(columns, name)]
+        # Tied scores are ordered by the item id itself.
+        text = [ITEM] if columns.score and columns.item else []
+        relevance = [f"double({RELEVANCE}) AS {RELEVANCE}"] if columns.relevance else []
+        row = entry(*ranked_by, HASH, *text, *relevance)
+        entries = {ENTRIES: f"collect_list({row}) FILTER (WHERE {REJECTED} IS NULL)"}
+        return Packing(item_hash(columns.item and (repeats or not columns.relevance)), COUNT_ROWS | entries)
+
+    def unpack(self, columns: Arrays, reading: Reading) -> Assembled:
+        """The lists of a batch: ``_entries``, and the judged items where the entries have no ``relevance``."""
+        size = len(columns[ENTRIES])
+        entries = entries_of(columns)
+        if entries.score is not None and reading.convention.score_precision == 32:
+            entries = replace(entries, score=entries.score.astype(np.float32).astype(float), exact=None)
+        if RELEVANCE not in field_names(columns):
+            entries = replace(entries, grade=looked_up(entries, columns))
+        kept, dropped = without_repeats(entries, size, reading)
+        shown = np.bincount(kept.list, minlength=size)
+        if reading.by_position:
+            ranked, n_tied = by_position(kept), np.zeros(size, np.int64)
+            rank = np.asarray(ranked.position, np.int64)
+        else:
+            order, tied = by_score(kept, reading.convention)
+            n_tied = np.bincount(kept.list[tied], minlength=size)
+            at = np.flatnonzero(kept.grade[order] > 0) if reading.only_relevant else np.arange(len(order))
+            ranked = kept.take(order[at])
+            rank = at - (np.cumsum(shown) - shown)[ranked.list] + 1
+        batch = Batch(size, ranked.list, rank, ranked.grade, shown, *no_pool(), score=ranked.score)
+        batch = with_tie_groups(batch, ranked, reading.convention)
+        return Assembled(batch, dropped, n_tied, ranked.hash if reading.repeats else None)
+
+
+RANKS, GRADES, HASHES = "_ranks_of_rows", "_grades_of_rows", "_hashes_of_rows"
+_LOW = 2**32 - 1
+_RANK_BITS = np.left_shift(1, np.maximum(np.arange(MASK_RANKS + 1, dtype=np.int64) - 1, 0))
+"""The bit of each rank; ranks above the last one share its bit."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Every row as numbers; see the module.
+
+    Attributes:
+        small: Grades are whole numbers of 32 bits, so that rank and grade share one number.
+        hashed: Whether the hashes of the items travel.
+    """
+
+    small: bool
+    hashed: bool
+    name: ClassVar[str] = "whole"
+    arrays: ClassVar[bool] = True
+    all_rows_seen: ClassVar[str | None] = None
+    """Python says it."""
+
+    @property
+    def payload(self) -> tuple[str, ...]:
+        """The arrays, of equal lengths: a sound row has a rank, a grade and an item."""
+        return (RANKS, *([] if self.small else [GRADES]), *([HASHES] if self.hashed else []))
+
+    def pack(self, columns: Columns, repeats: bool) -> Packing:
+        """SQL from the sound rows of a list to its arrays."""
+        shared = f"shiftleft({POSITION}, 32) | ({RELEVANCE} & {_LOW}L)"
+        # An array has no place for a null.
+        grade = f"coalesce(double({RELEVANCE}), double('NaN'))"
+        arrays = {
+            RANKS: f"collect_list({shared if self.small else POSITION})",
+            GRADES: f"collect_list({grade})",
+            HASHES: f"collect_list({HASH})",
+        }
+        return Packing(item_hash(self.hashed), COUNT_ROWS | {name: arrays[name] for name in self.payload})
+
+    def unpack(self, columns: Arrays, reading: Reading) -> Assembled:
+        """The lists of a batch: ``_rows`` and the arrays."""
+        rows = ints(columns[N_ROWS])
+        index, packed = flat(columns[RANKS])
+        ranks = ints(packed)
+        grades: npt.NDArray[Any]
+        if self.small:
+            halves = ranks.view("<i4")
+            grades, ranks = halves[0::2], halves[1::2]
+        else:
+            grades = numbers(flat(columns[GRADES])[1], np.float64)
+        all_seen = rank_may_repeat(ranks, rows)
+        keep = grades > 0
+        if all_seen.any():
+            keep |= all_seen[index]
+        at = np.flatnonzero(keep)
+        hashes = ints(flat(columns[HASHES])[1])[at] if self.hashed else np.zeros(len(at), np.int64)
+        entries = Entries(index[at], hashes, grades[at].astype(np.float64), ranks[at].astype(np.int64))
+        return _assembled(entries, rows, reading, all_seen)
+
+
+def _assembled(entries: Entries, rows: Ints, reading: Reading, all_seen: npt.NDArray[np.bool_]) -> Assembled:
+    kept, dropped = without_repeats(entries, len(rows), reading)
+    ranked = by_position(kept)
+    ranks = np.asarray(ranked.position, np.int64)
+    batch = Batch(len(rows), ranked.list, ranks, ranked.grade, rows - dropped, *no_pool())
+    none = np.zeros(len(rows), np.int64)
+    return Assembled(batch, dropped, none, ranked.hash if reading.repeats else None, all_seen)
+
+
+def rank_may_repeat(ranks: npt.NDArray[np.signedinteger[Any]], rows: Ints) -> npt.NDArray[np.bool_]:
+    """(n,) whether neither each rank of a list is up to 63 and there once, nor the ranks are 1..L.
+
+    The same condition as ``repeats.RANK_MAY_REPEAT_SQL``.
+
+    Args:
+        ranks: (e,) rank of each row, from 1 on, list by list.
+        rows: (n,) number of rows of each list.
+
+    >>> rank_may_repeat(np.array([2, 1, 3, 3, 64]), np.array([2, 2, 1])).tolist()
+    [False, True, True]
+    """
+    found = np.zeros(len(rows), bool)
+    lists = np.flatnonzero(rows)
+    if not len(lists):
+        return found
+    counts, starts = rows[lists], (np.cumsum(rows) - rows)[lists]
+    top = np.maximum.reduceat(ranks, starts)
+    bits = np.bitwise_or.reduceat(_RANK_BITS.take(ranks, mode="clip"), starts)
+    distinct = (top <= MASK_RANKS) & (_bit_count(bits) == counts)
+    found[lists] = ~distinct
+    unsure = ~distinct & (top == counts) & (counts <= LONGEST)
+    if unsure.any():
+        found[lists[unsure]] = ~_are_1_to_n(np.repeat(np.arange(len(rows)), rows), ranks, lists[unsure], len(rows))
+    return found
+
+
+def _bit_count(bits: Ints) -> Ints:
+    octets = np.ascontiguousarray(bits).view(np.uint8).reshape(-1, 8)
+    return np.asarray(np.unpackbits(octets, axis=1).sum(axis=1, dtype=np.int64))
+
+
+def _are_1_to_n(index: Ints, ranks: npt.NDArray[np.signedinteger[Any]], lists: Ints, size: int) -> npt.NDArray[Any]:
+    """(lists,) whether the ranks of each of these lists are 1..n."""
+    chosen = np.zeros(size, bool)
+    chosen[lists] = True
+    at = np.flatnonzero(chosen[index])
+    of, sorted_ranks = index[at], ranks[at][order_within(index[at], ranks[at].astype(np.float64))]
+    starts = np.flatnonzero(np.diff(of, prepend=-1))
+    place = np.arange(len(of)) - np.repeat(starts, np.diff(starts, append=len(of))) + 1
+    return np.asarray(np.logical_and.reduceat(sorted_ranks == place, starts))

@@ -1,0 +1,354 @@
+"""Claims of runs on partitions: two runs never write the same partition at the same time.
+
+In a folder of this machine, a claim is a file that its run keeps locked. The system unlocks it when the run ends,
+however it ends, so a claim that is not locked is left over from a run that was killed.
+
+Where there are no locks (object stores, the disk of a Connect server), a claim says who holds it and when it was last
+renewed. A run writes its claim, checks for competing claims, and only then proceeds: of two runs that start at the same
+moment, at most one goes on.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+from rankmetrics_spark.errors import OutputError
+from rankmetrics_spark.sinks.files import STAGING, Files
+from rankmetrics_spark.sinks.partitions import Partitions
+
+LEASE = 900.0
+"""Seconds after which a run that says nothing counts as ended, unless its machine can tell."""
+SLOW_LEASE = 3600.0
+"""The same where each sign of life is a job of Spark, which has to wait until the run leaves room for it."""
+BEATS = 15
+"""Signs of life in this time."""
+PATIENCE = 60.0
+"""Seconds that a run waits for another that asks at the same moment."""
+
+Do = Callable[..., Any]
+
+
+def write_claim(files: Files, run: str, said: dict[str, Any]) -> None:
+    """Write the claim of a run, with the time."""
+    files.write(f"{STAGING}/{run}.claim", json.dumps(said | {"beat": time.time()}))
+
+
+def remove_claim(files: Files, run: str) -> None:
+    """Remove the claim of a run."""
+    files.remove(f"{STAGING}/{run}.claim")
+    files.remove_if_empty(STAGING, "")
+
+
+def claims(files: Files) -> list[str]:
+    """The texts of all claims."""
+    names = [name for name in files.names(STAGING) if name.endswith(".claim") and not name.startswith(".")]
+    return [text for text in files.for_each(lambda name: files.read(f"{STAGING}/{name}"), names) if text]
+
+
+class Lease:
+    """The claim of one run on some partitions of an output; the counterpart of ``locks.Claim``."""
+
+    def __init__(self, do: Do, run_id: str, recover: Recover, lease: float = LEASE) -> None:
+        """A claim on nothing.
+
+        Args:
+            do: Runs a function over the files of the output.
+            run_id: Id of the run.
+            recover: Called for each killed run that is found, with what no living run has claimed since.
+            lease: Seconds for which the run counts as living after it has said so.
+        """
+        self._do, self._run_id, self._recover, self._lease = do, run_id, recover, lease
+        self._said: dict[str, Any] = {}
+        self._stop = threading.Event()
+        # A sign of life must not bring back a claim that is just given up, or what it said before.
+        self._writing = threading.Lock()
+
+    def open(self) -> None:
+        """Say that this run lives, and clean up after those that do not."""
+        self._living()
+        self._say({"run": self._run_id, "lease": self._lease, **who()})
+        threading.Thread(target=self._beat, daemon=True).start()
+
+    def take(self, partitions: Partitions, output: str) -> None:
+        """Claim these partitions until ``release``.
+
+        Raises:
+            OutputError: Another run writes partitions of this date.
+        """
+        held = {"date": partitions.date, "experiments": partitions.experiments}
+        end = time.monotonic() + PATIENCE
+        self._say(self._said | held | {"state": "asking"})
+        while True:
+            # The pointer of a date is read, changed and written without a lock, so a date has one writer.
+            others = [other for other in self._living() if other.get("date") == partitions.date]
+            first = any(other["state"] == "holding" or other["run"] < self._run_id for other in others)
+            if first or (others and time.monotonic() > end):
+                self._say({name: value for name, value in self._said.items() if name not in (*held, "state")})
+                raise OutputError(
+                    f"another run is writing {partitions.date} in {output}; run this again when it has ended"
+                )
+            if not others:
+                return self._say(self._said | {"state": "holding"})
+            # A later run asks too. It withdraws, or it was there first.
+            time.sleep(0.5)
+
+    def _say(self, said: dict[str, Any]) -> None:
+        with self._writing:
+            self._said = said
+            self._write()
+
+    def _write(self) -> None:
+        self._do(write_claim, self._run_id, self._said)
+
+    def _beat(self) -> None:
+        while not self._stop.wait(self._lease / BEATS):
+            with suppress(Exception), self._writing:  # the run itself reports a store that does not answer
+                if self._said:
+                    self._write()
+
+    def _living(self) -> list[dict[str, Any]]:
+        """The claims of other runs that live; what killed runs have left is cleaned up."""
+        living: list[dict[str, Any]] = []
+        dead: list[dict[str, Any]] = []
+        for text in self._do(claims):
+            with suppress(ValueError):
+                found = json.loads(text)
+                if found.get("run") not in (None, "", self._run_id):
+                    (living if lives(found) else dead).append(found)
+        for each in dead:
+            held = Held.parse(json.dumps(each))
+            taken = {
+                name for other in living if other.get("date") == held.date for name in other.get("experiments", ())
+            }
+            self._recover(Held(held.run, held.date, tuple(name for name in held.experiments if name not in taken)))
+            self._do(remove_claim, held.run)
+        return [found for found in living if "state" in found]
+
+    def release(self, complete: bool = True) -> None:
+        """Give the partitions back; see ``locks.Claim.release``."""
+        self._stop.set()
+        with self._writing:
+            said, self._said = self._said, {}
+            if said and complete:
+                self._do(remove_claim, self._run_id)
+            elif said:
+                # As of a process that has ended, on this machine and elsewhere.
+                self._do(write_claim, self._run_id, said | {"start": "", "lease": 0})
+
+
+def who() -> dict[str, Any]:
+    """This process, so that another one on this machine can see whether it still runs."""
+    return {"host": _machine(), "pid": os.getpid(), "start": _start_of(os.getpid())}
+
+
+def _machine() -> str:
+    """Where the ids of processes mean the same; containers may share a host name, but not their processes."""
+    own = [socket.gethostname()]
+    with suppress(OSError):  # a system without /proc
+        own.append(Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip())
+        own.append(os.readlink("/proc/self/ns/pid"))
+    return " ".join(own)
+
+
+def _start_of(pid: int) -> str | None:
+    """When a process started, by the system's own clock; None if it does not run or the system does not say."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return None
+
+
+def lives(claim: dict[str, Any], lease: float = LEASE) -> bool:
+    """Whether the process that made a claim still runs; on another machine, whether it said so within the lease.
+
+    Args:
+        claim: What it says.
+        lease: Seconds, for a claim that does not say it.
+    """
+    if claim.get("host") == _machine() and claim.get("start") is not None:
+        return _start_of(int(claim["pid"])) == str(claim["start"])
+    return time.time() - float(claim.get("beat", 0)) < float(claim.get("lease", lease))
+
+
+# Windows has no such locks; there, nothing is claimed.
+_fcntl: Any = importlib.import_module("fcntl") if os.name == "posix" else None
+
+_GATE = ".gate"
+"""Locked for the moment in which a run looks at all claims and makes its own."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a claim says.
+
+    Attributes:
+        run: Id of the run; empty if the claim does not say.
+        date: Evaluation date of its partitions; None while the run does not know them yet.
+        experiments: Experiments of its partitions.
+    """
+
+    run: str = ""
+    date: str | None = None
+    experiments: tuple[str | None, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Held:
+        """What a text says; nothing if it is broken, since its run was killed while writing it."""
+        try:
+            found = json.loads(text or "{}")
+            return cls(found.get("run", ""), found.get("date"), tuple(found.get("experiments", ())))
+        except (ValueError, AttributeError, TypeError):
+            return cls()
+
+    def shared(self, partitions: Partitions) -> list[str | None]:
+        """The experiments that some partitions have in common with this claim."""
+        held = set(self.experiments) if self.date == partitions.date else set()
+        return [name for name in partitions.experiments if name in held]
+
+
+Recover = Callable[[Held], None]
+"""Cleans up after a run that was killed."""
+
+
+class Claim:
+    """The claim of one run on some partitions of a folder. As long as it is open, the run counts as living."""
+
+    def __init__(self, run_id: str = "", recover: Recover = lambda dead: None) -> None:
+        """A claim on nothing.
+
+        Args:
+            run_id: Id of the run.
+            recover: Called for each killed run that is found, with what no living run has claimed since.
+        """
+        self._run_id, self._recover = run_id, recover
+        self._file: IO[str] | None = None
+
+    def open(self, folder: Path) -> bool:
+        """Say that this run lives, and clean up after those that do not; False where there are no locks."""
+        with gate(folder) as supported:
+            if supported and self._file is None:
+                self._living(folder)
+                # In one step: a claim that is not locked belongs to a killed run.
+                self._file = (folder / f"{self._run_id or uuid.uuid4().hex}.claim").open("w", encoding="utf-8")
+                _lock(self._file, wait=False)
+            return supported
+
+    def take(self, folder: Path, partitions: Partitions, output: str) -> None:
+        """Claim these partitions until ``release``.
+
+        Args:
+            folder: Where the claims of all runs are.
+            partitions: What the run is about to write.
+            output: What messages call the output.
+
+        Raises:
+            OutputError: Another run has claimed some of them.
+        """
+        if not self.open(folder) or self._file is None:
+            return
+        with gate(folder):
+            for other in self._living(folder):
+                refuse_shared(other, partitions, output)
+            self._file.seek(0)
+            self._file.truncate()
+            held = {"run": self._run_id, "date": partitions.date, "experiments": partitions.experiments}
+            json.dump(held, self._file)
+            self._file.flush()
+
+    def _living(self, folder: Path) -> list[Held]:
+        """The claims of other runs that live; what killed runs have left is cleaned up."""
+        living: list[tuple[Path, Held]] = []
+        dead: list[tuple[Path, Held]] = []
+        for path in sorted(folder.glob("*.claim")):
+            if self._file is None or Path(self._file.name) != path:
+                with suppress(FileNotFoundError), path.open("r+", encoding="utf-8") as file:
+                    ended = _lock(file, wait=False)
+                    (dead if ended else living).append((path, Held.parse(file.read())))
+        for path, held in dead:
+            taken = {name for _, other in living if other.date == held.date for name in other.experiments}
+            left = tuple(name for name in held.experiments if name not in taken)
+            self._recover(replace(held, run=held.run or path.stem, experiments=left))
+            path.unlink(missing_ok=True)
+        return [held for _, held in living]
+
+    def release(self, complete: bool = True) -> None:
+        """Give the partitions back; nothing happens where none were claimed.
+
+        Args:
+            complete: Whether the run leaves nothing to be done. Otherwise its claim stays as that of a killed run, and
+                the next run does the rest.
+        """
+        if self._file is None:
+            return
+        file, self._file = self._file, None
+        claim = Path(file.name)
+        if complete:
+            claim.unlink(missing_ok=True)
+        file.close()
+        with suppress(OSError):
+            if not any(claim.parent.glob("*.claim")):
+                (claim.parent / _GATE).unlink()
+
+
+def refuse_shared(held: Held, partitions: Partitions, output: str) -> None:
+    """Refuse partitions that the claim of another run holds.
+
+    Raises:
+        OutputError: Names one of them.
+    """
+    shared = held.shared(partitions)
+    if shared:
+        what = "rows without an experiment" if shared[0] is None else f"experiment '{shared[0]}'"
+        raise OutputError(
+            f"another run is writing {what} of {partitions.date} in {output}; run this again when it has ended"
+        )
+
+
+@contextmanager
+def gate(folder: Path) -> Iterator[bool]:
+    """Hold the gate of a folder; False where the file system has no locks."""
+    file = _opened_gate(folder)
+    try:
+        yield file is not None
+    finally:
+        if file is not None:
+            file.close()
+
+
+def _opened_gate(folder: Path) -> IO[str] | None:
+    path = folder / _GATE
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        # Another run may remove the folder or the gate at any time; then start again.
+        with suppress(FileNotFoundError):
+            file = path.open("a", encoding="utf-8")
+            if not _lock(file, wait=True):
+                file.close()
+                path.unlink(missing_ok=True)
+                return None
+            if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                return file
+            file.close()
+
+
+def _lock(file: IO[str], wait: bool) -> bool:
+    """Lock a file; False if another run has locked it, or the file system has no locks."""
+    if _fcntl is None:
+        return False
+    try:
+        _fcntl.flock(file, _fcntl.LOCK_EX if wait else _fcntl.LOCK_EX | _fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

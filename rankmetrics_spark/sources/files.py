@@ -1,0 +1,335 @@
+"""Files that need more than the engine's reader.
+
+* Patterns in paths, and the files of this machine behind them.
+* Columns that folders hold, such as ``experiment_id=1.10``: an id is the text of its folder, on every engine. Spark
+  makes numbers of folders that look like some, so that 1.1 and 1.10 become one experiment. Sail makes a text of every
+  folder, also of the one that stands for null.
+* Lines of JSON, with nothing lost: a line that is not exactly one value is a row of its own, without values. Spark's
+  own reader takes the first value of a line and drops the others. Here each line is parsed as a field of an object,
+  where a second value is an error.
+* Columns of Parquet files whose types an engine cannot read, such as those that pandas writes. Both engines refuse such
+  a file as a whole, so it is read without the column.
+"""
+
+from __future__ import annotations
+
+import glob
+import io
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date
+from typing import IO, TYPE_CHECKING, TypeAlias
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.pandas.types import from_arrow_type
+
+from rankmetrics_spark.config import Input, local_path
+from rankmetrics_spark.engines import engine_of
+from rankmetrics_spark.errors import InputError
+from rankmetrics_spark.schemas import NULL_PARTITION, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql.readwriter import DataFrameReader
+
+_WILDCARDS = re.compile(r"[*?\[]")
+_BRACES = re.compile(r"[{]([^{}]*)[}]")
+
+
+def is_pattern(path: str) -> bool:
+    """Whether a local path may stand for several files and folders."""
+    return local_path(path) is not None and bool(_WILDCARDS.search(path) or _BRACES.search(path))
+
+
+def places_of(path: str) -> Iterator[str]:
+    """The files and folders that a local path stands for: with each choice of its braces, and by its wildcards."""
+    folder = local_path(path)
+    for pattern in without_braces(str(folder)) if folder else ():
+        yield from sorted(glob.glob(pattern)) if _WILDCARDS.search(pattern) else [pattern] * os.path.exists(pattern)
+
+
+def files_of(path: str) -> Iterator[str]:
+    """The files that a local path with wildcards stands for; those of a folder below it, hidden ones left out."""
+    for base in places_of(path):
+        yield from _below(base)
+
+
+def folder_values(paths: Sequence[str]) -> dict[str, set[str]]:
+    """Column -> its values, of the folders such as ``day=2026-11-20`` between these paths and their files."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for path in paths:
+        for base in places_of(path):
+            for file in _below(base):
+                for folder in os.path.relpath(file, base).split(os.sep)[:-1]:
+                    name, equals, value = folder.partition("=")
+                    if equals:
+                        found[unquote(name)].add(unquote(value))
+    return dict(found)
+
+
+def opened(file: str) -> IO[bytes]:
+    """A file as a stream of bytes, decompressed if its name says that it is compressed."""
+    return io.BufferedReader(pa.input_stream(file))
+
+
+def _below(path: str) -> Iterator[str]:
+    if os.path.isfile(path):
+        yield path
+    for name in sorted(os.listdir(path)) if os.path.isdir(path) else ():
+        if not name.startswith(("_", ".")):
+            yield from _below(os.path.join(path, name))
+
+
+def without_braces(path: str) -> Iterator[str]:
+    """``a/{b,c}`` as ``a/b`` and ``a/c``.
+
+    >>> list(without_braces("a/{b,c}/{d,e}"))
+    ['a/b/d', 'a/b/e', 'a/c/d', 'a/c/e']
+    """
+    found = _BRACES.search(path)
+    if not found:
+        yield path
+        return
+    for choice in found[1].split(","):
+        yield from without_braces(path[: found.start()] + choice + path[found.end() :])
+
+
+Load: TypeAlias = "Callable[[DataFrameReader], DataFrame]"
+"""What reads the files of an input, with a reader that may know their schema."""
+_NO_COLUMN = T.StructType([T.StructField("_no_column", T.StringType())])
+_KINDS = {
+    "int": r"[+-]?[0-9]{1,9}",
+    "bigint": r"[+-]?[0-9]{1,18}",
+    "double": r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?",
+}
+"""Type that Spark gives to folders -> what all of their values look like; the first that fits. Dates are another."""
+
+
+def load_folders(spark: SparkSession, section: Input, files: Load, own: T.StructType | None = None) -> DataFrame:
+    """The rows of files, and the columns of their folders: ids as texts, others in the types that Spark infers.
+
+    Args:
+        spark: The session to read with.
+        section: The input.
+        files: What reads its files.
+        own: The columns of the files to read; None = all of them.
+    """
+    if engine_of(spark) == "sail":
+        return typed_on_sail(_columns(files(spark.read), own, section), section)
+    rows = files(spark.read.schema(own) if own else spark.read)
+    texts = {field.name for field in rows.schema.fields if not isinstance(field.dataType, T.StringType)}
+    texts &= set(section.ids())
+    # Lists the folders again, but opens no file: none has the one column of this schema.
+    texts &= set(files(spark.read.schema(_NO_COLUMN)).columns) if texts else set()
+    return files(spark.read.schema(_with_texts(rows.schema, texts))) if texts else rows
+
+
+def _columns(rows: DataFrame, own: T.StructType | None, section: Input) -> DataFrame:
+    """These columns in their types, and those of the folders; Sail reads what it is not asked for by its schema."""
+    if own is None:
+        rows.schema  # noqa: B018
+        return rows
+    folders = (F.col(quoted(name)) for name in folder_values(section.path or ()) if name not in own.names)
+    return rows.select(*(F.col(quoted(f.name)).cast(f.dataType).alias(f.name) for f in own.fields), *folders)
+
+
+def _with_texts(schema: T.StructType, names: Iterable[str]) -> T.StructType:
+    """The schema with these columns as texts."""
+    return T.StructType(
+        [T.StructField(field.name, T.StringType()) if field.name in names else field for field in schema.fields]
+    )
+
+
+def typed_on_sail(rows: DataFrame, section: Input) -> DataFrame:
+    """The rows with null where a folder says so, and folders that hold no ids in the types that Spark infers.
+
+    Args:
+        rows: What Sail has read; it gives every folder as a text.
+        section: The input.
+    """
+    columns = {}
+    for name, values in folder_values(section.path or ()).items():
+        if name in rows.columns:
+            text = F.when(F.col(quoted(name)) != NULL_PARTITION, F.col(quoted(name)))
+            columns[name] = text if name in section.ids() else text.cast(_kind(values - {NULL_PARTITION}))
+    return rows.withColumns(columns) if columns else rows
+
+
+def _kind(values: set[str]) -> str:
+    """The type that Spark infers for folders with these values.
+
+    >>> _kind({"9", "10"}), _kind({"1.1", "7"}), _kind({"2026-11-20"}), _kind({"de", "7"}), _kind(set())
+    ('int', 'double', 'date', 'string', 'string')
+    """
+    kinds = (kind for kind, pattern in _KINDS.items() if all(re.fullmatch(pattern, value) for value in values))
+    if not values:
+        return "string"
+    return next(kinds, "date" if all(map(_is_date, values)) else "string")
+
+
+def _is_date(value: str) -> bool:
+    try:
+        return date.fromisoformat(value).isoformat() == value
+    except ValueError:
+        return False
+
+
+UNREADABLE = "_unreadable_line"
+"""Internal column: the text of a line that is not JSON; null for all others."""
+_LINE = "value"
+_OTHER_ENCODING = ("encoding", "charset")
+
+
+def read_json_lines(
+    spark: SparkSession, paths: Sequence[str], options: Mapping[str, str], fields: Sequence[T.StructField]
+) -> DataFrame:
+    """The objects of JSON files as rows with these columns, the partition columns of their folders, and ``UNREADABLE``.
+
+    Args:
+        spark: The session to read with.
+        paths: Files or folders.
+        options: Of Spark's reader. A ``mode`` is not used: no line is dropped.
+        fields: The columns; a column of the folders has its value from there.
+    """
+    given = {name: value for name, value in json_options(options).items() if name != "mode"}
+    if any(name in given for name in _OTHER_ENCODING):
+        # Spark reads text as UTF-8 only.
+        schema = T.StructType([*fields, T.StructField(UNREADABLE, T.StringType())])
+        reader = spark.read.options(**given, columnnameofcorruptrecord=UNREADABLE)
+        return reader.schema(schema).json(list(paths))
+    lines = _lines(spark, paths, given, fields)
+    folders = [name for name in lines.columns if name != _LINE]
+    own = T.StructType([field for field in fields if field.name not in folders])
+    objects = lines.select(_LINE, *folders, F.explode_outer(_objects(own, given)).alias("_object"))
+    unreadable = F.when(F.col("_object").isNull(), F.col(_LINE)).alias(UNREADABLE)
+    return objects.select(*(F.col("_object").getField(name).alias(name) for name in own.names), *folders, unreadable)
+
+
+def json_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The options by their names in lower case; with an encoding, Spark wants to know how lines end.
+
+    >>> json_options({"Encoding": "UTF-16"}), json_options({"encoding": "UTF-16", "multiLine": "true"})
+    ({'linesep': '\\n', 'encoding': 'UTF-16'}, {'encoding': 'UTF-16', 'multiline': 'true'})
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    lines = any(name in given for name in _OTHER_ENCODING) and given.get("multiline", "").lower() != "true"
+    return ({"linesep": "\n"} if lines else {}) | given
+
+
+def _lines(
+    spark: SparkSession, paths: Sequence[str], options: Mapping[str, str], fields: Sequence[T.StructField]
+) -> DataFrame:
+    """The lines that are not blank as ``value``, and the columns of the folders in the types of ``fields``."""
+    reader, whole = spark.read.options(**options), options.get("multiline", "").lower() == "true"
+    lines = reader.text(list(paths), wholetext=whole)
+    if len(lines.columns) > 1:
+        kinds = {field.name: field for field in fields}
+        known = [kinds.get(field.name, field) for field in lines.schema.fields if field.name != _LINE]
+        lines = reader.schema(T.StructType([T.StructField(_LINE, T.StringType()), *known])).text(
+            list(paths), wholetext=whole
+        )
+    # The first line of a file may start with a byte order mark.
+    marked = F.col(_LINE).startswith("\ufeff")
+    text = F.when(marked, F.expr(f"substring({_LINE}, 2)")).otherwise(F.col(_LINE))
+    return lines.withColumn(_LINE, text).where(F.col(_LINE).rlike(r"\S"))
+
+
+def _objects(schema: T.StructType, options: Mapping[str, str]) -> Column:
+    """Array of the objects of a line: of its only value, or of an array; it holds null where the line is no object.
+
+    ``_end`` is read only if the line is one whole value: otherwise the parser stops before it.
+    """
+    # The line break ends a comment, where comments are allowed.
+    wrapped = F.concat(F.lit('{"_line": '), F.col(_LINE), F.lit('\n, "_end": 1}'))
+
+    def parsed(kind: T.DataType) -> Column:
+        envelope = T.StructType([T.StructField("_line", kind), T.StructField("_end", T.IntegerType())])
+        # Over Connect, a map without entries has no type.
+        found = F.from_json(wrapped, envelope, dict(options) or None)
+        return F.when(found["_end"] == 1, found["_line"])
+
+    is_array = F.ltrim(F.col(_LINE)).startswith("[")
+    several = parsed(T.ArrayType(schema))
+    # Of an array that holds anything else than objects, engines read different parts.
+    objects_only = ~F.exists(several, lambda value: value.isNull())
+    return F.when(is_array, F.when(objects_only, several)).otherwise(F.array(parsed(schema)))
+
+
+_REFUSED = re.compile(r"Parquet type|PARQUET_TYPE_|to Spark data type", re.IGNORECASE)
+_UNSIGNED = {"uint8": T.ShortType(), "uint16": T.IntegerType(), "uint32": T.LongType(), "uint64": T.DecimalType(20, 0)}
+
+
+def readable_columns(section: Input, engine: str, error: Exception) -> T.StructType | None:
+    """The columns of the files that the engine can read; None if the error is about something else.
+
+    Args:
+        section: The input.
+        engine: ``spark`` or ``sail``.
+        error: What the engine raised when it looked at the files.
+
+    Raises:
+        InputError: A column that is needed has a type that the engine cannot read.
+    """
+    own = _own_columns(section) if _REFUSED.search(str(error)) else None
+    if own is None:
+        return None
+    for name in section.wanted():
+        if sentence := unreadable_column(section, engine, name):
+            raise InputError(sentence) from error
+    kinds = {field.name: _readable(field.type, engine) for field in own}
+    return T.StructType([T.StructField(name, kind) for name, kind in kinds.items() if kind is not None])
+
+
+def unreadable_column(section: Input, engine: str, name: str) -> str | None:
+    """The sentence for a column of a type that the engine cannot read; None for any other name.
+
+    Args:
+        section: The input.
+        engine: ``spark`` or ``sail``.
+        name: The column.
+    """
+    own = _own_columns(section) if section.format == "parquet" else None
+    if own is None or name not in own.names or _readable(kind := own.field(name).type, engine) is not None:
+        return None
+    advice = "floats of 32 or 64 bits" if pa.types.is_float16(kind) else "another type"
+    if pa.types.is_timestamp(kind):
+        advice = "microseconds, as df.to_parquet(..., coerce_timestamps='us') writes them"
+    return (
+        f"column '{name}' has type {kind}, which the engine {engine} cannot read from Parquet; allowed: {advice}, or a "
+        "run that does not use it"
+    )
+
+
+def _own_columns(section: Input) -> pa.Schema | None:
+    """The columns of the first file, if that is on this machine."""
+    files = (file for path in section.path or () for file in files_of(path))
+    if (file := next(files, None)) is None:
+        return None
+    try:
+        return pq.read_schema(file)
+    except (OSError, pa.ArrowException):
+        return None
+
+
+def _readable(kind: pa.DataType, engine: str) -> T.DataType | None:
+    """The type that the engine reads a column in; None if it cannot."""
+    if pa.types.is_dictionary(kind):
+        return _readable(kind.value_type, engine)
+    if pa.types.is_float16(kind):
+        return T.FloatType() if engine == "sail" else None
+    if pa.types.is_timestamp(kind) and kind.unit == "ns" and engine == "spark":
+        return None
+    if pa.types.is_duration(kind):
+        return T.LongType() if engine == "spark" else None
+    if str(kind) in _UNSIGNED:
+        return _UNSIGNED[str(kind)]
+    try:
+        return from_arrow_type(kind, True)
+    except Exception:  # each version of Spark has another class
+        return None
