@@ -145,7 +145,7 @@ def test_the_modules_of_how_it_works_stand_in_the_order_of_the_road() -> None:
     road = (ROOT / "rankmetrics_spark" / "job" / "__init__.py").read_text().split("def _evaluated")[1]
     calls = ["inputs(", "make_plan(", "typed_rows(", "judged_items(", "road.outcome(", "_published("]
     assert [road.index(call) for call in calls] == sorted(road.index(call) for call in calls)
-    steps = [f"road/{name}.py" for name in ("plan", "checking", "judgements", "ranking", "scoring", "aggregation")]
+    steps = [f"road/{name}.py" for name in ("plan", "checking", "ranking", "scoring", "aggregation")]
     assert [name for name in modules if name != "config/"] == [
         *("sources/", *steps, "comparison/", "job/answers.py", "sinks/")
     ]
