@@ -210,9 +210,10 @@ audit: venv $(call ENVIRONMENT,audit) ## check what SECURITY.md says, and look u
 	$(BIN)/python -m pip check
 	.venvs/audit/bin/python -m tests.known_vulnerabilities .venv $(wildcard .venvs/laptop)
 
-readme: venv ## write the README's table of metrics from the registry, and docs/bad_input.md from the tests
+readme: venv ## write the README's table of metrics, that of docs/comparing.md, and docs/bad_input.md
 	@$(BIN)/python -m rankmetrics_spark.tools.metric_table README.md
 	@$(BIN)/python -m tests.bad_input docs/bad_input.md
+	@$(BIN)/python -m tests.statistics_table docs/comparing.md
 
 $(BENCH): $(INSTALLED)
 	@echo "Installing DuckDB, Polars and the measuring tools into .venv, about 250 MB. This happens once ..." >&2

@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.comparison.batches import (
-    COLUMNS,
     DECOMPOSITION,
     MEANS,
     final,
@@ -23,9 +22,11 @@ from rankmetrics_spark.comparison.batches import (
     rows_of,
     schema_text,
 )
-from rankmetrics_spark.comparison.compared import Ranks
+from rankmetrics_spark.comparison.columns import comparison_rows
+from rankmetrics_spark.comparison.compared import Ranks, Rules
 from rankmetrics_spark.comparison.pairs import UserRows, add_rows, signed_sizes
-from rankmetrics_spark.comparison.rows import Rules, comparison_rows, decomposition_rows, mean_intervals
+from rankmetrics_spark.comparison.registry import STATISTICS, statistic, types_of
+from rankmetrics_spark.comparison.rows import decomposition_rows, mean_intervals
 from rankmetrics_spark.comparison.sums import signed_ranks, sums_by_key
 from rankmetrics_spark.comparison.table import UserTable, Within
 from rankmetrics_spark.comparison.totals import ARM_SUMS, PAIR_SUMS, POWERS, Key, Request, Totals
@@ -37,9 +38,9 @@ from rankmetrics_spark.schemas import EXPERIMENT, METRIC, SEGMENT, USER
 
 __all__ = [
     "ARM_SUMS",
-    "COLUMNS",
     "PAIR_SUMS",
     "POWERS",
+    "STATISTICS",
     "Key",
     "Ranks",
     "Request",
@@ -61,7 +62,9 @@ __all__ = [
     "rows_of",
     "schema_text",
     "signed_sizes",
+    "statistic",
     "sums_of",
+    "types_of",
 ]
 
 
@@ -153,8 +156,10 @@ def comparisons(table: UserTable, asked: Comparison, sums: DataFrame | None = No
     if not asked.asked:
         raise ConfigError("comparison.baseline is null; allowed: an experiment, or comparison.pairs: all")
     partials = sums_of(table, asked) if sums is None else sums
-    body = partial(final, request=request_of(asked), rules=_rules(asked, table))
-    return partials.repartition(1).mapInArrow(body, schema_text(COLUMNS))
+    # Handed over: what a notebook or a test has registered is not registered in the process that makes the rows.
+    statistics = tuple(STATISTICS.values())
+    body = partial(final, request=request_of(asked), rules=_rules(asked, table), statistics=statistics)
+    return partials.repartition(1).mapInArrow(body, schema_text(types_of(statistics)))
 
 
 def sums_of(table: UserTable, asked: Comparison) -> DataFrame:

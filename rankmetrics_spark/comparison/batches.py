@@ -10,8 +10,11 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from rankmetrics_spark.comparison.columns import comparison_rows
+from rankmetrics_spark.comparison.compared import Ranks, Rules
 from rankmetrics_spark.comparison.pairs import Key, Request, Totals, UserRows
-from rankmetrics_spark.comparison.rows import Ranks, Rules, comparison_rows, decomposition_rows, mean_intervals
+from rankmetrics_spark.comparison.registry import Statistic, types_of
+from rankmetrics_spark.comparison.rows import decomposition_rows, mean_intervals
 from rankmetrics_spark.engines import Batches
 from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, SEGMENT
 from rankmetrics_spark.statistics import splits
@@ -174,50 +177,6 @@ def read(batches: Batches) -> tuple[Totals, dict[Key, Ranks]]:
     return totals.joined(), ranks
 
 
-COLUMNS = {
-    **dict.fromkeys((EXPERIMENT, BASELINE, SEGMENT, METRIC, "design", "test"), "string"),
-    "n_users": "long",
-    **dict.fromkeys(
-        ("mean_baseline", "mean_candidate", "difference", "relative_difference", "ci_low", "ci_high"), "double"
-    ),
-    **dict.fromkeys(("p_value", "p_adjusted"), "double"),
-    **dict.fromkeys(("wins", "ties", "losses"), "long"),
-    "better": "string",
-    "note": "string",
-    "confidence": "double",
-    "correction": "string",
-    "family": "string",
-    **dict.fromkeys(("n_comparisons", "n_users_baseline", "n_users_candidate", "n_users_both"), "long"),
-    **dict.fromkeys(
-        (
-            "standard_error",
-            "relative_ci_low",
-            "relative_ci_high",
-            "effect_size",
-            "minimum_detectable_effect",
-            "adjusted_minimum_detectable_effect",
-            "users_needed",
-            "p_wilcoxon",
-            "p_randomization",
-            "bootstrap_ci_low",
-            "bootstrap_ci_high",
-            "aa_share",
-            "sample_ratio_p",
-            "cuped_difference",
-            "cuped_ci_low",
-            "cuped_ci_high",
-            "cuped_p_value",
-            "cuped_variance_reduction",
-            "cuped_standard_error",
-            "cuped_relative_difference",
-            "cuped_relative_ci_low",
-            "cuped_relative_ci_high",
-        ),
-        "double",
-    ),
-}
-"""Columns of ``comparisons`` -> their types; what was not asked for is null."""
-
 DECOMPOSITION = {
     **dict.fromkeys((EXPERIMENT, BASELINE, METRIC, SEGMENT), "string"),
     **dict.fromkeys(("n_users_baseline", "n_users_candidate"), "long"),
@@ -234,10 +193,12 @@ def schema_text(columns: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {kind}" for name, kind in columns.items())
 
 
-def final(batches: Batches, request: Request, rules: Rules) -> Iterator[pa.RecordBatch]:
+def final(
+    batches: Batches, request: Request, rules: Rules, statistics: Sequence[Statistic]
+) -> Iterator[pa.RecordBatch]:
     totals, ranks = read(batches)
     if totals.sums:
-        yield from rows_of(comparison_rows(totals, ranks, request, rules), COLUMNS)
+        yield from rows_of(comparison_rows(totals, ranks, request, rules, statistics), types_of(statistics))
 
 
 def final_means(batches: Batches, rules: Rules) -> Iterator[pa.RecordBatch]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rankmetrics_spark.comparison import adjusted
 from rankmetrics_spark.comparison.totals import (
+    ARM_SUMS,
     BASELINE,
     CANDIDATE,
     PAIR_SUMS,
@@ -27,41 +27,42 @@ from rankmetrics_spark.comparison.totals import (
     of_pair,
     pair_moments,
     refuse_unknown,
-    replicate_means,
     stacked,
     stacked_arms,
-    whole,
 )
-from rankmetrics_spark.schemas import CUPED, EVERYONE, RELATIVE
+from rankmetrics_spark.schemas import EVERYONE
 from rankmetrics_spark.statistics import (
+    LARGEST_SUMMAND,
     LIMB_UNIT,
     Estimate,
     Floats,
     Moments,
     PairMoments,
-    aa_share_independent,
-    aa_share_paired,
-    acceleration_of_difference,
+    adjusted_p_values,
     bca,
-    effect_size_independent,
-    effect_size_paired,
-    minimum_detectable_effect,
     paired_t,
     percentile,
     relative_independent,
     relative_paired,
-    sign_flip_p,
-    signed_rank,
-    users_needed,
-    weighted_totals,
+    sample_ratio_p,
     welch,
 )
 
 Bools = npt.NDArray[np.bool_]
 PAIRED, INDEPENDENT = "paired", "independent"
-PAIRED_T, WELCH = "paired t", "welch"
 SHARE_OF_PAIRED = 0.95
 """With ``auto``, a pair is paired where this share of the users of each experiment is in both; the rest is left out."""
+SMALL_RATIO_P = 0.001
+"""Below this p-value, the users do not follow the planned shares, and no verdict is given."""
+NEEDS = {
+    "ranks": "`wilcoxon: true`",
+    "flips": "`randomization: true`",
+    "bootstrap": "`bootstrap: true`",
+    "reshuffles": "`aa_check: true`",
+    "shares": "`shares: {...}`",
+    "earlier": "`cuped: {date: ...}` or `cuped: {column: ...}`",
+}
+"""What a statistic may need beside the sums of experiments and pairs -> what asks for it."""
 _RESOLVED = 1_000
 """A spread below the rounding of the sums is no reason for doubt if the difference is so many times that rounding."""
 
@@ -96,11 +97,22 @@ class Rules:
 
 
 @dataclass(frozen=True)
+class Ranks:
+    """Sums of signed ranks of one pair: see ``nonparametric.signed_rank``."""
+
+    n: int
+    twice_w_plus: int
+    tie_term: int
+
+
+@dataclass(frozen=True)
 class Compared:
-    """The rows to make, with the sums that they need.
+    """The rows to make, with what statistics read of them.
 
     Attributes:
         totals: All sums.
+        ranks: Of all users; empty if no signed ranks are asked for.
+        request: Which pairs, and how often users are resampled.
         rules: How rows are made.
         keys: Kind ``pair``; one per row.
         arms: (g, c) sums of the baseline and of the candidate.
@@ -109,6 +121,8 @@ class Compared:
     """
 
     totals: Totals
+    ranks: Mapping[Key, Ranks]
+    request: Request
     rules: Rules
     keys: list[Key]
     arms: tuple[Ints, Ints]
@@ -116,7 +130,7 @@ class Compared:
     paired: Bools
 
     @classmethod
-    def of(cls, totals: Totals, request: Request, rules: Rules) -> Compared:
+    def of(cls, totals: Totals, ranks: Mapping[Key, Ranks], request: Request, rules: Rules) -> Compared:
         """The rows of all pairs.
 
         Raises:
@@ -127,7 +141,7 @@ class Compared:
         keys = _large_enough(totals, _row_keys(totals, request, known), rules.min_users)
         arms = stacked_arms(totals, keys, BASELINE), stacked_arms(totals, keys, CANDIDATE)
         both = stacked(totals, keys, len(PAIR_SUMS))
-        return cls(totals, rules, keys, arms, both, _designs(totals, keys, rules.design))
+        return cls(totals, ranks, request, rules, keys, arms, both, _designs(totals, keys, rules.design))
 
     @cached_property
     def moments(self) -> tuple[Moments, Moments]:
@@ -161,18 +175,24 @@ class Compared:
 
     @cached_property
     def _estimate(self) -> Estimate:
-        with np.errstate(all="ignore"):
-            paired = paired_t(self.pair.difference, self.rules.confidence)
-            independent = welch(*self.moments, self.rules.confidence)
+        paired = paired_t(self.pair.difference, self.rules.confidence)
+        independent = welch(*self.moments, self.rules.confidence)
         names = Estimate.__dataclass_fields__
         chosen = [self.chosen(getattr(paired, name), getattr(independent, name)) for name in names]
         return Estimate(*chosen)
 
     @cached_property
-    def adjusted(self) -> adjusted.Adjusted | None:
-        """CUPED's test of each row's design; None where it was not asked for."""
-        if not self.rules.cuped:
-            return None
+    def relative(self) -> tuple[Floats, Floats, Floats]:
+        """The difference as a share of the baseline, and its interval."""
+        of_pairs = relative_paired(self.pair, self.rules.confidence)
+        of_arms = relative_independent(*self.moments, self.rules.confidence)
+        relative, *bounds = (self.chosen(*both) for both in zip(of_pairs, of_arms, strict=True))
+        low, high = (np.where(self.unresolved, np.nan, bound) for bound in bounds)
+        return relative, low, high
+
+    @cached_property
+    def adjusted(self) -> adjusted.Adjusted:
+        """CUPED's test of each row's design, where ``rules.cuped``."""
         of_arms = adjusted.of_arms(self.totals, self.keys, self.moments, self.rules.confidence)
         of_pairs = adjusted.of_pairs(self.totals, self.keys, self.pair, self.rules.confidence)
         return adjusted.either(self.paired, of_pairs, of_arms)
@@ -180,16 +200,26 @@ class Compared:
     @cached_property
     def decided_by_cuped(self) -> Bools:
         """(g,) whether CUPED is the test of the row."""
-        found = self.adjusted
-        if found is None:
+        if not self.rules.cuped:
             return np.zeros(len(self.keys), bool)
-        return np.asarray(found.decides & self.testable & ~self.unresolved)
+        return np.asarray(self.adjusted.decides & self.testable & ~self.unresolved)
 
     @cached_property
     def deciding(self) -> Estimate:
         """The test that p-values are corrected from, and that says who is better: CUPED's, else that of the design."""
-        found = self.adjusted
-        return self.estimate if found is None else found.estimate.where(self.decided_by_cuped, self.estimate)
+        if not self.rules.cuped:
+            return self.estimate
+        return self.adjusted.estimate.where(self.decided_by_cuped, self.estimate)
+
+    @cached_property
+    def p_adjusted(self) -> Floats:
+        """(g,) p-values that are corrected over all rows."""
+        return adjusted_p_values(self.deciding.p_value, self.rules.correction)
+
+    @cached_property
+    def n_tested(self) -> int:
+        """How many rows have a p-value."""
+        return int(np.count_nonzero(~np.isnan(self.deciding.p_value)))
 
     @cached_property
     def unresolved(self) -> Bools:
@@ -199,9 +229,8 @@ class Compared:
         values of a size of 1e-9, or of 1e9 that differ by 1.
         """
         found, arms = self._estimate, self.moments
-        with np.errstate(all="ignore"):
-            errors = _rounding(arms[0]) + _rounding(arms[1])
-            largest = np.sqrt(np.where(self.paired, _rounding(self.pair.difference), errors))
+        errors = _rounding(arms[0]) + _rounding(arms[1])
+        largest = np.sqrt(np.where(self.paired, _rounding(self.pair.difference), errors))
         size = np.abs(found.difference)
         return np.asarray((found.standard_error == 0) & (size > 0) & (size < _RESOLVED * largest))
 
@@ -209,81 +238,69 @@ class Compared:
         """(g,) numbers of each row's design; NaN where nothing can be tested."""
         return np.where(self.testable, np.where(self.paired, paired, independent), np.nan)
 
-    def described(self) -> dict[str, Any]:
-        """Names, design and counts."""
-        both, higher, lower = (of_pair(self.both, name) for name in ("both", "higher", "lower"))
-        worse = np.array([self.rules.directions.get(key.metric) is False for key in self.keys])
-        return {
-            "experiment_id": [key.candidate for key in self.keys],
-            "baseline": [key.baseline for key in self.keys],
-            "segment": [key.segment for key in self.keys],
-            "metric": [key.metric for key in self.keys],
-            "design": np.where(self.paired, PAIRED, INDEPENDENT).tolist(),
-            "test": [self._test(i) for i in range(len(self.keys))],
-            "n_users": self.n_users,
-            "wins": np.where(worse, lower, higher),
-            "ties": both - higher - lower,
-            "losses": np.where(worse, higher, lower),
-            "n_users_baseline": of_arm(self.arms[0], "n"),
-            "n_users_candidate": of_arm(self.arms[1], "n"),
-            "n_users_both": both,
-        }
+    def has(self, need: str) -> bool:
+        """Whether one of ``NEEDS`` was asked for."""
+        rules, request = self.rules, self.request
+        asked = {"ranks": rules.wilcoxon, "earlier": rules.cuped, "shares": rules.shares}
+        return bool(asked[need] if need in asked else getattr(request, need))
 
-    def _test(self, i: int) -> str | None:
-        if np.isnan(self.deciding.p_value[i]):
-            return None
-        return CUPED if self.decided_by_cuped[i] else PAIRED_T if self.paired[i] else WELCH
+    def replicates(self, kind: str, i: int, place: int | None = None) -> Ints | None:
+        """Weighted sums of a row's pair, or of the experiment at a place of its key."""
+        key = self.keys[i] if place is None else arm(self.keys[i], place)
+        return self.totals.replicates.get(key._replace(kind=kind))
 
-    def tested(self) -> dict[str, Any]:
-        """Means, difference, interval and p-value, as a number and as a share of the baseline."""
-        found, arms, confidence = self.estimate, self.moments, self.rules.confidence
-        with np.errstate(all="ignore"):
-            of_pairs = relative_paired(self.pair, confidence)
-            of_arms = relative_independent(*arms, confidence)
-            relative, *bounds = (self.chosen(*both) for both in zip(of_pairs, of_arms, strict=True))
-        means = zip((self.pair.baseline.mean, self.pair.candidate.mean), arms, self.arms, strict=True)
-        # Without its values that are too large, the mean of an experiment would be another one.
-        baseline, candidate = (
-            np.where(of_arm(sums, "beyond") > 0, np.nan, np.where(self.paired, of_both, mine.mean))
-            for of_both, mine, sums in means
-        )
-        low, high = (np.where(self.unresolved, np.nan, bound) for bound in bounds)
-        return {
-            "mean_baseline": baseline,
-            "mean_candidate": candidate,
-            "difference": found.difference,
-            "relative_difference": relative,
-            "ci_low": found.ci_low,
-            "ci_high": found.ci_high,
-            "p_value": found.p_value,
-            "standard_error": found.standard_error,
-            "relative_ci_low": low,
-            "relative_ci_high": high,
-        }
+    def count(self, i: int, place: int, name: str) -> int:
+        """One of ``ARM_SUMS`` of the experiment at a place of a row's key."""
+        return int(of_arm(self.arms[place - BASELINE], name)[i])
 
-    def with_cuped(self) -> dict[str, Any]:
-        """The same less what the values from before the experiment explain; nothing where CUPED was not asked for."""
-        if (found := self.adjusted) is None:
-            return {}
-        of = found.estimate
-        numbers = {
-            **dict(zip(("difference", "ci_low", "ci_high"), (of.difference, of.ci_low, of.ci_high), strict=True)),
-            **dict(zip(RELATIVE, found.relative, strict=True)),
-            **{"standard_error": of.standard_error, "p_value": of.p_value, "variance_reduction": found.reduction},
-        }
-        there = self.testable & ~self.unresolved
-        return {f"{CUPED}_{name}": np.where(there, values, np.nan) for name, values in numbers.items()}
+    @cached_property
+    def sample_ratio_p(self) -> float:
+        """P-value of the planned shares against the users of all experiments; NaN without planned shares."""
+        if not self.rules.shares:
+            return np.nan
+        keys = [Key("arm", "", name, EVERYONE, self.keys[0].metric) for name in self.rules.shares]
+        users = of_arm(stacked(self.totals, keys, len(ARM_SUMS)), "users")
+        return float(sample_ratio_p(users, [*self.rules.shares.values()]))
 
-    def sized(self) -> dict[str, Any]:
-        """Effect size, and what the number of users could show."""
-        found, rules = self.deciding, self.rules
-        with np.errstate(all="ignore"):
-            of_pairs = effect_size_paired(self.pair.difference)
-            size = self.chosen(of_pairs, effect_size_independent(*self.moments))
-            error = found.standard_error
-            detectable = minimum_detectable_effect(error, found.df, rules.confidence, rules.power)
-            needed = users_needed(self.n_users, found.difference, error, rules.confidence, rules.power)
-        return {"effect_size": size, "minimum_detectable_effect": detectable, "users_needed": needed}
+    @cached_property
+    def doubts(self) -> list[str | None]:
+        """(g,) why a row has no test, or why its test cannot be trusted."""
+        return [_doubt(self, i) for i in range(len(self.keys))]
+
+
+def _doubt(rows: Compared, i: int) -> str | None:
+    for name, (text, forbidden) in _PROBLEMS.items():
+        places = [place for place in (BASELINE, CANDIDATE) if (rows.count(i, place, name) > 0) is forbidden]
+        if places:
+            return f"{text} in {_names(rows.keys[i], places)}"
+    if np.isnan(rows.deciding.p_value[i]):
+        return _untested(rows, i)
+    if rows.sample_ratio_p < SMALL_RATIO_P:
+        return f"not trustworthy: the users do not follow the planned shares (p = {rows.sample_ratio_p:.2g})"
+    return None
+
+
+_PROBLEMS = {
+    "users": ("no users", False),
+    "n": ("no users with a value", False),
+    "with_relevant": ("no users with relevant items", False),
+    "beyond": (f"values above {LARGEST_SUMMAND:.2g}, which cannot be summed,", True),
+}
+"""Sum of an experiment -> what is wrong with it, and whether it is wrong to have some."""
+
+
+def _names(key: Key, places: Sequence[int]) -> str:
+    return " and ".join(str(key[place]) for place in places)
+
+
+def _untested(rows: Compared, i: int) -> str:
+    """Why two experiments that could be compared have no p-value."""
+    if rows.unresolved[i]:
+        return "the values differ too little from one another for a test"
+    if rows.paired[i]:
+        return "no users in both experiments" if not rows.n_users[i] else "fewer than two users in both experiments"
+    few = [place for place in (BASELINE, CANDIDATE) if rows.count(i, place, "n") < 2]
+    return f"fewer than two users in {_names(rows.keys[i], few)}"
 
 
 def _rounding(of: Moments) -> Floats:
@@ -324,30 +341,6 @@ def _designs(totals: Totals, keys: Sequence[Key], design: str) -> Bools:
 
 _CUT = 2.0**-28
 """Replicates so close to the estimate are equal to it."""
-_FINEST_ERROR, _FINEST_DIFFERENCE = 2.0**-22, 2.0**-20
-"""Sums of replicates are cut off at 2**-30 per user; below these, too much of the difference would be cut off."""
-
-
-@dataclass(frozen=True)
-class Ranks:
-    """Sums of signed ranks of one pair: see ``nonparametric.signed_rank``."""
-
-    n: int
-    twice_w_plus: int
-    tie_term: int
-
-
-def resampled(rows: Compared) -> dict[str, Any]:
-    """Bootstrap interval, sign-flip test and A/A share; only those that were asked for."""
-    kinds = {key.kind for key in rows.totals.replicates}
-    columns: dict[str, Any] = {}
-    if "bootstrap_arm" in kinds:
-        columns["bootstrap_ci_low"], columns["bootstrap_ci_high"] = _bootstrap(rows)
-    if "flips" in kinds:
-        columns["p_randomization"] = _flips(rows)
-    if kinds & {"aa_paired", "aa_independent"}:
-        columns["aa_share"] = _aa(rows)
-    return columns
 
 
 def interval(means: Floats, estimate: Floats, acceleration: Floats, rules: Rules) -> tuple[Floats, Floats]:
@@ -357,84 +350,3 @@ def interval(means: Floats, estimate: Floats, acceleration: Floats, rules: Rules
     if rules.bca:
         return bca(means, estimate, acceleration, rules.confidence)
     return percentile(means, rules.confidence)
-
-
-def _resampled(rows: Compared) -> Bools:
-    """(g,) whether a row has a t test, and replicates that are fine enough for its difference."""
-    error, difference = rows.estimate.standard_error, np.abs(rows.estimate.difference)
-    still = (error == 0) & ((difference == 0) | (difference >= _FINEST_DIFFERENCE))
-    return np.asarray(still | (error >= _FINEST_ERROR))
-
-
-def _replicates(rows: Compared, kind: str, i: int, place: int | None = None) -> Ints | None:
-    key = rows.keys[i] if place is None else arm(rows.keys[i], place)
-    return rows.totals.replicates.get(key._replace(kind=kind))
-
-
-def _bootstrap(rows: Compared) -> tuple[Floats, Floats]:
-    low, high = np.full(len(rows.keys), np.nan), np.full(len(rows.keys), np.nan)
-    of_arms = acceleration_of_difference(*rows.moments)
-    acceleration = np.where(rows.paired, rows.pair.difference.skew_term(), of_arms)
-    for i in np.flatnonzero(_resampled(rows)):
-        means = _difference_replicates(rows, int(i))
-        if means is not None:
-            part = slice(i, i + 1)
-            bounds = interval(means[None], rows.estimate.difference[part], acceleration[part], rows.rules)
-            low[i], high[i] = bounds[0][0], bounds[1][0]
-    return low, high
-
-
-def _difference_replicates(rows: Compared, i: int) -> Floats | None:
-    if rows.paired[i]:
-        pair = _replicates(rows, "bootstrap_pair", i)
-        return None if pair is None else replicate_means(pair[:, 1:]) - replicate_means(pair[:, ::2])
-    arms = [_replicates(rows, "bootstrap_arm", i, place) for place in (BASELINE, CANDIDATE)]
-    if arms[0] is None or arms[1] is None:
-        return None
-    return replicate_means(arms[1]) - replicate_means(arms[0])
-
-
-def _flips(rows: Compared) -> Floats:
-    p = np.full(len(rows.keys), np.nan)
-    for i in np.flatnonzero(_resampled(rows) & rows.paired):
-        found = _replicates(rows, "flips", int(i))
-        if found is not None:
-            sums = weighted_totals(found)[0]
-            p[i] = sign_flip_p(sums[-1:], sums[None, :-1])[0]
-    return p
-
-
-def _aa(rows: Compared) -> Floats:
-    share = np.full(len(rows.keys), np.nan)
-    for i in np.flatnonzero(_resampled(rows)):
-        found = _replicates(rows, "aa_paired" if rows.paired[i] else "aa_independent", int(i))
-        if found is not None:
-            share[i] = _aa_paired(rows, int(i), found) if rows.paired[i] else _aa_independent(rows, found)
-    return share
-
-
-def _aa_paired(rows: Compared, i: int, found: Ints) -> float:
-    both = rows.both[i : i + 1]
-    squares = whole(both, PAIR_SUMS, "dd") / 2**LIMB_UNIT
-    sums = weighted_totals(found)[:1, :-1]
-    n = of_pair(both, "both").astype(float)
-    return float(aa_share_paired(n, squares.astype(float), sums, 1 - rows.rules.confidence)[0])
-
-
-def _aa_independent(rows: Compared, found: Ints) -> float:
-    sums = weighted_totals(found)
-    return float(aa_share_independent([*sums[:, -1]], sums[:, :-1], 1 - rows.rules.confidence))
-
-
-def ranked(rows: Compared, ranks: Mapping[Key, Ranks]) -> dict[str, Any]:
-    """P-values of Wilcoxon's signed rank test; 1 where all differences are 0."""
-    if not rows.rules.wilcoxon:
-        return {}
-    found = [ranks.get(key._replace(kind="ranks"), Ranks(0, 0, 0)) for key in rows.keys]
-    n, rank_sums, ties = (
-        np.array([getattr(each, name) for each in found], dtype=object) for name in ("n", "twice_w_plus", "tie_term")
-    )
-    n_zero = of_pair(rows.both, "both").astype(object) - n
-    with np.errstate(all="ignore"):
-        p = signed_rank(n, rank_sums, ties, n_zero)
-    return {"p_wilcoxon": np.where(rows.testable & rows.paired, p, np.nan)}

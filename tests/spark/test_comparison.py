@@ -20,7 +20,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from rankmetrics_spark import compare, evaluate
-from rankmetrics_spark.comparison import COLUMNS
+from rankmetrics_spark.comparison import STATISTICS, types_of
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.sinks import read
 from tests.commands import Call
@@ -158,7 +158,7 @@ def test_partitions_and_the_order_of_rows_change_no_bit(spark: SparkSession, par
             "adjusted",
             "users_needed",
         )
-        return exact(rows), exact(rows, [name for name in COLUMNS if name.startswith(left_out)])
+        return exact(rows), exact(rows, [name for name in types_of(STATISTICS.values()) if name.startswith(left_out)])
 
     alone = found(1, users, wilcoxon=True, before=before)
     assert len(alone[0]) == 3 * 3 * 2
@@ -412,7 +412,7 @@ def test_cuped_takes_a_column_of_the_log(call: Call, spark: SparkSession, tmp_pa
     # The column is in user_metrics, so that the numbers can be had from there.
     written = read(spark, str(tmp_path / "out" / "user_metrics"))
     (again,) = compare(written, baseline="a", before="earlier").collect()
-    assert again.asDict() == {name: row[name] for name in COLUMNS}
+    assert again.asDict() == {name: row[name] for name in types_of(STATISTICS.values())}
     for column, message in (("earlyer", "did you mean 'earlier'?"), ("user_id", "of type string; allowed: numbers")):
         with pytest.raises(InputError, match=re.escape(message)):
             compare(written, baseline="a", before=column)

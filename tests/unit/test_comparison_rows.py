@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,22 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.power import TTestPower
 from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
-from rankmetrics_spark.comparison import Request, Rules, Totals, comparison_rows, decomposition_rows, mean_intervals
+from rankmetrics_spark.comparison import (
+    STATISTICS,
+    Request,
+    Rules,
+    Totals,
+    comparison_rows,
+    decomposition_rows,
+    mean_intervals,
+    statistic,
+)
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import sentence
 from rankmetrics_spark.statistics import minimum_detectable_effect, poisson_weights, strictest_level
+from tests.commands import ROOT
+from tests.statistics_table import updated
 from tests.users import METRIC, apart, by_key, compared, keys_of, table, totals_of, user_rows
 
 PAIR = ("a", "b", "all", METRIC)
@@ -45,6 +57,7 @@ def test_a_paired_row_has_the_numbers_of_scipy_and_numpy() -> None:
     wanted = stats.ttest_rel(b, a)
     assert row["design"] == "paired"
     assert row["p_value"] == pytest.approx(wanted.pvalue, rel=1e-10)
+    assert row["confidence"] == 0.9
     assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(wanted.confidence_interval(0.9)), rel=1e-10)
     # With zero differences, SciPy uses the normal approximation too.
     approximate = stats.wilcoxon(b, a, zero_method="wilcox", correction=False, method="approx")
@@ -603,3 +616,32 @@ def test_a_decomposition_of_a_baseline_that_is_not_there_names_the_nearest() -> 
     totals = totals_of(user_rows(apart(control=[0.1], b=[0.2]).assign(c="x"), segments=["c"]), Request())
     with pytest.raises(ConfigError, match="did you mean 'control'"):
         decomposition_rows(totals, "contol", (), "c")
+
+
+# ---- the registry
+
+
+def test_each_statistic_is_in_a_test_of_rows_and_in_the_docs() -> None:
+    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "unit").glob("*_rows.py"))
+    without = [name for name, each in STATISTICS.items() if not any(f'"{column}"' in tests for column in each.columns)]
+    assert without == []
+    page = (ROOT / "docs" / "comparing.md").read_text(encoding="utf-8")
+    assert updated(page) == page, "run: make readme"
+
+
+@pytest.mark.parametrize(
+    ("columns", "settings", "message"),
+    [
+        ((), {"type": "float"}, "statistic new: unknown type 'float'; known: double, long, string"),
+        ((), {"needs": "rank"}, "statistic new: unknown need 'rank'; did you mean 'ranks'?"),
+        (("new", "note"), {}, "column 'note' already belongs to statistic 'note'; choose another name"),
+    ],
+)
+def test_a_statistic_that_does_not_fit_is_refused(columns: Any, settings: Any, message: str) -> None:
+    def new(rows: Any) -> Any:
+        return rows.keys
+
+    known = dict(STATISTICS)
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        statistic(*columns, **settings)(new)
+    assert known == STATISTICS

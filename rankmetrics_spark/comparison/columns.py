@@ -1,0 +1,362 @@
+"""The columns of ``comparisons``, in their order: a function is a statistic, and its docstring is what the docs say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from rankmetrics_spark.comparison import adjusted
+from rankmetrics_spark.comparison.compared import INDEPENDENT, PAIRED, Bools, Compared, Ranks, Rules, interval
+from rankmetrics_spark.comparison.registry import STATISTICS, Statistic, statistic
+from rankmetrics_spark.comparison.totals import (
+    BASELINE,
+    CANDIDATE,
+    PAIR_SUMS,
+    Ints,
+    Key,
+    Request,
+    Totals,
+    of_arm,
+    of_pair,
+    replicate_means,
+    whole,
+)
+from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME
+from rankmetrics_spark.schemas import CUPED, EXPERIMENT, METRIC, RELATIVE, SEGMENT
+from rankmetrics_spark.statistics import (
+    LIMB_UNIT,
+    Floats,
+    aa_share_independent,
+    aa_share_paired,
+    acceleration_of_difference,
+    effect_size_independent,
+    effect_size_paired,
+    minimum_detectable_effect,
+    sign_flip_p,
+    signed_rank,
+    strictest_level,
+    weighted_totals,
+)
+from rankmetrics_spark.statistics import users_needed as users_that_show
+
+PAIRED_T, WELCH = "paired t", "welch"
+Texts = list[str | None]
+
+
+@statistic(EXPERIMENT, BASELINE_NAME, SEGMENT, METRIC, type="string")
+def names(rows: Compared) -> tuple[Texts, ...]:
+    """The candidate, what it is compared with, the users, and the metric."""
+    fields = ("candidate", "baseline", "segment", "metric")
+    return tuple([getattr(key, name) for key in rows.keys] for name in fields)
+
+
+@statistic(type="string")
+def design(rows: Compared) -> list[str]:
+    """`paired`: the users who are in both, by the difference of each user. `independent`: all users of each side,
+    Welch's test. `auto` is paired where at least 95 % of the users of each side are in both; all segments of a pair
+    follow its users as a whole.
+    """
+    return [PAIRED if paired else INDEPENDENT for paired in rows.paired]
+
+
+@statistic(type="string")
+def test(rows: Compared) -> Texts:
+    """The test that decides: `paired t`, `welch` or `cuped`; null without one. `p_adjusted`, `better`, verdict, gates,
+    `minimum_detectable_effect` and `users_needed` follow it.
+    """
+    decides = zip(rows.deciding.p_value, rows.decided_by_cuped, rows.paired, strict=True)
+    return [None if np.isnan(p) else CUPED if cuped else PAIRED_T if paired else WELCH for p, cuped, paired in decides]
+
+
+@statistic(type="long")
+def n_users(rows: Compared) -> Ints:
+    """Users of the test: of both sides together where it is independent."""
+    return rows.n_users
+
+
+@statistic("mean_baseline", "mean_candidate")
+def means(rows: Compared) -> tuple[Floats, ...]:
+    """Means of these users."""
+    each = zip((rows.pair.baseline, rows.pair.candidate), rows.moments, rows.arms, strict=True)
+    # Without its values that are too large, the mean of an experiment would be another one.
+    return tuple(
+        np.where(of_arm(sums, "beyond") > 0, np.nan, np.where(rows.paired, both.mean, mine.mean))
+        for both, mine, sums in each
+    )
+
+
+@statistic("difference", "relative_difference", "ci_low", "ci_high", "p_value")
+def tested(rows: Compared) -> tuple[Floats, ...]:
+    """Candidate - baseline; the same as a share of the baseline, null where the baseline's mean is 0; interval at
+    `confidence` and p-value of Student's t of the differences, or of Welch's t, whether it decides or not.
+    """
+    plain = rows.estimate
+    return plain.difference, rows.relative[0], plain.ci_low, plain.ci_high, plain.p_value
+
+
+@statistic()
+def p_adjusted(rows: Compared) -> Floats:
+    """Corrected over all rows of the run that have a p-value: candidates by metrics by segments."""
+    return rows.p_adjusted
+
+
+@statistic("wins", "ties", "losses", type="long")
+def wins(rows: Compared) -> tuple[Ints, ...]:
+    """Users in both whose value is better, equal or worse in the candidate."""
+    both, higher, lower = (of_pair(rows.both, name) for name in ("both", "higher", "lower"))
+    worse = np.array([rows.rules.directions.get(key.metric) is False for key in rows.keys])
+    return np.where(worse, lower, higher), both - higher - lower, np.where(worse, higher, lower)
+
+
+@statistic(type="string")
+def better(rows: Compared) -> Texts:
+    """`candidate` or `baseline` where `p_adjusted < 1 - confidence`, by the direction of the metric; null otherwise."""
+    found: Texts = [None] * len(rows.keys)
+    for i in np.flatnonzero(rows.p_adjusted < 1 - rows.rules.confidence).tolist():
+        direction = rows.rules.directions.get(rows.keys[i].metric)
+        if direction is not None and not rows.doubts[i]:
+            found[i] = "candidate" if bool(rows.deciding.difference[i] > 0) == direction else "baseline"
+    return found
+
+
+@statistic(type="string")
+def note(rows: Compared) -> Texts:
+    """Why there is no test, or why it cannot be trusted; how many users of each side a paired test leaves out; how many
+    users are in both sides of an independent test, and whether that makes its interval too wide or too narrow; why
+    CUPED was asked for and does not decide. It ends the sentence of the verdict.
+    """
+    return [doubt or _remarks(rows, i) for i, doubt in enumerate(rows.doubts)]
+
+
+def _remarks(rows: Compared, i: int) -> str | None:
+    """What a reader of the test has to know."""
+    of_users = _left_out(rows, i) if rows.paired[i] else _overlap(rows, i)
+    return "; ".join(filter(None, (of_users, _without_cuped(rows, i)))) or None
+
+
+def _left_out(rows: Compared, i: int) -> str | None:
+    """How many users of each experiment a paired test leaves out."""
+    both, parts = int(of_pair(rows.both, "both")[i]), []
+    for place in (BASELINE, CANDIDATE):
+        n = rows.count(i, place, "n")
+        if n > both:
+            parts.append(f"{n - both:,} of the {n:,} users of {rows.keys[i][place]}")
+    return f"without {' and '.join(parts)}, who are not in both experiments" if parts else None
+
+
+def _overlap(rows: Compared, i: int) -> str | None:
+    """How many users a test of independent users takes for different ones, and what that does to it."""
+    shared = int(of_pair(rows.both, "both")[i])
+    if not shared:
+        return None
+    who = "1 user is" if shared == 1 else f"{shared:,} users are"
+    covariance = float(rows.pair.covariance[i])
+    width = "too wide" if covariance > 0 else "too narrow" if covariance < 0 else ""
+    return f"{who} in both experiments and counted as different ones" + (f": the interval is {width}" if width else "")
+
+
+def _without_cuped(rows: Compared, i: int) -> str | None:
+    """Why CUPED, which was asked for, is not the test."""
+    if not rows.rules.cuped or rows.decided_by_cuped[i]:
+        return None
+    found, paired = rows.adjusted, rows.paired[i]
+    if not found.n_before[i]:
+        why = "no user has an earlier value" + (" in both experiments" if paired else "")
+    elif not found.spread[i] > 0:
+        same = "a user has the same earlier value in both experiments"
+        why = same if paired else "all earlier values are equal"
+    elif found.earlier_p[i] < adjusted.SMALL_EARLIER_P:
+        why = f"the experiments differed before already (p = {found.earlier_p[i]:.2g})"
+    else:
+        why = "too few users"
+    return f"CUPED is not used: {why}"
+
+
+@statistic()
+def confidence(rows: Compared) -> Floats:
+    """Of every interval of the row."""
+    return np.full(len(rows.keys), rows.rules.confidence)
+
+
+@statistic("correction", "family", type="string")
+def correction(rows: Compared) -> tuple[list[str], ...]:
+    """How `p_adjusted` was corrected, and over which comparisons."""
+    n, size = rows.n_tested, len(rows.keys)
+    return [rows.rules.correction] * size, [f"{n} {'comparison' if n == 1 else 'comparisons'} of this run"] * size
+
+
+@statistic("n_comparisons", "n_users_baseline", "n_users_candidate", "n_users_both", type="long")
+def counts(rows: Compared) -> tuple[Ints, ...]:
+    """How many comparisons these are; users of each side who have a value, and of both."""
+    n = np.full(len(rows.keys), rows.n_tested)
+    return n, of_arm(rows.arms[0], "n"), of_arm(rows.arms[1], "n"), of_pair(rows.both, "both")
+
+
+@statistic("standard_error", "relative_ci_low", "relative_ci_high")
+def errors(rows: Compared) -> tuple[Floats, ...]:
+    """Of `difference` in the plain test; interval of `relative_difference`, by the delta method."""
+    return rows.estimate.standard_error, *rows.relative[1:]
+
+
+@statistic()
+def effect_size(rows: Compared) -> Floats:
+    """Cohen's d: of the differences, or with the pooled deviation."""
+    return rows.chosen(effect_size_paired(rows.pair.difference), effect_size_independent(*rows.moments))
+
+
+def _detectable(rows: Compared, confidence: float) -> Floats:
+    tested = rows.deciding
+    return minimum_detectable_effect(tested.standard_error, tested.df, confidence, rows.rules.power)
+
+
+@statistic("minimum_detectable_effect")
+def detectable(rows: Compared) -> Floats:
+    """The true difference that this test alone, without a correction, finds with probability `power` (0.8)."""
+    return _detectable(rows, rows.rules.confidence)
+
+
+@statistic("adjusted_minimum_detectable_effect")
+def adjusted_detectable(rows: Compared) -> Floats:
+    """The same of the corrected test: at `1 - confidence` divided by `n_comparisons` (`fdr_by`: and by
+    1 + 1/2 + ... + 1/n), which is enough whatever the other comparisons show; without a correction, as above. It is
+    what the verdict says.
+    """
+    level = strictest_level(1 - rows.rules.confidence, rows.n_tested, rows.rules.correction)
+    return _detectable(rows, 1 - level)
+
+
+@statistic()
+def users_needed(rows: Compared) -> Floats:
+    """Users who would show the observed difference with that probability, by this test alone."""
+    tested, rules = rows.deciding, rows.rules
+    return users_that_show(rows.n_users, tested.difference, tested.standard_error, rules.confidence, rules.power)
+
+
+@statistic(needs="ranks")
+def p_wilcoxon(rows: Compared) -> Floats:
+    """Wilcoxon's signed rank test, paired rows. Up to 25 differences without zeros and ties it is exact."""
+    found = [rows.ranks.get(key._replace(kind="ranks"), Ranks(0, 0, 0)) for key in rows.keys]
+    n, rank_sums, ties = (
+        np.array([getattr(each, name) for each in found], dtype=object) for name in ("n", "twice_w_plus", "tie_term")
+    )
+    n_zero = of_pair(rows.both, "both").astype(object) - n
+    return np.where(rows.testable & rows.paired, signed_rank(n, rank_sums, ties, n_zero), np.nan)
+
+
+_FINEST_ERROR, _FINEST_DIFFERENCE = 2.0**-22, 2.0**-20
+"""Sums of replicates are cut off at 2**-30 per user; below these, too much of the difference would be cut off."""
+
+
+def _resampled(rows: Compared) -> Bools:
+    """(g,) whether a row has a t test, and replicates that are fine enough for its difference."""
+    error, difference = rows.estimate.standard_error, np.abs(rows.estimate.difference)
+    still = (error == 0) & ((difference == 0) | (difference >= _FINEST_DIFFERENCE))
+    return np.asarray(still | (error >= _FINEST_ERROR))
+
+
+@statistic(needs="flips")
+def p_randomization(rows: Compared) -> Floats:
+    """Random signs of the differences, paired rows."""
+    p = np.full(len(rows.keys), np.nan)
+    for i in np.flatnonzero(_resampled(rows) & rows.paired).tolist():
+        if (found := rows.replicates("flips", i)) is not None:
+            sums = weighted_totals(found)[0]
+            p[i] = sign_flip_p(sums[-1:], sums[None, :-1])[0]
+    return p
+
+
+@statistic("bootstrap_ci_low", "bootstrap_ci_high", needs="bootstrap")
+def bootstrap(rows: Compared) -> Floats:
+    """Interval of the difference from users drawn again; also for every mean, in `experiment_metrics`."""
+    bounds = np.full((2, len(rows.keys)), np.nan)
+    of_arms = acceleration_of_difference(*rows.moments)
+    acceleration = np.where(rows.paired, rows.pair.difference.skew_term(), of_arms)
+    for i in np.flatnonzero(_resampled(rows)).tolist():
+        if (means := _difference_replicates(rows, i)) is not None:
+            part = slice(i, i + 1)
+            found = interval(means[None], rows.estimate.difference[part], acceleration[part], rows.rules)
+            bounds[:, part] = found
+    return bounds
+
+
+def _difference_replicates(rows: Compared, i: int) -> Floats | None:
+    if rows.paired[i]:
+        pair = rows.replicates("bootstrap_pair", i)
+        return None if pair is None else replicate_means(pair[:, 1:]) - replicate_means(pair[:, ::2])
+    baseline, candidate = (rows.replicates("bootstrap_arm", i, place) for place in (BASELINE, CANDIDATE))
+    if baseline is None or candidate is None:
+        return None
+    return replicate_means(candidate) - replicate_means(baseline)
+
+
+@statistic(needs="reshuffles")
+def aa_share(rows: Compared) -> Floats:
+    """Share of p-values below `1 - confidence` when users change sides at random. Far from 0.05 means that the test
+    does not fit the data. The sides of independent rows are of equal size there, so it says less about arms of very
+    different sizes.
+    """
+    share, level = np.full(len(rows.keys), np.nan), 1 - rows.rules.confidence
+    for i in np.flatnonzero(_resampled(rows)).tolist():
+        found = rows.replicates("aa_paired" if rows.paired[i] else "aa_independent", i)
+        if found is None:
+            continue
+        sums = weighted_totals(found)
+        if rows.paired[i]:
+            both = rows.both[i : i + 1]
+            squares = (whole(both, PAIR_SUMS, "dd") / 2**LIMB_UNIT).astype(float)
+            share[i] = aa_share_paired(of_pair(both, "both").astype(float), squares, sums[:1, :-1], level)[0]
+        else:
+            share[i] = aa_share_independent([*sums[:, -1]], sums[:, :-1], level)
+    return share
+
+
+@statistic("sample_ratio_p", needs="shares")
+def sample_ratio(rows: Compared) -> Any:
+    """Chi-square test of the users of the experiments against their planned shares: fractions that add up to 1 (within
+    0.001; less where an experiment is not named), or weights of 1 and more. Below 0.001 there is no verdict.
+    """
+    return np.full(len(rows.keys), rows.sample_ratio_p)
+
+
+_OF_CUPED = ("difference", "ci_low", "ci_high", "p_value", "variance_reduction", "standard_error", *RELATIVE)
+
+
+@statistic(*(f"{CUPED}_{name}" for name in _OF_CUPED), needs="earlier")
+def cuped(rows: Compared) -> tuple[Floats, ...]:
+    """The same numbers less what the users' values from before the experiment explain; see below."""
+    found, of = rows.adjusted, rows.adjusted.estimate
+    numbers = (of.difference, of.ci_low, of.ci_high, of.p_value, found.reduction, of.standard_error, *found.relative)
+    return tuple(np.where(rows.testable & ~rows.unresolved, each, np.nan) for each in numbers)
+
+
+def comparison_rows(
+    totals: Totals,
+    ranks: Mapping[Key, Ranks],
+    request: Request,
+    rules: Rules,
+    statistics: Iterable[Statistic] | None = None,
+) -> dict[str, Any]:
+    """The table ``comparisons``, column by column.
+
+    Args:
+        totals: Of all users.
+        ranks: Of all users; empty if no signed ranks are asked for.
+        request: Which pairs.
+        rules: How rows are made.
+        statistics: Those that become columns; by default all that are registered in this process.
+
+    Returns:
+        Column -> (g,) values; NaN and None are null. What was not asked for is left out.
+
+    Raises:
+        ConfigError: There is no experiment with the name of the baseline, of a candidate or of a share.
+    """
+    rows = Compared.of(totals, ranks, request, rules)
+    columns: dict[str, Any] = {}
+    with np.errstate(all="ignore"):
+        for each in (statistics or STATISTICS.values()) if rows.keys else ():
+            if not each.needs or rows.has(each.needs):
+                columns |= each.values(rows)
+    return columns
