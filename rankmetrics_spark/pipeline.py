@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import comparison, road
+from rankmetrics_spark.comparison import UserTable, Within
 from rankmetrics_spark.config import DEFAULT_METRICS, Comparison, Options, Quality, check_experiments
 from rankmetrics_spark.engines import engine_of, spark_table, with_fields
 from rankmetrics_spark.errors import QualityWarning
@@ -198,6 +199,21 @@ class Tables:
         tables = (road.users(self._lists, self._packed, self.pools, self.plan, within=name) for name in names)
         return [road.published_users(table, self.plan, CONVENTION_INDEX) for table in tables]
 
+    def compared_users(self, user_metrics: DataFrame, before: DataFrame | str | None) -> UserTable:
+        """What a comparison reads of ``user_metrics``, whether just computed or read back.
+
+        Args:
+            user_metrics: One row per user.
+            before: Values of the users before the experiment: see ``comparison.UserTable``.
+        """
+        plan, within = self.plan, self.within_segments
+        if not within:
+            combined = plan.options.combined_segments
+            return UserTable(user_metrics, plan.scoring.metrics, plan.public_segments, before, combined)
+        split = zip(plan.public_segments.items(), within, strict=True)
+        rows_of = {name: Within(rows, column) for (name, column), rows in split}
+        return UserTable(user_metrics, plan.scoring.metrics, {}, before, within=rows_of)
+
     @property
     def faulty(self) -> DataFrame:
         """Groups of equal faulty rows."""
@@ -317,7 +333,7 @@ class Result(Presentation):
             ConfigError: Neither a baseline nor all pairs were asked for.
         """
         tables, plan = self._tables, self._tables.plan
-        users = road.compared_users(tables.user_metrics, plan, plan.public_covariate, tables.within_segments)
+        users = tables.compared_users(tables.user_metrics, plan.public_covariate)
         return comparison.comparisons(users, self._comparison)
 
     @property

@@ -65,7 +65,7 @@ def check_gates(store: Store, tables: Tables, config: Config, counts: Counts) ->
     if any(gate.min is not None for gate in config.gates):
         means = _rows(road.averages(users, plan, tables.within_segments), config)
     if any(gate.compares for gate in config.gates):
-        table = road.compared_users(users, plan, _before(store, plan, config), tables.within_segments)
+        table = tables.compared_users(users, _before(store, plan, config))
         # A gate looks at differences and their intervals, of the test that decides.
         asked = replace(
             config.comparison,
@@ -115,7 +115,7 @@ class Users:
             InputError: There is no earlier date for CUPED.
         """
         plan, asked = tables.plan, config.comparison
-        table = road.compared_users(rows, plan, _before(store, plan, config), tables.within_segments)
+        table = tables.compared_users(rows, _before(store, plan, config))
         if asked.bootstrap is None:
             return cls(table, asked)
         return cls(table, asked, store.stage(comparison.sums_of(table, asked), "sums"))

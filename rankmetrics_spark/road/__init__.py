@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -52,7 +51,6 @@ __all__ = [
     "averages",
     "averages_of_sums",
     "checked_rows",
-    "compared_users",
     "faulty",
     "faulty_of",
     "head_fits_masks",
@@ -70,9 +68,6 @@ __all__ = [
     "typed_rows",
     "users",
 ]
-
-if TYPE_CHECKING:
-    from rankmetrics_spark.comparison import UserTable
 
 
 def typed_rows(impressions: DataFrame, plan: Plan) -> DataFrame:
@@ -209,31 +204,6 @@ def averages(
         split = aggregation.sums_of_users(table, metrics, {name: column}, several_conventions=True)
         sums = sums.unionByName(split.where(F.col(SEGMENT) != EVERYONE))
     return aggregation.averages_of_sums(sums, plan.scoring.conventions, plan.options.confidence)
-
-
-def compared_users(
-    user_metrics: DataFrame,
-    plan: Plan,
-    before: DataFrame | str | None = None,
-    within: Sequence[DataFrame] = (),
-) -> UserTable:
-    """What a comparison reads of ``user_metrics``, whether just computed or read back.
-
-    Args:
-        user_metrics: One row per user.
-        plan: The plan.
-        before: Values of the users before the experiment: see ``comparison.UserTable``.
-        within: ``Tables.within_segments``, where the lists of a user may be in different segments.
-    """
-    # Imported here: it loads SciPy, which a worker that scores lists does not need.
-    from rankmetrics_spark.comparison import UserTable, Within
-
-    segments = plan.public_segments
-    table = UserTable(user_metrics, plan.scoring.metrics, {} if within else segments, before)
-    if not within:
-        return replace(table, combinations=plan.options.combined_segments)
-    split = zip(segments.items(), within, strict=True)
-    return replace(table, within={name: Within(rows, column) for (name, column), rows in split})
 
 
 def repeated(rows: DataFrame, lists: DataFrame, pools: DataFrame | None, plan: Plan) -> DataFrame:
