@@ -86,10 +86,6 @@ def shape(name: object) -> str:
 def without_values(message: str, known: str) -> str:
     """The message of an engine without the values of the log that it quotes.
 
-    Args:
-        message: What the engine says.
-        known: A text of the config; what is quoted from it stays.
-
     >>> without_values("The value 'O'Neil' of a text", "n = 1"), without_values("near '('", "x rlike '('")
     ('The value (hidden) of a text', "near '('")
     >>> without_values("invalid timestamp: Anna 7", "to_timestamp(user) > now()")
@@ -201,11 +197,6 @@ def _cut_words(line: str, longest: int, head: re.Pattern[str]) -> str:
 
 def unknown(what: str, value: object, known: Iterable[str]) -> str:
     """A message for an unknown name: the wrong value, the nearest known name if there is one, and all known names.
-
-    Args:
-        what: What kind of name it is, such as ``metric``.
-        value: The unknown name.
-        known: All allowed names, in the order of the message.
 
     >>> unknown("metric", "ndgc", ["ap", "ndcg"])
     "unknown metric 'ndgc'; did you mean 'ndcg'? known: ap, ndcg"

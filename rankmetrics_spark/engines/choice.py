@@ -71,14 +71,6 @@ def choose(engine: str | None = None, master: str | None = None, local: bool = F
     5. the session that spark-submit has prepared
     6. Sail, where it is installed and Spark is not asked for by name
     7. Spark on this machine
-
-    Args:
-        engine: ``spark``, ``sail``, or None.
-        master: What ``--master`` names; None = not given.
-        local: Whether the command needs this machine, so that 4 and 5 cannot serve.
-
-    Raises:
-        ConfigError: Sail and a master are both asked for, the master is no address, or there is a session already.
     """
     if engine == "sail":
         if master is not None:
@@ -99,15 +91,7 @@ def choose(engine: str | None = None, master: str | None = None, local: bool = F
 
 @contextmanager
 def session_of(choice: Choice, say: Say) -> Iterator[SparkSession]:
-    """The chosen session; one that is started here is stopped at the end.
-
-    Args:
-        choice: Of ``choose``.
-        say: Called with a few words before each step.
-
-    Raises:
-        RankmetricsError: No session can be had.
-    """
+    """The chosen session; one that is started here is stopped at the end."""
     if choice.given:
         say("using the session that is running here")
         yield _given_session()
@@ -161,11 +145,7 @@ def _given_session() -> SparkSession:
 
 
 def _platform_session() -> SparkSession:
-    """What ``spark`` is in a notebook of the platform.
-
-    Raises:
-        RankmetricsError: The platform has none.
-    """
+    """What ``spark`` is in a notebook of the platform."""
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -194,9 +174,6 @@ def separate_output() -> bool:
     """Give stderr back to a program of spark-submit, which writes the program's stderr to its own stdout.
 
     The result on stdout would otherwise stand between the steps, and could not be read as JSON.
-
-    Returns:
-        Whether stderr and stdout are apart.
     """
     parent = Path("/proc", str(os.getppid()))
     if SUBMITTED not in os.environ:

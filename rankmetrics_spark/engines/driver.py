@@ -19,10 +19,6 @@ def few_rows(table: DataFrame) -> list[Row]:
 
     Not ``toLocalIterator``: it starts a job per partition, and a classic session then keeps the shuffle files of the
     query until it ends.
-
-    Raises:
-        RankmetricsError: A Python step of this package has refused what it was given, such as an unknown experiment.
-            The cause is what the engine says of it.
     """
     try:
         return table.collect()
@@ -36,14 +32,6 @@ def all_of(spark: SparkSession, works: Sequence[Callable[[], T]]) -> list[T]:
     """Do independent works, and return what each of them returns.
 
     On Sail, one after the other: its queries share one pool of memory.
-
-    Args:
-        spark: The session that they use, not wrapped; what it holds for this thread, such as the job group, holds for
-            theirs.
-        works: Functions.
-
-    Raises:
-        BaseException: The first error of a work, after all of them have ended; an interrupt does not wait.
     """
     from rankmetrics_spark.engines.which import engine_of
 

@@ -31,11 +31,9 @@ SETTINGS_OF_ROWS = {
 
 @contextmanager
 def session_settings(spark: SparkSession, asked: Mapping[str, str]) -> Iterator[list[str]]:
-    """Session settings for the time of a run, those of a config above our own; what was there before comes back.
+    """Session settings for the time of a run, those of a config above our own; yields those that have no effect.
 
-    Yields:
-        Those that have no effect: on Sail all settings of the config, elsewhere those of our own that the session
-        refuses. They save time and change no value, and serverless platforms accept few settings, so a run goes on.
+    Ours save time and change no value, and serverless platforms accept few settings, so a run goes on without them.
     """
     held: list[str] = []
     refused: list[str] = []
@@ -77,11 +75,7 @@ class _Held:
         self._before: dict[tuple[object, str], tuple[str | None, int]] = {}
 
     def set(self, spark: SparkSession, name: str, value: str) -> None:
-        """Set a setting for a run.
-
-        Raises:
-            PySparkException: The session refuses it.
-        """
+        """Set a setting for a run."""
         with self._lock:
             key = (_identity(spark), name)
             before, runs = self._before.get(key) or (spark.conf.get(name, None), 0)

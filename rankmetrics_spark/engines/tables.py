@@ -57,13 +57,7 @@ def _both(batches: Batches, first: Callable[..., Any], second: Callable[..., Any
 
 
 def computing(body: Callable[[Arrays], Iterable[Computed]], kept: T.StructType, computed: T.StructType) -> Step:
-    """A step that keeps some columns as they are, beside those that ``body`` computes from whole batches.
-
-    Args:
-        body: Gets the columns of n rows; each set of columns that it gives makes n rows of the result.
-        kept: Columns that come back as they are.
-        computed: Columns of ``body``, in its order.
-    """
+    """A step that keeps some columns as they are, beside those that ``body`` computes from whole batches."""
     return Step(partial(_beside, body=body, kept=kept.fieldNames()), T.StructType([*kept.fields, *computed.fields]))
 
 
@@ -83,13 +77,7 @@ def _column(values: npt.NDArray[Any]) -> pa.Array:
 
 
 def struct_udf(body: Callable[[Arrays], Computed], inputs: Sequence[str], computed: T.StructType) -> Any:
-    """A pandas UDF that gives a struct; call it with one column per name in ``inputs``.
-
-    Args:
-        body: Gets the columns of a batch by name.
-        inputs: Names of the arguments, as ``body`` reads them.
-        computed: Fields of the struct: the columns of ``body``, in its order.
-    """
+    """A pandas UDF that gives a struct; call it with one column per name in ``inputs``."""
     names = tuple(inputs)
 
     def compute(*columns: pd.Series) -> pd.DataFrame:
@@ -100,15 +88,7 @@ def struct_udf(body: Callable[[Arrays], Computed], inputs: Sequence[str], comput
 
 
 def spark_table(value: Any, name: str) -> DataFrame:
-    """The value itself, if it is a table of Spark: of a classic session or of Spark Connect.
-
-    Args:
-        value: What was passed.
-        name: What messages call it.
-
-    Raises:
-        ConfigError: It is something else, such as a table of pandas.
-    """
+    """The value itself, if it is a table of Spark: of a classic session or of Spark Connect."""
     kinds = type(value).__mro__
     if any(kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql") for kind in kinds):
         return value  # type: ignore[no-any-return]
@@ -126,10 +106,6 @@ def with_fields(table: DataFrame, names: Iterable[str]) -> DataFrame:
     """The table with a column for each name that is the path of a struct field, such as ``user.id``.
 
     A column whose own name is ``user.id`` stays what it is.
-
-    Args:
-        table: Any table.
-        names: The names that may be read.
     """
     dotted = [name for name in dict.fromkeys(names) if "." in name and name not in table.columns]
     found = {name: steps for name in dotted if (steps := _steps(table.schema, name))}
@@ -178,16 +154,7 @@ def own_or_field(rows: DataFrame, names: Iterable[str]) -> DataFrame:
 
 
 def check_unambiguous(table: DataFrame, source: str, what: str) -> None:
-    """Refuse a column that Spark cannot tell from another one: equal names, or names that differ only in case.
-
-    Args:
-        table: The table.
-        source: Name of the column that is read.
-        what: What messages call the table.
-
-    Raises:
-        InputError: Names the columns.
-    """
+    """Refuse a column that Spark cannot tell from another one: equal names, or names that differ only in case."""
     alike = [name for name in table.columns if name.lower() == source.lower()]
     if len(alike) < 2 or (alike.count(source) == 1 and _tells_case(table)):
         return
@@ -208,11 +175,6 @@ _TIMES = (T.TimestampType, T.TimestampNTZType)
 
 def as_text(name: str, kind: T.DataType, engine: str) -> str:
     """SQL: the text that Spark makes of a column.
-
-    Args:
-        name: The column.
-        kind: Its type.
-        engine: ``spark``, or ``sail``, which writes 1e20 where Spark writes 1.0E20, and a T between date and time.
 
     >>> as_text("user_id", T.DoubleType(), "spark")
     'string(user_id)'

@@ -73,11 +73,6 @@ def in_order(rows: DataFrame, keys: Sequence[str | Column], order: Sequence[str]
     """Rows with equal keys in one partition, and each partition sorted, for a Python step.
 
     Sail drops a sort in front of a Python step, because nothing in the plan asks for an order; a window does.
-
-    Args:
-        rows: Any table.
-        keys: What brings rows together.
-        order: Columns to sort by; the first are the keys, or the order is only kept among equal keys.
     """
     if engine_of(rows.sparkSession) != "sail":
         return rows.repartition(*keys).sortWithinPartitions(*order)

@@ -125,11 +125,7 @@ def _users_in_several_segments(log: Inspected) -> Iterator[str]:
 
 
 def within_limits(found: Findings, limits: Limits) -> Findings:
-    """The findings with a warning for each rate beyond its limit of ``warn``.
-
-    Raises:
-        QualityError: A rate is beyond its limit of ``fail``.
-    """
+    """The findings with a warning for each rate beyond its limit of ``warn``."""
     failed = breaches(found, limits, "fail")
     if failed:
         more = f"; and {len(failed) - MOST_NAMED} more" if len(failed) > MOST_NAMED else ""

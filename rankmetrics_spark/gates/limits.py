@@ -57,10 +57,6 @@ class Findings:
 def rates(counts: Iterable[Mapping[str, Any]], names: Iterable[str]) -> Rates:
     """The rates of the lists that are counted together.
 
-    Args:
-        counts: Of one experiment or of several.
-        names: The rates to give; one whose whole is 0 is left out.
-
     >>> rates([{"repeated": 1, "rows": 8, "tied": 0, "evaluated": 0}], ["duplicate_rate", "tie_rate"])
     {'duplicate_rate': 0.125}
     """
@@ -70,13 +66,7 @@ def rates(counts: Iterable[Mapping[str, Any]], names: Iterable[str]) -> Rates:
 
 
 def breaches(found: Findings, limits: Limits, level: str) -> list[str]:
-    """A sentence for each rate beyond its limit.
-
-    Args:
-        found: The rates of this run and of the previous one.
-        limits: Rate -> level -> limit.
-        level: ``warn`` or ``fail``.
-    """
+    """A sentence for each rate beyond its limit."""
     before = found.previous.get("rates", {})
     said = [
         sentence
@@ -117,13 +107,6 @@ def failed_gates(
     candidates: Iterable[str] = (),
 ) -> list[str]:
     """What each failed gate found; empty if all limits are kept.
-
-    Args:
-        gates: The limits.
-        averages: Rows of ``experiment_metrics``.
-        comparisons: Rows of ``comparisons``; only those with the baseline of the run.
-        experiments: Those that a gate on means is for; each needs a row.
-        candidates: Those that a gate on differences is for; each needs a row.
 
     >>> gate = Gate(metric="ndcg@10", max_drop=0.01)
     >>> row = {"experiment_id": "b", "baseline": "a", "segment": "all", "metric": "ndcg@10", "difference": -0.02,

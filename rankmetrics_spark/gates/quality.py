@@ -29,18 +29,7 @@ from rankmetrics_spark.statistics import LARGEST_SUMMAND
 
 
 def check_quality(log: Inspected, settings: Quality, previous: Mapping[str, Any] | None = None) -> Findings:
-    """Count the rows and lists of a log, and stop at what no result should be made of.
-
-    Args:
-        log: What was computed.
-        settings: Which share of faulty rows and which rates are allowed.
-        previous: The ``quality`` of the previous run's record, with its ``run_id``.
-
-    Raises:
-        InputError: There are no rows, or the judgements match none of them.
-        QualityError: Too many faulty rows, repeated items that the convention refuses, values that cannot be summed,
-            or a rate beyond its limit.
-    """
+    """Count the rows and lists of a log, and stop at what no result should be made of."""
     counts = row_counts(log.outcome, longest_cut(log.plan), [metric.column for metric in _summed(log.plan)])
     if not total_counts(counts, "rows"):
         raise InputError(f"the input is empty: no rows in {log.place}")

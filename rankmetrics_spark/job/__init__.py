@@ -181,11 +181,7 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
 
 @contextmanager
 def errors_in_words(config: Config) -> Iterator[None]:
-    """In this block, an error that the user of a config can fix is one sentence, with the engine's text as its cause.
-
-    Raises:
-        RankmetricsError: Names what cannot be read, or the filter that fails on a row.
-    """
+    """In this block, an error that a user can fix is one sentence, with the engine's text as its cause."""
     try:
         yield
     except Exception as error:
@@ -252,11 +248,7 @@ def _without_effect(refused: Sequence[str]) -> list[str]:
 
 
 def inputs(spark: SparkSession, config: Config) -> tuple[DataFrame, DataFrame | None]:
-    """Impressions and judgements of a config; schemas are looked up, nothing is computed.
-
-    Raises:
-        InputError: The input cannot be read.
-    """
+    """Impressions and judgements of a config; schemas are looked up, nothing is computed."""
     covariate = [config.options.covariate] if config.options.covariate else []
     impressions = sources.read(spark, config.source, (*config.source.wanted(), *covariate))
     judged = config.judgements

@@ -26,11 +26,7 @@ _BOOTSTRAP = ("bootstrap_ci_low", "bootstrap_ci_high")
 
 
 def refuse_comparison(config: Config, counts: Counts) -> None:
-    """Refuse the name of an experiment without lists, shares that leave users over, and too many replicates.
-
-    Raises:
-        ConfigError: Names the field, the experiment and the nearest known one, or how many replicates can be had.
-    """
+    """Refuse the name of an experiment without lists, shares that leave users over, and too many replicates."""
     asked = config.comparison
     known = [str(name) for name, count in counts.items() if count["lists"]]
     check_experiments(asked, known)
@@ -42,11 +38,7 @@ def refuse_comparison(config: Config, counts: Counts) -> None:
 
 
 def refuse_missing_date(store: Store, config: Config) -> None:
-    """Refuse a date for CUPED without users, before anything is computed.
-
-    Raises:
-        InputError: There is no such date in the output.
-    """
+    """Refuse a date for CUPED without users, before anything is computed."""
     if config.comparison.asked:
         _earlier(store, config)
 
@@ -56,9 +48,6 @@ def check_gates(store: Store, tables: Tables, config: Config, counts: Counts) ->
 
     Every experiment with lists has to keep every limit; one without a row, such as one without users of the segment,
     does not.
-
-    Raises:
-        MetricGateError: One sentence per limit that is not kept.
     """
     plan, users = tables.plan, tables.user_metrics
     means, compared = [], []
@@ -109,11 +98,7 @@ class Users:
 
     @classmethod
     def of(cls, store: Store, rows: DataFrame, tables: Tables, config: Config) -> Users:
-        """The users that a run has staged.
-
-        Raises:
-            InputError: There is no earlier date for CUPED.
-        """
+        """The users that a run has staged."""
         plan, asked = tables.plan, config.comparison
         table = tables.compared_users(rows, _before(store, plan, config))
         if asked.bootstrap is None:

@@ -47,14 +47,7 @@ class Record:
 
     @classmethod
     def open(cls, config: Config, engine: str, versions: Mapping[str, str], more: Mapping[str, Any]) -> Record:
-        """The record of a run that begins now.
-
-        Args:
-            config: What the run was asked.
-            engine: ``spark`` or ``sail``.
-            versions: Name -> version, of the engine.
-            more: Further entries; a mapping among them may still grow.
-        """
+        """The record of a run that begins now."""
         started = datetime.now(timezone.utc)
         return cls(
             {
@@ -122,12 +115,7 @@ class Record:
         store.note(self.record | {"outcome": "publishing"})
 
     def done(self, store: Store, undone: Sequence[str]) -> str:
-        """Write the record of a run that has published; return where it is.
-
-        Args:
-            store: Where the run writes.
-            undone: What failed after it had published, in sentences; so does a record that cannot be written.
-        """
+        """Write the record of a run that has published; return where it is."""
         self._close("done")
         self.record["warnings"] = [without_secrets(sentence) for sentence in undone]
         try:
@@ -138,12 +126,7 @@ class Record:
             return f"{store.path}/{record_path(self.run_id)}"
 
     def failed(self, error: BaseException, *writers: Callable[[dict[str, Any]], object]) -> None:
-        """Write the record of a run that has failed; an output that cannot be written has none.
-
-        Args:
-            error: Why it has failed.
-            *writers: Each is tried until one succeeds; where the engine has died, it writes nothing any more.
-        """
+        """Write the record of a run that has failed; an output that cannot be written has none."""
         self._close("failed")
         ours = isinstance(error, RankmetricsError)
         said = str(error) if ours else first_sentence(Exception(str(error) or type(error).__name__))

@@ -196,9 +196,6 @@ def without_repeats(entries: Entries, size: int, reading: Reading) -> tuple[Entr
     Of several rows of an item the highest grade stays, then the best rank; ``duplicates: best_rank`` swaps the two
     criteria, ``count`` keeps every row. By score, the rank that breaks ties decides between rows equal in both.
     Of several rows at one rank the highest grade stays, then the smallest hash.
-
-    Returns:
-        The rows that stay, and (size,) how many rows each list lost.
     """
     rule, kept = reading.convention, entries
     if reading.repeats and rule.duplicates != "count" and has_repeat(entries.list, entries.hash):

@@ -268,10 +268,6 @@ def rank_may_repeat(ranks: npt.NDArray[np.signedinteger[Any]], rows: Ints) -> np
 
     The same condition as ``repeats.RANK_MAY_REPEAT_SQL``.
 
-    Args:
-        ranks: (e,) rank of each row, from 1 on, list by list.
-        rows: (n,) number of rows of each list.
-
     >>> rank_may_repeat(np.array([2, 1, 3, 3, 64]), np.array([2, 2, 1])).tolist()
     [False, True, True]
     """

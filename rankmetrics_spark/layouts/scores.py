@@ -34,11 +34,6 @@ def with_judgements(lists: Assembled, columns: Arrays, convention: Convention) -
 
     With ``duplicates: count`` a judged item that was shown c times is c items, in the list and among the judged ones,
     so that no metric can exceed 1.
-
-    Args:
-        lists: From a layout's ``unpack``.
-        columns: ``_pool_grade`` and, where repeats count, ``_pool_hash``: an array per list.
-        convention: Whether repeats count.
     """
     batch = lists.batch
     if POOL_GRADE not in columns:
@@ -136,16 +131,7 @@ class Scoring:
 
 
 def score_batch(columns: Arrays, layout: Layout, scoring: Scoring) -> Iterator[Mapping[str, npt.NDArray[Any]]]:
-    """Score n lists under each convention.
-
-    Args:
-        columns: ``_rows``, the layout's columns and the judged items, as far as they are read.
-        layout: How the lists were packed.
-        scoring: What to compute.
-
-    Yields:
-        Per convention (n,) arrays: ``_convention`` (its index), the counts, one per metric (NaN = no value).
-    """
+    """Score n lists under each convention."""
     assembled: dict[tuple[object, ...], Assembled] = {}
     for index, rule in enumerate(scoring.conventions):
         order = (rule.ties, rule.score_precision, rule.duplicates, rule.averages_ties)

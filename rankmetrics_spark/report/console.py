@@ -63,11 +63,7 @@ ORDER = (SEGMENT, METRIC, EXPERIMENT)
 
 
 def result_rows(averages: DataFrame | list[Row]) -> list[Row]:
-    """The averages as plain rows, ordered by segment, metric and experiment; at most ``MOST_ROWS``, all users first.
-
-    Args:
-        averages: The table ``experiment_metrics``, or its rows where they are here.
-    """
+    """The averages as plain rows, ordered by segment, metric and experiment; at most ``MOST_ROWS``, all users first."""
     if isinstance(averages, list):
         return [{name: row[name] for name in COLUMNS} for row in _ordered(averages)]
     return _first(averages.select(*COLUMNS))
@@ -106,10 +102,6 @@ def table(rows: list[Row], metrics: Iterable[Metric] = ()) -> Table:
     """One line per experiment and segment, one column per metric: mean and half width of the interval.
 
     The best mean of a segment is bold, by the direction that the metric declares.
-
-    Args:
-        rows: Of ``experiment_metrics``.
-        metrics: Those of the run; a metric that is not among them is looked up by its name.
     """
     made = _table(rows, chosen(rows, metrics))
     made.title, made.title_justify, made.title_style = as_text(title(rows)), "left", ""
@@ -294,11 +286,6 @@ LIST_PRINTERS: dict[str, Callable[[list[Any]], None]] = CONVENTION_PRINTERS | {"
 
 def tie_warnings(rows: Sequence[Row], metrics: Iterable[str], conventions: Sequence[str]) -> list[str]:
     """The differences between experiments that the order of tied items could turn around: a line per metric.
-
-    Args:
-        rows: Conventions side by side.
-        metrics: Names of the metrics.
-        conventions: Names of the convention as it is, and under the best and the worst order of tied items.
 
     >>> def row(experiment, convention, ap): return {EXPERIMENT: experiment, CONVENTION: convention, "ap": ap}
     >>> names = own, best, worst = ["standard", "standard(ties=best)", "standard(ties=worst)"]

@@ -100,12 +100,7 @@ class Figures:
 
 
 def deciding(metrics: Sequence[Metric], gated: object = None) -> Metric | None:
-    """The metric that decides: that of the first gate, or the first one with its largest cut-off.
-
-    Args:
-        metrics: In the order of the run.
-        gated: Name of the metric of the first gate.
-    """
+    """The metric that decides: that of the first gate, or the first one with its largest cut-off."""
     named = [metric for metric in metrics if gated is not None and str(metric) == str(gated)]
     return next(iter(named), None) or max(
         (metric for metric in metrics if metric.name == metrics[0].name), key=cut_of, default=None
@@ -172,13 +167,7 @@ def printable(text: str) -> str:
 
 
 def print_fitting(build: Callable[[Sequence[C]], Table], columns: Sequence[C], *titles: str) -> None:
-    """Print a table on stdout; on a narrow terminal as several tables that share the labels of their rows.
-
-    Args:
-        build: Makes the table of the labels and of some columns.
-        columns: What tells the columns apart.
-        titles: Lines above the first table.
-    """
+    """Print a table on stdout; on a narrow terminal as several tables that share the labels of their rows."""
     console = _stdout()
     for title in titles:
         console.print(Text(printable(title)), soft_wrap=console.width == ANY_WIDTH)

@@ -41,11 +41,7 @@ _HEAD = 200
 
 
 def page(figures: Figures) -> str:
-    """The report as HTML: its sentences are about all rows, its charts and tables hold as many as fit.
-
-    Raises:
-        ConfigError: The libraries for charts are not installed.
-    """
+    """The report as HTML: its sentences are about all rows, its charts and tables hold as many as fit."""
     library, charts = scripts()
     context = _context(figures) | {"library": library, "charts": charts}
     for most in MOST_ROWS:
@@ -56,12 +52,7 @@ def page(figures: Figures) -> str:
 
 
 def write_page(figures: Figures, file: str | Path) -> Path:
-    """Write the page of a report: to a new file, or in place of an earlier page; nothing else is overwritten.
-
-    Raises:
-        ConfigError: The libraries for charts are not installed.
-        OutputError: The file cannot be written, or is something else than a page.
-    """
+    """Write the page of a report: to a new file, or in place of an earlier page; nothing else is overwritten."""
     path = Path(file)
     text = page(figures).encode("utf-8", "backslashreplace").decode("utf-8")
     try:
@@ -77,15 +68,7 @@ def write_page(figures: Figures, file: str | Path) -> Path:
 
 
 def check_page_file(place: str, file: str | Path) -> None:
-    """Refuse, before anything is computed, a file that a page must not replace.
-
-    Args:
-        place: What messages call the file: an option, or a key of the config.
-        file: Where the page is to be written.
-
-    Raises:
-        ConfigError: It is there, and it is no page of this package.
-    """
+    """Refuse, before anything is computed, a file that a page must not replace."""
     # A place that cannot be looked at cannot be written either, and says so in its own words when it is.
     with suppress(OSError, ValueError):
         if problem := _problem_with(Path(file)):
@@ -254,11 +237,7 @@ def has_page_libraries() -> bool:
 
 
 def check_page_libraries() -> None:
-    """Refuse to begin a report that could not be written.
-
-    Raises:
-        ConfigError: The libraries of the extra ``report`` are not installed.
-    """
+    """Refuse to begin a report that could not be written."""
     if missing := _missing():
         raise ConfigError(f"the HTML report needs {missing[0]}, which is not installed; run: {INSTALL_PAGE}")
 
@@ -268,11 +247,7 @@ def _missing() -> list[str]:
 
 
 def scripts() -> tuple[str, str]:
-    """The scripts of Vega, and the charts, each to stand in a ``<script>``.
-
-    Raises:
-        ConfigError: The libraries of the extra ``report`` are not installed.
-    """
+    """The scripts of Vega, and the charts, each to stand in a ``<script>``."""
     check_page_libraries()
     made_of, file = _made_of(), cache_folder() / "page.json"
     with suppress(OSError, ValueError, TypeError, KeyError):
@@ -299,11 +274,7 @@ def _made_of() -> str | None:
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Imports of the libraries of a page, which may be installed but broken.
-
-    Raises:
-        ConfigError: One of them cannot be imported.
-    """
+    """Imports of the libraries of a page, which may be installed but broken."""
     try:
         yield
     except ImportError as error:

@@ -17,15 +17,7 @@ LONGEST_KEY = 180
 
 
 def log_run(figures: Figures, report: str | Path | None = None) -> None:
-    """Log to the active run, or to a new one, which is then ended.
-
-    Args:
-        figures: What was computed.
-        report: HTML file to log; None = a page is made, if its libraries are installed.
-
-    Raises:
-        ConfigError: MLflow is not installed.
-    """
+    """Log to the active run, or to a new one, which is then ended."""
     try:
         import mlflow
     except ImportError as error:

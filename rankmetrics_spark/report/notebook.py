@@ -118,18 +118,7 @@ def _value(row: Mapping[str, Any] | None, difference: Mapping[str, Any] | None) 
 
 
 def plot(figures: Figures, metric: str) -> alt.LayerChart:
-    """The means of a metric with their intervals, for all users.
-
-    Args:
-        figures: What was computed.
-        metric: A name such as ``ndcg@10``, or ``ndcg`` for all of its cut-offs.
-
-    Returns:
-        A chart of Altair, which a notebook shows by itself.
-
-    Raises:
-        ConfigError: The run has no such metric, or Altair is not installed.
-    """
+    """The means of a metric with their intervals, for all users."""
     known = {str(found): found for found in figures.metrics}
     wanted = {name for name, found in known.items() if metric.lower() in (name, found.name, label_of(found).lower())}
     if not wanted:

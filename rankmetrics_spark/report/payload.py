@@ -29,15 +29,7 @@ Table = dict[str, list[Any]]
 
 
 def payload_of(figures: Figures, most: int | None = None) -> dict[str, Any]:
-    """Everything that the page draws and lists.
-
-    Args:
-        figures: What was computed.
-        most: Rows of a table, where it holds more: see ``shortened``.
-
-    Returns:
-        Lists of names, and tables of columns; a column of names holds places in those lists.
-    """
+    """Everything that the page draws and lists."""
     kept = figures if most is None else shortened(figures, most)
     rows = (*kept.means, *kept.comparisons)
     experiments, metrics = figures.experiments, [str(metric) for metric in figures.metrics]
@@ -186,11 +178,7 @@ def _cell(value: Any, places: Mapping[str, int] | None) -> Any:
 
 
 def alerts(history: Iterable[Row]) -> list[tuple[str, str]]:
-    """What the runs of the dates warn of: gates that failed, and quality.
-
-    Args:
-        history: Run records.
-    """
+    """What the runs of the dates warn of: gates that failed, and quality."""
     found = []
     for record in history:
         error = record.get("error")

@@ -40,16 +40,7 @@ if TYPE_CHECKING:
 
 
 def figures_of(tables: Tables, date: str | None = None, place: str = "--date") -> Figures:
-    """Read what a report shows.
-
-    Args:
-        tables: The output of one or several runs.
-        date: Evaluation date; None = the newest that is published.
-        place: What a message calls the date.
-
-    Raises:
-        InputError: Nothing is published, or nothing on that date.
-    """
+    """Read what a report shows."""
     return settled(tables.name, tables.pointers, lambda known: _figures(tables.at(known), known, date, place))
 
 
@@ -115,16 +106,7 @@ def format_of(folder: str) -> str:
 
 
 def spark_tables(spark: SparkSession, sink: Sink, place: str = "--input") -> Tables:
-    """The tables of an output that Spark can read.
-
-    Args:
-        spark: The session.
-        sink: The output.
-        place: What a message calls it.
-
-    Raises:
-        InputError: There are none.
-    """
+    """The tables of an output that Spark can read."""
     from rankmetrics_spark import sinks
 
     store = sinks.store_of(spark, sink, "report")
@@ -136,12 +118,7 @@ def spark_tables(spark: SparkSession, sink: Sink, place: str = "--input") -> Tab
 
 
 def figures_of_run(spark: SparkSession, config: Config) -> Figures:
-    """What a report of a run shows that has just ended, read back from where it wrote.
-
-    Args:
-        spark: The session of the run.
-        config: Its config.
-    """
+    """What a report of a run shows that has just ended, read back from where it wrote."""
     # A Connect server may have written to a disk of its own, under a path that is also one of this machine.
     remote = "connect" in type(spark).__module__
     path = None if remote or config.sink.format != "parquet" else config.sink.path

@@ -87,12 +87,7 @@ class Shown:
 
 
 def print_result(shown: Shown, every_segment: bool = False) -> None:
-    """The table of a result on stdout, and the segments that differ most.
-
-    Args:
-        shown: What is printed.
-        every_segment: One line per experiment and segment instead.
-    """
+    """The table of a result on stdout, and the segments that differ most."""
     if every_segment or not shown.figures.everyone:
         print_table(list(shown.rows), shown.metrics)
         return
@@ -220,12 +215,7 @@ def _said(row: Row) -> str:
 
 
 def print_verdict(sentences: Sequence[str], style: str = "table") -> None:
-    """The verdict of a run: below the table on stdout, and on stderr where stdout holds JSON or CSV.
-
-    Args:
-        sentences: Of ``verdict``.
-        style: ``table``, ``json`` or ``csv``.
-    """
+    """The verdict of a run: below the table on stdout, and on stderr where stdout holds JSON or CSV."""
     out = sys.stdout if style == "table" else sys.stderr
     for line in sentences:
         out.write(printable(line) + "\n")
@@ -279,15 +269,7 @@ def print_all(
     style: str,
     metrics: Sequence[Metric] = (),
 ) -> None:
-    """Comparisons and further tables.
-
-    Args:
-        date: The evaluation date.
-        rows: The comparisons.
-        more: Name of a table -> its rows, at most one for CSV.
-        style: ``table``; ``json``, one object; or ``csv``, one table: the further one where there is one.
-        metrics: Those of the comparisons, in the order of the run: it says which one decides.
-    """
+    """Comparisons and further tables."""
     if style == "json":
         print_json({DATE: date, "comparisons": rows, "verdict": verdict_of(rows, metrics), **more})
     elif style == "csv":

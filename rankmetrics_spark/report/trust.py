@@ -332,12 +332,6 @@ _WITHOUT_JUDGEMENTS = {
 def sentences(text: str, metrics: list[str], by_score: bool, judged: bool) -> list[str]:
     """What a convention means for these metrics.
 
-    Args:
-        text: ``Convention.text()``.
-        metrics: Names of metrics without cut-offs.
-        by_score: Whether lists are ordered by score.
-        judged: Whether there are judgements.
-
     >>> sentences("standard;gain=linear;zero_relevant=zero;ties=best;relevant_from=2.0", ["ndcg"], False, False)[1:3]
     ['A grade of 2 or more is relevant.', 'A user without a relevant item counts 0.']
     """

@@ -86,12 +86,7 @@ class Change:
 
 
 def change_of(row: Mapping[str, Any], in_percent: bool | None = None) -> Change | None:
-    """The change that a row of ``comparisons`` shows, by the test that decides; None where there is no difference.
-
-    Args:
-        row: A row of ``comparisons``.
-        in_percent: Whether it is in percent; by default, wherever ``is_percentage``.
-    """
+    """The change that a row of ``comparisons`` shows, by the test that decides; None where there is no difference."""
     if is_percentage(row) if in_percent is None else in_percent:
         value, low, high = (number(of_test(row, name)) for name in RELATIVE)
         factor, unit = 100, " %"
@@ -144,17 +139,7 @@ CORRECTIONS = {
 
 
 def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), gated: object = None, more: int = 0) -> list[str]:
-    """What the comparisons of all users say: the metric that decides first, then differences that are shown.
-
-    Args:
-        rows: Of the table ``comparisons``; rows of segments are left out.
-        metrics: Those of the run, in its order; a metric that is not among them is looked up by its name.
-        gated: Name of the metric of the first gate.
-        more: Comparisons of all users that are not among the rows.
-
-    Returns:
-        At most ``MOST_SENTENCES`` sentences, and one that says how many more there are.
-    """
+    """What the comparisons of all users say: the metric that decides first, then differences that are shown."""
     everyone = [row for row in rows if row[SEGMENT] == EVERYONE]
     known = {str(metric): metric for metric in metrics}
     known |= {name: parse(name) for name in dict.fromkeys(row[METRIC] for row in everyone) if name not in known}
@@ -208,12 +193,7 @@ def sentence(row: Row, metric: Metric) -> str:
 
 
 def detectable(row: Row, in_percent: bool | None = None) -> str:
-    """The change that the corrected test finds with its power, never rounded down; empty where nobody knows it.
-
-    Args:
-        row: A row of ``comparisons``.
-        in_percent: As for ``change_of``.
-    """
+    """The change that the corrected test finds with its power, never rounded down; empty where nobody knows it."""
     effect = number(row.get("adjusted_minimum_detectable_effect"))
     if not effect:  # Without a spread, nobody knows what could be found.
         return ""

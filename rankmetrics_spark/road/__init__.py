@@ -138,15 +138,7 @@ def outcome(rows: DataFrame, pools: DataFrame | None, plan: Plan) -> DataFrame:
 def users(
     lists: DataFrame, known: DataFrame, pools: DataFrame | None, plan: Plan, within: str | None = None
 ) -> DataFrame:
-    """One row per (experiment, user, convention) of the convention's population, in internal names.
-
-    Args:
-        lists: Scored lists.
-        known: Their experiments and users, from the table in which they cost least; may hold faulty rows too.
-        pools: The judged items of each user.
-        plan: The plan.
-        within: A segment: users have a row for each of its values.
-    """
+    """One row per (experiment, user, convention) of the convention's population, in internal names."""
     found = scoring.per_user(lists, plan.columns, plan.scoring, within)
     if pools is None:
         return found
@@ -188,14 +180,7 @@ def published_users(table: DataFrame, plan: Plan, *more: str) -> DataFrame:
 def averages(
     user_metrics: DataFrame, plan: Plan, within: Sequence[DataFrame] = (), several_conventions: bool = False
 ) -> DataFrame:
-    """Aggregate: ``experiment_metrics`` from ``user_metrics``, whether just computed or read back.
-
-    Args:
-        user_metrics: One row per user.
-        plan: The plan.
-        within: ``Tables.within_segments``, where the lists of a user may be in different segments.
-        several_conventions: Whether ``user_metrics`` has a row per (user, convention).
-    """
+    """Aggregate: ``experiment_metrics`` from ``user_metrics``, whether just computed or read back."""
     segments, metrics = plan.public_segments, plan.scoring.metrics
     whole = {} if within else segments
     combined = () if within else plan.options.combined_segments

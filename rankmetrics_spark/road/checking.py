@@ -51,21 +51,7 @@ _EXACT_DIGITS = 15
 def checked_rows(
     impressions: DataFrame, mapping: Mapping[str, str | None], columns: Columns, text: bool, null_is_unjudged: bool
 ) -> DataFrame:
-    """Type the mapped columns and give every faulty row its reason; lazy, no shuffle, no job.
-
-    Args:
-        impressions: The rows as they came.
-        mapping: Canonical or internal name (``experiment_id``, ``_list_0``, ...) to the column that holds it.
-        columns: Which canonical columns there are.
-        text: Numbers may come as text (CSV and the like); text that is no number is a fault of the row.
-        null_is_unjudged: A null relevance means "not judged" (judgements are given) and is no fault.
-
-    Returns:
-        The keys, the value columns, the segments, the covariate, ``_raw``, and ``_rejected`` (null for a sound row).
-
-    Raises:
-        InputError: A mapped column is missing or has a type that cannot serve.
-    """
+    """Type the mapped columns and give every faulty row its reason; lazy, no shuffle, no job."""
     names = (*columns.keys, *columns.values)
     table = renamed(impressions, mapping, (*names, *columns.of_user), "impressions", text)
     kinds = {field.name: field.dataType for field in table.schema.fields}
@@ -104,11 +90,7 @@ def _sql_text(text: str) -> str:
 def renamed(
     table: DataFrame, mapping: Mapping[str, str | None], names: Sequence[str], what: str, text: bool
 ) -> DataFrame:
-    """The mapped columns under canonical names, with usable types; a name mapped to null becomes a constant.
-
-    Raises:
-        InputError: A mapped column is missing or has a type that cannot serve.
-    """
+    """The mapped columns under canonical names, with usable types; a name mapped to null becomes a constant."""
     there = table.columns
     selected = []
     for name in names:
@@ -245,12 +227,7 @@ def _number_faults(name: str, kind: T.DataType, first_rank: int) -> Iterator[tup
 
 
 def rejected_rows(groups: DataFrame, columns: Columns) -> DataFrame:
-    """Rows with a fault of their own, as text, with the reason.
-
-    Args:
-        groups: Groups of equal faulty rows: ``_rows``, ``_rejected``.
-        columns: What the impressions hold.
-    """
+    """Rows with a fault of their own, as text, with the reason."""
     rows = groups.select(REJECTED, F.explode(F.expr(f"array_repeat(0, int({N_ROWS}))")).alias("_copy"))
     return rows.select(*(F.col(f"{REJECTED}.{name}").alias(public) for name, public in _quarantined(columns).items()))
 
@@ -272,20 +249,7 @@ GRADE, FAULTY = "_grade", "_faulty"
 
 
 def pools(judgements: DataFrame, mapping: Mapping[str, str | None], every_grade: bool, text: bool) -> DataFrame:
-    """Group sound judgements by user; of a repeated (user, item) the highest grade counts.
-
-    Args:
-        judgements: (user, item, relevance), including items that were never shown.
-        mapping: Canonical name to the column that holds it.
-        every_grade: Keep grades of 0 and less, for metrics that tell judged from unjudged items.
-        text: Grades may come as text.
-
-    Returns:
-        user_id, ``_pool_grade`` (array, descending), ``_pool_hash``; a user with no relevant item has empty arrays.
-
-    Raises:
-        InputError: A column is missing or has a type that cannot serve.
-    """
+    """Group sound judgements by user; of a repeated (user, item) the highest grade counts."""
     sound = typed_judgements(judgements, mapping, text).where(f"NOT {FAULTY}")
     best = sound.groupBy(USER, F.xxhash64(ITEM).alias(HASH)).agg(F.max(GRADE).alias(GRADE))
     kept = F.lit(True) if every_grade else F.col(GRADE) > 0

@@ -97,17 +97,7 @@ def make_plan(
     judgements: T.StructType | None = None,
     conventions: Sequence[Convention] = (),
 ) -> Plan:
-    """Plan an evaluation from the schemas of its inputs.
-
-    Args:
-        options: What is asked.
-        impressions: Schema of the impressions.
-        judgements: Schema of the judgements, or None.
-        conventions: Evaluate under these instead of the one in ``options``.
-
-    Raises:
-        ConfigError: The options do not fit one another or the columns.
-    """
+    """Plan an evaluation from the schemas of its inputs."""
     rules = tuple(conventions) or (options.convention,)
     mapping = _mapped(options.columns, ROLES, impressions.names)
     columns = _columns(options, rules, mapping, impressions)

@@ -38,18 +38,7 @@ _FEW_RELEVANT = 8
 
 
 def packed(rows: DataFrame, columns: Columns, layout: Layout, repeats: bool) -> DataFrame:
-    """Group typed rows by list, in the given layout; equal faulty rows form groups of their own.
-
-    Args:
-        rows: From ``quality.checked``.
-        columns: What the impressions hold.
-        layout: How a list travels.
-        repeats: Whether repeated items are looked for.
-
-    Returns:
-        The keys of the list, ``_rejected`` (null for a list, a struct for a group of faulty rows), the segments,
-        ``_rows``, the layout's columns, and its doubts (null for faulty rows).
-    """
+    """Group typed rows by list, in the given layout; equal faulty rows form groups of their own."""
     packing, keys = layout.pack(columns, repeats), (*columns.keys, REJECTED)
     doubts = (
         f"CASE WHEN {REJECTED} IS NULL THEN coalesce({condition}, true) END AS {name}"

@@ -60,14 +60,7 @@ class Lease:
     """The claim of one run on some partitions of an output; the counterpart of ``locks.Claim``."""
 
     def __init__(self, do: Do, run_id: str, recover: Recover, lease: float = LEASE) -> None:
-        """A claim on nothing.
-
-        Args:
-            do: Runs a function over the files of the output.
-            run_id: Id of the run.
-            recover: Called for each killed run that is found, with what no living run has claimed since.
-            lease: Seconds for which the run counts as living after it has said so.
-        """
+        """A claim on nothing."""
         self._do, self._run_id, self._recover, self._lease = do, run_id, recover, lease
         self._said: dict[str, Any] = {}
         self._stop = threading.Event()
@@ -81,11 +74,7 @@ class Lease:
         threading.Thread(target=self._beat, daemon=True).start()
 
     def take(self, partitions: Partitions, output: str) -> None:
-        """Claim these partitions until ``release``.
-
-        Raises:
-            OutputError: Another run writes partitions of this date.
-        """
+        """Claim these partitions until ``release``."""
         held = {"date": partitions.date, "experiments": partitions.experiments}
         end = time.monotonic() + PATIENCE
         self._say(self._said | held | {"state": "asking"})
@@ -171,12 +160,7 @@ def _start_of(pid: int) -> str | None:
 
 
 def lives(claim: dict[str, Any], lease: float = LEASE) -> bool:
-    """Whether the process that made a claim still runs; on another machine, whether it said so within the lease.
-
-    Args:
-        claim: What it says.
-        lease: Seconds, for a claim that does not say it.
-    """
+    """Whether the process that made a claim still runs; on another machine, whether it said so within the lease."""
     if claim.get("host") == _machine() and claim.get("start") is not None:
         return _start_of(int(claim["pid"])) == str(claim["start"])
     return time.time() - float(claim.get("beat", 0)) < float(claim.get("lease", lease))
@@ -226,12 +210,7 @@ class Claim:
     """The claim of one run on some partitions of a folder. As long as it is open, the run counts as living."""
 
     def __init__(self, run_id: str = "", recover: Recover = lambda dead: None) -> None:
-        """A claim on nothing.
-
-        Args:
-            run_id: Id of the run.
-            recover: Called for each killed run that is found, with what no living run has claimed since.
-        """
+        """A claim on nothing."""
         self._run_id, self._recover = run_id, recover
         self._file: IO[str] | None = None
 
@@ -246,16 +225,7 @@ class Claim:
             return supported
 
     def take(self, folder: Path, partitions: Partitions, output: str) -> None:
-        """Claim these partitions until ``release``.
-
-        Args:
-            folder: Where the claims of all runs are.
-            partitions: What the run is about to write.
-            output: What messages call the output.
-
-        Raises:
-            OutputError: Another run has claimed some of them.
-        """
+        """Claim these partitions until ``release``."""
         if not self.open(folder) or self._file is None:
             return
         with gate(folder):
@@ -284,12 +254,7 @@ class Claim:
         return [held for _, held in living]
 
     def release(self, complete: bool = True) -> None:
-        """Give the partitions back; nothing happens where none were claimed.
-
-        Args:
-            complete: Whether the run leaves nothing to be done. Otherwise its claim stays as that of a killed run, and
-                the next run does the rest.
-        """
+        """Give the partitions back; nothing happens where none were claimed."""
         if self._file is None:
             return
         file, self._file = self._file, None
@@ -303,11 +268,7 @@ class Claim:
 
 
 def refuse_shared(held: Held, partitions: Partitions, output: str) -> None:
-    """Refuse partitions that the claim of another run holds.
-
-    Raises:
-        OutputError: Names one of them.
-    """
+    """Refuse partitions that the claim of another run holds."""
     shared = held.shared(partitions)
     if shared:
         what = "rows without an experiment" if shared[0] is None else f"experiment '{shared[0]}'"

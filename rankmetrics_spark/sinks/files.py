@@ -188,11 +188,7 @@ class Files:
 
 
 def _sync(path: str) -> None:
-    """Wait until the disk has a file or a folder; where the file system does not offer that, there is none to wait for.
-
-    Raises:
-        OSError: The disk is full or broken.
-    """
+    """Wait until the disk has a file or a folder, where the file system offers that."""
     try:
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -211,13 +207,7 @@ def flattened(lists: Iterable[Iterable[T]]) -> Iterator[T]:
 
 
 def file_system(scheme: str, host: str, setting: Callable[[str], str | None]) -> tuple[Any, str] | None:
-    """The file system of PyArrow for an address, and what stands before the path there; None if PyArrow has none.
-
-    Args:
-        scheme: ``file``, ``s3a``, ``hdfs``, ...
-        host: Bucket, or host of the name node.
-        setting: Returns a setting of Hadoop, such as ``fs.s3a.endpoint``.
-    """
+    """The file system of PyArrow for an address, and what stands before the path there; None if PyArrow has none."""
     if scheme == "file":
         return fs.LocalFileSystem(), ""
     try:
@@ -275,10 +265,6 @@ _GONE = re.compile(
 def output_failure(path: str, error: Exception) -> OutputError | None:
     """The sentence for an output that cannot be written; None if the error is about something else.
 
-    Args:
-        path: The output, as the user named it.
-        error: What Spark or the file system raised.
-
     >>> print(output_failure("out", OSError("java.io.IOException: No space left on device")))
     cannot write to 'out': the disk is full, here or where Spark keeps temporary files; allowed: a place with more space
     """
@@ -295,12 +281,7 @@ def output_failure(path: str, error: Exception) -> OutputError | None:
 
 @contextmanager
 def writing(path: str, tables: bool = False) -> Iterator[None]:
-    """Report what a user can fix about the output in one sentence; other errors pass.
-
-    Args:
-        path: The output, as the user named it.
-        tables: Tables are written that other runs may write too: a file that vanishes was theirs.
-    """
+    """Report what a user can fix about the output in one sentence; other errors pass."""
     try:
         yield
     except RankmetricsError:

@@ -62,11 +62,7 @@ class Folder:
     """Whether files are left that the next run has to remove."""
 
     def check(self) -> None:
-        """Refuse a folder that cannot be written, before anything is computed.
-
-        Raises:
-            OutputError: It is a file, is read-only, or is on a file system that the session lacks.
-        """
+        """Refuse a folder that cannot be written, before anything is computed."""
         here = on_this_machine(self.spark, self.path)
         if here:
             check_output(self.path)
@@ -88,11 +84,7 @@ class Folder:
         return f"{self.path}/{STAGING}/{self.run_id}/{name}"
 
     def stage(self, rows: DataFrame, name: str = "outcome") -> DataFrame:
-        """Write rows to the staging of this run, as they are; return them as written.
-
-        Raises:
-            OutputError: The output cannot be written.
-        """
+        """Write rows to the staging of this run, as they are; return them as written."""
         place = self._staging_of(name)
         with writing(self.path):
             if not self._staged:
@@ -145,11 +137,7 @@ class Folder:
             self._reach.do(remove_spark_staging)
 
     def claim(self, partitions: Partitions) -> None:
-        """Reserve partitions until ``release``, where anything but Spark reaches the files.
-
-        Raises:
-            OutputError: Another run has reserved some of them, or one of them is a link.
-        """
+        """Reserve partitions until ``release``, where anything but Spark reaches the files."""
         with writing(self.path):
             self._refuse_links(partitions)
             if isinstance(self._claim, Claim):
@@ -167,12 +155,7 @@ class Folder:
             )
 
     def discard(self, like: DataFrame | None = None) -> None:
-        """Remove the staging.
-
-        Args:
-            like: Any table. Where Spark alone reaches the files, it cannot delete them; there, empty tables with this
-                schema replace the staged rows.
-        """
+        """Remove the staging."""
         with suppress(Exception):  # an output that cannot be written keeps its own error
             if self._reach is not None and self._claim is not None:
                 self._reach.do(discard, self.run_id)
@@ -200,11 +183,7 @@ class Folder:
             self._write_record(record)
 
     def record(self, record: Mapping[str, Any]) -> str:
-        """Write the run record as JSON to ``runs``; return its path.
-
-        Raises:
-            OutputError: It cannot be written.
-        """
+        """Write the run record as JSON to ``runs``; return its path."""
         path = self._write_record(record)
         self._open_record = False
         return path
@@ -217,11 +196,7 @@ class Folder:
         return texts_of(self.spark, self.path, "runs")
 
     def write_file(self, path: str, text: str) -> str:
-        """Write a text at once; return where it is. Where Spark alone reaches the files, it is a folder with one file.
-
-        Raises:
-            OutputError: It cannot be written.
-        """
+        """Write a text at once; return where it is: in a folder with one file where Spark alone reaches the files."""
         with writing(self.path):
             if self._reach is None:
                 rows = self.spark.createDataFrame([(text,)], "value string")

@@ -51,11 +51,7 @@ class DeltaFolder(SqlTables, Folder):
         self.write_file(f"{POINTERS}/{pointer.date}.json", pointer.as_json())
 
     def stage(self, rows: DataFrame, name: str = "outcome") -> DataFrame:
-        """Check that the session can use Delta, then write rows to the staging; return them as written.
-
-        Raises:
-            OutputError: The session was started without Delta.
-        """
+        """Check that the session can use Delta, then write rows to the staging; return them as written."""
         try:
             self.spark.read.format("delta").load(self.path).schema  # noqa: B018
         except Exception as error:  # expected: there is no table at this path
@@ -97,11 +93,7 @@ class CatalogSchema(SqlTables):
         return self.name_of(f"staging_{self.run_id.replace('-', '_')}_{name}")
 
     def stage(self, rows: DataFrame, name: str = "outcome") -> DataFrame:
-        """Write rows to a staging table of this run; return them as written.
-
-        Raises:
-            OutputError: The catalog refuses the table.
-        """
+        """Write rows to a staging table of this run; return them as written."""
         place = self._staging_of(name)
         # The next run asks the table whether its run still lives.
         writer = (
@@ -151,11 +143,7 @@ class CatalogSchema(SqlTables):
         )
 
     def record(self, record: Mapping[str, Any]) -> str:
-        """Append the run record as one row to the table ``runs``; return the name of that table.
-
-        Raises:
-            OutputError: The table cannot be written, or other runs commit to it during every attempt.
-        """
+        """Append the run record as one row to the table ``runs``; return the name of that table."""
         row = [(self.run_id, str(record[DATE]), as_json(record))]
         rows = self.spark.createDataFrame(row, f"{RUN} string, {DATE} string, record string")
         self._write_rows("runs", rows, lambda: rows.writeTo(self.name_of("runs")).append())

@@ -63,20 +63,7 @@ class ParquetFolder(Folder):
         return pointers_of(self.spark, self.path, date).get(date)
 
     def write(self, table: str, rows: DataFrame, partitions: Partitions, total: str | None = None) -> Written:
-        """Write the rows of a table beside it; nothing is published.
-
-        Args:
-            table: Name of the table, such as ``user_metrics``.
-            rows: All rows of these partitions. The second column spreads and sorts the rows of an experiment.
-            partitions: What is going to be replaced.
-            total: A column whose sum per experiment is wanted.
-
-        Returns:
-            The staged rows, to compute from, and how many there are per experiment.
-
-        Raises:
-            OutputError: The output cannot be written.
-        """
+        """Write the rows of a table beside it; nothing is published."""
         with writing(self.path):
             if not partitions.filled:
                 return Written(table, rows, partitions)
@@ -103,16 +90,7 @@ class ParquetFolder(Folder):
         return [staged_of(row.asDict()) for row in few_rows(found)]
 
     def publish(self, written: Sequence[Written], entry: Entry, date: str) -> None:
-        """Put the staged tables in place and let the pointer of the date name this run.
-
-        Args:
-            written: The staged tables; every table that is not among them loses the rows of these experiments.
-            entry: The run and its experiments.
-            date: Evaluation date, ISO.
-
-        Raises:
-            OutputError: The output cannot be written.
-        """
+        """Put the staged tables in place and let the pointer of the date name this run."""
         with writing(self.path, tables=True):
             if self._reach is None:
                 return self._published_by_spark(written, entry, date)

@@ -76,11 +76,7 @@ class Split:
         )
 
     def of_folder(self, folder: str, sort: str) -> tuple[list[Staged], pa.Table | None]:
-        """In this process: the few rows of a staged folder -> files, in order of experiment and another column.
-
-        Returns:
-            The list of files, and the rows themselves.
-        """
+        """In this process: the few rows of a staged folder -> files, in order of experiment and another column."""
         tables = [pq.read_table(path, filesystem=self.files.system) for path in self._parquet_files(folder)]
         tables = [table for table in tables if table.num_rows]
         if not tables:
@@ -175,11 +171,7 @@ class Partitions:
         return (F.col(DATE) == self.date) & any_of(same)
 
     def prepared(self, rows: DataFrame) -> DataFrame:
-        """The rows as they are written: with their date, and arranged for about one file per experiment.
-
-        Args:
-            rows: One row per line of the table. The second column spreads and sorts the rows of an experiment.
-        """
+        """The rows as they are written: with their date, and arranged for about one file per experiment."""
         second = rows.columns[1]
         files = max(1, -(-self.most // ROWS_PER_FILE))
         file = F.pmod(F.xxhash64(second), F.lit(files))

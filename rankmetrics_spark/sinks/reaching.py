@@ -75,13 +75,7 @@ def of_disk(path: str) -> Files | None:
 
 
 def likely_reach(spark: SparkSession, path: str, given: Mapping[str, str]) -> Reach | None:
-    """Who probably reaches an output, before anything is staged: this process, if it sees the folder.
-
-    Args:
-        spark: The session.
-        path: The output.
-        given: Settings of the config; Spark Connect does not show the secret ones.
-    """
+    """Who probably reaches an output, before anything is staged: this process, if it sees the folder."""
     disk = of_disk(path)
     if disk is not None:
         return Reach(disk, spark, here=True) if disk.is_folder("") else None
@@ -92,18 +86,7 @@ def likely_reach(spark: SparkSession, path: str, given: Mapping[str, str]) -> Re
 
 
 def reach_of(spark: SparkSession, path: str, staged: DataFrame, folder: str, given: Mapping[str, str]) -> Reach | None:
-    """Who reaches an output, by the example of rows that Spark has just staged there.
-
-    Args:
-        spark: The session.
-        path: The output.
-        staged: Rows read from the staging.
-        folder: The staging, relative to the output.
-        given: Settings of the config.
-
-    Returns:
-        None if Spark alone reaches it.
-    """
+    """Who reaches an output, by the example of rows that Spark has just staged there."""
     disk = of_disk(path)
     if disk is not None and Path(disk.at(folder)).is_dir():
         return Reach(disk, spark, here=True)

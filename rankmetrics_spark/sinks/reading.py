@@ -39,14 +39,7 @@ def _links() -> Path:
 def rows_of(
     spark: SparkSession, table: Files, paths: Sequence[str], schema: T.StructType | None = None
 ) -> DataFrame | None:
-    """The rows of some files of a table with their partition columns as strings; None if there are no files.
-
-    Args:
-        spark: A session on Sail.
-        table: The table.
-        paths: The files, as paths below its folder.
-        schema: The columns that are read; by default those of all files.
-    """
+    """The rows of some files of a table with their partition columns as strings; None if there are no files."""
     if not paths:
         return None
     folder = tempfile.mkdtemp(dir=_links())
@@ -140,18 +133,7 @@ def settled(
     look: Callable[[Mapping[str, Pointer]], Found],
     known: Mapping[str, Pointer] | None = None,
 ) -> Found:
-    """What a look at the files of an output finds while no run publishes.
-
-    Args:
-        root: What messages call the output.
-        pointers: Reads the pointers.
-        look: Lists or reads the files that the pointers name. If a run publishes meanwhile, it may miss its files or
-            those of before, or fail because they are gone.
-        known: The pointers, where they have just been read.
-
-    Raises:
-        InputError: Runs publish all the time.
-    """
+    """What a look at the files of an output finds while no run publishes."""
     known = pointers() if known is None else known
     for _ in range(ATTEMPTS):
         error = None
@@ -184,13 +166,7 @@ def texts_of(spark: SparkSession | None, root: str, folder: str, start: str = ""
 
 
 def live(rows: DataFrame, known: Mapping[str, Pointer], path: str) -> DataFrame:
-    """The rows of a table that the pointers name.
-
-    Args:
-        rows: The table, read from its files.
-        known: Date -> its pointer.
-        path: Folder of the table.
-    """
+    """The rows of a table that the pointers name."""
     if engine_of(rows.sparkSession) == "sail":
         disk = of_disk(path)
         found = rows_of(rows.sparkSession, disk, live_files(disk, known), rows.schema) if disk else None
@@ -241,12 +217,6 @@ def published(
     """The rows of a Delta or Iceberg table that the pointers name.
 
     What another run has begun to replace, without getting as far as the pointer, is read from its earlier version.
-
-    Args:
-        found: The table as it is now.
-        table: Name of the table.
-        known: Date -> its pointer.
-        at_version: Returns the table as it was.
     """
     n, run = rows_by(found, known, DATE), _run_column()
     begun = [
@@ -267,13 +237,7 @@ def published(
 def live_files(
     table: Files, known: Mapping[str, Pointer], wanted: Callable[[str], bool] = lambda date: True
 ) -> list[str]:
-    """The files of a table that the pointers name, as paths below its folder.
-
-    Args:
-        table: The table.
-        known: Date -> its pointer.
-        wanted: Says of a date whether its files are listed.
-    """
+    """The files of a table that the pointers name, as paths below its folder."""
     runs = {date: pointer.file_run_of() for date, pointer in known.items()}
     found = []
     for folder in table.names(""):

@@ -83,11 +83,7 @@ class SqlTables(ABC):
         """The SQL name of a table."""
 
     def current(self, table: str) -> DataFrame | None:
-        """The table as it is now, from any run, or None if it does not exist.
-
-        Raises:
-            OutputError: The session is not set up for the format, or the catalog refuses the request.
-        """
+        """The table as it is now, from any run, or None if it does not exist."""
         name = self.name_of(table)
         try:
             if self.format == "iceberg":
@@ -103,11 +99,7 @@ class SqlTables(ABC):
         return found
 
     def existing(self, table: str) -> DataFrame | None:
-        """The rows of a table that are published, or None if it does not exist.
-
-        Raises:
-            OutputError: The session is not set up for the format, or the catalog refuses the request.
-        """
+        """The rows of a table that are published, or None if it does not exist."""
         found, known = self.current(table), self.pointers()
         if found is None or not known:
             return found
@@ -130,17 +122,7 @@ class SqlTables(ABC):
         """Write rows to the staging of this run, as they are; return them as written."""
 
     def write(self, table: str, rows: DataFrame, partitions: Partitions, total: str | None = None) -> Written:
-        """Write the rows of a table beside it, with counts per experiment; nothing is published.
-
-        Args:
-            table: Name of the table, such as ``user_metrics``.
-            rows: All rows of these partitions. The second column spreads and sorts the rows of an experiment.
-            partitions: What is going to be replaced; every other row stays as it is.
-            total: A column whose sum per experiment is wanted.
-
-        Raises:
-            OutputError: The staging cannot be written.
-        """
+        """Write the rows of a table beside it, with counts per experiment; nothing is published."""
         if not partitions.filled:
             return Written(table, rows, partitions)
         return counted(Written(table, self.stage(partitions.stored(rows), table), partitions), total)
@@ -149,14 +131,6 @@ class SqlTables(ABC):
         """Replace the partitions of each table in one commit, then let the pointer of the date name the versions.
 
         Until the pointer is written, readers who follow it read the earlier versions.
-
-        Args:
-            written: The staged tables; every table that is not among them loses the rows of these experiments.
-            entry: The run and its experiments.
-            date: Evaluation date, ISO.
-
-        Raises:
-            OutputError: A table cannot be written, or other runs keep replacing the same experiments.
         """
         gone = {table for table in TABLES if self.current(table) is not None} - {one.table for one in written}
         nothing = Partitions(date, (), entry.experiments)
@@ -254,16 +228,7 @@ def shares_file(error: Exception) -> bool:
 
 
 def commit(table_format: str, name: str, work: Callable[[], None]) -> None:
-    """Do work that commits to a table; repeat it when another commit came first.
-
-    Args:
-        table_format: ``delta`` or ``iceberg``, for messages.
-        name: SQL name of the table, for messages.
-        work: Reads the state of the table, if it needs it, and commits once.
-
-    Raises:
-        OutputError: The table cannot be written, or other runs commit to it during every attempt.
-    """
+    """Do work that commits to a table; repeat it when another commit came first."""
     for attempt in range(1, COMMIT_ATTEMPTS + 1):
         try:
             return work()
@@ -282,11 +247,7 @@ def commit(table_format: str, name: str, work: Callable[[], None]) -> None:
 
 
 def explain(table_format: str, name: str, error: Exception) -> None:
-    """Raise an error of one sentence if a user can fix the cause; otherwise return.
-
-    Raises:
-        OutputError: The session is not set up for the format, or Spark or the catalog refuses the request.
-    """
+    """Raise an error of one sentence if a user can fix the cause; otherwise return."""
     if is_not_set_up(error):
         cause = f"this session was started without the jar or the catalog settings of {table_format}"
     elif isinstance(error, AnalysisException):
@@ -300,15 +261,7 @@ _IS_NEW = "__new"
 
 
 def replace_rows(old: DataFrame | None, name: str, format: str, rows: DataFrame, partitions: Partitions) -> None:
-    """One attempt to replace the partitions.
-
-    Args:
-        old: The table as it is; None if it does not exist, and is to be created.
-        name: Its SQL name.
-        format: ``delta`` or ``iceberg``.
-        rows: What the partitions are going to hold.
-        partitions: What is replaced.
-    """
+    """One attempt to replace the partitions."""
     if old is None:
         if not partitions.filled:
             return

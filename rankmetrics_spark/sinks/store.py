@@ -26,17 +26,7 @@ from rankmetrics_spark.sinks.reading import literal, live, live_files, pointers_
 
 
 def store_of(spark: SparkSession, sink: Sink, run_id: str, settings: Mapping[str, str] | None = None) -> Store:
-    """The store that a config describes.
-
-        Args:
-            spark: The session to write with.
-            sink: Format, and a folder or the schema of a catalog.
-            run_id: Name of the run; staging and run record are named after it.
-            settings: Settings of the config.
-
-    Raises:
-        OutputError: The engine cannot write there.
-    """
+    """The store that a config describes."""
     if engine_of(spark) == "sail" and (sink.format != "parquet" or local_path(sink.path or "") is None):
         place = sink.table or sink.path
         raise OutputError(
@@ -55,18 +45,6 @@ def publish(store: Store, written: Sequence[Written], entry: Entry, partitions: 
 
     The tables are staged and their books are compared before this is called. Here they are put in place, and the
     pointer ``published/<date>.json`` is written last. See docs/publishing.md for what readers of each store see.
-
-    Args:
-        store: Where the run writes.
-        written: The staged tables; the first is ``user_metrics``.
-        entry: The run, with the convention of its tables.
-        partitions: All experiments of the run, on its date.
-
-    Returns:
-        What failed after the pointer was written, in a sentence: the run counts all the same.
-
-    Raises:
-        OutputError: The output cannot be written, or other runs keep replacing the same experiments.
     """
     facts = {one.table: {"rows": one.n, "columns": _columns(one), "files": len(one.files)} for one in written}
     own = replace(entry, experiments=tuple(sorted(partitions.experiments, key=str)), tables=facts)
@@ -99,13 +77,6 @@ def partitions_for(
 ) -> Partitions:
     """The partitions of a table that a run replaces: all its experiments on its date.
 
-    Args:
-        date: Evaluation date, ISO.
-        counts: Experiment -> its counts (``rows``, ``evaluated``, ``quarantined``, ``lists``, ...).
-        filled: The count that says whether an experiment has rows in the table, such as ``lists``.
-        most: Rows of the largest experiment in the table.
-        few: Whether one process may write all rows of the table.
-
     >>> counts = {"a": {"lists": 3, "quarantined": 0}, "b": {"lists": 0, "quarantined": 7}}
     >>> partitions_for("2026-11-21", counts, "lists")
     Partitions(date='2026-11-21', filled=['a'], emptied=['b'], most=1, few=True)
@@ -116,11 +87,7 @@ def partitions_for(
 
 
 def refuse_names(store: Store, experiments: Iterable[str | None]) -> None:
-    """Refuse names of experiments that no partition can have.
-
-    Raises:
-        OutputError: Names the experiment and what is allowed.
-    """
+    """Refuse names of experiments that no partition can have."""
     for name in experiments:
         problem = problem_with_name(name) if name else None
         if name and problem:
@@ -135,15 +102,6 @@ def refuse_other_date(store: Store, date: str, name: str, digest: str) -> None:
 
     Which experiments a run replaces is known only after its pass over the input. Whichever these are, they must not
     stand beside metrics of another convention on a date that has no other.
-
-    Args:
-        store: Where the run writes.
-        date: Evaluation date of the run, ISO.
-        name: Name of the run's convention.
-        digest: Hash of the run's convention.
-
-    Raises:
-        ConfigError: The date holds metrics, and all of them have another convention.
     """
     pointer = store.pointer(date)
     if pointer and all(entry.convention["hash"] != digest for entry in pointer.entries):
@@ -152,17 +110,7 @@ def refuse_other_date(store: Store, date: str, name: str, digest: str) -> None:
 
 
 def refuse_other_convention(store: Store, partitions: Partitions, name: str, digest: str) -> None:
-    """Refuse to replace metrics of one convention with metrics of another, so that no partition changes its meaning.
-
-    Args:
-        store: Where the run writes.
-        partitions: What the run replaces.
-        name: Name of the run's convention.
-        digest: Hash of the run's convention.
-
-    Raises:
-        ConfigError: One of the partitions holds metrics of another convention.
-    """
+    """Refuse to replace metrics of one convention with metrics of another, so that no partition changes its meaning."""
     pointer, mine = store.pointer(partitions.date), set(partitions.experiments)
     for entry in pointer.entries if pointer else ():
         shared = [one for one in entry.experiments if one in mine]
@@ -181,18 +129,7 @@ def _other_convention(store: Store, there: tuple[str | None, str], date: str, na
 def compare_books(
     users: Written, averages: Written, quarantine: Written, counts: Mapping[Any, Mapping[str, Any]], lists: str
 ) -> None:
-    """Refuse to publish tables whose rows do not add up to what was counted.
-
-    Args:
-        users: ``user_metrics``, with the sums of ``n_lists``.
-        averages: ``experiment_metrics``.
-        quarantine: ``quarantine``.
-        counts: Experiment -> its counts in the pass.
-        lists: The count that the lists of all users add up to.
-
-    Raises:
-        OutputError: One sentence with the experiment and both numbers.
-    """
+    """Refuse to publish tables whose rows do not add up to what was counted."""
     for name, count in counts.items():
         key = name or None
         _same("lists", count[lists], users.totals.get(key, 0), name)
@@ -258,15 +195,7 @@ def _newest_first(output: Files) -> Iterator[dict[str, Any]]:
 
 
 def previous_quality(store: Store, needed: bool) -> Mapping[str, Any]:
-    """What the newest record of a run that was done says about the quality of its log, with its ``run_id``.
-
-    Args:
-        store: Where the runs write.
-        needed: Look for the record even if Spark has to read it: on another file system or in a catalog.
-
-    Returns:
-        Empty if there is none.
-    """
+    """What the newest record of a run that was done says about the quality of its log, with its ``run_id``."""
     disk = of_disk(store.path) if isinstance(store, Folder) else None
     if disk is not None and not disk.is_folder("runs"):
         disk = None

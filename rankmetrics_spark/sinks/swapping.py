@@ -149,14 +149,7 @@ def remove(files: Files, paths: Sequence[str]) -> None:
 
 
 def recover(files: Files, run: str, date: str | None, experiments: Sequence[str | None]) -> None:
-    """Clean up after a run that was killed: finish what it has published, remove what it has not.
-
-    Args:
-        files: The output.
-        run: Id of the run.
-        date: The date of its partitions; None if it had not come so far.
-        experiments: The experiments of its partitions, without those that a living run has claimed.
-    """
+    """Clean up after a run that was killed: finish what it has published, remove what it has not."""
     if date is not None:
         pointer = pointer_of(files, date)
         known = pointer.run_of() if pointer else {}

@@ -44,11 +44,7 @@ _READERS: dict[str, Reader] = {}
 
 
 def source(*formats: str) -> Callable[[Reader], Reader]:
-    """Register the decorated function as the reader of some formats.
-
-    Args:
-        formats: Their names in the config.
-    """
+    """Register the decorated function as the reader of some formats."""
 
     def register(reader: Reader) -> Reader:
         _READERS.update(dict.fromkeys(formats, reader))
@@ -186,12 +182,7 @@ def failed_file(error: Exception) -> InputError | None:
 
 
 def failed_read(error: Exception, inputs: Iterable[Input]) -> InputError | None:
-    """The sentence for an input that could not be read while a job was running; None for any other error.
-
-    Args:
-        error: What the engine raised.
-        inputs: The sections of the inputs.
-    """
+    """The sentence for an input that could not be read while a job was running; None for any other error."""
     return failed_file(error) or on_sail.failed_line(error, inputs) or failed_filter(error, inputs)
 
 
@@ -205,10 +196,6 @@ _FRAGMENT = re.compile(r"== SQL ?\(line \d+, position \d+\) ==\n(?P<sql>.*?)\n\s
 
 def failed_filter(error: Exception, inputs: Iterable[Input]) -> InputError | None:
     """The sentence for a filter that fails on a row, such as a division by zero; None for any other error.
-
-    Args:
-        error: What Spark raised while a job was running. The package's own expressions never fail on a value.
-        inputs: The sections of the inputs.
 
     >>> section = Input(path="logs", where="1 / n > 0")
     >>> print(failed_filter(ValueError("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012"), [section]))
@@ -332,13 +319,7 @@ _AT_MIDNIGHT = ("=", "==", "<=", ">", "<>", "!=", "between", "in")
 
 
 def whole_log(section: Input, schema: T.StructType, date: str) -> list[str]:
-    """A sentence if the log has dates and nothing selects those of the evaluation date; empty otherwise.
-
-    Args:
-        section: The ``source`` of a config.
-        schema: The columns of the log.
-        date: The evaluation date.
-    """
+    """A sentence if the log has dates and nothing selects those of the evaluation date; empty otherwise."""
     selects = section.where or any(date in path for path in section.path or ())
     column = None if selects else _day_column(schema.fields, set(section.columns.values()))
     if column is None:
@@ -360,12 +341,7 @@ def _day_column(fields: Iterable[T.StructField], mapped: set[str | None]) -> T.S
 
 
 def at_midnight(section: Input, schema: T.StructType) -> list[str]:
-    """A sentence for each time that the filter compares with a day, where only the first moment of the day counts.
-
-    Args:
-        section: An input with its filter.
-        schema: The columns of the input.
-    """
+    """A sentence for each time that the filter compares with a day, where only the first moment of the day counts."""
     where = section.where or ""
     path = section.path_of("where")
     times = {field.name.lower(): field.name for field in schema.fields if isinstance(field.dataType, _TIMES)}

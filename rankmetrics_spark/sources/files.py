@@ -112,14 +112,7 @@ _KINDS = {
 
 
 def load_folders(spark: SparkSession, section: Input, files: Load, own: T.StructType | None = None) -> DataFrame:
-    """The rows of files, and the columns of their folders: ids as texts, others in the types that Spark infers.
-
-    Args:
-        spark: The session to read with.
-        section: The input.
-        files: What reads its files.
-        own: The columns of the files to read; None = all of them.
-    """
+    """The rows of files, and the columns of their folders: ids as texts, others in the types that Spark infers."""
     if engine_of(spark) == "sail":
         return typed_on_sail(_columns(files(spark.read), own, section), section)
     rows = files(spark.read.schema(own) if own else spark.read)
@@ -147,12 +140,7 @@ def _with_texts(schema: T.StructType, names: Iterable[str]) -> T.StructType:
 
 
 def typed_on_sail(rows: DataFrame, section: Input) -> DataFrame:
-    """The rows with null where a folder says so, and folders that hold no ids in the types that Spark infers.
-
-    Args:
-        rows: What Sail has read; it gives every folder as a text.
-        section: The input.
-    """
+    """The rows with null where a folder says so, and folders that hold no ids in the types that Spark infers."""
     columns = {}
     for name, values in folder_values(section.path or ()).items():
         if name in rows.columns:
@@ -189,14 +177,7 @@ _OTHER_ENCODING = ("encoding", "charset")
 def read_json_lines(
     spark: SparkSession, paths: Sequence[str], options: Mapping[str, str], fields: Sequence[T.StructField]
 ) -> DataFrame:
-    """The objects of JSON files as rows with these columns, the partition columns of their folders, and ``UNREADABLE``.
-
-    Args:
-        spark: The session to read with.
-        paths: Files or folders.
-        options: Of Spark's reader. A ``mode`` is not used: no line is dropped.
-        fields: The columns; a column of the folders has its value from there.
-    """
+    """The objects of JSON files as rows with these columns, those of their folders, and ``UNREADABLE``."""
     given = {name: value for name, value in json_options(options).items() if name != "mode"}
     if any(name in given for name in _OTHER_ENCODING):
         # Spark reads text as UTF-8 only.
@@ -266,16 +247,7 @@ _UNSIGNED = {"uint8": T.ShortType(), "uint16": T.IntegerType(), "uint32": T.Long
 
 
 def readable_columns(section: Input, engine: str, error: Exception) -> T.StructType | None:
-    """The columns of the files that the engine can read; None if the error is about something else.
-
-    Args:
-        section: The input.
-        engine: ``spark`` or ``sail``.
-        error: What the engine raised when it looked at the files.
-
-    Raises:
-        InputError: A column that is needed has a type that the engine cannot read.
-    """
+    """The columns of the files that the engine can read; None if the error is about something else."""
     own = _own_columns(section) if _REFUSED.search(str(error)) else None
     if own is None:
         return None
@@ -287,13 +259,7 @@ def readable_columns(section: Input, engine: str, error: Exception) -> T.StructT
 
 
 def unreadable_column(section: Input, engine: str, name: str) -> str | None:
-    """The sentence for a column of a type that the engine cannot read; None for any other name.
-
-    Args:
-        section: The input.
-        engine: ``spark`` or ``sail``.
-        name: The column.
-    """
+    """The sentence for a column of a type that the engine cannot read; None for any other name."""
     own = _own_columns(section) if section.format == "parquet" else None
     if own is None or name not in own.names or _readable(kind := own.field(name).type, engine) is not None:
         return None

@@ -120,14 +120,6 @@ def _all(call: _Call) -> list[Token]:
 def on_sail(path: str, where: str, types: Mapping[str, str]) -> str:
     """The filter that keeps the same rows on Sail as ``where`` on Spark.
 
-    Args:
-        path: The key of the config, for messages.
-        where: A filter that ``config.filters.condition`` has let through.
-        types: Column, in lower case -> its type, as Spark writes it.
-
-    Raises:
-        InputError: Names the part that Sail reads otherwise, and what is allowed.
-
     >>> on_sail("source.where", "not isnan(score) and score > 0.5", {"score": "double"})
     'not coalesce(isnan(score), false) and score > 0.5D'
     >>> on_sail("source.where", "n + 1 < 3", {"n": "int"})

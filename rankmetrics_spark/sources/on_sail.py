@@ -27,11 +27,7 @@ _NO_UTF8 = re.compile("invalid utf-8", re.IGNORECASE)
 
 
 def check(section: Input) -> None:
-    """Refuse an input that Sail would misread or not find.
-
-    Raises:
-        InputError: Says what is refused, and that Spark can do it.
-    """
+    """Refuse an input that Sail would misread or not find."""
     if section.format not in FORMATS:
         place = section.table or ", ".join(section.path or ())
         raise InputError(f"cannot read {section.format} from '{place}': the engine sail has no reader for it; {_OTHER}")
@@ -51,11 +47,7 @@ def check(section: Input) -> None:
 
 
 def with_plain_paths(section: Input) -> Input:
-    """The same input with the files and folders that its paths stand for: Sail reads no braces, and few wildcards.
-
-    Args:
-        section: The input.
-    """
+    """The same input with the files and folders that its paths stand for: Sail reads no braces, and few wildcards."""
     paths = section.path or ()
     places = [place for path in paths for place in (places_of(path) if is_pattern(path) else [path])]
     return replace(section, path=tuple(places)) if places and any(map(is_pattern, paths)) else section
@@ -83,12 +75,7 @@ def broken_file(section: Input) -> InputError | None:
 
 
 def failed_line(error: Exception, inputs: Iterable[Input]) -> InputError | None:
-    """The sentence for a line that ends a run on Sail, which names no file; None for any other error.
-
-    Args:
-        error: What Sail raised.
-        inputs: The sections of the inputs.
-    """
+    """The sentence for a line that ends a run on Sail, which names no file; None for any other error."""
     if _UNEVEN not in str(error) and not _NO_UTF8.search(str(error)):
         return None
     found = _uneven_line if _UNEVEN in str(error) else _line_of_other_encoding

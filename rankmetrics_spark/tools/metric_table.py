@@ -26,11 +26,7 @@ def markdown() -> str:
 
 
 def updated(text: str) -> str:
-    """The text with a fresh table between its two markers.
-
-    Raises:
-        ValueError: The markers are missing.
-    """
+    """The text with a fresh table between its two markers."""
     found, n = re.subn(f"{re.escape(START)}.*?{re.escape(END)}", f"{START}\n{markdown()}\n{END}", text, flags=re.DOTALL)
     if n != 1:
         raise ValueError(f"the text holds the markers {START} ... {END} {n} times; allowed: once")

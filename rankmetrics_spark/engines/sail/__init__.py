@@ -40,11 +40,7 @@ def installed() -> bool:
 
 
 def check_installed() -> None:
-    """Refuse an environment that cannot run the laptop engine.
-
-    Raises:
-        RankmetricsError: Sail is missing, or the client is one that it is not tested with.
-    """
+    """Refuse an environment that cannot run the laptop engine."""
     problem = _problem()
     if problem:
         raise RankmetricsError(f"the engine 'sail' cannot start: {problem}; install both with {INSTALL}")

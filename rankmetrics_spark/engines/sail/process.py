@@ -57,11 +57,7 @@ class Limits:
 
     @classmethod
     def of(cls, threads: int | None = None, memory: str | int | None = None) -> Limits:
-        """The limits asked for, else those of the environment variables, else every core and half of the memory.
-
-        Raises:
-            ConfigError: One of them cannot be read or is too small.
-        """
+        """The limits asked for, else those of the environment variables, else every core and half of the memory."""
         asked = threads if threads is not None else os.environ.get(THREADS) or len(os.sched_getaffinity(0))
         size = memory if memory is not None else os.environ.get(MEMORY) or _half_of_memory()
         if not re.fullmatch(r"[1-9]\d{0,3}", str(asked)):
@@ -104,11 +100,7 @@ class Engine:
 
     @classmethod
     def start(cls, limits: Limits) -> Engine:
-        """Start the child and wait until it can be reached.
-
-        Raises:
-            RankmetricsError: It does not start, or each time other programs connect while its port is still open.
-        """
+        """Start the child and wait until it can be reached."""
         for _ in range(_STARTS):
             engine = cls._started(limits)
             if engine._first_word() == READY:
@@ -194,11 +186,7 @@ class Engine:
         return not self.running
 
     def _first_word(self) -> str:
-        """What the child says once it has started.
-
-        Raises:
-            RankmetricsError: Nothing.
-        """
+        """What the child says once it has started."""
         stdout = self._process.stdout
         assert stdout is not None
         ready, _, _ = select.select([stdout], [], [], _START)

@@ -35,13 +35,7 @@ def reserved_port() -> socket.socket:
 
 
 def connection_from(source: int, number: int, port: int) -> socket.socket:
-    """A connection to a port of loopback from a reserved source port.
-
-    Args:
-        source: The reserved port.
-        number: Which connection from it this is, from 0 on; each has an address of its own in 127.0.0.0/8.
-        port: Where to connect.
-    """
+    """A connection to a port of loopback from a reserved source port."""
     address = socket.inet_ntoa(struct.pack("!I", (127 << 24) + 2 + number % 2**20))
     connection = _sharing((address, source))
     connection.connect(("127.0.0.1", port))
@@ -57,11 +51,7 @@ def _sharing(address: tuple[str, int]) -> socket.socket:
 
 
 def listening_socket() -> socket.socket:
-    """The one TCP socket on which this process listens.
-
-    Raises:
-        RankmetricsError: There is none, or there are several.
-    """
+    """The one TCP socket on which this process listens."""
     descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
     listening = [each for each in descriptors if _listens(each)]
     if len(listening) != 1:
@@ -79,11 +69,7 @@ def _listens(descriptor: int) -> bool:
 
 
 def close_to_others(listening: socket.socket, source: int) -> None:
-    """Drop every packet to a listening socket, and to the connections that it accepts, except from a source port.
-
-    Raises:
-        RankmetricsError: The system has no such filters.
-    """
+    """Drop every packet to a listening socket, and to the connections that it accepts, except from a source port."""
     program = [(_LOAD_HALF, 0, 0, 0), (_EQUALS, 0, 1, source), (_RETURN, 0, 0, 2**32 - 1), (_RETURN, 0, 0, 0)]
     code = ctypes.create_string_buffer(b"".join(struct.pack(_INSTRUCTION, *each) for each in program))
     try:
@@ -113,11 +99,7 @@ _PEER = "iII"
 
 
 def unix_listener(folder: int) -> socket.socket:
-    """A Unix socket that listens in a folder.
-
-    Args:
-        folder: A descriptor of the folder: its path may have more than the 107 characters of a Unix socket.
-    """
+    """A Unix socket that listens in a folder."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(socket_path(folder))
     listener.listen(16)
@@ -130,15 +112,7 @@ def socket_path(folder: int) -> str:
 
 
 def fork_relay(listener: socket.socket, source: socket.socket) -> tuple[int, int]:
-    """Start the relay; call it before this process has threads.
-
-    Args:
-        listener: Where clients connect; closed in this process.
-        source: Holds the port from which the relay connects to the engine; closed in this process.
-
-    Returns:
-        The relay's process id, and a pipe: write the engine's port to it as text. The relay ends with the pipe.
-    """
+    """Start the relay, before this process has threads; return its id, and a pipe for the engine's port as text."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid:

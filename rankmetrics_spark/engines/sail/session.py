@@ -193,13 +193,7 @@ class _Sentences(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterce
             call.cancel()
 
     def _explain(self, error: Any) -> None:
-        """Raise the sentence for this error, if there is one.
-
-        Raises:
-            KeyboardInterrupt: An interrupt has ended the engine.
-            RankmetricsError: The engine has ended, a query does not fit into its memory, or it does not go on over
-                another connection.
-        """
+        """Raise the sentence for this error, if there is one."""
         if self._engine.interrupted and not self._engine.stopped:
             raise KeyboardInterrupt from None
         if error.code() is grpc.StatusCode.UNAVAILABLE and self._engine.wait_briefly():
