@@ -127,14 +127,21 @@ def test_an_output_out_of_reach_is_refused_before_the_evaluation(
     assert not Path("foo:").exists()
 
 
-@pytest.mark.outcome("an output `a:b`, which is no address", "exit 1, before the evaluation")
-@pytest.mark.needs_spark("a folder of this name")
+@pytest.mark.outcome(
+    "an output `a:b`, which is no address", "exit 1, before the evaluation", on_sail="a folder of this name"
+)
 def test_an_output_that_is_no_address_is_refused_before_the_evaluation(
-    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    call: Call, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The record of the run goes to a folder of this name, and nothing else.
     monkeypatch.chdir(tmp_path)
     log = parquet(tmp_path / "log", LOG)
+    if engine_of(spark) == "sail":
+        config = {"source": {"path": str(log)}, "metrics": "ap@5", "sink": {"path": "a:b"}}
+        (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+        assert call("evaluate", "--config", tmp_path / "config.yaml")[0] == 0
+        assert {"user_metrics", "experiment_metrics", "published"} <= {path.name for path in Path("a:b").iterdir()}
+        return
+    # The record of the run goes to a folder of this name, and nothing else.
     code, sentence, steps = refused(call, tmp_path, {"path": str(log)}, "a:b")
     reason = "it is no address that Spark can read; allowed: a path such as out or s3a://bucket/out"
     assert (code, sentence, steps) == (1, f"cannot write to 'a:b': {reason}", [])
