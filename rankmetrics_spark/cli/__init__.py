@@ -12,8 +12,7 @@ import click
 from rich.console import Console
 
 from rankmetrics_spark import __version__
-from rankmetrics_spark.cli.exits import exit_codes
-from rankmetrics_spark.cli.progress import live
+from rankmetrics_spark.cli.exit_codes import exit_codes, live
 from rankmetrics_spark.config import ENGINES, Config, Sink, check_local_paths, evaluation_day, load, resolved
 from rankmetrics_spark.engines import Choice, choose, separate_output, session_of
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, without_secrets
@@ -270,7 +269,7 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
 def compare(folder: str, style: str, engine: str | None, master: str | None, **asked: Any) -> None:
     """Compare experiments from the tables of an earlier run; writes nothing."""
     with exit_codes(_say):
-        from rankmetrics_spark.cli.comparing import Asked, comparison_of
+        from rankmetrics_spark.cli.runs import Asked, comparison_of
 
         asked["date"] = _day(asked["date"])
         wanted = Asked(folder, **asked)
@@ -294,7 +293,7 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **a
 def runs(output: str | None, table: str | None, sink_format: str, style: str, master: str | None) -> None:
     """Every run of an output: outcome, counts, timings; the newest first."""
     with exit_codes(_say):
-        from rankmetrics_spark.cli.records import records_of, summaries
+        from rankmetrics_spark.cli.runs import records_of, summaries
 
         if (output is None) == (table is None):
             raise ConfigError("allowed: exactly one of --output and --table")

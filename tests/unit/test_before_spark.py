@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from rankmetrics_spark import cli
-from rankmetrics_spark.cli.records import summaries
+from rankmetrics_spark.cli.runs import summaries
 from rankmetrics_spark.config import Sink, Source, check_local_paths, check_output, refuse_overlap
 from rankmetrics_spark.errors import LONGEST_MESSAGE, ConfigError, InputError, OutputError
 from rankmetrics_spark.report import Figures
@@ -370,7 +370,7 @@ main(["demo", "--engine", "spark"])
 
 
 @pytest.mark.parametrize(
-    "module", ["rankmetrics_spark.cli", "click", "numpy", "rich.console", "rankmetrics_spark.cli.exits"]
+    "module", ["rankmetrics_spark.cli", "click", "numpy", "rich.console", "rankmetrics_spark.cli.exit_codes"]
 )
 @pytest.mark.outcome("presses Ctrl+C in the first second, while modules are imported", "exit 1: `interrupted`")
 def test_an_interrupt_in_the_first_second_is_one_word(module: str, tmp_path: Path) -> None:

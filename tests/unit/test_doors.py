@@ -16,9 +16,8 @@ PACKAGE = "rankmetrics_spark"
 LAZY = ("engines", "report", "statistics", "tools")
 
 BEHIND = {
-    "cli.exits": "what ends a command is shown without starting one",
-    "cli.progress": "the live line is drawn into a terminal of the test",
-    "cli.records": "a listing without a folder",
+    "cli.exit_codes": "what ends a command is shown without starting one, and the live line is drawn",
+    "cli.runs": "a listing without a folder",
     "comparison.batches": "the size of a batch is made small",
     "comparison.pairs": "the size of a piece is made small",
     "comparison.totals": "the limit of replicates is made small",

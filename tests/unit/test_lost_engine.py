@@ -10,7 +10,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from rich.console import Console
 
-from rankmetrics_spark.cli.exits import exit_codes
+from rankmetrics_spark.cli.exit_codes import exit_codes
 from rankmetrics_spark.config import Config
 from rankmetrics_spark.engines import Choice, session_of
 from rankmetrics_spark.engines import choice as session_choice

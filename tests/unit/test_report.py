@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from rankmetrics_spark.cli.progress import live
+from rankmetrics_spark.cli.exit_codes import live
 from rankmetrics_spark.engines import cache
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.pointers import Entry, Pointer

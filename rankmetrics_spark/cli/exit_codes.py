@@ -1,16 +1,21 @@
-"""How a command of this package ends when it fails: one sentence on stderr, and the exit code of the error."""
+"""What a command says on stderr: the live progress, and how it ends: one sentence and the exit code of the error."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from rankmetrics_spark.errors import RankmetricsError, lost_engine, raised_by_python, root_cause
+from rankmetrics_spark.report import printable
 
 TRACE = "RANKMETRICS_TRACE"
 """Environment variable: any value shows the stack trace of an error of Spark."""
@@ -68,3 +73,43 @@ def _of_spark(error: Exception) -> bool:
     kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
     ours = any(name.endswith(".PythonException") for name in kinds)
     return not ours and any(name.startswith(("pyspark.errors.", "py4j.")) for name in kinds)
+
+
+@contextmanager
+def live(console: Console) -> Iterator[Callable[[str], None]]:
+    """Show stages on a terminal; print nothing elsewhere, where nobody watches.
+
+    Args:
+        console: Where to show them.
+
+    Yields:
+        A function that takes the words for the stage that begins.
+    """
+    if not console.is_terminal:
+        yield lambda text: None
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description} ...", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        stages = _Stages(progress, progress.add_task("", start=False))
+        yield stages.begin
+        stages.end()
+
+
+@dataclass
+class _Stages:
+    progress: Progress
+    task: TaskID
+    text: str = ""
+    since: float = field(default_factory=time.monotonic)
+
+    def begin(self, text: str) -> None:
+        self.end()
+        self.text, self.since = printable(text), time.monotonic()
+        self.progress.reset(self.task, description=self.text)
+
+    def end(self) -> None:
+        """Leave a line for the stage that is done."""
+        if self.text:
+            seconds = time.monotonic() - self.since
+            self.progress.console.print(Text(f"  {self.text}  {seconds:.1f} s", style="dim"), soft_wrap=True)
+        self.text = ""

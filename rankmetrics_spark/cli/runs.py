@@ -1,8 +1,8 @@
-"""Comparisons from the tables of an earlier run: what ``rankmetrics compare`` asks and shows."""
+"""What ``rankmetrics compare`` and ``rankmetrics runs`` read of earlier runs, and show."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,12 +10,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import comparison, sinks
-from rankmetrics_spark.config import Comparison, Options, check_cuped, override
+from rankmetrics_spark.config import Comparison, Options, Sink, check_cuped, override
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import ConfigError, InputError, first_sentence, unknown
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import unpublished
+from rankmetrics_spark.report import seconds_of
 from rankmetrics_spark.schemas import BASELINE, CONVENTION_HASH, DATE, EXPERIMENT, METRIC, SEGMENT
+from rankmetrics_spark.sinks import records_in, run_records, store_of
 
 MOST_ROWS = 100_000
 """Rows of users or of segments that are shown at most."""
@@ -194,3 +196,50 @@ def _refuse_unknown(there: set[tuple[str, str]], wanted: Comparison) -> None:
     for name in (wanted.baseline, *wanted.candidates, *(wanted.shares or ())):
         if name is not None and name not in known:
             raise ConfigError(unknown("experiment", name, known))
+
+
+Records = list[dict[str, Any]]
+
+
+def records_of(sink: Sink, on_spark: Callable[[Callable[[SparkSession], Records]], Records]) -> Records:
+    """The records of all runs of an output, the newest first.
+
+    Args:
+        sink: Where the runs write.
+        on_spark: Runs a function on a session; called only where this process does not reach the records.
+
+    Raises:
+        InputError: There are none.
+    """
+    found = records_in(sink.path) if sink.path else None
+    if found is None:
+        found = on_spark(lambda spark: run_records(store_of(spark, sink, "")))
+    if not found:
+        raise InputError(f"'{sink.path or sink.table}' has no run records; allowed: the output of an earlier run")
+    return found
+
+
+def summaries(records: Sequence[Mapping[str, Any]]) -> Records:
+    """One flat row per run: outcome, date, counts, seconds, and the error of one that failed.
+
+    >>> row = summaries([{"run_id": "r", "rows": {"in": 3, "evaluated": 2, "quarantined": 1}, "outcome": "done"}])[0]
+    >>> row["outcome"], row["rows"], row["quarantined"], row["error"]
+    ('done', 3, 1, None)
+    """
+    return [_summary(record) for record in records]
+
+
+def _summary(record: Mapping[str, Any]) -> dict[str, Any]:
+    rows = record.get("rows", {})
+    return {
+        "run_id": record["run_id"],
+        "date": record.get("evaluation_date"),
+        "started": record.get("started"),
+        "outcome": record.get("outcome"),
+        "experiments": len(record["experiments"]) if "experiments" in record else None,
+        "rows": rows.get("in"),
+        "evaluated": rows.get("evaluated"),
+        "quarantined": rows.get("quarantined"),
+        "seconds": seconds_of(record),
+        "error": record.get("error", {}).get("message"),
+    }
