@@ -210,8 +210,9 @@ audit: venv $(call ENVIRONMENT,audit) ## check what SECURITY.md says, and look u
 	$(BIN)/python -m pip check
 	.venvs/audit/bin/python -m tests.known_vulnerabilities .venv $(wildcard .venvs/laptop)
 
-readme: venv ## write the README's table of metrics, that of docs/comparing.md, and docs/bad_input.md
+readme: venv ## write the tables that code describes: metrics, options, statistics, and docs/bad_input.md
 	@$(BIN)/python -m rankmetrics_spark.tools.metric_table README.md
+	@$(BIN)/python -m tests.options_page docs/options.md
 	@$(BIN)/python -m tests.bad_input docs/bad_input.md
 	@$(BIN)/python -m tests.statistics_table docs/comparing.md
 

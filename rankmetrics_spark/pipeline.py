@@ -57,29 +57,29 @@ def evaluate(
 
     Args:
         impressions: One row per shown item.
-        metrics: Names such as ``ap@10`` or ``ndcg@10``.
+        metrics: Names such as ``ap@10`` or ``ndcg@10``; each metric once.
         judgements: (user, item, relevance), including items that were never shown. They define the number of relevant
             items and the ideal list.
-        rank_by: ``position`` (a column of ranks, from 1) or ``score`` (descending).
-        columns: Role (experiment, user, item, position, score, relevance) -> column of the impressions; ``None`` = the
+        rank_by: By a column of ranks, or by score: the highest first.
+        columns: Role -> column of the impressions: experiment, user, item, position, score, relevance; ``None`` = the
             impressions have no such column. A role that is not named is looked for under its long name (``user_id``)
             and its short name.
-        judgement_columns: The same for the judgements (user, item, relevance).
-        convention: A preset, a mapping with ``preset`` and overrides, or a ``Convention``.
+        judgement_columns: Role -> column of the judgements: user, item, relevance.
+        convention: A preset, or a mapping with ``preset`` and overrides, or a ``Convention``.
         list: Columns that tell a user's lists apart; a user's value is the mean over their lists.
         segments: Columns whose values split the averages.
-        segment_combinations: Segments that split them together, such as ``[("country", "device")]``.
+        segment_combinations: Segments that split the averages together, such as ``[("country", "device")]``.
         covariate: A column with a number of each user from before the experiment; comparisons are adjusted by it
             (CUPED).
         first_rank: What the column of ranks calls the first rank.
-        baseline: The experiment that ``result.comparisons`` compares the others with.
-        pairs: ``all`` compares every pair. ``compare`` has further options.
-        confidence: Of the intervals, in (0, 1).
-        correction: Of the p-values, for the number of comparisons.
-        repeated_items: ``relevant`` finds every repeated item that could change a value, ``all`` finds every one,
-            ``ignore`` trusts the log and does not read the item column.
+        baseline: The experiment that the others are compared with, in ``result.comparisons``.
+        pairs: Who is compared: with the baseline, or every pair. ``compare`` has further options.
+        confidence: Confidence level of the intervals.
+        correction: Correction of the p-values for the number of comparisons.
+        repeated_items: Which repeated items are found: ``relevant`` = those that could change a value, ``all``,
+            ``ignore`` = none. ``ignore`` trusts the log and does not read the item column.
         text_numbers: Numbers may come as text; text that is no number is a fault of its row.
-        layout: How lists travel: the values are the same, the cost is not. See ``rankmetrics_spark.layouts``.
+        layout: How lists travel; the values are the same, the cost is not. See ``rankmetrics_spark.layouts``.
 
     Returns:
         The tables, lazy like any DataFrame.
@@ -350,9 +350,9 @@ class Result(Presentation):
         """Count the rows and lists, and stop where the command would stop. Unlike all else here, this starts a job.
 
         Args:
-            max_invalid_fraction: Largest allowed fraction of faulty rows, in each experiment and over all.
-            on_invalid: ``fail`` allows none.
-            gates: Limits of rates, such as ``{"tie_rate": {"warn": 0.1, "fail": 0.5}}``; see ``RATES``.
+            max_invalid_fraction: Largest fraction of faulty rows, in each experiment and over all.
+            on_invalid: ``fail`` allows no faulty row.
+            gates: Limits of rates, such as ``{tie_rate: {warn: 0.1, fail: 0.5}}``; see ``RATES``.
 
         Returns:
             The counts of each experiment, its rates, and the warnings; each warning is also a ``QualityWarning``.

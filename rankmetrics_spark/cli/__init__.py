@@ -149,7 +149,7 @@ def evaluate(config: str, style: str, segments: bool, engine: str | None, master
 @main.command()
 @click.option("--output", default="out/demo", show_default=True, help="Output folder.")
 @click.option("--users", default=24_000, show_default=True, type=click.IntRange(min=100), help="Ten rows per user.")
-@click.option("--seed", default=7, show_default=True, type=int)
+@click.option("--seed", default=7, show_default=True, type=int, help="Another seed makes another log.")
 @FORMAT
 @click.option("--segments", is_flag=True, help=SEGMENTS)
 @ENGINE

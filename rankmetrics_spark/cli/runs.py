@@ -25,21 +25,7 @@ MOST_ROWS = 100_000
 
 @dataclass(frozen=True)
 class Asked:
-    """What the command asks for.
-
-    Attributes:
-        folder: Output folder of a run, or its ``user_metrics``.
-        baseline: The experiment that the others are compared with.
-        candidates: Only these; empty = all.
-        date: Evaluation date; None = the newest.
-        pairs: ``baseline`` or ``all``.
-        metrics: Names with commas; None = all.
-        segments: Columns that split the users.
-        combined: Names of segments with commas, which split them together.
-        overrides: Assignments to keys of ``comparison``, such as ``bootstrap=true``.
-        losses: How many users with the largest losses are listed.
-        decomposed: Column by which differences are split.
-    """
+    """What the command asks for: its options."""
 
     folder: str
     baseline: str | None = None

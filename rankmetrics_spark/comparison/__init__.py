@@ -94,21 +94,22 @@ def compare(
     Args:
         user_metrics: One row per (experiment_id, user_id), of one date: ``result.user_metrics``, or read back.
         baseline: The experiment that the others are compared with.
-        candidates: Only these; default: all.
-        metrics: Only these; default: every metric that has a column.
-        correction: ``holm``, ``bonferroni``, ``fdr_bh``, ``fdr_by`` or ``none``, over all rows of the result.
-        confidence: Of the intervals, in (0, 1).
-        pairs: ``baseline``, or ``all`` for every pair.
-        segments: Columns of ``user_metrics`` whose values split the users.
-        segment_combinations: Segments that split them together, such as ``[("country", "device")]``.
-        design: ``auto``, ``paired`` or ``independent``: see ``Comparison``.
-        wilcoxon: Whether paired rows get the p-value of Wilcoxon's signed rank test.
-        randomization: True, or replicates and seed: the p-value of the sign-flip test.
-        bootstrap: True, or replicates, seed and method: bootstrap intervals of the differences.
-        aa_check: True, or replicates and seed: how often the test finds a difference where there is none.
-        shares: Planned share of the users of each experiment.
-        power: Of the minimum detectable effect, in (0, 1).
-        min_users: Segments with fewer users in an experiment are left out.
+        candidates: Only these are compared with the baseline; empty = all.
+        metrics: Names such as ``ap@10`` or ``ndcg@10``; each metric once. By default every one that has a column.
+        correction: Correction of the p-values for the number of comparisons: of all rows of the result.
+        confidence: Confidence level of the intervals.
+        pairs: Who is compared: with the baseline, or every pair.
+        segments: Columns whose values split the averages.
+        segment_combinations: Segments that split the averages together, such as ``[("country", "device")]``.
+        design: ``paired`` (users in both), ``independent`` (all, Welch), ``auto`` (paired where at least 95 % are in
+            both).
+        wilcoxon: Paired comparisons get the p-value of Wilcoxon's signed rank test.
+        randomization: Paired comparisons get the p-value of the sign-flip test: true, or its keys.
+        bootstrap: Every mean and difference gets a bootstrap interval: true, or its keys.
+        aa_check: How often the test finds a difference where there is none: true, or its keys.
+        shares: Planned share of the users of each experiment, for the check of the sample ratio.
+        power: Probability of finding the minimum detectable effect.
+        min_users: Segments with fewer users in an experiment are not compared.
         before: For CUPED: ``user_metrics`` of an earlier date, or a column of this one with an earlier number.
 
     Returns:

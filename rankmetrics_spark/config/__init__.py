@@ -26,8 +26,10 @@ from rankmetrics_spark.config.days import evaluation_day, resolved, time_zone
 from rankmetrics_spark.config.document import merged, override, parse, read_document
 from rankmetrics_spark.config.fields import (
     Section,
+    Setting,
     as_given,
     choice,
+    described,
     key,
     key_names,
     listed,
@@ -38,7 +40,7 @@ from rankmetrics_spark.config.fields import (
     text,
 )
 from rankmetrics_spark.config.filters import FUNCTIONS, KNOWN, QUERY_WORDS, Token, condition, table_name, tokens
-from rankmetrics_spark.config.options import DEFAULT_METRICS, Options
+from rankmetrics_spark.config.options import DEFAULT_METRICS, PATHS, Options, with_options
 from rankmetrics_spark.config.places import check_local_paths, check_output, local_path, refuse_overlap
 from rankmetrics_spark.config.sections import RATES, TEXT_FORMATS, Input, Judgements, Limits, Quality, Sink, Source
 from rankmetrics_spark.errors import HIDDEN, ConfigError, is_secret, without_secrets
@@ -65,6 +67,7 @@ __all__ = [
     "Quality",
     "Resampling",
     "Section",
+    "Setting",
     "Sink",
     "Source",
     "Token",
@@ -75,6 +78,8 @@ __all__ = [
     "check_output",
     "choice",
     "condition",
+    "described",
+    "description",
     "evaluation_day",
     "from_mapping",
     "key",
@@ -94,41 +99,14 @@ __all__ = [
 
 ENGINES = ("spark", "sail")
 """What can compute: Spark, or Sail on this machine."""
-_PATHS = {
-    "columns": "source.columns",
-    "judgement_columns": "judgements.columns",
-    "list": "source.list",
-    "segments": "source.segments",
-    "segment_combinations": "source.segment_combinations",
-    "first_rank": "source.first_rank",
-    "confidence": "comparison.confidence",
-    "repeated_items": "quality.repeated_items",
-}
-"""Field of ``Options`` -> its path in a config file, where the two differ."""
 
 
 @dataclass(frozen=True)
+@with_options
 class Config(Section):
     """Everything a run is asked to do; made by ``load`` or ``from_mapping``, or from sections and plain values.
 
     ``{date}`` in the paths and filters stands for the evaluation date.
-
-    Attributes:
-        source: The impressions.
-        judgements: The judgements, or ``None``: then m and the ideal list come from the items shown.
-        rank_by: ``position``, or ``score`` (the default for a TREC run, whose ranks are not reliable).
-        metrics: Each metric once, in the order given.
-        convention: Every knob, from a preset or set one by one.
-        quality: What happens to faulty rows.
-        comparison: How experiments are compared.
-        gates: Limits that metrics have to keep; a run that fails one publishes nothing.
-        sink: Where the tables go.
-        report: HTML file on this machine for the report; ``None`` = no report.
-        evaluation_date: YYYY-MM-DD; today unless given. ``yesterday`` and days back such as -2 become the date.
-        time_zone: Where today starts and ends, for an evaluation date that counts from it.
-        engine: ``spark`` or ``sail``; None = what the command finds (see ``session_choice.choose``).
-        spark: Further settings of the session.
-        options: What the evaluation is asked to do, as ``evaluate`` takes it; made from the fields above.
 
     >>> config = Config(source=Source(path="logs/{date}"), metrics="ap@10,map@10", evaluation_date="2026-11-21")
     >>> config.source.path, [str(metric) for metric in config.metrics], config.rank_by
@@ -137,21 +115,23 @@ class Config(Section):
     (True, 0.95)
     """
 
-    source: Source = key({}, section(Source))
-    judgements: Judgements | None = key(None, section(Judgements))
+    source: Source = key({}, section(Source), "The impressions.")
+    judgements: Judgements | None = key(None, section(Judgements), "By default m and the ideal list are what is shown.")
+    # ``Options`` reads these three, with what the user wrote.
     rank_by: str = key(None, as_given)
     metrics: tuple[Metric, ...] = key(None, as_given)
     convention: Convention = key(None, as_given)
-    quality: Quality = key({}, section(Quality))
-    comparison: Comparison = key({}, section(Comparison))
-    gates: tuple[Gate, ...] = key((), gates)
-    sink: Sink = key({}, section(Sink))
-    report: str | None = key(None, text)
-    evaluation_date: str = key("today", evaluation_day)
-    time_zone: str = key("UTC", time_zone)
-    engine: str | None = key(None, choice(*ENGINES))
-    spark: Mapping[str, str] = key({}, settings)
+    quality: Quality = key({}, section(Quality), "What happens to faulty rows.")
+    comparison: Comparison = key({}, section(Comparison), "How experiments are compared.")
+    gates: tuple[Gate, ...] = key((), gates, "Limits of metrics; a run that fails one publishes nothing.")
+    sink: Sink = key({}, section(Sink), "Where the tables go.")
+    report: str | None = key(None, text, "HTML file on this machine for the report; by default there is none.")
+    evaluation_date: str = key("today", evaluation_day, "What ``{date}`` in paths and filters stands for.")
+    time_zone: str = key("UTC", time_zone, "Where today starts and ends, for a date that counts from it.")
+    engine: str | None = key(None, choice(*ENGINES), "What computes; by default what the command finds.")
+    spark: Mapping[str, str] = key({}, settings, "Further settings of the Spark session.")
     options: Options = field(init=False, compare=False, repr=False)
+    """What the evaluation is asked to do, as ``evaluate`` takes it."""
 
     def __post_init__(self) -> None:
         """Checks the fields, fills in what depends on others, and refuses combinations that cannot work.
@@ -165,6 +145,9 @@ class Config(Section):
             self._settle(name, _dated(getattr(self, name), self.evaluation_date))
         self._settle("report", self.report and self.report.replace("{date}", self.evaluation_date))
         _check_trec_run(self)
+        if not self.rank_by:
+            # The ranks of a TREC run are not reliable.
+            self._settle("rank_by", "score" if self.source.format == "trec_run" else None)
         refuse_overlap(self.inputs, self.sink)
         self._settle("options", _options(self))
         for name in ("metrics", "convention", "rank_by"):
@@ -190,22 +173,24 @@ def _options(config: Config) -> Options:
     source, judgements = config.source, config.judgements
     formats = {source.format, judgements.format if judgements else source.format}
     return Options(
-        metrics=config.metrics,
-        convention=config.convention,
-        rank_by=config.rank_by or ("score" if source.format == "trec_run" else "position"),
-        columns=source.columns,
-        judgement_columns=judgements.columns if judgements else {},
-        list=source.list,
-        segments=source.segments,
-        segment_combinations=source.segment_combinations,
-        covariate=config.comparison.cuped.column if config.comparison.cuped else None,
-        first_rank=source.first_rank,
-        confidence=config.comparison.confidence,
-        repeated_items=config.quality.repeated_items,
+        **{name: _value_at(config, path) for name, path in PATHS.items()},
         text_numbers=not TEXT_FORMATS.isdisjoint(formats),
         judged=judgements is not None,
-        paths=_PATHS,
+        paths=PATHS,
     )
+
+
+def _value_at(config: Config, path: str) -> object:
+    """The value of a key; None in a section that is not given."""
+    value: Any = config
+    for name in path.split("."):
+        value = None if value is None else getattr(value, name)
+    return value
+
+
+def description() -> dict[str, Setting]:
+    """Each setting once, by its path in a config, or by its name if only Python has it."""
+    return {setting.path: setting for cls in (Config, Options) for setting in described(cls)}
 
 
 def _dated(part: Any, date: str) -> object:

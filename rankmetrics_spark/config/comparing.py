@@ -20,51 +20,40 @@ from rankmetrics_spark.config.fields import (
     listed,
     number,
     refuse,
-    same_key,
     section,
     text,
 )
-from rankmetrics_spark.config.options import Options
+from rankmetrics_spark.config.options import OPTION, with_options
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.metrics import Metric, parse
 from rankmetrics_spark.schemas import EVERYONE
 
-CORRECTIONS = ("holm", "bonferroni", "fdr_bh", "fdr_by", "none")
-DESIGNS = ("auto", "paired", "independent")
 MOST_REPLICATES = 100_000
 SHARES_WITHIN = 0.001
 """By how much planned shares may miss 1, since 0.333 is written for a third."""
 
 
+_TIMES = "How many times the users are resampled."
+
+
 @dataclass(frozen=True)
 class Resampling(Section):
-    """How often the users are resampled.
-
-    Attributes:
-        replicates: How many times.
-        seed: Chooses the random numbers; the same seed gives the same bits on any cluster.
-    """
+    """How often the users are resampled."""
 
     at: ClassVar[str] = "comparison.randomization"
 
-    replicates: int = key(9_999, count(99, MOST_REPLICATES))
-    seed: int = key(1, count(0, 2**63 - 1))
+    replicates: int = key(9_999, count(99, MOST_REPLICATES), _TIMES)
+    seed: int = key(1, count(0, 2**63 - 1), "Chooses the random numbers; the same seed gives the same bits anywhere.")
 
 
 @dataclass(frozen=True)
 class Bootstrap(Resampling):
-    """Bootstrap intervals of the means and of the differences.
-
-    Attributes:
-        replicates: How many times the users are resampled.
-        seed: Chooses the random numbers.
-        method: ``percentile``, or ``bca``: bias-corrected and accelerated.
-    """
+    """Bootstrap intervals of the means and of the differences."""
 
     at: ClassVar[str] = "comparison.bootstrap"
 
-    replicates: int = key(1_000, count(99, MOST_REPLICATES))
-    method: str = key("percentile", choice("percentile", "bca"))
+    replicates: int = key(1_000, count(99, MOST_REPLICATES), _TIMES)
+    method: str = key("percentile", choice("percentile", "bca"), "``bca`` is bias-corrected and accelerated.")
 
 
 @dataclass(frozen=True)
@@ -73,24 +62,18 @@ class AaCheck(Resampling):
 
     at: ClassVar[str] = "comparison.aa_check"
 
-    replicates: int = key(1_000, count(99, MOST_REPLICATES))
+    replicates: int = key(1_000, count(99, MOST_REPLICATES), _TIMES)
 
 
 @dataclass(frozen=True)
+@with_options
 class Cuped(Section):
-    """Variance reduction with the values that the users had before the experiment.
-
-    One of the two is given.
-
-    Attributes:
-        date: Evaluation date of the pre-period; its ``user_metrics`` lie in the same output.
-        column: A column of the source with a number of each user from before the experiment.
-    """
+    """Variance reduction with the values that the users had before the experiment: one of the two is given."""
 
     at: ClassVar[str] = "comparison.cuped"
 
-    date: str | None = key(None, day)
-    column: str | None = key(None, text)
+    date: str | None = key(None, day, "Evaluation date of the pre-period; its ``user_metrics`` lie in the same output.")
+    column: str | None = OPTION
 
     def __post_init__(self) -> None:
         """Checks that there is a date or a column."""
@@ -132,47 +115,42 @@ def _switched(cls: type[Resampling]) -> Read:
 
 
 @dataclass(frozen=True)
+@with_options
 class Comparison(Section):
-    """Which experiments are compared, and how.
-
-    Attributes:
-        baseline: The experiment that the others are compared with.
-        pairs: ``baseline`` compares every candidate with the baseline; ``all`` compares every pair. Without a baseline
-            and without ``all`` there is no comparison.
-        candidates: Only these are compared with the baseline; empty = all.
-        confidence: Confidence level of every interval: see ``Options``.
-        correction: How p-values are corrected for the number of comparisons: ``holm``, ``bonferroni``, ``fdr_bh``
-            (Benjamini-Hochberg), ``fdr_by`` (Benjamini-Yekutieli) or ``none``.
-        design: ``paired`` (users in both experiments, difference per user), ``independent`` (all users of each, Welch),
-            or ``auto``: paired where at least 95 % of the users of each experiment are in both.
-        wilcoxon: Whether paired comparisons get the p-value of Wilcoxon's signed rank test too.
-        randomization: Paired comparisons get the p-value of the sign-flip randomization test too.
-        bootstrap: Every mean and difference gets a bootstrap interval too.
-        aa_check: Users change arms at random this often; the share of p-values below 1 - confidence is reported.
-        shares: Planned share of the users of each experiment, for the check of the sample ratio: fractions that add up
-            to 1, or weights of 1 and more. Fractions may add up to less where an experiment of the log is not named.
-        power: With which probability the minimum detectable effect would be found.
-        min_users: Segments with fewer users in an experiment are not compared.
-        cuped: Variance reduction with values from before the experiment. Where they say something, it is the test that
-            p-values are corrected from, and that verdict and gates follow.
-    """
+    """Which experiments are compared, and how."""
 
     at: ClassVar[str] = "comparison"
 
-    baseline: str | None = key(None, text)
-    pairs: str = key("baseline", choice("baseline", "all"))
-    candidates: tuple[str, ...] = key((), _experiments)
-    confidence: float = same_key(Options, "confidence")
-    correction: str = key("holm", choice(*CORRECTIONS))
-    design: str = key("auto", choice(*DESIGNS))
-    wilcoxon: bool = key(False, flag)
-    randomization: Resampling | None = key(None, _switched(Resampling))
-    bootstrap: Bootstrap | None = key(None, _switched(Bootstrap))
-    aa_check: AaCheck | None = key(None, _switched(AaCheck))
-    shares: Mapping[str, float] | None = key(None, _shares)
-    power: float = key(0.8, number(0, 1, inclusive=False))
-    min_users: int = key(0, count(0, 10**12))
-    cuped: Cuped | None = key(None, section(Cuped))
+    baseline: str | None = key(None, text, "The experiment that the others are compared with.")
+    pairs: str = key("baseline", choice("baseline", "all"), "Who is compared: with the baseline, or every pair.")
+    candidates: tuple[str, ...] = key((), _experiments, "Only these are compared with the baseline; empty = all.")
+    confidence: float = OPTION
+    correction: str = key(
+        "holm",
+        choice("holm", "bonferroni", "fdr_bh", "fdr_by", "none"),
+        "Correction of the p-values for the number of comparisons.",
+    )
+    design: str = key(
+        "auto",
+        choice("auto", "paired", "independent"),
+        "``paired`` (users in both), ``independent`` (all, Welch), ``auto`` (paired where at least 95 % are in both).",
+    )
+    wilcoxon: bool = key(False, flag, "Paired comparisons get the p-value of Wilcoxon's signed rank test.")
+    randomization: Resampling | None = key(
+        None, _switched(Resampling), "Paired comparisons get the p-value of the sign-flip test: true, or its keys."
+    )
+    bootstrap: Bootstrap | None = key(
+        None, _switched(Bootstrap), "Every mean and difference gets a bootstrap interval: true, or its keys."
+    )
+    aa_check: AaCheck | None = key(
+        None, _switched(AaCheck), "How often the test finds a difference where there is none: true, or its keys."
+    )
+    shares: Mapping[str, float] | None = key(
+        None, _shares, "Planned share of the users of each experiment, for the check of the sample ratio."
+    )
+    power: float = key(0.8, number(0, 1, inclusive=False), "Probability of finding the minimum detectable effect.")
+    min_users: int = key(0, count(0, 10**12), "Segments with fewer users in an experiment are not compared.")
+    cuped: Cuped | None = key(None, section(Cuped), "Variance reduction with values from before the experiment.")
 
     def __post_init__(self) -> None:
         """Checks the fields, then that they fit together."""
@@ -205,28 +183,24 @@ def _metric(path: str, value: object) -> Metric:
 
 @dataclass(frozen=True)
 class Gate(Section):
-    """A limit that a metric has to keep; a run that fails one writes nothing and ends with exit code 5.
-
-    Attributes:
-        metric: One of the metrics of the run.
-        min: The mean of every experiment must be at least this; for a metric where lower is better, at most.
-        max_drop: No candidate may be worse than the baseline by more than this, in the metric's unit.
-        max_relative_drop: The same as a share of the baseline's mean, such as 0.01.
-        segment: The label of a segment, such as ``country=de``; by default all users.
-        experiment: Only this experiment; by default every one.
-        on: ``point`` looks at the mean or difference itself; ``bound`` at the worse bound of its interval, so that the
-            gate passes only where the limit is kept with the confidence of the run. With CUPED, differences are its.
-    """
+    """A limit that a metric has to keep; a run that fails one writes nothing and ends with exit code 5."""
 
     at: ClassVar[str] = "gates"
 
-    metric: Metric = key(None, _metric)
-    min: float | None = key(None, number(-1e300, 1e300, inclusive=True))
-    max_drop: float | None = key(None, number(0, 1e300, inclusive=True))
-    max_relative_drop: float | None = key(None, number(0, 1e300, inclusive=True))
-    segment: str = key(EVERYONE, text)
-    experiment: str | None = key(None, text)
-    on: str = key("point", choice("point", "bound"))
+    metric: Metric = key(None, _metric, "One of the metrics of the run.")
+    min: float | None = key(
+        None,
+        number(-1e300, 1e300, inclusive=True),
+        "The mean of every experiment must be at least this; for a metric where lower is better, at most.",
+    )
+    max_drop: float | None = key(None, number(0, 1e300, inclusive=True), "How much worse a candidate may be.")
+    max_relative_drop: float | None = key(
+        None, number(0, 1e300, inclusive=True), "The same as a share of the baseline's mean, such as 0.01."
+    )
+    segment: str = key(EVERYONE, text, "The label of a segment, such as ``country=de``.")
+    experiment: str | None = key(None, text, "Only this experiment; by default every one.")
+    # With CUPED, the difference and its interval are those of CUPED.
+    on: str = key("point", choice("point", "bound"), "The mean or difference, or the worse bound of its interval.")
 
     def __post_init__(self) -> None:
         """Checks the fields, then that there is a metric and a limit."""

@@ -1,14 +1,14 @@
-"""Fields that check their own value. A section is a frozen dataclass made of such fields."""
+"""Fields that describe themselves and check their own value. A section is a frozen dataclass made of such fields."""
 
 from __future__ import annotations
 
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import date, datetime
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar, get_args, get_type_hints
 
 from rankmetrics_spark import errors
 from rankmetrics_spark.errors import HIDDEN, is_secret
@@ -19,15 +19,44 @@ Read: TypeAlias = Callable[[str, object], object]
 SectionT = TypeVar("SectionT", bound="Section")
 
 
-def key(default: object, read: Read) -> Any:
-    """A field of a section; ``None`` means "not given". The default is read like any other value."""
-    return field(default=None, metadata={"default": default, "read": read})
+def key(default: object, read: Read, help: str = "", path: str = "") -> Any:
+    """A field of a section; ``None`` means "not given".
+
+    Args:
+        default: Read like any other value.
+        read: Checks a value; its message says what is allowed.
+        help: One line for the docs.
+        path: Of an option of ``evaluate``: where a config has it, such as ``source.list``; empty = only Python has it.
+    """
+    return field(default=None, metadata={"default": default, "read": read, "help": help, "path": path})
 
 
-def same_key(section: type[Section], name: str) -> Any:
-    """A field with the default and the reader that a field of another section has."""
-    metadata = section.__dataclass_fields__[name].metadata
-    return key(metadata["default"], metadata["read"])
+@dataclass(frozen=True)
+class Setting:
+    """What users may know of a field.
+
+    Attributes:
+        path: Where a config has it, such as ``source.list``; its name if only Python has it.
+        name: What Python calls it.
+        type: The type of the checked value.
+        default: As a config would give it.
+        allowed: As in the message about a value that is not allowed.
+        help: What it does, in one line.
+    """
+
+    path: str
+    name: str
+    type: str
+    default: Any
+    allowed: str
+    help: str
+
+
+class _Wrong:
+    """A value that no field allows."""
+
+    def __repr__(self) -> str:
+        return "?"
 
 
 @dataclass(frozen=True)
@@ -75,6 +104,33 @@ class Section:
 def key_names(cls: type[Section]) -> list[str]:
     """The fields of a section that a user may set, in the order of their declaration."""
     return [spec.name for spec in fields(cls) if "read" in spec.metadata]
+
+
+def described(cls: type[Section]) -> Iterator[Setting]:
+    """The fields of a section, each followed by those of the section that it holds.
+
+    >>> from rankmetrics_spark.config import Quality
+    >>> setting = list(described(Quality))[0]
+    >>> setting.path, setting.default, setting.allowed
+    ('quality.on_invalid', 'quarantine', 'quarantine, fail')
+    """
+    hints = get_type_hints(cls)
+    for spec in fields(cls):
+        if "read" in spec.metadata:
+            told = spec.metadata
+            path = told["path"] or _joined(cls.at, spec.name)
+            yield Setting(path, spec.name, str(spec.type), told["default"], _allowed(told["read"]), told["help"])
+            for part in (hints[spec.name], *get_args(hints[spec.name])):
+                if isinstance(part, type) and issubclass(part, Section):
+                    yield from described(part)
+
+
+def _allowed(read: Read) -> str:
+    try:
+        read("", _Wrong())
+    except errors.ConfigError as error:
+        return re.split("(?:allowed|known): ", str(error))[-1]
+    return ""
 
 
 def _joined(at: str, name: object) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from rankmetrics_spark.config.fields import (
     Section,
+    SectionT,
     choice,
     count,
     flag,
@@ -24,9 +25,6 @@ from rankmetrics_spark.metrics import PRESETS, STANDARD, Convention, Metric, che
 from rankmetrics_spark.schemas import JUDGEMENT_ROLES, ROLES
 
 DEFAULT_METRICS = ("ap@5", "ap@10", "ndcg@5", "ndcg@10")
-RANK_BY = ("position", "score")
-REPEATED_ITEMS = ("relevant", "all", "ignore")
-LAYOUTS = ("auto", "masks", "relevant", "rows")
 
 TIE_KNOBS = ("ties", "ap_ties", "ndcg_ties")
 NEEDS_TIES = ("expected", "best", "worst", "threshold")
@@ -77,31 +75,7 @@ class Options(Section):
     """Everything an evaluation is asked to do; nothing here depends on the schema of the input.
 
     Every field has a default, and ``None`` stands for it. Each value is checked when the options are made, and so is
-    every combination of fields.
-
-    Attributes:
-        metrics: Each metric once, in the order given. A text such as ``"ap@10, ndcg@10"``, one ``Metric``, or a
-            sequence of names and ``Metric`` objects. Default: ap@5, ap@10, ndcg@5, ndcg@10.
-        convention: A preset such as ``"trec_eval"``, a mapping such as ``{"preset": "trec_eval", "gain":
-            "exponential"}``, or a ``Convention``. Default: ``standard``.
-        rank_by: ``position`` (ranks from 1, the default) or ``score`` (the highest score first).
-        columns: Role -> column of the impressions. Roles: experiment, user, item, position, score, relevance; the
-            canonical names such as ``user_id`` are accepted too. ``None`` = the impressions have no such column. A role
-            that is not mapped is expected under its canonical name or its own name.
-        judgement_columns: The same for the judgements. Roles: user, item, relevance; none may be ``None``.
-        list: Columns that tell apart the lists of one user; metrics are averaged per user. One name or several.
-        segments: Columns whose values split the averages over users. One name or several.
-        segment_combinations: Segments that split them together, such as ``[["country", "device"]]``.
-        covariate: A column with a number of each user from before the experiment.
-        first_rank: What the column of ranks calls the first rank: 1 (the default) or 0.
-        confidence: Confidence level of the intervals, above 0 and below 1. Default: 0.95.
-        repeated_items: Which repeated items of a list are looked for: ``relevant`` (those that could change a value,
-            the default), ``all``, or ``ignore`` (none: the log is known to have none).
-        layout: How a list travels to the kernels: ``auto`` (the default), ``masks``, ``relevant`` or ``rows``. The
-            values are the same, the cost differs.
-        text_numbers: Whether numbers may come as text, as they do from CSV.
-        judged: Whether judgements are given.
-        paths: Field -> what messages call it; by default a field is called by its own name.
+    every combination of fields. The fields are the keywords of ``evaluate``, with the same meaning.
 
     >>> options = Options("MAP@10, nDCG@10", columns={"user_id": "uid"}, list="request_id")
     >>> [str(metric) for metric in options.metrics], options.columns, options.list, options.rank_by
@@ -111,45 +85,54 @@ class Options(Section):
     rankmetrics_spark.errors.ConfigError: rank_by: unknown value 'scores'; did you mean 'score'? known: position, score
     """
 
-    metrics: tuple[Metric, ...] = key(DEFAULT_METRICS, _read_metrics)
-    convention: Convention = key("standard", _read_convention)  # noqa: RUF009  # A convention is frozen.
-    rank_by: str = key("position", choice(*RANK_BY))
-    columns: Mapping[str, str | None] = key({}, mapped(ROLES, nullable=ROLES.keys() - {"user"}))
-    judgement_columns: Mapping[str, str] = key({}, mapped(JUDGEMENT_ROLES))
-    list: tuple[str, ...] = key((), names)
-    segments: tuple[str, ...] = key((), names)
-    segment_combinations: tuple[tuple[str, ...], ...] = key((), _read_combinations)
-    covariate: str | None = key(None, text)
-    first_rank: int = key(1, count(0, 1))
-    confidence: float = key(0.95, number(0, 1, inclusive=False))
-    repeated_items: str = key("relevant", choice(*REPEATED_ITEMS))
-    layout: str = key("auto", choice(*LAYOUTS))
-    text_numbers: bool = key(False, flag)
-    judged: bool = key(False, flag)
+    metrics: tuple[Metric, ...] = key(
+        DEFAULT_METRICS, _read_metrics, "Names such as ``ap@10`` or ``ndcg@10``; each metric once.", "metrics"
+    )
+    convention: Convention = key(  # noqa: RUF009  # A convention is frozen.
+        "standard", _read_convention, "A preset, or a mapping with ``preset`` and overrides.", "convention"
+    )
+    rank_by: str = key(
+        "position", choice("position", "score"), "By a column of ranks, or by score: the highest first.", "rank_by"
+    )
+    columns: Mapping[str, str | None] = key(
+        {}, mapped(ROLES, nullable=ROLES.keys() - {"user"}), "Role -> column of the impressions.", "source.columns"
+    )
+    judgement_columns: Mapping[str, str] = key(
+        {}, mapped(JUDGEMENT_ROLES), "Role -> column of the judgements.", "judgements.columns"
+    )
+    list: tuple[str, ...] = key(
+        (), names, "Columns that tell a user's lists apart; a user's value is the mean over their lists.", "source.list"
+    )
+    segments: tuple[str, ...] = key((), names, "Columns whose values split the averages.", "source.segments")
+    segment_combinations: tuple[tuple[str, ...], ...] = key(
+        (), _read_combinations, "Segments that split the averages together.", "source.segment_combinations"
+    )
+    covariate: str | None = key(
+        None, text, "A column with a number of each user from before the experiment.", "comparison.cuped.column"
+    )
+    first_rank: int = key(1, count(0, 1), "What the column of ranks calls the first rank.", "source.first_rank")
+    confidence: float = key(
+        0.95, number(0, 1, inclusive=False), "Confidence level of the intervals.", "comparison.confidence"
+    )
+    repeated_items: str = key(
+        "relevant",
+        choice("relevant", "all", "ignore"),
+        "Which repeated items are found: ``relevant`` = those that could change a value, ``all``, ``ignore`` = none.",
+        "quality.repeated_items",
+    )
+    layout: str = key(
+        "auto",
+        choice("auto", "masks", "relevant", "rows"),
+        "How lists travel; the values are the same, the cost is not.",
+    )
+    text_numbers: bool = key(False, flag, "Numbers may come as text; text that is no number is a fault of its row.")
+    judged: bool = key(False, flag, "Whether judgements are given.")
     paths: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """Field -> what messages call it; by default a field is called by its own name."""
 
     if TYPE_CHECKING:
-        # A field is stricter than what may be passed for it, so type checkers and editors see this signature.
-        def __init__(
-            self,
-            metrics: str | Metric | Sequence[str | Metric] | None = None,
-            *,
-            convention: str | Mapping[str, object] | Convention | None = None,
-            rank_by: str | None = None,
-            columns: Mapping[str, str | None] | None = None,
-            judgement_columns: Mapping[str, str] | None = None,
-            list: str | Sequence[str] | None = None,
-            segments: str | Sequence[str] | None = None,
-            segment_combinations: Sequence[str | Sequence[str]] | None = None,
-            covariate: str | None = None,
-            first_rank: int | None = None,
-            confidence: float | None = None,
-            repeated_items: str | None = None,
-            layout: str | None = None,
-            text_numbers: bool | None = None,
-            judged: bool | None = None,
-            paths: Mapping[str, str] = {},
-        ) -> None: ...
+        # A field is stricter than what may be passed for it; ``evaluate`` has the types of its keywords.
+        def __init__(self, metrics: object = None, **fields: object) -> None: ...
 
     def __post_init__(self) -> None:
         """Checks each field, then the combinations of fields.
@@ -187,6 +170,23 @@ class Options(Section):
         (True, False)
         """
         return self.columns.get(role, role) is None
+
+
+PATHS: Mapping[str, str] = {spec.name: spec.metadata["path"] for spec in fields(Options) if spec.metadata.get("path")}
+"""Option -> its path in a config, if a config has it."""
+OPTION: Any = field(default=None)
+"""A key that ``with_options`` fills in; a section declares it where its type or its place among the keys matters."""
+
+
+def with_options(cls: type[SectionT]) -> type[SectionT]:
+    """A decorator of sections, below ``dataclass``: each option with a path in this section becomes a key of it."""
+    hints = get_type_hints(Options)
+    for name, path in PATHS.items():
+        at, _, last = path.rpartition(".")
+        if at == cls.at and vars(cls).get(last, OPTION) is OPTION:
+            cls.__annotations__.setdefault(last, hints[name])
+            setattr(cls, last, key(**Options.__dataclass_fields__[name].metadata))
+    return cls
 
 
 def _check_rank_column(options: Options) -> None:

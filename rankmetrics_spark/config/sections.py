@@ -13,13 +13,12 @@ from rankmetrics_spark.config.fields import (
     mapped,
     number,
     refuse,
-    same_key,
     settings,
     text,
     texts,
 )
 from rankmetrics_spark.config.filters import column_names, condition, refuse_substitution, table_name
-from rankmetrics_spark.config.options import Options
+from rankmetrics_spark.config.options import OPTION, with_options
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.schemas import JUDGEMENT_ROLES, ROLES
 
@@ -73,30 +72,21 @@ TEXT_FORMATS = frozenset({"csv", "json", "trec_run", "trec_qrels"})
 _ALWAYS_UTF8 = ("parquet", "orc", "trec_run", "trec_qrels")
 _NUMBERS = ("position", "score", "relevance")
 """Roles of columns that hold numbers; all others are names."""
+_READ_AS = "How to read it; by default parquet, or table where there is a table."
 
 
 @dataclass(frozen=True)
 class Input(Section):
-    """A table to read.
-
-    Attributes:
-        format: How to read it; always ``table`` for a table of the catalog.
-        path: Files or folders; ``None`` for a table.
-        table: Name in the catalog; ``None`` for files.
-        where: SQL filter on the input's own column names.
-        columns: Role -> column of the input; ``None`` = the input has no such column. A role that is not mapped is
-            expected under its canonical name (``user_id``) or its own name (``user``).
-        options: Options of the Spark reader.
-    """
+    """A table to read."""
 
     roles: ClassVar[Mapping[str, str]] = {}
 
-    format: str = key(None, choice(*FORMATS))
-    path: tuple[str, ...] | None = key(None, texts)
-    table: str | None = key(None, table_name)
-    where: str | None = key(None, condition)
+    format: str = key(None, choice(*FORMATS), _READ_AS)
+    path: tuple[str, ...] | None = key(None, texts, "Files or folders; ``{date}`` is the evaluation date.")
+    table: str | None = key(None, table_name, "A table of the catalog, instead of ``path``.")
+    where: str | None = key(None, condition, "SQL filter on the input's own column names.")
     columns: Mapping[str, str | None] = key({}, mapped({}))
-    options: Mapping[str, str] = key({}, settings)
+    options: Mapping[str, str] = key({}, settings, "Options of the Spark reader.")
 
     def __post_init__(self) -> None:
         """Checks the fields, then that there is exactly one place to read from and that the format fits it."""
@@ -153,27 +143,20 @@ class Input(Section):
 
 
 @dataclass(frozen=True)
+@with_options
 class Source(Input):
-    """The impressions: an ``Input`` with its lists and segments.
-
-    Attributes:
-        list: Columns that tell apart the lists of one user.
-        segments: Columns whose values split the averages.
-        segment_combinations: Segments that split them together.
-        first_rank: What the column of ranks calls the first rank: 1 or 0.
-        experiment_from: What names the experiment of a row of a TREC run: its ``tag``, or the name of its ``file``.
-    """
+    """The impressions: an ``Input`` with its lists and segments."""
 
     at: ClassVar[str] = "source"
     roles: ClassVar[Mapping[str, str]] = ROLES
 
-    format: str = key(None, choice(*FORMATS, "trec_run"))
-    columns: Mapping[str, str | None] = same_key(Options, "columns")
-    list: tuple[str, ...] = same_key(Options, "list")
-    segments: tuple[str, ...] = same_key(Options, "segments")
-    segment_combinations: tuple[tuple[str, ...], ...] = same_key(Options, "segment_combinations")
-    first_rank: int = same_key(Options, "first_rank")
-    experiment_from: str = key("tag", choice("tag", "file"))
+    format: str = key(None, choice(*FORMATS, "trec_run"), _READ_AS)
+    columns: Mapping[str, str | None] = OPTION
+    list: tuple[str, ...] = OPTION
+    segments: tuple[str, ...] = OPTION
+    segment_combinations: tuple[tuple[str, ...], ...] = OPTION
+    first_rank: int = OPTION
+    experiment_from: str = key("tag", choice("tag", "file"), "What names the experiment of a row of a TREC run.")
 
     def __post_init__(self) -> None:
         """Checks the fields, then that only the experiments of a TREC run are named after its files."""
@@ -187,53 +170,46 @@ class Source(Input):
 
 
 @dataclass(frozen=True)
+@with_options
 class Judgements(Input):
     """The judgements; they define m and the ideal list."""
 
     at: ClassVar[str] = "judgements"
     roles: ClassVar[Mapping[str, str]] = JUDGEMENT_ROLES
 
-    format: str = key(None, choice(*FORMATS, "trec_qrels"))
-    columns: Mapping[str, str] = same_key(Options, "judgement_columns")
+    format: str = key(None, choice(*FORMATS, "trec_qrels"), _READ_AS)
+    columns: Mapping[str, str] = OPTION
 
 
 @dataclass(frozen=True)
+@with_options
 class Quality(Section):
-    """What happens to faulty rows.
-
-    Attributes:
-        on_invalid: ``quarantine`` sets them apart with a reason, ``fail`` stops before anything is written.
-        max_invalid_fraction: Largest allowed fraction of faulty rows, in each experiment and over all; a run with more
-            of them fails.
-        repeated_items: Which repeated items are looked for: see ``Options``.
-        gates: Limits for the rates that describe a log, such as ``{tie_rate: {warn: 0.1, fail: 0.5}}``: see ``RATES``.
-    """
+    """What happens to faulty rows."""
 
     at: ClassVar[str] = "quality"
 
-    on_invalid: str = key("quarantine", choice("quarantine", "fail"))
-    max_invalid_fraction: float = key(0.01, number(0, 1, inclusive=True))
-    repeated_items: str = same_key(Options, "repeated_items")
-    gates: Mapping[str, Mapping[str, float]] = key({}, limits)
+    on_invalid: str = key("quarantine", choice("quarantine", "fail"), "``fail`` allows no faulty row.")
+    max_invalid_fraction: float = key(
+        0.01, number(0, 1, inclusive=True), "Largest fraction of faulty rows, in each experiment and over all."
+    )
+    repeated_items: str = OPTION
+    gates: Mapping[str, Mapping[str, float]] = key(
+        {}, limits, "Limits of rates, such as ``{tie_rate: {warn: 0.1, fail: 0.5}}``."
+    )
 
 
 @dataclass(frozen=True)
 class Sink(Section):
-    """Where the tables go.
-
-    Attributes:
-        format: Format of the tables.
-        path: A folder; ``out`` unless a table is given.
-        mode: What a run does to the partitions already written: it replaces exactly those that it computed.
-        table: A schema of a catalog, such as ``main.ranking``: the tables are ``main.ranking.user_metrics``, ...
-    """
+    """Where the tables go."""
 
     at: ClassVar[str] = "sink"
 
-    format: str = key("parquet", choice("parquet", "delta", "iceberg"))
-    path: str | None = key(None, text)
-    mode: str = key("overwrite_partitions", choice("overwrite_partitions"))
-    table: str | None = key(None, table_name)
+    format: str = key("parquet", choice("parquet", "delta", "iceberg"), "Format of the tables.")
+    path: str | None = key(None, text, "A folder; ``out`` unless a table is given.")
+    mode: str = key(
+        "overwrite_partitions", choice("overwrite_partitions"), "A run replaces the partitions that it computed."
+    )
+    table: str | None = key(None, table_name, "A schema of a catalog for the tables, such as ``main.ranking``.")
 
     def __post_init__(self) -> None:
         """Checks the fields, then that the format can be written to this place."""

@@ -1,0 +1,70 @@
+"""The page of every option, made from the fields of the config: ``python -m tests.options_page docs/options.md``."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rankmetrics_spark import compare, evaluate
+from rankmetrics_spark.config import Comparison, Config, Options, Quality, Section, Setting, described, description
+from rankmetrics_spark.pipeline import Result
+
+CALLS: Mapping[str, tuple[Callable[..., Any], tuple[type[Section], ...]]] = {
+    "evaluate": (evaluate, (Options, Comparison)),
+    "compare": (compare, (Options, Comparison)),
+    "result.check": (Result.check, (Quality,)),
+}
+"""Call -> the sections whose settings are its keywords."""
+INTRODUCTION = """\
+# Every option
+
+One line for each key of a config, with the calls that have it as a keyword. `make readme` writes this page from the
+fields of the config, and what is allowed from their messages about a wrong value. `--set KEY=VALUE` sets a key from the
+command line; `compare_conventions` takes the keywords of `evaluate` as a mapping.
+[conf/example.yaml](https://github.com/rankmetrics/rankmetrics-spark/blob/main/conf/example.yaml) is a config to copy.
+
+| key | default | allowed | what it does | in Python |
+|---|---|---|---|---|"""
+
+
+def keywords(setting: Setting) -> list[str]:
+    """The calls with this keyword; with its name where that is not the last part of the path."""
+    at, _, last = setting.path.rpartition(".")
+    found = []
+    for call, (function, sections) in CALLS.items():
+        known = {(cls.at, spec.name) for cls in sections for spec in fields(cls)}
+        here = (at, setting.name) in known or ("", setting.name) in known
+        if here and setting.name in inspect.signature(function).parameters:
+            found.append(f"`{call}`" if last == setting.name else f"`{call}({setting.name}=)`")
+    return found
+
+
+def shown(value: object) -> str:
+    """A default as a config has it."""
+    plain = list(value) if isinstance(value, tuple) else value
+    text = yaml.safe_dump(plain, default_flow_style=True, width=10**6).removesuffix("\n").removesuffix("\n...")
+    return f"`{text}`" if plain not in (None, [], {}) else ""
+
+
+def markdown() -> str:
+    """The page: a line per setting."""
+    settings, keys, lines = description(), {setting.path for setting in described(Config)}, []
+    for path, setting in settings.items():
+        if path in keys or keywords(setting):
+            is_section = any(other.startswith(f"{path}.") for other in settings)
+            allowed = "a mapping" if is_section and "keys out of" in setting.allowed else setting.allowed
+            help = setting.help.replace("``", "`")
+            name = f"`{path}`" if path in keys else f"`{path}`, in Python only"
+            cells = [name, shown(setting.default), allowed, help, ", ".join(keywords(setting))]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([INTRODUCTION, *lines, ""])
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(markdown(), encoding="utf-8")

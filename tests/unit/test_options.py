@@ -1,0 +1,173 @@
+"""Every option is described once, at its field; calls, commands and the docs are held against the description."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Literal, get_args, get_origin, get_type_hints
+
+import click
+import pytest
+
+import rankmetrics_spark
+from rankmetrics_spark.cli import main
+from rankmetrics_spark.config import Comparison, Options, Section, Setting, description
+from rankmetrics_spark.weighting import off_policy
+from tests.commands import ROOT, ran
+from tests.options_page import CALLS, markdown
+
+TABLES = {"self", "impressions", "judgements", "user_metrics", "before"}
+"""Parameters that are tables."""
+ELSEWHERE = {"Options": {"judged", "paths"}, "Comparison": {"cuped"}, "Quality": {"repeated_items"}}
+"""Fields that no call has as a keyword: they follow from the tables, or another section's keyword sets them."""
+
+
+def names(cls: type[Section]) -> set[str]:
+    return {spec.name for spec in fields(cls)} - ELSEWHERE[cls.__name__]
+
+
+def settings_of(sections: tuple[type[Section], ...]) -> dict[str, tuple[type[Section], Setting]]:
+    """Keyword -> its section and setting; the first section wins."""
+    found: dict[str, tuple[type[Section], Setting]] = {}
+    for cls in sections:
+        for setting in description().values():
+            if setting.name in names(cls) and (cls is Options or setting.path.rpartition(".")[0] == cls.at):
+                found.setdefault(setting.name, (cls, setting))
+    return found
+
+
+def hold(call: str) -> set[str]:
+    """Hold the keywords of a call against the description; return their names."""
+    function, sections = CALLS[call]
+    settings, hints = settings_of(sections), get_type_hints(function)
+    parameters = inspect.signature(function).parameters
+    told = dict(re.findall(r"^ {4,12}(\w+): (.*?)(?=^ {4,12}\w+: |\Z)", function.__doc__ or "", re.M | re.S))
+    for name in parameters.keys() - TABLES:
+        cls, setting = settings[name]
+        default, words = parameters[name].default, hints[name]
+        assert getattr(cls.read({name: default}), name) == getattr(cls(), name), name
+        if get_origin(words) is Literal and isinstance(get_args(words)[0], str):
+            assert ", ".join(get_args(words)) == setting.allowed, name
+        assert " ".join(told[name].split()).startswith(setting.help.rstrip(".")), (name, setting.help)
+    return parameters.keys() - TABLES
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_keyword_has_the_default_the_words_and_the_help_of_its_setting(call: str) -> None:
+    assert hold(call)
+
+
+def test_every_field_is_a_keyword_of_a_call() -> None:
+    assert hold("evaluate") == names(Options) | {"baseline", "pairs", "correction"}
+    assert hold("compare") == names(Comparison) | {"metrics", "segments", "segment_combinations"}
+    assert hold("result.check") == names(CALLS["result.check"][1][0])
+
+
+@pytest.mark.parametrize("name", ["columns", "list", "confidence"])
+def test_off_policy_has_the_defaults_of_evaluate(name: str) -> None:
+    default = inspect.signature(off_policy).parameters[name].default
+    assert getattr(Options.read({name: default}), name) == getattr(Options(), name)
+
+
+@pytest.mark.parametrize("name", description())
+def test_every_setting_says_in_one_line_what_it_does(name: str) -> None:
+    setting = description()[name]
+    assert re.fullmatch(r"[A-Z`].{10,110}\.", setting.help), setting.help
+    assert setting.allowed and setting.type
+
+
+def test_the_page_of_every_option_is_that_of_the_description() -> None:
+    page = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
+    assert page == markdown(), "run make readme"
+
+
+# ---- The command line
+
+KEYS = {
+    "baseline": "comparison.baseline",
+    "candidates": "comparison.candidates",
+    "pairs": "comparison.pairs",
+    "engine": "engine",
+    "sink_format": "sink.format",
+}
+"""Parameter of a command -> the setting that it sets."""
+
+
+@pytest.mark.parametrize("command", main.commands)
+def test_an_option_of_a_command_has_a_help_and_the_words_and_the_default_of_its_setting(command: str) -> None:
+    for option in main.commands[command].params:
+        assert isinstance(option, click.Option)
+        assert option.help or option.name in KEYS, option.name
+        if option.name in KEYS:
+            setting = description()[KEYS[option.name]]
+            if isinstance(option.type, click.Choice):
+                assert set(option.type.choices) <= set(setting.allowed.split(", ")), option.name
+            if option.name == "pairs":
+                assert option.default == setting.default
+
+
+# ---- A new option: two files, and what make readme writes
+
+NEW: Mapping[str, Mapping[str, str]] = {
+    "config/options.py": {
+        "    layout: str = key(": """    shortest: int = key(
+        0, count(0, 100), "Lists with fewer items are left out.", "quality.shortest"
+    )
+    layout: str = key(""",
+    },
+    "pipeline.py": {
+        "    text_numbers: bool = False,": "    shortest: int = 0,\n    text_numbers: bool = False,",
+        "        text_numbers: N": "        shortest: Lists with fewer items are left out.\n        text_numbers: N",
+        "        text_numbers=text_numbers,": "        shortest=shortest,\n        text_numbers=text_numbers,",
+    },
+}
+"""File -> what stands there, and what stands there with the option."""
+USED = """
+import rankmetrics_spark, sys
+from rankmetrics_spark.cli import load
+from rankmetrics_spark.config import Options, Quality, from_mapping
+from rankmetrics_spark.errors import ConfigError
+from tests.options_page import markdown
+from tests.unit.test_options import hold
+
+assert rankmetrics_spark.__file__.startswith(sys.argv[1])
+hold("compare")
+assert "shortest" in hold("evaluate")
+found = from_mapping({"source": {"path": "logs"}, "quality": {"shortest": 3}})
+assert (found.options.shortest, found.quality.shortest, Options().shortest) == (3, 3, 0)
+assert load(sys.argv[2], ["quality.shortest=4"]).options.shortest == 4
+for wrong, path in ((lambda: Quality(shortest=-1), "quality.shortest"), (lambda: Options(shortest=-1), "shortest")):
+    try:
+        wrong()
+    except ConfigError as error:
+        assert str(error) == f"{path} is -1; allowed: a whole number from 0 to 100", error
+    else:
+        raise AssertionError(path)
+row = "| `quality.shortest` | `0` | a whole number from 0 to 100 | Lists with fewer items are left out. | `evaluate` |"
+assert row in markdown().splitlines()
+"""
+
+
+def test_a_new_option_touches_two_files(tmp_path: Path) -> None:
+    package = Path(rankmetrics_spark.__file__).parent
+    shutil.copytree(package, tmp_path / package.name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, changes in NEW.items():
+        file = tmp_path / package.name / name
+        text = file.read_text(encoding="utf-8")
+        for old, new in changes.items():
+            assert text.count(old) == 1, old
+            text = text.replace(old, new)
+        file.write_text(text, encoding="utf-8")
+    assert len(NEW) == 2
+    (tmp_path / "use.py").write_text(USED, encoding="utf-8")
+    # The folder of the program comes first: the changed package, with the tests of this checkout.
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    program = [sys.executable, tmp_path / "use.py", tmp_path, ROOT / "conf" / "example.yaml"]
+    done = ran(program, tmp_path, environment)
+    assert done.returncode == 0, done.stderr
