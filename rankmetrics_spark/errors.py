@@ -267,7 +267,9 @@ def lost_engine(error: BaseException) -> RankmetricsError | None:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, RankmetricsError):
-            return cause if found else None
+            # The sentence of an input or an output may have the end of the engine as its cause.
+            end = lost_engine(cause.__cause__) if cause.__cause__ else None
+            return end or (cause if found else None)
         if _OUT_OF_MEMORY.search(str(cause)):
             found = RankmetricsError(f"Spark ran out of memory; {_MORE_MEMORY}")
         elif _is_lost_connection(cause):

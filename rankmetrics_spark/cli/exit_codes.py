@@ -32,7 +32,7 @@ def exit_codes(say: Console) -> Iterator[None]:
     try:
         yield
     except RankmetricsError as error:
-        _fail(say, error)
+        _fail(say, lost_engine(error) or error)
     except KeyboardInterrupt:
         _fail(say, RankmetricsError("interrupted"))
     except BrokenPipeError:  # the reader of our output has gone

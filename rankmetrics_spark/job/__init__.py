@@ -193,8 +193,10 @@ def errors_in_words(config: Config) -> Iterator[None]:
 
 def _in_words(error: BaseException, config: Config) -> RankmetricsError | None:
     """The sentence for an error that a user can fix; None for any other."""
-    if isinstance(error, RankmetricsError) or not isinstance(error, Exception):
-        return error if isinstance(error, RankmetricsError) else None
+    if isinstance(error, RankmetricsError):
+        return lost_engine(error) or error
+    if not isinstance(error, Exception):
+        return None
     # A broken file raises a class of py4j, which a client without a JVM does not have.
     return raised_by_python(error) or sources.failed_read(error, config.inputs) or lost_engine(error)
 

@@ -11,11 +11,11 @@ from py4j.protocol import Py4JNetworkError
 from rich.console import Console
 
 from rankmetrics_spark.cli.exit_codes import exit_codes
-from rankmetrics_spark.config import Config
+from rankmetrics_spark.config import Config, from_mapping
 from rankmetrics_spark.engines import Choice, session_of
 from rankmetrics_spark.engines import choice as session_choice
-from rankmetrics_spark.errors import MetricGateError, lost_engine
-from rankmetrics_spark.job import Record, on_disk
+from rankmetrics_spark.errors import InputError, MetricGateError, RankmetricsError, lost_engine
+from rankmetrics_spark.job import Record, errors_in_words, on_disk
 
 ENDED = "Spark's Java process has ended, as it does when it runs out of memory or is killed; allowed: more memory"
 HEAP = "An error occurred while calling o1.\n: java.lang.OutOfMemoryError: Java heap space\n\tat x"
@@ -57,6 +57,19 @@ def test_what_fails_after_the_end_does_not_hide_its_cause(capfd: pytest.CaptureF
     assert said(failing(OSError(HEAP)), capfd).startswith("Spark ran out of memory")
     assert str(lost_engine(failing(MetricGateError("b is below a")))) == "b is below a"
     assert lost_engine(ValueError("x")) is None and lost_engine(MetricGateError("b is below a")) is None
+
+
+def test_an_input_that_java_could_not_read_before_its_end_is_not_to_blame(capfd: pytest.CaptureFixture[str]) -> None:
+    def wrapped(cause: BaseException) -> InputError:
+        try:
+            raise InputError("cannot read parquet from 'log'") from cause
+        except InputError as error:
+            return error
+
+    assert said(wrapped(Py4JNetworkError("Error while sending or receiving")), capfd).startswith(ENDED)
+    assert lost_engine(wrapped(ValueError("it is broken"))) is None
+    with pytest.raises(RankmetricsError, match=f"^{ENDED}"), errors_in_words(from_mapping({"source": {"path": "log"}})):
+        raise wrapped(refused())
 
 
 class Dead:
