@@ -121,7 +121,8 @@ def described(cls: type[Section]) -> Iterator[Setting]:
             path = told["path"] or _joined(cls.at, spec.name)
             yield Setting(path, spec.name, str(spec.type), told["default"], _allowed(told["read"]), told["help"])
             for part in (hints[spec.name], *get_args(hints[spec.name])):
-                if isinstance(part, type) and issubclass(part, Section):
+                # On Python 3.10, tuple[str, ...] passes for a type, and issubclass refuses it.
+                if Section in getattr(part, "__mro__", ()):
                     yield from described(part)
 
 
