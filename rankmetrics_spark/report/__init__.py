@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from rankmetrics_spark.doors import lazy
 
 if TYPE_CHECKING:
-    from rankmetrics_spark.report.charts import LIGHT, templates
+    from rankmetrics_spark.report.charts import templates
     from rankmetrics_spark.report.console import (
         CONVENTION_PRINTERS,
         LIST_PRINTERS,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     )
     from rankmetrics_spark.report.mlflow import log_run, parameters, values
     from rankmetrics_spark.report.notebook import as_html, plot, summary
+    from rankmetrics_spark.report.palette import LIGHT
     from rankmetrics_spark.report.payload import payload_of
     from rankmetrics_spark.report.read import (
         FolderTables,
@@ -52,7 +53,8 @@ if TYPE_CHECKING:
 __getattr__ = lazy(
     __name__,
     {
-        "charts": "LIGHT templates",
+        "charts": "templates",
+        "palette": "LIGHT",
         "console": (
             "CONVENTION_PRINTERS LIST_PRINTERS PRINTERS accounting compared_rows paths_text "
             "print_conventions print_list print_table result_rows safe_cells table tie_warnings"

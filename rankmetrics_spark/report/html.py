@@ -21,7 +21,7 @@ from typing import Any
 from rankmetrics_spark import __version__
 from rankmetrics_spark.engines import cache_folder, write_cached
 from rankmetrics_spark.errors import ConfigError, OutputError, without_secrets
-from rankmetrics_spark.report import charts, story, trust
+from rankmetrics_spark.report import palette, story, trust
 from rankmetrics_spark.report import trust as wording
 from rankmetrics_spark.report.figures import Figures, label_of, printable, seconds_of
 from rankmetrics_spark.report.payload import as_script, payload_of
@@ -115,8 +115,8 @@ def _rendered(context: Mapping[str, Any]) -> str:
     safe = {name: context[name] for name in ("library", "charts", "data")} | {
         "style": own["css"],
         "script": own["js"],
-        "light": charts.css(charts.LIGHT),
-        "dark": charts.css(charts.DARK),
+        "light": palette.css(palette.LIGHT),
+        "dark": palette.css(palette.DARK),
     }
     marked = {name: Markup(text) for name, text in safe.items()}  # noqa: S704
     made: str = environment.from_string(own["html"]).render(**{**context, **marked})
@@ -227,7 +227,7 @@ def printable_lines(text: str) -> str:
 
 
 INSTALL_PAGE = "pip install 'rankmetrics-spark[report]'"
-_OWN = ("charts", "html", "payload")
+_OWN = ("charts", "html", "palette", "payload")
 """Modules that the scripts come from."""
 
 

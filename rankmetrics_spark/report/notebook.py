@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from rankmetrics_spark.errors import ConfigError, unknown
-from rankmetrics_spark.report import charts, story
+from rankmetrics_spark.report import palette, story
 from rankmetrics_spark.report.figures import Figures, label_of, number, printable
 from rankmetrics_spark.report.html import INSTALL_PAGE
 from rankmetrics_spark.report.verdict import change_of
@@ -159,5 +159,5 @@ def _points(figures: Figures, wanted: set[str]) -> list[dict[str, Any]]:
 def _colour(name: str, better: str | None, figures: Figures) -> str:
     """The accent is for the better one, ink for the baseline that all others are compared with."""
     if name == better:
-        return charts.LIGHT["accent"]
-    return charts.LIGHT["ink" if [name] == figures.baselines else "faint"]
+        return palette.LIGHT["accent"]
+    return palette.LIGHT["ink" if [name] == figures.baselines else "faint"]

@@ -39,6 +39,14 @@ def test_a_wing_imports_without_spark(wing: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_the_command_imports_without_the_libraries_of_a_page() -> None:
+    names = '"altair", "jinja2", "vl_convert"'
+    program = WITHOUT_SPARK.replace('"pyspark", "py4j"', names).replace("WING", "cli")
+    program += "from rankmetrics_spark.report import as_html, has_page_libraries, print_result, summary, write_page"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_worker_that_scores_lists_loads_no_scipy() -> None:
     pytest.importorskip("pyspark")
     program = (
