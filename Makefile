@@ -26,7 +26,7 @@ ENVIRONMENT = .venvs/$(1)/made
 PLATFORM_TESTS = $(BIN)/python -m pytest tests/platforms/$(1)
 
 .PHONY: help venv run test test-all mutants lint audit readme bench bench-small docs pictures wheel clean
-.PHONY: test-programs test-sail test-connect test-matrix test-cluster test-airflow test-databricks test-lakehouse test-s3 test-packaging
+.PHONY: test-spark test-programs test-sail test-connect test-matrix test-cluster test-airflow test-databricks test-lakehouse test-s3 test-packaging
 .PHONY: test-soak test-fresh test-report test-faults test-yarn
 .PHONY: $(addprefix for-test-,sail connect matrix cluster yarn airflow databricks lakehouse s3 packaging fresh report faults)
 .PRECIOUS: .venvs/%/made .jars/%/made
@@ -34,7 +34,7 @@ PLATFORM_TESTS = $(BIN)/python -m pytest tests/platforms/$(1)
 help: ## show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F '|' '{ printf "%-18s %s\n", $$1, $$2 }'
 
-venv: $(INSTALLED) ## set up .venv with what run, test, lint and wheel need (downloads once)
+venv: $(INSTALLED) ## set up .venv with Spark and the tools for test, lint and wheel (downloads once)
 	@:
 
 # $(call NEW_ENVIRONMENT,folder,the Python that it should have, if it matters)
@@ -73,9 +73,13 @@ endif
 run: $(if $(filter spark,$(ENGINE)),$(INSTALLED),$(call ENVIRONMENT,laptop)) ## generate a seeded impression log, evaluate it and print the table; ENGINE=spark runs it on Spark
 	@$(RUN_$(ENGINE))/bin/rankmetrics demo --output out/demo --engine $(ENGINE)
 
-test: venv ## run the test suite
-	@# Two processes, each with one Spark session for all of its tests.
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not program"
+# Two processes, each with one session for all of its tests.
+test: venv .venvs/laptop/tools ## run the test suite: on Sail, and on Spark what only Spark shows (four minutes)
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup --only-spark
+	@.venvs/laptop/bin/python -m pytest -n 2 --dist loadgroup --engine sail tests/spark
+
+test-spark: venv ## run all of tests/spark on Spark
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not program" tests/spark
 
 test-all: ## run everything that runs on a change, in all of its turns, and test-soak (hours)
 	@CI_TURN=all .ci/run
@@ -124,7 +128,7 @@ for-test-s3: venv $(call ENVIRONMENT,s3) .jars/s3/made
 for-test-report: venv $(call ENVIRONMENT,mlflow)
 for-test-faults: for-test-s3 for-test-lakehouse
 
-test-sail: for-test-sail ## test the laptop engine: the Connect suite on it, and the same bits as Spark
+test-sail: for-test-sail ## test the laptop engine as a process: the same bits as Spark, memory, crashes, who reaches it
 	@$(call PLATFORM_TESTS,test_sail.py)
 
 test-soak: for-test-sail ## run the laptop engine for ten minutes while other programs want every core; SOAK_SECONDS=60 shortens it

@@ -34,7 +34,7 @@ INTRODUCTION = """\
 
 No row disappears without being counted, no bad input gives a plausible number, and every mistake gets one sentence.
 Each line below is a case of a test, and this page is written from the tests by `make readme`. `make test` holds the
-column of Spark, `make test-sail` that of Sail; most mistakes are found before an engine starts.
+column of Sail, `make test-spark` that of Spark; most mistakes are found before an engine starts.
 
 Exit codes: 1 = a table that cannot be written, 2 = a wrong argument or config, 3 = an input that cannot be read,
 4 = more faulty rows than a gate allows. From Python the same mistakes raise `OutputError`, `ConfigError`, `InputError`

@@ -31,6 +31,7 @@ with suppress(ImportError):  # the environments of some platforms have no hypoth
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--remote", metavar="URL", help="run over Spark Connect, at sc://host:port")
     parser.addoption("--engine", choices=["spark", "sail"], default="spark", help="run on Spark or on Sail")
+    parser.addoption("--only-spark", action="store_true", help="of tests/spark, what a run on Sail does not show")
     parser.addoption("--compiled", action="store_true", help="let Spark compile its queries, as users do; takes longer")
 
 
@@ -44,21 +45,28 @@ def pytest_configure(config: pytest.Config) -> None:
 # Run this hook first: pytest-xdist reads the groups in the same hook.
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests that start Spark; those of one file run in one xdist process, one after the other."""
-    if config.getoption("remote") or config.getoption("engine") == "sail":
-        classic = [item for item in items if item.get_closest_marker("classic")]
-        config.hook.pytest_deselected(items=classic)
-        items[:] = [item for item in items if item not in classic]
-    if config.getoption("engine") == "sail":
-        refused = [item for item in items if item.get_closest_marker("needs_spark")]
-        config.hook.pytest_deselected(items=refused)
-        items[:] = [item for item in items if item not in refused]
+    """Leave out what this run does not show; the tests of one file that use the session run in one xdist process."""
+    config.hook.pytest_deselected(items=[item for item in items if not shows(config, item)])
+    items[:] = [item for item in items if shows(config, item)]
     for item in items:
-        uses_session = "spark" in getattr(item, "fixturenames", ())
-        if uses_session:
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
-        if uses_session or item.path.parent.name == "spark":
-            item.add_marker("spark")
+        if "spark" in getattr(item, "fixturenames", ()):
+            # Few tests share one Spark, beside those without an engine: a second start would take longer than they do.
+            item.add_marker(pytest.mark.xdist_group("few" if config.getoption("only_spark") else item.path.name))
+
+
+def shows(config: pytest.Config, item: pytest.Item) -> bool:
+    """Whether a test is one of this run, as its markers say (see pyproject.toml)."""
+
+    def has(*markers: str) -> bool:
+        return any(item.get_closest_marker(marker) for marker in markers)
+
+    if config.getoption("engine") == "sail":
+        return not has("classic", "needs_spark")
+    if config.getoption("remote"):
+        return not has("classic")
+    if config.getoption("only_spark") and item.path.parent.name == "spark":
+        return has("classic", "needs_spark", "both_engines") and not has("program")
+    return True
 
 
 @pytest.fixture(scope="session")

@@ -63,7 +63,6 @@ print(runs)
 """
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("busy")
 def test_runs_by_score_end_while_other_programs_want_every_core(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(RUN)

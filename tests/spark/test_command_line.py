@@ -38,6 +38,7 @@ def error_line(err: str) -> str:
     return lines[0]
 
 
+@pytest.mark.both_engines
 def test_a_run_ends_with_0_and_prints_json(call: Call, tmp_path: Path, document: dict[str, Any]) -> None:
     code, out, err = call("evaluate", "--config", write(tmp_path, document), "--format", "json", "--date", DATE)
     assert code == 0

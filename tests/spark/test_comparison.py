@@ -126,7 +126,6 @@ def partitions(spark: SparkSession) -> Iterator[Any]:
         spark.conf.set(name, value)
 
 
-@pytest.mark.slow
 def test_partitions_and_the_order_of_rows_change_no_bit(spark: SparkSession, partitions: Any) -> None:
     users = users_of(spark, 3)
     before = users.where("experiment_id < 'e02'").withColumn("ap_at_10", users.ap_at_10 / 3)
@@ -265,7 +264,6 @@ def last_line(err: str) -> str:
     return [line for line in err.splitlines() if line.startswith("rankmetrics: ")][-1]
 
 
-@pytest.mark.slow
 def test_a_run_writes_comparisons_and_says_the_verdict(call: Call, spark: SparkSession, tmp_path: Path) -> None:
     asked = {"baseline": "a", "wilcoxon": True, "bootstrap": {"replicates": 99}}
     gates = [{"metric": "ap@5", "max_drop": 0.0}, {"metric": "ap@5", "min": 0.25}]

@@ -123,6 +123,7 @@ def test_side_by_side_reads_and_shuffles_the_rows_once(spark: SparkSession) -> N
     assert len(scans) == 1
 
 
+@pytest.mark.both_engines
 def test_the_golden_values_hold_on_the_executors(spark: SparkSession) -> None:
     assert all(check.ok for check in golden_checks(by_spark(spark)))
 

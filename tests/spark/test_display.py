@@ -178,7 +178,6 @@ def test_a_lazy_result_writes_its_page_and_goes_to_mlflow(
     "names an unknown baseline in `evaluate`",
     "`ConfigError` from `check`, `summary`, `plot`, `write_report`: one sentence",
 )
-@pytest.mark.slow
 def test_an_unknown_baseline_is_one_sentence_from_python_too(spark: SparkSession, log: str, tmp_path: Path) -> None:
     result = evaluate(spark.read.parquet(log), "ap@10", columns=COLUMNS, baseline="contrl")
     sentence = "unknown experiment 'contrl'; did you mean 'control'? known: candidate_a, candidate_b, control"

@@ -54,7 +54,6 @@ NUMBERS = [
     "two experiments, two users: an id is the text of its folder",
 )
 @pytest.mark.parametrize("write", ["parquet", "csv", "json"])
-@pytest.mark.slow
 def test_ids_of_folders_are_the_texts_of_the_folders(spark: SparkSession, tmp_path: Path, write: str) -> None:
     source = in_folders(tmp_path / "log", NUMBERS, write) | {"segments": ["device"]}
     config = from_mapping({"metrics": ["rr"], "evaluation_date": DATE, "source": source})
@@ -82,7 +81,6 @@ def test_ids_of_the_folders_of_judgements_are_texts_too(spark: SparkSession, tmp
     "compares numbers, and days as days: a column of folders that holds no ids has the type that its values suggest",
 )
 @pytest.mark.parametrize("write", ["parquet", "csv"])
-@pytest.mark.slow
 def test_a_filter_compares_folders_by_what_they_hold(spark: SparkSession, tmp_path: Path, write: str) -> None:
     hours = ["9", "10", "11"]
     log = [(f"experiment_id=1.10/user_id={hour}/hour={hour}/day={DATE}", "x", 1) for hour in hours]

@@ -80,7 +80,6 @@ def test_a_denominator_that_depends_on_the_list_length_has_the_same_value_in_eve
     assert {name: table["a", "u"]["ap"] for name, table in found.items()} == dict.fromkeys(LAYOUTS, (1 / 1) / 2)
 
 
-@pytest.mark.slow
 def test_row_order_partitions_and_batch_size_never_change_a_bit(spark: SparkSession) -> None:
     log = random_log(seed=2, users=12)
     wanted = _all_tables(spark, log, 1, {})

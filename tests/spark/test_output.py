@@ -40,6 +40,7 @@ def files(out: Path, table: str) -> dict[str, int]:
     return {str(folder.relative_to(out / table)): len(list(folder.glob("*.parquet"))) for folder in folders}
 
 
+@pytest.mark.both_engines
 def test_each_table_has_one_file_per_experiment_and_date(spark: SparkSession, tmp_path: Path) -> None:
     log = [row for e in "ab" for n in range(40) for row in a_list([0, 1, 0], f"u{n}", e)]
     log.append(Shown("a", "u0", None, 9, 1))
@@ -218,11 +219,10 @@ def test_a_failed_write_leaves_no_staging_folder(
     assert not (tmp_path / "out" / "_staging").exists()
 
 
+@pytest.mark.needs_spark("Sail writes to folders of this machine only")
 def test_what_only_spark_can_write_is_read_back(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if engine_of(spark) == "sail":
-        pytest.skip("Sail writes to folders of this machine only: test_sail.py")
     out = tmp_path / "out"
     with monkeypatch.context() as only_spark:
         for name in ("reach_of", "likely_reach", "on_this_machine"):

@@ -48,7 +48,6 @@ def test_the_first_command_finds_the_best_ranker_and_prints_no_warning(folder: P
     assert "note: no filter selects a day: every row of the log counts as" in done.stderr
 
 
-@pytest.mark.slow
 def test_the_commands_and_the_python_code_give_the_same_numbers(spark: SparkSession, folder: Path, call: Call) -> None:
     # The suite's Spark was started in another folder, so the output needs an absolute path.
     config = (folder / "first.yaml").read_text()
@@ -112,7 +111,6 @@ def test_the_code_of_the_user_guide_runs(spark: SparkSession, folder: Path, caps
     assert "candidate_a" in out and "ndcg@10" in out
 
 
-@pytest.mark.slow
 def test_the_udfs_give_the_values_of_an_evaluation(spark: SparkSession, folder: Path) -> None:
     log = spark.read.parquet(f"{folder}/out/demo/input/impressions")
     sound = log.where("item_id IS NOT NULL AND clicked IS NOT NULL AND slot > 0 AND NOT isnan(model_score)")

@@ -10,6 +10,8 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark import evaluate
 from tests.logs import Shown, a_list, averages, by_user, impressions, judgements
 
+pytestmark = pytest.mark.both_engines
+
 
 def near(value: float) -> float:
     approximately: float = pytest.approx(value, rel=1e-14)

@@ -92,7 +92,6 @@ WRITERS = [
 
 
 @pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
-@pytest.mark.slow
 def test_every_format_and_every_column_mapping_gives_the_same_values(
     spark: SparkSession, tmp_path: Path, write: Callable[[DataFrame, Path], dict[str, Any]]
 ) -> None:

@@ -91,6 +91,7 @@ def test_ranks_with_the_sums_of_a_complete_list_are_still_seen_to_repeat(spark: 
 # ---- segments
 
 
+@pytest.mark.both_engines
 @pytest.mark.outcome("segments null and `null`; columns `a` and `a=b`", "each keeps its own averages")
 def test_no_two_segments_share_a_name(spark: SparkSession) -> None:
     rows = [("a", "u1", 1, 1, None, "c"), ("a", "u2", 1, 0, "null", "c"), ("a", "u3", 1, 1, "b=c", "x")]
@@ -226,6 +227,7 @@ def graded(spark: SparkSession, grades: dict[str, list[float]]) -> DataFrame:
     return spark.createDataFrame(rows, SCHEMA.replace("relevance bigint", "relevance double"))
 
 
+@pytest.mark.both_engines
 @pytest.mark.outcome("gains from 1e15 to 1e28", "the right mean and deviation, or null")
 def test_averages_of_large_gains_are_right_or_null(spark: SparkSession) -> None:
     log = graded(spark, {"m": [1e15, 3e15], "n": [0.0, 2.0**60], "o": [1e28, 1.0], "p": [1.0, 2.0]})
@@ -251,6 +253,7 @@ def test_a_mean_over_lists_with_a_gain_that_cannot_be_summed_is_no_number(spark:
     assert averages(result.experiment_metrics) == {("m", "all", "ndcg"): None, ("m", "all", "p@1"): 1}
 
 
+@pytest.mark.both_engines
 @pytest.mark.outcome("scores of type {kind} that no double tells apart: {scores}", "ordered by their exact value")
 @pytest.mark.parametrize(
     ("kind", "scores"),
@@ -309,6 +312,7 @@ def test_numbers_that_may_stand_for_another_are_set_aside(spark: SparkSession, t
 # ---- what quarantine names
 
 
+@pytest.mark.both_engines
 @pytest.mark.outcome(
     "two items at one rank, with looked-up relevance",
     "quarantine names the row that was not evaluated",

@@ -1,14 +1,19 @@
-"""The suite itself: what it needs, and that each run tests the same."""
+"""The suite itself: what it needs, that each run tests the same, and that each test is run."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
+from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from hypothesis import settings
 
 from tests.commands import ROOT, ran
+from tests.conftest import shows
 
 READER = "def test_reads(shared_data):\n    assert shared_data.is_dir()\n"
 
@@ -32,3 +37,31 @@ def test_a_test_without_its_reference_data_is_skipped_by_hand_and_fails_where_ev
     assert by_hand.returncode == 0 and "1 skipped" in by_hand.stdout, by_hand.stdout
     on_a_change = ran(command, tests.parent, environment | {"CI": "true"})
     assert on_a_change.returncode == 1 and "no reference data at" in on_a_change.stdout, on_a_change.stdout
+
+
+MARKERS = ("both_engines", "classic", "needs_spark", "program")
+
+
+def pytest_runs(target: str) -> list[str]:
+    """The options of each run of pytest of a make target."""
+    (recipe,) = re.findall(rf"^{target}: .*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    return re.findall(r"-m pytest (.*)", recipe)
+
+
+def is_shown(markers: set[str], **options: object) -> bool:
+    """Whether a test of tests/spark with these markers is one of a run with these options."""
+    config: Any = SimpleNamespace(getoption=options.get)
+    item: Any = SimpleNamespace(path=ROOT / "tests" / "spark" / "test_any.py", get_closest_marker=markers.__contains__)
+    return shows(config, item)
+
+
+def test_make_test_runs_each_test_on_an_engine_and_ci_each_on_spark() -> None:
+    two = "-n 2 --dist loadgroup"
+    assert pytest_runs("test") == [f"{two} --only-spark", f"{two} --engine sail tests/spark"]
+    assert pytest_runs("test-spark") == [f'{two} -m "not program" tests/spark']
+    assert pytest_runs("test-programs") == ["tests/spark -m program"]
+    for chosen in product([True, False], repeat=len(MARKERS)):
+        markers = {marker for marker, is_chosen in zip(MARKERS, chosen, strict=True) if is_chosen}
+        of_both = is_shown(markers, only_spark=True), is_shown(markers, engine="sail")
+        assert any(of_both) or "program" in markers, markers
+        assert is_shown(markers, engine="spark")
