@@ -61,13 +61,13 @@ def without_secrets(text: str) -> str:
         text = pattern.sub(rf"\1{HIDDEN}@", text)
     for pattern, shown_instead in _HELD:
         text = pattern.sub(shown_instead, text)
-    shown, done = [], 0
+    parts, end = [], 0
     for name in _ASSIGNED.finditer(text):
-        hidden = name.start() >= done and _is_secret_in(text, name)
+        hidden = name.start() >= end and _is_secret_in(text, name)
         if hidden and (value := _VALUE.match(text, name.end())):
-            shown += [text[done : value.start()], HIDDEN]
-            done = value.end()
-    return "".join([*shown, text[done:]])
+            parts += [text[end : value.start()], HIDDEN]
+            end = value.end()
+    return "".join([*parts, text[end:]])
 
 
 def shape(name: object) -> str:
@@ -79,8 +79,8 @@ def shape(name: object) -> str:
     if name is None:
         return "None"
     text = str(name)
-    shown = "".join("9" if c.isdigit() else ("A" if c.isupper() else "a") if c.isalpha() else c for c in text[:40])
-    return shown if len(text) <= 40 else f"{shown}... ({len(text):,} characters)"
+    pattern = "".join("9" if c.isdigit() else ("A" if c.isupper() else "a") if c.isalpha() else c for c in text[:40])
+    return pattern if len(text) <= 40 else f"{pattern}... ({len(text):,} characters)"
 
 
 def without_values(message: str, known: str) -> str:
@@ -188,9 +188,9 @@ def _cut_words(line: str, longest: int, head: re.Pattern[str]) -> str:
     def cut(word: re.Match[str]) -> str:
         opening = word[0][0] if word[0][0] in "'\"(" else ""
         text = word[0][len(opening) :].rstrip("'\");:,.") or word[0]
-        kept = head.match(text[: LONGEST_WORD // 2])
+        match = head.match(text[: LONGEST_WORD // 2])
         closing = word[0][len(opening) + len(text) :]
-        return f"{opening}{kept[0] if kept else ''}... ({len(text):,} characters){closing[:10]}"
+        return f"{opening}{match[0] if match else ''}... ({len(text):,} characters){closing[:10]}"
 
     return re.sub(rf"\S{{{longest},}}", cut, line)
 
@@ -241,9 +241,9 @@ def raised_by_python(error: Exception) -> RankmetricsError | None:
     >>> raised_by_python(OSError(trace))
     ConfigError('a is 1')
     """
-    found = re.search(rf"^{re.escape(__name__)}\.(\w+): (.*)$", str(error), re.MULTILINE)
-    kind = globals().get(found[1]) if found else None
-    return kind(found[2]) if found and isinstance(kind, type) and issubclass(kind, RankmetricsError) else None
+    match = re.search(rf"^{re.escape(__name__)}\.(\w+): (.*)$", str(error), re.MULTILINE)
+    kind = globals().get(match[1]) if match else None
+    return kind(match[2]) if match and isinstance(kind, type) and issubclass(kind, RankmetricsError) else None
 
 
 _OUT_OF_MEMORY = re.compile(r"java\.lang\.OutOfMemoryError|Java heap space|GC overhead limit exceeded")
@@ -263,21 +263,21 @@ def lost_engine(error: BaseException) -> RankmetricsError | None:
     >>> lost_engine(FileNotFoundError("a")) is None
     True
     """
-    found: RankmetricsError | None = None
+    failure: RankmetricsError | None = None
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, RankmetricsError):
             # The sentence of an input or an output may have the end of the engine as its cause.
             end = lost_engine(cause.__cause__) if cause.__cause__ else None
-            return end or (cause if found else None)
+            return end or (cause if failure else None)
         if _OUT_OF_MEMORY.search(str(cause)):
-            found = RankmetricsError(f"Spark ran out of memory; {_MORE_MEMORY}")
+            failure = RankmetricsError(f"Spark ran out of memory; {_MORE_MEMORY}")
         elif _is_lost_connection(cause):
-            found = found or RankmetricsError(
+            failure = failure or RankmetricsError(
                 f"Spark's Java process has ended, as it does when it runs out of memory or is killed; {_MORE_MEMORY}"
             )
         cause = cause.__cause__ or cause.__context__
-    return found
+    return failure
 
 
 def _is_lost_connection(error: BaseException) -> bool:

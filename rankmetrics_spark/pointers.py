@@ -37,8 +37,8 @@ def run_in_name(path: str) -> str:
     >>> run_in_name("user_metrics/experiment_id=m-20261121T120000-deadbeef/part-00000-6f1c.c000.snappy.parquet")
     ''
     """
-    found = re.search(RUN_ID, path.rpartition("/")[2])
-    return found[0] if found else WITHOUT_ID
+    match = re.search(RUN_ID, path.rpartition("/")[2])
+    return match[0] if match else WITHOUT_ID
 
 
 @dataclass(frozen=True)
@@ -62,17 +62,17 @@ class Entry:
 
     def counted(self, table: str) -> list[int] | None:
         """The rows of each experiment in a version of a table; None if the pointer names no version."""
-        found: list[int] | None = self.tables.get(table, {}).get("counted")
-        return found
+        counts: list[int] | None = self.tables.get(table, {}).get("counted")
+        return counts
 
-    def without(self, taken: set[str | None]) -> Entry:
+    def without(self, replaced: set[str | None]) -> Entry:
         """What is left when other runs have replaced some experiments."""
-        kept = [place for place, name in enumerate(self.experiments) if name not in taken]
+        at = [place for place, name in enumerate(self.experiments) if name not in replaced]
         tables = {
-            table: {**facts, "counted": [facts["counted"][place] for place in kept]} if "counted" in facts else facts
+            table: {**facts, "counted": [facts["counted"][place] for place in at]} if "counted" in facts else facts
             for table, facts in self.tables.items()
         }
-        return replace(self, experiments=tuple(self.experiments[place] for place in kept), tables=tables)
+        return replace(self, experiments=tuple(self.experiments[place] for place in at), tables=tables)
 
 
 @dataclass(frozen=True)
@@ -93,14 +93,14 @@ class Pointer:
 
     def with_run(self, entry: Entry) -> Pointer:
         """The pointer after a run: its experiments belong to it, all others stay with the run that they had."""
-        taken = set(entry.experiments)
-        left = (old.without(taken) for old in self.entries if old.run_id != entry.run_id)
-        entries = (entry, *(old for old in left if old.experiments))
+        names = set(entry.experiments)
+        rest = (run.without(names) for run in self.entries if run.run_id != entry.run_id)
+        entries = (entry, *(run for run in rest if run.experiments))
         return replace(self, entries=entries, sequence=self.sequence + 1)
 
     def file_run_of(self) -> dict[str | None, str]:
         """Experiment -> the run that the files have in their names which count."""
-        return {name: one.run_id if one.named else WITHOUT_ID for one in self.entries for name in one.experiments}
+        return {name: run.run_id if run.named else WITHOUT_ID for run in self.entries for name in run.experiments}
 
     def run_of(self) -> dict[str | None, str]:
         """Experiment -> the run whose rows count."""
@@ -146,24 +146,24 @@ def parse(text: str | None) -> Pointer | None:
 
 def newest(texts: Iterable[str | None]) -> dict[str, Pointer]:
     """Date -> its pointer; of several for a date, the last one that was written."""
-    found: dict[str, Pointer] = {}
+    pointers: dict[str, Pointer] = {}
     for pointer in filter(None, map(parse, texts)):
-        if pointer.date not in found or found[pointer.date].sequence < pointer.sequence:
-            found[pointer.date] = pointer
-    return found
+        if pointer.date not in pointers or pointers[pointer.date].sequence < pointer.sequence:
+            pointers[pointer.date] = pointer
+    return pointers
 
 
 NEAREST = 3
 """Dates that a message names where nothing is published on the one that was asked for."""
 
 
-def unpublished(date: str, known: Iterable[str]) -> str:
+def unpublished(date: str, dates: Iterable[str]) -> str:
     """A message for a date on which nothing is published, with the nearest dates that are.
 
     >>> unpublished("2026-11-21", ["2026-01-01", "2026-11-18", "2026-11-20", "2026-11-30"])
     'nothing is published on 2026-11-21; the nearest dates that are published: 2026-11-18, 2026-11-20, 2026-11-30'
     """
-    nearest = sorted(known, key=lambda other: abs(_ordinal(other) - _ordinal(date)))[:NEAREST]
+    nearest = sorted(dates, key=lambda candidate: abs(_ordinal(candidate) - _ordinal(date)))[:NEAREST]
     return f"nothing is published on {date}; the nearest dates that are published: {', '.join(sorted(nearest))}"
 
 

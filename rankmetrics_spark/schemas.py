@@ -146,7 +146,7 @@ class Columns:
     def values(self) -> tuple[str, ...]:
         """The canonical value columns that are there."""
         has = {ITEM: self.item, POSITION: self.position, SCORE: self.score, RELEVANCE: self.relevance}
-        return tuple(name for name, there in has.items() if there)
+        return tuple(name for name, present in has.items() if present)
 
 
 def public_names(names: Iterable[str], taken: Iterable[str]) -> tuple[str, ...]:
@@ -157,13 +157,13 @@ def public_names(names: Iterable[str], taken: Iterable[str]) -> tuple[str, ...]:
     >>> public_names(["country", "Reason"], taken=["reason"])
     ('country', 'Reason_input')
     """
-    used, found = {name.lower() for name in taken}, []
+    lower_names, result = {name.lower() for name in taken}, []
     for name in names:
-        while name.lower() in used:
+        while name.lower() in lower_names:
             name += "_input"
-        used.add(name.lower())
-        found.append(name)
-    return tuple(found)
+        lower_names.add(name.lower())
+        result.append(name)
+    return tuple(result)
 
 
 def segment_label(column: str, value: str | None) -> str:
@@ -196,8 +196,8 @@ def of_test(row: Mapping[str, Any], name: str) -> Any:
     >>> of_test(row, "difference"), of_test(row | {"test": CUPED}, "difference")
     (0.1, 0.2)
     """
-    adjusted = f"{CUPED}_{name}"
-    return row[adjusted] if row.get("test") == CUPED and adjusted in row else row[name]
+    cuped_name = f"{CUPED}_{name}"
+    return row[cuped_name] if row.get("test") == CUPED and cuped_name in row else row[name]
 
 
 def quoted(name: str) -> str:

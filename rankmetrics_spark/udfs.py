@@ -74,7 +74,7 @@ def metric_udf(
         if problem := _wrong_number(metric, rank_by, len(columns)):
             raise ConfigError(problem)
         # As text, in which Spark and the job compare ids; pandas would turn integers with a null into doubles.
-        texts = [_column(each).cast("string") if i == 2 else _column(each) for i, each in enumerate(columns)]
+        texts = [_column(column).cast("string") if i == 2 else _column(column) for i, column in enumerate(columns)]
         session = SparkSession.getActiveSession()
         if session is not None and engine_of(session) == "sail":
             return _of_lists(texts, metric, rule, rank_by)
@@ -90,18 +90,18 @@ def _of_lists(columns: Sequence[Column], metric: Metric, rule: Convention, rank_
     To Sail, each group of an aggregate function in Python is as large as the batch that its rows come from: its memory
     grows with the square of the groups. Lists are as large as they are.
     """
-    complete = reduce(Column.__and__, (each.isNotNull() for each in columns[:3]))
+    complete = reduce(Column.__and__, (c.isNotNull() for c in columns[:3]))
     # The rank after the item only orders ties.
-    kept = [*columns[:3], *(F.coalesce(each.cast("double"), F.lit(float("nan"))) for each in columns[3:])]
+    args = [*columns[:3], *(F.coalesce(c.cast("double"), F.lit(float("nan"))) for c in columns[3:])]
     names = _COLUMNS[rank_by]
 
     def values(*lists: pd.Series) -> pd.Series:
-        arrays = [pa.array(each) for each in lists]
-        flat = {name: each.flatten().to_pandas() for name, each in zip(names, arrays, strict=False)}
+        arrays = [pa.array(c) for c in lists]
+        flat = {name: c.flatten().to_pandas() for name, c in zip(names, arrays, strict=False)}
         return pd.Series(_values(flat, arrays[0].value_lengths().to_numpy(), metric, rule))
 
     values.__name__ = metric.column
-    value: Column = pandas_udf(values, DoubleType())(*(F.collect_list(F.when(complete, each)) for each in kept))  # type: ignore[call-overload]
+    value: Column = pandas_udf(values, DoubleType())(*(F.collect_list(F.when(complete, c)) for c in args))  # type: ignore[call-overload]
     return value
 
 
@@ -139,11 +139,11 @@ def register_udfs(
 
 def _asked(name: str | Metric, convention: object, rank_by: str) -> tuple[Metric, Convention]:
     """The metric and the convention, after the checks of ``evaluate``."""
-    asked = Options.read({"metrics": [name], "convention": convention, "rank_by": rank_by})
-    (metric,) = asked.metrics
+    options = Options.read({"metrics": [name], "convention": convention, "rank_by": rank_by})
+    (metric,) = options.metrics
     if metric.needs == "scores" and rank_by == "position":
         raise ConfigError(f"metric '{metric}' needs scores; allowed: rank_by='score'")
-    return metric, asked.convention
+    return metric, options.convention
 
 
 def _wrong_number(metric: Metric, rank_by: str, n: int) -> str | None:
@@ -189,7 +189,7 @@ def _values(columns: Mapping[str, pd.Series], lengths: Ints, metric: Metric, rul
         sound &= item.notna().to_numpy(bool)
     if not sound.any():
         return np.full(len(lengths), np.nan)
-    fields = {name: pa.array(each[sound]) for name, each in numbers.items()}
+    fields = {name: pa.array(values[sound]) for name, values in numbers.items()}
     if not by_position and _is_exact(columns["score"]):
         fields[SCORE] = pa.array(columns["score"][sound].tolist())
     if by_position:
@@ -207,8 +207,8 @@ def _is_exact(column: pd.Series) -> bool:
 
 
 def _numbers(column: pd.Series) -> Floats:
-    found: Floats = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
-    return found
+    numbers: Floats = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
+    return numbers
 
 
 def _entries(fields: dict[str, pa.Array], n_rows: Ints, item: pd.Series | None) -> dict[str, pa.Array]:

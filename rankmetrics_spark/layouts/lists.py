@@ -111,10 +111,10 @@ class Entries:
         assert self.score is not None
         return self.score if self.exact is None else self.exact.astype(np.float64)
 
-    def take(self, which: npt.NDArray[Any]) -> Entries:
+    def take(self, chosen: npt.NDArray[Any]) -> Entries:
         """The entries chosen by an index or a mask."""
         values: dict[str, Any] = dict(vars(self))
-        parts = {name: value[which] for name, value in values.items() if name != "text" and value is not None}
+        parts = {name: value[chosen] for name, value in values.items() if name != "text" and value is not None}
         return Entries(**parts, text=self.text)
 
 
@@ -123,10 +123,10 @@ def entries_of(columns: Arrays) -> Entries:
     index, values = flat(columns[ENTRIES])
     names = field_names(columns)
 
-    def given(name: str, kind: type[Any]) -> npt.NDArray[Any] | None:
+    def column(name: str, kind: type[Any]) -> npt.NDArray[Any] | None:
         return numbers(values.field(name), kind) if name in names else None
 
-    hashes, grade = given(HASH, np.int64), given(RELEVANCE, np.float64)
+    hashes, grade = column(HASH, np.int64), column(RELEVANCE, np.float64)
     return Entries(
         index,
         np.zeros(len(index), np.int64) if hashes is None else hashes,
@@ -158,10 +158,10 @@ def _exact_order(scores: pa.Array) -> Ints | None:
     halves = np.frombuffer(scores.buffers()[1], "<u8").reshape(-1, 2)[scores.offset : scores.offset + len(scores)]
     low, high = halves[:, 0], halves[:, 1].astype(np.int64)
     order = np.lexsort((low, high))
-    new = (np.diff(low[order]) != 0) | (np.diff(high[order]) != 0)
-    found = np.empty(len(order), np.int64)
-    found[order] = np.concatenate([[0], np.cumsum(new)])[: len(order)]
-    return found
+    starts = (np.diff(low[order]) != 0) | (np.diff(high[order]) != 0)
+    codes = np.empty(len(order), np.int64)
+    codes[order] = np.concatenate([[0], np.cumsum(starts)])[: len(order)]
+    return codes
 
 
 def field_names(columns: Arrays) -> set[str]:
@@ -197,7 +197,7 @@ def without_repeats(entries: Entries, size: int, reading: Reading) -> tuple[Entr
     criteria, ``count`` keeps every row. By score, the rank that breaks ties decides between rows equal in both.
     Of several rows at one rank the highest grade stays, then the smallest hash.
     """
-    rule, kept = reading.convention, entries
+    rule, rows = reading.convention, entries
     if reading.repeats and rule.duplicates != "count" and has_repeat(entries.list, entries.hash):
         ranked_by = entries.position if reading.by_position or entries.score is None else -entries.ranked_by
         order = [np.asarray(ranked_by, float), _highest_grade_first(entries)]
@@ -205,13 +205,13 @@ def without_repeats(entries: Entries, size: int, reading: Reading) -> tuple[Entr
             order.reverse()
         # The rank of the row that stays is read under ``ties: position``, so it may not be that of the first row.
         breaks_ties = [] if reading.by_position or entries.position is None else [entries.position]
-        kept = entries.take(_firsts(entries.list, entries.hash, [*breaks_ties, *order]))
-    if reading.by_position and has_repeat(kept.list, np.asarray(kept.position)):
-        kept = kept.take(_firsts(kept.list, np.asarray(kept.position), (kept.hash, _highest_grade_first(kept))))
-    if kept is entries:
+        rows = entries.take(_firsts(entries.list, entries.hash, [*breaks_ties, *order]))
+    if reading.by_position and has_repeat(rows.list, np.asarray(rows.position)):
+        rows = rows.take(_firsts(rows.list, np.asarray(rows.position), (rows.hash, _highest_grade_first(rows))))
+    if rows is entries:
         return entries, np.zeros(size, np.int64)
-    lost = np.bincount(entries.list, minlength=size) - np.bincount(kept.list, minlength=size)
-    return kept, lost
+    n_dropped = np.bincount(entries.list, minlength=size) - np.bincount(rows.list, minlength=size)
+    return rows, n_dropped
 
 
 def by_position(entries: Entries) -> Entries:
@@ -226,19 +226,19 @@ def by_score(entries: Entries, convention: Convention) -> tuple[Ints, npt.NDArra
     order = order_within(entries.list, -scores)
     # The order changes nothing within lists but the places, so row i is still of list[i].
     key = scores[order]
-    same, tied = key[1:] == key[:-1], np.zeros(len(order), bool)
-    if same.any():
-        same &= entries.list[1:] == entries.list[:-1]
-        tied[1:] |= same
-        tied[:-1] |= same
+    equals, tied = key[1:] == key[:-1], np.zeros(len(order), bool)
+    if equals.any():
+        equals &= entries.list[1:] == entries.list[:-1]
+        tied[1:] |= equals
+        tied[:-1] |= equals
     if not tied.any():
         return order, tied
-    group = np.cumsum(np.concatenate([[True], ~same])[: len(order)])
-    where = np.flatnonzero(tied)
-    rows = entries.take(order[where])
+    group = np.cumsum(np.concatenate([[True], ~equals])[: len(order)])
+    at = np.flatnonzero(tied)
+    rows = entries.take(order[at])
     # Where the rule leaves the order open, as for a repeated item, the grade decides and not the order of the input.
-    settled = np.lexsort((_highest_grade_first(rows), _TIE_KEYS[convention.ties](rows), group[where]))
-    order[where] = order[where][settled]
+    tie_order = np.lexsort((_highest_grade_first(rows), _TIE_KEYS[convention.ties](rows), group[at]))
+    order[at] = order[at][tie_order]
     return order, tied
 
 
@@ -246,12 +246,12 @@ def with_tie_groups(batch: Batch, ranked: Entries, convention: Convention) -> Ba
     """Add the first and last rank of each entry's group of equal scores, if the convention averages over ties."""
     if not convention.averages_ties or ranked.score is None:
         return batch
-    new, key = np.ones(len(batch.list), bool), ranked.ranked_by
-    new[1:] = (batch.list[1:] != batch.list[:-1]) | (key[1:] != key[:-1])
-    group = np.cumsum(new) - 1
-    first = batch.rank[new]
+    starts, key = np.ones(len(batch.list), bool), ranked.ranked_by
+    starts[1:] = (batch.list[1:] != batch.list[:-1]) | (key[1:] != key[:-1])
+    group = np.cumsum(starts) - 1
+    first_rank = batch.rank[starts]
     size = np.bincount(group) if len(group) else np.empty(0, np.int64)
-    return replace(batch, tie_first=first[group], tie_last=(first + size - 1)[group])
+    return replace(batch, tie_first=first_rank[group], tie_last=(first_rank + size - 1)[group])
 
 
 def _highest_grade_first(entries: Entries) -> Floats:

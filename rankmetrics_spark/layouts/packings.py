@@ -78,23 +78,23 @@ class Masks:
 
     def pack(self, columns: Columns, repeats: bool) -> Packing:
         """SQL from the rows of a list to its planes; flags lists that do not fit, or in which an item may repeat."""
-        seen = search.RANK_AGGREGATES | {"_steepest": f"max({RELEVANCE})"}
+        aggregates = search.RANK_AGGREGATES | {"_steepest": f"max({RELEVANCE})"}
         sound = f"{search.EACH_RANK_HAS_ITS_BIT} AND coalesce(_steepest, 0) <= {LARGEST_MASKED_GRADE}"
         if columns.item and repeats:
-            seen |= search.item_words(RELEVANT)
+            aggregates |= search.item_words(RELEVANT)
             sound += f" AND {search.no_item_repeats()}"
         doubts = {FLAGGED: f"NOT ({sound})", RANK_MAY_REPEAT: search.RANK_MAY_REPEAT_SQL}
-        return Packing(item_hash(columns.item and repeats, RELEVANT), COUNT_ROWS | _planes(), seen, doubts)
+        return Packing(item_hash(columns.item and repeats, RELEVANT), COUNT_ROWS | _planes(), aggregates, doubts)
 
     def unpack(self, columns: Arrays, reading: Reading) -> Assembled:
         """The lists of a batch: columns ``_rows`` and one (n,) array of integers per plane."""
-        shown = ints(columns[N_ROWS])
+        sizes = ints(columns[N_ROWS])
         planes = np.stack([ints(columns[plane]) for plane in PLANE_COLUMNS])
         bits = np.unpackbits(np.bitwise_or.reduce(planes, axis=0).astype("<i8").view(np.uint8), bitorder="little")
         row, column = np.divmod(np.flatnonzero(bits.view(np.bool_)), 64)
         grade = sum((planes[b][row] >> column & 1) << b for b in range(PLANES))
-        batch = Batch(len(shown), row, column + 1, np.asarray(grade, float), shown, *no_pool())
-        none = np.zeros(len(shown), np.int64)
+        batch = Batch(len(sizes), row, column + 1, np.asarray(grade, float), sizes, *no_pool())
+        none = np.zeros(len(sizes), np.int64)
         return Assembled(batch, none, none)
 
 
@@ -134,11 +134,11 @@ class Relevant:
         with_item = columns.item and repeats
         row = entry(POSITION, *([HASH] if with_item else []), f"double({RELEVANCE}) AS {RELEVANCE}")
         entries = {ENTRIES: f"collect_list({row}) FILTER (WHERE {REJECTED} IS NULL AND ({travels}))"}
-        hashed = item_hash(with_item, travels)
+        hash_sql = item_hash(with_item, travels)
         if self.recheck:
-            return Packing(hashed, COUNT_ROWS | entries | {RANK_MAY_REPEAT: f"max({RANK_MAY_REPEAT})"})
+            return Packing(hash_sql, COUNT_ROWS | entries | {RANK_MAY_REPEAT: f"max({RANK_MAY_REPEAT})"})
         doubts = dict.fromkeys((FLAGGED, RANK_MAY_REPEAT), search.RANK_MAY_REPEAT_SQL)
-        return Packing(hashed, COUNT_ROWS | entries, search.RANK_AGGREGATES, doubts)
+        return Packing(hash_sql, COUNT_ROWS | entries, search.RANK_AGGREGATES, doubts)
 
     def unpack(self, columns: Arrays, reading: Reading) -> Assembled:
         """The lists of a batch: ``_rows``, and ``_entries`` of ``position``, ``relevance`` and perhaps ``_hash``."""
@@ -179,7 +179,7 @@ class Rows:
         if RELEVANCE not in field_names(columns):
             entries = replace(entries, grade=looked_up(entries, columns))
         kept, dropped = without_repeats(entries, size, reading)
-        shown = np.bincount(kept.list, minlength=size)
+        sizes = np.bincount(kept.list, minlength=size)
         if reading.by_position:
             ranked, n_tied = by_position(kept), np.zeros(size, np.int64)
             rank = np.asarray(ranked.position, np.int64)
@@ -188,8 +188,8 @@ class Rows:
             n_tied = np.bincount(kept.list[tied], minlength=size)
             at = np.flatnonzero(kept.grade[order] > 0) if reading.only_relevant else np.arange(len(order))
             ranked = kept.take(order[at])
-            rank = at - (np.cumsum(shown) - shown)[ranked.list] + 1
-        batch = Batch(size, ranked.list, rank, ranked.grade, shown, *no_pool(), score=ranked.score)
+            rank = at - (np.cumsum(sizes) - sizes)[ranked.list] + 1
+        batch = Batch(size, ranked.list, rank, ranked.grade, sizes, *no_pool(), score=ranked.score)
         batch = with_tie_groups(batch, ranked, reading.convention)
         return Assembled(batch, dropped, n_tied, ranked.hash if reading.repeats else None)
 
@@ -223,11 +223,11 @@ class Whole:
 
     def pack(self, columns: Columns, repeats: bool) -> Packing:
         """SQL from the sound rows of a list to its arrays."""
-        shared = f"shiftleft({POSITION}, 32) | ({RELEVANCE} & {_LOW}L)"
+        rank_and_grade = f"shiftleft({POSITION}, 32) | ({RELEVANCE} & {_LOW}L)"
         # An array has no place for a null.
         grade = f"coalesce(double({RELEVANCE}), double('NaN'))"
         arrays = {
-            RANKS: f"collect_list({shared if self.small else POSITION})",
+            RANKS: f"collect_list({rank_and_grade if self.small else POSITION})",
             GRADES: f"collect_list({grade})",
             HASHES: f"collect_list({HASH})",
         }
@@ -236,8 +236,8 @@ class Whole:
     def unpack(self, columns: Arrays, reading: Reading) -> Assembled:
         """The lists of a batch: ``_rows`` and the arrays."""
         rows = ints(columns[N_ROWS])
-        index, packed = flat(columns[RANKS])
-        ranks = ints(packed)
+        index, values = flat(columns[RANKS])
+        ranks = ints(values)
         grades: npt.NDArray[Any]
         if self.small:
             halves = ranks.view("<i4")
@@ -271,19 +271,19 @@ def rank_may_repeat(ranks: npt.NDArray[np.signedinteger[Any]], rows: Ints) -> np
     >>> rank_may_repeat(np.array([2, 1, 3, 3, 64]), np.array([2, 2, 1])).tolist()
     [False, True, True]
     """
-    found = np.zeros(len(rows), bool)
+    mask = np.zeros(len(rows), bool)
     lists = np.flatnonzero(rows)
     if not len(lists):
-        return found
+        return mask
     counts, starts = rows[lists], (np.cumsum(rows) - rows)[lists]
     top = np.maximum.reduceat(ranks, starts)
     bits = np.bitwise_or.reduceat(_RANK_BITS.take(ranks, mode="clip"), starts)
     distinct = (top <= MASK_RANKS) & (_bit_count(bits) == counts)
-    found[lists] = ~distinct
+    mask[lists] = ~distinct
     unsure = ~distinct & (top == counts) & (counts <= LONGEST)
     if unsure.any():
-        found[lists[unsure]] = ~_are_1_to_n(np.repeat(np.arange(len(rows)), rows), ranks, lists[unsure], len(rows))
-    return found
+        mask[lists[unsure]] = ~_are_1_to_n(np.repeat(np.arange(len(rows)), rows), ranks, lists[unsure], len(rows))
+    return mask
 
 
 def _bit_count(bits: Ints) -> Ints:

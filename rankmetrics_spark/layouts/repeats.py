@@ -84,8 +84,8 @@ def no_item_repeats() -> str:
 
 def _bit(word: int) -> str:
     """The bit that an item sets in a word: six bits of its hash, or of the hash of that hash."""
-    hashed = HASH if word < _WORDS_OF_A_HASH else f"xxhash64({HASH})"
-    return f"shiftleft(1L, int(shiftright({hashed}, {6 * (word % _WORDS_OF_A_HASH)}) & 63))"
+    hash_sql = HASH if word < _WORDS_OF_A_HASH else f"xxhash64({HASH})"
+    return f"shiftleft(1L, int(shiftright({hash_sql}, {6 * (word % _WORDS_OF_A_HASH)}) & 63))"
 
 
 # ---- ranks

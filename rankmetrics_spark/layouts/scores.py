@@ -37,8 +37,8 @@ def with_judgements(lists: Assembled, columns: Arrays, convention: Convention) -
     """
     batch = lists.batch
     if POOL_GRADE not in columns:
-        known = ~np.isnan(batch.grade)
-        return replace(batch, pool_list=batch.list[known], pool_grade=batch.grade[known])
+        is_judged = ~np.isnan(batch.grade)
+        return replace(batch, pool_list=batch.list[is_judged], pool_grade=batch.grade[is_judged])
     pool_list, values = flat(columns[POOL_GRADE])
     grades = numbers(values, np.float64)
     if convention.duplicates == "count" and POOL_HASH in columns and lists.hash is not None and len(grades):
@@ -53,10 +53,10 @@ def looked_up(entries: Entries, columns: Arrays) -> Floats:
     grades = numbers(flat(columns[POOL_GRADE])[1], np.float64)
     if not len(grades):
         return np.full(len(entries.hash), np.nan)
-    judged, wanted = _pair_codes(index, ints(judged_hash), entries.list, entries.hash)
-    order = np.argsort(judged, kind="stable")
-    at = np.minimum(np.searchsorted(judged[order], wanted), len(judged) - 1)
-    return np.where(judged[order][at] == wanted, grades[order][at], np.nan)
+    judged_codes, shown_codes = _pair_codes(index, ints(judged_hash), entries.list, entries.hash)
+    order = np.argsort(judged_codes, kind="stable")
+    at = np.minimum(np.searchsorted(judged_codes[order], shown_codes), len(judged_codes) - 1)
+    return np.where(judged_codes[order][at] == shown_codes, grades[order][at], np.nan)
 
 
 def n_unknown(batch: Batch, convention: Convention) -> Ints:
@@ -78,20 +78,20 @@ def n_graded(batch: Batch) -> Ints:
     >>> n_graded(one_list([1, 3, 0], pool=[1, 0.5]).batch).tolist()
     [2]
     """
-    found = np.zeros(batch.size, np.int64)
+    counts = np.zeros(batch.size, np.int64)
     for group, grade in ((batch.list, batch.grade), (batch.pool_list, batch.pool_grade)):
-        found += np.bincount(group[(grade > 0) & (grade != 1)], minlength=batch.size)
-    return found
+        counts += np.bincount(group[(grade > 0) & (grade != 1)], minlength=batch.size)
+    return counts
 
 
 def _times_shown(pool_list: Ints, pool_hash: Ints, list: Ints, hash: Ints) -> Ints:
     """(p,) how often each judged item of a list was shown in it."""
     if not len(hash):
         return np.zeros(len(pool_list), np.int64)
-    judged, shown = _pair_codes(pool_list, pool_hash, list, hash)
-    keys, counts = np.unique(shown, return_counts=True)
-    at = np.minimum(np.searchsorted(keys, judged), len(keys) - 1)
-    return np.asarray(np.where(keys[at] == judged, counts[at], 0), np.int64)
+    judged_codes, shown_codes = _pair_codes(pool_list, pool_hash, list, hash)
+    keys, counts = np.unique(shown_codes, return_counts=True)
+    at = np.minimum(np.searchsorted(keys, judged_codes), len(keys) - 1)
+    return np.asarray(np.where(keys[at] == judged_codes, counts[at], 0), np.int64)
 
 
 def _pair_codes(list_a: Ints, hash_a: Ints, list_b: Ints, hash_b: Ints) -> tuple[Ints, Ints]:
@@ -132,21 +132,21 @@ class Scoring:
 
 def score_batch(columns: Arrays, layout: Layout, scoring: Scoring) -> Iterator[Mapping[str, npt.NDArray[Any]]]:
     """Score n lists under each convention."""
-    assembled: dict[tuple[object, ...], Assembled] = {}
+    lists_by_order: dict[tuple[object, ...], Assembled] = {}
     for index, rule in enumerate(scoring.conventions):
         order = (rule.ties, rule.score_precision, rule.duplicates, rule.averages_ties)
-        if order not in assembled:
-            assembled[order] = layout.unpack(columns, scoring.reading(rule))
-        found = _score(assembled[order], columns, rule, scoring)
-        yield {CONVENTION_INDEX: np.full(assembled[order].batch.size, index, np.int32), **found}
+        if order not in lists_by_order:
+            lists_by_order[order] = layout.unpack(columns, scoring.reading(rule))
+        values = _score(lists_by_order[order], columns, rule, scoring)
+        yield {CONVENTION_INDEX: np.full(lists_by_order[order].batch.size, index, np.int32), **values}
 
 
 def _score(lists: Assembled, columns: Arrays, rule: Convention, scoring: Scoring) -> dict[str, npt.NDArray[Any]]:
     batch = with_judgements(lists, columns, rule)
-    unknown = n_unknown(batch, rule) if scoring.judged else np.zeros(batch.size)
-    known = np.bincount(batch.list, ~np.isnan(batch.grade), minlength=batch.size) if scoring.judged else unknown
-    seen = {} if lists.all_rows_seen is None else {ALL_ROWS_SEEN: lists.all_rows_seen}
-    counts = (batch.shown, m_relevant(batch, rule), lists.dropped, lists.tied, unknown, known, n_graded(batch))
-    found = {name: np.asarray(count, np.int64) for name, count in zip(COUNTS, counts, strict=True)}
+    n_beyond = n_unknown(batch, rule) if scoring.judged else np.zeros(batch.size)
+    n_known = np.bincount(batch.list, ~np.isnan(batch.grade), minlength=batch.size) if scoring.judged else n_beyond
+    flags = {} if lists.all_rows_seen is None else {ALL_ROWS_SEEN: lists.all_rows_seen}
+    counts = (batch.shown, m_relevant(batch, rule), lists.dropped, lists.tied, n_beyond, n_known, n_graded(batch))
+    count_columns = {name: np.asarray(count, np.int64) for name, count in zip(COUNTS, counts, strict=True)}
     values = compute(batch, scoring.metrics, rule).T
-    return seen | found | dict(zip((metric.column for metric in scoring.metrics), values, strict=True))
+    return flags | count_columns | dict(zip((metric.column for metric in scoring.metrics), values, strict=True))

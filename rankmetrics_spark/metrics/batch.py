@@ -105,10 +105,10 @@ def _width_of_all(groups: Ints) -> int:
     >>> _width_of_all(np.array([0, 0, 2, 2])), _width_of_all(np.array([0, 0, 0, 2]))
     (2, 0)
     """
-    last = np.flatnonzero(groups[1:] != groups[:-1])
-    width, odd = divmod(len(groups), len(last) + 1)
+    ends = np.flatnonzero(groups[1:] != groups[:-1])
+    width, odd = divmod(len(groups), len(ends) + 1)
     # Without elements, width is 0.
-    return 0 if odd or not width or (last != np.arange(width - 1, len(groups) - 1, width)).any() else width
+    return 0 if odd or not width or (ends != np.arange(width - 1, len(groups) - 1, width)).any() else width
 
 
 def order_within(groups: Ints, key: Floats) -> Ints:
@@ -129,9 +129,9 @@ def order_within(groups: Ints, key: Floats) -> Ints:
     if width := _width_of_all(groups):
         by = np.argsort(key.reshape(-1, width), axis=1)
         return np.asarray((by + np.arange(0, len(groups), width)[:, None]).ravel())
-    order, whole = np.arange(len(groups)), _in_order(key)
+    order, integers = np.arange(len(groups)), _in_order(key)
     for at, inside in grids(groups):
-        by = np.argsort(np.where(inside, whole[at], _LAST), axis=1)
+        by = np.argsort(np.where(inside, integers[at], _LAST), axis=1)
         order[at[inside]] = np.take_along_axis(at, by, axis=1)[inside]
     return order
 
@@ -163,11 +163,11 @@ def _in_order(key: Floats) -> Ints:
 def has_repeat(groups: Ints, key: Ints) -> bool:
     """Whether any group holds a key twice; ``groups`` (e,) is non-decreasing, ``key`` is (e,)."""
     if width := _width_of_all(groups):
-        ordered = np.sort(key.reshape(-1, width), axis=1)
-        return bool((ordered[:, 1:] == ordered[:, :-1]).any())
+        sorted_keys = np.sort(key.reshape(-1, width), axis=1)
+        return bool((sorted_keys[:, 1:] == sorted_keys[:, :-1]).any())
     # Equal keys of one group stay equal; those of different groups hardly ever become so.
-    mixed = np.sort(key + groups * _ODD)
-    if not (mixed[1:] == mixed[:-1]).any():
+    codes = np.sort(key + groups * _ODD)
+    if not (codes[1:] == codes[:-1]).any():
         return False
     by = np.lexsort((key, groups))
     return bool(((key[by][1:] == key[by][:-1]) & (groups[by][1:] == groups[by][:-1])).any())

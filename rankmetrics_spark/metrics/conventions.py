@@ -23,13 +23,13 @@ def _knob(default: object, read: Callable[[str, object], object], **metadata: ob
 def _choice(default: str | int, *others: str | int, later: bool = False) -> Any:
     """A knob with these values; ``later``: its default is left out of ``digest``, so older tables keep their hash."""
     values = (default, *others)
-    known = {str(value).lower(): value for value in values}
+    by_text = {str(value).lower(): value for value in values}
 
     def read(name: str, value: object) -> object:
         key = str(value).replace(" ", "").lower()
-        if key not in known:
+        if key not in by_text:
             raise errors.ConfigError(errors.unknown(name, value, map(str, values)))
-        return known[key]
+        return by_text[key]
 
     return _knob(default, read, values=values, later=later)
 
@@ -139,8 +139,8 @@ class Convention:
         'trec_eval(ties=expected)'
         """
         base = _settings(PRESETS[self.preset]) if self.preset in PRESETS else {}
-        changed = ";".join(f"{knob}={text}" for knob, text in _settings(self).items() if base.get(knob) != text)
-        return f"{self.preset}({changed})" if changed else self.preset
+        overrides = ";".join(f"{knob}={text}" for knob, text in _settings(self).items() if base.get(knob) != text)
+        return f"{self.preset}({overrides})" if overrides else self.preset
 
     def relevant(self, grade: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
         """Which grades are relevant to binary metrics; NaN (unjudged), 0 and negative grades never are.

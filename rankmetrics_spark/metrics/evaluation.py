@@ -39,10 +39,10 @@ def compute(batch: Batch, metrics: Sequence[Metric], convention: Convention) -> 
     check(metrics, convention)
     views: dict[str, Lists] = {}
     values = np.empty((batch.size, len(metrics)), order="F")
-    for column, each in enumerate(metrics):
-        reading = each.definition.reading(convention)
+    for column, metric in enumerate(metrics):
+        reading = metric.definition.reading(convention)
         lists = views.setdefault(reading, Lists(batch, convention, reading))
-        values[:, column] = _fill(each.definition.kernel(lists, **each.arguments), each.definition, convention)
+        values[:, column] = _fill(metric.definition.kernel(lists, **metric.arguments), metric.definition, convention)
     if convention.zero_relevant == "skip":
         values[~Lists(batch, convention).has_relevant] = np.nan
     return values
@@ -64,11 +64,11 @@ def check(metrics: Iterable[Metric], convention: Convention) -> None:
     Raises:
         ConfigError: Names the metric, and the metrics that can.
     """
-    for each in metrics:
-        if each.definition.reading(convention) not in each.definition.readings:
-            able = [name for name, other in REGISTRY.items() if "expected" in other.readings]
+    for metric in metrics:
+        if metric.definition.reading(convention) not in metric.definition.readings:
+            able = [name for name, definition in REGISTRY.items() if "expected" in definition.readings]
             raise errors.ConfigError(
-                f"metric '{each}' has no expected value over tied scores (ties: expected); "
+                f"metric '{metric}' has no expected value over tied scores (ties: expected); "
                 f"choose an order of ties, or one of: {', '.join(able)}"
             )
 

@@ -41,8 +41,8 @@ def _summed(gains: Floats) -> Floats:
     return np.where(gains < SUMMABLE, gains, np.inf)
 
 
-def _share(part: Floats, whole: Floats | Ints) -> Floats:
-    return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
+def _share(part: Floats, total: Floats | Ints) -> Floats:
+    return np.divide(part, total, out=np.zeros(len(part)), where=total > 0)
 
 
 PRECISIONS: dict[str, Callable[[Lists, int | None], Floats]] = {
@@ -76,12 +76,12 @@ def ap(lists: Lists, k: int | None = None) -> Floats:
     True
     """
     denominator = lists.convention.ap_denominator
-    known = lists.hits_at(None) if denominator == "hits" else lists.m
+    n_relevant = lists.hits_at(None) if denominator == "hits" else lists.m
     if denominator == "hits" and lists.ties == "expected":
         values = tied.expected_precision_per_hit(lists, k)
     else:
         values = _share(PRECISIONS[lists.ties](lists, k), DENOMINATORS[denominator](lists, k))
-    return np.where(known > 0, _at_most_one(values), np.nan)
+    return np.where(n_relevant > 0, _at_most_one(values), np.nan)
 
 
 @metric(aliases=("ndcg_cut",), readings=EXPECTED, tie_knob="ndcg_ties")
@@ -242,12 +242,12 @@ def bpref(lists: Lists) -> Floats:
     >>> bpref(one_list([1, 0, 1])).tolist()  # (1 + (1 - 1 / 1)) / 2
     [0.5]
     """
-    batch, refuted = lists.batch, _refuted(lists.batch.grade, lists.convention)
+    batch, nonrelevant = lists.batch, _refuted(lists.batch.grade, lists.convention)
     relevant = lists.convention.relevant(batch.grade)
     n = np.bincount(batch.pool_list[_refuted(batch.pool_grade, lists.convention)], minlength=batch.size)
     bound = np.maximum(np.minimum(lists.m, n), 1)[batch.list]
-    ends = np.cumsum(np.bincount(batch.list, refuted, minlength=batch.size).astype(np.int64))
-    above = np.cumsum(refuted) - np.concatenate([[0], ends])[batch.list]
+    ends = np.cumsum(np.bincount(batch.list, nonrelevant, minlength=batch.size).astype(np.int64))
+    above = np.cumsum(nonrelevant) - np.concatenate([[0], ends])[batch.list]
     return _where_relevant(lists, _share(batch.total(relevant * (1 - np.minimum(above, bound) / bound)), lists.m))
 
 
@@ -264,8 +264,8 @@ def judged(lists: Lists, k: int) -> Floats:
     [0.5]
     """
     batch = lists.batch
-    known = batch.total((~np.isnan(batch.grade) & (batch.rank <= k)).astype(np.float64))
-    return np.where(batch.shown > 0, _share(known, np.minimum(batch.shown, k)), np.nan)
+    n_judged = batch.total((~np.isnan(batch.grade) & (batch.rank <= k)).astype(np.float64))
+    return np.where(batch.shown > 0, _share(n_judged, np.minimum(batch.shown, k)), np.nan)
 
 
 @metric(needs="scores", range=NO_MAXIMUM, higher_is_better=False, zero_policy=False, bounds={"t": (0.0, np.inf)})
@@ -278,8 +278,8 @@ def softmax_loss(lists: Lists, t: float = 1.0) -> Floats:
     True
     """
     relevant = lists.convention.relevant(lists.batch.grade)
-    everything, found = lists.log_sum_exp(t), lists.log_sum_exp(t, relevant)
-    loss = np.subtract(everything, found, out=np.full(lists.batch.size, np.nan), where=np.isfinite(found))
+    log_all, log_relevant = lists.log_sum_exp(t), lists.log_sum_exp(t, relevant)
+    loss = np.subtract(log_all, log_relevant, out=np.full(lists.batch.size, np.nan), where=np.isfinite(log_relevant))
     return np.asarray(np.maximum(loss, 0.0))
 
 

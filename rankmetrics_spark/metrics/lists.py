@@ -116,9 +116,9 @@ class Lists:
         They are looked for where the convention looks for them: among the judged or only among the shown items.
         """
         ideal = self.shown_ideal if self.convention.ideal_pool == "shown" else self.judged_ideal
-        found = (self.m > 0) & (np.bincount(ideal.list, minlength=self.batch.size) > 0)
+        present = (self.m > 0) & (np.bincount(ideal.list, minlength=self.batch.size) > 0)
         only_shown = self.convention.ideal_pool == "shown" or self.convention.ap_denominator == "hits"
-        return np.asarray(found & (self.hits_at(None) > 0) if only_shown else found)
+        return np.asarray(present & (self.hits_at(None) > 0) if only_shown else present)
 
     @cached_property
     def gains(self) -> Floats:
@@ -128,13 +128,13 @@ class Lists:
     @cached_property
     def tied(self) -> Ties:
         """The tie groups that hold a relevant item; without tie groups in the batch, each item is its own group."""
-        found = _filter(self.found, np.flatnonzero(self.relevant))
-        first = found.rank if found.tie_first is None else found.tie_first
-        last = found.rank if found.tie_last is None else found.tie_last
-        start = np.flatnonzero(np.diff(found.list, prepend=-1) | np.diff(first, prepend=-1))
+        relevant = _filter(self.found, np.flatnonzero(self.relevant))
+        first = relevant.rank if relevant.tie_first is None else relevant.tie_first
+        last = relevant.rank if relevant.tie_last is None else relevant.tie_last
+        start = np.flatnonzero(np.diff(relevant.list, prepend=-1) | np.diff(first, prepend=-1))
         size = np.diff(start, append=len(first)).astype(np.int64)
-        before = place(found.list, self.batch.size)[start] - 1
-        return Ties(found.list[start], first[start], last[start], size, before)
+        before = place(relevant.list, self.batch.size)[start] - 1
+        return Ties(relevant.list[start], first[start], last[start], size, before)
 
     @cached_property
     def stops(self) -> Floats:
@@ -142,9 +142,9 @@ class Lists:
         top, group = self.convention.max_grade, self.found.list
         satisfied = exponential(np.minimum(self.found.grade, top)) / power_of_two(np.array([top]))
         stops, reading = np.zeros(len(satisfied)), np.ones(self.batch.size)
-        for where in _by_depth(group, self.batch.size):
-            stops[where] = reading[group[where]] * satisfied[where]
-            reading[group[where]] *= 1 - satisfied[where]
+        for at in _by_depth(group, self.batch.size):
+            stops[at] = reading[group[at]] * satisfied[at]
+            reading[group[at]] *= 1 - satisfied[at]
         return stops
 
     @property
@@ -162,8 +162,8 @@ class Lists:
 
     def log_sum_exp(self, t: float, keep: npt.NDArray[np.bool_] | None = None) -> Floats:
         """(n,) log of the sum of exp(score / t) over the entries in ``keep`` (default: all); minus infinity if none."""
-        which = slice(None) if keep is None else keep
-        group, scores = self.batch.list[which], self.scores[which] / t
+        chosen = slice(None) if keep is None else keep
+        group, scores = self.batch.list[chosen], self.scores[chosen] / t
         top = np.full(self.batch.size, -np.inf)
         np.maximum.at(top, group, scores)
         # Without the subtraction, exp overflows for large scores.
@@ -193,10 +193,10 @@ class Lists:
         return self.found.total(values * self.keep((weight, limit), lambda: self._weights(weight, limit)))
 
     def _weights(self, weight: Weight, cut: int | Ints) -> Floats:
-        found = self.found
-        if self.ties == "plain" or found.tie_first is None or found.tie_last is None:
-            return self.keep(weight, lambda: weight(found.rank)) * (found.rank <= cut)
-        return spread(weight, found.tie_first, found.tie_last, cut)
+        entries = self.found
+        if self.ties == "plain" or entries.tie_first is None or entries.tie_last is None:
+            return self.keep(weight, lambda: weight(entries.rank)) * (entries.rank <= cut)
+        return spread(weight, entries.tie_first, entries.tie_last, cut)
 
     def hits_at(self, k: int | None) -> Floats:
         """(n,) relevant items in the top k."""
@@ -246,17 +246,17 @@ def one_list(
     >>> one_list([1, 0], pool=[1, 1, 0]).m.tolist()
     [2]
     """
-    shown, length = np.array(grades, np.float64), len(grades)
-    known = np.sort(np.array(grades if pool is None else pool, np.float64))
-    known = known[~np.isnan(known)][::-1]
+    grade, length = np.array(grades, np.float64), len(grades)
+    pool_grade = np.sort(np.array(grades if pool is None else pool, np.float64))
+    pool_grade = pool_grade[~np.isnan(pool_grade)][::-1]
     batch = Batch(
         1,
         np.zeros(length, np.int64),
         np.arange(1, length + 1),
-        shown,
+        grade,
         np.array([length]),
-        np.zeros(len(known), np.int64),
-        known,
+        np.zeros(len(pool_grade), np.int64),
+        pool_grade,
         score=None if scores is None else np.array(scores, np.float64),
     )
     return Lists(batch, convention or Convention())
@@ -276,8 +276,8 @@ def _by_depth(group: Ints, size: int) -> list[Ints]:
 
 def _ideal(group: Ints, gains: Floats) -> Ideal:
     group, gains = group[gains > 0], gains[gains > 0]
-    rising = (np.diff(gains) > 0) & (np.diff(group) == 0)
-    order = order_within(group, -gains) if rising.any() else slice(None)
+    is_unsorted = (np.diff(gains) > 0) & (np.diff(group) == 0)
+    order = order_within(group, -gains) if is_unsorted.any() else slice(None)
     rank = place(group, int(group.max(initial=-1)) + 1)
     return Ideal(group, rank, gains[order] * discount(rank))
 

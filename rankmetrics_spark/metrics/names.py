@@ -81,8 +81,8 @@ class Definition:
         >>> REGISTRY["p"].example, REGISTRY["ap"].example, REGISTRY["rbp"].example
         ('p@10', 'ap@10', 'rbp(p=0.8)')
         """
-        named = {name: default for name, default in self.parameters.items() if name != "k"}
-        return self.name + (f"({_render(named)})" if named else "@10" if "k" in self.parameters else "")
+        defaults = {name: default for name, default in self.parameters.items() if name != "k"}
+        return self.name + (f"({_render(defaults)})" if defaults else "@10" if "k" in self.parameters else "")
 
     @property
     def headline(self) -> str:
@@ -142,10 +142,10 @@ def metric(kernel: Kernel | None = None, **settings: Any) -> Any:
     >>> del REGISTRY["list_length"]
     """
 
-    known = [each.name for each in fields(Definition) if each.name not in ("name", "kernel")]
-    for setting in settings:
-        if setting not in known:
-            raise errors.ConfigError(errors.unknown("setting of a metric", setting, known))
+    allowed = [entry.name for entry in fields(Definition) if entry.name not in ("name", "kernel")]
+    for option in settings:
+        if option not in allowed:
+            raise errors.ConfigError(errors.unknown("setting of a metric", option, allowed))
 
     def register(function: K) -> K:
         definition = Definition(name=function.__name__, kernel=function, **settings)
@@ -157,7 +157,7 @@ def metric(kernel: Kernel | None = None, **settings: Any) -> Any:
     return register if kernel is None else register(kernel)
 
 
-def _check_name(name: str, new: Definition) -> None:
+def _check_name(name: str, definition: Definition) -> None:
     if not _VALID.fullmatch(name):
         raise errors.ConfigError(
             f"metric name {name!r} must start with a lower-case letter and hold only lower-case letters, digits and _"
@@ -165,12 +165,12 @@ def _check_name(name: str, new: Definition) -> None:
     if name in RESERVED:
         raise errors.ConfigError(f"metric name {name!r} is a column of the output tables; choose another name")
     owner = find(split_cut(name)[0])
-    if owner is not None and not _same_function(owner.kernel, new.kernel):
+    if owner is not None and not _same_function(owner.kernel, definition.kernel):
         raise errors.ConfigError(f"metric name {name!r} already belongs to metric {owner.name!r}; choose another name")
 
 
-def _same_function(one: Kernel, other: Kernel) -> bool:
-    return (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)
+def _same_function(a: Kernel, b: Kernel) -> bool:
+    return (a.__module__, a.__qualname__) == (b.__module__, b.__qualname__)
 
 
 def names() -> dict[str, Definition]:
@@ -189,10 +189,10 @@ def split_cut(name: str) -> tuple[str, str | None]:
     >>> split_cut("ndcg_cut_10"), split_cut("ap_at_10"), split_cut("f1")
     (('ndcg_cut', '10'), ('ap', '10'), ('f1', None))
     """
-    trailing = _TRAILING_CUT.fullmatch(name)
-    if trailing is None or find(name) is not None:
+    match = _TRAILING_CUT.fullmatch(name)
+    if match is None or find(name) is not None:
         return name, None
-    return trailing["stem"], trailing["cut"]
+    return match["stem"], match["cut"]
 
 
 @dataclass(frozen=True)
@@ -217,8 +217,8 @@ class Metric:
 
     @property
     def _suffix(self) -> str:
-        named = f"({_render(dict(self.parameters))})" if self.parameters else ""
-        return named + (f"@{self.cut}" if self.cut else "")
+        values = f"({_render(dict(self.parameters))})" if self.parameters else ""
+        return values + (f"@{self.cut}" if self.cut else "")
 
     @property
     def column(self) -> str:
@@ -334,24 +334,24 @@ def metric_of_column(column: str) -> Metric | None:
     """
     stem, cut = split_cut(column)
     definition = REGISTRY.get(stem)
-    named = "" if definition else _named_in(stem)
+    text = "" if definition else _named_in(stem)
     try:
-        found = parse((stem if definition else named) + (f"@{cut}" if cut else ""))
+        metric = parse((stem if definition else text) + (f"@{cut}" if cut else ""))
     except errors.ConfigError:
         return None
-    return found if found.column == column else None
+    return metric if metric.column == column else None
 
 
 def _named_in(stem: str) -> str:
     """A name with parameters as a column spells them -> ``name(p=0.8)``; the text itself if it has none."""
     for definition in REGISTRY.values():
-        known = [name for name in definition.parameters if name != "k"]
-        pattern = definition.name + "".join(rf"_{name}_(\d+(?:_\d+)?)" for name in known)
-        match = re.fullmatch(pattern, stem) if known else None
+        parameters = [name for name in definition.parameters if name != "k"]
+        pattern = definition.name + "".join(rf"_{name}_(\d+(?:_\d+)?)" for name in parameters)
+        match = re.fullmatch(pattern, stem) if parameters else None
         if match:
-            pairs = zip(known, match.groups(), strict=True)
-            given = ",".join(name + "=" + value.replace("_", ".") for name, value in pairs)
-            return f"{definition.name}({given})"
+            pairs = zip(parameters, match.groups(), strict=True)
+            values = ",".join(name + "=" + value.replace("_", ".") for name, value in pairs)
+            return f"{definition.name}({values})"
     return stem
 
 
@@ -375,19 +375,19 @@ def _read_cut(text: str, cut: str | None, definition: Definition) -> int | None:
     return int(cut)
 
 
-def _read_named(text: str, named: str | None, definition: Definition) -> tuple[tuple[str, float], ...]:
-    known = {name: default for name, default in definition.parameters.items() if name != "k"}
-    given = dict(_pairs(text, named or ""))
-    for name in given:
-        if name not in known:
-            raise errors.ConfigError(errors.unknown(f"parameter of metric '{text}'", name, known or ["none"]))
+def _read_named(text: str, parameters: str | None, definition: Definition) -> tuple[tuple[str, float], ...]:
+    names = {name: default for name, default in definition.parameters.items() if name != "k"}
+    texts = dict(_pairs(text, parameters or ""))
+    for name in texts:
+        if name not in names:
+            raise errors.ConfigError(errors.unknown(f"parameter of metric '{text}'", name, names or ["none"]))
     return tuple(
-        (name, _read_number(text, name, given.get(name, default), definition.bounds)) for name, default in known.items()
+        (name, _read_number(text, name, texts.get(name, default), definition.bounds)) for name, default in names.items()
     )
 
 
-def _pairs(text: str, named: str) -> Iterator[tuple[str, str]]:
-    for part in filter(None, (part.strip() for part in named.split(","))):
+def _pairs(text: str, parameters: str) -> Iterator[tuple[str, str]]:
+    for part in filter(None, (part.strip() for part in parameters.split(","))):
         name, equals, value = part.partition("=")
         if not equals:
             raise errors.ConfigError(f"metric '{text}': write a parameter as name=value, not {part!r}")

@@ -34,8 +34,8 @@ def _limit(k: int | None) -> int:
 def _group_precisions(ties: Ties, cut: int) -> Floats:
     n, inside = ties.last - ties.first + 1, _inside(ties, cut)
     inverse = span(reciprocal, ties.first, ties.first - 1 + inside)
-    others = (ties.relevant - 1) / np.maximum(n - 1, 1) * (inside - ties.first * inverse)
-    mean = ties.relevant / n * ((ties.before + 1) * inverse + others)
+    from_ties = (ties.relevant - 1) / np.maximum(n - 1, 1) * (inside - ties.first * inverse)
+    mean = ties.relevant / n * ((ties.before + 1) * inverse + from_ties)
     return np.asarray(np.where(n == 1, ties.relevant * (ties.before + 1) / ties.first * inside, mean))
 
 
@@ -63,11 +63,11 @@ def expected_precision_per_hit(lists: Lists, k: int | None) -> Floats:
     the cut-off has a hypergeometric distribution; given j, the part inside is a tie group by itself.
     """
     cut, ties = _limit(k), lists.tied
-    whole = ties.last <= cut
-    above = sums(ties.list[whole], _group_precisions(_take(ties, whole), cut), lists.batch.size)
-    hits = sums(ties.list, ties.relevant * whole, lists.batch.size)
+    is_inside = ties.last <= cut
+    above = sums(ties.list[is_inside], _group_precisions(_take(ties, is_inside), cut), lists.batch.size)
+    hits = sums(ties.list, ties.relevant * is_inside, lists.batch.size)
     result = np.divide(above, hits, out=np.zeros(lists.batch.size), where=hits > 0)
-    split = _take(ties, (ties.first <= cut) & ~whole)
+    split = _take(ties, (ties.first <= cut) & ~is_inside)
     result[split.list] = _split_mean(split, above[split.list], cut)
     return result
 
@@ -106,11 +106,11 @@ def first_hits(lists: Lists) -> tuple[Ints, Ints, Floats]:
     index, chance = np.arange(len(groups.list)), groups.relevant / (groups.last - groups.first + 1)
     parts = []
     for place in range(int((groups.last - groups.first - groups.relevant).max(initial=-2)) + 2):
-        rank, left = groups.first[index] + place, groups.last[index] - groups.first[index] - place
+        rank, n_below = groups.first[index] + place, groups.last[index] - groups.first[index] - place
         parts.append((groups.list[index], rank, chance))
-        alive = left >= groups.relevant[index]
-        index, left = index[alive], left[alive]
-        chance = chance[alive] * ((left + 1 - groups.relevant[index]) / left)
+        alive = n_below >= groups.relevant[index]
+        index, n_below = index[alive], n_below[alive]
+        chance = chance[alive] * ((n_below + 1 - groups.relevant[index]) / n_below)
     return _join(parts)
 
 

@@ -63,10 +63,10 @@ def forest() -> alt.LayerChart:
     )
     target = base.mark_rule(strokeWidth=18, opacity=0).encode(x="low:Q", x2="high:Q", tooltip=tooltip)
     suffix = alt.param(name="suffix", value="")
-    made: alt.LayerChart = alt.LayerChart(
+    chart: alt.LayerChart = alt.LayerChart(
         layer=[zero, line, point, target], width="container", height=HEIGHT
     ).add_params(suffix)
-    return made
+    return chart
 
 
 def cutoffs() -> alt.LayerChart:
@@ -124,28 +124,28 @@ def trend() -> alt.LayerChart:
         alt.Tooltip("users:N"),
     ]
     point = base.mark_point(filled=True, size=45, opacity=1).encode(y=y, tooltip=tooltip)
-    marked = alt.Chart(ROWS).transform_filter("datum.alert").encode(x=x)
-    said = [alt.Tooltip("day:N", title="date"), alt.Tooltip("alert:N")]
-    rule = marked.mark_rule(strokeDash=[3, 3], color="var(--faint)", strokeWidth=1.5).encode(tooltip=said)
-    sign = marked.mark_point(shape="triangle-down", filled=True, size=90, color="var(--ink)", opacity=1).encode(
-        y=alt.value(4), tooltip=said
+    alerts = alt.Chart(ROWS).transform_filter("datum.alert").encode(x=x)
+    alert_tooltip = [alt.Tooltip("day:N", title="date"), alt.Tooltip("alert:N")]
+    rule = alerts.mark_rule(strokeDash=[3, 3], color="var(--faint)", strokeWidth=1.5).encode(tooltip=alert_tooltip)
+    sign = alerts.mark_point(shape="triangle-down", filled=True, size=90, color="var(--ink)", opacity=1).encode(
+        y=alt.value(4), tooltip=alert_tooltip
     )
     return alt.LayerChart(layer=[band, line, point, rule, sign], width="container", height=HEIGHT)
 
 
 def templates() -> dict[str, dict[str, Any]]:
     """Name of a chart -> its specification, as the page fills it; dragging moves it, Shift and the wheel zoom."""
-    made = {"forest": forest(), "cutoffs": cutoffs(), "distribution": distribution(), "trend": trend()}
+    charts = {"forest": forest(), "cutoffs": cutoffs(), "distribution": distribution(), "trend": trend()}
     axes = {"forest": ["x"], "cutoffs": ["y"], "distribution": ["x"], "trend": ["x"]}
     # Whatever theme a notebook has: these templates are kept for other pages.
     with alt.theme.enable("default"):
-        return {name: _zoomable(chart, axes[name]).to_dict() for name, chart in made.items()}
+        return {name: _zoomable(chart, axes[name]).to_dict() for name, chart in charts.items()}
 
 
 def _zoomable(chart: alt.LayerChart, axes: list[Any]) -> alt.LayerChart:
     zoom = alt.selection_interval(bind="scales", encodings=axes, zoom="wheel![event.shiftKey]", name="zoom")
-    made: alt.LayerChart = chart.configure(**CONFIG).add_params(zoom)
-    return made
+    zoomable_chart: alt.LayerChart = chart.configure(**CONFIG).add_params(zoom)
+    return zoomable_chart
 
 
 def filled(chart: alt.LayerChart, rows: Sequence[Mapping[str, Any]], **parameters: object) -> alt.LayerChart:
@@ -155,5 +155,5 @@ def filled(chart: alt.LayerChart, rows: Sequence[Mapping[str, Any]], **parameter
     spec["background"] = LIGHT["paper"]
     for parameter in spec.get("params", []):
         parameter["value"] = parameters.get(parameter["name"], parameter.get("value"))
-    made: alt.LayerChart = alt.LayerChart.from_dict(spec)
-    return made
+    data_chart: alt.LayerChart = alt.LayerChart.from_dict(spec)
+    return data_chart

@@ -80,8 +80,8 @@ def compared_rows(comparisons: DataFrame | list[Row] | None) -> list[Row]:
 
 def _first(table: DataFrame) -> list[Row]:
     """The rows of all users and the first ones of segments, ordered."""
-    first = table.orderBy(table[SEGMENT] != EVERYONE, *ORDER).limit(MOST_ROWS)
-    return _ordered([row.asDict() for row in few_rows(first)])
+    table_head = table.orderBy(table[SEGMENT] != EVERYONE, *ORDER).limit(MOST_ROWS)
+    return _ordered([row.asDict() for row in few_rows(table_head)])
 
 
 def _ordered(rows: list[Row]) -> list[Row]:
@@ -103,24 +103,24 @@ def table(rows: list[Row], metrics: Iterable[Metric] = ()) -> Table:
 
     The best mean of a segment is bold, by the direction that the metric declares.
     """
-    made = _table(rows, chosen(rows, metrics))
-    made.title, made.title_justify, made.title_style = as_text(title(rows)), "left", ""
-    return made
+    result = _table(rows, chosen(rows, metrics))
+    result.title, result.title_justify, result.title_style = as_text(title(rows)), "left", ""
+    return result
 
 
 def chosen(rows: list[Row], metrics: Iterable[Metric]) -> list[Metric]:
     """The metrics of the rows, in the order of their columns."""
-    known = {str(metric): metric for metric in metrics}
-    return sorted((known.get(name) or parse(name) for name in {row[METRIC] for row in rows}), key=_by_cut)
+    by_name = {str(metric): metric for metric in metrics}
+    return sorted((by_name.get(name) or parse(name) for name in {row[METRIC] for row in rows}), key=_by_cut)
 
 
 def _table(rows: list[Row], chosen: Sequence[Metric]) -> Table:
-    segmented = any(row[SEGMENT] != EVERYONE for row in rows)
-    made = Table()
-    for label in ["experiment", *(["segment"] if segmented else [])]:
-        made.add_column(label, overflow="fold")
+    has_segments = any(row[SEGMENT] != EVERYONE for row in rows)
+    result = Table()
+    for label in ["experiment", *(["segment"] if has_segments else [])]:
+        result.add_column(label, overflow="fold")
     for label in ["users", *(escape(metric.headline) for metric in chosen)]:
-        made.add_column(label, justify="right", no_wrap=True)
+        result.add_column(label, justify="right", no_wrap=True)
     best = {
         (segment, str(metric)): best_mean(rows, segment, metric) for segment in _segments(rows) for metric in chosen
     }
@@ -128,10 +128,10 @@ def _table(rows: list[Row], chosen: Sequence[Metric]) -> Table:
         for (_, experiment), cells in lines:
             values = [_cell(cells.get(str(metric)), best[segment, str(metric)]) for metric in chosen]
             users = f"{max(cell[N_USERS] for cell in cells.values()):,}"
-            labels = [as_text(experiment), *([as_text(segment)] if segmented else [])]
-            made.add_row(*labels, users, *values)
-        made.add_section()
-    return made
+            labels = [as_text(experiment), *([as_text(segment)] if has_segments else [])]
+            result.add_row(*labels, users, *values)
+        result.add_section()
+    return result
 
 
 def as_text(value: object) -> Text:
@@ -245,10 +245,10 @@ def print_list(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def _plain_table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Table:
     """One line per row, a block per experiment."""
-    made = Table()
+    result = Table()
     for name in names:
         is_text = name in _TEXT or any(isinstance(row[name], str) for row in rows[:1])
-        made.add_column(
+        result.add_column(
             escape(_SHORT.get(name, name)),
             justify="left" if is_text else "right",
             overflow="fold",
@@ -256,9 +256,9 @@ def _plain_table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Tab
         )
     for _, block in groupby(rows, key=lambda row: row.get(EXPERIMENT)):
         for row in block:
-            made.add_row(*(as_text(_plain(row[name])) for name in names))
-        made.add_section()
-    return made
+            result.add_row(*(as_text(_plain(row[name])) for name in names))
+        result.add_section()
+    return result
 
 
 _SHORT = {
@@ -294,8 +294,8 @@ def tie_warnings(rows: Sequence[Row], metrics: Iterable[str], conventions: Seque
     >>> tie_warnings([*a, *b], ["ap"], names)
     ['warning: ap: the order of tied items moves a by 0.3000, more than the 0.1000 between a and b']
     """
-    found = (_tie_warning(rows, metric, conventions) for metric in metrics)
-    return [printable(line) for line in found if line]
+    warnings = (_tie_warning(rows, metric, conventions) for metric in metrics)
+    return [printable(line) for line in warnings if line]
 
 
 def _tie_warning(rows: Sequence[Row], metric: str, conventions: Sequence[str]) -> str | None:
@@ -312,7 +312,7 @@ def _tie_warning(rows: Sequence[Row], metric: str, conventions: Sequence[str]) -
         for (low, a), (high, b) in pairs
         for moved in (a, b)
     ]
-    excess, moved, gap, a, b = max(beyond, key=lambda found: found[0], default=(0.0, "", 0.0, "", ""))
+    excess, moved, gap, a, b = max(beyond, key=lambda candidate: candidate[0], default=(0.0, "", 0.0, "", ""))
     if excess <= 0:
         return None
     return (
@@ -352,10 +352,10 @@ def paths_text(path: str, record: Mapping[str, Any], record_path: str) -> str:
     'tables in out: experiment_metrics, user_metrics; run record: out/runs/a.json'
     """
     rows = record["rows"]
-    written = ["experiment_metrics", "user_metrics"] * (rows["evaluated"] > 0)
-    written += ["comparisons"] * bool(record.get("verdict"))
-    written += ["quarantine"] * (rows["quarantined"] > 0)
-    tables = f"tables in {path}: {', '.join(written)}; " if written else ""
+    names = ["experiment_metrics", "user_metrics"] * (rows["evaluated"] > 0)
+    names += ["comparisons"] * bool(record.get("verdict"))
+    names += ["quarantine"] * (rows["quarantined"] > 0)
+    tables = f"tables in {path}: {', '.join(names)}; " if names else ""
     return printable(without_secrets(f"{tables}run record: {record_path}"))
 
 
@@ -366,12 +366,12 @@ FEW = 0.1
 def _few_judged(record: Mapping[str, Any]) -> list[str]:
     if record["judgements"] is None:
         return []
-    lists, judged = (
+    lists, n_judged = (
         sum(counts[name] for counts in record["experiments"].values()) for name in ("lists", "judged_lists")
     )
-    if judged >= FEW * lists:
+    if n_judged >= FEW * lists:
         return []
-    return [f"warning: only {judged / lists:.1%} of the lists belong to a user with judgements"]
+    return [f"warning: only {n_judged / lists:.1%} of the lists belong to a user with judgements"]
 
 
 def _tied(experiments: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -385,13 +385,13 @@ def _tied(experiments: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return [f"rows with tied scores: {shares} (rankmetrics conventions shows what their order can change)"]
 
 
-def _quality(found: Mapping[str, Any]) -> list[str]:
+def _quality(quality: Mapping[str, Any]) -> list[str]:
     """The rates that are not 0, beside those of the previous run, and what the gates of quality warn of."""
-    before = found.get("previous", {}).get("overall", {})
+    before = quality.get("previous", {}).get("overall", {})
     rates = [
         f"{name} {value:.2%}" + (f" (was {before[name]:.2%})" if name in before else "")
-        for name, value in found.get("overall", {}).items()
+        for name, value in quality.get("overall", {}).items()
         if value or before.get(name)
     ]
     lines = [f"quality: {', '.join(rates)}"] if rates else []
-    return lines + [f"warning: {warning}" for warning in found.get("warnings", [])]
+    return lines + [f"warning: {warning}" for warning in quality.get("warnings", [])]

@@ -18,8 +18,8 @@ MOST_ROWS = 10_000
 def figures_of_frames(averages: DataFrame, comparisons: DataFrame | None, **more: Any) -> Figures:
     """Averages and comparisons, with further fields of ``Figures``, such as the run record. Starts a job."""
     means, n_means = _small(averages)
-    compared, n_compared = ([], 0) if comparisons is None else _small(comparisons)
-    return Figures(means, compared, n_means=n_means, n_comparisons=n_compared, **more)
+    comparison_rows, n_compared = ([], 0) if comparisons is None else _small(comparisons)
+    return Figures(means, comparison_rows, n_means=n_means, n_comparisons=n_compared, **more)
 
 
 def _small(table: DataFrame) -> tuple[list[dict[str, Any]], int]:
@@ -27,12 +27,12 @@ def _small(table: DataFrame) -> tuple[list[dict[str, Any]], int]:
     everyone = F.col(SEGMENT) == EVERYONE
     keys = [name for name in (BASELINE, EXPERIMENT, SEGMENT, METRIC) if name in table.columns]
     parts = Window.partitionBy(everyone)
-    numbered = table.withColumns(
+    places = table.withColumns(
         {
             "_place": F.row_number().over(parts.orderBy(F.col(N_USERS).desc(), *keys)),
             "_size": F.count(F.lit(1)).over(parts),
         }
     )
-    rows = [row.asDict() for row in few_rows(numbered.where(everyone | (F.col("_place") <= MOST_ROWS)))]
+    rows = [row.asDict() for row in few_rows(places.where(everyone | (F.col("_place") <= MOST_ROWS)))]
     size = sum({row[SEGMENT] == EVERYONE: row["_size"] for row in rows}.values())
     return [{name: row[name] for name in table.columns} for row in rows], size

@@ -53,8 +53,8 @@ class Figures:
     def metrics(self) -> list[Metric]:
         """The metrics in the order of the run, then by name."""
         order = {name: place for place, name in enumerate(self.config.get("metrics") or self.order)}
-        found = [parse(name) for name in {row[METRIC] for row in self.means}]
-        return sorted(found, key=lambda metric: (order.get(str(metric), len(order)), metric.name, cut_of(metric)))
+        metrics = [parse(name) for name in {row[METRIC] for row in self.means}]
+        return sorted(metrics, key=lambda metric: (order.get(str(metric), len(order)), metric.name, cut_of(metric)))
 
     @cached_property
     def experiments(self) -> list[str]:
@@ -62,12 +62,12 @@ class Figures:
         metric = self.primary
         sign = -1.0 if metric is None or metric.higher_is_better is not False else 1.0
         means = {row[EXPERIMENT]: number(row["mean"]) for row in self.everyone if row[METRIC] == str(metric)}
-        first = set(self.baselines) if len(self.baselines) == 1 else set()
+        baselines = set(self.baselines) if len(self.baselines) == 1 else set()
         names = {row[EXPERIMENT] for row in self.means}
 
         def key(name: str) -> tuple[bool, bool, float, str]:
             mean = means.get(name)
-            return name not in first, mean is None, sign * (mean or 0.0), str(name)
+            return name not in baselines, mean is None, sign * (mean or 0.0), str(name)
 
         return sorted(names, key=key)
 
@@ -89,8 +89,8 @@ class Figures:
     @property
     def config(self) -> Row:
         """The config of the run, as its record holds it; empty without a record."""
-        found: Row = self.record.get("config") or {}
-        return found
+        config: Row = self.record.get("config") or {}
+        return config
 
     @cached_property
     def primary(self) -> Metric | None:
@@ -99,10 +99,10 @@ class Figures:
         return deciding(self.metrics, gates[0].get("metric") if gates else None)
 
 
-def deciding(metrics: Sequence[Metric], gated: object = None) -> Metric | None:
+def deciding(metrics: Sequence[Metric], gate_metric: object = None) -> Metric | None:
     """The metric that decides: that of the first gate, or the first one with its largest cut-off."""
-    named = [metric for metric in metrics if gated is not None and str(metric) == str(gated)]
-    return next(iter(named), None) or max(
+    matches = [metric for metric in metrics if gate_metric is not None and str(metric) == str(gate_metric)]
+    return next(iter(matches), None) or max(
         (metric for metric in metrics if metric.name == metrics[0].name), key=cut_of, default=None
     )
 
@@ -137,8 +137,8 @@ def seconds_of(record: Mapping[str, Any]) -> float | None:
     (3.5, 3.5)
     """
     steps = record.get("seconds")
-    found: float | None = record.get("total_seconds", round(sum(steps.values()), 3) if steps else None)
-    return found
+    seconds: float | None = record.get("total_seconds", round(sum(steps.values()), 3) if steps else None)
+    return seconds
 
 
 def number(value: Any) -> float | None:
@@ -146,9 +146,9 @@ def number(value: Any) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
-def first_of(rows: Iterable[Row], **wanted: object) -> Row | None:
+def first_of(rows: Iterable[Row], **values: object) -> Row | None:
     """The first row with these values."""
-    return next((row for row in rows if all(row[key] == value for key, value in wanted.items())), None)
+    return next((row for row in rows if all(row[key] == value for key, value in values.items())), None)
 
 
 C = TypeVar("C")
@@ -184,16 +184,16 @@ def blocks(build: Callable[[Sequence[C]], Table], columns: Sequence[C], console:
         return [list(columns)]
     # Labels that are longer are folded.
     labels = min(_width(build([]), console), console.width // 2)
-    found: list[list[C]] = []
-    left = 0
+    groups: list[list[C]] = []
+    room = 0
     for column in columns:
         width = _width(build([column]), console) - _width(build([]), console)
-        if not found or width > left:
-            found.append([])
-            left = console.width - labels
-        found[-1].append(column)
-        left -= width
-    return found or [[]]
+        if not groups or width > room:
+            groups.append([])
+            room = console.width - labels
+        groups[-1].append(column)
+        room -= width
+    return groups or [[]]
 
 
 def print_records(records: Sequence[Mapping[str, str]], whole: Table) -> None:
@@ -203,12 +203,12 @@ def print_records(records: Sequence[Mapping[str, str]], whole: Table) -> None:
         console.print(whole)
         return
     for record in records:
-        made = Table.grid(padding=(0, 2))
-        made.add_column(no_wrap=True, style="bold")
-        made.add_column(overflow="fold")
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(no_wrap=True, style="bold")
+        grid.add_column(overflow="fold")
         for name, value in record.items():
-            made.add_row(Text(name), Text(printable(value)))
-        console.print(made, "", sep="\n")
+            grid.add_row(Text(name), Text(printable(value)))
+        console.print(grid, "", sep="\n")
 
 
 def _stdout() -> Console:

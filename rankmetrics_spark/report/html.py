@@ -82,16 +82,16 @@ def _problem_with(path: Path) -> str | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     if stat.S_ISLNK(kind):
-        what = "it is a link, and no link is followed"
+        problem = "it is a link, and no link is followed"
     elif not stat.S_ISREG(kind):
-        what = "it is a folder or a device"
+        problem = "it is a folder or a device"
     else:
-        with path.open("rb") as there:
-            head = there.read(_HEAD)
+        with path.open("rb") as stream:
+            head = stream.read(_HEAD)
         if head.startswith(b"<!doctype html>") and PAGE_MARK in head:
             return None
-        what = "it is there, and it is no page of this package"
-    return f"{what}; allowed: a new file, or an earlier page"
+        problem = "it is there, and it is no page of this package"
+    return f"{problem}; allowed: a new file, or an earlier page"
 
 
 def _umask() -> int:
@@ -110,17 +110,17 @@ def _rendered(context: Mapping[str, Any]) -> str:
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.tests["name"] = lambda part: isinstance(part, story.Id)
     environment.filters["shortened"] = shortened
-    own = {name: _file(f"page.{name}") for name in ("html", "css", "js")}
+    texts = {name: _file(f"page.{name}") for name in ("html", "css", "js")}
     # Our own files, and JSON that ``as_script`` has made safe.
     safe = {name: context[name] for name in ("library", "charts", "data")} | {
-        "style": own["css"],
-        "script": own["js"],
+        "style": texts["css"],
+        "script": texts["js"],
         "light": palette.css(palette.LIGHT),
         "dark": palette.css(palette.DARK),
     }
-    marked = {name: Markup(text) for name, text in safe.items()}  # noqa: S704
-    made: str = environment.from_string(own["html"]).render(**{**context, **marked})
-    return made
+    markup = {name: Markup(text) for name, text in safe.items()}  # noqa: S704
+    html: str = environment.from_string(texts["html"]).render(**{**context, **markup})
+    return html
 
 
 def _file(name: str) -> str:
@@ -142,19 +142,19 @@ def shortened(name: str) -> str:
 
 def _context(figures: Figures) -> dict[str, Any]:
     answer, cards = story.answer(figures), story.cards(figures)
-    shown = cards[:MOST_CARDS]
+    visible_cards = cards[:MOST_CARDS]
     checks = trust.checks(figures)
-    warned = sum(check.level == "warn" for check in checks)
+    n_warnings = sum(check.level == "warn" for check in checks)
     return {
         "title": "Ranking report: " + "".join(shortened(part) for part in answer.title),
         "date": figures.record.get("evaluation_date") or _date(figures),
         "answer": answer,
-        "warnings": {0: "", 1: "One check"}.get(warned, f"{warned} checks"),
-        "cards": shown,
+        "warnings": {0: "", 1: "One check"}.get(n_warnings, f"{n_warnings} checks"),
+        "cards": visible_cards,
         "n_cards": len(cards),
         "several": len(figures.baselines) > 1,
         "states": story.STATES,
-        "axis": _axis(shown),
+        "axis": _axis(visible_cards),
         "primary": label_of(figures.primary) if figures.primary else "",
         "checks": checks,
         "version": __version__,
@@ -170,8 +170,8 @@ def _date(figures: Figures) -> str:
 
 def _axis(cards: list[story.Card]) -> Any:
     """Difference -> percent of the width of a card; the same for all cards, with 0 inside."""
-    shown = [card.change for card in cards if card.change]
-    ends = [0.0, *(end for one in shown for end in (one.value, one.low, one.high) if end is not None)]
+    changes = [card.change for card in cards if card.change]
+    ends = [0.0, *(end for change in changes for end in (change.value, change.low, change.high) if end is not None)]
     low, high = min(ends), max(ends)
     width = (high - low) or 1.0
     return lambda value: round(4 + 92 * (value - low) / width, 2)
@@ -181,9 +181,9 @@ def _rows(figures: Figures) -> dict[str, Any]:
     record = figures.record
     if not record:
         return {}
-    first = figures.baselines if len(figures.baselines) == 1 else []
+    baselines = figures.baselines if len(figures.baselines) == 1 else []
     counts = sorted(
-        record["experiments"].items(), key=lambda pair: (pair[0] not in first, -pair[1]["rows"], str(pair[0]))
+        record["experiments"].items(), key=lambda pair: (pair[0] not in baselines, -pair[1]["rows"], str(pair[0]))
     )
     reasons = sorted(record["quarantine_reasons"].items(), key=lambda pair: (-pair[1], pair[0]))
     return {
@@ -251,9 +251,9 @@ def scripts() -> tuple[str, str]:
     check_page_libraries()
     made_of, file = _made_of(), cache_folder() / "page.json"
     with suppress(OSError, ValueError, TypeError, KeyError):
-        kept = json.loads(file.read_text(encoding="utf-8"))
-        if kept["made_of"] == made_of:
-            return str(kept["library"]), str(kept["charts"])
+        entry = json.loads(file.read_text(encoding="utf-8"))
+        if entry["made_of"] == made_of:
+            return str(entry["library"]), str(entry["charts"])
     library, charts = _made()
     if made_of:
         with suppress(OSError):
@@ -263,10 +263,10 @@ def scripts() -> tuple[str, str]:
 
 def _made_of() -> str | None:
     """A digest of all that the scripts depend on; None where an installation does not say."""
-    own = files(__package__ or "rankmetrics_spark.report")
+    folder = files(__package__ or "rankmetrics_spark.report")
     try:
         parts = [version(name) for name in ("altair", "vl-convert-python")]
-        parts += [own.joinpath(f"{name}.py").read_text(encoding="utf-8") for name in _OWN]
+        parts += [folder.joinpath(f"{name}.py").read_text(encoding="utf-8") for name in _OWN]
     except (PackageNotFoundError, OSError):
         return None
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -22,16 +22,16 @@ def log_run(figures: Figures, report: str | Path | None = None) -> None:
         import mlflow
     except ImportError as error:
         raise ConfigError("log_to_mlflow needs mlflow; run: pip install 'rankmetrics-spark[mlflow]'") from error
-    started = mlflow.active_run() is None
+    is_own_run = mlflow.active_run() is None
     try:
         mlflow.log_metrics(values(figures))
         mlflow.log_params(parameters(figures))
         _log_report(figures, report)
     except BaseException:
-        if started:
+        if is_own_run:
             mlflow.end_run("FAILED")
         raise
-    if started:
+    if is_own_run:
         mlflow.end_run()
 
 
@@ -41,17 +41,17 @@ def values(figures: Figures) -> dict[str, float]:
     Characters that MLflow refuses become ``_``; where two names then are the same, the second one gets a number.
     """
     columns = {str(metric): metric.column for metric in figures.metrics}
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     names = _keys([*figures.experiments])
     for row in figures.everyone:
         if (mean := number(row["mean"])) is not None:
-            found[f"{columns[row[METRIC]]}/{names[row[EXPERIMENT]]}"] = mean
+            metrics[f"{columns[row[METRIC]]}/{names[row[EXPERIMENT]]}"] = mean
     if len(figures.baselines) == 1:
         for row in figures.compared:
             for name in ("difference", "p_adjusted"):
                 if (value := number(of_test(row, name))) is not None:
-                    found[f"{columns[row[METRIC]]}_{name}/{names[row[EXPERIMENT]]}"] = value
-    return found
+                    metrics[f"{columns[row[METRIC]]}_{name}/{names[row[EXPERIMENT]]}"] = value
+    return metrics
 
 
 def _keys(names: list[str]) -> dict[str, str]:
@@ -60,13 +60,13 @@ def _keys(names: list[str]) -> dict[str, str]:
     >>> _keys(["a", "b(1)", "b[1]"])
     {'a': 'a', 'b(1)': 'b_1_', 'b[1]': 'b_1__2'}
     """
-    found: dict[str, str] = {}
+    keys: dict[str, str] = {}
     for name in names:
         key = base = _REFUSED.sub("_", name)[:LONGEST_KEY].strip(". ") or "_"
-        while key in found.values():
-            key = f"{base}_{1 + sum(other.startswith(base) for other in found.values())}"
-        found[name] = key
-    return found
+        while key in keys.values():
+            key = f"{base}_{1 + sum(taken_key.startswith(base) for taken_key in keys.values())}"
+        keys[name] = key
+    return keys
 
 
 def parameters(figures: Figures) -> dict[str, str]:

@@ -36,16 +36,16 @@ COMPARED = ("difference", "relative_difference", "p_adjusted", "better")
 def summary(figures: Figures) -> pd.DataFrame:
     """One row per experiment, segment and metric: users, mean, interval and, if compared, the difference."""
     columns = [*SUMMARY.values()]
-    found = pd.DataFrame([{SUMMARY[key]: row[key] for key in SUMMARY} for row in figures.means], columns=columns)
+    table = pd.DataFrame([{SUMMARY[key]: row[key] for key in SUMMARY} for row in figures.means], columns=columns)
     order = {str(metric): place for place, metric in enumerate(figures.metrics)}
     experiments = {name: place for place, name in enumerate(figures.experiments)}
-    found = found.sort_values(
+    table = table.sort_values(
         ["segment", "metric", "experiment"],
         key=lambda column: column.map({**order, **experiments}) if column.name != "segment" else column.ne("all"),
         kind="stable",
     ).reset_index(drop=True)
     if len(figures.baselines) != 1:
-        return found
+        return table
     keys = {EXPERIMENT: "experiment", SEGMENT: "segment", METRIC: "metric"}
     rows = [
         {
@@ -55,7 +55,7 @@ def summary(figures: Figures) -> pd.DataFrame:
         }
         for row in figures.comparisons
     ]
-    return found.merge(pd.DataFrame(rows), how="left", on=[*keys.values()])
+    return table.merge(pd.DataFrame(rows), how="left", on=[*keys.values()])
 
 
 def as_html(figures: Figures) -> str:
@@ -89,16 +89,16 @@ def _table(figures: Figures) -> str:
     differences = (
         {(row[EXPERIMENT], row[METRIC]): row for row in figures.compared} if len(figures.baselines) == 1 else {}
     )
-    shown = figures.experiments[:MOST_LINES]
+    names = figures.experiments[:MOST_LINES]
     heads = "".join(_cell(f"<b>{escape(label_of(metric))}</b>", "right") for metric in figures.metrics)
     lines = [f"<tr>{_cell('<b>experiment</b>')}{_cell('<b>users</b>', 'right')}{heads}</tr>"]
-    for name in shown:
+    for name in names:
         users = max((row[N_USERS] for (experiment, _), row in cells.items() if experiment == name), default=0)
         values = (_value(cells.get((name, str(m))), differences.get((name, str(m)))) for m in figures.metrics)
         numbers = "".join(_cell(value, "right") for value in values)
         lines.append(f"<tr>{_cell(_text(story.Id(name)))}{_cell(f'{users:,}', 'right')}{numbers}</tr>")
-    rest = len(figures.experiments) - len(shown)
-    more = f'<div style="opacity:.75">{rest:,} more experiments; see summary()</div>' if rest else ""
+    n_hidden = len(figures.experiments) - len(names)
+    more = f'<div style="opacity:.75">{n_hidden:,} more experiments; see summary()</div>' if n_hidden else ""
     return f'<table style="border-collapse:collapse;font-variant-numeric:tabular-nums">{"".join(lines)}</table>{more}'
 
 
@@ -113,35 +113,35 @@ def _value(row: Mapping[str, Any] | None, difference: Mapping[str, Any] | None) 
     mark = {"better": "&#9650; ", "worse": "&#9660; "}.get(
         story.state_of(difference) if difference is not None else "", ""
     )
-    said = f' <span style="opacity:.75">{mark}{escape(change.text)}</span>' if change else ""
-    return f"{row['mean']:.4f}{said}"
+    change_html = f' <span style="opacity:.75">{mark}{escape(change.text)}</span>' if change else ""
+    return f"{row['mean']:.4f}{change_html}"
 
 
 def plot(figures: Figures, metric: str) -> alt.LayerChart:
     """The means of a metric with their intervals, for all users."""
-    known = {str(found): found for found in figures.metrics}
-    wanted = {name for name, found in known.items() if metric.lower() in (name, found.name, label_of(found).lower())}
-    if not wanted:
-        raise ConfigError(unknown("metric", metric, sorted({*known, *(found.name for found in known.values())})))
+    by_name = {str(m): m for m in figures.metrics}
+    chosen = {name for name, m in by_name.items() if metric.lower() in (name, m.name, label_of(m).lower())}
+    if not chosen:
+        raise ConfigError(unknown("metric", metric, sorted({*by_name, *(m.name for m in by_name.values())})))
 
     try:
         from rankmetrics_spark.report import charts
     except ImportError as error:
         raise ConfigError(f"plot needs {error.name}, which is not installed; run: {INSTALL_PAGE}") from error
-    return charts.filled(charts.cutoffs(), _points(figures, wanted))
+    return charts.filled(charts.cutoffs(), _points(figures, chosen))
 
 
-def _points(figures: Figures, wanted: set[str]) -> list[dict[str, Any]]:
+def _points(figures: Figures, chosen: set[str]) -> list[dict[str, Any]]:
     """The marks of the metrics, by cut-off and experiment."""
-    known = {str(metric): metric for metric in figures.metrics}
-    places = {name: place for place, name in enumerate(figures.experiments)}
+    by_name = {str(metric): metric for metric in figures.metrics}
+    order = {name: place for place, name in enumerate(figures.experiments)}
     better = story.leader(figures)
     rows = [
         {
-            "cut": known[row[METRIC]].cut or "all",
-            "place": places[row[EXPERIMENT]],
+            "cut": by_name[row[METRIC]].cut or "all",
+            "place": order[row[EXPERIMENT]],
             "name": printable(row[EXPERIMENT]),
-            "metric": label_of(known[row[METRIC]]),
+            "metric": label_of(by_name[row[METRIC]]),
             "mean": row["mean"],
             "low": row["mean"] if row["ci_low"] is None else row["ci_low"],
             "high": row["mean"] if row["ci_high"] is None else row["ci_high"],
@@ -151,7 +151,7 @@ def _points(figures: Figures, wanted: set[str]) -> list[dict[str, Any]]:
             "users": f"{row[N_USERS]:,}",
         }
         for row in figures.everyone
-        if row[METRIC] in wanted and number(row["mean"]) is not None
+        if row[METRIC] in chosen and number(row["mean"]) is not None
     ]
     return sorted(rows, key=lambda row: (row["cut"] == "all", row["cut"], row["place"]))
 

@@ -30,37 +30,37 @@ Table = dict[str, list[Any]]
 
 def payload_of(figures: Figures, most: int | None = None) -> dict[str, Any]:
     """Everything that the page draws and lists."""
-    kept = figures if most is None else shortened(figures, most)
-    rows = (*kept.means, *kept.comparisons)
+    part = figures if most is None else shortened(figures, most)
+    rows = (*part.means, *part.comparisons)
     experiments, metrics = figures.experiments, [str(metric) for metric in figures.metrics]
     segments = sorted({row[SEGMENT] for row in rows}, key=lambda name: (name != EVERYONE, name))
-    places = {EXPERIMENT: _places(experiments), METRIC: _places(metrics), SEGMENT: _places(segments)}
-    places[BASELINE] = places[EXPERIMENT]
+    index = {EXPERIMENT: _places(experiments), METRIC: _places(metrics), SEGMENT: _places(segments)}
+    index[BASELINE] = index[EXPERIMENT]
     confidence = {row["confidence"] for row in rows}
     return {
         "experiments": experiments,
-        "baselines": [places[BASELINE][name] for name in figures.baselines if name in places[BASELINE]],
-        "leader": places[EXPERIMENT].get(leader(figures) or "", -1),
+        "baselines": [index[BASELINE][name] for name in figures.baselines if name in index[BASELINE]],
+        "leader": index[EXPERIMENT].get(leader(figures) or "", -1),
         "segments": segments,
         "metrics": [_metric(name) for name in metrics],
         "confidence": percent(next(iter(confidence))) if len(confidence) == 1 else "",
         "totals": _totals(figures),
-        "means": _table(kept.means, places, MEANS),
-        "compared": _table(kept.comparisons, places, COMPARED)
-        | {"state": [state_of(row) for row in kept.comparisons], "said": [_p_text(row) for row in kept.comparisons]},
-        "users": _table(kept.users, places, USERS) | {"steps": [STEPS]},
-        "trend": _table(kept.trend, places, TREND),
+        "means": _table(part.means, index, MEANS),
+        "compared": _table(part.comparisons, index, COMPARED)
+        | {"state": [state_of(row) for row in part.comparisons], "said": [_p_text(row) for row in part.comparisons]},
+        "users": _table(part.users, index, USERS) | {"steps": [STEPS]},
+        "trend": _table(part.trend, index, TREND),
         "alerts": [{"date": date, "text": text} for date, text in alerts(figures.history)],
     }
 
 
 def _totals(figures: Figures) -> dict[str, int]:
     """Rows of each table of the page before it was shortened."""
-    means, compared = len(figures.everyone), len(figures.compared)
+    means, n_compared = len(figures.everyone), len(figures.compared)
     return {
-        "differences": compared,
+        "differences": n_compared,
         "means": means,
-        "segments": max(len(figures.comparisons), figures.n_comparisons) - compared,
+        "segments": max(len(figures.comparisons), figures.n_comparisons) - n_compared,
         "segmentMeans": max(len(figures.means), figures.n_means) - means,
         "users": len(figures.users),
         "trend": len(figures.trend),
@@ -92,9 +92,9 @@ def shortened(figures: Figures, most: int) -> Figures:
 
     def first(rows: Sequence[Row], is_kept: Callable[[Row], bool]) -> list[Row]:
         """So many rows, those of all users first."""
-        ordered = sorted(rows, key=lambda row: (place.get(row[SEGMENT], len(place)), not is_kept(row), *rank(row)))
-        kept = sum(row[SEGMENT] == EVERYONE and is_kept(row) for row in rows)
-        return ordered[: max(most, kept)]
+        sorted_rows = sorted(rows, key=lambda row: (place.get(row[SEGMENT], len(place)), not is_kept(row), *rank(row)))
+        n_kept = sum(row[SEGMENT] == EVERYONE and is_kept(row) for row in rows)
+        return sorted_rows[: max(most, n_kept)]
 
     def series(rows: Sequence[Row], limit: int, is_kept: Callable[[Row], bool]) -> list[Row]:
         """Whole groups of an experiment and a metric, in the order of the rows."""
@@ -102,8 +102,8 @@ def shortened(figures: Figures, most: int) -> Figures:
         for row in sorted(rows, key=rank):
             groups.setdefault((row[EXPERIMENT], row[METRIC]), []).append(row)
         sums = itertools.accumulate(map(len, groups.values()))
-        kept = {key for (key, group), n in zip(groups.items(), sums, strict=True) if n <= limit or is_kept(group[0])}
-        return [row for row in rows if (row[EXPERIMENT], row[METRIC]) in kept]
+        n_kept = {key for (key, group), n in zip(groups.items(), sums, strict=True) if n <= limit or is_kept(group[0])}
+        return [row for row in rows if (row[EXPERIMENT], row[METRIC]) in n_kept]
 
     def decides(row: Row) -> bool:
         return bool(row[METRIC] == metric)
@@ -164,14 +164,14 @@ def _places(names: Sequence[str]) -> dict[str, int]:
     return {name: place for place, name in enumerate(names)}
 
 
-def _table(rows: Sequence[Row], places: Mapping[str, Mapping[str, int]], columns: Mapping[str, str]) -> Table:
-    known = [row for row in rows if all(row[key] in places[key] for key in places if key in row)]
-    return {short: [_cell(of_test(row, name), places.get(name)) for row in known] for short, name in columns.items()}
+def _table(rows: Sequence[Row], index: Mapping[str, Mapping[str, int]], columns: Mapping[str, str]) -> Table:
+    listed = [row for row in rows if all(row[key] in index[key] for key in index if key in row)]
+    return {short: [_cell(of_test(row, name), index.get(name)) for row in listed] for short, name in columns.items()}
 
 
-def _cell(value: Any, places: Mapping[str, int] | None) -> Any:
-    if places is not None:
-        return places[value]
+def _cell(value: Any, index: Mapping[str, int] | None) -> Any:
+    if index is not None:
+        return index[value]
     return (
         number(value) if isinstance(value, float) else value if value is None or isinstance(value, int) else str(value)
     )
@@ -179,13 +179,13 @@ def _cell(value: Any, places: Mapping[str, int] | None) -> Any:
 
 def alerts(history: Iterable[Row]) -> list[tuple[str, str]]:
     """What the runs of the dates warn of: gates that failed, and quality."""
-    found = []
+    messages = []
     for record in history:
         error = record.get("error")
-        said = [str(error["message"] if isinstance(error, Mapping) else error)] if error else []
-        said += [str(text) for text in (record.get("quality") or {}).get("warnings", ())]
-        found += [(str(record["evaluation_date"]), "; ".join(said))] if said else []
-    return sorted(found)
+        texts = [str(error["message"] if isinstance(error, Mapping) else error)] if error else []
+        texts += [str(text) for text in (record.get("quality") or {}).get("warnings", ())]
+        messages += [(str(record["evaluation_date"]), "; ".join(texts))] if texts else []
+    return sorted(messages)
 
 
 def as_script(value: Any) -> str:

@@ -44,14 +44,14 @@ def figures_of(tables: Tables, date: str | None = None, place: str = "--date") -
     return settled(tables.name, tables.pointers, lambda known: _figures(tables.at(known), known, date, place))
 
 
-def _figures(tables: Tables, pointers: Mapping[str, Pointer], asked: str | None, place: str) -> Figures:
+def _figures(tables: Tables, pointers: Mapping[str, Pointer], requested_date: str | None, place: str) -> Figures:
     """What a report shows by these pointers."""
-    known = tables.dates()
-    if not known:
+    dates = tables.dates()
+    if not dates:
         raise InputError(f"'{tables.name}' holds nothing that is published; allowed: the output of a run that ended")
-    date = asked or max(known)
-    if date not in known:
-        raise InputError(f"{place}: {unpublished(date, known)}")
+    date = requested_date or max(dates)
+    if date not in dates:
+        raise InputError(f"{place}: {unpublished(date, dates)}")
     means = tables.rows("experiment_metrics", date, MOST_ROWS)
     records = [*tables.records()]
     newest = {str(record.get(DATE)): record for record in records}
@@ -66,24 +66,24 @@ def _figures(tables: Tables, pointers: Mapping[str, Pointer], asked: str | None,
     experiments = draft.experiments[:MOST_EXPERIMENTS]
     edges = _edges(tables, date, draft.metrics)
     users = tables.users(date, edges, draft.metrics, experiments)
-    trend = tables.history(known[-MOST_DATES:], experiments) if len(known) > 1 else []
+    trend = tables.history(dates[-MOST_DATES:], experiments) if len(dates) > 1 else []
     return replace(draft, users=users, trend=trend)
 
 
 def _record_of(records: Sequence[Mapping[str, Any]], date: str, run: str | None) -> Mapping[str, Any]:
     """The record of the run that published the date; the newest run that ended well where no pointer names one."""
-    ended = [record for record in records if record.get(DATE) == date and "quarantine_reasons" in record]
-    well = [record for record in ended if record.get("outcome") == "done"]
-    named = [record for record in ended if record.get(RUN) == run]
-    return (named or well or [{}])[-1]
+    complete = [record for record in records if record.get(DATE) == date and "quarantine_reasons" in record]
+    successful = [record for record in complete if record.get("outcome") == "done"]
+    of_run = [record for record in complete if record.get(RUN) == run]
+    return (of_run or successful or [{}])[-1]
 
 
 def _edges(tables: Tables, date: str, metrics: Sequence[Metric]) -> dict[str, tuple[float, float]]:
     """Where the steps of each metric begin and end: at its range, or at the values where it has none."""
     ranges = {str(metric): metric.definition.range for metric in metrics}
-    open_ended = [metric for metric in metrics if not np.isfinite(ranges[str(metric)]).all()]
-    found = tables.ends(date, open_ended) if open_ended else {}
-    return {name: found.get(name, bounds) for name, bounds in ranges.items()}
+    unbounded = [metric for metric in metrics if not np.isfinite(ranges[str(metric)]).all()]
+    ends = tables.ends(date, unbounded) if unbounded else {}
+    return {name: ends.get(name, bounds) for name, bounds in ranges.items()}
 
 
 # ---- where the tables are
@@ -95,8 +95,8 @@ def local_tables(folder: str) -> Tables | None:
     # A Delta table has files of earlier versions beside those that count.
     if disk is None or format_of(folder) == "delta":
         return None
-    there = any(map(disk.is_folder, ("experiment_metrics", POINTERS)))
-    return FolderTables(disk, pointers_of(None, disk.root)) if there else None
+    has_tables = any(map(disk.is_folder, ("experiment_metrics", POINTERS)))
+    return FolderTables(disk, pointers_of(None, disk.root)) if has_tables else None
 
 
 def format_of(folder: str) -> str:
@@ -152,44 +152,44 @@ class FolderTables:
         without_pointer = self._files("experiment_metrics", lambda date: date not in self.known)
         return sorted({*self.known, *(date for _, date, _ in without_pointer)})
 
-    def _files(self, table: str, wanted: Callable[[str], bool]) -> Iterator[tuple[str, str, str]]:
+    def _files(self, table: str, is_chosen: Callable[[str], bool]) -> Iterator[tuple[str, str, str]]:
         """(experiment, date, path) of each file that counts."""
-        for path in live_files(Files(self.disk.system, self.disk.at(table)), self.known, wanted):
+        for path in live_files(Files(self.disk.system, self.disk.at(table)), self.known, is_chosen):
             experiment, date, _ = path.split("/")
             yield str(experiment_of(experiment)), date.partition("=")[2], self.disk.at(f"{table}/{path}")
 
     def _tables(self, table: str, dates: Sequence[str], columns: Callable[[Sequence[str]], list[str]]) -> Iterable[Any]:
         """(experiment, date, Arrow table) of each file."""
         for experiment, date, file in self._files(table, {*dates}.__contains__):
-            if found := columns(pq.read_schema(file).names):
-                yield experiment, date, ds.dataset(file, format="parquet").to_table(columns=found)
+            if names := columns(pq.read_schema(file).names):
+                yield experiment, date, ds.dataset(file, format="parquet").to_table(columns=names)
 
     def rows(self, table: str, date: str, most: int) -> Rows:
-        found: Rows = []
+        records: Rows = []
         for experiment, day, rows in self._tables(table, [date], list):
             keys = {EXPERIMENT: experiment, DATE: day}
-            found += [{**row, **keys} for row in rows.to_pylist()]
-        return everyone_and_largest(found, most)
+            records += [{**row, **keys} for row in rows.to_pylist()]
+        return everyone_and_largest(records, most)
 
     def size(self, table: str, date: str) -> int:
         return sum(pq.read_metadata(file).num_rows for _, _, file in self._files(table, {date}.__contains__))
 
     def history(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
-        wanted, found = set(experiments), []
+        chosen, records = set(experiments), []
         columns = [SEGMENT, METRIC, N_USERS, "mean", "ci_low", "ci_high", "confidence"]
         for experiment, date, rows in self._tables("experiment_metrics", dates, lambda names: columns):
-            if experiment in wanted:
+            if experiment in chosen:
                 keys = {EXPERIMENT: experiment, DATE: date}
-                found += [{**row, **keys} for row in rows.to_pylist() if row[SEGMENT] == EVERYONE]
-        return found
+                records += [{**row, **keys} for row in rows.to_pylist() if row[SEGMENT] == EVERYONE]
+        return records
 
     def ends(self, date: str, metrics: Sequence[Metric]) -> Edges:
-        found: dict[str, tuple[float, float]] = {}
+        ends: dict[str, tuple[float, float]] = {}
         for _, name, values in self._values(date, metrics):
             if len(values):
-                low, high = found.get(name, (0.0, 0.0))
-                found[name] = (min(low, float(values.min())), max(high, float(values.max())))
-        return found
+                low, high = ends.get(name, (0.0, 0.0))
+                ends[name] = (min(low, float(values.min())), max(high, float(values.max())))
+        return ends
 
     def _values(self, date: str, metrics: Sequence[Metric]) -> Iterable[tuple[str, str, Any]]:
         """(experiment, metric, values of its users) of each file."""
@@ -202,9 +202,9 @@ class FolderTables:
 
     def users(self, date: str, edges: Edges, metrics: Sequence[Metric], experiments: Sequence[str]) -> Rows:
         counts: dict[tuple[str, str], Any] = {}
-        wanted = set(experiments)
+        chosen = set(experiments)
         for experiment, name, values in self._values(date, metrics):
-            if experiment in wanted:
+            if experiment in chosen:
                 counts.setdefault((experiment, name), np.zeros(STEPS + 1, dtype=np.int64))
                 counts[experiment, name] += counted(values, *edges[name])
         return [
@@ -248,22 +248,22 @@ class SparkTables:
         return sorted({*self.pointers(), *(str(row[0]) for row in rows)})
 
     def rows(self, table: str, date: str, most: int) -> Rows:
-        found = self._of_date(table, date)
-        if found is None:
+        of_date = self._of_date(table, date)
+        if of_date is None:
             return []
         of_segment = F.col(SEGMENT) != EVERYONE
-        surest = [F.col("p_adjusted").asc_nulls_last()] * ("p_adjusted" in found.columns)
-        largest = found.where(of_segment).orderBy(F.col(N_USERS).desc(), *surest, *PARTITION, METRIC).limit(most)
-        rows = [row.asDict() for part in (found.where(~of_segment), largest) for row in few_rows(part)]
+        surest = [F.col("p_adjusted").asc_nulls_last()] * ("p_adjusted" in of_date.columns)
+        largest = of_date.where(of_segment).orderBy(F.col(N_USERS).desc(), *surest, *PARTITION, METRIC).limit(most)
+        rows = [row.asDict() for part in (of_date.where(~of_segment), largest) for row in few_rows(part)]
         return everyone_and_largest(rows, most)
 
     def _of_date(self, table: str, date: str) -> DataFrame | None:
-        found = self.read(table)
-        return None if found is None else found.where(F.col(DATE) == date)
+        rows = self.read(table)
+        return None if rows is None else rows.where(F.col(DATE) == date)
 
     def size(self, table: str, date: str) -> int:
-        found = self._of_date(table, date)
-        return 0 if found is None else found.count()
+        rows = self._of_date(table, date)
+        return 0 if rows is None else rows.count()
 
     def history(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
         table = self.read("experiment_metrics")
@@ -294,8 +294,8 @@ class SparkTables:
             if metric.column in users.columns
         ]
         rows = users.where(F.col(EXPERIMENT).isin([*experiments])).select(EXPERIMENT, F.inline(F.array(*steps)))
-        counted = few_rows(rows.where("step IS NOT NULL").groupBy(EXPERIMENT, METRIC, "step").count())
-        return [step_row(row[0], row[1], row[2] - 1, row[3], edges) for row in counted]
+        groups = few_rows(rows.where("step IS NOT NULL").groupBy(EXPERIMENT, METRIC, "step").count())
+        return [step_row(row[0], row[1], row[2] - 1, row[3], edges) for row in groups]
 
     def records(self) -> Iterable[Mapping[str, Any]]:
         newest_first: list[dict[str, Any]] = run_records(self.store)
@@ -360,8 +360,8 @@ def everyone_and_largest(rows: Rows, most: int) -> Rows:
     def order(row: dict[str, Any]) -> tuple[Any, ...]:
         return (row[SEGMENT] != EVERYONE, -row[N_USERS] if row[SEGMENT] != EVERYONE else 0, surest_first(row))
 
-    ordered = sorted(rows, key=order)
-    return ordered[: most + sum(row[SEGMENT] == EVERYONE for row in rows)]
+    sorted_rows = sorted(rows, key=order)
+    return sorted_rows[: most + sum(row[SEGMENT] == EVERYONE for row in rows)]
 
 
 def counted(values: Any, low: float, high: float) -> Any:

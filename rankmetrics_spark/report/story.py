@@ -126,10 +126,10 @@ def cards(figures: Figures) -> list[Card]:
     pairs: dict[tuple[str, str], list[Row]] = {}
     for row in figures.compared:
         pairs.setdefault((row[EXPERIMENT], row[BASELINE]), []).append(row)
-    found = [_card(row, pairs[row[EXPERIMENT], row[BASELINE]], in_percent) for row in rows]
+    result = [_card(row, pairs[row[EXPERIMENT], row[BASELINE]], in_percent) for row in rows]
     sign = 1.0 if metric.higher_is_better is False else -1.0
     order = list(STATES)
-    return sorted(found, key=lambda card: (order.index(card.state), sign * card.size, card.candidate, card.baseline))
+    return sorted(result, key=lambda card: (order.index(card.state), sign * card.size, card.candidate, card.baseline))
 
 
 def _card(row: Row, pair: Sequence[Row], in_percent: bool) -> Card:
@@ -153,10 +153,10 @@ def _agreement(pair: Sequence[Row]) -> str:
     'better on 2 of 3 metrics, no difference shown on 1'
     """
     states = [state_of(row) for row in pair]
-    counted = [(STATES[state], states.count(state)) for state in STATES if state in states]
-    (first, n), *rest = counted
+    counts = [(STATES[state], states.count(state)) for state in STATES if state in states]
+    (top_state, n), *other_counts = counts
     of = f"{n} of {len(states)} metrics" if len(states) > 1 else "the only metric"
-    return ", ".join([f"{first} on {of}", *(f"{name} on {n}" for name, n in rest)])
+    return ", ".join([f"{top_state} on {of}", *(f"{name} on {n}" for name, n in other_counts)])
 
 
 def sure_of(row: Row) -> str:
@@ -164,11 +164,11 @@ def sure_of(row: Row) -> str:
     if number(row["p_adjusted"]) is None:
         return ""
     n = row["n_comparisons"] or 1
-    adjusted = ", with CUPED" if row.get("test") == CUPED else ""
-    corrected = f", corrected for {n:,} {'comparison' if n == 1 else 'comparisons'}"
+    cuped_text = ", with CUPED" if row.get("test") == CUPED else ""
+    correction_text = f", corrected for {n:,} {'comparison' if n == 1 else 'comparisons'}"
     if row["correction"] == "none":
-        corrected = f", not corrected for {n:,} comparisons" if n > 1 else ""
-    return f"{p_value(row)}{corrected}{adjusted}"
+        correction_text = f", not corrected for {n:,} comparisons" if n > 1 else ""
+    return f"{p_value(row)}{correction_text}{cuped_text}"
 
 
 # ---- the answer
@@ -176,55 +176,55 @@ def sure_of(row: Row) -> str:
 
 def answer(figures: Figures) -> Answer:
     """Who won, by how much, and how sure that is."""
-    metric, compared = figures.primary, cards(figures)
+    metric, comparisons = figures.primary, cards(figures)
     if metric is None:
         return Answer(("There are no users to compare",))
-    if not compared:
+    if not comparisons:
         return _not_compared(figures, metric)
     if metric.higher_is_better is None:
         return Answer((f"{label_of(metric)} has no better direction",), sure=("The differences are below.",))
-    if all(card.state == "doubtful" for card in compared):
-        return Answer(("No verdict: these numbers are not to be trusted",), sure=(_sentence(compared[0].note),))
+    if all(card.state == "doubtful" for card in comparisons):
+        return Answer(("No verdict: these numbers are not to be trusted",), sure=(_sentence(comparisons[0].note),))
     if len(figures.baselines) > 1:
-        return _of_pairs(figures, metric, compared)
-    return _of_candidates(metric, compared)
+        return _of_pairs(figures, metric, comparisons)
+    return _of_candidates(metric, comparisons)
 
 
 def leader(figures: Figures) -> str | None:
     """The experiment that the answer names as better; None where it names none."""
-    metric, compared = figures.primary, cards(figures)
+    metric, comparisons = figures.primary, cards(figures)
     if metric is None or metric.higher_is_better is None:
         return None
     if len(figures.baselines) > 1:
-        return next(iter(_ahead(compared)), None)
-    return compared[0].candidate if compared and compared[0].state == "better" else None
+        return next(iter(_ahead(comparisons)), None)
+    return comparisons[0].candidate if comparisons and comparisons[0].state == "better" else None
 
 
-def _of_candidates(metric: Metric, compared: list[Card]) -> Answer:
+def _of_candidates(metric: Metric, results: list[Card]) -> Answer:
     """All candidates were compared with one baseline."""
-    best, name = compared[0], label_of(metric)
-    counts = {state: sum(card.state == state for card in compared) for state in STATES}
+    best, name = results[0], label_of(metric)
+    counts = {state: sum(card.state == state for card in results) for state in STATES}
     baseline, numbers = Id(best.baseline), _numbers(name, best)
     if best.state == "better":
         more = counts["better"] - 1
         beat = "candidate beats" if more == 1 else "candidates beat"
         also: Words = (f" {more:,} more {beat} ", baseline, " as well.") if more else ()
         return Answer((Id(best.candidate), " beats ", baseline), *numbers, (*_chance(best), *also))
-    if len(compared) == 1 and best.state == "open":
+    if len(results) == 1 and best.state == "open":
         title: Words = ("No clear difference between ", Id(best.candidate), " and ", baseline)
         return Answer(title, *numbers, _chance(best), won=False)
-    if counts["worse"] == len(compared):
-        every: Words = (Id(best.candidate), " loses to ") if len(compared) == 1 else ("Every candidate loses to ",)
+    if counts["worse"] == len(results):
+        every: Words = (Id(best.candidate), " loses to ") if len(results) == 1 else ("Every candidate loses to ",)
         return Answer((*every, baseline), *numbers, _chance(best), won=False)
-    undecided = next((card for card in compared if card.state == "open"), best)
-    sure = _chance(undecided)
+    open_card = next((card for card in results if card.state == "open"), best)
+    sure = _chance(open_card)
     title = ("No candidate beats ", baseline)
-    if counts["open"] == len(compared):
-        who = "neither candidate differs" if len(compared) == 2 else f"none of {len(compared):,} candidates differs"
-        title = (f"No clear winner yet: {who} clearly from ", baseline)
+    if counts["open"] == len(results):
+        text = "neither candidate differs" if len(results) == 2 else f"none of {len(results):,} candidates differs"
+        title = (f"No clear winner yet: {text} clearly from ", baseline)
     else:
         sure = (f"{_tally(counts)}. ".capitalize(), *sure)
-    return Answer(title, *_numbers(name, undecided), sure, won=False)
+    return Answer(title, *_numbers(name, open_card), sure, won=False)
 
 
 def _numbers(name: str, card: Card) -> tuple[str, Words, Words]:
@@ -237,8 +237,8 @@ def _numbers(name: str, card: Card) -> tuple[str, Words, Words]:
     before, after = card.means
     if card.state == "open" or before == after:
         return card.said, (f"{name} is {before} in ", baseline, f" and {after} in ", candidate, ":"), interval
-    moved = f" {'rose' if card.size > 0 else 'fell'} from {before} (", baseline, f") to {after} (", candidate, "):"
-    return card.said, (name, *moved), interval
+    movement = f" {'rose' if card.size > 0 else 'fell'} from {before} (", baseline, f") to {after} (", candidate, "):"
+    return card.said, (name, *movement), interval
 
 
 def _chance(card: Card) -> Words:
@@ -247,10 +247,10 @@ def _chance(card: Card) -> Words:
         return (_sentence(card.note),) if card.note else ()
     also = f" {_sentence(card.note)}" if card.note else ""
     if card.state == "open":
-        found = f" The test would have found changes of {card.detectable} or more." if card.detectable else ""
-        return (f"Chance alone could explain this ({card.p}).{found}{also}",)
-    never = "almost never" if card.p.startswith("p <") else "rarely"
-    return (f"Chance alone would {never} give this ({card.p}).{also}",)
+        power = f" The test would have found changes of {card.detectable} or more." if card.detectable else ""
+        return (f"Chance alone could explain this ({card.p}).{power}{also}",)
+    frequency = "almost never" if card.p.startswith("p <") else "rarely"
+    return (f"Chance alone would {frequency} give this ({card.p}).{also}",)
 
 
 def _tally(counts: dict[State, int]) -> str:
@@ -258,28 +258,28 @@ def _tally(counts: dict[State, int]) -> str:
     return ", ".join(f"{n:,} {STATES[state]}" for state, n in counts.items() if n)
 
 
-def _of_pairs(figures: Figures, metric: Metric, compared: list[Card]) -> Answer:
+def _of_pairs(figures: Figures, metric: Metric, comparisons: list[Card]) -> Answer:
     """Every pair was compared: who is beaten by nobody, and beats the most."""
-    ahead = _ahead(compared)
+    ahead = _ahead(comparisons)
     if not ahead:
-        return Answer(("No experiment is ahead of all others",), sure=(f"{len(compared):,} pairs were compared.",))
-    first, others = next(iter(ahead)), len(figures.experiments) - 1
-    what = "every other experiment" if ahead[first] == others else f"{ahead[first]:,} of {others:,} others"
-    mine = [card for card in compared if (_winner(card) or ("",))[0] == first]
+        return Answer(("No experiment is ahead of all others",), sure=(f"{len(comparisons):,} pairs were compared.",))
+    winner, n_others = next(iter(ahead)), len(figures.experiments) - 1
+    losers = "every other experiment" if ahead[winner] == n_others else f"{ahead[winner]:,} of {n_others:,} others"
+    mine = [card for card in comparisons if (_winner(card) or ("",))[0] == winner]
     # Not by percentages, which are of different baselines.
     closest = min(mine, key=lambda card: abs(number(of_test(card.row, "difference")) or 0.0))
     loser = (_winner(closest) or ("", ""))[1]
     # A change is that of the candidate: of the winner against the closest, or of the closest against the winner.
     change: Words = (Id(closest.candidate), " has ", closest.said, " against ", Id(closest.baseline))
     value: Words = (f"The closest on {label_of(metric)} is ", Id(loser), ": ", *change)
-    equals = sum(n == ahead[first] for n in ahead.values()) - 1
+    equals = sum(n == ahead[winner] for n in ahead.values()) - 1
     also = f" {equals:,} {'other beats' if equals == 1 else 'others beat'} as many." if equals else ""
-    return Answer((Id(first), f" beats {what}"), value=value, sure=(*_chance(closest), also))
+    return Answer((Id(winner), f" beats {losers}"), value=value, sure=(*_chance(closest), also))
 
 
-def _ahead(compared: Sequence[Card]) -> dict[str, int]:
+def _ahead(comparisons: Sequence[Card]) -> dict[str, int]:
     """Experiments that are beaten by none -> how many they beat; those that beat the most first."""
-    won = [pair for pair in map(_winner, compared) if pair]
+    won = [pair for pair in map(_winner, comparisons) if pair]
     beaten, victories = {loser for _, loser in won}, Counter(winner for winner, _ in won)
     return dict(sorted(((name, n) for name, n in victories.items() if name not in beaten), key=lambda x: (-x[1], x[0])))
 

@@ -86,53 +86,53 @@ class Shown:
         return {(row[EXPERIMENT], row[METRIC]): row for row in self.figures.compared}
 
 
-def print_result(shown: Shown, every_segment: bool = False) -> None:
+def print_result(result: Shown, every_segment: bool = False) -> None:
     """The table of a result on stdout, and the segments that differ most."""
-    if every_segment or not shown.figures.everyone:
-        print_table(list(shown.rows), shown.metrics)
+    if every_segment or not result.figures.everyone:
+        print_table(list(result.rows), result.metrics)
         return
-    print_fitting(lambda some: table(shown, some), shown.columns, *_titles(shown))
-    _print_segments(shown)
+    print_fitting(lambda some: table(result, some), result.columns, *_titles(result))
+    _print_segments(result)
 
 
-def table(shown: Shown, metrics: Iterable[Metric]) -> Table:
+def table(result: Shown, metrics: Iterable[Metric]) -> Table:
     """One line per experiment, the best first; a column per metric with mean, interval and difference."""
     metrics = list(metrics)
-    made = Table()
-    made.add_column("experiment", overflow="fold")
+    grid = Table()
+    grid.add_column("experiment", overflow="fold")
     for label in ["users", *(escape(metric.headline) for metric in metrics)]:
-        made.add_column(label, justify="right", no_wrap=True)
-    best = {str(metric): best_mean(shown.figures.everyone, EVERYONE, metric) for metric in metrics}
-    for name in _best_first(shown):
-        users = max(row[N_USERS] for (experiment, _), row in shown.cells.items() if experiment == name)
-        cells = [_cell(shown, name, str(metric), best[str(metric)]) for metric in metrics]
-        made.add_row(as_text(name), f"{users:,}", *cells)
-    return made
+        grid.add_column(label, justify="right", no_wrap=True)
+    best = {str(metric): best_mean(result.figures.everyone, EVERYONE, metric) for metric in metrics}
+    for name in _best_first(result):
+        users = max(row[N_USERS] for (experiment, _), row in result.cells.items() if experiment == name)
+        cells = [_cell(result, name, str(metric), best[str(metric)]) for metric in metrics]
+        grid.add_row(as_text(name), f"{users:,}", *cells)
+    return grid
 
 
-def _best_first(shown: Shown) -> list[str]:
-    metric = shown.figures.primary
+def _best_first(result: Shown) -> list[str]:
+    metric = result.figures.primary
     sign = 1.0 if metric is not None and metric.higher_is_better is False else -1.0
 
     def key(name: str) -> tuple[bool, float, str]:
-        row = shown.cells.get((name, str(metric)))
+        row = result.cells.get((name, str(metric)))
         mean = None if row is None else number(row["mean"])
         return mean is None, sign * (mean or 0.0), str(name)
 
-    return sorted({name for name, _ in shown.cells}, key=key)
+    return sorted({name for name, _ in result.cells}, key=key)
 
 
-def _cell(shown: Shown, name: str, metric: str, best: float | None) -> Text:
-    row = shown.cells.get((name, metric))
+def _cell(result: Shown, name: str, metric: str, best: float | None) -> Text:
+    row = result.cells.get((name, metric))
     if row is None or row["mean"] is None:
         return Text("-" if row else "")
     half = "" if row["ci_low"] is None else f" ± {row['mean'] - row['ci_low']:.4f}"
     text = Text(f"{row['mean']:.4f}{half}", style="bold" if row["mean"] == best else "")
-    if not shown.differences:
+    if not result.differences:
         return text
-    if name == shown.baseline:
+    if name == result.baseline:
         return text.append(f"{'baseline':>11}", style="dim")
-    difference = shown.differences.get((name, metric))
+    difference = result.differences.get((name, metric))
     return text.append_text(Text(" " * 11) if difference is None else _difference(difference))
 
 
@@ -143,10 +143,10 @@ def _difference(row: Row) -> Text:
     return Text(f" {mark} {change.text if change else '-':>8}", style=style)
 
 
-def _titles(shown: Shown) -> list[str]:
-    lines = [title(list(shown.rows))]
-    for row in list(shown.differences.values())[:1]:
-        marks = f"▲ better, ▼ worse than {shown.baseline}, ≈ no difference shown"
+def _titles(result: Shown) -> list[str]:
+    lines = [title(list(result.rows))]
+    for row in list(result.differences.values())[:1]:
+        marks = f"▲ better, ▼ worse than {result.baseline}, ≈ no difference shown"
         lines.append(f"{marks} ({CORRECTIONS[row['correction']]})")
     return lines
 
@@ -154,39 +154,39 @@ def _titles(shown: Shown) -> list[str]:
 # ---- segments
 
 
-def telling(shown: Shown, most: int = MOST_SEGMENTS) -> list[Row]:
+def telling(result: Shown, limit: int = MOST_SEGMENTS) -> list[Row]:
     """The rows of segments that are furthest from what holds for all users, on the primary metric.
 
     Comparisons if there are some, else means; how far is counted in half widths of the segment's interval, and a
     segment is named once.
     """
-    metric, source = str(shown.figures.primary), shown.compared if shown.differences else shown.rows
-    value = "difference" if shown.differences else "mean"
-    whole = {
+    metric, source = str(result.figures.primary), result.compared if result.differences else result.rows
+    value = "difference" if result.differences else "mean"
+    overall = {
         row[EXPERIMENT]: of_test(row, value) for row in source if row[SEGMENT] == EVERYONE and row[METRIC] == metric
     }
 
     def distance(row: Row) -> float:
         middle, low = number(of_test(row, value)), number(of_test(row, "ci_low"))
-        everyone = number(whole.get(row[EXPERIMENT]))
+        everyone = number(overall.get(row[EXPERIMENT]))
         if middle is None or low is None or everyone is None or middle == low:
             return -math.inf
         return abs(middle - everyone) / abs(middle - low)
 
     rows = [row for row in source if row[SEGMENT] != EVERYONE and row[METRIC] == metric and distance(row) > 0]
-    found: dict[str, Row] = {}
+    by_segment: dict[str, Row] = {}
     for row in sorted(rows, key=lambda row: (-distance(row), str(row[SEGMENT]), str(row[EXPERIMENT]))):
-        found.setdefault(row[SEGMENT], row)
-    return list(found.values())[:most]
+        by_segment.setdefault(row[SEGMENT], row)
+    return list(by_segment.values())[:limit]
 
 
-def _print_segments(shown: Shown) -> None:
-    rows, metric = telling(shown), shown.figures.primary
+def _print_segments(result: Shown) -> None:
+    rows, metric = telling(result), result.figures.primary
     if not rows or metric is None:
         return
-    n = len({row[SEGMENT] for row in shown.rows} - {EVERYONE})
-    texts = [_segment_texts(shown, row, metric) for row in rows]
-    made = Table(
+    n = len({row[SEGMENT] for row in result.rows} - {EVERYONE})
+    texts = [_segment_texts(result, row, metric) for row in rows]
+    grid = Table(
         title=f"{len(rows)} of {n} segments: where {escape(label_of(metric))} is furthest from that of all users",
         title_justify="left",
         title_style="",
@@ -194,19 +194,19 @@ def _print_segments(shown: Shown) -> None:
         caption_justify="left",
     )
     for name in texts[0]:
-        left = name in ("segment", "experiment")
-        made.add_column(name, justify="left" if left else "right", overflow="fold", no_wrap=not left)
+        is_label = name in ("segment", "experiment")
+        grid.add_column(name, justify="left" if is_label else "right", overflow="fold", no_wrap=not is_label)
     for text in texts:
-        made.add_row(*(Text(printable(value)) for value in text.values()))
-    print_records(texts, made)
+        grid.add_row(*(Text(printable(value)) for value in text.values()))
+    print_records(texts, grid)
 
 
-def _segment_texts(shown: Shown, row: Row, metric: Metric) -> dict[str, str]:
+def _segment_texts(result: Shown, row: Row, metric: Metric) -> dict[str, str]:
     labels = {"segment": str(row[SEGMENT]), "experiment": str(row[EXPERIMENT]), "users": f"{row['n_users']:,}"}
-    if not shown.differences:
-        whole = shown.cells[row[EXPERIMENT], str(metric)]
-        return labels | {"mean": f"{row['mean']:.4f}", "all users": f"{whole['mean']:.4f}"}
-    whole_row = shown.differences[row[EXPERIMENT], str(metric)]
+    if not result.differences:
+        overall = result.cells[row[EXPERIMENT], str(metric)]
+        return labels | {"mean": f"{row['mean']:.4f}", "all users": f"{overall['mean']:.4f}"}
+    whole_row = result.differences[row[EXPERIMENT], str(metric)]
     return labels | {f"against {row[BASELINE]}": _said(row), "all users": _said(whole_row)}
 
 
@@ -225,23 +225,23 @@ def print_comparisons(rows: Sequence[Row], metrics: Sequence[Metric] = ()) -> No
     """The verdict, the metric that decides first, and one line per comparison."""
     print_verdict(verdict_of(rows, metrics))
     texts = [_texts(row, any(row[SEGMENT] != EVERYONE for row in rows)) for row in rows]
-    made = Table()
+    grid = Table()
     for name in texts[0] if texts else {}:
-        made.add_column(name, justify="left" if name in _LEFT else "right", overflow="fold")
+        grid.add_column(name, justify="left" if name in _LEFT else "right", overflow="fold")
     for text in texts:
-        made.add_row(*(Text(printable(value)) for value in text.values()))
-    print_records(texts, made)
+        grid.add_row(*(Text(printable(value)) for value in text.values()))
+    print_records(texts, grid)
 
 
 _LEFT = ("candidate", "baseline", "segment", "metric", "design", "test")
 
 
-def _texts(row: Row, segmented: bool) -> dict[str, str]:
+def _texts(row: Row, has_segments: bool) -> dict[str, str]:
     difference, low, high = (_number(of_test(row, name), "+.4f") for name in ("difference", "ci_low", "ci_high"))
     return {
         "candidate": str(row[EXPERIMENT]),
         "baseline": str(row[BASELINE]),
-        **({"segment": str(row[SEGMENT])} if segmented else {}),
+        **({"segment": str(row[SEGMENT])} if has_segments else {}),
         "metric": str(row[METRIC]),
         "design": str(row["design"]),
         "test": str(row["test"] or "-"),

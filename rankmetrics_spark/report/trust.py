@@ -76,15 +76,15 @@ def _without_relevant(figures: Figures, people: Population) -> Check:
         # They have no value, so they are not among the users.
         counts = [count for count in figures.record.get("experiments", {}).values() if count.get("lists")]
         shares = [count.get("no_relevant", 0) / count["lists"] for count in counts]
-        of, then = "lists", "; their users are left out of the mean"
+        of, effect = "lists", "; their users are left out of the mean"
     else:
         shares = [without / max(1, people.users[name]) for name, without in people.without_relevant.items()]
-        of, then = "users", f"; {_COUNTED[rule]}{_without_them(figures)}" if rule in _COUNTED else ""
+        of, effect = "users", f"; {_COUNTED[rule]}{_without_them(figures)}" if rule in _COUNTED else ""
     if not shares:
         return Check("none", title, "They are left out of the mean.")
-    each = "" if len(shares) == 1 else " of each experiment"
+    of_each = "" if len(shares) == 1 else " of each experiment"
     level: Literal["ok", "warn"] = "warn" if max(shares) > 0.5 else "ok"
-    return Check(level, title, f"{_percent(*shares)} of the {of}{each} had no relevant item{then}.")
+    return Check(level, title, f"{_percent(*shares)} of the {of}{of_each} had no relevant item{effect}.")
 
 
 def without_relevant(figures: Figures) -> tuple[str, str]:
@@ -128,14 +128,14 @@ class Population:
         '5 to 7 users in each of 3 experiments (independent).'
         """
         n, design = len(self.users), f" ({self.design})" if self.design else ""
-        each = _range(self.users.values())
+        size = _range(self.users.values())
         if n == 1:
-            return f"{each} users."
+            return f"{size} users."
         if self.total is not None and {*self.users.values()} == {self.total}:
-            return f"{each} users, the same in {'both' if n == 2 else f'all {n:,}'} experiments{design}."
+            return f"{size} users, the same in {'both' if n == 2 else f'all {n:,}'} experiments{design}."
         if self.total is not None:
-            return f"{self.total:,} users in all, {each} in each experiment{design}."
-        return f"{each} users in each of {n:,} experiments{design}."
+            return f"{self.total:,} users in all, {size} in each experiment{design}."
+        return f"{size} users in each of {n:,} experiments{design}."
 
 
 def population(figures: Figures) -> Population:
@@ -150,28 +150,28 @@ def population(figures: Figures) -> Population:
         name = row[EXPERIMENT]
         if row[N_USERS] >= users.get(name, 0):
             users[name], without[name] = row[N_USERS], row[N_USERS] - row[N_USERS_WITH_RELEVANT]
-    shared: dict[tuple[str, str], int] = {}
+    overlap: dict[tuple[str, str], int] = {}
     for row in figures.compared:
-        if (both := row.get("n_users_both")) is not None:
+        if (n_both := row.get("n_users_both")) is not None:
             pair = row[BASELINE], row[EXPERIMENT]
-            shared[pair] = max(both, shared.get(pair, 0))
+            overlap[pair] = max(n_both, overlap.get(pair, 0))
     designs = {str(row.get("design")) for row in figures.compared if row.get("design")}
-    mixed = "some pairs are paired, others independent" if designs else ""
-    return Population(users, without, _total(users, shared), next(iter(designs)) if len(designs) == 1 else mixed)
+    mixture = "some pairs are paired, others independent" if designs else ""
+    return Population(users, without, _total(users, overlap), next(iter(designs)) if len(designs) == 1 else mixture)
 
 
-def _total(users: dict[str, int], shared: dict[tuple[str, str], int]) -> int | None:
+def _total(users: dict[str, int], overlap: dict[tuple[str, str], int]) -> int | None:
     """People of all experiments together; None where the shared users of two of them do not tell."""
     if len(users) < 2:
         return sum(users.values())
-    for center in dict.fromkeys(baseline for baseline, _ in shared):
+    for center in dict.fromkeys(baseline for baseline, _ in overlap):
         others = [name for name in users if name != center]
-        both = [shared.get((center, name), shared.get((name, center))) for name in others]
-        outside = [users[name] - n for name, n in zip(others, both, strict=True) if n is not None]
+        overlaps = [overlap.get((center, name), overlap.get((name, center))) for name in others]
+        outside = [users[name] - n for name, n in zip(others, overlaps, strict=True) if n is not None]
         if len(outside) == len(others) and sum(n > 0 for n in outside) <= 1:
             return users[center] + sum(outside)
-    pairs = {frozenset(pair) for pair in shared}
-    if len(pairs) == len(users) * (len(users) - 1) // 2 and not any(shared.values()):
+    pairs = {frozenset(pair) for pair in overlap}
+    if len(pairs) == len(users) * (len(users) - 1) // 2 and not any(overlap.values()):
         return sum(users.values())
     return None
 
@@ -212,10 +212,10 @@ def _without_them(figures: Figures) -> str:
     row = first_of(figures.everyone, **{EXPERIMENT: name, METRIC: str(metric)})
     if metric is None or row is None:
         return ""
-    mean, others = number(row.get("mean")), number(row.get("mean_with_relevant"))
-    if mean is None or others is None or mean == others:
+    mean, mean_with_relevant = number(row.get("mean")), number(row.get("mean_with_relevant"))
+    if mean is None or mean_with_relevant is None or mean == mean_with_relevant:
         return ""
-    return f" (without them {label_of(metric)} of {name} is {others:.3f} instead of {mean:.3f})"
+    return f" (without them {label_of(metric)} of {name} is {mean_with_relevant:.3f} instead of {mean:.3f})"
 
 
 def _split(figures: Figures) -> Check:
@@ -230,10 +230,10 @@ def _split(figures: Figures) -> Check:
     people = population(figures)
     if people.design == "paired":
         return Check("none", title, "Not checked: the same users are in the experiments that are compared.")
-    seen, total = "", sum(people.users.values())
+    shares, total = "", sum(people.users.values())
     if 1 < len(people.users) <= MOST_SHARES:
-        seen = " Seen: " + " / ".join(f"{100 * n / max(1, total):.1f}" for n in people.users.values()) + " %."
-    return Check("none", title, f"Not checked, since the planned split is unknown.{seen}")
+        shares = " Seen: " + " / ".join(f"{100 * n / max(1, total):.1f}" for n in people.users.values()) + " %."
+    return Check("none", title, f"Not checked, since the planned split is unknown.{shares}")
 
 
 def _rows(record: Row) -> Check:
@@ -241,17 +241,17 @@ def _rows(record: Row) -> Check:
     share = rows["quarantined"] / max(1, rows["in"])
     if not rows["quarantined"]:
         return Check("ok", "Faulty rows", f"None of {rows['in']:,}.")
-    found = f"{rows['quarantined']:,} of {rows['in']:,} rows ({share:.2%}) were faulty and are left out."
-    return Check("warn" if share > MANY_FAULTY else "ok", "Faulty rows", found)
+    text = f"{rows['quarantined']:,} of {rows['in']:,} rows ({share:.2%}) were faulty and are left out."
+    return Check("warn" if share > MANY_FAULTY else "ok", "Faulty rows", text)
 
 
 def _ties(record: Row) -> Iterator[Check]:
     counts = [count for count in record.get("experiments", {}).values() if count.get("evaluated")]
-    tied = sum(count.get("tied", 0) for count in counts) / max(1, sum(count["evaluated"] for count in counts))
+    share = sum(count.get("tied", 0) for count in counts) / max(1, sum(count["evaluated"] for count in counts))
     by_score = record.get("config", {}).get("rank_by") == "score"
-    if tied > 0:
-        text = f"{tied:.1%} of the rows share their score with another of their list."
-        yield Check("warn" if tied > MANY_TIED else "ok", "Ties", text)
+    if share > 0:
+        text = f"{share:.1%} of the rows share their score with another of their list."
+        yield Check("warn" if share > MANY_TIED else "ok", "Ties", text)
     elif by_score:
         yield Check("ok", "Ties", "No two items of a list have the same score.")
 
@@ -264,8 +264,8 @@ def _judged(record: Row) -> Iterator[Check]:
         yield Check("warn", "Judgements", text)
     if not record.get("judgements"):
         return
-    lists, judged = (sum(count[name] for count in counts) for name in ("lists", "judged_lists"))
-    share = judged / max(1, lists)
+    lists, n_judged = (sum(count[name] for count in counts) for name in ("lists", "judged_lists"))
+    share = n_judged / max(1, lists)
     level: Literal["ok", "warn"] = "warn" if share < FEW_JUDGED else "ok"
     yield Check(level, "Judged lists", f"{share:.1%} of the lists belong to a user with judgements.")
 
@@ -329,7 +329,7 @@ _WITHOUT_JUDGEMENTS = {
 }
 
 
-def sentences(text: str, metrics: list[str], by_score: bool, judged: bool) -> list[str]:
+def sentences(text: str, metrics: list[str], by_score: bool, has_judgements: bool) -> list[str]:
     """What a convention means for these metrics.
 
     >>> sentences("standard;gain=linear;zero_relevant=zero;ties=best;relevant_from=2.0", ["ndcg"], False, False)[1:3]
@@ -339,21 +339,21 @@ def sentences(text: str, metrics: list[str], by_score: bool, judged: bool) -> li
     grade = float(chosen.get("relevant_from", 0))
     origin = (
         "The judgements say which items are relevant."
-        if judged
+        if has_judgements
         else "Only items that were shown are known: a relevant item that no list showed does not count."
     )
     relevant = f"A grade of {grade:g} or more is relevant." if grade else "Any grade above 0 is relevant; a click is 1."
-    return [origin, relevant, *_knobs(chosen, metrics, by_score, judged)]
+    return [origin, relevant, *_knobs(chosen, metrics, by_score, has_judgements)]
 
 
-def _knobs(chosen: dict[str, str], metrics: list[str], by_score: bool, judged: bool) -> list[str]:
-    found = []
+def _knobs(chosen: dict[str, str], metrics: list[str], by_score: bool, has_judgements: bool) -> list[str]:
+    lines = []
     for knob in _SAID:
         value = chosen.get(knob, "")
-        used = _USED_BY.get(knob) in (None, *metrics) and (by_score or knob not in _BY_SCORE)
+        is_relevant = _USED_BY.get(knob) in (None, *metrics) and (by_score or knob not in _BY_SCORE)
         words = _WORDS[knob].get(value)
-        if knob == "ideal_pool" and not judged:
+        if knob == "ideal_pool" and not has_judgements:
             words = _WITHOUT_JUDGEMENTS.get(value, words)
-        if used and words and (judged or knob != "relevant_pool"):
-            found.append(words)
-    return found
+        if is_relevant and words and (has_judgements or knob != "relevant_pool"):
+            lines.append(words)
+    return lines

@@ -81,8 +81,8 @@ class Change:
 
     def _signed(self, value: float) -> str:
         """A true minus, and no sign in front of a rounded 0."""
-        rounded = round(value, self.digits) + 0.0
-        return (f"{rounded:+.{self.digits}f}" if rounded else f"{0:.{self.digits}f}").replace("-", MINUS)
+        number_shown = round(value, self.digits) + 0.0
+        return (f"{number_shown:+.{self.digits}f}" if number_shown else f"{0:.{self.digits}f}").replace("-", MINUS)
 
 
 def change_of(row: Mapping[str, Any], in_percent: bool | None = None) -> Change | None:
@@ -96,8 +96,8 @@ def change_of(row: Mapping[str, Any], in_percent: bool | None = None) -> Change 
     if value is None:
         return None
     bounds = sorted(factor * bound for bound in (low, high) if bound is not None)
-    first, last = bounds if len(bounds) == 2 else (None, None)
-    return Change(factor * value, unit, first, last)
+    lower, upper = bounds if len(bounds) == 2 else (None, None)
+    return Change(factor * value, unit, lower, upper)
 
 
 def is_percentage(row: Mapping[str, Any]) -> bool:
@@ -138,16 +138,16 @@ CORRECTIONS = {
 """Correction of p-values -> how a sentence names it."""
 
 
-def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), gated: object = None, more: int = 0) -> list[str]:
+def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), gate: object = None, more: int = 0) -> list[str]:
     """What the comparisons of all users say: the metric that decides first, then differences that are shown."""
     everyone = [row for row in rows if row[SEGMENT] == EVERYONE]
-    known = {str(metric): metric for metric in metrics}
-    known |= {name: parse(name) for name in dict.fromkeys(row[METRIC] for row in everyone) if name not in known}
-    first, order = str(deciding([*known.values()], gated)), {name: place for place, name in enumerate(known)}
-    ordered = sorted(
+    names = {str(metric): metric for metric in metrics}
+    names |= {name: parse(name) for name in dict.fromkeys(row[METRIC] for row in everyone) if name not in names}
+    main, order = str(deciding([*names.values()], gate)), {name: place for place, name in enumerate(names)}
+    sorted_rows = sorted(
         everyone,
         key=lambda row: (
-            row[METRIC] != first,
+            row[METRIC] != main,
             row["better"] is None,
             p_or_last(row) if len(everyone) > MOST_SENTENCES else 0.0,
             str(row[EXPERIMENT]),
@@ -155,9 +155,9 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), gated: objec
             order[row[METRIC]],
         ),
     )
-    found = [sentence(row, known[row[METRIC]]) for row in ordered[:MOST_SENTENCES]]
-    rest = len(ordered) - len(found) + more
-    return [*found, f"... and {rest:,} more, in the table comparisons"] if rest else found
+    lines = [sentence(row, names[row[METRIC]]) for row in sorted_rows[:MOST_SENTENCES]]
+    n_more = len(sorted_rows) - len(lines) + more
+    return [*lines, f"... and {n_more:,} more, in the table comparisons"] if n_more else lines
 
 
 def sentence(row: Row, metric: Metric) -> str:
@@ -177,8 +177,8 @@ def sentence(row: Row, metric: Metric) -> str:
     note = row["note"] or ""
     if is_unknown(row["p_adjusted"]) or note.startswith("not trustworthy"):
         return f"{candidate} against {baseline} on {name}: {note or 'not tested'}"
-    found = change_of(row)
-    change = (found.plain if found else "-") + (" with CUPED" if row.get("test") == CUPED else "")
+    difference = change_of(row)
+    change = (difference.plain if difference else "-") + (" with CUPED" if row.get("test") == CUPED else "")
     also = f"; {note}" if note else ""
     if row["better"] is None:
         effect = detectable(row)

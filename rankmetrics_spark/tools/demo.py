@@ -69,9 +69,9 @@ def make_log(path: str | PathLike[str], users: int = 24_000, seed: int = 7, day:
     grades = np.digitize(affinity, GRADES)
     experiments = _experiments(users, seed)
     scores = affinity + np.array(list(NOISE.values()))[experiments, None] * rng.standard_normal(affinity.shape)
-    shown = np.argsort(-scores, axis=1)[:, :SLOTS]
-    clicks = _clicks(rng, np.take_along_axis(grades, shown, axis=1))
-    impressions = _impressions(rng, day, experiments, _pick(items, shown), _pick(scores, shown), clicks)
+    top = np.argsort(-scores, axis=1)[:, :SLOTS]
+    clicks = _clicks(rng, np.take_along_axis(grades, top, axis=1))
+    impressions = _impressions(rng, day, experiments, _pick(items, top), _pick(scores, top), clicks)
     # In a small log fewer, so that no experiment has more than a run allows.
     faults = min(FAULTS, users // USERS_PER_FAULT)
     impressions = _add_faults(rng, impressions, faults)
@@ -88,13 +88,13 @@ def make_log(path: str | PathLike[str], users: int = 24_000, seed: int = 7, day:
 def _candidates(rng: np.random.Generator, users: int) -> Ints:
     """(users, CANDIDATES) distinct items per user, sampled without replacement; popular items are more likely."""
     popularity = -0.6 * np.log(np.arange(1, ITEMS + 1))
-    found = np.empty((users, CANDIDATES), np.int64)
+    items = np.empty((users, CANDIDATES), np.int64)
     # A few users at a time, whose keys stay in the processor's cache.
     for start in range(0, users, 500):
-        part = found[start : start + 500]
+        part = items[start : start + 500]
         keys = popularity + rng.gumbel(size=(len(part), ITEMS))
         part[:] = np.argpartition(-keys, CANDIDATES, axis=1)[:, :CANDIDATES]
-    return found
+    return items
 
 
 def _affinity(rng: np.random.Generator, items: Ints) -> Floats:
@@ -111,8 +111,8 @@ def _experiments(users: int, seed: int) -> Ints:
 
 def _clicks(rng: np.random.Generator, grades: Ints) -> npt.NDArray[np.bool_]:
     sees_slot = 1 / np.arange(1, SLOTS + 1) ** 0.7
-    clicked: npt.NDArray[np.bool_] = rng.random(grades.shape) < sees_slot * CLICK_IF_SEEN[grades]
-    return clicked
+    clicks: npt.NDArray[np.bool_] = rng.random(grades.shape) < sees_slot * CLICK_IF_SEEN[grades]
+    return clicks
 
 
 def _impressions(
@@ -150,8 +150,8 @@ def _overwrite(log: pa.Table, column: str, rows: Ints, value: Any) -> pa.Table:
     field = log.schema.field(column)
     mask = np.zeros(log.num_rows, dtype=bool)
     mask[rows] = True
-    spoiled = pc.if_else(pa.array(mask), pa.scalar(value, field.type), log.column(column))
-    return log.set_column(log.schema.get_field_index(column), field, spoiled)
+    values = pc.if_else(pa.array(mask), pa.scalar(value, field.type), log.column(column))
+    return log.set_column(log.schema.get_field_index(column), field, values)
 
 
 def _judgements(items: Ints, grades: Ints) -> pa.Table:
@@ -192,8 +192,8 @@ def _config(root: Path) -> Path:
     return file
 
 
-def _pick(values: npt.NDArray[Any], places: Ints) -> npt.NDArray[Any]:
-    return np.take_along_axis(values, places, axis=1)
+def _pick(values: npt.NDArray[Any], positions: Ints) -> npt.NDArray[Any]:
+    return np.take_along_axis(values, positions, axis=1)
 
 
 def _user_names(users: int) -> list[str]:

@@ -27,10 +27,10 @@ def markdown() -> str:
 
 def updated(text: str) -> str:
     """The text with a fresh table between its two markers."""
-    found, n = re.subn(f"{re.escape(START)}.*?{re.escape(END)}", f"{START}\n{markdown()}\n{END}", text, flags=re.DOTALL)
+    page, n = re.subn(f"{re.escape(START)}.*?{re.escape(END)}", f"{START}\n{markdown()}\n{END}", text, flags=re.DOTALL)
     if n != 1:
         raise ValueError(f"the text holds the markers {START} ... {END} {n} times; allowed: once")
-    return found
+    return page
 
 
 if __name__ == "__main__":

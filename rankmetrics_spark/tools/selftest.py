@@ -69,26 +69,26 @@ class Check:
         )
 
 
-def golden_checks(found: Found) -> list[Check]:
+def golden_checks(results: Found) -> list[Check]:
     """Check each preset, in the order of ``PRESETS``; a missing value counts as a failure.
 
     >>> all(check.ok for check in golden_checks(by_kernels()))
     True
     """
     golden = [value for value in values() if value.defect is None]
-    return [_check(name, [v for v in golden if v.convention.preset == name], found) for name in PRESETS]
+    return [_check(name, [v for v in golden if v.convention.preset == name], results) for name in PRESETS]
 
 
-def _check(preset: str, golden: list[Value], found: Found) -> Check:
-    gaps = [_gap(value, found) for value in golden]
+def _check(preset: str, golden: list[Value], results: Found) -> Check:
+    gaps = [_gap(value, results) for value in golden]
     within_tolerance = all(gap <= value.tolerance for gap, value in zip(gaps, golden, strict=True))
-    changed = Counter(value.convention.name for value in golden if value.convention.name != preset)
-    unprinted = Counter(value.origin for value in golden if value.origin != PRINTED)
-    return Check(preset, len(golden), max(gaps, default=0.0), bool(golden) and within_tolerance, changed, unprinted)
+    variants = Counter(value.convention.name for value in golden if value.convention.name != preset)
+    origins = Counter(value.origin for value in golden if value.origin != PRINTED)
+    return Check(preset, len(golden), max(gaps, default=0.0), bool(golden) and within_tolerance, variants, origins)
 
 
-def _gap(value: Value, found: Found) -> float:
-    ours = found.get((value.case, value.convention.digest(), str(value.metric)), math.inf)
+def _gap(value: Value, results: Found) -> float:
+    ours = results.get((value.case, value.convention.digest(), str(value.metric)), math.inf)
     if math.isnan(ours) or math.isnan(value.number):
         return 0.0 if math.isnan(ours) and math.isnan(value.number) else math.inf
     gap = abs(ours - value.number)
@@ -114,12 +114,10 @@ def by_spark(spark: SparkSession) -> dict[tuple[str, str, str], float]:
     from rankmetrics_spark.pipeline import Tables
 
     scoring = _scoring()
-    shown = [(case, str(r["item"]), r["position"], r["score"]) for case, data in cases().items() for r in data["list"]]
-    judged = [
-        (case, str(r["item"]), float(r["relevance"])) for case, data in cases().items() for r in data["judgments"]
-    ]
-    impressions = spark.createDataFrame(shown, "user_id string, item_id string, position bigint, score double")
-    judgements = spark.createDataFrame(judged, "user_id string, item_id string, relevance double")
+    lists = [(case, str(r["item"]), r["position"], r["score"]) for case, data in cases().items() for r in data["list"]]
+    pools = [(case, str(r["item"]), float(r["relevance"])) for case, data in cases().items() for r in data["judgments"]]
+    impressions = spark.createDataFrame(lists, "user_id string, item_id string, position bigint, score double")
+    judgements = spark.createDataFrame(pools, "user_id string, item_id string, relevance double")
     options = Options(metrics=scoring.metrics, rank_by="score", columns={"experiment": None}, judged=True)
     users = Tables.of(impressions, judgements, options, scoring.conventions).users
     return {
@@ -141,17 +139,17 @@ def _scoring() -> Scoring:
 def _columns(data: Iterable[Mapping[str, Any]]) -> Arrays:
     """The fixtures as columns of a batch: one array of structs per list, with item ids instead of hashes."""
     lists = list(data)
-    pools = [sorted(((float(r["relevance"]), r["item"]) for r in one["judgments"]), reverse=True) for one in lists]
-    shown = [
+    pools = [sorted(((float(r["relevance"]), r["item"]) for r in case["judgments"]), reverse=True) for case in lists]
+    entries = [
         [
             {HASH: r["item"], ITEM: str(r["item"]), POSITION: r["position"], SCORE: float(r["score"])}
-            for r in one["list"]
+            for r in case["list"]
         ]
-        for one in lists
+        for case in lists
     ]
     return {
-        N_ROWS: pa.array([len(one["list"]) for one in lists]),
-        ENTRIES: pa.array(shown),
+        N_ROWS: pa.array([len(case["list"]) for case in lists]),
+        ENTRIES: pa.array(entries),
         POOL_GRADE: pa.array([[grade for grade, _ in pool] for pool in pools]),
         POOL_HASH: pa.array([[item for _, item in pool] for pool in pools]),
     }

@@ -92,10 +92,10 @@ _WEIGHT = "_off_policy_weight"
 
 
 def _estimators(path: str, value: object) -> tuple[str, ...]:
-    found = tuple(choice(*ESTIMATORS)(path, item) for item in listed(path, value))
-    if not found:
+    names = tuple(choice(*ESTIMATORS)(path, item) for item in listed(path, value))
+    if not names:
         raise refuse(path, value, f"at least one of {', '.join(ESTIMATORS)}")
-    return tuple(str(name) for name in dict.fromkeys(found))
+    return tuple(str(name) for name in dict.fromkeys(names))
 
 
 @dataclass(frozen=True)
@@ -116,9 +116,9 @@ class Weighting(Section):
 
     def sql(self) -> str:
         """SQL of a row's weight; null where a probability is unusable. To Spark, NaN is above every number."""
-        chance, wanted = quoted(self.propensity), quoted(self.target) if self.target else "1"
-        sound = f"{chance} > 0 AND {chance} <= 1 AND {wanted} >= 0 AND {wanted} <= 1"
-        return f"CASE WHEN {sound} THEN double({wanted}) / double({chance}) END"
+        chance, target = quoted(self.propensity), quoted(self.target) if self.target else "1"
+        sound = f"{chance} > 0 AND {chance} <= 1 AND {target} >= 0 AND {target} <= 1"
+        return f"CASE WHEN {sound} THEN double({target}) / double({chance}) END"
 
     def fault(self) -> str:
         """What is wrong with a row that has no weight."""
@@ -192,8 +192,8 @@ def off_policy(
     )
     names = (*filter(None, options.columns.values()), *options.list, *weighting.columns)
     table = with_fields(spark_table(impressions, "impressions"), names)
-    rows, read = _weighted_rows(table, options, weighting)
-    work = _Work(options.metrics, weighting, read.item)
+    rows, roles = _weighted_rows(table, options, weighting)
+    work = _Work(options.metrics, weighting, roles.item)
     rules = Rules(
         target is not None,
         weighting.fault(),
@@ -203,7 +203,7 @@ def off_policy(
         weighting.clip,
         {str(metric): metric.definition.range for metric in options.metrics},
     )
-    partials = _users(rows, read).mapInArrow(partial(_partial_sums, work=work), _PARTIALS)
+    partials = _users(rows, roles).mapInArrow(partial(_partial_sums, work=work), _PARTIALS)
     return partials.repartition(1).mapInArrow(partial(_final, work=work, rules=rules), schema_text(COLUMNS))
 
 
@@ -217,17 +217,17 @@ def _weighted_rows(table: DataFrame, options: Options, weighting: Weighting) -> 
         if not isinstance(kinds[name], T.NumericType):
             raise InputError(f"column '{name}' ({role}) has type {kinds[name].simpleString()}; it must be a number")
     plan = make_plan(options, table.schema)
-    read = replace(plan.columns, score=True)
-    weighted = table.select("*", F.expr(weighting.sql()).alias(_WEIGHT))
+    roles = replace(plan.columns, score=True)
+    weighted_table = table.select("*", F.expr(weighting.sql()).alias(_WEIGHT))
     mapping = {**plan.mapping, SCORE: _WEIGHT}
-    return checked_rows(weighted, mapping, read, text=False, null_is_unjudged=False), read
+    return checked_rows(weighted_table, mapping, roles, text=False, null_is_unjudged=False), roles
 
 
-def _users(rows: DataFrame, read: Columns) -> DataFrame:
+def _users(rows: DataFrame, roles: Columns) -> DataFrame:
     """One row per (experiment, user): their rows, and how many have a fault; the only shuffle of raw rows."""
-    of_list = f"xxhash64({', '.join(read.list_columns)})" if read.list else "0L"
-    hashed = [f"xxhash64({ITEM}) AS {HASH}"] if read.item else []
-    row = entry(f"{of_list} AS {LIST}", POSITION, *hashed, f"double({RELEVANCE}) AS {RELEVANCE}", SCORE)
+    of_list = f"xxhash64({', '.join(roles.list_columns)})" if roles.list else "0L"
+    hash_sql = [f"xxhash64({ITEM}) AS {HASH}"] if roles.item else []
+    row = entry(f"{of_list} AS {LIST}", POSITION, *hash_sql, f"double({RELEVANCE}) AS {RELEVANCE}", SCORE)
     no_weight = f"{REJECTED}.{REASON} IN ('null_score', 'nan_score')"
     return (
         rows.groupBy(EXPERIMENT, USER)
@@ -256,25 +256,25 @@ def _partial_sums(batches: Batches, work: _Work) -> Iterator[pa.RecordBatch]:
 
 def _sums(columns: Arrays, work: _Work) -> Iterator[tuple[Key, Ints]]:
     lists = weighted_lists(columns, work.repeats)
-    coded = columns[EXPERIMENT].dictionary_encode(null_encoding="encode")
-    experiments, group = coded.dictionary.to_pylist(), ints(coded.indices)
-    lost = (ints(columns[_FAULTY]), ints(columns[_UNWEIGHTED]), lists.repeated)
-    counts = np.stack([np.bincount(group, each, len(experiments)).astype(np.int64) for each in lost], axis=1)
+    codes = columns[EXPERIMENT].dictionary_encode(null_encoding="encode")
+    experiments, group = codes.dictionary.to_pylist(), ints(codes.indices)
+    faults = (ints(columns[_FAULTY]), ints(columns[_UNWEIGHTED]), lists.repeated)
+    counts = np.stack([np.bincount(group, count, len(experiments)).astype(np.int64) for count in faults], axis=1)
     for metric in work.metrics:
         for weight, estimators in weights_of(lists.weight, work.weighting):
             # Infinite weights become NaN; such users are counted as beyond what can be summed.
             with np.errstate(invalid="ignore", over="ignore"):
-                there, users = user_values(lists, metric, weight)
-                found = np.concatenate([counts, limb_sums(users, group[there], len(experiments))], axis=1)
+                has_rows, users = user_values(lists, metric, weight)
+                sums = np.concatenate([counts, limb_sums(users, group[has_rows], len(experiments))], axis=1)
             for estimator in estimators:
-                yield from zip((Key(name, str(metric), estimator) for name in experiments), found, strict=True)
+                yield from zip((Key(name, str(metric), estimator) for name in experiments), sums, strict=True)
 
 
 def weights_of(weight: Floats, weighting: Weighting) -> Iterator[tuple[Floats, list[str]]]:
     """The weights as they are and clipped, each with the estimators that read them."""
-    unclipped = [name for name in weighting.estimators if name != "clipped"]
-    if unclipped:
-        yield weight, unclipped
+    names = [name for name in weighting.estimators if name != "clipped"]
+    if names:
+        yield weight, names
     if "clipped" in weighting.estimators:
         yield np.minimum(weight, weighting.clip), ["clipped"]
 

@@ -121,8 +121,8 @@ def ndcg(batch: Batch, weight: Floats, k: int | None) -> Floats:
     def ideal(m: Ints) -> Floats:
         return running_sums(discount, len(m))[np.minimum(m, _cut(k))]
 
-    discounted = weight * (batch.rank <= _cut(k)) * discount(batch.rank)
-    values = _over_number_of_relevant(batch, discounted, weight, False, ideal)
+    part = weight * (batch.rank <= _cut(k)) * discount(batch.rank)
+    values = _over_number_of_relevant(batch, part, weight, False, ideal)
     return np.where(batch.total(((batch.grade > 0) & (batch.grade != 1)).astype(np.float64)) > 0, np.nan, values)
 
 
@@ -143,9 +143,9 @@ def joint_weight(batch: Batch, weight: Floats) -> Floats:
     >>> joint_weight(one_list([1, 0, 1, 1]).batch, np.array([2.0, 9.0, 3.0, 0.5])).tolist()  # 2 * 3 * 1
     [6.0]
     """
-    product, found = np.ones(batch.size), np.flatnonzero(STANDARD.relevant(batch.grade))
+    product, relevant = np.ones(batch.size), np.flatnonzero(STANDARD.relevant(batch.grade))
     with np.errstate(over="ignore"):
-        np.multiply.at(product, batch.list[found], np.maximum(weight[found], 1.0))
+        np.multiply.at(product, batch.list[relevant], np.maximum(weight[relevant], 1.0))
     return product
 
 
@@ -169,10 +169,10 @@ def _over_number_of_relevant(
         pairs: a_i is multiplied by the number of relevant rows down to i.
         divisor: (c,) numbers of relevant rows from 1 to c -> (c,) divisors.
     """
-    found, values = np.flatnonzero(STANDARD.relevant(batch.grade)), np.zeros(batch.size)
-    group = batch.list[found]
+    relevant, values = np.flatnonzero(STANDARD.relevant(batch.grade)), np.zeros(batch.size)
+    group = batch.list[relevant]
     for at, inside in grids(group):
-        parts, weights = (np.where(inside, each[found][at], 0.0) for each in (part, weight))
+        parts, weights = (np.where(inside, rows[relevant][at], 0.0) for rows in (part, weight))
         by_m = _numerators(parts, weights, pairs) / divisor(np.arange(1, at.shape[1] + 1))
         # Not np.sum: its order of addition depends on the width of the grid, and so on the other lists.
         values[group[at[:, 0]]] = np.cumsum(by_m, axis=1)[:, -1]
@@ -201,8 +201,8 @@ def _numerators(parts: Floats, weights: Floats, pairs: bool) -> Floats:
     above, above_pairs, chosen = np.zeros((3, *parts.shape))
     above[:, :1] = 1.0
     for part, weight in zip(parts.T[:, :, None], weights.T[:, :, None], strict=True):
-        counted = above + _shifted(above_pairs) if pairs else above
-        chosen = _times(chosen, weight) + part * counted
+        combined = above + _shifted(above_pairs) if pairs else above
+        chosen = _times(chosen, weight) + part * combined
         above_pairs, above = _times(above_pairs, weight) + weight * above, _times(above, weight)
     return np.asarray(chosen)
 
@@ -248,15 +248,15 @@ def weighted_lists(columns: Arrays, repeats: bool) -> WeightedLists:
     """
     _, values = flat(columns[ENTRIES])
     entries, keys = _sorted(entries_of(columns), ints(values.field(LIST)))
-    new = (np.diff(entries.list, prepend=-1) != 0) | (np.diff(keys, prepend=0) != 0)
-    place, user = np.cumsum(new) - 1, entries.list[new]
-    kept, dropped = without_repeats(replace(entries, list=place), len(user), Reading(STANDARD, repeats))
-    ranked = by_position(kept)
-    assert ranked.score is not None
-    shown = np.bincount(ranked.list, minlength=len(user))
-    batch = Batch(len(user), ranked.list, np.asarray(ranked.position, np.int64), ranked.grade, shown, *no_pool())
-    repeated = np.bincount(user, dropped, minlength=len(columns[ENTRIES])).astype(np.int64)
-    return WeightedLists(batch, ranked.score, user, repeated)
+    starts = (np.diff(entries.list, prepend=-1) != 0) | (np.diff(keys, prepend=0) != 0)
+    place, user = np.cumsum(starts) - 1, entries.list[starts]
+    unique, n_dropped = without_repeats(replace(entries, list=place), len(user), Reading(STANDARD, repeats))
+    rows = by_position(unique)
+    assert rows.score is not None
+    sizes = np.bincount(rows.list, minlength=len(user))
+    batch = Batch(len(user), rows.list, np.asarray(rows.position, np.int64), rows.grade, sizes, *no_pool())
+    n_repeated = np.bincount(user, n_dropped, minlength=len(columns[ENTRIES])).astype(np.int64)
+    return WeightedLists(batch, rows.score, user, n_repeated)
 
 
 def _sorted(entries: Entries, keys: Ints) -> tuple[Entries, Ints]:
@@ -280,14 +280,14 @@ def user_values(lists: WeightedLists, metric: Metric, weight: Floats) -> tuple[n
     """
     batch, size = lists.batch, len(lists.repeated)
     products = metric.name in OF_PRODUCTS
-    read = batch.rank <= (UNCUT if products or metric.cut is None else metric.cut)
-    of_row, weights = lists.user[batch.list][read], weight[read]
+    top = batch.rank <= (UNCUT if products or metric.cut is None else metric.cut)
+    of_row, weights = lists.user[batch.list][top], weight[top]
     n_lists = np.bincount(lists.user, minlength=size)
-    there = n_lists > 0
-    values = sums_by_group(lists.user, WEIGHTED[metric.name](batch, weight, metric.cut), size)[there]
-    of_rows = (np.ones(len(weights)), weights, weights * weights, weights < lists.weight[read])
-    rows, total, squares, clipped = (sums_by_group(of_row, each, size)[there] for each in of_rows)
-    n = n_lists[there].astype(np.float64)
+    users = n_lists > 0
+    values = sums_by_group(lists.user, WEIGHTED[metric.name](batch, weight, metric.cut), size)[users]
+    of_rows = (np.ones(len(weights)), weights, weights * weights, weights < lists.weight[top])
+    rows, total, squares, n_clipped = (sums_by_group(of_row, part, size)[users] for part in of_rows)
+    n = n_lists[users].astype(np.float64)
     joint = np.minimum(joint_weight(batch, weight), LARGEST_SUMMAND) if products else None
-    of_user = None if joint is None else sums_by_group(lists.user, joint, size)[there] / n
-    return there, UserValues(values / n, n, rows, total, squares, clipped, of_user)
+    of_user = None if joint is None else sums_by_group(lists.user, joint, size)[users] / n
+    return users, UserValues(values / n, n, rows, total, squares, n_clipped, of_user)
