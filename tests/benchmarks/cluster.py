@@ -17,7 +17,7 @@ from tests.benchmarks import data
 from tests.benchmarks.contenders import ROOT
 from tests.benchmarks.peers.common import COLUMNS
 from tests.benchmarks.run import session
-from tests.commands import spark_environment
+from tests.helpers.commands import spark_environment
 from tests.platforms.support import Running, built_wheel, exact_rows, standalone_cluster
 
 WORKERS = (1, 2)

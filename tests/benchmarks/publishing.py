@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import run
 from rankmetrics_spark.engines.spark import local_session
-from tests.logs import config
+from tests.helpers.logs import config
 
 ITEMS = 10
 ROUNDS = 3

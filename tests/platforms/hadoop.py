@@ -10,7 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from rankmetrics_spark.engines import QUICK_JAVA
-from tests.commands import ROOT, ran, spark_environment
+from tests.helpers.commands import ROOT, ran, spark_environment
 from tests.platforms.support import Running
 
 JARS = ROOT / ".jars" / "yarn"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-from tests.commands import ROOT, spark_environment
+from tests.helpers.commands import ROOT, spark_environment
 from tests.platforms.support import Running
 
 

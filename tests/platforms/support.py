@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 import psutil
 import pyarrow.dataset as ds
 
-from tests.commands import ROOT, spark_environment
-from tests.logs import bits
+from tests.helpers.commands import ROOT, spark_environment
+from tests.helpers.logs import bits
 
 Found = TypeVar("Found")
 

@@ -23,11 +23,11 @@ import pytest
 import yaml
 
 from rankmetrics_spark.engines import QUICK_JAVA
-from tests.commands import ROOT, spark_environment
-from tests.logs import Shown, a_list, parquet
+from tests.helpers.commands import ROOT, spark_environment
+from tests.helpers.logs import Shown, a_list, parquet
+from tests.helpers.readme import commands, section
 from tests.platforms.s3_server import s3_server
 from tests.platforms.support import Running, built_wheel, python_without_package, wait_for
-from tests.readme import commands, section
 
 BIN = ROOT / ".venvs" / "airflow" / "bin"
 LIMIT = 400

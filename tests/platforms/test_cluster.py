@@ -14,8 +14,9 @@ import yaml
 
 from rankmetrics_spark.engines import QUICK_JAVA
 from rankmetrics_spark.metrics import STANDARD
-from tests.commands import ROOT, ran, spark_environment
-from tests.logs import DATE, assert_close, obvious, parquet, random_log
+from tests.helpers.commands import ROOT, ran, spark_environment
+from tests.helpers.logs import DATE, assert_close, obvious, parquet, random_log
+from tests.helpers.readme import PLATFORMS, commands, rename, section
 from tests.platforms.support import (
     Cluster,
     Running,
@@ -25,7 +26,6 @@ from tests.platforms.support import (
     rows_of,
     standalone_cluster,
 )
-from tests.readme import PLATFORMS, commands, rename, section
 
 METRICS = ["ap@5", "ndcg@5", "rr"]
 LOG = random_log(1, users=400)

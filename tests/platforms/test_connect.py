@@ -22,10 +22,10 @@ import yaml
 
 from rankmetrics_spark.engines import QUICK_JAVA
 from rankmetrics_spark.metrics import PRESETS, resolve
-from tests.commands import ROOT, ran, spark_environment
-from tests.logs import DATE, Shown, a_list, assert_close, obvious, parquet, random_log
+from tests.helpers.commands import ROOT, ran, spark_environment
+from tests.helpers.logs import DATE, Shown, a_list, assert_close, obvious, parquet, random_log
+from tests.helpers.readme import commands, rename, section
 from tests.platforms.support import Running, python_without_package
-from tests.readme import commands, rename, section
 
 CLIENT = ROOT / ".venvs" / "client" / "bin"
 METRICS = ["ap", "ap@10", "ndcg@10", "rr"]

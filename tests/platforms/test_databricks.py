@@ -27,8 +27,8 @@ from nbclient.exceptions import CellExecutionError
 from rankmetrics_spark import cli
 from rankmetrics_spark.config import days
 from rankmetrics_spark.engines import QUICK_JAVA, SETTINGS_OF_RUNS
-from tests.commands import ROOT, ran, spark_environment
-from tests.logs import a_list, parquet
+from tests.helpers.commands import ROOT, ran, spark_environment
+from tests.helpers.logs import a_list, parquet
 from tests.platforms.support import built_wheel, rows_of
 
 NOTEBOOK = ROOT / "jobs" / "databricks_notebook.py"

@@ -29,8 +29,8 @@ from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.engines import QUICK_JAVA
 from rankmetrics_spark.engines.spark import connect_session
 from rankmetrics_spark.job import run
-from tests.commands import ROOT, spark_environment
-from tests.logs import DATE, Shown, a_list, exact, parquet
+from tests.helpers.commands import ROOT, spark_environment
+from tests.helpers.logs import DATE, Shown, a_list, exact, parquet
 from tests.platforms.faults import KILLED, NEVER, child
 from tests.platforms.s3_server import Bucket, s3_server
 from tests.platforms.support import Running

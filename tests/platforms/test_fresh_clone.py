@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import ROOT, ran
+from tests.helpers.commands import ROOT, ran
 from tests.platforms.support import rows_of
 
 # What the machine itself needs to reach its package index. Nothing else of the user's environment is kept.

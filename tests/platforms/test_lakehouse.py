@@ -23,9 +23,9 @@ from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.job import Outcome
 from rankmetrics_spark.sinks import Partitions
 from rankmetrics_spark.sinks.lakehouse import CatalogSchema
-from tests.commands import ROOT, ran, spark_environment
-from tests.logs import DATE, Shown, a_list, exact, impressions, parquet
-from tests.readme import commands, rename, section
+from tests.helpers.commands import ROOT, ran, spark_environment
+from tests.helpers.logs import DATE, Shown, a_list, exact, impressions, parquet
+from tests.helpers.readme import commands, rename, section
 
 JARS = ROOT / ".jars" / "lakehouse"
 DAY_BEFORE = "2026-11-19"

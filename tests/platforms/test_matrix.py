@@ -28,8 +28,8 @@ from packaging.specifiers import SpecifierSet
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark.metrics import resolve
-from tests.commands import ROOT, ran
-from tests.logs import assert_close, obvious, random_log
+from tests.helpers.commands import ROOT, ran
+from tests.helpers.logs import assert_close, obvious, random_log
 from tests.platforms import values
 from tests.platforms.support import Running, built_wheel
 

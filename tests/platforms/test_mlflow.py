@@ -8,7 +8,7 @@ import mlflow
 import pytest
 
 from rankmetrics_spark.report import figures_of, local_tables, log_run
-from tests.results import Output
+from tests.helpers.results import Output
 
 HOSTILE = '<b>"x" (1) ä'
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import rankmetrics_spark
-from tests.commands import ROOT, ran
+from tests.helpers.commands import ROOT, ran
+from tests.helpers.readme import commands, rename, section
 from tests.mutants import Copy
-from tests.readme import commands, rename, section
 
 PINS = ROOT / "constraints" / ("py310.txt" if sys.version_info < (3, 11) else "py311.txt")
 

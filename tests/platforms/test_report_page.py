@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Request,
 
 from rankmetrics_spark import cli
 from rankmetrics_spark.report import MOST_BYTES, Change, figures_of, local_tables, page
-from tests.results import Output
+from tests.helpers.results import Output
 
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",

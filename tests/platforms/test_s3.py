@@ -19,11 +19,11 @@ from rankmetrics_spark.engines.spark import local_session
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.job import run
 from rankmetrics_spark.metrics import STANDARD
-from tests.commands import ROOT, spark_environment
-from tests.logs import DATE, a_list, assert_close, config, obvious, parquet, random_log
+from tests.helpers.commands import ROOT, spark_environment
+from tests.helpers.logs import DATE, a_list, assert_close, config, obvious, parquet, random_log
+from tests.helpers.readme import commands, rename, section
 from tests.platforms.s3_server import Bucket, s3_server
 from tests.platforms.support import Running, built_wheel, exact_rows, hadoop_of_spark, rows_of
-from tests.readme import commands, rename, section
 
 JARS = ROOT / ".jars" / "s3"
 TABLES = ("user_metrics", "experiment_metrics", "quarantine")

@@ -27,10 +27,10 @@ import pytest
 import yaml
 
 from rankmetrics_spark.engines import QUICK_JAVA
-from tests.commands import ROOT, as_stranger, ran, spark_environment
-from tests.logs import DATE
+from tests.helpers.commands import ROOT, as_stranger, ran, spark_environment
+from tests.helpers.logs import DATE
+from tests.helpers.readme import blocks
 from tests.platforms.support import wait_for
-from tests.readme import blocks
 
 LAPTOP = ROOT / ".venvs" / "laptop" / "bin"
 METRICS = ["ap@5", "ap@10", "ndcg@5", "ndcg@10", "rr", "p@5", "r@10"]

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.commands import ran
+from tests.helpers.commands import ran
 from tests.platforms.test_sail import LAPTOP, environment
 
 SECONDS = int(os.environ.get("SOAK_SECONDS", "600"))

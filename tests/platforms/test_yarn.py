@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from rankmetrics_spark.engines import QUICK_JAVA
-from tests.commands import command
-from tests.logs import DATE, parquet, random_log
+from tests.helpers.commands import command
+from tests.helpers.logs import DATE, parquet, random_log
+from tests.helpers.readme import PLATFORMS, commands, rename, section
 from tests.platforms.hadoop import JARS, Hadoop, hadoop
 from tests.platforms.support import (
     Running,
@@ -21,7 +22,6 @@ from tests.platforms.support import (
     packed_python,
     wait_for,
 )
-from tests.readme import PLATFORMS, commands, rename, section
 
 RECIPE = section("YARN", PLATFORMS)
 LOG = random_log(1, users=100)

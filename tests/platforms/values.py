@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark import evaluate
 from rankmetrics_spark.metrics import REGISTRY
-from tests.logs import impressions, judgements, random_log
+from tests.helpers.logs import impressions, judgements, random_log
 
 LIBRARIES = ("pyspark", "numpy", "pandas", "pyarrow", "scipy")
 OF_SCORES = [name for name, known in REGISTRY.items() if known.needs == "scores"]

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import cli
 from rankmetrics_spark.engines import Choice
-from tests.commands import Call
+from tests.helpers.commands import Call
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from rankmetrics_spark import cli
-from tests.commands import Call, command
-from tests.logs import DATE, Shown, a_list, only_records, parquet
+from tests.helpers.commands import Call, command
+from tests.helpers.logs import DATE, Shown, a_list, only_records, parquet
 
 
 @pytest.fixture

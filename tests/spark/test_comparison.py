@@ -23,8 +23,8 @@ from rankmetrics_spark import compare, evaluate
 from rankmetrics_spark.comparison import STATISTICS, types_of
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.sinks import read
-from tests.commands import Call
-from tests.logs import DATE, SCHEMA, a_list, exact, impressions, only_records, parquet
+from tests.helpers.commands import Call
+from tests.helpers.logs import DATE, SCHEMA, a_list, exact, impressions, only_records, parquet
 
 # ---- the reference files
 

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark.config import Config, load
 from rankmetrics_spark.job import run
-from tests.commands import ROOT
-from tests.logs import DATE, a_list, parquet
+from tests.helpers.commands import ROOT
+from tests.helpers.logs import DATE, a_list, parquet
 
 CONF = ROOT / "conf"
 

@@ -21,8 +21,8 @@ from rankmetrics_spark.metrics import PRESETS, resolve
 from rankmetrics_spark.report import accounting, tie_warnings
 from rankmetrics_spark.tools import by_spark, golden_checks
 from rankmetrics_spark.tools.golden import populations
-from tests.commands import ROOT, ran
-from tests.logs import averages, impressions, random_log
+from tests.helpers.commands import ROOT, ran
+from tests.helpers.logs import averages, impressions, random_log
 from tests.unit.test_golden import POPULATIONS, ZERO_DEFECTS
 
 if TYPE_CHECKING:

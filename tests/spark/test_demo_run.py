@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rankmetrics_spark.tools import BEST_FIRST, USERS_PER_FAULT
-from tests.commands import command
+from tests.helpers.commands import command
 
 
 # The demo always runs on this machine.

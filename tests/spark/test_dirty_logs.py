@@ -24,8 +24,8 @@ from pyspark.sql import functions as F
 
 from rankmetrics_spark import evaluate
 from rankmetrics_spark.metrics import parse
-from tests.dirty_logs import Case, Judged, Row, dirty_judgements, dirty_log, evaluated, fault, typed
-from tests.logs import assert_close, bits, by_user
+from tests.helpers.dirty_logs import Case, Judged, Row, dirty_judgements, dirty_log, evaluated, fault, typed
+from tests.helpers.logs import assert_close, bits, by_user
 
 FIXED = range(30)
 N_FRESH, N_SMALL = 12, 16

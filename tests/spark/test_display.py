@@ -19,9 +19,9 @@ from rankmetrics_spark.config import Config, Sink, Source
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.report import display, figures_of, local_tables, spark_tables
 from rankmetrics_spark.tools import make_log
-from tests.commands import QUICK, ROOT, ran
-from tests.logs import a_list, config, impressions, parquet
-from tests.readme import section
+from tests.helpers.commands import QUICK, ROOT, ran
+from tests.helpers.logs import a_list, config, impressions, parquet
+from tests.helpers.readme import section
 
 WITHOUT_REPORT = """
 import sys

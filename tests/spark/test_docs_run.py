@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.report import has_page_libraries
-from tests.commands import ROOT, Call
-from tests.logs import DATE, a_list, config, impressions, parquet
-from tests.readme import blocks, commands
+from tests.helpers.commands import ROOT, Call
+from tests.helpers.logs import DATE, a_list, config, impressions, parquet
+from tests.helpers.readme import blocks, commands
 
 REPORT = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
 PUBLISHING = (ROOT / "docs" / "publishing.md").read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.sources import read
 from rankmetrics_spark.sources.filters_on_sail import on_sail
-from tests.odd_rows import DATES, DOUBLES, N_ROWS, TEXTS, TIMES, TYPES, VALUES, digests, expressions, odd_rows
+from tests.helpers.odd_rows import DATES, DOUBLES, N_ROWS, TEXTS, TIMES, TYPES, VALUES, digests, expressions, odd_rows
 
 
 @pytest.fixture(scope="module")

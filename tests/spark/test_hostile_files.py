@@ -21,8 +21,8 @@ from rankmetrics_spark.engines import as_number, engine_of
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.job import inputs
 from rankmetrics_spark.pipeline import Tables
-from tests.logs import DATE, Shown, by_user, impressions, parquet
-from tests.sources import HEADER, LOG, as_parquet, csv_folder, json_lines, run_record, shown, values
+from tests.helpers.logs import DATE, Shown, by_user, impressions, parquet
+from tests.helpers.sources import HEADER, LOG, as_parquet, csv_folder, json_lines, run_record, shown, values
 
 # ---- ids that folders hold
 

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.errors import InputError
-from tests.logs import Shown, averages, by_user, impressions, judgements
+from tests.helpers.logs import Shown, averages, by_user, impressions, judgements
 
 SHOWN = "experiment_id string, user_id string, item_id string, position int"
 JUDGED_POPULATION = {"population": "judged"}

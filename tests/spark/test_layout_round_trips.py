@@ -11,7 +11,7 @@ from rankmetrics_spark.layouts import LAYOUTS, RECHECK, Layout, Reading
 from rankmetrics_spark.metrics import STANDARD
 from rankmetrics_spark.road import checked_rows, ranking
 from rankmetrics_spark.schemas import FLAGGED, N_ROWS, RANK_MAY_REPEAT, USER, Columns
-from tests.logs import SCHEMA, Shown, impressions
+from tests.helpers.logs import SCHEMA, Shown, impressions
 
 COLUMNS = Columns()
 READING = Reading(STANDARD)

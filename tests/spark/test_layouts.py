@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import evaluate
 from rankmetrics_spark.metrics import resolve
-from tests.logs import Shown, assert_close, by_user, exact, impressions, keyed, obvious, random_log
+from tests.helpers.logs import Shown, assert_close, by_user, exact, impressions, keyed, obvious, random_log
 
 LAYOUTS = ("masks", "relevant", "rows")
 METRICS = ["ap", "ap@10", "ndcg", "ndcg@10", "p@5", "r@20", "rr", "hit_rate@3", "rprec", "cg@5", "dcg@5", "rbp"]

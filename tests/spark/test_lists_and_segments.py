@@ -12,7 +12,7 @@ from rankmetrics_spark import Options, evaluate
 from rankmetrics_spark.errors import QualityWarning
 from rankmetrics_spark.pipeline import Tables
 from rankmetrics_spark.road import averages as averages_of
-from tests.logs import averages, by_user, exact, impressions, judgements, random_log
+from tests.helpers.logs import averages, by_user, exact, impressions, judgements, random_log
 
 ROWS = "experiment_id string, user_id string, request string, country string, item_id string, position int"
 LOG = [

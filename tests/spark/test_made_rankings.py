@@ -15,7 +15,7 @@ from scipy import stats
 from rankmetrics_spark import run
 from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.sinks import read
-from tests.logs import averages, by_user
+from tests.helpers.logs import averages, by_user
 
 # d9 of topic 1 is never shown by `first`; a negative grade is not relevant; topic 3 is missing from `first`.
 QRELS = """\

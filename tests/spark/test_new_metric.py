@@ -17,7 +17,7 @@ from rankmetrics_spark.metrics import REGISTRY
 from rankmetrics_spark.report import table
 from rankmetrics_spark.sinks import read
 from rankmetrics_spark.tools import markdown
-from tests.logs import a_list, averages, config, parquet
+from tests.helpers.logs import a_list, averages, config, parquet
 
 MODULE = '''
 import numpy as np

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark import run
 from rankmetrics_spark.comparison import STATISTICS, statistic
 from rankmetrics_spark.sinks import read
-from tests.logs import a_list, config, parquet
+from tests.helpers.logs import a_list, config, parquet
 from tests.statistics_table import updated
 
 

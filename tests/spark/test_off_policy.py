@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 from rankmetrics_spark import evaluate, off_policy
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.weighting import COLUMNS
-from tests.commands import ROOT
-from tests.logs import exact
+from tests.helpers.commands import ROOT
+from tests.helpers.logs import exact
 
 SCHEMA = (
     "experiment_id string, user_id string, request string, item_id string, position int, relevance double, "

@@ -20,8 +20,8 @@ from rankmetrics_spark.sinks import Partitions
 from rankmetrics_spark.sinks.claims import Claim
 from rankmetrics_spark.sinks.files import output_failure, writing
 from rankmetrics_spark.sources import failed_filter
-from tests.commands import ROOT, Call
-from tests.logs import DATE, Shown, a_list, by_user, config, impressions, parquet
+from tests.helpers.commands import ROOT, Call
+from tests.helpers.logs import DATE, Shown, a_list, by_user, config, impressions, parquet
 
 LOG = [*a_list([0, 1], "u", "a"), *a_list([1, 0], "u", "b")]
 

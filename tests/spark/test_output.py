@@ -24,7 +24,7 @@ from rankmetrics_spark.pointers import Pointer
 from rankmetrics_spark.report import accounting, compared_rows, result_rows
 from rankmetrics_spark.sinks import Files, ParquetFolder, read, reading, records_in
 from rankmetrics_spark.sinks.swapping import Swap, place, swap
-from tests.logs import DATE, Shown, a_list, averages, bits, config, exact, impressions, parquet
+from tests.helpers.logs import DATE, Shown, a_list, averages, bits, config, exact, impressions, parquet
 
 TABLES = ("user_metrics", "experiment_metrics", "quarantine")
 NAMES = ["007", "7", "a/b=c", "ä ö", "x%2F", "1e3", "2026-01-01", "true", "a:b?c*d\\e\"f'g#h{i}[j]^k", "..", " padded "]

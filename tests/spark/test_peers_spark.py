@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.ml.evaluation import RankingEvaluator
 
-from tests.frames import Case, values
+from tests.helpers.frames import Case, values
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

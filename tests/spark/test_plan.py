@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark import evaluate
 from rankmetrics_spark.job import run
-from tests.logs import a_list, config, impressions, judgements
+from tests.helpers.logs import a_list, config, impressions, judgements
 
 # Only a classic session gives access to plans and job counts.
 pytestmark = pytest.mark.classic

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.errors import ConfigError, InputError, QualityError
 from tests.bad_input import outcomes
-from tests.logs import SCHEMA, Shown, a_list, by_user, config, impressions, only_records, parquet, random_log
+from tests.helpers.logs import SCHEMA, Shown, a_list, by_user, config, impressions, only_records, parquet, random_log
 
 NAN, INFINITE = float("nan"), float("inf")
 REAL = "experiment_id string, user_id string, item_id string, position double, relevance double, score double"

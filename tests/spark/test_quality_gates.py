@@ -12,7 +12,7 @@ from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.config import Config
 from rankmetrics_spark.errors import InputError, QualityError, QualityWarning
 from rankmetrics_spark.report import accounting
-from tests.logs import SCHEMA, Shown, a_list, by_user, config, impressions, only_records, parquet
+from tests.helpers.logs import SCHEMA, Shown, a_list, by_user, config, impressions, only_records, parquet
 
 ANY = {"max_invalid_fraction": 1}
 

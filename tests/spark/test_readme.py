@@ -15,8 +15,8 @@ from rankmetrics_spark import evaluate
 from rankmetrics_spark.metrics import PRESETS
 from rankmetrics_spark.report import has_page_libraries
 from rankmetrics_spark.tools import BEST_FIRST, make_log, updated
-from tests.commands import ROOT, Call, command
-from tests.readme import README, blocks, commands, section
+from tests.helpers.commands import ROOT, Call, command
+from tests.helpers.readme import README, blocks, commands, section
 
 OWN_LOG, ANSWER = section("Your own log"), section("Is B better than A?")
 

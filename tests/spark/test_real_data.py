@@ -15,7 +15,7 @@ from rankmetrics_spark import run
 from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.job import Outcome
 from rankmetrics_spark.sinks import read
-from tests.logs import averages, by_user
+from tests.helpers.logs import averages, by_user
 
 CLEF_COLUMNS = {"experiment": "experiment", "user": "topic", "item": "item", "position": "position"}
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import evaluate
-from tests.logs import Shown, a_list, averages, by_user, impressions, judgements
+from tests.helpers.logs import Shown, a_list, averages, by_user, impressions, judgements
 
 pytestmark = pytest.mark.both_engines
 

@@ -16,8 +16,19 @@ from rankmetrics_spark import run, sources
 from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import InputError, QualityError
-from tests.logs import DATE, impressions
-from tests.sources import HEADER, LOG, NAMES, VALUES, as_parquet, csv_folder, json_lines, run_record, shown, values
+from tests.helpers.logs import DATE, impressions
+from tests.helpers.sources import (
+    HEADER,
+    LOG,
+    NAMES,
+    VALUES,
+    as_parquet,
+    csv_folder,
+    json_lines,
+    run_record,
+    shown,
+    values,
+)
 
 
 def as_orc(log: DataFrame, path: Path) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.commands import QUICK, ROOT, ran, spark_environment
-from tests.logs import DATE, Shown, a_list, only_records, parquet
+from tests.helpers.commands import QUICK, ROOT, ran, spark_environment
+from tests.helpers.logs import DATE, Shown, a_list, only_records, parquet
 
 # spark-submit creates a classic session.
 pytestmark = [pytest.mark.classic, pytest.mark.program]

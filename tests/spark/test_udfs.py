@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark import ap_at, evaluate, metric_udf, ndcg_at, register_udfs
 from rankmetrics_spark.errors import ConfigError
-from tests.logs import impressions, random_log
+from tests.helpers.logs import impressions, random_log
 
 METRICS = ["ap@10", "ndcg@10", "rr", "p@5", "ap", "rbp(p=0.5)", "err@5"]
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.errors import InputError, OutputError
-from tests.logs import DATE, SCHEMA, Shown, a_list, averages, by_user, config, only_records, parquet
+from tests.helpers.logs import DATE, SCHEMA, Shown, a_list, averages, by_user, config, only_records, parquet
 
 pytestmark = pytest.mark.compiled
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.bad_input import HEAD, PAGE, Line, markdown
-from tests.commands import ROOT, ran
+from tests.helpers.commands import ROOT, ran
 
 
 def test_the_page_is_that_of_the_tests_and_has_at_least_120_cases(tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import sentence
 from rankmetrics_spark.statistics import minimum_detectable_effect, poisson_weights, strictest_level
-from tests.commands import ROOT
+from tests.helpers.commands import ROOT
+from tests.helpers.users import METRIC, apart, by_key, compared, keys_of, table, totals_of, user_rows
 from tests.statistics_table import updated
-from tests.users import METRIC, apart, by_key, compared, keys_of, table, totals_of, user_rows
 
 PAIR = ("a", "b", "all", METRIC)
 REPLICATES = Request("a", bootstrap=400, flips=300, reshuffles=300)

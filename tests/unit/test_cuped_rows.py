@@ -15,7 +15,7 @@ from rankmetrics_spark.config import Gate
 from rankmetrics_spark.gates import failed_gates
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import sentence
-from tests.users import METRIC, apart, compared, table
+from tests.helpers.users import METRIC, apart, compared, table
 
 
 def one(users: pd.DataFrame, **rules: Any) -> dict[str, Any]:

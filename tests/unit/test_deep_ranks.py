@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from tests.commands import ROOT, ran
+from tests.helpers.commands import ROOT, ran
 
 SCRIPT = """
 import resource

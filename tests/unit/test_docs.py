@@ -15,7 +15,7 @@ import yaml
 import rankmetrics_spark
 from rankmetrics_spark.config import from_mapping, parse
 from rankmetrics_spark.metrics import REGISTRY
-from tests.commands import ROOT, ran
+from tests.helpers.commands import ROOT, ran
 from tests.mutants import ENGINES, mutants
 
 DOCS = ROOT / "docs"

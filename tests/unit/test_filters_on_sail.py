@@ -10,7 +10,7 @@ import pytest
 from rankmetrics_spark.config import KNOWN, condition, tokens
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.sources.filters_on_sail import LIMITED, REFUSED, REWRITTEN, on_sail, rust_pattern
-from tests.odd_rows import TYPES, expressions
+from tests.helpers.odd_rows import TYPES, expressions
 
 ENGINES = Path(__file__).parents[2] / "docs" / "engines.md"
 WRITTEN = [

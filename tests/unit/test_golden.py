@@ -11,9 +11,9 @@ import pytest
 
 from rankmetrics_spark.metrics import PRESETS, Convention, resolve
 from rankmetrics_spark.tools.golden import COUNTED_TWICE, PEERS, Value, cases, populations, values
-from tests import frames
-from tests.builders import ranked, value_of
-from tests.frames import Case
+from tests.helpers import frames
+from tests.helpers.builders import ranked, value_of
+from tests.helpers.frames import Case
 from tests.oracles import ORACLES
 
 GOLDEN = Path(__file__).resolve().parents[2] / "rankmetrics_spark" / "tools" / "golden"

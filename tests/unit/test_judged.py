@@ -8,8 +8,8 @@ import pytest
 
 from rankmetrics_spark.layouts import n_unknown
 from rankmetrics_spark.metrics import compute, one_list, parse, resolve
-from tests.builders import ranked, value_of
-from tests.frames import Case, values
+from tests.helpers.builders import ranked, value_of
+from tests.helpers.frames import Case, values
 
 METRICS = ["ap@3", "ap", "ndcg@3", "ndcg", "r@3", "rprec"]
 

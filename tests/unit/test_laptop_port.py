@@ -19,7 +19,7 @@ from rankmetrics_spark.engines.sail import process, relay
 from rankmetrics_spark.engines.sail.process import Engine, Limits
 from rankmetrics_spark.engines.sail.server import DISTURBED, READY
 from rankmetrics_spark.errors import RankmetricsError
-from tests.commands import as_stranger
+from tests.helpers.commands import as_stranger
 
 MESSAGE = bytes(range(256)) * 4096
 

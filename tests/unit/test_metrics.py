@@ -37,7 +37,7 @@ from rankmetrics_spark.metrics import (
     unit,
 )
 from rankmetrics_spark.schemas import METRIC, SEGMENT, USER_COLUMNS
-from tests.builders import batch_of, shown, value_of, variants
+from tests.helpers.builders import batch_of, shown, value_of, variants
 from tests.oracles import ORACLES, One, ap_threshold, by_definition, expected
 
 NAN = math.nan

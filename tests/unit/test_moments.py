@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from samples import joined, moments, pair_moments
 from scipy import stats
 
 from rankmetrics_spark.statistics import Moments
+from tests.helpers.samples import joined, moments, pair_moments
 
 
 def test_moments_of_an_array_are_those_of_its_rows() -> None:

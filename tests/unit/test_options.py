@@ -19,7 +19,7 @@ import rankmetrics_spark
 from rankmetrics_spark.cli import main
 from rankmetrics_spark.config import Comparison, Options, Section, Setting, description
 from rankmetrics_spark.weighting import off_policy
-from tests.commands import ROOT, ran
+from tests.helpers.commands import ROOT, ran
 from tests.options_page import CALLS, markdown
 
 TABLES = {"self", "impressions", "judgements", "user_metrics", "before"}

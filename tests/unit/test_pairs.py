@@ -23,7 +23,7 @@ from rankmetrics_spark.comparison import (
 )
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, poisson_weights, random_signs, weighted_totals
-from tests.users import METRIC, keys_of, table, totals_of, user_rows
+from tests.helpers.users import METRIC, keys_of, table, totals_of, user_rows
 
 EVERYTHING = Request("a", all_pairs=True, bootstrap=130, flips=70, reshuffles=65)
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
 
-from tests.frames import Case, values
+from tests.helpers.frames import Case, values
 
 ITEMS = [f"d{i:02}" for i in range(14)]
 # In 32 bits, 0.1 and 0.1 + 1e-12 are the same number, and 16777217 does not exist.

@@ -38,7 +38,7 @@ from rankmetrics_spark.sinks.lakehouse import CatalogSchema, DeltaFolder
 from rankmetrics_spark.sinks.reaching import Reach
 from rankmetrics_spark.sinks.store import compare_books, previous_quality
 from rankmetrics_spark.sinks.swapping import Swap, discard, folder_of, pointer_of, recover, swap
-from tests.results import Output
+from tests.helpers.results import Output
 
 DATE = "2026-11-20"
 RUNS = [f"20261120T00000{i}-0000000{i}" for i in range(4)]

@@ -13,7 +13,7 @@ from rankmetrics_spark.config import Options
 from rankmetrics_spark.conventions import differences, every_convention
 from rankmetrics_spark.layouts import LAYOUTS, Arrays, Layout, Scoring, Whole, score_batch
 from rankmetrics_spark.metrics import PRESETS, compute, parse, resolve
-from tests.builders import batch_of, shown, value_of
+from tests.helpers.builders import batch_of, shown, value_of
 
 NAN = math.nan
 STARS = [5, 3, 4, 1]

@@ -43,7 +43,7 @@ from rankmetrics_spark.report import (
     values,
     without_relevant,
 )
-from tests.results import Output
+from tests.helpers.results import Output
 
 
 def mean(experiment: str, metric: str = "ap@10", value: float = 0.5, segment: str = "all") -> dict[str, Any]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from samples import Floats, joined, moments
 from scipy import stats
 from unit.test_significance import REFERENCES, measures
 
@@ -30,6 +29,7 @@ from rankmetrics_spark.statistics import (
     weighted_sums,
     weighted_totals,
 )
+from tests.helpers.samples import Floats, joined, moments
 
 MASK = 2**64 - 1
 DRAWS = 4_000

@@ -16,7 +16,7 @@ from rich.console import Console
 from rankmetrics_spark import cli
 from rankmetrics_spark.engines import choice as session_choice
 from rankmetrics_spark.errors import ConfigError, RankmetricsError
-from tests.commands import ROOT
+from tests.helpers.commands import ROOT
 
 SOCKET = "unix:///databricks/sparkconnect/grpc.sock;user_id=1;session_id=2"
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from samples import Floats, joined, moments, pair_moments
 from scipy import stats
 from statsmodels.stats.power import TTestIndPower, TTestPower
 from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
@@ -31,6 +30,7 @@ from rankmetrics_spark.statistics import (
     weighted_totals,
     welch,
 )
+from tests.helpers.samples import Floats, joined, moments, pair_moments
 
 REFERENCES = ("clef_tar2017", "lightgbm_rank")
 DRAWS = 5_000

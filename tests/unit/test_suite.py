@@ -12,8 +12,8 @@ from typing import Any
 
 from hypothesis import settings
 
-from tests.commands import ROOT, ran
 from tests.conftest import shows
+from tests.helpers.commands import ROOT, ran
 
 READER = "def test_reads(shared_data):\n    assert shared_data.is_dir()\n"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import statsmodels.api as sm
-from samples import Floats, covariate_moments
 
 from rankmetrics_spark.statistics import (
     CovariateMoments,
@@ -17,6 +16,7 @@ from rankmetrics_spark.statistics import (
     variance_reduction_of,
     welch,
 )
+from tests.helpers.samples import Floats, covariate_moments
 
 DRAWS = 5_000
 

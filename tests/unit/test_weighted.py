@@ -33,7 +33,7 @@ from rankmetrics_spark.weighting import (
     weighted_lists,
     weights_of,
 )
-from tests.builders import batch_of, shown
+from tests.helpers.builders import batch_of, shown
 
 METRICS = [parse(name) for name in ("p@1", "p@3", "dcg@3", "dcg", "ap@2", "ap@3", "ap", "ndcg@2", "ndcg@3", "ndcg")]
 

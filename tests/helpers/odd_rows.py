@@ -1,4 +1,4 @@
-"""Odd rows, and what Spark computes of them: ``python -m tests.odd_rows`` prints the values again.
+"""Odd rows, and what Spark computes of them: ``python -m tests.helpers.odd_rows`` prints the values again.
 
 ``filter_values.json`` holds a digest of the values of each expression, as Spark printed them. The other engine has to
 give the same values, or to refuse the expression.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 FAILS = "fails"
-VALUES = Path(__file__).parent / "spark" / "filter_values.json"
+VALUES = Path(__file__).parents[1] / "spark" / "filter_values.json"
 INF, NAN = float("inf"), float("nan")
 SUNDAY, MONDAY = date(2026, 11, 22), date(2026, 11, 23)
 TEXTS = [

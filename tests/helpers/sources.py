@@ -13,7 +13,7 @@ from rankmetrics_spark import run
 from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.job import inputs
 from rankmetrics_spark.pipeline import Tables
-from tests.logs import DATE, by_user
+from tests.helpers.logs import DATE, by_user
 
 LOG = [("007", "u 1", "x", 1, 0), ("007", "u 1", "y", 2, 1), ("7", "u 1", "x", 1, 1), ("7", "ü/2", "y", 1, 0)]
 NAMES = ("experiment_id", "user_id", "item_id", "position", "relevance")

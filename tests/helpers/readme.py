@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from tests.commands import ROOT
+from tests.helpers.commands import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PLATFORMS = (ROOT / "docs" / "platforms.md").read_text(encoding="utf-8")

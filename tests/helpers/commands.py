@@ -11,7 +11,7 @@ from pathlib import Path
 from rankmetrics_spark.engines import QUICK_JAVA
 from rankmetrics_spark.engines.spark import spark_submit_env
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 QUICK = {"JDK_JAVA_OPTIONS": QUICK_JAVA}
 """Environment of a short-lived JVM."""
 Call = Callable[..., tuple[int, str, str]]
