@@ -20,7 +20,7 @@ from rankmetrics_spark.config import Config
 from rankmetrics_spark.engines import SETTINGS_OF_ROWS, all_of, engine_of, few_rows, session_settings
 from rankmetrics_spark.errors import RankmetricsError, lost_engine, raised_by_python, without_secrets
 from rankmetrics_spark.gates import Counts, Findings, Inspected, check_quality, total_counts
-from rankmetrics_spark.job import answers
+from rankmetrics_spark.job import results
 from rankmetrics_spark.job.record import Record, on_disk, record_refusal, versions_of
 from rankmetrics_spark.pipeline import Presentation, Tables
 from rankmetrics_spark.report import Figures, figures_of_frames
@@ -106,7 +106,7 @@ class Outcome(Presentation):
 
 
 def rows_here(outcome: Outcome, table: str) -> list[dict[str, Any]] | None:
-    """The rows of a table as a run wrote them, where this process has them; None elsewhere."""
+    """Return the rows of a table if this process still has them; else None."""
     written = outcome._tables.get(table)
     return None if written is None else written.rows_here()
 
@@ -118,11 +118,11 @@ class _Steps:
     progress: Progress
     seconds: dict[str, float] = field(default_factory=dict)
     rows: int = 0
-    """Rows that are evaluated, once they have been counted."""
+    """Evaluated rows; 0 until they are counted."""
 
     @contextmanager
     def __call__(self, name: str, text: str = "") -> Iterator[None]:
-        """Time a step; without a text, it is a part of the one that was reported last."""
+        """Time a step and report its text; a step without text is part of the last reported one."""
         if text:
             self.progress(f"{text} ({self.rows:,} rows)" if self.rows else text)
         start = time.monotonic()
@@ -131,8 +131,8 @@ class _Steps:
 
 
 @dataclass(frozen=True)
-class _Run:
-    """What a run is called, and what its steps share."""
+class _Context:
+    """What the steps of a run share."""
 
     spark: SparkSession
     config: Config
@@ -140,7 +140,7 @@ class _Run:
     refused: list[str]
 
     @cached_property
-    def books(self) -> Record:
+    def record(self) -> Record:
         """The record of this run."""
         more = {"refused_settings": self.refused, "seconds": self.steps.seconds}
         return Record.open(self.config, engine_of(self.spark), versions_of(self.spark), more)
@@ -149,13 +149,13 @@ class _Run:
 def run(spark: SparkSession, config: Config, progress: Progress = lambda text: None) -> Outcome:
     """Evaluate what a config describes and write every table.
 
-    The input is read once: one job writes the outcome of the pass to a staging folder below the output, and the gates
-    and every other table are computed from there. When a gate fails, nothing else is written.
+    The input is read once: one job writes scores and faulty rows to a staging folder below the output. Gates and tables
+    are computed from there. If a gate fails, nothing else is written.
 
     Args:
         spark: The session; its settings are changed for the time of the run only.
         config: What to evaluate, and where to write.
-        progress: Called with a few words before each step.
+        progress: Called with a short description before each step.
 
     Raises:
         ConfigError: A setting of ``spark`` that the session refuses, or a partition that holds another convention.
@@ -165,34 +165,34 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
         MetricGateError: A metric is beyond the limit of one of ``gates``.
     """
     with session_settings(spark, config.spark) as refused:
-        this = _Run(spark, config, _Steps(progress), refused)
-        store = store_of(spark, config.sink, this.books.run_id, config.spark)
+        context = _Context(spark, config, _Steps(progress), refused)
+        store = store_of(spark, config.sink, context.record.run_id, config.spark)
         try:
-            return _evaluated(this, store)
+            return _evaluate(context, store)
         except BaseException as error:  # an interrupted run has a record too
-            ours = _in_words(error, config)
-            this.books.failed(ours or error, store.record, on_disk(config))
-            if ours is None or ours is error:  # raised from itself, it would lose its cause
+            user_error = _user_error(error, config)
+            context.record.fail(user_error or error, store.record, on_disk(config))
+            if user_error is None or user_error is error:  # raised from itself, it would lose its cause
                 raise
-            raise ours from error
+            raise user_error from error
         finally:
             store.release()
 
 
 @contextmanager
 def errors_in_words(config: Config) -> Iterator[None]:
-    """In this block, an error that a user can fix is one sentence, with the engine's text as its cause."""
+    """In this block, raise an error that a user can fix as one sentence, with the engine's error as its cause."""
     try:
         yield
     except Exception as error:
-        ours = _in_words(error, config)
-        if ours is None or ours is error:
+        user_error = _user_error(error, config)
+        if user_error is None or user_error is error:
             raise
-        raise ours from error
+        raise user_error from error
 
 
-def _in_words(error: BaseException, config: Config) -> RankmetricsError | None:
-    """The sentence for an error that a user can fix; None for any other."""
+def _user_error(error: BaseException, config: Config) -> RankmetricsError | None:
+    """Return the error of this package for an error that a user can fix; None for any other."""
     if isinstance(error, RankmetricsError):
         return lost_engine(error) or error
     if not isinstance(error, Exception):
@@ -201,43 +201,43 @@ def _in_words(error: BaseException, config: Config) -> RankmetricsError | None:
     return raised_by_python(error) or sources.failed_read(error, config.inputs) or lost_engine(error)
 
 
-def _evaluated(this: _Run, store: Store) -> Outcome:
-    """The road of the data, top to bottom."""
-    config, steps, books = this.config, this.steps, this.books
+def _evaluate(context: _Context, store: Store) -> Outcome:
+    """Run every step, from reading to publishing."""
+    config, steps, record = context.config, context.steps, context.record
     with steps("plan", "reading schemas"):
         store.check()
-        books.begun(store)
+        record.note_start(store)
         rule = config.convention
         refuse_other_date(store, config.evaluation_date, rule.name, rule.digest())
-        answers.refuse_missing_date(store, config)
-        impressions, judged = inputs(this.spark, config)
-        books.read(config, impressions, judged)
-        books.record["notes"] = [
-            *_without_effect(this.refused),
+        results.refuse_missing_date(store, config)
+        impressions, judgements = inputs(context.spark, config)
+        record.add_inputs(config, impressions, judgements)
+        record.entries["notes"] = [
+            *_without_effect(context.refused),
             *whole_log(config.source, impressions.schema, config.evaluation_date),
             *at_midnight(config.source, impressions.schema),
         ]
-        plan = make_plan(config.options, impressions.schema, judged.schema if judged is not None else None)
-        plan = plan.on(engine_of(this.spark), impressions.schema)
+        plan = make_plan(config.options, impressions.schema, judgements.schema if judgements is not None else None)
+        plan = plan.on(engine_of(context.spark), impressions.schema)
         rows = road.typed_rows(impressions, plan)
-        pools = road.judged_items(judged, plan)
-        plan = _suited(plan, rows, this)
+        pools = road.judged_items(judgements, plan)
+        plan = _choose_layout(plan, rows, context)
     try:
         with steps("evaluate", f"evaluating ({plan.layout.name} layout)"):
             staged = store.stage(road.outcome(rows, pools, plan))
         tables = Tables(plan, rows, pools, staged)
         with steps("check", "checking the rows"):
-            found = _checked(tables, judged, store, config)
-            counts = found.counts
-            books.counted(plan, found, _judgement_counts(judged, plan))
+            findings = _check(tables, judgements, store, config)
+            counts = findings.counts
+            record.add_counts(plan, findings, _judgement_counts(judgements, plan))
             steps.rows = total_counts(counts, "evaluated")
             refuse_names(store, counts)
             _refuse_other_convention(store, plan, config, counts)
-            answers.refuse_comparison(config, counts)
+            results.refuse_comparison(config, counts)
         if config.gates:
             with steps("gates", "checking the gates"):
-                answers.check_gates(store, tables, config, counts)
-        return _published(store, _written(store, tables, counts, this), counts, this)
+                results.check_gates(store, tables, config, counts)
+        return _publish(store, _stage_tables(store, tables, counts, context), counts, context)
     finally:
         store.discard(like=rows)
 
@@ -250,37 +250,37 @@ def _without_effect(refused: Sequence[str]) -> list[str]:
 
 
 def inputs(spark: SparkSession, config: Config) -> tuple[DataFrame, DataFrame | None]:
-    """Impressions and judgements of a config; schemas are looked up, nothing is computed."""
+    """Return impressions and judgements of a config; only schemas are read."""
     covariate = [config.options.covariate] if config.options.covariate else []
     impressions = sources.read(spark, config.source, (*config.source.wanted(), *covariate))
-    judged = config.judgements
-    return impressions, sources.read(spark, judged, judged.wanted()) if judged else None
+    judgements = config.judgements
+    return impressions, sources.read(spark, judgements, judgements.wanted()) if judgements else None
 
 
 # ---- plan
 
 
-def _suited(plan: Plan, rows: DataFrame, this: _Run) -> Plan:
-    """The plan with the layout that suits the head of the log, and the session with the settings that suit both."""
+def _choose_layout(plan: Plan, rows: DataFrame, context: _Context) -> Plan:
+    """Choose the layout by the first rows of the log, and set what the layout needs in the session."""
     if plan.layout.name == "masks" and not head_fits_masks(rows):
         return plan.with_layout("relevant")
     if plan.layout.name == "rows" and plan.engine != "sail":
         # Hold fewer lists in memory, unless the config says how many, or the session takes no such setting.
-        for name in SETTINGS_OF_ROWS.keys() - this.config.spark.keys() - set(this.refused):
-            this.spark.conf.set(name, SETTINGS_OF_ROWS[name])
+        for name in SETTINGS_OF_ROWS.keys() - context.config.spark.keys() - set(context.refused):
+            context.spark.conf.set(name, SETTINGS_OF_ROWS[name])
     return plan
 
 
 # ---- check
 
 
-def _checked(tables: Tables, judged: DataFrame | None, store: Store, config: Config) -> Findings:
-    """What the pass found, after the gates of quality."""
+def _check(tables: Tables, judgements: DataFrame | None, store: Store, config: Config) -> Findings:
+    """Check the quality gates; return counts, rates and warnings."""
     log = Inspected(
         tables.plan,
         tables.outcome,
         tables.rows,
-        judged,
+        judgements,
         lambda: tables.repeated,
         place=", ".join(config.source.path or ()) or str(config.source.table),
         tags=config.source.format == "trec_run" and config.source.experiment_from == "tag",
@@ -299,98 +299,104 @@ def _refuse_other_convention(store: Store, plan: Plan, config: Config, counts: C
 # ---- publish
 
 
-def _written(store: Store, tables: Tables, counts: Counts, this: _Run) -> dict[str, Written]:
-    """Aggregate and stage every table beside the target, and compare the books; nothing is published yet."""
+def _stage_tables(store: Store, tables: Tables, counts: Counts, context: _Context) -> dict[str, Written]:
+    """Aggregate and stage every table, and check their numbers of rows; nothing is published yet."""
     plan = tables.plan
-    with this.steps("tables", "writing the tables"):
-        rows = _users(store, tables)
-        written = _at_once(
+    with context.steps("tables", "writing the tables"):
+        rows = _user_rows(store, tables)
+        written = _in_threads(
             rows,
-            lambda: {"user_metrics": _written_users(store, rows, tables, counts, this)},
-            lambda: {"quarantine": _quarantined(store, tables, counts, this)},
-            lambda: _answered(store, rows, tables, counts, this),
+            lambda: {"user_metrics": _stage_users(store, rows, tables, counts, context)},
+            lambda: {"quarantine": _stage_quarantine(store, tables, counts, context)},
+            lambda: _stage_aggregates(store, rows, tables, counts, context),
         )
     users, averages = written["user_metrics"], written["experiment_metrics"]
     of_judged = plan.scoring.judged and plan.scoring.conventions[0].population in ("judged", "both")
     compare_books(users, averages, written["quarantine"], counts, "judged_lists" if of_judged else "lists")
-    this.books.written(written, _reasons(written["quarantine"]))
+    context.record.add_tables(written, _reasons(written["quarantine"]))
     return written
 
 
-def _answered(store: Store, rows: DataFrame, tables: Tables, counts: Counts, this: _Run) -> dict[str, Written]:
-    """Stage the averages of the users, and the comparisons if some are asked for."""
-    config, date = this.config, this.config.evaluation_date
-    with this.steps("sums"):
-        users = answers.Users.of(store, rows, tables, config)
+def _stage_aggregates(
+    store: Store, rows: DataFrame, tables: Tables, counts: Counts, context: _Context
+) -> dict[str, Written]:
+    """Stage ``experiment_metrics``, and ``comparisons`` if the config has them."""
+    config, date = context.config, context.config.evaluation_date
+    with context.steps("sums"):
+        users = results.Users.of(store, rows, tables, config)
 
     def averages() -> dict[str, Written]:
-        with this.steps("experiment_metrics"):
+        with context.steps("experiment_metrics"):
             lists = partitions_for(date, counts, "lists")
-            return {"experiment_metrics": store.write("experiment_metrics", answers.averages(users, tables), lists)}
+            return {"experiment_metrics": store.write("experiment_metrics", results.averages(users, tables), lists)}
 
     def comparisons() -> dict[str, Written]:
-        with this.steps("comparisons"):
-            return {"comparisons": answers.compared(store, users, date, counts)}
+        with context.steps("comparisons"):
+            return {"comparisons": results.stage_comparisons(store, users, date, counts)}
 
-    return _at_once(rows, averages, *([comparisons] if config.comparison.asked else []))
-
-
-def _at_once(rows: DataFrame, *works: Callable[[], dict[str, Written]]) -> dict[str, Written]:
-    """The tables of independent works on these rows."""
-    # Not the session of the run, which may be wrapped.
-    found = all_of(rows.sparkSession, works)
-    return {name: table for tables in found for name, table in tables.items()}
+    return _in_threads(rows, averages, *([comparisons] if config.comparison.asked else []))
 
 
-def _users(store: Store, tables: Tables) -> DataFrame:
-    """The rows of ``user_metrics``: for the files, for the averages and for the comparisons."""
+def _in_threads(rows: DataFrame, *works: Callable[[], dict[str, Written]]) -> dict[str, Written]:
+    """Run these functions at the same time; return all their tables."""
+    # The session of the rows: that of the run may be wrapped.
+    tables_of_works = all_of(rows.sparkSession, works)
+    return {name: table for tables in tables_of_works for name, table in tables.items()}
+
+
+def _user_rows(store: Store, tables: Tables) -> DataFrame:
+    """Return the rows of ``user_metrics``; averages and comparisons read them too."""
     (rule,) = tables.plan.scoring.conventions
     rows = tables.user_metrics.withColumn(CONVENTION_HASH, F.lit(rule.digest()))
     return rows if tables.plan.lists_are_users else store.stage(rows, "users")
 
 
-def _written_users(store: Store, rows: DataFrame, tables: Tables, counts: Counts, this: _Run) -> Written:
+def _stage_users(store: Store, rows: DataFrame, tables: Tables, counts: Counts, context: _Context) -> Written:
     """Stage ``user_metrics``."""
-    few = total_counts(counts, "lists") <= MOST_ROWS and (tables.plan.lists_are_users or not tables.plan.scoring.judged)
-    # A guess: ten rows a user.
-    most = max(count["rows"] for count in counts.values()) // 10
-    partitions = partitions_for(this.config.evaluation_date, counts, "lists", most, few)
-    with this.steps("user_metrics"):
+    in_memory = total_counts(counts, "lists") <= MOST_ROWS and (
+        tables.plan.lists_are_users or not tables.plan.scoring.judged
+    )
+    # Assume ten rows per user.
+    largest = max(count["rows"] for count in counts.values()) // 10
+    partitions = partitions_for(context.config.evaluation_date, counts, "lists", largest, in_memory)
+    with context.steps("user_metrics"):
         return store.write("user_metrics", rows, partitions, N_LISTS)
 
 
-def _quarantined(store: Store, tables: Tables, counts: Counts, this: _Run) -> Written:
-    """Stage the rows left out. Without repeats the input is not read again."""
-    bad, most = total_counts(counts, "quarantined"), max(count["quarantined"] for count in counts.values())
-    left_out = tables.quarantine if total_counts(counts, "repeated") else tables.rejected
-    partitions = partitions_for(this.config.evaluation_date, counts, "quarantined", most, bad <= MOST_ROWS)
-    with this.steps("quarantine"):
-        if bad > MOST_ROWS:
-            left_out = store.stage(left_out, "left_out")
-        return store.write("quarantine", left_out, partitions)
+def _stage_quarantine(store: Store, tables: Tables, counts: Counts, context: _Context) -> Written:
+    """Stage ``quarantine``. The input is read again only if items or ranks repeat."""
+    n_rows, largest = total_counts(counts, "quarantined"), max(count["quarantined"] for count in counts.values())
+    rows = tables.quarantine if total_counts(counts, "repeated") else tables.rejected
+    partitions = partitions_for(context.config.evaluation_date, counts, "quarantined", largest, n_rows <= MOST_ROWS)
+    with context.steps("quarantine"):
+        if n_rows > MOST_ROWS:
+            rows = store.stage(rows, "left_out")
+        return store.write("quarantine", rows, partitions)
 
 
 def _reasons(quarantine: Written) -> dict[str, int]:
-    """How many rows were left out for each reason."""
+    """Count the rows of ``quarantine`` by reason."""
     if not quarantine.partitions.filled:
         return {}
     return {row[REASON]: row["count"] for row in few_rows(quarantine.rows.groupBy(REASON).count())}
 
 
-def _published(store: Store, tables: dict[str, Written], counts: Counts, this: _Run) -> Outcome:
-    """Publish the staged tables and close the books."""
-    rule, date = this.config.convention, this.config.evaluation_date
-    this.books.record["verdict"] = answers.in_words(tables.get("comparisons"), this.books.plan, this.config.gates)
-    this.books.publishing(store)
-    with this.steps("publish", "publishing"):
-        entry = Entry(this.books.run_id, (), convention={"name": rule.name, "hash": rule.digest()})
-        undone = publish(store, [*tables.values()], entry, partitions_for(date, counts, "rows"))
-    path = this.books.done(store, undone)
-    return Outcome(this.books.run_id, store.path, this.books.record, path, store, tables)
+def _publish(store: Store, tables: dict[str, Written], counts: Counts, context: _Context) -> Outcome:
+    """Publish the staged tables and write the end of the record."""
+    rule, date = context.config.convention, context.config.evaluation_date
+    context.record.entries["verdict"] = results.verdict_sentences(
+        tables.get("comparisons"), context.record.plan, context.config.gates
+    )
+    context.record.note_publishing(store)
+    with context.steps("publish", "publishing"):
+        entry = Entry(context.record.run_id, (), convention={"name": rule.name, "hash": rule.digest()})
+        warnings = publish(store, [*tables.values()], entry, partitions_for(date, counts, "rows"))
+    path = context.record.finish(store, warnings)
+    return Outcome(context.record.run_id, store.path, context.record.entries, path, store, tables)
 
 
-def _judgement_counts(judged: DataFrame | None, plan: Plan) -> dict[str, int] | None:
-    if judged is None:
+def _judgement_counts(judgements: DataFrame | None, plan: Plan) -> dict[str, int] | None:
+    if judgements is None:
         return None
-    row = judgement_counts(judged, plan.judgement_mapping, plan.options.text_numbers).first()
+    row = judgement_counts(judgements, plan.judgement_mapping, plan.options.text_numbers).first()
     return row.asDict() if row else None

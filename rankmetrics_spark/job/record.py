@@ -1,4 +1,4 @@
-"""The run record: what a run read, was asked, counted, wrote and said, from its first step to its end."""
+"""The run record: config, inputs, counts, written tables and verdict of one run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rankmetrics_spark.sinks import Store, Written, as_json, of_disk
 
 LIBRARIES = ("pyspark", "numpy", "pandas", "pyarrow", "scipy")
 MOST_PATHS = 1_000
-"""Files whose sizes are added up; a log of more files has no ``bytes`` in the record."""
+"""If an input has more files, the record has no ``bytes``."""
 
 
 @dataclass
@@ -37,17 +37,17 @@ class Record:
     """The record of a run while it grows.
 
     Attributes:
-        record: What ``runs/<run id>.json`` holds.
-        plan: The plan, once there is one.
+        entries: What ``runs/<run id>.json`` holds.
+        plan: The plan; available after ``add_counts``.
     """
 
-    record: dict[str, Any]
+    entries: dict[str, Any]
     _started: float = field(default_factory=time.monotonic)
     _plan: Plan | None = None
 
     @classmethod
     def open(cls, config: Config, engine: str, versions: Mapping[str, str], more: Mapping[str, Any]) -> Record:
-        """The record of a run that begins now."""
+        """Start the record of a run."""
         started = datetime.now(timezone.utc)
         return cls(
             {
@@ -70,7 +70,7 @@ class Record:
     @property
     def run_id(self) -> str:
         """Name of the run."""
-        return str(self.record[RUN])
+        return str(self.entries[RUN])
 
     @property
     def plan(self) -> Plan:
@@ -78,21 +78,21 @@ class Record:
         assert self._plan is not None
         return self._plan
 
-    def begun(self, store: Store) -> None:
-        """Write the record of a run that has begun, where that costs next to nothing."""
-        store.note(self.record)
+    def note_start(self, store: Store) -> None:
+        """Write the record of a run that has begun, if the store can do so cheaply."""
+        store.note(self.entries)
 
-    def read(self, config: Config, impressions: DataFrame, judged: DataFrame | None) -> None:
-        """Enter what is read."""
+    def add_inputs(self, config: Config, impressions: DataFrame, judgements: DataFrame | None) -> None:
+        """Add paths, schemas and sizes of the inputs."""
         tables: dict[str, tuple[Input, DataFrame]] = {"source": (config.source, impressions)}
-        if judged is not None and config.judgements is not None:
-            tables["judgements"] = (config.judgements, judged)
-        self.record["inputs"] = {name: _input(*table) for name, table in tables.items()}
+        if judgements is not None and config.judgements is not None:
+            tables["judgements"] = (config.judgements, judgements)
+        self.entries["inputs"] = {name: _input(*table) for name, table in tables.items()}
 
-    def counted(self, plan: Plan, found: Findings, judgements: Mapping[str, int] | None) -> None:
-        """Enter what the pass over the input has counted."""
-        counts, self._plan = found.counts, plan
-        self.record |= {
+    def add_counts(self, plan: Plan, findings: Findings, judgements: Mapping[str, int] | None) -> None:
+        """Add what was counted in the input."""
+        counts, self._plan = findings.counts, plan
+        self.entries |= {
             "layout": plan.layout.name,
             "rows": {
                 "in": total_counts(counts, "rows"),
@@ -101,57 +101,57 @@ class Record:
             },
             "experiments": counts,
             "judgements": judgements,
-            "quality": found.as_record(),
-            "notes": [*self.record.get("notes", ()), *found.notes],
+            "quality": findings.as_record(),
+            "notes": [*self.entries.get("notes", ()), *findings.notes],
         }
 
-    def written(self, tables: Mapping[str, Written], reasons: Mapping[str, int]) -> None:
-        """Enter how many rows the tables have."""
-        self.record["tables"] = {name: {"rows": one.n} for name, one in tables.items()}
-        self.record["quarantine_reasons"] = dict(reasons)
+    def add_tables(self, tables: Mapping[str, Written], reasons: Mapping[str, int]) -> None:
+        """Add the numbers of rows of the tables."""
+        self.entries["tables"] = {name: {"rows": table.n} for name, table in tables.items()}
+        self.entries["quarantine_reasons"] = dict(reasons)
 
-    def publishing(self, store: Store) -> None:
-        """Write the record before anything is published: if the run is killed then, its counts are known."""
-        store.note(self.record | {"outcome": "publishing"})
+    def note_publishing(self, store: Store) -> None:
+        """Write the record before publishing, so that the counts survive if the run is killed."""
+        store.note(self.entries | {"outcome": "publishing"})
 
-    def done(self, store: Store, undone: Sequence[str]) -> str:
+    def finish(self, store: Store, warnings: Sequence[str]) -> str:
         """Write the record of a run that has published; return where it is."""
         self._close("done")
-        self.record["warnings"] = [without_secrets(sentence) for sentence in undone]
+        self.entries["warnings"] = [without_secrets(sentence) for sentence in warnings]
         try:
-            return store.record(self.record)
+            return store.record(self.entries)
         except Exception as error:  # classic sessions raise a class of py4j
             cause = without_secrets(first_sentence(error))
-            self.record["warnings"].append(f"published, but without the end of its run record ({cause})")
+            self.entries["warnings"].append(f"published, but without the end of its run record ({cause})")
             return f"{store.path}/{record_path(self.run_id)}"
 
-    def failed(self, error: BaseException, *writers: Callable[[dict[str, Any]], object]) -> None:
-        """Write the record of a run that has failed; an output that cannot be written has none."""
+    def fail(self, error: BaseException, *writers: Callable[[dict[str, Any]], object]) -> None:
+        """Write the record of a run that has failed, with the first writer that succeeds."""
         self._close("failed")
         ours = isinstance(error, RankmetricsError)
-        said = str(error) if ours else first_sentence(Exception(str(error) or type(error).__name__))
-        self.record["error"] = {
+        message = str(error) if ours else first_sentence(Exception(str(error) or type(error).__name__))
+        self.entries["error"] = {
             "class": type(error).__name__,
             "exit_code": error.exit_code if isinstance(error, RankmetricsError) else 1,
-            "message": without_secrets(said),
+            "message": without_secrets(message),
         }
         for write in writers:
             with suppress(Exception):
-                write(self.record)
+                write(self.entries)
                 return
 
     def _close(self, outcome: str) -> None:
-        self.record["outcome"] = outcome
-        self.record["total_seconds"] = round(time.monotonic() - self._started, 3)
+        self.entries["outcome"] = outcome
+        self.entries["total_seconds"] = round(time.monotonic() - self._started, 3)
 
 
 def record_refusal(config: Config, engine: str, error: RankmetricsError) -> None:
-    """Write the record of a run that has ended before it had a session, if its output is a folder of this machine."""
-    Record.open(config, engine, {}, {}).failed(error, on_disk(config))
+    """Write the record of a run that failed before it had a session, if its output is a local folder."""
+    Record.open(config, engine, {}, {}).fail(error, on_disk(config))
 
 
 def on_disk(config: Config) -> Callable[[dict[str, Any]], None]:
-    """Writes a record without the engine, if the output is a folder of this machine."""
+    """Return a function that writes a record without the engine, if the output is a local folder."""
 
     def write(record: dict[str, Any]) -> None:
         files = of_disk(config.sink.path) if config.sink.path else None
@@ -162,25 +162,25 @@ def on_disk(config: Config) -> Callable[[dict[str, Any]], None]:
 
 
 def versions_of(spark: SparkSession) -> dict[str, str]:
-    """The versions of the engine behind a session."""
-    found = {"spark": spark.version}
+    """Return the versions of the session's engine."""
+    versions = {"spark": spark.version}
     if engine_of(spark) == "sail":
-        found["sail"] = version_of(spark)
-    return found
+        versions["sail"] = version_of(spark)
+    return versions
 
 
 def _libraries() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in LIBRARIES:
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            versions[name] = version(name)
+    return versions
 
 
 def _input(section: Input, rows: DataFrame) -> dict[str, Any]:
-    """What is known of an input without reading it."""
+    """Describe an input without reading its rows."""
     files: list[str] = []
-    with suppress(Exception):  # not every session and not every table says it
+    with suppress(Exception):  # not every session and not every table supports it
         files = list(rows.inputFiles())
     return {
         "format": section.format,
@@ -194,13 +194,13 @@ def _input(section: Input, rows: DataFrame) -> dict[str, Any]:
 
 
 def _bytes(files: list[str]) -> int | None:
-    """The size of files on this machine; None if they are elsewhere."""
+    """Return the total size of local files; None if one is elsewhere."""
     if not files or len(files) > MOST_PATHS:
         return None
-    places = [urlsplit(name) for name in files]
-    if any(place.scheme not in ("", "file") for place in places):
+    urls = [urlsplit(name) for name in files]
+    if any(url.scheme not in ("", "file") for url in urls):
         return None
     try:
-        return sum(os.stat(Path(unquote(place.path))).st_size for place in places)
+        return sum(os.stat(Path(unquote(url.path))).st_size for url in urls)
     except OSError:
         return None

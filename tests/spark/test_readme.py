@@ -145,7 +145,7 @@ def test_the_modules_of_how_it_works_stand_in_the_order_of_the_road() -> None:
     assert [road.index(call) for call in calls] == sorted(road.index(call) for call in calls)
     steps = [f"road/{name}.py" for name in ("plan", "checking", "ranking", "scoring", "aggregation")]
     assert [name for name in modules if name != "config/"] == [
-        *("sources/", *steps, "comparison/", "job/answers.py", "sinks/")
+        *("sources/", *steps, "comparison/", "job/results.py", "sinks/")
     ]
 
 

@@ -189,8 +189,8 @@ def test_the_run_record_holds_both_sections() -> None:
 )
 @pytest.mark.parametrize("shares", [{"a": 0.4, "b": 0.4}])
 def test_shares_below_1_need_an_experiment_that_they_do_not_name(shares: dict[str, float]) -> None:
-    answer = pytest.importorskip("rankmetrics_spark.job.answers")
+    results = pytest.importorskip("rankmetrics_spark.job.results")
     asked = config(comparison={"baseline": "a", "shares": shares})
-    answer.refuse_comparison(asked, {name: {"lists": 9} for name in "abc"})
+    results.refuse_comparison(asked, {name: {"lists": 9} for name in "abc"})
     with pytest.raises(ConfigError, match=r"^comparison\.shares add up to 0\.8, and name every experiment;"):
-        answer.refuse_comparison(asked, {name: {"lists": 9} for name in "ab"})
+        results.refuse_comparison(asked, {name: {"lists": 9} for name in "ab"})

@@ -87,14 +87,14 @@ def test_a_session_that_cannot_be_stopped_keeps_the_error_of_the_command(monkeyp
 
 def test_the_record_of_a_run_whose_engine_has_ended_says_failed(tmp_path: Path) -> None:
     config = Config.read({"source": {"path": "log"}, "sink": {"path": str(tmp_path)}})
-    books = Record.open(config, "spark", {}, {})
+    run_record = Record.open(config, "spark", {}, {})
 
     def no_engine(record: dict[str, Any]) -> NoReturn:
         raise refused()
 
     lost = lost_engine(refused())
     assert lost is not None
-    books.failed(lost, no_engine, on_disk(config))
-    record = json.loads((tmp_path / "runs" / f"{books.run_id}.json").read_text())
+    run_record.fail(lost, no_engine, on_disk(config))
+    record = json.loads((tmp_path / "runs" / f"{run_record.run_id}.json").read_text())
     assert (record["outcome"], record["error"]["exit_code"]) == ("failed", 1)
     assert record["error"]["message"].startswith(ENDED)

@@ -400,8 +400,8 @@ class Process:
             rows = SimpleNamespace(schema=SimpleNamespace(fields=[]))
             written = [Written(name, cast(Any, rows), partitions, tuple(files)) for name, files in staged.items()]
             self.store.note(record | {"outcome": "publishing"})
-            books = Record(record)
-            books.done(self.store, publish(self.store, written, Entry(self.run, ()), partitions))
+            run_record = Record(record)
+            run_record.finish(self.store, publish(self.store, written, Entry(self.run, ()), partitions))
             self.store.discard()
             return list(record["warnings"])
         finally:

@@ -1,0 +1,162 @@
+"""Results of a run about its experiments: averages, comparisons, gates on metrics, the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from rankmetrics_spark import comparison, road
+from rankmetrics_spark.config import Comparison, Config, Gate, check_experiments
+from rankmetrics_spark.engines import few_rows
+from rankmetrics_spark.errors import ConfigError, InputError, MetricGateError, unknown
+from rankmetrics_spark.gates import Counts, failed_gates
+from rankmetrics_spark.pipeline import Tables
+from rankmetrics_spark.report import deciding, verdict_of
+from rankmetrics_spark.road import Plan
+from rankmetrics_spark.schemas import BASELINE, DATE, EVERYONE, EXPERIMENT, METRIC, SEGMENT
+from rankmetrics_spark.sinks import Store, Written, partitions_for
+
+MOST_ROWS = 100_000
+"""Rows of comparisons that are read for gates and for the verdict."""
+_BOOTSTRAP = ("bootstrap_ci_low", "bootstrap_ci_high")
+
+
+def refuse_comparison(config: Config, counts: Counts) -> None:
+    """Refuse names of experiments without lists, incomplete shares, and too many replicates."""
+    request = config.comparison
+    experiments = [str(name) for name, count in counts.items() if count["lists"]]
+    check_experiments(request, experiments)
+    for gate in config.gates:
+        if gate.experiment is not None and gate.experiment not in experiments:
+            raise ConfigError(f"gates: {unknown('experiment', gate.experiment, sorted(experiments))}")
+    if request.asked:
+        comparison.refuse_too_many_replicates(request, experiments, len(config.metrics))
+
+
+def refuse_missing_date(store: Store, config: Config) -> None:
+    """Refuse a CUPED date without users before anything is computed."""
+    if config.comparison.asked:
+        _cuped_rows(store, config)
+
+
+def check_gates(store: Store, tables: Tables, config: Config, counts: Counts) -> None:
+    """Raise an error if a metric breaks the limit of a gate. Nothing has been published yet.
+
+    Every experiment with lists must meet every limit. An experiment without a row, for example without users in the
+    segment, fails.
+    """
+    plan, users = tables.plan, tables.user_metrics
+    means, differences = [], []
+    if any(gate.min is not None for gate in config.gates):
+        means = _rows(road.averages(users, plan, tables.within_segments), config)
+    if any(gate.compares for gate in config.gates):
+        table = tables.compared_users(users, _covariate(store, plan, config))
+        # A gate needs only the deciding test: differences and their intervals.
+        request = replace(
+            config.comparison,
+            pairs="baseline",
+            min_users=0,
+            wilcoxon=False,
+            randomization=None,
+            bootstrap=None,
+            aa_check=None,
+        )
+        metrics = tuple(metric for metric in table.metrics if any(gate.metric == metric for gate in config.gates))
+        rows = comparison.comparisons(replace(table, metrics=metrics), request)
+        differences = _rows(rows.where(F.col(BASELINE).eqNullSafe(F.lit(config.comparison.baseline))), config)
+    names = [str(name) for name, count in counts.items() if count["lists"]]
+    candidates = config.comparison.candidates or [name for name in names if name != config.comparison.baseline]
+    failed = failed_gates(config.gates, means, differences, names, candidates)
+    if failed:
+        raise MetricGateError("; ".join(failed) + " (gates; nothing was published)")
+
+
+def _rows(table: DataFrame, config: Config) -> list[dict[str, Any]]:
+    """Return the rows that the gates check."""
+    metrics, segments = ({getattr(gate, name) for gate in config.gates} for name in ("metric", "segment"))
+    is_gated = F.col(METRIC).isin([str(metric) for metric in metrics]) & F.col(SEGMENT).isin([*segments])
+    return [row.asDict() for row in few_rows(table.where(is_gated))]
+
+
+@dataclass(frozen=True)
+class Users:
+    """The users of a run, as averages and comparisons read them.
+
+    Attributes:
+        table: Their values.
+        request: Which comparisons the config asks for.
+        sums: The sums of all experiments and pairs, if both averages and comparisons need them.
+    """
+
+    table: comparison.UserTable
+    request: Comparison
+    sums: DataFrame | None = None
+
+    @classmethod
+    def of(cls, store: Store, rows: DataFrame, tables: Tables, config: Config) -> Users:
+        """Return the users that a run has staged."""
+        plan, request = tables.plan, config.comparison
+        table = tables.compared_users(rows, _covariate(store, plan, config))
+        if request.bootstrap is None:
+            return cls(table, request)
+        return cls(table, request, store.stage(comparison.sums_of(table, request), "sums"))
+
+
+def averages(users: Users, tables: Tables) -> DataFrame:
+    """Return ``experiment_metrics``, with bootstrap intervals of the means if the config has them."""
+    means = road.averages(users.table.rows, tables.plan, tables.within_segments)
+    if users.sums is None:
+        return means
+    bootstrap = comparison.bootstrap_means(users.table, users.request, users.sums)
+    keys = (EXPERIMENT, SEGMENT, METRIC)
+    intervals = bootstrap.select(*(F.col(name).alias(f"_{name}") for name in keys), *_BOOTSTRAP)
+    same_row = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in keys]
+    return means.join(intervals, same_row, "left").drop(*(f"_{name}" for name in keys))
+
+
+def stage_comparisons(store: Store, users: Users, date: str, counts: Counts) -> Written:
+    """Stage ``comparisons``; nothing is published."""
+    names = [name for name, count in counts.items() if count["lists"]]
+    _, candidates = comparison.request_of(users.request).pairs(names)
+    candidates_with_lists = {names[i] for i in candidates}
+    counts_by_name = {name: {"compared": int(name in candidates_with_lists)} for name in counts}
+    rows = comparison.comparisons(users.table, users.request, users.sums)
+    return store.write("comparisons", rows, partitions_for(date, counts_by_name, "compared"))
+
+
+def _covariate(store: Store, plan: Plan, config: Config) -> DataFrame | str | None:
+    """Return the values for CUPED, as a column's name or a table: see ``comparison.UserTable``."""
+    return plan.public_covariate or (_cuped_rows(store, config) if config.comparison.asked else None)
+
+
+def _cuped_rows(store: Store, config: Config) -> DataFrame | None:
+    """Return ``user_metrics`` of the CUPED date; None without one."""
+    cuped = config.comparison.cuped
+    if cuped is None or cuped.date is None:
+        return None
+    user_metrics = store.existing("user_metrics")
+    rows = None if user_metrics is None else user_metrics.where(F.col(DATE) == cuped.date)
+    if rows is None or rows.isEmpty():
+        raise InputError(
+            f"comparison.cuped.date is {cuped.date}, but {store.name_of('user_metrics')} has no rows of that date; "
+            "allowed: the date of an earlier run with this sink"
+        )
+    return rows
+
+
+def verdict_sentences(comparisons: Written | None, plan: Plan, gates: Sequence[Gate] = ()) -> list[str]:
+    """Return one sentence per comparison of all users; those on the deciding metric come first."""
+    if comparisons is None or not comparisons.partitions.filled:
+        return []
+    metrics, gated_metric = plan.scoring.metrics, gates[0].metric if gates else None
+    if (rows := comparisons.rows_here()) is not None:
+        return verdict_of(rows, metrics, gated_metric)
+    everyone = comparisons.rows.where(F.col(SEGMENT) == EVERYONE)
+    decides = F.col(METRIC) == str(deciding(metrics, gated_metric))
+    first = everyone.orderBy(~decides, F.col("better").isNull(), F.col("p_adjusted").asc_nulls_last())
+    rows = [row.asDict() for row in few_rows(first.limit(MOST_ROWS))]
+    return verdict_of(rows, metrics, gated_metric, everyone.count() - len(rows) if len(rows) == MOST_ROWS else 0)
