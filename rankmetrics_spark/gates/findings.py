@@ -1,4 +1,4 @@
-"""The outcome of a pass -> what is worth knowing about its log: rates, and what is odd, a sentence each."""
+"""The scored lists and faulty rows of a log -> rates, warnings and notes, one sentence each."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from rankmetrics_spark.road import Plan
 from rankmetrics_spark.schemas import EXPERIMENT, REJECTED, USER, only_value
 
 MOST_NAMED = 3
-"""Experiments or ids that a message names at most."""
+"""A message names at most this many experiments or ids."""
 
 
 @dataclass(frozen=True)
 class Inspected:
-    """The outcome of a pass, and the tables in which a gate looks up what it names.
+    """The scored lists of a log, and the tables that messages of the gates need.
 
     Attributes:
-        plan: The plan of the pass.
-        outcome: Scored lists and groups of faulty rows; each gate reads it, so it should be written already.
+        plan: The plan.
+        outcome: Scored lists and groups of faulty rows. Each gate reads it, so it should be stored.
         rows: The typed rows.
-        judged: The judgements as they came.
-        repeated: Makes the table of the rows that repeat an item or a rank.
-        place: What a message calls the input.
+        judged: The judgements as read.
+        repeated: Returns the rows that repeat an item or a rank.
+        place: The name of the input in messages.
         tags: Whether tags name the experiments, as in TREC runs.
     """
 
@@ -44,7 +44,7 @@ class Inspected:
 
 
 def arms(counts: Counts) -> Counts:
-    """The counts of true experiments: rows without one are faulty, but no experiment is missed."""
+    """Return the counts of experiments; leave out the group of rows without a valid experiment."""
     return {name: count for name, count in counts.items() if count["rows"] > count["no_experiment"]}
 
 
@@ -59,11 +59,13 @@ def findings(log: Inspected, counts: Counts, limits: Limits, previous: Mapping[s
     overall = rates(arms(counts).values(), names)
     if SHARED in limits:
         overall[SHARED] = _shared_users(log.outcome)
-    return Findings(counts, per_arm, overall, previous or {}, tuple(_noticed(log, counts)), tuple(_notes(log, counts)))
+    return Findings(
+        counts, per_arm, overall, previous or {}, tuple(_warnings_about(log, counts)), tuple(_notes_about(log, counts))
+    )
 
 
 def _rates_of(plan: Plan) -> Iterator[str]:
-    """The rates that mean something for this log."""
+    """Return the rates that apply to this log."""
     yield "duplicate_rate"
     yield "gap_rate" if plan.scoring.by_position else "tie_rate"
     if longest_cut(plan):
@@ -74,15 +76,15 @@ def _rates_of(plan: Plan) -> Iterator[str]:
 
 
 def _shared_users(outcome: DataFrame) -> float:
-    """Share of the users who have lists in more than one experiment; one more shuffle, of ids only."""
+    """Return the share of users with lists in more than one experiment; shuffles ids only."""
     pairs = outcome.where(F.col(REJECTED).isNull()).select(EXPERIMENT, USER).distinct()
     users = pairs.groupBy(USER).agg(F.count(F.lit(1)).alias("n"))
-    found = users.agg(F.avg(F.when(F.col("n") > 1, 1.0).otherwise(0.0))).first()
-    return float(found[0]) if found and found[0] is not None else 0.0
+    share = users.agg(F.avg(F.when(F.col("n") > 1, 1.0).otherwise(0.0))).first()
+    return float(share[0]) if share and share[0] is not None else 0.0
 
 
-def _noticed(log: Inspected, counts: Counts) -> Iterator[str]:
-    """What no limit speaks of, a sentence each."""
+def _warnings_about(log: Inspected, counts: Counts) -> Iterator[str]:
+    """Warn of what has no limit, one sentence each."""
     for name, count in arms(counts).items():
         if not count["lists"]:
             yield f"experiment '{name}' has no result: all {count['rows']:,} of its rows are faulty"
@@ -97,8 +99,8 @@ def _noticed(log: Inspected, counts: Counts) -> Iterator[str]:
     yield from _users_in_several_segments(log)
 
 
-def _notes(log: Inspected, counts: Counts) -> Iterator[str]:
-    """What a reader of the numbers should know, a sentence each."""
+def _notes_about(log: Inspected, counts: Counts) -> Iterator[str]:
+    """Tell what a reader of the numbers should know, one sentence each."""
     (rule, *_), path = log.plan.scoring.conventions, log.plan.options.path_of("convention")
     if not rule.relevant_from and total_counts(counts, "graded_lists"):
         yield (
@@ -108,15 +110,15 @@ def _notes(log: Inspected, counts: Counts) -> Iterator[str]:
 
 
 def _users_in_several_segments(log: Inspected) -> Iterator[str]:
-    """Only users with several lists can be in several segments; one more shuffle, of ids and segments."""
+    """Warn of users whose lists are in several segments; shuffles ids and segments."""
     columns = log.plan.columns
     if not columns.list or not columns.segments:
         return
-    differ = {name: f"count({name}) > 0 AND {only_value(name)} IS NULL" for name in columns.segment_columns}
+    conditions = {name: f"count({name}) > 0 AND {only_value(name)} IS NULL" for name in columns.segment_columns}
     users = log.outcome.where(F.col(REJECTED).isNull()).groupBy(EXPERIMENT, USER)
-    found = users.agg(*(F.expr(f"{sql} AS {name}") for name, sql in differ.items()))
-    n = found.agg(*(F.expr(f"count_if({name}) AS {name}") for name in differ)).first()
-    for name, segment in zip(differ, columns.segments, strict=True):
+    conflicts = users.agg(*(F.expr(f"{sql} AS {name}") for name, sql in conditions.items()))
+    n = conflicts.agg(*(F.expr(f"count_if({name}) AS {name}") for name in conditions)).first()
+    for name, segment in zip(conditions, columns.segments, strict=True):
         if n and n[name]:
             yield (
                 f"{n[name]:,} users have lists with different values of '{segment}': experiment_metrics averages them "
@@ -124,13 +126,13 @@ def _users_in_several_segments(log: Inspected) -> Iterator[str]:
             )
 
 
-def within_limits(found: Findings, limits: Limits) -> Findings:
-    """The findings with a warning for each rate beyond its limit of ``warn``."""
-    failed = breaches(found, limits, "fail")
-    if failed:
-        more = f"; and {len(failed) - MOST_NAMED} more" if len(failed) > MOST_NAMED else ""
-        raise QualityError("; ".join(failed[:MOST_NAMED]) + more)
-    return replace(found, warnings=(*found.warnings, *breaches(found, limits, "warn")))
+def within_limits(findings: Findings, limits: Limits) -> Findings:
+    """Raise an error for rates beyond ``fail``; add a warning for each rate beyond ``warn``."""
+    failures = breaches(findings, limits, "fail")
+    if failures:
+        more = f"; and {len(failures) - MOST_NAMED} more" if len(failures) > MOST_NAMED else ""
+        raise QualityError("; ".join(failures[:MOST_NAMED]) + more)
+    return replace(findings, warnings=(*findings.warnings, *breaches(findings, limits, "warn")))
 
 
 def ranks_seem_to_start_at_0(log: Inspected, counts: Counts) -> bool:

@@ -1,4 +1,4 @@
-"""What a run has to keep: limits on rates of its log, also against the previous run, and limits on its metrics.
+"""Limits on the rates of a log, also against the previous run, and on metrics.
 
 Pure arithmetic on counts and rows.
 """
@@ -20,20 +20,20 @@ _PARTS = {
     "no_relevant_rate": ("no_relevant", "lists"),
     "unjudged_rate": ("unjudged_lists", "lists"),
 }
-"""Rate -> the count that it is a share of another count."""
+"""Rate -> the counts that it divides."""
 SHARED = "shared_user_rate"
-"""The rate that belongs to no experiment: users who are in more than one."""
+"""The share of users with lists in several experiments; the only rate without an experiment."""
 
 Rates = dict[str, float]
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What the gates of quality found in a log that they let pass.
+    """Counts, rates and warnings of a log that passed the quality gates.
 
     Attributes:
         counts: Per experiment; see ``counts.row_counts``.
-        rates: Per experiment: rate -> share, for the rates that this log has.
+        rates: Per experiment: rate -> share, for the rates that apply to this log.
         overall: The same over all experiments.
         previous: The ``quality`` of the previous run's record, with its ``run_id``; empty without one.
         warnings: A sentence each.
@@ -48,46 +48,46 @@ class Findings:
     notes: tuple[str, ...] = ()
 
     def as_record(self) -> dict[str, Any]:
-        """What a run record keeps."""
-        before = {name: self.previous[name] for name in ("run_id", "overall") if name in self.previous}
+        """Return the entry of the run record."""
+        previous = {name: self.previous[name] for name in ("run_id", "overall") if name in self.previous}
         rates = {"rates": dict(self.rates), "overall": self.overall, "warnings": list(self.warnings)}
-        return rates | ({"previous": before} if before else {})
+        return rates | ({"previous": previous} if previous else {})
 
 
 def rates(counts: Iterable[Mapping[str, Any]], names: Iterable[str]) -> Rates:
-    """The rates of the lists that are counted together.
+    """Return the rates over the sum of these counts.
 
     >>> rates([{"repeated": 1, "rows": 8, "tied": 0, "evaluated": 0}], ["duplicate_rate", "tie_rate"])
     {'duplicate_rate': 0.125}
     """
     rows = [{**count, "unjudged_lists": count.get("lists", 0) - count.get("judged_lists", 0)} for count in counts]
     sums = {name: [sum(row.get(part, 0) for row in rows) for part in _PARTS[name]] for name in names if name in _PARTS}
-    return {name: part / whole for name, (part, whole) in sums.items() if whole}
+    return {name: part / total for name, (part, total) in sums.items() if total}
 
 
-def breaches(found: Findings, limits: Limits, level: str) -> list[str]:
+def breaches(findings: Findings, limits: Limits, level: str) -> list[str]:
     """A sentence for each rate beyond its limit."""
-    before = found.previous.get("rates", {})
-    said = [
+    previous = findings.previous.get("rates", {})
+    sentences = [
         sentence
-        for name, values in found.rates.items()
-        for sentence in _beyond(f"experiment '{name}': ", values, before.get(name, {}), limits, level)
+        for name, values in findings.rates.items()
+        for sentence in _beyond(f"experiment '{name}': ", values, previous.get(name, {}), limits, level)
     ]
-    shared = {name: value for name, value in found.overall.items() if name == SHARED}
-    return [*said, *_beyond("", shared, found.previous.get("overall", {}), limits, level)]
+    shared = {name: value for name, value in findings.overall.items() if name == SHARED}
+    return [*sentences, *_beyond("", shared, findings.previous.get("overall", {}), limits, level)]
 
 
-def _beyond(who: str, values: Rates, before: Mapping[str, float], limits: Limits, level: str) -> Iterator[str]:
+def _beyond(prefix: str, values: Rates, previous: Mapping[str, float], limits: Limits, level: str) -> Iterator[str]:
     for name, levels in limits.items():
         value, path = values.get(name), f"quality.gates.{name}"
         if value is None:
             continue
         if level in levels and value > levels[level]:
-            yield f"{who}{name} is {value:.2%} ({path}.{level} is {levels[level]:.2%})"
-        change, limit = value - before.get(name, value), levels.get(f"{level}_change")
+            yield f"{prefix}{name} is {value:.2%} ({path}.{level} is {levels[level]:.2%})"
+        change, limit = value - previous.get(name, value), levels.get(f"{level}_change")
         if limit is not None and abs(change) > limit:
             yield (
-                f"{who}{name} is {value:.2%}, and was {before[name]:.2%} in the previous run "
+                f"{prefix}{name} is {value:.2%}, and was {previous[name]:.2%} in the previous run "
                 f"({path}.{level}_change is {limit:.2%})"
             )
 
@@ -96,7 +96,7 @@ Row = Mapping[str, Any]
 
 
 _ROUNDING = 1e-12
-"""By so much, as a share of a limit above 1, a value may be beyond it: 0.49 - 0.5 is a little below -0.01."""
+"""Tolerance for rounding, relative to limits above 1: 0.49 - 0.5 is slightly below -0.01."""
 
 
 def failed_gates(
@@ -106,7 +106,7 @@ def failed_gates(
     experiments: Iterable[str] = (),
     candidates: Iterable[str] = (),
 ) -> list[str]:
-    """What each failed gate found; empty if all limits are kept.
+    """Return one sentence per failure; empty if all limits are met.
 
     >>> gate = Gate(metric="ndcg@10", max_drop=0.01)
     >>> row = {"experiment_id": "b", "baseline": "a", "segment": "all", "metric": "ndcg@10", "difference": -0.02,
@@ -116,30 +116,30 @@ def failed_gates(
     >>> failed_gates([Gate(metric="ndcg@10", max_drop=0.02)], [], [row])
     []
     """
-    found: list[str] = []
+    sentences: list[str] = []
     for gate in gates:
-        found += _said(gate, averages, experiments, _too_low) if gate.min is not None else ()
-        found += _said(gate, comparisons, candidates, _too_far) if gate.compares else ()
-    return found
+        sentences += _failures(gate, averages, experiments, _too_low) if gate.min is not None else ()
+        sentences += _failures(gate, comparisons, candidates, _too_far) if gate.compares else ()
+    return sentences
 
 
-def _said(
-    gate: Gate, rows: Sequence[Row], wanted: Iterable[str], check: Callable[[Gate, Row], Iterator[str]]
+def _failures(
+    gate: Gate, rows: Sequence[Row], experiments: Iterable[str], check: Callable[[Gate, Row], Iterator[str]]
 ) -> Iterator[str]:
-    chosen = sorted((row for row in rows if _is_meant(gate, row)), key=lambda row: str(row[EXPERIMENT]))
-    lacking = {gate.experiment} if gate.experiment else set(wanted)
-    lacking -= {str(row[EXPERIMENT]) for row in chosen}
-    without = f"the gate on {gate.metric} cannot be checked: no row of segment '{gate.segment}'"
-    if not chosen and gate.experiment is None:
-        yield without
+    matches = sorted((row for row in rows if _is_gated(gate, row)), key=lambda row: str(row[EXPERIMENT]))
+    missing = {gate.experiment} if gate.experiment else set(experiments)
+    missing -= {str(row[EXPERIMENT]) for row in matches}
+    problem = f"the gate on {gate.metric} cannot be checked: no row of segment '{gate.segment}'"
+    if not matches and gate.experiment is None:
+        yield problem
         return
-    for name in sorted(lacking):
-        yield f"{without} and experiment '{name}'"
-    for row in chosen:
+    for name in sorted(missing):
+        yield f"{problem} and experiment '{name}'"
+    for row in matches:
         yield from check(gate, row)
 
 
-def _is_meant(gate: Gate, row: Row) -> bool:
+def _is_gated(gate: Gate, row: Row) -> bool:
     named = gate.experiment is None or row[EXPERIMENT] == gate.experiment
     return bool(named and row[METRIC] == str(gate.metric) and row[SEGMENT] == gate.segment)
 
@@ -149,7 +149,7 @@ def _sign(gate: Gate) -> int:
 
 
 def _too_low(gate: Gate, row: Row) -> Iterator[str]:
-    """A mean, or its worse bound, beyond the limit."""
+    """Check the mean, or its worse bound, against ``min``."""
     assert gate.min is not None
     bound = "ci_low" if _sign(gate) > 0 else "ci_high"
     value = row["mean" if gate.on == "point" else bound]
@@ -162,7 +162,7 @@ def _too_low(gate: Gate, row: Row) -> Iterator[str]:
 
 
 def _too_far(gate: Gate, row: Row) -> Iterator[str]:
-    """A difference, or its worse bound, beyond the limit; of the test that decides the row."""
+    """Check the difference of the deciding test, or its worse bound, against the limits."""
     limits = (
         (gate.max_drop, "difference", "", "{:.4f}", "{:g}"),
         (gate.max_relative_drop, "relative_difference", "relative_", "{:.2%}", "{:.2%}"),
@@ -184,10 +184,10 @@ def _too_far(gate: Gate, row: Row) -> Iterator[str]:
 
 
 def _drop(gate: Gate, row: Row, point: str, prefix: str) -> float | None:
-    """By how much the candidate is worse, or may be; None if that is unknown."""
+    """Return how much worse the candidate is, or may be; None if unknown."""
     sign = _sign(gate)
     if prefix and row["mean_baseline"] is not None and row["mean_baseline"] < 0:
-        # As a share of a negative mean, a drop is positive.
+        # Relative to a negative mean, a drop is positive.
         sign = -sign
     value = of_test(row, point if gate.on == "point" else f"{prefix}ci_{'low' if sign > 0 else 'high'}")
     return None if is_unknown(value) else -sign * value

@@ -1,4 +1,4 @@
-"""What stops a run, or makes it warn, before anything is written: faulty rows, foreign judgements, rates of the log."""
+"""Quality gates, checked before anything is written: faulty rows, foreign judgements, rates of the log."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from rankmetrics_spark.statistics import LARGEST_SUMMAND
 
 
 def check_quality(log: Inspected, settings: Quality, previous: Mapping[str, Any] | None = None) -> Findings:
-    """Count the rows and lists of a log, and stop at what no result should be made of."""
-    counts = row_counts(log.outcome, longest_cut(log.plan), [metric.column for metric in _summed(log.plan)])
+    """Count the rows and lists of a log; raise an error if its result would be wrong."""
+    counts = row_counts(log.outcome, longest_cut(log.plan), [metric.column for metric in _unbounded_metrics(log.plan)])
     if not total_counts(counts, "rows"):
         raise InputError(f"the input is empty: no rows in {log.place}")
     _refuse_repeats(log, counts)
@@ -44,7 +44,7 @@ def check_quality(log: Inspected, settings: Quality, previous: Mapping[str, Any]
 
 
 def _refuse_repeats(log: Inspected, counts: Counts) -> None:
-    """The gate of ``duplicates: refuse``: trec_eval itself stops at an item that is twice in a list."""
+    """Refuse repeated items under ``duplicates: refuse``, as trec_eval does."""
     rule = log.plan.scoring.conventions[0]
     if rule.duplicates != "refuse" or not total_counts(counts, "repeated") or not log.plan.columns.item:
         return
@@ -58,31 +58,32 @@ def _refuse_repeats(log: Inspected, counts: Counts) -> None:
 
 
 def _refuse_faulty(log: Inspected, counts: Counts, settings: Quality) -> None:
-    """The gate of faulty rows: over all, and in each experiment."""
+    """Refuse too many faulty rows, over all and in each experiment."""
     allowed = 0.0 if settings.on_invalid == "fail" else settings.max_invalid_fraction
-    rows, bad = total_counts(counts, "rows"), total_counts(counts, "quarantined")
-    over = {name: c for name, c in arms(counts).items() if c["quarantined"] / c["rows"] > allowed}
-    if bad / rows > allowed:
-        who, which = f"{bad} of {rows} rows are faulty ({bad / rows:.2%}", log.outcome
-    elif over:
-        bad, rows = total_counts(over, "quarantined"), total_counts(over, "rows")
-        who = f"{bad} of {rows} rows of {_named(over)} are faulty ({bad / rows:.2%}"
-        which = log.outcome.where(F.col(EXPERIMENT).isin([*over]))
+    rows, n_faulty = total_counts(counts, "rows"), total_counts(counts, "quarantined")
+    affected = {name: c for name, c in arms(counts).items() if c["quarantined"] / c["rows"] > allowed}
+    if n_faulty / rows > allowed:
+        sentence, faulty = f"{n_faulty} of {rows} rows are faulty ({n_faulty / rows:.2%}", log.outcome
+    elif affected:
+        n_faulty, rows = total_counts(affected, "quarantined"), total_counts(affected, "rows")
+        sentence = f"{n_faulty} of {rows} rows of {_experiment_names(affected)} are faulty ({n_faulty / rows:.2%}"
+        faulty = log.outcome.where(F.col(EXPERIMENT).isin([*affected]))
     else:
         _refuse_ranks_from_0(log, counts, allowed)
         return
-    without = {name: c for name, c in arms(counts).items() if not c["lists"]}
-    why = reasons(which)
+    emptied = {name: c for name, c in arms(counts).items() if not c["lists"]}
+    reason_counts = reasons(faulty)
     key = "on_invalid" if settings.on_invalid == "fail" else "max_invalid_fraction"
     raise QualityError(
-        f"{who}, allowed {allowed:.2%}: {settings.path_of(key)} is {getattr(settings, key)})"
-        + (f"; {_named(without)} would have no result" if without else "")
-        + f"; reasons: {', '.join(f'{reason} {n}' for reason, n in why.items())}{_hint(log, why, bad)}"
+        f"{sentence}, allowed {allowed:.2%}: {settings.path_of(key)} is {getattr(settings, key)})"
+        + (f"; {_experiment_names(emptied)} would have no result" if emptied else "")
+        + f"; reasons: {', '.join(f'{reason} {n}' for reason, n in reason_counts.items())}"
+        + _hint(log, reason_counts, n_faulty)
     )
 
 
-def _named(counts: Counts) -> str:
-    """Some experiments in words, the one with the largest share of faulty rows first.
+def _experiment_names(counts: Counts) -> str:
+    """Name experiments, the one with the largest share of faulty rows first.
 
     >>> _named({"a": {"quarantined": 1, "rows": 2}, "b": {"quarantined": 2, "rows": 2}})
     "experiments 'b', 'a'"
@@ -93,10 +94,10 @@ def _named(counts: Counts) -> str:
     return f"experiment{'s' if len(counts) > 1 else ''} {names}{more}"
 
 
-def _hint(log: Inspected, why: Reasons, bad: int) -> str:
-    """What the most frequent reason suggests, if it stands for most of the faulty rows."""
-    reason, n = next(iter(why.items()))
-    if 2 * n <= bad:
+def _hint(log: Inspected, reason_counts: Reasons, n_faulty: int) -> str:
+    """Return advice for the most frequent reason, if it explains most faulty rows."""
+    reason, n = next(iter(reason_counts.items()))
+    if 2 * n <= n_faulty:
         return ""
     if reason == REPEATED:
         return _several_lists(log)
@@ -114,7 +115,7 @@ def _several_lists(log: Inspected) -> str:
 
 
 def _refuse_ranks_from_0(log: Inspected, counts: Counts, allowed: float) -> None:
-    """Refuse ranks that seem to start at 0, unless faulty rows are allowed: all other ranks would be one too good."""
+    """Refuse ranks that seem to start at 0, unless faulty rows are allowed: other ranks would be off by one."""
     if not ranks_seem_to_start_at_0(log, counts) or allowed >= 1:
         return
     raise QualityError(
@@ -128,32 +129,36 @@ def _refuse_ranks_from_0(log: Inspected, counts: Counts, allowed: float) -> None
 # ---- values
 
 
-def _summed(plan: Plan) -> list[Metric]:
-    """Metrics whose values can be too large: those without a maximum, and one NDCG, whose gains can be."""
+def _unbounded_metrics(plan: Plan) -> list[Metric]:
+    """Return metrics whose values can be too large: those without a maximum, and one NDCG, because of its gains."""
     metrics = plan.scoring.metrics
     endless = [metric for metric in metrics if metric.definition.range[1] == float("inf")]
     return endless + [metric for metric in metrics if metric.definition.name == "ndcg"][:1]
 
 
 def _refuse_large_values(log: Inspected, counts: Counts) -> None:
-    """Refuse values that have no right average; the message names the grade behind them."""
+    """Refuse values that are too large for exact sums; the message names the highest grade."""
     for name, count in counts.items():
         for column in count["beyond_sums"]:
             metric = next(m for m in log.plan.scoring.metrics if m.column == column)
             gain = log.plan.scoring.conventions[0].gain
-            why = f"; the highest grade is {_top(log):g}, and the gain is {gain}" if metric.needs != "scores" else ""
+            hint = (
+                f"; the highest grade is {_highest_grade(log):g}, and the gain is {gain}"
+                if metric.needs != "scores"
+                else ""
+            )
             raise QualityError(
-                f"{metric} of experiment '{name}' has values above {LARGEST_SUMMAND:.3g}, which cannot be averaged{why}"
+                f"{metric} of experiment '{name}' has values above {LARGEST_SUMMAND:.3g}, which cannot be averaged{hint}"
             )
 
 
-def _top(log: Inspected) -> float:
-    """The highest grade of the impressions and the judgements."""
+def _highest_grade(log: Inspected) -> float:
+    """Return the highest grade of the impressions and the judgements."""
     tables = [log.rows.where(F.col(REJECTED).isNull()).select(RELEVANCE)] if log.plan.columns.relevance else []
     if log.judged is not None:
         tables.append(_typed(log, log.judged).where(f"NOT {FAULTY}").select(GRADE))
-    found = (table.agg(F.max(F.col(table.columns[0]).cast("double"))).first() for table in tables)
-    return max(float(row[0]) for row in found if row and row[0] is not None)
+    rows = (table.agg(F.max(F.col(table.columns[0]).cast("double"))).first() for table in tables)
+    return max(float(row[0]) for row in rows if row and row[0] is not None)
 
 
 # ---- judgements
@@ -164,13 +169,13 @@ def _typed(log: Inspected, judged: DataFrame) -> DataFrame:
 
 
 def _refuse_foreign_judgements(log: Inspected, counts: Counts) -> None:
-    """Refuse judgements that match no shown user or no shown item: every value would be 0, and look like a result."""
+    """Refuse judgements that match no shown user or no shown item: every value would be 0."""
     if log.judged is None or not total_counts(counts, "lists"):
         return
     typed = _typed(log, log.judged)
     sound = log.rows.where(F.col(REJECTED).isNull())
     name = USER if not total_counts(counts, "judged_lists") else ITEM
-    # Items are looked up only where the rows have no relevance; judged items may all be irrelevant.
+    # Check items only if relevance comes from the judgements; judged items may all be irrelevant.
     if name == ITEM and (log.plan.columns.relevance or total_counts(counts, "judged_items")):
         return
     if sound.join(typed.where(F.col(name).isNotNull()), name, "left_semi").isEmpty():

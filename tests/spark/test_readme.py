@@ -140,8 +140,8 @@ def test_the_udfs_give_the_values_of_an_evaluation(spark: SparkSession, folder: 
 def test_the_modules_of_how_it_works_stand_in_the_order_of_the_road() -> None:
     modules = re.findall(r"`([\w./]+)`", " ".join(re.findall(r"^\| \w+ \| (`[^|]+) \|", section("How it works"), re.M)))
     assert [name for name in modules if not (ROOT / "rankmetrics_spark" / name).exists()] == []
-    road = (ROOT / "rankmetrics_spark" / "job" / "__init__.py").read_text().split("def _evaluated")[1]
-    calls = ["inputs(", "make_plan(", "typed_rows(", "judged_items(", "road.outcome(", "_published("]
+    road = (ROOT / "rankmetrics_spark" / "job" / "__init__.py").read_text().split("def _evaluate(")[1]
+    calls = ["inputs(", "make_plan(", "typed_rows(", "judged_items(", "road.outcome(", "_publish("]
     assert [road.index(call) for call in calls] == sorted(road.index(call) for call in calls)
     steps = [f"road/{name}.py" for name in ("plan", "checking", "ranking", "scoring", "aggregation")]
     assert [name for name in modules if name != "config/"] == [
