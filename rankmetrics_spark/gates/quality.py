@@ -142,13 +142,11 @@ def _refuse_large_values(log: Inspected, counts: Counts) -> None:
         for column in count["beyond_sums"]:
             metric = next(m for m in log.plan.scoring.metrics if m.column == column)
             gain = log.plan.scoring.conventions[0].gain
-            hint = (
-                f"; the highest grade is {_highest_grade(log):g}, and the gain is {gain}"
-                if metric.needs != "scores"
-                else ""
-            )
+            graded = metric.needs != "scores"
+            hint = f"; the highest grade is {_highest_grade(log):g}, and the gain is {gain}" if graded else ""
             raise QualityError(
-                f"{metric} of experiment '{name}' has values above {LARGEST_SUMMAND:.3g}, which cannot be averaged{hint}"
+                f"{metric} of experiment '{name}' has values above {LARGEST_SUMMAND:.3g}, which cannot be averaged"
+                + hint
             )
 
 
