@@ -1,4 +1,4 @@
-"""Files that this package makes for itself, such as a script that starts Java; kept where they go with the package."""
+"""Files that this package creates for itself, such as a script that starts Java; removed with the environment."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from pathlib import Path
 
 @cache
 def cache_folder() -> Path:
-    """A folder in the virtual environment, deleted with it; otherwise a private one that is deleted at exit."""
+    """Return a folder in the virtual environment, or a temporary one that is deleted at exit."""
     if sys.prefix != sys.base_prefix:
         path = Path(sys.prefix, "var", "rankmetrics")
         with suppress(OSError):
             path.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=path):
                 return path
-    private = Path(tempfile.mkdtemp(prefix="rankmetrics-"))
-    atexit.register(shutil.rmtree, private, ignore_errors=True)
-    return private
+    folder = Path(tempfile.mkdtemp(prefix="rankmetrics-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def write_cached(path: Path, text: str, mode: int = 0o644) -> Path:
-    """Write a file in one step, because another process may read it at the same time; return its path."""
+    """Write a file atomically, because other processes may read it; return its path."""
     content = text.encode("utf-8")
     if path.exists() and path.read_bytes() == content:
         return path
@@ -38,7 +38,7 @@ def write_cached(path: Path, text: str, mode: int = 0o644) -> Path:
             draft.flush()
             os.chmod(draft.name, mode)
             os.replace(draft.name, path)
-        except BaseException:  # a full disk keeps no draft
+        except BaseException:  # leave no draft on a full disk
             os.unlink(draft.name)
             raise
     return path

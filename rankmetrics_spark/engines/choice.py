@@ -1,4 +1,4 @@
-"""Which session a command runs on: one that is there already, or one that the command starts and stops itself."""
+"""Which session a command runs on: an existing one, or one that the command starts and stops."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ DATABRICKS = "DATABRICKS_RUNTIME_VERSION"
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """Environment variable of a program that spark-submit has started."""
 SOCKET = "unix:"
-"""How SPARK_REMOTE starts where a platform connects its own Spark to the process."""
+"""Prefix of SPARK_REMOTE if a platform connects its own Spark to the process."""
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-"""For work of a minute: the optimizing compiler of the JVM would cost more than it saves. With the quick one alone, the
-cache for code is small by default, and the JVM says on stdout when it is full."""
+"""For short runs: the optimizing compiler of the JVM costs more than it saves. With the quick compiler alone, the
+default code cache is small, and the JVM prints a message on stdout when it is full."""
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which engine a command computes with, and where.
+    """The engine of a command, and where it runs.
 
     Attributes:
         engine: ``spark`` or ``sail``.
         address: A master or the address of a Connect server; None = the session of spark-submit, or ``local[*]``.
-        given: Whether the session is there already: that of the platform, or the active one of this process.
-        brief: Whether the work is small, so that a JVM started for it should not take time to optimize its code.
+        given: Whether a session exists: that of the platform, or the active one of this process.
+        brief: Whether the work is short, so that a JVM should not spend time on optimizing code.
     """
 
     engine: str
@@ -51,25 +51,31 @@ class Choice:
 
     @property
     def name(self) -> str:
-        """What a person calls the engine."""
+        """Name of the engine in messages."""
         return self.engine.capitalize()
 
     @property
     def here(self) -> bool:
-        """Whether local paths are those of this machine, as far as the environment tells."""
-        elsewhere = {DATABRICKS, SUBMITTED, "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR"} & os.environ.keys()
-        return self.engine == "sail" or (not elsewhere and (self.address or "local").startswith("local"))
+        """Whether local paths mean this machine, judged by the environment variables."""
+        remote_variables = {
+            DATABRICKS,
+            SUBMITTED,
+            "HADOOP_CONF_DIR",
+            "YARN_CONF_DIR",
+            "SPARK_CONF_DIR",
+        } & os.environ.keys()
+        return self.engine == "sail" or (not remote_variables and (self.address or "local").startswith("local"))
 
 
 def choose(engine: str | None = None, master: str | None = None, local: bool = False) -> Choice:
-    """The engine and the session of a command. The first of these that there is:
+    """Choose engine and session of a command. The first that applies:
 
-    1. Sail, if it is asked for by name
+    1. Sail, if ``engine`` names it
     2. the session of the platform, or the active one of this process; it is used as it is and never stopped
     3. the Connect server or the master of ``--master``
-    4. that of the environment variable ``SPARK_REMOTE``
+    4. the Connect server of the environment variable ``SPARK_REMOTE``
     5. the session that spark-submit has prepared
-    6. Sail, where it is installed and Spark is not asked for by name
+    6. Sail, if it is installed and ``engine`` does not name Spark
     7. Spark on this machine
     """
     if engine == "sail":
@@ -79,26 +85,26 @@ def choose(engine: str | None = None, master: str | None = None, local: bool = F
     remote = os.environ.get("SPARK_REMOTE") or None
     address = master or (None if local else remote)
     _check(address)
-    if _is_given():
+    if _has_session():
         if master is not None:
             raise ConfigError(f"--master is '{master}', but a session is running here; allowed: no --master")
         return Choice("spark", remote, given=True)
-    submitted = SUBMITTED in os.environ and not local
-    if engine is None and address is None and not submitted and sail.installed():
+    is_submitted = SUBMITTED in os.environ and not local
+    if engine is None and address is None and not is_submitted and sail.installed():
         return Choice("sail")
     return Choice("spark", address or ("local[*]" if local else None), brief=local)
 
 
 @contextmanager
 def session_of(choice: Choice, say: Say) -> Iterator[SparkSession]:
-    """The chosen session; one that is started here is stopped at the end."""
+    """Yield the chosen session; stop it at the end if it was started here."""
     if choice.given:
         say("using the session that is running here")
-        yield _given_session()
+        yield _existing_session()
         return
     say(f"starting {choice.name}")
     with sail.interrupts_end_engine() if choice.engine == "sail" else nullcontext():
-        spark = _started_session(choice)
+        spark = _start_session(choice)
         try:
             yield spark
         finally:
@@ -107,7 +113,7 @@ def session_of(choice: Choice, say: Say) -> Iterator[SparkSession]:
 
 
 def _stop(spark: SparkSession) -> None:
-    """Stop a session; the error of one whose engine has ended already would hide what ended it."""
+    """Stop a session. If its engine has ended, suppress the error: it would hide the cause."""
     try:
         spark.stop()
     except Exception as error:
@@ -122,12 +128,12 @@ def _check(address: str | None) -> None:
         )
 
 
-def _of_platform() -> bool:
+def _is_on_platform() -> bool:
     return DATABRICKS in os.environ or os.environ.get("SPARK_REMOTE", "").startswith(SOCKET)
 
 
-def _is_given() -> bool:
-    return _of_platform() or _active_session() is not None
+def _has_session() -> bool:
+    return _is_on_platform() or _active_session() is not None
 
 
 def _active_session() -> SparkSession | None:
@@ -138,14 +144,14 @@ def _active_session() -> SparkSession | None:
     return SparkSession.getActiveSession()
 
 
-def _given_session() -> SparkSession:
-    """The session that the platform has, or the active one of this process."""
-    active = None if _of_platform() else _active_session()
+def _existing_session() -> SparkSession:
+    """Return the session of the platform, or the active one of this process."""
+    active = None if _is_on_platform() else _active_session()
     return active or _platform_session()
 
 
 def _platform_session() -> SparkSession:
-    """What ``spark`` is in a notebook of the platform."""
+    """Return the session that notebooks of the platform call ``spark``."""
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -156,8 +162,8 @@ def _platform_session() -> SparkSession:
         raise RankmetricsError(f"the platform gives no Spark session: {first_sentence(error)}") from error
 
 
-def _started_session(choice: Choice) -> SparkSession:
-    """A session of this command's own: Sail, on a Connect server, that of spark-submit, or with a master."""
+def _start_session(choice: Choice) -> SparkSession:
+    """Start a session: Sail, on a Connect server, that of spark-submit, or with a master."""
     if choice.engine == "sail":
         return sail.laptop_session()
     if choice.address and choice.address.startswith("sc://"):
@@ -171,9 +177,9 @@ def _started_session(choice: Choice) -> SparkSession:
 
 
 def separate_output() -> bool:
-    """Give stderr back to a program of spark-submit, which writes the program's stderr to its own stdout.
+    """Reconnect stderr to that of spark-submit, which writes the program's stderr to its own stdout.
 
-    The result on stdout would otherwise stand between the steps, and could not be read as JSON.
+    Otherwise the result on stdout would be mixed with progress messages, and could not be read as JSON.
     """
     parent = Path("/proc", str(os.getppid()))
     if SUBMITTED not in os.environ:
@@ -184,18 +190,18 @@ def separate_output() -> bool:
     except OSError:  # a system without /proc
         return False
     try:
-        if not _can_be_shared(parent):
-            return _through_java()
+        if not _is_shareable(parent):
+            return _write_through_java()
         stderr = os.open(parent / "fd" / "2", os.O_WRONLY | os.O_APPEND)
     except OSError:  # a socket
-        return _through_java()
+        return _write_through_java()
     os.dup2(stderr, 2)
     os.close(stderr)
     return True
 
 
 class _StderrOfJava(io.TextIOBase):
-    """The stderr of spark-submit, which its JVM writes to: where both wrote, each would overwrite the other."""
+    """The stderr of spark-submit, written by its JVM: two processes would overwrite each other's text."""
 
     encoding = "utf-8"
 
@@ -214,8 +220,8 @@ class _StderrOfJava(io.TextIOBase):
         self._stream.flush()
 
 
-def _through_java() -> bool:
-    """Have the JVM of spark-submit write what this process writes to stderr; False if that does not work."""
+def _write_through_java() -> bool:
+    """Let the JVM of spark-submit write this process's stderr; return False if that does not work."""
     try:
         from pyspark.java_gateway import launch_gateway
 
@@ -228,8 +234,8 @@ def _through_java() -> bool:
     return True
 
 
-def _can_be_shared(process: Path) -> bool:
-    """Whether two may write to the stderr of a process: to a pipe, a terminal, or a file to which both append."""
+def _is_shareable(process: Path) -> bool:
+    """Whether two processes can write to this stderr: it is a pipe, a terminal, or a file opened for appending."""
     if not stat.S_ISREG((process / "fd" / "2").stat().st_mode):
         return True
     flags = re.search(r"^flags:\s*([0-7]+)", (process / "fdinfo" / "2").read_text(), re.MULTILINE)

@@ -1,4 +1,4 @@
-"""What this process does itself: it reads tables that do not grow with the users, and starts independent steps."""
+"""Work of the driver: read small tables, and run independent functions at the same time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def few_rows(table: DataFrame) -> list[Row]:
-    """The rows of a table whose size depends on experiments, segments and metrics, or has a limit.
+    """Collect a table whose size depends on experiments, segments and metrics only, or has a limit.
 
     Not ``toLocalIterator``: it starts a job per partition, and a classic session then keeps the shuffle files of the
     query until it ends.
@@ -23,40 +23,40 @@ def few_rows(table: DataFrame) -> list[Row]:
     try:
         return table.collect()
     except Exception as error:
-        if ours := raised_by_python(error):
-            raise ours from error
+        if user_error := raised_by_python(error):
+            raise user_error from error
         raise
 
 
-def all_of(spark: SparkSession, works: Sequence[Callable[[], T]]) -> list[T]:
-    """Do independent works, and return what each of them returns.
+def all_of(spark: SparkSession, functions: Sequence[Callable[[], T]]) -> list[T]:
+    """Run independent functions at the same time; return their results in order.
 
-    On Sail, one after the other: its queries share one pool of memory.
+    On Sail they run one after the other, because its queries share one memory pool.
     """
     from rankmetrics_spark.engines.which import engine_of
 
     if engine_of(spark) == "sail":
-        return [work() for work in works]
-    pool = ThreadPoolExecutor(len(works), "rankmetrics")
+        return [function() for function in functions]
+    pool = ThreadPoolExecutor(len(functions), "rankmetrics")
     try:
-        futures = [pool.submit(_inheriting(spark, work)) for work in works]
+        futures = [pool.submit(_inherit_thread(spark, function)) for function in functions]
         wait(futures)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
     return [future.result() for future in futures]
 
 
-def _inheriting(spark: SparkSession, work: Callable[[], T]) -> Callable[[], T]:
-    """The work with the job group, the tags and the pool of this thread."""
+def _inherit_thread(spark: SparkSession, function: Callable[[], T]) -> Callable[[], T]:
+    """Return the function with the job group, tags and scheduler pool of this thread."""
     from pyspark import __version__ as version
-    from pyspark import inheritable_thread_target as inherited
+    from pyspark import inheritable_thread_target as inherit
     from pyspark.sql.utils import is_remote
 
     from rankmetrics_spark.engines.which import is_connect
 
     if is_remote() != is_connect(spark):
-        return work  # There are sessions of both kinds in this process, and Spark looks at the other kind.
+        return function  # There are sessions of both kinds in this process, and Spark looks at the other kind.
     if version.startswith("3."):
-        return work if is_connect(spark) else inherited(work)
-    found: Callable[[], T] = inherited(spark)(work)
-    return found
+        return function if is_connect(spark) else inherit(function)
+    target: Callable[[], T] = inherit(spark)(function)
+    return target

@@ -1,4 +1,4 @@
-"""Settings of the session that a run makes for its own time and takes back."""
+"""Session settings that a run changes and restores at its end."""
 
 from __future__ import annotations
 
@@ -23,31 +23,32 @@ SETTINGS_OF_RUNS = {
 """Settings of every run."""
 
 SETTINGS_OF_ROWS = {
-    # Where every row is collected, sorting takes no longer than collecting garbage does, and never the whole heap.
+    # If every row is collected, sorting costs as little as garbage collection, and never fills the heap.
     _LISTS: "8192",
 }
-"""What a run in the layout ``rows`` has instead."""
+"""Settings that a run in the layout ``rows`` has instead."""
 
 
 @contextmanager
-def session_settings(spark: SparkSession, asked: Mapping[str, str]) -> Iterator[list[str]]:
-    """Session settings for the time of a run, those of a config above our own; yields those that have no effect.
+def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[list[str]]:
+    """Change session settings during a run; those of a config take precedence. Yield those without effect.
 
-    Ours save time and change no value, and serverless platforms accept few settings, so a run goes on without them.
+    The defaults save time and change no value. Serverless platforms accept few settings, so a run continues without
+    them.
     """
-    held: list[str] = []
-    refused: list[str] = []
+    applied: list[str] = []
+    without_effect: list[str] = []
     if engine_of(spark) == "sail":
-        # Sail keeps any setting and heeds none of these; a config may serve both engines.
-        yield sorted(asked)
+        # Sail stores any setting and ignores these; a config may be for both engines.
+        yield sorted(settings)
         return
     try:
-        for name, value in {**SETTINGS_OF_RUNS, **asked}.items():
+        for name, value in {**SETTINGS_OF_RUNS, **settings}.items():
             try:
-                _HELD.set(spark, name, value)
-                held.append(name)
+                _SHARED.set(spark, name, value)
+                applied.append(name)
             except PySparkException as error:
-                if name in asked:
+                if name in settings:
                     shown, cause = value, first_sentence(error)
                     if is_secret(name) and value:
                         shown, cause = HIDDEN, cause.replace(value, HIDDEN)
@@ -55,49 +56,49 @@ def session_settings(spark: SparkSession, asked: Mapping[str, str]) -> Iterator[
                         f"spark: '{name}' cannot be '{shown}' here: {cause}; "
                         "allowed: settings that this session lets a run change"
                     ) from None
-                refused.append(name)
-        yield refused
+                without_effect.append(name)
+        yield without_effect
     finally:
-        for name in held:
-            # Where the engine has ended, there is nothing to give back, and the error that ended it goes on.
+        for name in applied:
+            # If the engine has ended, nothing can be restored; its own error propagates.
             with suppress(ConnectionError):
-                _HELD.give_back(spark, name)
+                _SHARED.restore(spark, name)
 
 
-class _Held:
-    """Settings that runs hold at this moment, with the value from before the first of them.
+class _SharedSettings:
+    """Settings that active runs have changed, with the original values.
 
-    Several runs may share a session. The last one that ends brings the values back.
+    Several runs may share a session. The last one that ends restores the values.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._before: dict[tuple[object, str], tuple[str | None, int]] = {}
+        self._originals: dict[tuple[object, str], tuple[str | None, int]] = {}
 
     def set(self, spark: SparkSession, name: str, value: str) -> None:
-        """Set a setting for a run."""
+        """Change a setting for a run."""
         with self._lock:
             key = (_identity(spark), name)
-            before, runs = self._before.get(key) or (spark.conf.get(name, None), 0)
+            original, runs = self._originals.get(key) or (spark.conf.get(name, None), 0)
             spark.conf.set(name, value)
-            self._before[key] = before, runs + 1
+            self._originals[key] = original, runs + 1
 
-    def give_back(self, spark: SparkSession, name: str) -> None:
-        """Bring the value back if no other run holds the setting."""
+    def restore(self, spark: SparkSession, name: str) -> None:
+        """Restore the value if no other run uses the setting."""
         with self._lock:
             key = (_identity(spark), name)
-            before, runs = self._before.pop(key)
+            original, runs = self._originals.pop(key)
             if runs > 1:
-                self._before[key] = before, runs - 1
-            elif before is None:
+                self._originals[key] = original, runs - 1
+            elif original is None:
                 spark.conf.unset(name)
             else:
-                spark.conf.set(name, before)
+                spark.conf.set(name, original)
 
 
 def _identity(spark: SparkSession) -> object:
-    """What tells sessions apart: Connect has ids, a classic session is one object."""
+    """Return an identity of the session: Connect has ids, a classic session is one object."""
     return getattr(spark, "session_id", None) or id(spark)
 
 
-_HELD = _Held()
+_SHARED = _SharedSettings()

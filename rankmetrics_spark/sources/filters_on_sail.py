@@ -1,8 +1,8 @@
-"""Filters on Sail: what it reads otherwise than Spark is written in another way, or refused in one sentence.
+"""Filters on Sail: expressions with other values than on Spark are rewritten or refused.
 
-Sail has functions of the same names whose values differ for some rows, without an error. ``REFUSED``, ``REWRITTEN`` and
-``LIMITED`` hold all that ``tests/spark/test_filters.py`` has seen, and docs/engines.md is checked against them. What is
-allowed here gives the same rows on both engines, or an error on both.
+Some functions of Sail silently return other values than Spark's. ``REFUSED``, ``REWRITTEN`` and ``LIMITED`` hold all
+that ``tests/spark/test_filters.py`` has seen; docs/engines.md is checked against them. A filter that is allowed here
+keeps the same rows on both engines, or fails on both.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ REFUSED = {
     " try_parse_url",
     "other seconds, texts and types": "base64 timestamp_seconds try_to_date typeof unix_seconds",
 }
-"""What differs -> the functions that a filter may not call."""
+"""Difference -> functions that a filter may not call because of it."""
 REWRITTEN = {
     ("isnan", 1): "coalesce(isnan({0}), false)",
     ("nullif", 2): "if({0} = {1}, null, {0})",
@@ -43,7 +43,7 @@ REWRITTEN = {
     ("weekday", 1): "((dayofweek({0}) + 5) % 7)",
     **{(name, 1): f"cast({{0}} as {name})" for name in _NUMBERS_AND_TIMES},
 }
-"""Function and number of arguments -> what Sail is given instead."""
+"""Function and number of arguments -> its replacement on Sail."""
 _DATE_FIELDS = _names(
     "year y years yr yrs quarter qtr month mon mons months week w weeks day d days doy hour h hours hr hrs minute m min"
     " mins second s sec seconds secs"
@@ -55,7 +55,7 @@ _TIMES = _names(
 )
 _TEXT_FUNCTIONS = frozenset(FUNCTIONS["text"].split()) | {"string", "date_format", "coalesce", "if", "ifnull", "nvl"}
 _WITH_TEXT = ("string", "int", "bigint", "smallint", "tinyint", "boolean", "date")
-"""Types whose values are the same text on both engines."""
+"""Types whose values have the same text on both engines."""
 _DOUBLES = frozenset(["double", "float", "sqrt"])
 _OPERANDS_FOLLOW = _names(
     "all and any between case div else escape ilike in is like not or regexp rlike some then when"
@@ -72,7 +72,7 @@ class _Call:
     types: Mapping[str, str]
 
     def literal(self, at: int) -> str | None:
-        """The text of an argument that is one literal, in lower case; None for anything else."""
+        """Return an argument that is one literal, in lower case; else None."""
         words = self.arguments[at] if at < len(self.arguments) else ()
         return words[0].text.strip("'\"") if len(words) == 1 and words[0].kind in ("string", "word", "number") else None
 
@@ -105,20 +105,22 @@ LIMITED: Mapping[str, tuple[Callable[[_Call], bool], str]] = {
         (lambda call: len(call.arguments) < 3, "two arguments, for whole days"),
     ),
     "hash": (
-        lambda call: not any(w.kind == "number" or "decimal" in call.types.get(w.text, "") for w in _all(call)),
+        lambda call: (
+            not any(w.kind == "number" or "decimal" in call.types.get(w.text, "") for w in _argument_words(call))
+        ),
         "arguments other than decimals",
     ),
     **dict.fromkeys(["concat", "concat_ws"], (_Call.texts, "texts, whole numbers, dates and booleans")),
 }
-"""Function -> when it may be called, and what is allowed then."""
+"""Function -> a check of its call, and what is allowed."""
 
 
-def _all(call: _Call) -> list[Token]:
+def _argument_words(call: _Call) -> list[Token]:
     return [word for words in call.arguments for word in words]
 
 
 def on_sail(path: str, where: str, types: Mapping[str, str]) -> str:
-    """The filter that keeps the same rows on Sail as ``where`` on Spark.
+    """Rewrite a filter so that it keeps the same rows on Sail as ``where`` does on Spark.
 
     >>> on_sail("source.where", "not isnan(score) and score > 0.5", {"score": "double"})
     'not coalesce(isnan(score), false) and score > 0.5D'
@@ -127,7 +129,7 @@ def on_sail(path: str, where: str, types: Mapping[str, str]) -> str:
     rankmetrics_spark.errors.InputError: source.where holds 'n + 1', and the engine sail wraps whole numbers around \
 where Spark fails; allowed: arithmetic on doubles, such as double(n) + 1, or --engine spark
     """
-    return _Rewriter(path, where, types).written(list(tokens(path, where)))
+    return _Rewriter(path, where, types).rewrite(list(tokens(path, where)))
 
 
 @dataclass(frozen=True)
@@ -136,59 +138,59 @@ class _Rewriter:
     where: str
     types: Mapping[str, str]
 
-    def written(self, words: Words) -> str:
-        """The words as Sail gets them."""
+    def rewrite(self, words: Words) -> str:
+        """Return these words as Sail should get them."""
         parts: list[str] = []
         at, end = 0, words[0].start if words else 0
         while at < len(words):
             word = words[at]
             parts.append(self.where[end : word.start])
-            close = _closing(words, at + 1)
-            if word.kind in ("word", "quoted") and word.text in KNOWN and close and not _qualified(words, at):
-                parts.append(self._called(word, words[at + 2 : close]))
+            close = _closing_parenthesis(words, at + 1)
+            if word.kind in ("word", "quoted") and word.text in KNOWN and close and not _is_qualified(words, at):
+                parts.append(self._rewrite_call(word, words[at + 2 : close]))
                 end, at = words[close].end, close + 1
                 continue
-            parts.append(self._single(words, at))
+            parts.append(self._rewrite_word(words, at))
             end, at = word.end, at + 1
         return "".join(parts)
 
-    def _called(self, word: Token, inside: Words) -> str:
-        """A function and its arguments."""
-        call = _Call(word.text, _split(inside), self.types)
-        for what, names in REFUSED.items():
+    def _rewrite_call(self, word: Token, body: Words) -> str:
+        """Rewrite a call of a function."""
+        call = _Call(word.text, _split(body), self.types)
+        for difference, names in REFUSED.items():
             if word.text in names.split():
-                raise self._refusal(f"calls '{word.text}'", f"has {what} there", "")
+                raise self._error(f"calls '{word.text}'", f"has {difference} there", "")
         if word.text in ("cast", "try_cast"):
-            self._check_cast(word.text, inside)
+            self._check_cast(word.text, body)
         elif word.text == "binary":
-            self._check_conversion("binary", "binary", inside)
+            self._check_conversion("binary", "binary", body)
         elif word.text in LIMITED and not LIMITED[word.text][0](call):
-            raise self._refusal(f"calls '{word.text}'", "gives other values for some arguments", LIMITED[word.text][1])
+            raise self._error(f"calls '{word.text}'", "gives other values for some arguments", LIMITED[word.text][1])
         elif word.text in ("regexp", "regexp_like", "rlike"):
             text, *pattern = call.arguments or [()]
-            return f"{word.text}({self.written(text)}, {self._pattern(pattern[0] if len(pattern) == 1 else ())})"
-        arguments = [self.written(words) for words in call.arguments]
+            return f"{word.text}({self.rewrite(text)}, {self._pattern(pattern[0] if len(pattern) == 1 else ())})"
+        arguments = [self.rewrite(words) for words in call.arguments]
         template = REWRITTEN.get((word.text, len(arguments)))
         if template is None:
-            return f"{word.text}({self.written(inside)})"
+            return f"{word.text}({self.rewrite(body)})"
         if "cast(" in template:
-            self._check_conversion(word.text, word.text, inside)
+            self._check_conversion(word.text, word.text, body)
         return template.format(*arguments)
 
-    def _single(self, words: Words, at: int) -> str:
-        """A word that calls nothing."""
+    def _rewrite_word(self, words: Words, at: int) -> str:
+        """Rewrite a word that is no call."""
         word, text = words[at], self.where[words[at].start : words[at].end]
         before, after = words[at - 1] if at else None, words[at + 1] if at + 1 < len(words) else None
         if word.kind == "string" and before and before.kind == "string":
-            raise self._refusal("holds two texts side by side", "reads them otherwise", 'a quote as in "it\'s"')
+            raise self._error("holds two texts side by side", "reads them otherwise", 'a quote as in "it\'s"')
         if word.text == "ilike" and word.kind == "word":
-            raise self._refusal("holds ILIKE", "has other upper and lower case there", "lower(x) LIKE 'text'")
+            raise self._error("holds ILIKE", "has other upper and lower case there", "lower(x) LIKE 'text'")
         if before and before.kind == "word" and before.text in ("regexp", "rlike"):
             return self._pattern(words[at : at + 1 + bool(after and after.text in ("|", "::"))])
         if word.text == "::":
             self._check_double_colon(words, at)
         arrow = word.text == "-" and after is not None and after.text == ">"
-        if word.kind == "symbol" and word.text in "+-*/%" and not arrow and not _unary(words, at):
+        if word.kind == "symbol" and word.text in "+-*/%" and not arrow and not _is_unary(words, at):
             self._check_arithmetic(words, at)
         if word.text == "|" and after and after.text == "|":
             self._check_joined(words, at)
@@ -197,34 +199,34 @@ class _Rewriter:
 
     # ---- conversions
 
-    def _check_cast(self, name: str, inside: Words) -> None:
-        place = max((i for i, word in enumerate(inside) if word.text == "as" and word.kind == "word"), default=0)
-        target = "".join(word.text for word in inside[place + 1 :])
-        self._check_conversion(name, target, inside[:place])
+    def _check_cast(self, name: str, body: Words) -> None:
+        place = max((i for i, word in enumerate(body) if word.text == "as" and word.kind == "word"), default=0)
+        target = "".join(word.text for word in body[place + 1 :])
+        self._check_conversion(name, target, body[:place])
 
     def _check_double_colon(self, words: Words, at: int) -> None:
         target = words[at + 1].text if at + 1 < len(words) else ""
         if words[at - 1].kind == "symbol":
-            raise self._refusal("holds '::' after a parenthesis", "may convert it otherwise", "cast(x as type)")
+            raise self._error("holds '::' after a parenthesis", "may convert it otherwise", "cast(x as type)")
         self._check_conversion("::", target, words[at - 1 : at])
 
-    def _check_conversion(self, name: str, target: str, inside: Words) -> None:
+    def _check_conversion(self, name: str, target: str, body: Words) -> None:
         """Refuse conversions of times to numbers, and of doubles and times to texts."""
-        kinds = [self.types.get(word.text, "") for word in inside if word.kind in ("word", "quoted")]
-        if target.startswith(("string", "char", "varchar")) and not all(_as_text(word, self.types) for word in inside):
+        kinds = [self.types.get(word.text, "") for word in body if word.kind in ("word", "quoted")]
+        if target.startswith(("string", "char", "varchar")) and not all(_as_text(word, self.types) for word in body):
             allowed = "texts, whole numbers, dates and booleans"
-            raise self._refusal(f"makes a text with '{name}'", "writes doubles and times otherwise", allowed)
+            raise self._error(f"makes a text with '{name}'", "writes doubles and times otherwise", allowed)
         number = target.startswith(("bigint", "decimal", "double", "float", "int", "smallint", "tinyint"))
-        times = any("timestamp" in kind for kind in kinds) or any(word.text in _TIMES for word in inside)
+        times = any("timestamp" in kind for kind in kinds) or any(word.text in _TIMES for word in body)
         if number and times:
-            raise self._refusal(f"makes a number of a time with '{name}'", "rounds it otherwise", "unix_micros(x)")
+            raise self._error(f"makes a number of a time with '{name}'", "rounds it otherwise", "unix_micros(x)")
         if target == "binary" and any(kind not in ("string", "binary") for kind in kinds):
-            raise self._refusal(f"makes bytes of a number with '{name}'", "does where Spark fails", "hex(x)")
+            raise self._error(f"makes bytes of a number with '{name}'", "does where Spark fails", "hex(x)")
         if number and "date" in kinds:
-            raise self._refusal(f"makes a number of a date with '{name}'", "takes it for one", "unix_date(x)")
+            raise self._error(f"makes a number of a date with '{name}'", "takes it for one", "unix_date(x)")
         texts = any(kind in ("string", "") for kind in kinds) or not kinds
         if name == "try_cast" and target.startswith(("decimal", "double", "float")) and texts:
-            raise self._refusal("reads a number with 'try_cast'", "takes fewer texts for numbers", "cast(x as double)")
+            raise self._error("reads a number with 'try_cast'", "takes fewer texts for numbers", "cast(x as double)")
 
     # ---- operators
 
@@ -232,30 +234,30 @@ class _Rewriter:
         left, right = self._operand(words, at - 1), self._operand(words, at + 1)
         if "double" in (left, right):
             return
-        shown = self.where[words[max(at - 1, 0)].start : words[min(at + 1, len(words) - 1)].end]
+        expression = self.where[words[max(at - 1, 0)].start : words[min(at + 1, len(words) - 1)].end]
         if "decimal" in (left, right):
             allowed = "arithmetic on doubles, such as double(x) / 3"
-            raise self._refusal(f"holds '{shown}'", "keeps other digits of decimals", allowed)
+            raise self._error(f"holds '{expression}'", "keeps other digits of decimals", allowed)
         days = left in ("date", "timestamp") and right in ("days", "interval")
         if words[at].text in "+-*" and not days:
             allowed = "arithmetic on doubles, such as double(n) + 1"
-            raise self._refusal(f"holds '{shown}'", "wraps whole numbers around where Spark fails", allowed)
+            raise self._error(f"holds '{expression}'", "wraps whole numbers around where Spark fails", allowed)
 
     def _operand(self, words: Words, at: int) -> str:
-        """What is on one side of an operator, as far as the word beside it tells."""
+        """Return the type of an operand, as far as the word next to the operator tells."""
         if not 0 <= at < len(words):
             return ""
         word = words[at]
         if word.kind == "number":
             return "decimal" if "." in word.text and word.text[-1].isdigit() and "e" not in word.text else "double"
-        name = word
+        callee = word
         if word.text == ")":
-            opening = _opening(words, at)
-            name = words[opening - 1] if opening else word
-            cast = name.text in ("cast", "try_cast") and words[at - 1].text in _DOUBLES
-            return "double" if cast or name.text in _DOUBLES else "date" if name.text in _DATES else ""
+            opening = _opening_parenthesis(words, at)
+            callee = words[opening - 1] if opening else word
+            cast = callee.text in ("cast", "try_cast") and words[at - 1].text in _DOUBLES
+            return "double" if cast or callee.text in _DOUBLES else "date" if callee.text in _DATES else ""
         after = words[at + 1].text if at + 1 < len(words) else ""
-        if after in ("::", ".", "[") or _qualified(words, at):
+        if after in ("::", ".", "[") or _is_qualified(words, at):
             return ""
         if after == "(":
             return "double" if word.text in _DOUBLES else ""
@@ -270,25 +272,25 @@ class _Rewriter:
 
     def _check_joined(self, words: Words, at: int) -> None:
         left, right = words[at - 1], words[at + 2] if at + 2 < len(words) else words[at]
-        opening = _opening(words, at - 1) if left.text == ")" else None
+        opening = _opening_parenthesis(words, at - 1) if left.text == ")" else None
         left = words[opening - 1] if opening else left
         if not (_as_text(left, self.types) and _as_text(right, self.types)):
             allowed = "texts, whole numbers, dates and booleans"
-            raise self._refusal("holds '||'", "writes doubles and times otherwise", allowed)
+            raise self._error("holds '||'", "writes doubles and times otherwise", allowed)
 
     # ---- patterns
 
     def _pattern(self, words: Words) -> str:
-        """A pattern of Java as one that means the same in Rust."""
+        """Translate a pattern of Java to Rust."""
         literal = self.where[words[0].start : words[0].end] if len(words) == 1 and words[0].kind == "string" else ""
         pattern = _unescaped(literal)
-        found = None if pattern is None else rust_pattern(pattern)
-        if found is None:
+        rust = None if pattern is None else rust_pattern(pattern)
+        if rust is None:
             allowed = r"a pattern in quotes of characters, classes, groups, quantifiers, \d, \w, \s, ^ and a final $"
-            raise self._refusal(f"holds the pattern {literal or 'of a column'}", "may read it otherwise", allowed)
-        return "'" + found.replace("\\", "\\\\").replace("'", "\\'") + "'"
+            raise self._error(f"holds the pattern {literal or 'of a column'}", "may read it otherwise", allowed)
+        return "'" + rust.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
-    def _refusal(self, holds: str, why: str, allowed: str) -> InputError:
+    def _error(self, holds: str, why: str, allowed: str) -> InputError:
         allowed = f"{allowed}, or --engine spark" if allowed else "--engine spark"
         return InputError(f"{self.path} {holds}, and the engine sail {why}; allowed: {allowed}")
 
@@ -297,7 +299,7 @@ _DATES = _names("current_date curdate date date_add date_sub last_day make_date 
 
 
 def _as_text(word: Token, types: Mapping[str, str]) -> bool:
-    """Whether a word has the same text on both engines: a text, a whole number, or a column of a plain type."""
+    """Whether a word has the same text on both engines: text, a whole number, or a column of such a type."""
     if word.kind in ("string", "symbol"):
         return True
     if word.kind == "number":
@@ -305,12 +307,12 @@ def _as_text(word: Token, types: Mapping[str, str]) -> bool:
     return types.get(word.text, "") in _WITH_TEXT or word.text in _TEXT_FUNCTIONS or bool(_PLAIN.fullmatch(word.text))
 
 
-def _qualified(words: Words, at: int) -> bool:
+def _is_qualified(words: Words, at: int) -> bool:
     return at > 0 and words[at - 1].text == "." and words[at - 1].kind == "symbol"
 
 
-def _unary(words: Words, at: int) -> bool:
-    """Whether a sign belongs to what follows it alone."""
+def _is_unary(words: Words, at: int) -> bool:
+    """Whether a sign has no operand on its left."""
     if at == 0:
         return True
     before = words[at - 1]
@@ -319,8 +321,8 @@ def _unary(words: Words, at: int) -> bool:
     return before.kind == "word" and before.text in _OPERANDS_FOLLOW | QUERY_WORDS
 
 
-def _closing(words: Words, at: int) -> int | None:
-    """Where the parenthesis that opens at a place closes; None if there is none."""
+def _closing_parenthesis(words: Words, at: int) -> int | None:
+    """Return the index at which the parenthesis that opens here closes; None if there is none."""
     if at >= len(words) or words[at].text != "(" or words[at].kind != "symbol":
         return None
     depth = 0
@@ -332,8 +334,8 @@ def _closing(words: Words, at: int) -> int | None:
     return None
 
 
-def _opening(words: Words, at: int) -> int | None:
-    """Where the parenthesis that closes at a place opens, if a word stands before it."""
+def _opening_parenthesis(words: Words, at: int) -> int | None:
+    """Return the index at which the parenthesis that closes here opens, if a word precedes it."""
     depth = 0
     for place in range(at, 0, -1):
         if words[place].kind == "symbol":
@@ -344,27 +346,27 @@ def _opening(words: Words, at: int) -> int | None:
 
 
 def _split(words: Words) -> list[Words]:
-    """The arguments of a call, without the commas between them."""
-    depth, start, found = 0, 0, list[Words]()
+    """Split the arguments of a call at its commas."""
+    depth, start, arguments = 0, 0, list[Words]()
     for at, word in enumerate(words):
         if word.kind == "symbol":
             depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(word.text, 0)
             if word.text == "," and not depth:
-                found.append(words[start:at])
+                arguments.append(words[start:at])
                 start = at + 1
-    return [*found, words[start:]] if words else []
+    return [*arguments, words[start:]] if words else []
 
 
 def _unescaped(literal: str) -> str | None:
-    r"""The text of a literal; None where an escape of Spark other than that of a quote or a backslash is in it.
+    r"""Return the text of a literal; None if it has other escapes than those of quotes and backslashes.
 
     >>> print(_unescaped(r"'\\d'"), _unescaped(r"r'\d'"), _unescaped(r"'\n'"))
     \d \d None
     """
     if literal[:1] in ("r", "R"):
         return literal[2:-1]
-    found = re.fullmatch(r"""(?:[^\\]|\\[\\'"])*""", literal[1:-1], re.DOTALL) if literal else None
-    return re.sub(r"\\(.)", r"\1", found[0]) if found else None
+    body = re.fullmatch(r"""(?:[^\\]|\\[\\'"])*""", literal[1:-1], re.DOTALL) if literal else None
+    return re.sub(r"\\(.)", r"\1", body[0]) if body else None
 
 
 _CLASSES = {"d": "0-9", "w": "a-zA-Z0-9_", "s": r" \t\n\x0B\f\r"}
@@ -386,33 +388,33 @@ _PATTERN_PART = re.compile(
 
 
 def rust_pattern(pattern: str) -> str | None:
-    r"""A regular expression of Java as one that matches the same texts in Rust; None where this cannot be said.
+    r"""Translate a regular expression of Java to one that matches the same texts in Rust; None if unsure.
 
-    In Rust, classes hold all of Unicode, a point matches every line end but one, and ``$`` none.
+    In Rust, classes include all of Unicode, ``.`` excludes one line end only, and ``$`` matches before none.
 
     >>> print(rust_pattern(r"^\d+[\w-]$"))
     ^[0-9]+[a-zA-Z0-9_-](?:\r\n|[\n\r\x{85}\x{2028}\x{2029}])?\z
     >>> print(rust_pattern("(?i)a"), rust_pattern("a(?=b)"), rust_pattern("a*+"))
     None None None
     """
-    done, at, depth = "", 0, 0
+    rust, at, depth = "", 0, 0
     while at < len(pattern):
-        found = _PATTERN_PART.match(pattern, at)
-        if found is None or found.lastgroup is None:
+        part = _PATTERN_PART.match(pattern, at)
+        if part is None or part.lastgroup is None:
             return None
-        depth += {"group": 1, "close": -1}.get(found.lastgroup, 0)
+        depth += {"group": 1, "close": -1}.get(part.lastgroup, 0)
         if depth < 0:
             return None
-        done += _rust_part(found.lastgroup, found[0])
-        at = found.end()
-    return None if depth else done
+        rust += _rust_part(part.lastgroup, part[0])
+        at = part.end()
+    return None if depth else rust
 
 
 def _rust_part(kind: str, text: str) -> str:
     if kind == "class":
         return f"[{'^' * text[1].isupper()}{_CLASSES[text[1].lower()]}]"
     if kind == "set":
-        return re.sub(r"\\([dws])", lambda found: _CLASSES[found[1]], text)
+        return re.sub(r"\\([dws])", lambda match: _CLASSES[match[1]], text)
     if kind == "end":
         return rf"(?:\r\n|[{_LINE_END}])?\z"
     return rf"[^{_LINE_END}]" if kind == "any" else text

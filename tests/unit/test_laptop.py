@@ -93,7 +93,7 @@ def test_the_chosen_session_is_started(
         monkeypatch.setattr(session_choice, f"{kind}_session", lambda where, kind=kind, **_: (kind, where))
     # Not setattr: looking at what is there would load the client.
     monkeypatch.setitem(vars(sail), "laptop_session", lambda: ("laptop",))
-    assert session_choice._started_session(choice) == started
+    assert session_choice._start_session(choice) == started
 
 
 def test_an_environment_that_cannot_run_sail_is_told_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:

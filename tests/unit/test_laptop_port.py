@@ -160,7 +160,7 @@ def echo(listening: socket.socket) -> None:
             connection, _ = listening.accept()
         except OSError:
             return
-        threading.Thread(target=relay._pump, args=(connection, connection), daemon=True).start()
+        threading.Thread(target=relay._forward, args=(connection, connection), daemon=True).start()
 
 
 def test_the_relay_carries_every_byte_of_several_connections(relayed: Path) -> None:
@@ -209,7 +209,7 @@ class Child(Engine):
     def __init__(self, words: list[str]) -> None:
         self.words, self.stops = words, 0
 
-    def _first_word(self) -> str:
+    def _read_status(self) -> str:
         return self.words.pop(0)
 
     def stop(self) -> None:
@@ -221,7 +221,7 @@ def test_an_engine_to_which_somebody_may_have_connected_is_given_up(
     disturbed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     child = Child([DISTURBED] * disturbed + [READY])
-    monkeypatch.setattr(Engine, "_started", lambda _limits: child)
+    monkeypatch.setattr(Engine, "_launch", lambda _limits: child)
     if disturbed < 5:
         assert Engine.start(Limits(1, 2**30)) is child
     else:

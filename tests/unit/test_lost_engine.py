@@ -80,7 +80,7 @@ class Dead:
 
 
 def test_a_session_that_cannot_be_stopped_keeps_the_error_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_choice, "_started_session", lambda choice: Dead())
+    monkeypatch.setattr(session_choice, "_start_session", lambda choice: Dead())
     with pytest.raises(OSError, match="Java heap space"), session_of(Choice("spark"), lambda text: None):
         raise OSError(HEAP)
 

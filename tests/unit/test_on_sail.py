@@ -37,8 +37,8 @@ def test_braces_are_read_as_each_of_their_choices_that_exists(tmp_path: Path) ->
         "[ab]/?.csv": ["a/x.csv", "b/x.csv"],
         "a": ["a"],
     }.items():
-        assert on_sail.with_plain_paths(csv(tmp_path / given)).path == tuple(f"{tmp_path}/{name}" for name in wanted)
-    assert on_sail.with_plain_paths(csv("s3://b/{a,c}/*")).path == ("s3://b/{a,c}/*",)
+        assert on_sail.expand_paths(csv(tmp_path / given)).path == tuple(f"{tmp_path}/{name}" for name in wanted)
+    assert on_sail.expand_paths(csv("s3://b/{a,c}/*")).path == ("s3://b/{a,c}/*",)
     assert [*files_of(f"{tmp_path}/{{c,a}}")] == [f"{tmp_path}/c/y.csv", f"{tmp_path}/a/x.csv"]
 
 
@@ -83,7 +83,7 @@ def test_the_values_of_folders_are_read_below_the_paths_only(tmp_path: Path) -> 
 
 
 def test_an_error_of_sail_is_called_one_of_sail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(which, "_known", {})
+    monkeypatch.setattr(which, "_engines", {})
     assert which.name_of_engine() == "Spark"
-    monkeypatch.setattr(which, "_known", {"client": "sail"})
+    monkeypatch.setattr(which, "_engines", {"client": "sail"})
     assert which.name_of_engine() == "Sail"

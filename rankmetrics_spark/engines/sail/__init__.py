@@ -1,8 +1,8 @@
 """The laptop engine: Sail, a Spark Connect server without a JVM, in a child process of its own.
 
-Sail (https://lakesail.com, Apache-2.0) computes with DataFusion. It starts in less than a second and needs no Java. The
-child answers this account only, and ends with this process, however this process ends. docs/engines.md lists what it
-refuses.
+Sail (https://lakesail.com, Apache-2.0) computes with DataFusion. It starts in less than a second and needs no Java.
+Only this account can connect to the child, which ends with this process, even if that is killed. docs/engines.md lists
+what Sail refuses.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def check_installed() -> None:
 def _problem() -> str | None:
     if importlib.util.find_spec("pysail") is None:
         return "pysail is not installed"
-    found = _version_of_client()
-    if found != CLIENT:
-        return f"it is tested with the Spark Connect client {CLIENT}, and this environment has {found or 'none'}"
+    version = _version_of_client()
+    if version != CLIENT:
+        return f"it is tested with the Spark Connect client {CLIENT}, and this environment has {version or 'none'}"
     return None
 
 
@@ -63,20 +63,20 @@ def _version_of_client() -> str | None:
 
 
 def _load_client() -> None:
-    """Import the client; it takes a main module without a file, as of ``python -c``, for a run of its own doctests."""
+    """Import the client; if the main module has no file, as with ``python -c``, it would run its own doctests."""
     main: Any = sys.modules["__main__"]
-    nameless = not hasattr(main, "__file__")
-    if nameless:
+    has_no_file = not hasattr(main, "__file__")
+    if has_no_file:
         main.__file__ = "<main>"
     try:
         importlib.import_module("pyspark.sql.connect")
     finally:
-        if nameless:
+        if has_no_file:
             del main.__file__
 
 
 def __getattr__(name: str) -> object:
-    """Load what needs the client on first use: the child process imports this package before the client is needed."""
+    """Import modules that need the client on first use: the child process needs this package without the client."""
     if name not in _HOMES:
         raise AttributeError(f"module 'rankmetrics_spark.engines.sail' has no attribute '{name}'")
     if _HOMES[name] == "session":

@@ -29,27 +29,27 @@ _SMALLEST = 64 * 2**20
 _START = 60
 """Seconds for the start; it takes less than one."""
 _STARTS = 5
-"""Attempts to start; the engine's port is open to other accounts for less than a millisecond of each."""
+"""Attempts to start; in each, the port is open to other accounts for less than a millisecond."""
 _STOP = 5
-"""Seconds for a proper end, before the child is killed."""
+"""Seconds to wait for the child to end, before it is killed."""
 _SPARE = 4
-"""Threads of the engine beyond those that two stages of a query can keep busy.
+"""Threads of the engine in addition to those that two stages of a query can keep busy.
 
-Sail asks its client for an answer each minute and hangs up after 10 seconds without one. A thread that computes looks
-at the connection after every 61 steps only, and with Python in them these can take longer; an idle one looks at once.
+Sail pings its client each minute and disconnects after 10 seconds without a reply. A busy thread checks the connection
+only after 61 steps, which can take longer if they call Python; an idle thread checks at once.
 """
-# The child finds what this process finds, and nothing in the folder that it happens to start in.
+# The child has this process's import path, without its own working folder.
 _CODE = "import sys; sys.path[:] = sys.argv[1:]; from rankmetrics_spark.engines.sail.server import serve; serve()"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What the engine may take of the machine.
+    """Limits on the resources of the engine.
 
     Attributes:
         threads: Threads that compute.
-        memory: Bytes of the pool that aggregations, sorts and joins share; beyond it, they use temporary files. What
-            Python steps hold comes on top.
+        memory: Bytes of the pool that aggregations, sorts and joins share; beyond it, they use temporary files. Memory
+            of Python steps is not included.
     """
 
     threads: int
@@ -57,21 +57,21 @@ class Limits:
 
     @classmethod
     def of(cls, threads: int | None = None, memory: str | int | None = None) -> Limits:
-        """The limits asked for, else those of the environment variables, else every core and half of the memory."""
-        asked = threads if threads is not None else os.environ.get(THREADS) or len(os.sched_getaffinity(0))
+        """Return these limits; the defaults are the environment variables, then every core and half of the memory."""
+        n_threads = threads if threads is not None else os.environ.get(THREADS) or len(os.sched_getaffinity(0))
         size = memory if memory is not None else os.environ.get(MEMORY) or _half_of_memory()
-        if not re.fullmatch(r"[1-9]\d{0,3}", str(asked)):
-            raise ConfigError(f"{THREADS} is '{asked}'; allowed: a number of threads from 1 on")
-        return cls(int(asked), _bytes(size))
+        if not re.fullmatch(r"[1-9]\d{0,3}", str(n_threads)):
+            raise ConfigError(f"{THREADS} is '{n_threads}'; allowed: a number of threads from 1 on")
+        return cls(int(n_threads), _bytes(size))
 
 
 def _bytes(size: str | int) -> int:
-    """The bytes of a size such as ``4g``."""
-    found = re.fullmatch(r"(\d{1,18})\s*([kmgt]?)i?b?", str(size).strip().lower())
-    found_bytes = int(found[1]) * _UNITS[found[2]] if found else 0
-    if found_bytes < _SMALLEST:
+    """Parse a size such as ``4g``."""
+    match = re.fullmatch(r"(\d{1,18})\s*([kmgt]?)i?b?", str(size).strip().lower())
+    n_bytes = int(match[1]) * _UNITS[match[2]] if match else 0
+    if n_bytes < _SMALLEST:
         raise ConfigError(f"{MEMORY} is '{size}'; allowed: a size from 64m on, such as 4g")
-    return found_bytes
+    return n_bytes
 
 
 def _half_of_memory() -> int:
@@ -83,8 +83,8 @@ class Engine:
     """A running child process.
 
     Attributes:
-        limits: What it may take of the machine.
-        address: Where a client reaches it: a Unix socket in a folder of this account.
+        limits: Its resources.
+        address: Address for clients: a Unix socket in a folder of this account.
         stopped: Whether this process has stopped it.
         interrupted: Whether an interrupt has ended it.
     """
@@ -102,8 +102,8 @@ class Engine:
     def start(cls, limits: Limits) -> Engine:
         """Start the child and wait until it can be reached."""
         for _ in range(_STARTS):
-            engine = cls._started(limits)
-            if engine._first_word() == READY:
+            engine = cls._launch(limits)
+            if engine._read_status() == READY:
                 return engine
             engine.stop()
         raise RankmetricsError(
@@ -112,9 +112,9 @@ class Engine:
         )
 
     @classmethod
-    def _started(cls, limits: Limits) -> Engine:
+    def _launch(cls, limits: Limits) -> Engine:
         folder = Path(tempfile.mkdtemp(prefix="rankmetrics-laptop-"))
-        # The descriptor stays open as long as this process: clients may connect again.
+        # Keep the descriptor open: clients may connect again.
         descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
         with open(folder / "log", "wb") as log, unix_listener(descriptor) as listener:
             process = subprocess.Popen(  # this Python, with a program of ours
@@ -124,7 +124,7 @@ class Engine:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                # An interrupt at the terminal is for the command; it stops the engine in its own time.
+                # An interrupt at the terminal goes to the command only, which then stops the engine.
                 start_new_session=True,
             )
         engine = cls(limits, f"unix:{socket_path(descriptor)}", process, folder, descriptor)
@@ -142,7 +142,7 @@ class Engine:
         return not self.stopped and self._process.poll() is None
 
     def end(self) -> str:
-        """How the child has ended, as part of a sentence."""
+        """Return why the child has ended, for an error message."""
         code = self._process.poll()
         if self.stopped or code is None:
             return "the laptop engine was stopped; start another session"
@@ -151,12 +151,14 @@ class Engine:
                 "the laptop engine was killed, as systems do when memory runs out; allow it less with "
                 f"{MEMORY}=1g, or use --engine spark"
             )
-        how = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-        last = self._last_words()
-        return f"the laptop engine ended {how}{f' ({last})' if last else ''}; start another, or use --engine spark"
+        ending = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        reason = self._last_log_line()
+        return (
+            f"the laptop engine ended {ending}{f' ({reason})' if reason else ''}; start another, or use --engine spark"
+        )
 
     def stop(self) -> None:
-        """End the child and remove its temporary files; does nothing where it has been done, or in a forked process."""
+        """End the child and remove its temporary files; do nothing the second time, or in a forked process."""
         if self.stopped or os.getpid() != self._owner:
             return
         self.stopped = True
@@ -174,32 +176,32 @@ class Engine:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def interrupt(self) -> None:
-        """End the child at once, from a signal handler; calls to it fail."""
+        """Kill the child from a signal handler; calls to it fail."""
         self.interrupted = True
         self._process.kill()
 
     def wait_briefly(self) -> bool:
-        """Whether the child has ended; a broken connection is seen a moment before the end of its process."""
+        """Return whether the child has ended; wait half a second, because its connection breaks first."""
         end = time.monotonic() + 0.5
         while self.running and time.monotonic() < end:
             threading.Event().wait(0.01)
         return not self.running
 
-    def _first_word(self) -> str:
-        """What the child says once it has started."""
+    def _read_status(self) -> str:
+        """Wait for the first line of the child's output."""
         stdout = self._process.stdout
         assert stdout is not None
         ready, _, _ = select.select([stdout], [], [], _START)
-        word = stdout.readline().decode().strip() if ready else ""
-        if word in (READY, DISTURBED):
-            return word
+        status = stdout.readline().decode().strip() if ready else ""
+        if status in (READY, DISTURBED):
+            return status
         self._process.kill()
         self._process.wait()
-        reason = self._last_words()
+        reason = self._last_log_line()
         self.stop()
         raise RankmetricsError(f"the laptop engine did not start{f': {reason}' if reason else ''}; use --engine spark")
 
-    def _last_words(self) -> str:
+    def _last_log_line(self) -> str:
         with suppress(OSError):
             lines = (self._folder / "log").read_text("utf-8", "replace").strip().splitlines()
             return lines[-1].strip().rstrip(".") if lines else ""
@@ -207,7 +209,7 @@ class Engine:
 
 
 def _environment(folder: Path, limits: Limits) -> Mapping[str, str]:
-    """The environment of the child: its limits, no log below errors, and one thread for each Python step."""
+    """Return the environment of the child: its limits, a log of errors only, one thread per Python step."""
     inherited = {
         name: value for name, value in os.environ.items() if not name.startswith(("SAIL_", "PYTHON", "SPARK_"))
     }
@@ -220,12 +222,12 @@ def _environment(folder: Path, limits: Limits) -> Mapping[str, str]:
         "SAIL_RUNTIME__MEMORY_POOL__FAIR__MAX_SIZE": str(limits.memory),
         "SAIL_RUNTIME__TEMPORARY_FILES__PATHS": f'["{spill}"]',
         "SAIL_EXECUTION__DEFAULT_PARALLELISM": str(limits.threads),
-        # A notebook may be left alone over a weekend; the child ends with its process anyway.
+        # A notebook may be idle over a weekend; the child ends with its process anyway.
         "SAIL_SPARK__SESSION_TIMEOUT_SECS": str(30 * 24 * 3600),
         "TOKIO_WORKER_THREADS": str(2 * limits.threads + _SPARE),
         "RUST_LOG": "error",
         "TZ": "UTC",
-        # Its Python steps run side by side already.
+        # Python steps already run in parallel.
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",

@@ -1,11 +1,11 @@
-"""Only this account reaches the engine: its TCP port is closed, and a relay carries a private Unix socket to it.
+"""Restrict the engine to this account: close its TCP port, and relay connections from a private Unix socket to it.
 
-Sail listens on TCP and asks nobody for a password. A filter on its listening socket therefore drops every packet that
-does not come from one source port, and no other account can use that port while this one holds it (``SO_REUSEPORT``
-shares a port among sockets of one account). Neither needs a privilege.
+Sail listens on TCP without a password. A filter on its listening socket therefore drops every packet that does not come
+from one source port. Other accounts cannot use that port while this account holds it (``SO_REUSEPORT`` shares a port
+among sockets of one account). Neither needs a privilege.
 
-The relay is a process of its own: Python steps keep the interpreter of the engine busy for seconds, and a user's
-program that of the client.
+The relay is a separate process: Python steps keep the engine's interpreter busy for seconds, and a user's program keeps
+the client's interpreter busy.
 """
 
 from __future__ import annotations
@@ -30,61 +30,63 @@ _LOAD_HALF, _EQUALS, _RETURN = 0x28, 0x15, 0x06
 
 
 def reserved_port() -> socket.socket:
-    """A socket that holds a source port on every local address; only sockets of this account can share it."""
-    return _sharing((ANYWHERE, 0))
+    """Return a socket that reserves a source port on every local address for this account."""
+    return _shared_socket((ANYWHERE, 0))
 
 
 def connection_from(source: int, number: int, port: int) -> socket.socket:
-    """A connection to a port of loopback from a reserved source port."""
+    """Connect to a port on loopback from a reserved source port."""
     address = socket.inet_ntoa(struct.pack("!I", (127 << 24) + 2 + number % 2**20))
-    connection = _sharing((address, source))
+    connection = _shared_socket((address, source))
     connection.connect(("127.0.0.1", port))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 
 
-def _sharing(address: tuple[str, int]) -> socket.socket:
-    made = socket.socket()
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    made.bind(address)
-    return made
+def _shared_socket(address: tuple[str, int]) -> socket.socket:
+    shared = socket.socket()
+    shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    shared.bind(address)
+    return shared
 
 
 def listening_socket() -> socket.socket:
-    """The one TCP socket on which this process listens."""
+    """Return the one TCP socket on which this process listens."""
     descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
-    listening = [each for each in descriptors if _listens(each)]
-    if len(listening) != 1:
-        raise RankmetricsError(f"it listens on {len(listening)} ports, which cannot be closed to other accounts")
-    return socket.socket(fileno=os.dup(listening[0]))
+    listeners = [descriptor for descriptor in descriptors if _listens(descriptor)]
+    if len(listeners) != 1:
+        raise RankmetricsError(f"it listens on {len(listeners)} ports, which cannot be closed to other accounts")
+    return socket.socket(fileno=os.dup(listeners[0]))
 
 
 def _listens(descriptor: int) -> bool:
     with suppress(OSError):
         if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-            with socket.socket(fileno=os.dup(descriptor)) as each:
-                is_tcp = each.family in (socket.AF_INET, socket.AF_INET6) and each.type == socket.SOCK_STREAM
-                return is_tcp and bool(each.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+            with socket.socket(fileno=os.dup(descriptor)) as connection:
+                is_tcp = (
+                    connection.family in (socket.AF_INET, socket.AF_INET6) and connection.type == socket.SOCK_STREAM
+                )
+                return is_tcp and bool(connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
     return False
 
 
-def close_to_others(listening: socket.socket, source: int) -> None:
+def close_to_others(listener: socket.socket, source: int) -> None:
     """Drop every packet to a listening socket, and to the connections that it accepts, except from a source port."""
     program = [(_LOAD_HALF, 0, 0, 0), (_EQUALS, 0, 1, source), (_RETURN, 0, 0, 2**32 - 1), (_RETURN, 0, 0, 0)]
-    code = ctypes.create_string_buffer(b"".join(struct.pack(_INSTRUCTION, *each) for each in program))
+    code = ctypes.create_string_buffer(b"".join(struct.pack(_INSTRUCTION, *instruction) for instruction in program))
     try:
         pointer = struct.pack("HP", len(program), ctypes.addressof(code))
-        listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, pointer)
-        # Some sandboxes ignore what they do not know. As its length, a filter gives the number of its instructions.
+        listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, pointer)
+        # Some sandboxes ignore unknown options. The length of a filter is its number of instructions.
         size = len(program) * struct.calcsize(_INSTRUCTION)
-        if len(listening.getsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, size)) != len(program):
+        if len(listener.getsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, size)) != len(program):
             raise OSError("the filter is not there")
     except OSError as error:
         raise RankmetricsError(f"its port cannot be closed to other accounts here ({error})") from None
 
 
 def accepted_connections() -> int:
-    """How many TCP connections the sockets of this network namespace have accepted since it exists."""
+    """Count the TCP connections that sockets of this network namespace have ever accepted."""
     names, values = (
         line.split() for line in Path("/proc/self/net/snmp").read_text().splitlines() if line[:4] == "Tcp:"
     )
@@ -99,7 +101,7 @@ _PEER = "iII"
 
 
 def unix_listener(folder: int) -> socket.socket:
-    """A Unix socket that listens in a folder."""
+    """Listen on a Unix socket in a folder."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(socket_path(folder))
     listener.listen(16)
@@ -107,26 +109,26 @@ def unix_listener(folder: int) -> socket.socket:
 
 
 def socket_path(folder: int) -> str:
-    """The path of the Unix socket for a process that has the folder open."""
+    """Return the path of the Unix socket for a process that has the folder open."""
     return str(Path("/proc/self/fd", str(folder), SOCKET))
 
 
 def fork_relay(listener: socket.socket, source: socket.socket) -> tuple[int, int]:
     """Start the relay, before this process has threads; return its id, and a pipe for the engine's port as text."""
-    reading, writing = os.pipe()
+    reader, writer = os.pipe()
     pid = os.fork()
     if pid:
-        os.close(reading)
+        os.close(reader)
         listener.close()
         source.close()
-        return pid, writing
+        return pid, writer
     try:
-        # The parent of the engine waits for the end of these pipes.
+        # The engine's parent waits until these pipes are closed.
         null = os.open(os.devnull, os.O_RDWR)
-        for standard in (0, 1):
-            os.dup2(null, standard)
-        os.close(writing)
-        _serve(listener, source.getsockname()[1], reading)
+        for stream in (0, 1):
+            os.dup2(null, stream)
+        os.close(writer)
+        _serve(listener, source.getsockname()[1], reader)
     finally:
         os._exit(0)
 
@@ -145,11 +147,11 @@ def _serve(listener: socket.socket, source: int, pipe: int) -> None:
         try:
             engine = connection_from(source, number, port)
         except OSError:
-            client.close()  # the client sees a lost connection, and its process says why
+            client.close()  # the client sees a lost connection and reports why the engine ended
             continue
         number += 1
-        for ends in ((client, engine), (engine, client)):
-            threading.Thread(target=_pump, args=ends, daemon=True).start()
+        for pair in ((client, engine), (engine, client)):
+            threading.Thread(target=_forward, args=pair, daemon=True).start()
 
 
 def _user_of(client: socket.socket) -> int:
@@ -157,8 +159,8 @@ def _user_of(client: socket.socket) -> int:
     return int(struct.unpack(_PEER, credentials)[1])
 
 
-def _pump(source: socket.socket, target: socket.socket) -> None:
-    """Pass on what comes, until either end is closed."""
+def _forward(source: socket.socket, target: socket.socket) -> None:
+    """Forward bytes until either end is closed."""
     chunk = memoryview(bytearray(_CHUNK))
     with suppress(OSError):
         while size := source.recv_into(chunk):

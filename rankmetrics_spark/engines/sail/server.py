@@ -22,31 +22,31 @@ from rankmetrics_spark.errors import RankmetricsError
 FOLDER, LISTENER = "RANKMETRICS_LAPTOP_FOLDER", "RANKMETRICS_LAPTOP_LISTENER"
 """Environment variables: the folder for temporary files, removed at the end; the descriptor of the Unix socket."""
 READY, DISTURBED = "ready", "disturbed"
-"""The first line on stdout: clients can connect; or somebody else may have connected before the port was closed."""
+"""The first line on stdout: clients can connect; or another account may have connected before the port was closed."""
 
 
 def serve() -> None:
-    """Start the server, print on stdout whether it is ready, and wait until the parent closes stdin or is gone."""
+    """Start the server, print its status on stdout, and wait until the parent closes stdin or ends."""
     parent = os.getppid()
     source = reserved_port()
     source_port = source.getsockname()[1]
     relay, pipe = fork_relay(socket.socket(fileno=int(os.environ[LISTENER])), source)
-    # Without a file, the client of Spark takes the main module for a run of its own doctests.
+    # If the main module has no file, Spark's client would run its own doctests.
     sys.modules["__main__"].__file__ = __file__
     from pysail.spark import SparkConnectServer
 
     server = SparkConnectServer("127.0.0.1", 0)
-    before = accepted_connections()
+    n_before = accepted_connections()
     server.start(background=True)
     try:
-        listening = listening_socket()
-        close_to_others(listening, source_port)
+        listener = listening_socket()
+        close_to_others(listener, source_port)
     except RankmetricsError as error:
         print(error, file=sys.stderr, flush=True)
         os._exit(1)
-    if accepted_connections() == before:
-        os.write(pipe, str(listening.getsockname()[1]).encode())
-        with suppress(BrokenPipeError):  # the parent has gone already
+    if accepted_connections() == n_before:
+        os.write(pipe, str(listener.getsockname()[1]).encode())
+        with suppress(BrokenPipeError):  # the parent has ended
             print(READY, flush=True)
             threading.Thread(target=_load_steps, daemon=True).start()
             _wait_for_end_of(parent, relay)
@@ -58,7 +58,7 @@ def serve() -> None:
 
 
 def _load_steps() -> None:
-    """Import what the first query's Python steps need while the parent is still planning it."""
+    """Import modules for the first query's Python steps while the parent still plans it."""
     import pyspark.worker  # noqa: F401
 
     import rankmetrics_spark.road.aggregation
@@ -66,9 +66,9 @@ def _load_steps() -> None:
 
 
 def _wait_for_end_of(parent: int, relay: int) -> None:
-    """Return when nobody can write to stdin any more, when another process has become the parent, or without a relay.
+    """Return when stdin is closed, the parent has ended, or the relay has ended.
 
-    Stdin alone is not enough: a process that the parent has forked keeps its end of the pipe open.
+    Stdin alone is not enough: a process that the parent has forked keeps the pipe open.
     """
     while os.getppid() == parent and os.waitpid(relay, os.WNOHANG) == (0, 0):
         ready, _, _ = select.select([sys.stdin], [], [], 0.5)

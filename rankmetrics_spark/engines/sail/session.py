@@ -1,4 +1,4 @@
-"""A session on the laptop engine, whose failures are sentences."""
+"""A session on the laptop engine, with readable errors."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _running: list[tuple[Engine, SparkSession]] = []
-"""The engine of this process with its session, while it runs."""
+"""The running engine of this process with its session."""
 _newest: list[Engine] = []
-"""The engine that has been started last; its session may not be there yet."""
+"""The engine that was started last; it may not have a session yet."""
 _EXHAUSTED = ("Resources exhausted", "Failed to allocate additional", "used disk space during the spilling")
 _BROKEN_OFF = ("operation not found", "task context not found")
-"""What Sail answers where a query does not go on over another connection."""
+"""Errors of Sail if a query cannot continue over a new connection."""
 _LOST = (
     "the laptop engine, Sail, lost its connection to this process, as happens when nobody has time to answer it for 10 "
     f"seconds; start again with less work beside it or with {THREADS}=1, or use --engine spark"
@@ -71,17 +71,17 @@ def laptop_session(threads: int | None = None, memory: str | int | None = None) 
 def interrupts_end_engine() -> Iterator[None]:
     """In this block, an interrupt ends the engine, and the call that waits for it raises ``KeyboardInterrupt``.
 
-    An interrupt that is raised at once may come between two steps of gRPC, which then keeps a lock, or a call that no
-    thread serves; the end of the process would wait for these for ever. A second interrupt is raised at once.
+    If it were raised at once, gRPC could be left with a lock or a call that no thread serves, and the process would
+    never end. A second interrupt is raised at once.
     """
-    usual = signal.default_int_handler
-    # In the background of a shell, a command ignores interrupts.
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not usual:
+    default = signal.default_int_handler
+    # A command in the background of a shell ignores interrupts.
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not default:
         yield
         return
 
     def end(_number: int, _frame: object) -> None:
-        signal.signal(signal.SIGINT, usual)
+        signal.signal(signal.SIGINT, default)
         if not any(engine.running for engine in _newest):
             raise KeyboardInterrupt
         _newest[0].interrupt()
@@ -90,16 +90,16 @@ def interrupts_end_engine() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, usual)
+        signal.signal(signal.SIGINT, default)
     if any(engine.interrupted for engine in _newest):
-        raise KeyboardInterrupt  # no call has met it
+        raise KeyboardInterrupt  # no call was waiting
 
 
-def _check_same(running: Limits, asked: Limits) -> None:
-    if running != asked:
+def _check_same(running: Limits, request: Limits) -> None:
+    if running != request:
         raise ConfigError(
             f"a laptop engine with {running.threads} threads and {running.memory:,} bytes is running, and others are "
-            f"asked for: {asked.threads} and {asked.memory:,}; allowed: the same, or spark.stop() first"
+            f"asked for: {request.threads} and {request.memory:,}; allowed: the same, or spark.stop() first"
         )
 
 
@@ -123,11 +123,11 @@ def _stop(stop_session: Callable[[], None], engine: Engine) -> None:
 
 
 class _Channel(ChannelBuilder):
-    """A channel to the engine that says in a sentence why it is broken."""
+    """A channel to the engine with readable errors."""
 
     def __init__(self, engine: Engine) -> None:
-        # gRPC would send even a call to this machine to the proxy of the environment, and the path of a Unix socket as
-        # the name of the server, which Sail refuses.
+        # gRPC would use the proxy of the environment even for local calls, and send the path of the Unix socket as
+        # the server's name, which Sail refuses.
         options = [("grpc.enable_http_proxy", 0), ("grpc.default_authority", self.host)]
         super().__init__(channelOptions=options)
         self._engine = engine
@@ -137,14 +137,14 @@ class _Channel(ChannelBuilder):
         return "localhost"
 
     def toChannel(self) -> Any:  # the name of pyspark
-        return grpc.intercept_channel(self._insecure_channel(self._engine.address), _Sentences(self._engine))
+        return grpc.intercept_channel(self._insecure_channel(self._engine.address), _ErrorMessages(self._engine))
 
 
 class _Reconnection(RetryPolicy):
-    """Connects again where the engine still runs: it has hung up on a client that it had no time to listen to.
+    """Reconnect if the engine still runs: it disconnects clients while it is too busy.
 
-    Queries and writes go on in the engine meanwhile, and the client reads on where their results broke off. An engine
-    that has ended is an error of ours, which nothing retries.
+    Queries and writes continue in the engine, and the client resumes reading their results. If the engine has ended,
+    the error is a ``RankmetricsError``, which is not retried.
     """
 
     def __init__(self) -> None:
@@ -158,7 +158,7 @@ class _Reconnection(RetryPolicy):
 
 
 class _Attempts(RetryPolicyState):
-    """The attempts of one call; the last one ends in a sentence."""
+    """The attempts of one call; after the last one, raise a readable error."""
 
     def next_attempt(self, exception: BaseException | None = None) -> int | None:
         wait: int | None = super().next_attempt(exception)
@@ -167,8 +167,8 @@ class _Attempts(RetryPolicyState):
         return wait
 
 
-class _Sentences(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor):  # type: ignore[misc]
-    """Raises an error of ours where the engine has ended or has run out of its memory."""
+class _ErrorMessages(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor):  # type: ignore[misc]
+    """Raise a ``RankmetricsError`` if the engine has ended or has run out of memory."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -193,15 +193,15 @@ class _Sentences(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterce
             call.cancel()
 
     def _explain(self, error: Any) -> None:
-        """Raise the sentence for this error, if there is one."""
+        """Raise a readable error for this one, if its cause is known."""
         if self._engine.interrupted and not self._engine.stopped:
             raise KeyboardInterrupt from None
         if error.code() is grpc.StatusCode.UNAVAILABLE and self._engine.wait_briefly():
             raise RankmetricsError(self._engine.end()) from None
         details = error.details() or ""
-        if any(sign in details for sign in _BROKEN_OFF):
+        if any(text in details for text in _BROKEN_OFF):
             raise RankmetricsError(_LOST) from None
-        if any(sign in details for sign in _EXHAUSTED):
+        if any(text in details for text in _EXHAUSTED):
             raise RankmetricsError(
                 f"the laptop engine ran out of its {self._engine.limits.memory / 2**30:.1f} GiB of memory or of disk "
                 f"for temporary files; allow it more with {MEMORY}=8g, or use --engine spark"
