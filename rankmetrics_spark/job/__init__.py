@@ -31,7 +31,7 @@ from rankmetrics_spark.sinks import (
     Entry,
     Store,
     Written,
-    compare_books,
+    check_row_counts,
     partitions_for,
     previous_quality,
     publish,
@@ -312,7 +312,7 @@ def _stage_tables(store: Store, tables: Tables, counts: Counts, context: _Contex
         )
     users, averages = written["user_metrics"], written["experiment_metrics"]
     of_judged = plan.scoring.judged and plan.scoring.conventions[0].population in ("judged", "both")
-    compare_books(users, averages, written["quarantine"], counts, "judged_lists" if of_judged else "lists")
+    check_row_counts(users, averages, written["quarantine"], counts, "judged_lists" if of_judged else "lists")
     context.record.add_tables(written, _reasons(written["quarantine"]))
     return written
 

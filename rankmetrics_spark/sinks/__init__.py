@@ -12,7 +12,7 @@ from rankmetrics_spark.sinks.partitions import MOST_ROWS, Partitions, Split, Sta
 from rankmetrics_spark.sinks.reaching import of_disk
 from rankmetrics_spark.sinks.reading import live_files, pointers_of, settled
 from rankmetrics_spark.sinks.store import (
-    compare_books,
+    check_row_counts,
     partitions_for,
     previous_quality,
     publish,
@@ -37,7 +37,7 @@ __all__ = [
     "Store",
     "Written",
     "as_json",
-    "compare_books",
+    "check_row_counts",
     "experiment_of",
     "live_files",
     "of_disk",

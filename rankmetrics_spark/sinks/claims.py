@@ -1,11 +1,11 @@
 """Claims of runs on partitions: two runs never write the same partition at the same time.
 
-In a folder of this machine, a claim is a file that its run keeps locked. The system unlocks it when the run ends,
-however it ends, so a claim that is not locked is left over from a run that was killed.
+In a local folder, a claim is a file that its run keeps locked. The system unlocks it when the process ends, so a claim
+without a lock is from a killed run.
 
-Where there are no locks (object stores, the disk of a Connect server), a claim says who holds it and when it was last
-renewed. A run writes its claim, checks for competing claims, and only then proceeds: of two runs that start at the same
-moment, at most one goes on.
+Without locks (object stores, the disk of a Connect server), a claim names its process and when it was last renewed. A
+run writes its claim, checks for competing claims, and only then proceeds: of two runs that start at the same moment, at
+most one continues.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from rankmetrics_spark.sinks.files import STAGING, Files
 from rankmetrics_spark.sinks.partitions import Partitions
 
 LEASE = 900.0
-"""Seconds after which a run that says nothing counts as ended, unless its machine can tell."""
+"""A run that has not renewed its claim for so many seconds counts as ended, unless this machine can tell."""
 SLOW_LEASE = 3600.0
-"""The same where each sign of life is a job of Spark, which has to wait until the run leaves room for it."""
+"""The same if each renewal is a Spark job, which may have to wait for free slots."""
 BEATS = 15
-"""Signs of life in this time."""
+"""Renewals of a claim during its lease."""
 PATIENCE = 60.0
-"""Seconds that a run waits for another that asks at the same moment."""
+"""Seconds that a run waits for another one that claims at the same time."""
 
-Do = Callable[..., Any]
+Task = Callable[..., Any]
 
 
-def write_claim(files: Files, run: str, said: dict[str, Any]) -> None:
+def write_claim(files: Files, run: str, claim: dict[str, Any]) -> None:
     """Write the claim of a run, with the time."""
-    files.write(f"{STAGING}/{run}.claim", json.dumps(said | {"beat": time.time()}))
+    files.write(f"{STAGING}/{run}.claim", json.dumps(claim | {"beat": time.time()}))
 
 
 def remove_claim(files: Files, run: str) -> None:
@@ -57,92 +57,93 @@ def claims(files: Files) -> list[str]:
 
 
 class Lease:
-    """The claim of one run on some partitions of an output; the counterpart of ``locks.Claim``."""
+    """The claim of one run on some partitions of an output without locks; see ``Claim``."""
 
-    def __init__(self, do: Do, run_id: str, recover: Recover, lease: float = LEASE) -> None:
+    def __init__(self, do: Task, run_id: str, recover: Recover, lease: float = LEASE) -> None:
         """A claim on nothing."""
         self._do, self._run_id, self._recover, self._lease = do, run_id, recover, lease
-        self._said: dict[str, Any] = {}
+        self._content: dict[str, Any] = {}
         self._stop = threading.Event()
-        # A sign of life must not bring back a claim that is just given up, or what it said before.
+        # A renewal must not restore a claim that was just released or changed.
         self._writing = threading.Lock()
 
     def open(self) -> None:
-        """Say that this run lives, and clean up after those that do not."""
+        """Announce this run, and clean up after killed ones."""
         self._living()
-        self._say({"run": self._run_id, "lease": self._lease, **who()})
+        self._say({"run": self._run_id, "lease": self._lease, **process_identity()})
         threading.Thread(target=self._beat, daemon=True).start()
 
     def take(self, partitions: Partitions, output: str) -> None:
         """Claim these partitions until ``release``."""
-        held = {"date": partitions.date, "experiments": partitions.experiments}
+        claim = {"date": partitions.date, "experiments": partitions.experiments}
         end = time.monotonic() + PATIENCE
-        self._say(self._said | held | {"state": "asking"})
+        self._say(self._content | claim | {"state": "asking"})
         while True:
             # The pointer of a date is read, changed and written without a lock, so a date has one writer.
             others = [other for other in self._living() if other.get("date") == partitions.date]
             first = any(other["state"] == "holding" or other["run"] < self._run_id for other in others)
             if first or (others and time.monotonic() > end):
-                self._say({name: value for name, value in self._said.items() if name not in (*held, "state")})
+                self._say({name: value for name, value in self._content.items() if name not in (*claim, "state")})
                 raise OutputError(
                     f"another run is writing {partitions.date} in {output}; run this again when it has ended"
                 )
             if not others:
-                return self._say(self._said | {"state": "holding"})
-            # A later run asks too. It withdraws, or it was there first.
+                return self._say(self._content | {"state": "holding"})
+            # A later run claims too. It will withdraw, unless it holds the partitions already.
             time.sleep(0.5)
 
-    def _say(self, said: dict[str, Any]) -> None:
+    def _say(self, claim: dict[str, Any]) -> None:
         with self._writing:
-            self._said = said
+            self._content = claim
             self._write()
 
     def _write(self) -> None:
-        self._do(write_claim, self._run_id, self._said)
+        self._do(write_claim, self._run_id, self._content)
 
     def _beat(self) -> None:
         while not self._stop.wait(self._lease / BEATS):
             with suppress(Exception), self._writing:  # the run itself reports a store that does not answer
-                if self._said:
+                if self._content:
                     self._write()
 
     def _living(self) -> list[dict[str, Any]]:
-        """The claims of other runs that live; what killed runs have left is cleaned up."""
+        """Return claims of other running runs; clean up after killed ones."""
         living: list[dict[str, Any]] = []
         dead: list[dict[str, Any]] = []
         for text in self._do(claims):
             with suppress(ValueError):
-                found = json.loads(text)
-                if found.get("run") not in (None, "", self._run_id):
-                    (living if lives(found) else dead).append(found)
-        for each in dead:
-            held = Held.parse(json.dumps(each))
+                claim = json.loads(text)
+                if claim.get("run") not in (None, "", self._run_id):
+                    (living if lives(claim) else dead).append(claim)
+        for claim in dead:
+            content = ClaimContent.parse(json.dumps(claim))
             taken = {
-                name for other in living if other.get("date") == held.date for name in other.get("experiments", ())
+                name for other in living if other.get("date") == content.date for name in other.get("experiments", ())
             }
-            self._recover(Held(held.run, held.date, tuple(name for name in held.experiments if name not in taken)))
-            self._do(remove_claim, held.run)
-        return [found for found in living if "state" in found]
+            unclaimed = tuple(name for name in content.experiments if name not in taken)
+            self._recover(replace(content, experiments=unclaimed))
+            self._do(remove_claim, content.run)
+        return [claim for claim in living if "state" in claim]
 
     def release(self, complete: bool = True) -> None:
-        """Give the partitions back; see ``locks.Claim.release``."""
+        """Release the partitions; see ``Claim.release``."""
         self._stop.set()
         with self._writing:
-            said, self._said = self._said, {}
-            if said and complete:
+            claim, self._content = self._content, {}
+            if claim and complete:
                 self._do(remove_claim, self._run_id)
-            elif said:
-                # As of a process that has ended, on this machine and elsewhere.
-                self._do(write_claim, self._run_id, said | {"start": "", "lease": 0})
+            elif claim:
+                # Mark the process as ended, for this machine and others.
+                self._do(write_claim, self._run_id, claim | {"start": "", "lease": 0})
 
 
-def who() -> dict[str, Any]:
-    """This process, so that another one on this machine can see whether it still runs."""
+def process_identity() -> dict[str, Any]:
+    """Identify this process, so that others on this machine can see whether it still runs."""
     return {"host": _machine(), "pid": os.getpid(), "start": _start_of(os.getpid())}
 
 
 def _machine() -> str:
-    """Where the ids of processes mean the same; containers may share a host name, but not their processes."""
+    """Identify the machine or container in which process ids are unique; containers may share a host name."""
     own = [socket.gethostname()]
     with suppress(OSError):  # a system without /proc
         own.append(Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip())
@@ -151,7 +152,7 @@ def _machine() -> str:
 
 
 def _start_of(pid: int) -> str | None:
-    """When a process started, by the system's own clock; None if it does not run or the system does not say."""
+    """Return the start time of a process; None if it does not run or the system does not tell."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
             return file.read().rpartition(")")[2].split()[19]
@@ -160,7 +161,7 @@ def _start_of(pid: int) -> str | None:
 
 
 def lives(claim: dict[str, Any], lease: float = LEASE) -> bool:
-    """Whether the process that made a claim still runs; on another machine, whether it said so within the lease."""
+    """Whether the process of a claim still runs; on another machine, whether it renewed the claim within its lease."""
     if claim.get("host") == _machine() and claim.get("start") is not None:
         return _start_of(int(claim["pid"])) == str(claim["start"])
     return time.time() - float(claim.get("beat", 0)) < float(claim.get("lease", lease))
@@ -170,12 +171,12 @@ def lives(claim: dict[str, Any], lease: float = LEASE) -> bool:
 _fcntl: Any = importlib.import_module("fcntl") if os.name == "posix" else None
 
 _GATE = ".gate"
-"""Locked for the moment in which a run looks at all claims and makes its own."""
+"""Locked while a run reads all claims and writes its own."""
 
 
 @dataclass(frozen=True)
-class Held:
-    """What a claim says.
+class ClaimContent:
+    """The content of a claim.
 
     Attributes:
         run: Id of the run; empty if the claim does not say.
@@ -188,21 +189,21 @@ class Held:
     experiments: tuple[str | None, ...] = ()
 
     @classmethod
-    def parse(cls, text: str) -> Held:
-        """What a text says; nothing if it is broken, since its run was killed while writing it."""
+    def parse(cls, text: str) -> ClaimContent:
+        """Parse a claim; a broken one is empty, because its run was killed while writing it."""
         try:
-            found = json.loads(text or "{}")
-            return cls(found.get("run", ""), found.get("date"), tuple(found.get("experiments", ())))
+            content = json.loads(text or "{}")
+            return cls(content.get("run", ""), content.get("date"), tuple(content.get("experiments", ())))
         except (ValueError, AttributeError, TypeError):
             return cls()
 
     def shared(self, partitions: Partitions) -> list[str | None]:
         """The experiments that some partitions have in common with this claim."""
-        held = set(self.experiments) if self.date == partitions.date else set()
-        return [name for name in partitions.experiments if name in held]
+        experiments = set(self.experiments) if self.date == partitions.date else set()
+        return [name for name in partitions.experiments if name in experiments]
 
 
-Recover = Callable[[Held], None]
+Recover = Callable[[ClaimContent], None]
 """Cleans up after a run that was killed."""
 
 
@@ -215,7 +216,7 @@ class Claim:
         self._file: IO[str] | None = None
 
     def open(self, folder: Path) -> bool:
-        """Say that this run lives, and clean up after those that do not; False where there are no locks."""
+        """Announce this run, and clean up after killed ones; return False if there are no locks."""
         with gate(folder) as supported:
             if supported and self._file is None:
                 self._living(folder)
@@ -237,24 +238,24 @@ class Claim:
             json.dump(held, self._file)
             self._file.flush()
 
-    def _living(self, folder: Path) -> list[Held]:
-        """The claims of other runs that live; what killed runs have left is cleaned up."""
-        living: list[tuple[Path, Held]] = []
-        dead: list[tuple[Path, Held]] = []
+    def _living(self, folder: Path) -> list[ClaimContent]:
+        """Return claims of other running runs; clean up after killed ones."""
+        living: list[tuple[Path, ClaimContent]] = []
+        dead: list[tuple[Path, ClaimContent]] = []
         for path in sorted(folder.glob("*.claim")):
             if self._file is None or Path(self._file.name) != path:
                 with suppress(FileNotFoundError), path.open("r+", encoding="utf-8") as file:
-                    ended = _lock(file, wait=False)
-                    (dead if ended else living).append((path, Held.parse(file.read())))
+                    is_dead = _lock(file, wait=False)
+                    (dead if is_dead else living).append((path, ClaimContent.parse(file.read())))
         for path, held in dead:
-            taken = {name for _, other in living if other.date == held.date for name in other.experiments}
-            left = tuple(name for name in held.experiments if name not in taken)
-            self._recover(replace(held, run=held.run or path.stem, experiments=left))
+            experiments = {name for _, other in living if other.date == held.date for name in other.experiments}
+            unclaimed = tuple(name for name in held.experiments if name not in experiments)
+            self._recover(replace(held, run=held.run or path.stem, experiments=unclaimed))
             path.unlink(missing_ok=True)
         return [held for _, held in living]
 
     def release(self, complete: bool = True) -> None:
-        """Give the partitions back; nothing happens where none were claimed."""
+        """Release the partitions; do nothing if none were claimed."""
         if self._file is None:
             return
         file, self._file = self._file, None
@@ -267,20 +268,20 @@ class Claim:
                 (claim.parent / _GATE).unlink()
 
 
-def refuse_shared(held: Held, partitions: Partitions, output: str) -> None:
+def refuse_shared(held: ClaimContent, partitions: Partitions, output: str) -> None:
     """Refuse partitions that the claim of another run holds."""
     shared = held.shared(partitions)
     if shared:
-        what = "rows without an experiment" if shared[0] is None else f"experiment '{shared[0]}'"
+        rows = "rows without an experiment" if shared[0] is None else f"experiment '{shared[0]}'"
         raise OutputError(
-            f"another run is writing {what} of {partitions.date} in {output}; run this again when it has ended"
+            f"another run is writing {rows} of {partitions.date} in {output}; run this again when it has ended"
         )
 
 
 @contextmanager
 def gate(folder: Path) -> Iterator[bool]:
-    """Hold the gate of a folder; False where the file system has no locks."""
-    file = _opened_gate(folder)
+    """Lock the gate of a folder; yield False if the file system has no locks."""
+    file = _open_gate(folder)
     try:
         yield file is not None
     finally:
@@ -288,7 +289,7 @@ def gate(folder: Path) -> Iterator[bool]:
             file.close()
 
 
-def _opened_gate(folder: Path) -> IO[str] | None:
+def _open_gate(folder: Path) -> IO[str] | None:
     path = folder / _GATE
     while True:
         folder.mkdir(parents=True, exist_ok=True)

@@ -78,8 +78,8 @@ class Files:
 
     def files(self, folder: str) -> list[str]:
         """Paths of the files in a folder, in order."""
-        found = (str(entry.base_name) for entry in self.entries(folder) if entry.type == fs.FileType.File)
-        return sorted(f"{folder}/{name}" for name in found)
+        names = (str(entry.base_name) for entry in self.entries(folder) if entry.type == fs.FileType.File)
+        return sorted(f"{folder}/{name}" for name in names)
 
     def read(self, path: str) -> str | None:
         """The text of a file, or None if there is no such file. One that Spark wrote is a folder with one part."""
@@ -102,7 +102,7 @@ class Files:
         folder, _, name = path.rpartition("/")
         # An object store shows a file when it is complete.
         draft = f"{folder}/.{name}.{os.getpid()}" if self.renames else path
-        self._with_folder(folder, lambda: self._filled(draft, text))
+        self._with_folder(folder, lambda: self._write_stream(draft, text))
         if draft != path:
             self.settle([draft])
             self.replace(draft, path)
@@ -117,7 +117,7 @@ class Files:
 
         self._with_folder(path.rpartition("/")[0], write)
 
-    def _filled(self, path: str, text: str) -> None:
+    def _write_stream(self, path: str, text: str) -> None:
         with self.system.open_output_stream(self.at(path)) as stream:
             stream.write(text.encode("utf-8"))
 
@@ -135,27 +135,27 @@ class Files:
 
     def replace(self, source: str, target: str) -> None:
         """Rename a file, in place of another if there is one; also of a folder, as Spark writes a text."""
-        there = self.system.get_file_info([self.at(target)])[0].type
-        if there == fs.FileType.Directory:
+        kind = self.system.get_file_info([self.at(target)])[0].type
+        if kind == fs.FileType.Directory:
             self.remove_tree(target)
-        elif there == fs.FileType.File and not self.local:
+        elif kind == fs.FileType.File and not self.local:
             # HDFS refuses to rename over a file.
             self.remove(target)
         self.system.move(self.at(source), self.at(target))
 
     def put(self, source: str, target: str) -> None:
         """Bring a staged file to its place, under a name that no other file has. The folder is made if needed."""
-        act = self.system.move if self.renames else self.system.copy_file
-        self._with_folder(target.rpartition("/")[0], lambda: act(self.at(source), self.at(target)))
+        move = self.system.move if self.renames else self.system.copy_file
+        self._with_folder(target.rpartition("/")[0], lambda: move(self.at(source), self.at(target)))
 
-    def _with_folder(self, folder: str, act: Callable[[], None]) -> None:
+    def _with_folder(self, folder: str, action: Callable[[], None]) -> None:
         """Do something in a folder; make the folder where that fails, since another run may remove it if empty."""
         for _ in range(3):
             try:
-                return act()
+                return action()
             except FileNotFoundError:
                 self.make_folder(folder)
-        act()
+        action()
 
     def make_folder(self, folder: str) -> None:
         """Make a folder and those above it; an object store has none."""
@@ -179,12 +179,12 @@ class Files:
                 for folder in folders:
                     os.rmdir(self.at(folder))
 
-    def for_each(self, act: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    def for_each(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """Do the same for many files, several at a time: stores answer late, and disks are slow to remove files."""
         if len(items) < (64 if self.local else 2):
-            return [act(item) for item in items]
+            return [function(item) for item in items]
         with ThreadPoolExecutor(THREADS) as pool:
-            return list(pool.map(act, items))
+            return list(pool.map(function, items))
 
 
 def _sync(path: str) -> None:
@@ -200,7 +200,7 @@ def _sync(path: str) -> None:
             raise
 
 
-def flattened(lists: Iterable[Iterable[T]]) -> Iterator[T]:
+def flatten(lists: Iterable[Iterable[T]]) -> Iterator[T]:
     """The items of all lists."""
     for items in lists:
         yield from items
@@ -225,17 +225,21 @@ def file_system(scheme: str, host: str, setting: Callable[[str], str | None]) ->
 def _s3(bucket: str, setting: Callable[[str], str | None]) -> Any:
     """S3 with the address and the keys that Spark uses; without keys, those that Amazon's tools find."""
 
-    def own(name: str) -> str | None:
+    def bucket_setting(name: str) -> str | None:
         return setting(f"fs.s3a.bucket.{bucket}.{name}") or setting(f"fs.s3a.{name}")
 
-    endpoint, keys = own("endpoint"), {}
-    if own("access.key") and own("secret.key"):
-        keys = {"access_key": own("access.key"), "secret_key": own("secret.key"), "session_token": own("session.token")}
-    region = own("endpoint.region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    endpoint, keys = bucket_setting("endpoint"), {}
+    if bucket_setting("access.key") and bucket_setting("secret.key"):
+        keys = {
+            "access_key": bucket_setting("access.key"),
+            "secret_key": bucket_setting("secret.key"),
+            "session_token": bucket_setting("session.token"),
+        }
+    region = bucket_setting("endpoint.region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if endpoint is None:
         return fs.S3FileSystem(**keys, region=region or fs.resolve_s3_region(bucket))
     scheme, _, address = endpoint.rpartition("://")
-    secure = scheme or ("https" if own("connection.ssl.enabled") != "false" else "http")
+    secure = scheme or ("https" if bucket_setting("connection.ssl.enabled") != "false" else "http")
     # Without a bound, PyArrow waits a minute for a server that is not there.
     bounds = {"connect_timeout": 5, "request_timeout": 30}
     return fs.S3FileSystem(**keys, **bounds, region=region or "us-east-1", endpoint_override=address, scheme=secure)
@@ -271,8 +275,8 @@ def output_failure(path: str, error: Exception) -> OutputError | None:
     text = str(error)
     if _READING.search(text):
         return None
-    if lacking := no_file_system(path, error):
-        return OutputError(f"cannot write to '{path}': {lacking}")
+    if problem := no_file_system(path, error):
+        return OutputError(f"cannot write to '{path}': {problem}")
     for pattern, sentence in _CAUSES.items():
         if re.search(pattern, text, re.IGNORECASE):
             return OutputError(f"cannot write to '{path}': {sentence}")
@@ -287,12 +291,12 @@ def writing(path: str, tables: bool = False) -> Iterator[None]:
     except RankmetricsError:
         raise
     except Exception as error:  # classic sessions raise a class of py4j
-        found = output_failure(path, error)
-        if found is None and tables and _GONE.search(str(error)):
-            found = OutputError(
+        output_error = output_failure(path, error)
+        if output_error is None and tables and _GONE.search(str(error)):
+            output_error = OutputError(
                 f"cannot write to '{path}': files vanished while they were written, probably because another run "
                 "writes the same partitions; run this again when it has ended"
             )
-        if found is None:
+        if output_error is None:
             raise
-        raise found from error
+        raise output_error from error

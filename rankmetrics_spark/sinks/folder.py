@@ -16,7 +16,7 @@ from rankmetrics_spark.config import check_output, local_path
 from rankmetrics_spark.engines import engine_of, is_laptop
 from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.pointers import record_path
-from rankmetrics_spark.sinks.claims import LEASE, SLOW_LEASE, Claim, Held, Lease
+from rankmetrics_spark.sinks.claims import LEASE, SLOW_LEASE, Claim, ClaimContent, Lease
 from rankmetrics_spark.sinks.files import STAGING, writing
 from rankmetrics_spark.sinks.partitions import Partitions, as_json
 from rankmetrics_spark.sinks.reaching import Reach, likely_reach, of_disk, on_this_machine, reach_of
@@ -85,30 +85,30 @@ class Folder:
 
     def stage(self, rows: DataFrame, name: str = "outcome") -> DataFrame:
         """Write rows to the staging of this run, as they are; return them as written."""
-        place = self._staging_of(name)
+        path = self._staging_of(name)
         with writing(self.path):
             if not self._staged:
                 # Claimed before anything is written: the next run finds the staging of a run that was killed here.
                 self._reach = self._reach or likely_reach(self.spark, self.path, self.settings)
                 self._open()
-            self._staged.append(place)
+            self._staged.append(path)
             if is_laptop(self.spark):
                 # Of no rows, Sail writes no file and no folder, so nothing would say which columns there are.
-                os.makedirs(local_path(place) or "", exist_ok=True)
-            rows.write.mode("overwrite").parquet(as_written(self.spark, place))
+                os.makedirs(local_path(path) or "", exist_ok=True)
+            rows.write.mode("overwrite").parquet(as_written(self.spark, path))
             reader = self.spark.read.schema(rows.schema) if engine_of(self.spark) == "sail" else self.spark.read
-            staged = reader.parquet(as_read(self.spark, place))
+            staged = reader.parquet(as_read(self.spark, path))
             if len(self._staged) == 1:
                 self._settle_reach(staged)
             return staged
 
     def _settle_reach(self, staged: DataFrame) -> None:
         """Find out who reaches the files, now that Spark has written some."""
-        found = reach_of(self.spark, self.path, staged, f"{STAGING}/{self.run_id}", self.settings)
-        if self._reach is None or found is None or found.files.root != self._reach.files.root or not found.here:
+        reach = reach_of(self.spark, self.path, staged, f"{STAGING}/{self.run_id}", self.settings)
+        if self._reach is None or reach is None or reach.files.root != self._reach.files.root or not reach.here:
             if self._claim is not None:
                 self._claim.release()
-            self._claim, self._reach = None, found
+            self._claim, self._reach = None, reach
             self._open()
 
     def _open(self) -> None:
@@ -117,11 +117,11 @@ class Folder:
             return
         self._reach.do(remove_unclaimed)
         if self._reach.here and self._reach.files.local:
-            self._claim = Claim(self.run_id, self._recovered)
+            self._claim = Claim(self.run_id, self._recover)
             if self._claim.open(self._staging_folder):
                 return
         lease = LEASE if self._reach.here else SLOW_LEASE
-        self._claim = Lease(self._reach.do, self.run_id, self._recovered, lease)
+        self._claim = Lease(self._reach.do, self.run_id, self._recover, lease)
         self._claim.open()
 
     @property
@@ -129,7 +129,7 @@ class Folder:
         assert self._reach is not None
         return Path(self._reach.files.at(STAGING))
 
-    def _recovered(self, dead: Held) -> None:
+    def _recover(self, dead: ClaimContent) -> None:
         assert self._reach is not None
         # The files of a table that keeps a log of its own belong to that log.
         self._reach.do(recover, dead.run, dead.date if self.files_name_runs else None, dead.experiments)
@@ -160,9 +160,9 @@ class Folder:
             if self._reach is not None and self._claim is not None:
                 self._reach.do(discard, self.run_id)
             elif like is not None:
-                for place in self._staged:
-                    if existing(self.spark, place) is not None:
-                        like.limit(0).coalesce(1).write.mode("overwrite").parquet(place)
+                for path in self._staged:
+                    if existing(self.spark, path) is not None:
+                        like.limit(0).coalesce(1).write.mode("overwrite").parquet(path)
 
     def release(self) -> None:
         """Give the claim back; what is left, or not on record, the next run of the output removes or enters."""

@@ -17,11 +17,11 @@ from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.pointers import FOLDER as POINTERS
 from rankmetrics_spark.pointers import Pointer, newest
 from rankmetrics_spark.schemas import DATE, RUN, quoted
-from rankmetrics_spark.sinks.claims import lives, who
+from rankmetrics_spark.sinks.claims import lives, process_identity
 from rankmetrics_spark.sinks.folder import Folder
 from rankmetrics_spark.sinks.partitions import Partitions, as_json
 from rankmetrics_spark.sinks.reading import pointers_of
-from rankmetrics_spark.sinks.sql_tables import SqlTables, commit, created, explain, is_not_set_up
+from rankmetrics_spark.sinks.sql_tables import SqlTables, commit, create_table, explain, is_not_set_up
 
 _HOLDER = "rankmetrics.holder"
 _DAY = 86_400.0
@@ -94,19 +94,21 @@ class CatalogSchema(SqlTables):
 
     def stage(self, rows: DataFrame, name: str = "outcome") -> DataFrame:
         """Write rows to a staging table of this run; return them as written."""
-        place = self._staging_of(name)
+        table = self._staging_of(name)
         # The next run asks the table whether its run still lives.
         writer = (
-            rows.writeTo(place).using(self.format).tableProperty(_HOLDER, json.dumps(who() | {"beat": time.time()}))
+            rows.writeTo(table)
+            .using(self.format)
+            .tableProperty(_HOLDER, json.dumps(process_identity() | {"beat": time.time()}))
         )
-        commit(self.format, place, writer.createOrReplace)
-        return self.spark.table(place)
+        commit(self.format, table, writer.createOrReplace)
+        return self.spark.table(table)
 
     def discard(self, like: DataFrame | None = None) -> None:
         """Drop the staging tables, also those that a server has made for a killed run; ``like`` is not used."""
         # Some catalogs keep names in lower case.
-        mine = self.run_id.replace("-", "_").lower()
-        self._drop(lambda name: mine in name.lower())
+        run_part = self.run_id.replace("-", "_").lower()
+        self._drop(lambda name: run_part in name.lower())
         self._drop(self._is_dead)
 
     def release(self) -> None:
@@ -114,17 +116,15 @@ class CatalogSchema(SqlTables):
 
     def _is_dead(self, name: str) -> bool:
         """Whether the run of a staging table was killed: on this machine at once, elsewhere after a day."""
-        found = (
-            self.spark.sql(f"SHOW TBLPROPERTIES {self.name_of(quoted(name))}").where(F.col("key") == _HOLDER).first()
-        )
-        return found is not None and not lives(json.loads(found["value"]), _DAY)
+        row = self.spark.sql(f"SHOW TBLPROPERTIES {self.name_of(quoted(name))}").where(F.col("key") == _HOLDER).first()
+        return row is not None and not lives(json.loads(row["value"]), _DAY)
 
-    def _drop(self, chosen: Callable[[str], bool]) -> None:
+    def _drop(self, condition: Callable[[str], bool]) -> None:
         """Drop staging tables; where that fails, a later run does it."""
         with suppress(Exception):  # classic sessions raise a class of py4j
-            found = self.spark.sql(f"SHOW TABLES IN {self.path} LIKE 'staging_*'").select("tableName")
-            for (name,) in few_rows(found):
-                if chosen(name):
+            tables = self.spark.sql(f"SHOW TABLES IN {self.path} LIKE 'staging_*'").select("tableName")
+            for (name,) in few_rows(tables):
+                if condition(name):
                     # Without PURGE an Iceberg catalog may keep the files; Unity Catalog does not have the word.
                     purge = " PURGE" if self.format == "iceberg" else ""
                     self.spark.sql(f"DROP TABLE IF EXISTS {self.name_of(quoted(name))}{purge}")
@@ -156,12 +156,12 @@ class CatalogSchema(SqlTables):
         def work() -> None:
             if self.current(table) is None:
                 # Partitioned by date: Delta and Iceberg replace the row of a date without touching the others.
-                created(self.name_of(table), self.format, rows, (DATE,) if table == POINTERS else ())
+                create_table(self.name_of(table), self.format, rows, (DATE,) if table == POINTERS else ())
             write()
 
         commit(self.format, self.name_of(table), work)
 
     def records(self) -> list[str]:
         """The texts of all run records."""
-        found = self.current("runs")
-        return [] if found is None else [row[0] for row in few_rows(found.select("record"))]
+        runs = self.current("runs")
+        return [] if runs is None else [row[0] for row in few_rows(runs.select("record"))]

@@ -23,7 +23,7 @@ from rankmetrics_spark.sinks.partitions import (
     Split,
     Staged,
     Written,
-    counted,
+    count_rows,
     escaped,
     staged_of,
 )
@@ -46,11 +46,11 @@ class ParquetFolder(Folder):
     def existing(self, table: str) -> DataFrame | None:
         """The rows of a table that the pointers name, or None if it does not exist."""
 
-        def look(known: Mapping[str, Pointer]) -> DataFrame | None:
-            found = existing(self.spark, self.name_of(table))
-            return None if found is None else live(found, known, self.name_of(table))
+        def select(pointers: Mapping[str, Pointer]) -> DataFrame | None:
+            rows = existing(self.spark, self.name_of(table))
+            return None if rows is None else live(rows, pointers, self.name_of(table))
 
-        return settled(self.path, self.pointers, look)
+        return settled(self.path, self.pointers, select)
 
     def pointers(self) -> dict[str, Pointer]:
         """Date -> its pointer."""
@@ -69,7 +69,7 @@ class ParquetFolder(Folder):
                 return Written(table, rows, partitions)
             if self._reach is None:
                 staged = self.stage(partitions.stored(rows), table)
-                return counted(Written(table, staged, partitions), total)
+                return count_rows(Written(table, staged, partitions), total)
             split = self._split(table, total)
             if partitions.few and self._reach.here:
                 rows = self.stage(partitions.stored(rows).coalesce(1), f"rows_of_{table}")
@@ -86,16 +86,18 @@ class ParquetFolder(Folder):
 
     def _split_by_tasks(self, rows: DataFrame, split: Split, partitions: Partitions) -> list[Staged]:
         """Have the tasks of Spark write the files; a task that is repeated leaves files that no list names."""
-        found = partitions.prepared(rows).mapInArrow(split.of_batches, MANIFEST)
-        return [staged_of(row.asDict()) for row in few_rows(found)]
+        manifest = partitions.prepared(rows).mapInArrow(split.of_batches, MANIFEST)
+        return [staged_of(row.asDict()) for row in few_rows(manifest)]
 
     def publish(self, written: Sequence[Written], entry: Entry, date: str) -> None:
         """Put the staged tables in place and let the pointer of the date name this run."""
         with writing(self.path, tables=True):
             if self._reach is None:
-                return self._published_by_spark(written, entry, date)
+                return self._publish_by_spark(written, entry, date)
             try:
-                self._reach.do(swap, Swap(date, entry, {one.table: one.files for one in written}))
+                self._reach.do(
+                    swap, Swap(date, entry, {table_files.table: table_files.files for table_files in written})
+                )
             except BaseException:
                 # A full disk, say, or an interrupt: take back what is not published, or finish what is.
                 self._left = True
@@ -104,28 +106,28 @@ class ParquetFolder(Folder):
                     self._left = False
                 raise
 
-    def _published_by_spark(self, written: Sequence[Written], entry: Entry, date: str) -> None:
+    def _publish_by_spark(self, written: Sequence[Written], entry: Entry, date: str) -> None:
         """Where only Spark reaches the files: replace partitions by its own means, then write the pointer."""
-        before = self.pointer(date) or Pointer(date)
-        for one in written:
-            if one.partitions.filled:
+        pointer = self.pointer(date) or Pointer(date)
+        for table in written:
+            if table.partitions.filled:
                 # The option applies to this write only; the session keeps its own overwrite mode.
-                writer = one.partitions.prepared(one.rows).write.mode("overwrite")
+                writer = table.partitions.prepared(table.rows).write.mode("overwrite")
                 writer = writer.option("partitionOverwriteMode", "dynamic")
-                writer.partitionBy(*PARTITION).parquet(self.name_of(one.table))
-            self._empty(one)
+                writer.partitionBy(*PARTITION).parquet(self.name_of(table.table))
+            self._empty(table)
         # Spark gives its files names of its own, without the id of the run.
-        self.write_file(f"published/{date}.json", before.with_run(replace(entry, named=False)).as_json())
+        self.write_file(f"published/{date}.json", pointer.with_run(replace(entry, named=False)).as_json())
 
     def _empty(self, written: Written) -> None:
         """Overwrite each emptied partition that exists with an empty file; Spark cannot delete a folder."""
         partitions = written.partitions
-        old = existing(self.spark, self.name_of(written.table)) if partitions.emptied else None
-        if old is None:
+        rows = existing(self.spark, self.name_of(written.table)) if partitions.emptied else None
+        if rows is None:
             return
-        there = old.where(F.col(DATE) == partitions.date).select(EXPERIMENT).distinct()
+        stored = rows.where(F.col(DATE) == partitions.date).select(EXPERIMENT).distinct()
         empty = written.rows.limit(0).drop(*PARTITION).coalesce(1)
-        for name in sorted({row[0] for row in few_rows(there)} & set(partitions.emptied)):
+        for name in sorted({row[0] for row in few_rows(stored)} & set(partitions.emptied)):
             folder = f"{EXPERIMENT}={escaped(name)}/{DATE}={partitions.date}"
             empty.write.mode("overwrite").parquet(f"{self.name_of(written.table)}/{folder}")
 
@@ -134,16 +136,16 @@ class ParquetFolder(Folder):
         if not written.partitions.filled:
             return self.spark.createDataFrame([], written.rows.schema)
         if written.here is not None and len(written.files) > MANY_FILES:
-            return _as_read(self.spark, written)
+            return _table_of(self.spark, written)
         # Spark would infer the schema from one file. If that file is from an earlier day, new metrics would be missing.
         if self._reach is None:
-            found = with_schema(self.spark, self.name_of(written.table), written.rows.schema)
-            return found.where(written.partitions.condition())
+            rows = with_schema(self.spark, self.name_of(written.table), written.rows.schema)
+            return rows.where(written.partitions.condition())
         paths = [f"{self.name_of(written.table)}/*/{DATE}={written.partitions.date}"]
         return of_run(self.spark, self.name_of(written.table), written.rows.schema, self.run_id, paths)
 
 
-def _as_read(spark: SparkSession, written: Written) -> DataFrame:
+def _table_of(spark: SparkSession, written: Written) -> DataFrame:
     """The few rows of a table that this process still has, with the columns that its files would give."""
     fields = [field for field in written.rows.schema.fields if field.name not in PARTITION]
     date = pa.array([written.partitions.date] * len(written.here), pa.string())

@@ -104,15 +104,15 @@ class Split:
 
 def _by_experiment(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str | None, pa.Table]]:
     """Tables of one experiment each, with at most about ``ROWS_PER_FILE`` rows, from sorted batches."""
-    held: list[pa.Table] = []
+    pieces: list[pa.Table] = []
     for batch in batches:
         for experiment, piece in _runs(pa.Table.from_batches([batch])):
-            if held and (_first(held[0]) != experiment or sum(map(len, held)) >= ROWS_PER_FILE):
-                yield _first(held[0]), pa.concat_tables(held)
-                held = []
-            held.append(piece)
-    if held:
-        yield _first(held[0]), pa.concat_tables(held)
+            if pieces and (_first(pieces[0]) != experiment or sum(map(len, pieces)) >= ROWS_PER_FILE):
+                yield _first(pieces[0]), pa.concat_tables(pieces)
+                pieces = []
+            pieces.append(piece)
+    if pieces:
+        yield _first(pieces[0]), pa.concat_tables(pieces)
 
 
 def _first(table: pa.Table) -> str | None:
@@ -126,11 +126,11 @@ def _runs(table: pa.Table) -> Iterator[tuple[str | None, pa.Table]]:
         return
     codes = table[EXPERIMENT].combine_chunks().dictionary_encode(null_encoding="encode")
     codes = codes.combine_chunks() if isinstance(codes, pa.ChunkedArray) else codes
-    places = codes.indices.to_numpy(zero_copy_only=False)
-    starts = [0, *(int(i) + 1 for i in (places[1:] != places[:-1]).nonzero()[0])]
+    indices = codes.indices.to_numpy(zero_copy_only=False)
+    starts = [0, *(int(i) + 1 for i in (indices[1:] != indices[:-1]).nonzero()[0])]
     names = codes.dictionary.to_pylist()
-    for start, end in zip(starts, [*starts[1:], len(places)], strict=True):
-        yield names[int(places[start])], table.slice(start, end - start)
+    for start, end in zip(starts, [*starts[1:], len(indices)], strict=True):
+        yield names[int(indices[start])], table.slice(start, end - start)
 
 
 def staged_of(row: Mapping[str, Any]) -> Staged:
@@ -172,11 +172,11 @@ class Partitions:
 
     def prepared(self, rows: DataFrame) -> DataFrame:
         """The rows as they are written: with their date, and arranged for about one file per experiment."""
-        second = rows.columns[1]
+        key = rows.columns[1]
         files = max(1, -(-self.most // ROWS_PER_FILE))
-        file = F.pmod(F.xxhash64(second), F.lit(files))
-        dated = self.stored(rows).withColumn(DATE, F.lit(self.date))
-        return in_order(dated, [F.col(EXPERIMENT), file], [EXPERIMENT, second])
+        file = F.pmod(F.xxhash64(key), F.lit(files))
+        with_date = self.stored(rows).withColumn(DATE, F.lit(self.date))
+        return in_order(with_date, [F.col(EXPERIMENT), file], [EXPERIMENT, key])
 
     def stored(self, rows: DataFrame) -> DataFrame:
         """The rows with their experiment as it is stored: a partition value cannot be empty, so "" becomes null."""
@@ -220,9 +220,9 @@ class Written:
         """A table whose staged files say how many rows they hold."""
         counts: Counter[str | None] = Counter()
         totals: Counter[str | None] = Counter()
-        for one in files:
-            counts[one.experiment] += one.rows
-            totals[one.experiment] += one.total
+        for file in files:
+            counts[file.experiment] += file.rows
+            totals[file.experiment] += file.total
         return cls(table, rows, partitions, tuple(files), dict(counts), dict(totals))
 
     @property
@@ -235,11 +235,11 @@ class Written:
         return None if self.here is None else self.here.to_pylist()
 
 
-def counted(written: Written, total: str | None = None) -> Written:
+def count_rows(written: Written, total: str | None = None) -> Written:
     """The table with its counts, by reading it."""
     sums = F.sum(total) if total else F.lit(0)
-    found = written.rows.groupBy(EXPERIMENT).agg(F.count(F.lit(1)).alias("n"), sums.alias("total"))
-    rows = [(row[0], row["n"], row["total"]) for row in few_rows(found)]
+    groups = written.rows.groupBy(EXPERIMENT).agg(F.count(F.lit(1)).alias("n"), sums.alias("total"))
+    rows = [(row[0], row["n"], row["total"]) for row in few_rows(groups)]
     counts, totals = ({name: values[i] for name, *values in rows} for i in (0, 1))
     return replace(written, counts=counts, totals=totals)
 

@@ -70,65 +70,67 @@ def on_this_machine(spark: SparkSession, path: str) -> bool:
 def of_disk(path: str) -> Files | None:
     """The files of a folder on this machine, or None if the path is on another file system."""
     folder = local_path(path)
-    found = file_system("file", "", lambda name: None)
-    return Files(found[0], os.path.abspath(folder)) if folder is not None and found else None
+    system = file_system("file", "", lambda name: None)
+    return Files(system[0], os.path.abspath(folder)) if folder is not None and system else None
 
 
-def likely_reach(spark: SparkSession, path: str, given: Mapping[str, str]) -> Reach | None:
+def likely_reach(spark: SparkSession, path: str, settings: Mapping[str, str]) -> Reach | None:
     """Who probably reaches an output, before anything is staged: this process, if it sees the folder."""
     disk = of_disk(path)
     if disk is not None:
         return Reach(disk, spark, here=True) if disk.is_folder("") else None
     address = urlsplit(path)
-    system = file_system(address.scheme, address.netloc, partial(_setting, spark, given))
+    system = file_system(address.scheme, address.netloc, partial(_setting, spark, settings))
     files = Files(system[0], system[1] + unquote(address.path).rstrip("/")) if system else None
-    return Reach(files, spark, here=True) if files and not files.local and _writes(files) else None
+    return Reach(files, spark, here=True) if files and not files.local and _can_write(files) else None
 
 
-def reach_of(spark: SparkSession, path: str, staged: DataFrame, folder: str, given: Mapping[str, str]) -> Reach | None:
+def reach_of(
+    spark: SparkSession, path: str, staged: DataFrame, folder: str, settings: Mapping[str, str]
+) -> Reach | None:
     """Who reaches an output, by the example of rows that Spark has just staged there."""
     disk = of_disk(path)
     if disk is not None and Path(disk.at(folder)).is_dir():
         return Reach(disk, spark, here=True)
-    files = _by_address(spark, staged, folder, given)
+    files = _by_address(spark, staged, folder, settings)
     if files is None:
         return None
-    if not files.local and _sees(files, folder) and _writes(files):
+    if not files.local and _can_see(files, folder) and _can_write(files):
         return Reach(files, spark, here=True)
     try:
-        return Reach(files, spark, here=False) if in_a_task(spark, partial(_sees, files, folder)) else None
+        return Reach(files, spark, here=False) if in_a_task(spark, partial(_can_see, files, folder)) else None
     except Exception:  # a session that runs no Python in its tasks
         return None
 
 
-def _by_address(spark: SparkSession, staged: DataFrame, folder: str, given: Mapping[str, str]) -> Files | None:
+def _by_address(spark: SparkSession, staged: DataFrame, folder: str, settings: Mapping[str, str]) -> Files | None:
     """The files by the address that Spark gives them: with the scheme, and with the server's own folders."""
     try:
         address = urlsplit(next(iter(staged.inputFiles()), ""))
     except Exception:  # not every session says it
         return None
-    head, found, _ = unquote(address.path).rpartition(f"/{folder}/")
-    system = file_system(address.scheme, address.netloc, partial(_setting, spark, given)) if found else None
+    head, separator, _ = unquote(address.path).rpartition(f"/{folder}/")
+    system = file_system(address.scheme, address.netloc, partial(_setting, spark, settings)) if separator else None
     return Files(system[0], system[1] + head) if system else None
 
 
-def _writes(files: Files) -> bool:
+def _can_write(files: Files) -> bool:
     """Whether this process may write there; it may lack the keys that Spark has."""
     probe = f"_staging/.probe-{uuid.uuid4().hex}"
     try:
         files.write(probe, probe)
-        found = files.read(probe) == probe
+        is_readable = files.read(probe) == probe
         files.remove(probe)
     except OSError:
         return False
-    return found
+    return is_readable
 
 
-def _setting(spark: SparkSession, given: Mapping[str, str], name: str) -> str | None:
+def _setting(spark: SparkSession, settings: Mapping[str, str], name: str) -> str | None:
     """A setting of Hadoop, as a config or spark-submit gave it."""
     for key in (name, f"spark.hadoop.{name}"):
-        if key in given:
-            return given[key]
+        if key in settings:
+            return settings[key]
         try:
             value = spark.conf.get(key, None)
         except PySparkException:
@@ -138,7 +140,7 @@ def _setting(spark: SparkSession, given: Mapping[str, str], name: str) -> str | 
     return None
 
 
-def _sees(files: Files, folder: str) -> bool:
+def _can_see(files: Files, folder: str) -> bool:
     try:
         return files.is_folder(folder)
     except OSError:

@@ -51,19 +51,19 @@ def rows_of(
     if schema is not None:
         keys = [T.StructField(name, T.StringType()) for name in PARTITION]
         reader = reader.schema(T.StructType([f for f in schema.fields if f.name not in PARTITION] + keys))
-    found = reader.parquet(sail_path(folder))
+    rows = reader.parquet(sail_path(folder))
     # Sail reads the folder of a null value as a text.
     experiment = F.when(F.col(EXPERIMENT) != NULL_PARTITION, F.col(EXPERIMENT))
-    return found.withColumn(EXPERIMENT, experiment)
+    return rows.withColumn(EXPERIMENT, experiment)
 
 
 def partition_files(table: Files) -> list[str]:
     """Every file of a table, as a path below its folder."""
-    found = (entry.path for entry in table.entries("", recursive=True) if entry.is_file)
-    return sorted(os.path.relpath(path, table.root) for path in found if path.endswith(".parquet"))
+    paths = (entry.path for entry in table.entries("", recursive=True) if entry.is_file)
+    return sorted(os.path.relpath(path, table.root) for path in paths if path.endswith(".parquet"))
 
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 _FILE = "_metadata.file_name"
 ATTEMPTS = 5
@@ -116,10 +116,10 @@ def of_run(spark: SparkSession, path: str, schema: T.StructType, run_id: str, pa
     if engine_of(spark) == "sail":
         disk = of_disk(path)
         files = [name for name in partition_files(disk) if run_in_name(name) == run_id] if disk else []
-        found = rows_of(spark, disk, files, schema) if disk else None
-        return spark.createDataFrame([], schema) if found is None else found
-    found = with_schema(spark, path, schema, paths)
-    return found.where(F.col(_FILE).contains(run_id))
+        rows = rows_of(spark, disk, files, schema) if disk else None
+        return spark.createDataFrame([], schema) if rows is None else rows
+    rows = with_schema(spark, path, schema, paths)
+    return rows.where(F.col(_FILE).contains(run_id))
 
 
 def pointers_of(spark: SparkSession | None, root: str, date: str = "") -> dict[str, Pointer]:
@@ -130,68 +130,68 @@ def pointers_of(spark: SparkSession | None, root: str, date: str = "") -> dict[s
 def settled(
     root: str,
     pointers: Callable[[], Mapping[str, Pointer]],
-    look: Callable[[Mapping[str, Pointer]], Found],
-    known: Mapping[str, Pointer] | None = None,
-) -> Found:
+    select: Callable[[Mapping[str, Pointer]], Result],
+    current: Mapping[str, Pointer] | None = None,
+) -> Result:
     """What a look at the files of an output finds while no run publishes."""
-    known = pointers() if known is None else known
+    current = pointers() if current is None else current
     for _ in range(ATTEMPTS):
         error = None
         try:
-            found = look(known)
+            rows = select(current)
         except Exception as caught:  # each kind of session has a class of its own for a file that is gone
             error = caught
-        before, known = known, pointers()
-        if known == before:
+        before, current = current, pointers()
+        if current == before:
             if error is not None:
                 raise error
-            return found
+            return rows
     raise InputError(f"cannot read '{root}': runs publish to it all the time; read it again when they have ended")
 
 
-def texts_of(spark: SparkSession | None, root: str, folder: str, start: str = "") -> list[str]:
+def texts_of(spark: SparkSession | None, root: str, folder: str, prefix: str = "") -> list[str]:
     """The texts of the JSON files in a folder of an output whose names start so."""
     disk = of_disk(root)
     if disk is not None and disk.is_folder(""):
-        names = [each for each in disk.names(folder) if each.startswith(start) and each.endswith(".json")]
-        return [text for each in names if (text := disk.read(f"{folder}/{each}"))]
+        names = [name for name in disk.names(folder) if name.startswith(prefix) and name.endswith(".json")]
+        return [text for name in names if (text := disk.read(f"{folder}/{name}"))]
     if spark is None:
         return []
     try:
         # Named twice: of one path, Spark logs a stack trace where there is no such file.
-        names = [f"{literal(root)}/{folder}/{start}*.json"] * 2
+        names = [f"{literal(root)}/{folder}/{prefix}*.json"] * 2
         return [*dict.fromkeys(row[0] for row in few_rows(spark.read.text(names, wholetext=True)))]
     except AnalysisException:  # nothing has been written there
         return []
 
 
-def live(rows: DataFrame, known: Mapping[str, Pointer], path: str) -> DataFrame:
+def live(rows: DataFrame, pointers: Mapping[str, Pointer], path: str) -> DataFrame:
     """The rows of a table that the pointers name."""
     if engine_of(rows.sparkSession) == "sail":
         disk = of_disk(path)
-        found = rows_of(rows.sparkSession, disk, live_files(disk, known), rows.schema) if disk else None
-        return rows.limit(0) if found is None else found
+        selected = rows_of(rows.sparkSession, disk, live_files(disk, pointers), rows.schema) if disk else None
+        return rows.limit(0) if selected is None else selected
     run = F.regexp_extract(F.col(_FILE), f"({RUN_ID})", 1)
-    return rows.where(_counts(run, known))
+    return rows.where(_is_current(run, pointers))
 
 
-def _counts(run: Column, known: Mapping[str, Pointer]) -> Column:
+def _is_current(run: Column, pointers: Mapping[str, Pointer]) -> Column:
     """Whether a row counts, by its date, its experiment and the run that its file names."""
-    whole, parts = [], [~F.col(DATE).isin(*known) & (run == WITHOUT_ID) if known else run == WITHOUT_ID]
-    for date, pointer in known.items():
+    complete, parts = [], [~F.col(DATE).isin(*pointers) & (run == WITHOUT_ID) if pointers else run == WITHOUT_ID]
+    for date, pointer in pointers.items():
         if len(pointer.entries) == 1 and pointer.entries[0].named:
-            whole.append(f"{date}/{pointer.entries[0].run_id}")
+            complete.append(f"{date}/{pointer.entries[0].run_id}")
             continue
-        parts += [_counts_for(run, date, entry) for entry in pointer.entries]
-    if whole:
-        parts.append(F.concat_ws("/", F.col(DATE), run).isin(*whole))
+        parts += [_is_of_entry(run, date, entry) for entry in pointer.entries]
+    if complete:
+        parts.append(F.concat_ws("/", F.col(DATE), run).isin(*complete))
     return any_of(parts)
 
 
-def _counts_for(run: Column, date: str, entry: Entry) -> Column:
+def _is_of_entry(run: Column, date: str, entry: Entry) -> Column:
     """Whether a row is one of those that count of a run on a date."""
-    same = any_of([F.col(EXPERIMENT).eqNullSafe(F.lit(name)) for name in entry.experiments])
-    return (F.col(DATE) == date) & (run == (entry.run_id if entry.named else WITHOUT_ID)) & same
+    is_member = any_of([F.col(EXPERIMENT).eqNullSafe(F.lit(name)) for name in entry.experiments])
+    return (F.col(DATE) == date) & (run == (entry.run_id if entry.named else WITHOUT_ID)) & is_member
 
 
 def _run_column() -> Column:
@@ -199,52 +199,52 @@ def _run_column() -> Column:
     return F.coalesce(F.col(RUN), F.lit(WITHOUT_ID))
 
 
-def rows_by(rows: DataFrame, known: Mapping[str, Pointer], other: str) -> dict[tuple[str, str | None], int]:
+def rows_by(rows: DataFrame, pointers: Mapping[str, Pointer], other: str) -> dict[tuple[str, str | None], int]:
     """(run, value of another column) -> rows of a Delta or Iceberg table that count."""
     run = _run_column()
-    counts = rows.where(_counts(run, known)).groupBy(run.alias(RUN), other).count()
+    counts = rows.where(_is_current(run, pointers)).groupBy(run.alias(RUN), other).count()
     return {(row[0], row[1]): row[2] for row in few_rows(counts)}
 
 
 def of_entry(rows: DataFrame, date: str, entry: Entry) -> DataFrame:
     """The rows of a Delta or Iceberg table that count of a run on a date."""
-    return rows.where(_counts_for(_run_column(), date, entry))
+    return rows.where(_is_of_entry(_run_column(), date, entry))
 
 
 def published(
-    found: DataFrame, table: str, known: Mapping[str, Pointer], at_version: Callable[[int], DataFrame]
+    rows: DataFrame, table: str, pointers: Mapping[str, Pointer], at_version: Callable[[int], DataFrame]
 ) -> DataFrame:
     """The rows of a Delta or Iceberg table that the pointers name.
 
     What another run has begun to replace, without getting as far as the pointer, is read from its earlier version.
     """
-    n, run = rows_by(found, known, DATE), _run_column()
-    begun = [
+    n, run = rows_by(rows, pointers, DATE), _run_column()
+    replaced = [
         (date, entry)
-        for date, pointer in known.items()
+        for date, pointer in pointers.items()
         for entry in pointer.entries
         if (counted := entry.counted(table)) is not None and sum(counted) != n.get((entry.run_id, date), 0)
     ]
-    rows = found.where(_counts(run, known))
-    if begun:
-        rows = rows.where(~any_of([_counts_for(run, date, entry) for date, entry in begun]))
-    for date, entry in begun:
+    selected = rows.where(_is_current(run, pointers))
+    if replaced:
+        selected = selected.where(~any_of([_is_of_entry(run, date, entry) for date, entry in replaced]))
+    for date, entry in replaced:
         earlier = of_entry(at_version(entry.tables[table]["version"]), date, entry)
-        rows = rows.unionByName(earlier, allowMissingColumns=True)
-    return rows
+        selected = selected.unionByName(earlier, allowMissingColumns=True)
+    return selected
 
 
 def live_files(
-    table: Files, known: Mapping[str, Pointer], wanted: Callable[[str], bool] = lambda date: True
+    table: Files, pointers: Mapping[str, Pointer], is_wanted: Callable[[str], bool] = lambda date: True
 ) -> list[str]:
     """The files of a table that the pointers name, as paths below its folder."""
-    runs = {date: pointer.file_run_of() for date, pointer in known.items()}
-    found = []
+    runs = {date: pointer.file_run_of() for date, pointer in pointers.items()}
+    paths = []
     for folder in table.names(""):
         if folder.startswith(f"{EXPERIMENT}="):
             for day in table.names(folder):
                 date = day.partition("=")[2]
-                if wanted(date):
+                if is_wanted(date):
                     run = runs[date].get(experiment_of(folder)) if date in runs else WITHOUT_ID
-                    found += [path for path in table.files(f"{folder}/{day}") if run_in_name(path) == run]
-    return found
+                    paths += [path for path in table.files(f"{folder}/{day}") if run_in_name(path) == run]
+    return paths

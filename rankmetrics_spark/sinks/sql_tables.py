@@ -18,7 +18,7 @@ from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import OutputError, first_sentence
 from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION, RUN, quoted
-from rankmetrics_spark.sinks.partitions import Partitions, Written, counted
+from rankmetrics_spark.sinks.partitions import Partitions, Written, count_rows
 from rankmetrics_spark.sinks.reading import published, rows_by
 from rankmetrics_spark.sinks.swapping import TABLES
 
@@ -32,15 +32,15 @@ def point(tables: SqlTables, date: str, entry: Entry) -> bool:
     If another run has written the pointer meanwhile, look again.
     """
     for _ in range(ATTEMPTS):
-        there = tables.pointer(date)
-        before = there or Pointer(date)
-        after = _with_versions(tables, before.with_run(entry))
-        if tables.pointer(date) == there:
+        stored = tables.pointer(date)
+        pointer = stored or Pointer(date)
+        updated = _with_versions(tables, pointer.with_run(entry))
+        if tables.pointer(date) == stored:
             break
-    mine = after.entries[0]
-    if any(sum(mine.counted(table) or ()) != entry.tables.get(table, {}).get("rows", 0) for table in mine.tables):
+    own = updated.entries[0]
+    if any(sum(own.counted(table) or ()) != entry.tables.get(table, {}).get("rows", 0) for table in own.tables):
         return False
-    tables.write_pointer(after)
+    tables.write_pointer(updated)
     return True
 
 
@@ -59,12 +59,12 @@ def _with_versions(tables: SqlTables, pointer: Pointer) -> Pointer:
         for place, entry in enumerate(entries):
             now = [n.get((entry.run_id, name), 0) for name in entry.experiments]
             known = entry.counted(table) if place else None
-            counted, holder = (now, version) if known in (None, now) else (known, entry.tables[table]["version"])
+            count_rows, holder = (now, version) if known in (None, now) else (known, entry.tables[table]["version"])
             facts = {
                 **entry.tables.get(table, {}),
-                "rows": sum(counted or ()),
+                "rows": sum(count_rows or ()),
                 "version": holder,
-                "counted": counted,
+                "counted": count_rows,
             }
             entries[place] = replace(entry, tables={**entry.tables, table: facts})
     return replace(pointer, entries=tuple(entries), format=tables.format)
@@ -89,21 +89,21 @@ class SqlTables(ABC):
             if self.format == "iceberg":
                 # Iceberg's catalog caches tables: without a refresh, commits of other sessions show up late.
                 self.spark.catalog.refreshTable(name)
-            found = self.spark.table(name)
-            found.schema  # noqa: B018  # Spark Connect looks up a table only when its schema is requested.
+            rows = self.spark.table(name)
+            rows.schema  # noqa: B018  # Spark Connect looks up a table only when its schema is requested.
         except AnalysisException as error:
             if is_missing(error):
                 return None
             explain(self.format, name, error)
             raise
-        return found
+        return rows
 
     def existing(self, table: str) -> DataFrame | None:
         """The rows of a table that are published, or None if it does not exist."""
-        found, known = self.current(table), self.pointers()
-        if found is None or not known:
-            return found
-        return published(found, table, known, lambda version: self.at_version(table, version))
+        rows, pointers = self.current(table), self.pointers()
+        if rows is None or not pointers:
+            return rows
+        return published(rows, table, pointers, lambda version: self.at_version(table, version))
 
     def pointer(self, date: str) -> Pointer | None:
         """What is published on a date, or None."""
@@ -125,19 +125,19 @@ class SqlTables(ABC):
         """Write the rows of a table beside it, with counts per experiment; nothing is published."""
         if not partitions.filled:
             return Written(table, rows, partitions)
-        return counted(Written(table, self.stage(partitions.stored(rows), table), partitions), total)
+        return count_rows(Written(table, self.stage(partitions.stored(rows), table), partitions), total)
 
     def publish(self, written: Sequence[Written], entry: Entry, date: str) -> None:
         """Replace the partitions of each table in one commit, then let the pointer of the date name the versions.
 
         Until the pointer is written, readers who follow it read the earlier versions.
         """
-        gone = {table for table in TABLES if self.current(table) is not None} - {one.table for one in written}
-        nothing = Partitions(date, (), entry.experiments)
-        everything = [*written, *(Written(table, written[0].rows, nothing) for table in sorted(gone))]
+        unwritten = {table for table in TABLES if self.current(table) is not None} - {table.table for table in written}
+        emptied = Partitions(date, (), entry.experiments)
+        tables = [*written, *(Written(table, written[0].rows, emptied) for table in sorted(unwritten))]
         for _ in range(ATTEMPTS):
-            for one in everything:
-                self._commit(one)
+            for table in tables:
+                self._commit(table)
             if self.intact(written[0].partitions) and point(self, date, entry):
                 return
         raise OutputError(
@@ -168,11 +168,11 @@ class SqlTables(ABC):
 
     def result(self, written: Written) -> DataFrame:
         """The rows of a table that this run has published, read back lazily."""
-        found = self.current(written.table)
-        if found is None or not written.partitions.filled:
+        rows = self.current(written.table)
+        if rows is None or not written.partitions.filled:
             return self.spark.createDataFrame([], written.rows.schema)
-        mine = found.where((F.col(DATE) == written.partitions.date) & (F.col(RUN) == self.run_id))
-        return mine.select(*(column for column in written.rows.columns if column not in PARTITION), *PARTITION)
+        own = rows.where((F.col(DATE) == written.partitions.date) & (F.col(RUN) == self.run_id))
+        return own.select(*(column for column in written.rows.columns if column not in PARTITION), *PARTITION)
 
     def intact(self, partitions: Partitions) -> bool:
         """Whether the user and experiment metrics in these partitions are from this run, for the same experiments.
@@ -185,10 +185,10 @@ class SqlTables(ABC):
 
     def _writers(self, table: str, partitions: Partitions) -> set[tuple[str | None, str | None]]:
         """Every (experiment, run id) that these partitions hold."""
-        found = self.current(table)
-        if found is None:
+        rows = self.current(table)
+        if rows is None:
             return set()
-        writers = found.where(partitions.condition()).select(EXPERIMENT, RUN).distinct()
+        writers = rows.where(partitions.condition()).select(EXPERIMENT, RUN).distinct()
         return {(row[EXPERIMENT], row[RUN]) for row in few_rows(writers)}
 
 
@@ -265,8 +265,8 @@ def replace_rows(old: DataFrame | None, name: str, format: str, rows: DataFrame,
     if old is None:
         if not partitions.filled:
             return
-        old = created(name, format, rows, PARTITION)
-    rows = _aligned(name, rows, old.schema)
+        old = create_table(name, format, rows, PARTITION)
+    rows = _align_columns(name, rows, old.schema)
     if not partitions.filled:
         if old.where(partitions.condition()).isEmpty():
             return
@@ -279,7 +279,7 @@ def replace_rows(old: DataFrame | None, name: str, format: str, rows: DataFrame,
         _merge(name, rows, partitions)
 
 
-def created(name: str, format: str, rows: DataFrame, partition: tuple[str, ...] = ()) -> DataFrame:
+def create_table(name: str, format: str, rows: DataFrame, partition: tuple[str, ...] = ()) -> DataFrame:
     """A new table without rows. Partitioning is set only here: afterwards, the table's owner may change it."""
     writer = rows.limit(0).writeTo(name).using(format)
     if partition:
@@ -288,14 +288,14 @@ def created(name: str, format: str, rows: DataFrame, partition: tuple[str, ...] 
     return rows.sparkSession.table(name)
 
 
-def _aligned(name: str, rows: DataFrame, schema: T.StructType) -> DataFrame:
+def _align_columns(name: str, rows: DataFrame, schema: T.StructType) -> DataFrame:
     """Add new columns of ``rows`` to the table; return the rows with every column of the table, null if new."""
-    old, given = _lower(schema.names), _lower(rows.columns)
-    added = [field for field in rows.schema.fields if field.name.lower() not in old]
+    existing, names = _lower(schema.names), _lower(rows.columns)
+    added = [field for field in rows.schema.fields if field.name.lower() not in existing]
     if added:
         columns = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in added)
         rows.sparkSession.sql(f"ALTER TABLE {name} ADD COLUMNS ({columns})")
-    missing = [field for field in schema.fields if field.name.lower() not in given]
+    missing = [field for field in schema.fields if field.name.lower() not in names]
     return rows.select("*", *(F.lit(None).cast(field.dataType).alias(field.name) for field in missing))
 
 

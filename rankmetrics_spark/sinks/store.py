@@ -28,10 +28,10 @@ from rankmetrics_spark.sinks.reading import literal, live, live_files, pointers_
 def store_of(spark: SparkSession, sink: Sink, run_id: str, settings: Mapping[str, str] | None = None) -> Store:
     """The store that a config describes."""
     if engine_of(spark) == "sail" and (sink.format != "parquet" or local_path(sink.path or "") is None):
-        place = sink.table or sink.path
+        location = sink.table or sink.path
         raise OutputError(
-            f"the engine sail cannot write {sink.format} to '{place}'; allowed: parquet in a folder of this machine, "
-            "or use --engine spark"
+            f"the engine sail cannot write {sink.format} to '{location}'; allowed: parquet in a folder of this "
+            "machine, or use --engine spark"
         )
     if sink.table:
         return CatalogSchema(spark, sink.table, run_id, sink.format)
@@ -46,19 +46,19 @@ def publish(store: Store, written: Sequence[Written], entry: Entry, partitions: 
     The tables are staged and their books are compared before this is called. Here they are put in place, and the
     pointer ``published/<date>.json`` is written last. See docs/publishing.md for what readers of each store see.
     """
-    facts = {one.table: {"rows": one.n, "columns": _columns(one), "files": len(one.files)} for one in written}
-    own = replace(entry, experiments=tuple(sorted(partitions.experiments, key=str)), tables=facts)
+    facts = {table.table: {"rows": table.n, "columns": _columns(table), "files": len(table.files)} for table in written}
+    published = replace(entry, experiments=tuple(sorted(partitions.experiments, key=str)), tables=facts)
     try:
-        store.publish(written, own, partitions.date)
+        store.publish(written, published, partitions.date)
     except (Exception, KeyboardInterrupt) as error:
-        if not _counts(store, own.run_id, partitions.date):
+        if not _is_published(store, published.run_id, partitions.date):
             raise
         cause = "interrupted" if isinstance(error, KeyboardInterrupt) else root_cause(error)
         return [f"published; an error followed ({cause}), and the next run of this output removes what it has left"]
     return []
 
 
-def _counts(store: Store, run_id: str, date: str) -> bool:
+def _is_published(store: Store, run_id: str, date: str) -> bool:
     """Whether a run is published on a date; False where nobody can tell."""
     try:
         pointer = store.pointer(date)
@@ -69,7 +69,9 @@ def _counts(store: Store, run_id: str, date: str) -> bool:
 
 def _columns(written: Written) -> dict[str, str]:
     """Name -> type: a table without a file is read with these columns."""
-    return {one.name: one.dataType.simpleString() for one in written.rows.schema.fields if one.name not in PARTITION}
+    return {
+        field.name: field.dataType.simpleString() for field in written.rows.schema.fields if field.name not in PARTITION
+    }
 
 
 def partitions_for(
@@ -111,48 +113,48 @@ def refuse_other_date(store: Store, date: str, name: str, digest: str) -> None:
 
 def refuse_other_convention(store: Store, partitions: Partitions, name: str, digest: str) -> None:
     """Refuse to replace metrics of one convention with metrics of another, so that no partition changes its meaning."""
-    pointer, mine = store.pointer(partitions.date), set(partitions.experiments)
+    pointer, experiments = store.pointer(partitions.date), set(partitions.experiments)
     for entry in pointer.entries if pointer else ():
-        shared = [one for one in entry.experiments if one in mine]
+        shared = [experiment for experiment in entry.experiments if experiment in experiments]
         if shared and entry.convention["hash"] != digest:
             raise _other_convention(store, (shared[0], entry.convention["name"]), partitions.date, name)
 
 
-def _other_convention(store: Store, there: tuple[str | None, str], date: str, name: str) -> ConfigError:
-    experiment, convention = there
+def _other_convention(store: Store, existing: tuple[str | None, str], date: str, name: str) -> ConfigError:
+    experiment, convention = existing
     return ConfigError(
         f"{store.name_of('experiment_metrics')} holds experiment '{experiment}' of {date} under the convention "
         f"'{convention}', and this run has '{name}'; choose another sink or date, or remove what is there"
     )
 
 
-def compare_books(
+def check_row_counts(
     users: Written, averages: Written, quarantine: Written, counts: Mapping[Any, Mapping[str, Any]], lists: str
 ) -> None:
     """Refuse to publish tables whose rows do not add up to what was counted."""
     for name, count in counts.items():
         key = name or None
-        _same("lists", count[lists], users.totals.get(key, 0), name)
-        _same(
+        _check_same("lists", count[lists], users.totals.get(key, 0), name)
+        _check_same(
             "rows left out",
             count["quarantined"],
-            quarantine.counts.get(key, 0) - _others(name, counts),
+            quarantine.counts.get(key, 0) - _rows_of_others(name, counts),
             name,
         )
         if bool(users.counts.get(key, 0)) != bool(averages.counts.get(key, 0)):
             raise _mismatch("users with averages", users.counts.get(key, 0), averages.counts.get(key, 0), name)
 
 
-def _others(name: str | None, counts: Mapping[Any, Mapping[str, Any]]) -> int:
+def _rows_of_others(name: str | None, counts: Mapping[Any, Mapping[str, Any]]) -> int:
     """Rows that are stored with those of an experiment without being its: "" and null share a partition."""
     if name or not {"", None} <= counts.keys():
         return 0
     return int(counts["" if name is None else None]["quarantined"])
 
 
-def _same(what: str, counted: int, written: int, name: str | None) -> None:
+def _check_same(counted_thing: str, counted: int, written: int, name: str | None) -> None:
     if counted != written:
-        raise _mismatch(what, counted, written, name)
+        raise _mismatch(counted_thing, counted, written, name)
 
 
 def _mismatch(what: str, counted: int, written: int, name: str | None) -> OutputError:
@@ -176,15 +178,15 @@ def records_in(path: str) -> list[dict[str, Any]] | None:
 
 
 def _parsed(texts: list[str]) -> list[dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    records: dict[str, dict[str, Any]] = {}
     for text in texts:
         try:
             record = json.loads(text)
         except ValueError:
             continue
         if isinstance(record, dict) and RUN in record:
-            found[record[RUN]] = record
-    return [found[name] for name in sorted(found, reverse=True)]
+            records[record[RUN]] = record
+    return [records[name] for name in sorted(records, reverse=True)]
 
 
 def _newest_first(output: Files) -> Iterator[dict[str, Any]]:
@@ -199,9 +201,9 @@ def previous_quality(store: Store, needed: bool) -> Mapping[str, Any]:
     disk = of_disk(store.path) if isinstance(store, Folder) else None
     if disk is not None and not disk.is_folder("runs"):
         disk = None
-    found = _newest_first(disk) if disk else iter(run_records(store) if needed else [])
-    done = (record for record in found if record.get("outcome") == "done" and "quality" in record)
-    record = next(done, None)
+    records = _newest_first(disk) if disk else iter(run_records(store) if needed else [])
+    finished = (record for record in records if record.get("outcome") == "done" and "quality" in record)
+    record = next(finished, None)
     return {} if record is None else {**record["quality"], RUN: record[RUN]}
 
 
@@ -226,49 +228,49 @@ def read(spark: SparkSession, path: str, format: str = "parquet") -> DataFrame:
         return _of_catalog(spark, path, format)
     folder, _, table = path.rpartition("/")
     root = folder or "."
-    known = pointers_of(spark, root)
-    if format == "delta" or any(pointer.format == "delta" for pointer in known.values()):
-        found = DeltaFolder(spark, root, "").existing(table)
-        if found is not None:
-            return found
-    return settled(root, lambda: pointers_of(spark, root), lambda known: _rows(spark, path, known), known)
+    pointers = pointers_of(spark, root)
+    if format == "delta" or any(pointer.format == "delta" for pointer in pointers.values()):
+        rows = DeltaFolder(spark, root, "").existing(table)
+        if rows is not None:
+            return rows
+    return settled(root, lambda: pointers_of(spark, root), lambda pointers: _rows(spark, path, pointers), pointers)
 
 
-def _rows(spark: SparkSession, path: str, known: Mapping[str, Pointer]) -> DataFrame:
+def _rows(spark: SparkSession, path: str, pointers: Mapping[str, Pointer]) -> DataFrame:
     try:
-        return _listed(spark, path, known)
+        return _listed(spark, path, pointers)
     except AnalysisException:
-        columns = columns_of(known, path.rpartition("/")[2])
+        columns = columns_of(pointers, path.rpartition("/")[2])
         if not columns:
             raise
         # What was published has no row in this table, such as a quarantine without faulty rows.
         return spark.createDataFrame([], columns)
 
 
-def _listed(spark: SparkSession, path: str, known: Mapping[str, Pointer]) -> DataFrame:
+def _listed(spark: SparkSession, path: str, pointers: Mapping[str, Pointer]) -> DataFrame:
     """The rows that the pointers name; the files are listed here."""
     if engine_of(spark) == "sail":
-        return _on_sail(spark, path, known)
+        return _on_sail(spark, path, pointers)
     schema = spark.read.option("mergeSchema", "true").parquet(literal(path)).schema
-    return live(with_schema(spark, path, schema), known, path)
+    return live(with_schema(spark, path, schema), pointers, path)
 
 
-def _on_sail(spark: SparkSession, path: str, known: Mapping[str, Pointer]) -> DataFrame:
+def _on_sail(spark: SparkSession, path: str, pointers: Mapping[str, Pointer]) -> DataFrame:
     disk = of_disk(path)
     if disk is None or not disk.is_folder(""):
-        columns = columns_of(known, path.rpartition("/")[2])
+        columns = columns_of(pointers, path.rpartition("/")[2])
         if not columns:
             raise AnalysisException(f"there is no folder '{path}'")
         return spark.createDataFrame([], columns)
-    found = reading.rows_of(spark, disk, live_files(disk, known))
-    if found is None:
+    rows = reading.rows_of(spark, disk, live_files(disk, pointers))
+    if rows is None:
         raise AnalysisException(f"'{path}' holds no rows that were published")
-    return found
+    return rows
 
 
-def columns_of(known: Mapping[str, Pointer], table: str) -> str:
+def columns_of(pointers: Mapping[str, Pointer], table: str) -> str:
     """The columns of a table as SQL, from the newest pointer that knows them; empty if none does."""
-    for _, pointer in sorted(known.items(), reverse=True):
+    for _, pointer in sorted(pointers.items(), reverse=True):
         for entry in pointer.entries:
             if columns := entry.tables.get(table, {}).get("columns"):
                 keys = dict.fromkeys(PARTITION, "string")
@@ -278,7 +280,7 @@ def columns_of(known: Mapping[str, Pointer], table: str) -> str:
 
 def _of_catalog(spark: SparkSession, name: str, format: str) -> DataFrame:
     schema, _, table = name.rpartition(".")
-    found = CatalogSchema(spark, schema, "", format).existing(table)
-    if found is None:
+    rows = CatalogSchema(spark, schema, "", format).existing(table)
+    if rows is None:
         raise InputError(f"cannot read {format} from '{name}': there is no such table")
-    return found
+    return rows

@@ -1,8 +1,8 @@
-"""Put staged files in place: the new ones beside the old, then the pointer, then the old ones go.
+"""Publish staged files: put the new ones beside the old, write the pointer, remove the old ones.
 
-Whatever ends a run at whatever moment, a reader who follows the pointer sees the earlier result or this one, each
-wholly. All functions take the files first and plain values otherwise, so that a task of Spark can run them where this
-process does not reach the files. Each can be repeated.
+A reader that follows the pointer always sees one complete result, even if the run is killed. All functions take the
+files first and plain values otherwise, so that a task of Spark can run them if this process has no access to the files.
+Each can be repeated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyarrow.fs import FileInfo
 from rankmetrics_spark.pointers import FOLDER, WITHOUT_ID, Entry, Pointer, newest, record_path, run_in_name
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION
 from rankmetrics_spark.sinks.claims import gate
-from rankmetrics_spark.sinks.files import STAGING, Files, flattened
+from rankmetrics_spark.sinks.files import STAGING, Files, flatten
 from rankmetrics_spark.sinks.partitions import Staged, escaped
 
 TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine")
@@ -63,20 +63,20 @@ def experiment_of(folder: str) -> str | None:
 
 
 def swap(files: Files, change: Swap) -> None:
-    """Publish a run: new files beside the old, the pointer, old files out."""
+    """Publish a run: place new files, write the pointer, remove old files."""
     old = place(files, change)
     flip(files, change.date, change.entry)
     remove(files, old)
 
 
 def place(files: Files, change: Swap) -> list[str]:
-    """Bring the staged files to their partitions; return the files of other runs that lie there."""
+    """Move the staged files to their partitions; return the files of other runs in these."""
     run = change.entry.run_id
     old = [path for path in partition_files(files, change.entry.experiments, change.date) if run_in_name(path) != run]
     moves = [
-        (f"{STAGING}/{run}/{table}/{one.name}", f"{folder_of(table, one.experiment, change.date)}/{one.name}")
+        (f"{STAGING}/{run}/{table}/{file.name}", f"{folder_of(table, file.experiment, change.date)}/{file.name}")
         for table, staged in change.staged.items()
-        for one in staged
+        for file in staged
     ]
     files.for_each(lambda move: files.put(*move), moves)
     targets = [target for _, target in moves]
@@ -85,7 +85,7 @@ def place(files: Files, change: Swap) -> list[str]:
 
 
 def folders_above(path: str) -> list[str]:
-    """Every folder that a path passes through, the output among them.
+    """Return every folder above a path, including the output.
 
     >>> folders_above("runs/day/a.json")
     ['', 'runs', 'runs/day']
@@ -95,9 +95,9 @@ def folders_above(path: str) -> list[str]:
 
 
 def linked_folder(files: Files, experiments: Iterable[str | None], date: str) -> str | None:
-    """The first partition of these that is a link, or lies behind one; None if they are folders of this output.
+    """Return the first link among these partitions and the folders above them; None if there is none.
 
-    Behind a link are files of somebody else, which a run must neither replace nor remove.
+    A link leads to other files, which a run must neither replace nor remove.
     """
     folders = (f"{folder_of(table, name, date)}/" for table in TABLES for name in experiments)
     steps = dict.fromkeys(step for folder in folders for step in folders_above(folder)[1:])
@@ -106,29 +106,29 @@ def linked_folder(files: Files, experiments: Iterable[str | None], date: str) ->
 
 def partition_files(files: Files, experiments: Iterable[str | None], date: str) -> list[str]:
     """The files in all partitions of some experiments on a date."""
-    wanted = {folder_of("", name, date).split("/")[1] for name in experiments}
+    names = {folder_of("", name, date).split("/")[1] for name in experiments}
     folders = [
         f"{table}/{name}/{DATE}={date}"
         for table in TABLES
         for name in files.names(table)
-        if name in wanted
+        if name in names
     ]  # fmt: skip
-    own = [folder for folder in folders if not any(map(files.is_link, folders_above(f"{folder}/")[1:]))]
-    return [*flattened(files.for_each(files.files, own))]
+    folders_here = [folder for folder in folders if not any(map(files.is_link, folders_above(f"{folder}/")[1:]))]
+    return [*flatten(files.for_each(files.files, folders_here))]
 
 
 def flip(files: Files, date: str, entry: Entry) -> None:
     """Write the pointer of a date: from here on, the run counts for its experiments."""
     with gate(Path(files.root, STAGING)) if files.local else nullcontext():
-        before = pointer_of(files, date) or Pointer(date)
-        after = before.with_run(entry).as_json() + "\n"
-        path, another = _pointer_paths(date)
+        pointer = pointer_of(files, date) or Pointer(date)
+        text = pointer.with_run(entry).as_json() + "\n"
+        path, next_path = _pointer_paths(date)
         # HDFS cannot replace a file at once, and no store a folder, as Spark writes it. Readers take the last of both.
         if files.renames and (not files.local or files.is_folder(path)):
-            files.write(another, after)
-        files.write(path, after)
+            files.write(next_path, text)
+        files.write(path, text)
         if files.renames:  # also what a killed run has left
-            files.remove(another)
+            files.remove(next_path)
 
 
 def pointer_of(files: Files, date: str) -> Pointer | None:
@@ -137,7 +137,7 @@ def pointer_of(files: Files, date: str) -> Pointer | None:
 
 
 def _pointer_paths(date: str) -> tuple[str, str]:
-    """Where the pointer of a date lies, and where it lies too while it is replaced."""
+    """Return the path of a date's pointer, and the path of its copy while it is replaced."""
     return f"{FOLDER}/{date}.json", f"{FOLDER}/{date}.next.json"
 
 
@@ -149,28 +149,28 @@ def remove(files: Files, paths: Sequence[str]) -> None:
 
 
 def recover(files: Files, run: str, date: str | None, experiments: Sequence[str | None]) -> None:
-    """Clean up after a run that was killed: finish what it has published, remove what it has not."""
+    """Clean up after a killed run: finish publishing if its pointer is written, else remove its files."""
     if date is not None:
         pointer = pointer_of(files, date)
-        known = pointer.run_of() if pointer else {}
-        dead = []
+        run_of = pointer.run_of() if pointer else {}
+        outdated = []
         for path in partition_files(files, experiments, date):
             experiment = experiment_of(path.split("/")[1])
-            counts = known.get(experiment, WITHOUT_ID)
-            if run_in_name(path) != counts and (run_in_name(path) == run or counts == run):
-                dead.append(path)
-        remove(files, dead)
+            current = run_of.get(experiment, WITHOUT_ID)
+            if run_in_name(path) != current and (run_in_name(path) == run or current == run):
+                outdated.append(path)
+        remove(files, outdated)
     _note_end(files, run)
     drafts = files.drafts(record_path(run))
     if files.local and date is not None:
-        # A disk has one writer at a time: the run that cleans up holds the gate.
+        # A disk has one writer at a time: the run that cleans up has locked the gate.
         drafts += [draft for path in _pointer_paths(date) for draft in files.drafts(path)]
     _remove_drafts(files, drafts)
     files.remove_tree(f"{STAGING}/{run}")
 
 
 def _note_end(files: Files, run: str) -> None:
-    """Say in the record of a killed run how it ended: with everything published, or with nothing."""
+    """Write into the record of a killed run whether it was published."""
     text = files.read(record_path(run))
     try:
         record = json.loads(text or "{}")
@@ -199,26 +199,26 @@ def _remove_drafts(files: Files, drafts: Iterable[FileInfo]) -> None:
 def remove_unclaimed(files: Files) -> None:
     """Remove old stagings and drafts without a claim.
 
-    A server may go on writing for a while after its client was killed, and a run that is refused has no claim.
+    A server may continue to write after its client was killed, and a refused run has no claim.
     """
     names = files.names(STAGING)
     if files.renames:
         drafts = [draft for folder in ("runs", FOLDER) for draft in files.drafts(folder=folder)]
-        _remove_drafts(files, [each for each in drafts if each.mtime and _is_old(each.mtime)])
+        _remove_drafts(files, [draft for draft in drafts if draft.mtime and _is_old(draft.mtime)])
     for name in names:
-        began = re.match("[0-9]{8}T[0-9]{6}", name)
-        if began and not name.endswith(".claim") and f"{name}.claim" not in names:
-            at = datetime.strptime(began[0], "%Y%m%dT%H%M%S").replace(tzinfo=timezone.utc)
-            if _is_old(at):
+        start = re.match("[0-9]{8}T[0-9]{6}", name)
+        if start and not name.endswith(".claim") and f"{name}.claim" not in names:
+            time = datetime.strptime(start[0], "%Y%m%dT%H%M%S").replace(tzinfo=timezone.utc)
+            if _is_old(time):
                 files.remove_tree(f"{STAGING}/{name}")
 
 
-def _is_old(at: datetime) -> bool:
-    return datetime.now(timezone.utc) - at > timedelta(days=1)
+def _is_old(time: datetime) -> bool:
+    return datetime.now(timezone.utc) - time > timedelta(days=1)
 
 
 def remove_spark_staging(files: Files) -> None:
-    """Remove what Spark leaves in a table where it was killed while it replaced partitions itself."""
+    """Remove temporary folders of Spark from tables, if it was killed while it replaced partitions."""
     for table in TABLES:
         for name in files.names(table):
             if name.startswith((".spark-staging", "_temporary")):

@@ -71,7 +71,7 @@ def hooked(at: int, act: str) -> Moments:
     from rankmetrics_spark.sinks import Files, lakehouse, sql_tables
 
     moments = Moments(at, ACTS[act])
-    for name in ("put", "replace", "remove", "_filled", "remove_tree"):
+    for name in ("put", "replace", "remove", "_write_stream", "remove_tree"):
         moments.around(Files, name)
     for module in (lakehouse, sql_tables):
         moments.around(module, "commit")

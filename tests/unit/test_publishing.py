@@ -33,10 +33,10 @@ from rankmetrics_spark.sinks import (
     publish,
     reading,
 )
-from rankmetrics_spark.sinks.claims import Claim, Held, Lease
+from rankmetrics_spark.sinks.claims import Claim, ClaimContent, Lease
 from rankmetrics_spark.sinks.lakehouse import CatalogSchema, DeltaFolder
 from rankmetrics_spark.sinks.reaching import Reach
-from rankmetrics_spark.sinks.store import compare_books, previous_quality
+from rankmetrics_spark.sinks.store import check_row_counts, previous_quality
 from rankmetrics_spark.sinks.swapping import Swap, discard, folder_of, pointer_of, recover, swap
 from tests.helpers.results import Output
 
@@ -82,7 +82,7 @@ def count_down(
 ) -> Callable[[], int]:
     """Kill the process, as far as the code can tell, after so many calls that change the output; or raise an error."""
     calls = [0]
-    for name in ("put", "replace", "remove", "_filled", "remove_tree"):
+    for name in ("put", "replace", "remove", "_write_stream", "remove_tree"):
         function = getattr(Files, name)
 
         def inner(*arguments: Any, function: Any = function) -> Any:
@@ -153,14 +153,14 @@ def test_a_pointer_knows_which_run_an_experiment_belongs_to() -> None:
 
 
 def test_a_run_cleans_up_after_killed_ones_and_leaves_living_ones_alone(tmp_path: Path) -> None:
-    dead: list[Held] = []
+    dead: list[ClaimContent] = []
     living, killed, mine = Claim("living"), Claim("killed"), Claim("mine", dead.append)
     living.take(tmp_path, Partitions(DATE, ["a"]), "out")
     killed.take(tmp_path, Partitions(DATE, ["b", "c"]), "out")
     # As the system does when a process ends: the lock goes, the file stays.
     killed._file.close()  # type: ignore[union-attr]
     mine.open(tmp_path)
-    assert dead == [Held("killed", DATE, ("b", "c"))]
+    assert dead == [ClaimContent("killed", DATE, ("b", "c"))]
     assert sorted(path.name for path in tmp_path.glob("*.claim")) == ["living.claim", "mine.claim"]
     with pytest.raises(OutputError, match="another run is writing experiment 'a'"):
         mine.take(tmp_path, Partitions(DATE, ["a", "b"]), "out")
@@ -168,7 +168,7 @@ def test_a_run_cleans_up_after_killed_ones_and_leaves_living_ones_alone(tmp_path
 
 
 def test_where_there_are_no_locks_a_date_has_one_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files, dead = output(tmp_path), list[Held]()
+    files, dead = output(tmp_path), list[ClaimContent]()
 
     def lease(run: str) -> Lease:
         made = Lease(lambda function, *rest: function(files, *rest), run, dead.append)
@@ -184,7 +184,7 @@ def test_where_there_are_no_locks_a_date_has_one_writer(tmp_path: Path, monkeypa
     # The process of the first run is gone: its number is free, or another process has it.
     monkeypatch.setattr("rankmetrics_spark.sinks.claims._start_of", lambda pid: "0")
     lease("r3").take(Partitions(DATE, ["a"]), "out")
-    assert Held("r1", DATE, ("a",)) in dead
+    assert ClaimContent("r1", DATE, ("a",)) in dead
     # A run on another machine lives as long as it says so.
     monkeypatch.setattr("socket.gethostname", lambda: "another")
     with pytest.raises(OutputError, match="another run is writing"):
@@ -202,7 +202,7 @@ def test_books_that_do_not_add_up_are_one_sentence() -> None:
 
     counts = {"a": {"lists": 5, "quarantined": 2}}
     good = (of("user_metrics", 3, 5), of("experiment_metrics", 2), of("quarantine", 2))
-    compare_books(*good, counts, "lists")
+    check_row_counts(*good, counts, "lists")
     for place, wrong, said in (
         (0, of("user_metrics", 3, 4), "5 lists in the input and 4 in the tables"),
         (1, of("experiment_metrics", 0), "3 users with averages in the input and 0 in the tables"),
@@ -210,7 +210,7 @@ def test_books_that_do_not_add_up_are_one_sentence() -> None:
     ):
         tables = [wrong if i == place else table for i, table in enumerate(good)]
         with pytest.raises(OutputError, match=f"experiment 'a' has {said}; nothing was published"):
-            compare_books(*tables, counts, "lists")  # type: ignore[arg-type]
+            check_row_counts(*tables, counts, "lists")  # type: ignore[arg-type]
 
 
 def test_a_killed_run_is_entered_in_its_record(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_cleaning_up_after_a_killed_run_leaves_the_files_of_delta_tables_alone(t
     for kind, left in ((DeltaFolder, True), (ParquetFolder, False)):
         store = kind(None, str(tmp_path), RUNS[1])  # type: ignore[arg-type]
         store._reach = Reach(files, None, here=True)  # type: ignore[arg-type]
-        store._recovered(Held(RUNS[0], DATE, ("a",)))
+        store._recover(ClaimContent(RUNS[0], DATE, ("a",)))
         assert (files.read(path) is not None) == left
 
 
@@ -339,7 +339,7 @@ def test_an_experiment_may_be_called_like_a_run(tmp_path: Path) -> None:
 
 
 def test_containers_with_one_host_name_tell_their_runs_apart_by_signs_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    claim = claims.who() | {"beat": time.time()}
+    claim = claims.process_identity() | {"beat": time.time()}
     assert claims.lives(claim, lease=0)
     assert not claims.lives(claim | {"start": "0"})
     own = os.readlink
