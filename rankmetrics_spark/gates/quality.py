@@ -85,7 +85,7 @@ def _refuse_faulty(log: Inspected, counts: Counts, settings: Quality) -> None:
 def _experiment_names(counts: Counts) -> str:
     """Name experiments, the one with the largest share of faulty rows first.
 
-    >>> _named({"a": {"quarantined": 1, "rows": 2}, "b": {"quarantined": 2, "rows": 2}})
+    >>> _experiment_names({"a": {"quarantined": 1, "rows": 2}, "b": {"quarantined": 2, "rows": 2}})
     "experiments 'b', 'a'"
     """
     ordered = sorted(counts, key=lambda name: (-counts[name]["quarantined"] / counts[name]["rows"], name))

@@ -87,7 +87,7 @@ def _below(path: str) -> Iterator[str]:
 def expand_braces(path: str) -> Iterator[str]:
     """Expand ``a/{b,c}`` to ``a/b`` and ``a/c``.
 
-    >>> list(without_braces("a/{b,c}/{d,e}"))
+    >>> list(expand_braces("a/{b,c}/{d,e}"))
     ['a/b/d', 'a/b/e', 'a/c/d', 'a/c/e']
     """
     braces = _BRACES.search(path)
