@@ -107,7 +107,7 @@ def launcher_home(java: Java) -> Path:
     if java.executable.parent.parent.parent == home.parent:
         return java.executable.parent.parent
     arguments = "|".join(shlex.quote(argument) for argument, oldest in UNWANTED.items() if java.major >= oldest)
-    script = LAUNCHER.format(arguments=arguments, java=shlex.quote(str(java.executable)))
+    script = LAUNCHER.format(unwanted=arguments, java=shlex.quote(str(java.executable)))
     cache.write_cached(home / "bin" / "java", script, 0o755)
     return home
 
