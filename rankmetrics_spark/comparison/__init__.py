@@ -29,7 +29,7 @@ from rankmetrics_spark.comparison.registry import STATISTICS, statistic, types_o
 from rankmetrics_spark.comparison.rows import decomposition_rows, mean_intervals
 from rankmetrics_spark.comparison.sums import signed_ranks, sums_by_key
 from rankmetrics_spark.comparison.table import UserTable, Within
-from rankmetrics_spark.comparison.totals import ARM_SUMS, PAIR_SUMS, POWERS, Key, Request, Totals
+from rankmetrics_spark.comparison.totals import ARM_SUMS, PAIR_SUMS, Key, Request, Totals
 from rankmetrics_spark.config import AaCheck, Bootstrap, Comparison, Options, Resampling
 from rankmetrics_spark.engines import spark_table
 from rankmetrics_spark.errors import ConfigError
@@ -39,7 +39,6 @@ from rankmetrics_spark.schemas import EXPERIMENT, METRIC, SEGMENT, USER
 __all__ = [
     "ARM_SUMS",
     "PAIR_SUMS",
-    "POWERS",
     "STATISTICS",
     "Key",
     "Ranks",

@@ -18,7 +18,6 @@ from rankmetrics_spark.comparison.totals import (
     arm,
     moments,
     stacked,
-    whole,
 )
 from rankmetrics_spark.statistics import (
     LIMB_UNIT,
@@ -33,6 +32,7 @@ from rankmetrics_spark.statistics import (
     paired_t,
     relative_cuped_independent,
     relative_cuped_paired,
+    total_of,
     welch,
 )
 
@@ -101,8 +101,8 @@ def of_pairs(totals: Totals, keys: Sequence[Key], pair: PairMoments, confidence:
     sums = stacked(totals, [key._replace(kind="before_pair") for key in keys], len(BEFORE_PAIR_SUMS))
     known = moments(sums, sums[:, 0], BEFORE_PAIR_SUMS, ("x", "xx"))
     everyone = Moments(pair.difference.n, known.total, known.squares)
-    difference = CovariateMoments(pair.difference, everyone, whole(sums, BEFORE_PAIR_SUMS, "xd"))
-    baseline = CovariateMoments(pair.baseline, everyone, whole(sums, BEFORE_PAIR_SUMS, "xb"))
+    difference = CovariateMoments(pair.difference, everyone, total_of(sums, BEFORE_PAIR_SUMS, "xd"))
+    baseline = CovariateMoments(pair.baseline, everyone, total_of(sums, BEFORE_PAIR_SUMS, "xb"))
     with np.errstate(all="ignore"):
         found, reduction = cuped_paired(difference, confidence)
         relative = relative_cuped_paired(pair, difference, baseline, confidence)
@@ -125,7 +125,7 @@ def _known(totals: Totals, keys: list[Key], of: Moments) -> tuple[Moments, Momen
     """Of the users of an experiment: values, earlier values, sum of products, sum of values with an earlier one."""
     sums = stacked(totals, [key._replace(kind="before") for key in keys], len(BEFORE_SUMS))
     before = moments(sums, sums[:, 0], BEFORE_SUMS, ("b", "bb"))
-    return of, before, whole(sums, BEFORE_SUMS, "bv"), whole(sums, BEFORE_SUMS, "v")
+    return of, before, total_of(sums, BEFORE_SUMS, "bv"), total_of(sums, BEFORE_SUMS, "v")
 
 
 def _filled(arms: list[tuple[Moments, Moments, Any, Any]]) -> list[CovariateMoments]:

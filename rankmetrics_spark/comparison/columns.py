@@ -21,7 +21,6 @@ from rankmetrics_spark.comparison.totals import (
     of_arm,
     of_pair,
     replicate_means,
-    whole,
 )
 from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME
 from rankmetrics_spark.schemas import CUPED, EXPERIMENT, METRIC, RELATIVE, SEGMENT
@@ -37,6 +36,7 @@ from rankmetrics_spark.statistics import (
     sign_flip_p,
     signed_rank,
     strictest_level,
+    total_of,
     weighted_totals,
 )
 from rankmetrics_spark.statistics import users_needed as users_that_show
@@ -305,7 +305,7 @@ def aa_share(rows: Compared) -> Floats:
         sums = weighted_totals(found)
         if rows.paired[i]:
             both = rows.both[i : i + 1]
-            squares = (whole(both, PAIR_SUMS, "dd") / 2**LIMB_UNIT).astype(float)
+            squares = (total_of(both, PAIR_SUMS, "dd") / 2**LIMB_UNIT).astype(float)
             share[i] = aa_share_paired(of_pair(both, "both").astype(float), squares, sums[:1, :-1], level)[0]
         else:
             share[i] = aa_share_independent([*sums[:, -1]], sums[:, :-1], level)

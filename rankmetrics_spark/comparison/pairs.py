@@ -9,9 +9,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rankmetrics_spark.comparison.totals import POWERS, Ints, Key, Name, Request, Totals
+from rankmetrics_spark.comparison.totals import Ints, Key, Name, Request, Totals
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.statistics import LARGEST_SUMMAND, Floats, limbs_of, poisson_weights, random_signs, weighted_sums
+from rankmetrics_spark.statistics import (
+    LARGEST_SUMMAND,
+    POWERS,
+    Floats,
+    limbs_of,
+    poisson_weights,
+    random_signs,
+    weighted_sums,
+)
 
 Tables = Mapping[str, Floats]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,13 +15,12 @@ import numpy.typing as npt
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.schemas import EVERYONE
 from rankmetrics_spark.statistics import (
-    LIMB_EXPONENTS,
     RESAMPLING_LIMBS,
-    SQUARE_EXPONENTS,
     Floats,
     Moments,
     PairMoments,
-    exact_total,
+    limb_columns,
+    total_of,
     weighted_totals,
 )
 
@@ -29,32 +28,16 @@ Ints = npt.NDArray[np.int64]
 Name = str | None
 """Name of an experiment; None for rows without one."""
 
-POWERS = {
-    1: LIMB_EXPONENTS,
-    2: SQUARE_EXPONENTS,
-    3: (150, 120, *SQUARE_EXPONENTS[:-2], *LIMB_EXPONENTS[2:]),
-}
-"""Power of a value -> the exponents of the limbs of its sum."""
-
-
-def _limb_names(kind: str) -> list[str]:
-    return [f"{kind}_{i}" for i in range(len(POWERS[len(kind)]))]
-
-
-def _columns(*kinds: str) -> tuple[str, ...]:
-    return tuple(name for kind in kinds for name in _limb_names(kind))
-
-
-ARM_SUMS = ("users", "n", "with_relevant", "beyond", *_columns("v", "vv", "vvv"))
+ARM_SUMS = ("users", "n", "with_relevant", "beyond", *limb_columns("v", "vv", "vvv"))
 """Sums over the users of an experiment: users, those with a value, those with a value and a relevant item, those whose
 value is too large to be summed, values, squares, cubes."""
-BEFORE_SUMS = ("n_before", *_columns("b", "bb", "bv", "v"))
+BEFORE_SUMS = ("n_before", *limb_columns("b", "bb", "bv", "v"))
 """Sums over the users of an experiment who have a value of an earlier date: it, its square, its product with the value,
 and the value."""
-BEFORE_PAIR_SUMS = ("n_before", *_columns("x", "xx", "xd", "xb"))
+BEFORE_PAIR_SUMS = ("n_before", *limb_columns("x", "xx", "xd", "xb"))
 """Sums over the users of both experiments who have an earlier value in each: the difference of the two (x), its square,
 its products with the difference of the values and with the baseline's value."""
-PAIR_SUMS = ("both", "higher", "lower", *_columns("x", "xx", "y", "yy", "d", "dd", "ddd"))
+PAIR_SUMS = ("both", "higher", "lower", *limb_columns("x", "xx", "y", "yy", "d", "dd", "ddd"))
 """Sums over the users of both experiments: of the baseline (x), the candidate (y) and the difference d = y - x."""
 LIMBS = len(RESAMPLING_LIMBS)
 """Whole numbers of which a sum of a replicate is made."""
@@ -267,15 +250,9 @@ def of_pair(sums: Ints, name: str) -> Ints:
     return sums[:, PAIR_SUMS.index(name)]
 
 
-def whole(sums: Ints, names: Sequence[str], kind: str) -> npt.NDArray[Any]:
-    """(g,) exact sums of a kind, as Python integers in units of 2**-60."""
-    at, exponents = names.index(f"{kind}_0"), POWERS[len(kind)]
-    return exact_total([sums[:, at + i].astype(object) for i in range(len(exponents))], exponents)
-
-
 def moments(sums: Ints, n: Ints, names: Sequence[str], kinds: Sequence[str]) -> Moments:
     """Moments from the sums of a value, of its square and, where a third kind is given, of its cube."""
-    total, squares, *cubes = (whole(sums, names, kind) for kind in kinds)
+    total, squares, *cubes = (total_of(sums, names, kind) for kind in kinds)
     return Moments(n.astype(object), total, squares, cubes[0] if cubes else None)
 
 

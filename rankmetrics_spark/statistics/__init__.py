@@ -10,11 +10,14 @@ if TYPE_CHECKING:
         LARGEST_SUMMAND,
         LIMB_EXPONENTS,
         LIMB_UNIT,
+        POWERS,
         SQUARE_EXPONENTS,
         Floats,
         exact_mean,
         exact_total,
+        limb_columns,
         limbs_of,
+        total_of,
     )
     from rankmetrics_spark.statistics.moments import Moments, PairMoments, Whole, t_interval
     from rankmetrics_spark.statistics.nonparametric import sign_flip_p, signed_rank
@@ -63,7 +66,8 @@ __getattr__ = lazy(
     {
         "corrections": "CORRECTIONS adjusted_p_values strictest_level",
         "exact_sums": (
-            "Floats LARGEST_SUMMAND LIMB_EXPONENTS LIMB_UNIT SQUARE_EXPONENTS exact_mean exact_total limbs_of"
+            "Floats LARGEST_SUMMAND LIMB_EXPONENTS LIMB_UNIT POWERS SQUARE_EXPONENTS exact_mean exact_total "
+            "limb_columns limbs_of total_of"
         ),
         "moments": "Moments PairMoments Whole t_interval",
         "nonparametric": "sign_flip_p signed_rank",

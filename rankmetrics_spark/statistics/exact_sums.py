@@ -21,6 +21,8 @@ LIMB_EXPONENTS = (30, 0, -30, -LIMB_UNIT)
 """Powers of two that the limbs count. Magnitudes up to 2**60 fit; 2**33 values can be added without overflow."""
 SQUARE_EXPONENTS = (90, 60, *LIMB_EXPONENTS)
 """The same for squares of such magnitudes."""
+POWERS = {1: LIMB_EXPONENTS, 2: SQUARE_EXPONENTS, 3: (150, 120, *SQUARE_EXPONENTS[:-2], *LIMB_EXPONENTS[2:])}
+"""Factors of a product of such values -> the powers of two that its limbs count."""
 LARGEST_SUMMAND = 2.0**60
 """The largest magnitude of a value that can be summed."""
 
@@ -64,6 +66,21 @@ def exact_total(sums: Sequence[npt.NDArray[Any]], exponents: Sequence[int] = LIM
     [1152921504606846979]
     """
     return np.asarray(np.sum([part * 2 ** (e + LIMB_UNIT) for part, e in zip(sums, exponents, strict=True)], axis=0))
+
+
+def limb_columns(*names: str) -> tuple[str, ...]:
+    """Columns of a table of sums; a name has a letter for each factor of what is summed.
+
+    >>> limb_columns("v")
+    ('v_0', 'v_1', 'v_2', 'v_3')
+    """
+    return tuple(f"{name}_{i}" for name in names for i in range(len(POWERS[len(name)])))
+
+
+def total_of(table: npt.NDArray[Any], columns: Sequence[str], name: str) -> npt.NDArray[Any]:
+    """The sum with this name, put together from the limbs of a (g, c) table with these columns; (g,) as above."""
+    at, exponents = columns.index(f"{name}_0"), POWERS[len(name)]
+    return exact_total([table[:, at + i].astype(object) for i in range(len(exponents))], exponents)
 
 
 def exact_mean(sums: Sequence[npt.NDArray[Any]], n: npt.NDArray[np.int64]) -> Floats:

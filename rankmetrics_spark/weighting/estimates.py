@@ -24,15 +24,15 @@ from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.schemas import EXPERIMENT, METRIC
 from rankmetrics_spark.statistics import (
     LARGEST_SUMMAND,
-    LIMB_EXPONENTS,
     LIMB_UNIT,
-    SQUARE_EXPONENTS,
+    POWERS,
     Floats,
     Moments,
     Whole,
-    exact_total,
+    limb_columns,
     limbs_of,
     t_interval,
+    total_of,
 )
 
 Ints = npt.NDArray[np.int64]
@@ -44,11 +44,7 @@ SECOND = ("vv", "vb", "vc", "bb", "bc", "cc", "ww", "aa", "jj")
 """Sums of products of these; ``ww`` is the sum of the squared weights of all rows."""
 COUNTS = ("n", "rows", "clipped", "beyond")
 """Users, their rows, rows with a clipped weight, users with a number that is not defined or too large to be summed."""
-SUMS = (
-    *COUNTS,
-    *(f"{name}_{i}" for name in FIRST for i in range(len(LIMB_EXPONENTS))),
-    *(f"{name}_{i}" for name in SECOND for i in range(len(SQUARE_EXPONENTS))),
-)
+SUMS = (*COUNTS, *limb_columns(*FIRST, *SECOND))
 """What ``limb_sums`` returns, in its order."""
 
 
@@ -143,8 +139,8 @@ def limb_sums(users: UserValues, group: Ints, size: int) -> Ints:
     second = {name: first[name[0]] * first[name[1]] for name in SECOND} | {"ww": np.where(beyond, 0.0, users.squares)}
     clipped = np.zeros(len(group)) if users.clipped is None else users.clipped
     cells = [np.ones(len(group)), users.rows, clipped, beyond.astype(np.float64)]
-    cells += [limb for name in FIRST for limb in limbs_of(first[name])]
-    cells += [limb for name in SECOND for limb in limbs_of(second[name], SQUARE_EXPONENTS)]
+    values = first | second
+    cells += [limb for name in (*FIRST, *SECOND) for limb in limbs_of(values[name], POWERS[len(name)])]
     # Doubles are exact here: a limb is below 2**31, and there are nowhere near 2**22 users in a batch.
     return np.stack([np.bincount(group, cell, minlength=size).astype(np.int64) for cell in cells], axis=1)
 
@@ -164,13 +160,9 @@ class WeightedMoments:
     @classmethod
     def of_sums(cls, sums: Whole | Ints) -> WeightedMoments:
         """From (g, len(SUMS)) whole numbers, as ``limb_sums`` orders them."""
-        columns = dict(zip(SUMS, np.asarray(sums, object).T, strict=True))
-        exponents = dict.fromkeys(FIRST, LIMB_EXPONENTS) | dict.fromkeys(SECOND, SQUARE_EXPONENTS)
-        totals = {
-            name: exact_total([columns[f"{name}_{i}"] for i in range(len(powers))], powers)
-            for name, powers in exponents.items()
-        }
-        return cls({name: columns[name] for name in COUNTS}, totals)
+        table = np.asarray(sums, object)
+        totals = {name: total_of(table, SUMS, name) for name in (*FIRST, *SECOND)}
+        return cls({name: table[:, i] for i, name in enumerate(COUNTS)}, totals)
 
     @classmethod
     def of(cls, users: UserValues) -> WeightedMoments:

@@ -12,7 +12,6 @@ import pytest
 from rankmetrics_spark.comparison import (
     ARM_SUMS,
     PAIR_SUMS,
-    POWERS,
     Key,
     Request,
     Totals,
@@ -22,7 +21,7 @@ from rankmetrics_spark.comparison import (
     totals,
 )
 from rankmetrics_spark.errors import ConfigError, InputError
-from rankmetrics_spark.statistics import LARGEST_SUMMAND, poisson_weights, random_signs, weighted_totals
+from rankmetrics_spark.statistics import LARGEST_SUMMAND, POWERS, poisson_weights, random_signs, weighted_totals
 from tests.helpers.users import METRIC, keys_of, table, totals_of, user_rows
 
 EVERYTHING = Request("a", all_pairs=True, bootstrap=130, flips=70, reshuffles=65)
