@@ -269,7 +269,7 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
 def compare(folder: str, style: str, engine: str | None, master: str | None, **asked: Any) -> None:
     """Compare experiments from the tables of an earlier run; writes nothing."""
     with exit_codes(_say):
-        from rankmetrics_spark.cli.runs import Asked, comparison_of
+        from rankmetrics_spark.cli.earlier import Asked, comparison_of
 
         asked["date"] = _day(asked["date"])
         wanted = Asked(folder, **asked)
@@ -293,7 +293,7 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **a
 def runs(output: str | None, table: str | None, sink_format: str, style: str, master: str | None) -> None:
     """Every run of an output: outcome, counts, timings; the newest first."""
     with exit_codes(_say):
-        from rankmetrics_spark.cli.runs import records_of, summaries
+        from rankmetrics_spark.cli.earlier import records_of, summaries
 
         if (output is None) == (table is None):
             raise ConfigError("allowed: exactly one of --output and --table")

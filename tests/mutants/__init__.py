@@ -113,6 +113,9 @@ def _is_test(test: str) -> bool:
     path, _, function = test.partition("[")[0].partition("::")
     if not (ROOT / path).is_file():
         return False
+    module = function.rpartition(".")[0]
+    if module and not module.startswith(path.removesuffix(".py").replace("/", ".")):
+        return False
     return not function or function.replace("::", ".").split(".")[-1] in _names_in(path)
 
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from rankmetrics_spark import cli
-from rankmetrics_spark.cli.runs import summaries
+from rankmetrics_spark.cli.earlier import summaries
 from rankmetrics_spark.config import Sink, Source, check_local_paths, check_output, refuse_overlap
 from rankmetrics_spark.errors import LONGEST_MESSAGE, ConfigError, InputError, OutputError
 from rankmetrics_spark.report import Figures

@@ -17,7 +17,7 @@ LAZY = ("engines", "report", "statistics", "tools")
 
 BEHIND = {
     "cli.exit_codes": "what ends a command is shown without starting one, and the live line is drawn",
-    "cli.runs": "a listing without a folder",
+    "cli.earlier": "a listing without a folder",
     "comparison.batches": "the size of a batch is made small",
     "comparison.pairs": "the size of a piece is made small",
     "comparison.totals": "the limit of replicates is made small",

@@ -33,6 +33,10 @@ def test_every_planted_bug_fits_the_code() -> None:
         ({"old": "SECONDS = 600", "new": "SECONDS = ("}, "with the new text tests/mutants/__init__.py is no Python"),
         ({"test": "tests/unit/test_mutants.py::test_of_nothing"}, "there is no test tests/unit/test_mutants.py::test_"),
         ({"test": "tests/unit/test_of_nothing.py"}, "there is no test tests/unit/test_of_nothing.py"),
+        (
+            {"test": "tests/mutants/__init__.py::tests.other.mutants"},
+            "there is no test tests/mutants/__init__.py::tests.",
+        ),
         ({"test": ""}, "no test is named"),
     ],
 )

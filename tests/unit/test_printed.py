@@ -237,8 +237,8 @@ def test_csv_holds_no_control_characters_and_formulas_only_unless_asked(
 def test_the_option_of_safe_cells_reaches_the_printer(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
     monkeypatch.setitem(LIST_PRINTERS, "csv", lambda _: seen.append(safe_cells.get()))
-    monkeypatch.setattr("rankmetrics_spark.cli.runs.records_of", lambda *_: [])
-    monkeypatch.setattr("rankmetrics_spark.cli.runs.summaries", lambda _: [])
+    monkeypatch.setattr("rankmetrics_spark.cli.earlier.records_of", lambda *_: [])
+    monkeypatch.setattr("rankmetrics_spark.cli.earlier.summaries", lambda _: [])
     for arguments in (["--safe-cells"], []):
         cli.main(["runs", "--output", "out", "--format", "csv", *arguments], "rankmetrics")
     assert seen == [True, False]
