@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from typing import Any
 
 HIDDEN = "(hidden)"
 
@@ -68,6 +69,15 @@ def without_secrets(text: str) -> str:
             parts += [text[end : value.start()], HIDDEN]
             end = value.end()
     return "".join([*parts, text[end:]])
+
+
+def every_text_without_secrets(value: Any) -> Any:
+    """Nested mappings and lists with ``without_secrets`` of each text in them; keys stay as they are."""
+    if isinstance(value, str):
+        return without_secrets(value)
+    if isinstance(value, Mapping):
+        return {name: every_text_without_secrets(item) for name, item in value.items()}
+    return [*map(every_text_without_secrets, value)] if isinstance(value, list) else value
 
 
 def shape(name: object) -> str:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from rankmetrics_spark.doors import lazy
 
 if TYPE_CHECKING:
-    from rankmetrics_spark.statistics.corrections import CORRECTIONS, adjusted_p_values, strictest_level
     from rankmetrics_spark.statistics.exact_sums import (
         LARGEST_SUMMAND,
         LIMB_EXPONENTS,
@@ -15,22 +14,22 @@ if TYPE_CHECKING:
         Floats,
         exact_mean,
         exact_total,
+        group_sums,
         limb_columns,
         limbs_of,
+        limbs_of_products,
         total_of,
     )
     from rankmetrics_spark.statistics.moments import Moments, PairMoments, Whole, t_interval
-    from rankmetrics_spark.statistics.nonparametric import sign_flip_p, signed_rank
-    from rankmetrics_spark.statistics.replicates import (
+    from rankmetrics_spark.statistics.planning import FURTHEST, Arrivals, Design, first_day, new_users
+    from rankmetrics_spark.statistics.resampling import (
+        POISSON_COUNTS,
+        RESAMPLING_LIMBS,
         aa_share_independent,
         aa_share_paired,
         acceleration_of_difference,
         bca,
         percentile,
-    )
-    from rankmetrics_spark.statistics.resampling import (
-        POISSON_COUNTS,
-        RESAMPLING_LIMBS,
         poisson_weights,
         random_bits,
         random_signs,
@@ -38,8 +37,22 @@ if TYPE_CHECKING:
         weighted_totals,
     )
     from rankmetrics_spark.statistics.segments import decompose, splits
+    from rankmetrics_spark.statistics.sequential import (
+        MOST_LOOKS,
+        SPENDING,
+        AnyLook,
+        Looks,
+        PlannedLook,
+        always_valid_bound,
+        always_valid_p,
+        mixture_rho,
+        over_looks,
+        spending_bounds,
+    )
     from rankmetrics_spark.statistics.significance import (
+        CORRECTIONS,
         Estimate,
+        adjusted_p_values,
         effect_size_independent,
         effect_size_paired,
         minimum_detectable_effect,
@@ -47,12 +60,23 @@ if TYPE_CHECKING:
         relative_independent,
         relative_paired,
         sample_ratio_p,
+        sign_flip_p,
+        signed_rank,
+        strictest_level,
         users_needed,
         welch,
     )
+    from rankmetrics_spark.statistics.trends import (
+        SHARED_PRODUCTS,
+        TREND_PRODUCTS,
+        USER_SUMS,
+        Slope,
+        TrendMoments,
+        slope_difference,
+        user_sums,
+    )
     from rankmetrics_spark.statistics.variance_reduction import (
         CovariateMoments,
-        Interval,
         cuped_independent,
         cuped_paired,
         relative_cuped_independent,
@@ -64,24 +88,29 @@ if TYPE_CHECKING:
 __getattr__ = lazy(
     __name__,
     {
-        "corrections": "CORRECTIONS adjusted_p_values strictest_level",
         "exact_sums": (
             "Floats LARGEST_SUMMAND LIMB_EXPONENTS LIMB_UNIT POWERS SQUARE_EXPONENTS exact_mean exact_total "
-            "limb_columns limbs_of total_of"
+            "group_sums limb_columns limbs_of limbs_of_products total_of"
         ),
         "moments": "Moments PairMoments Whole t_interval",
-        "nonparametric": "sign_flip_p signed_rank",
-        "replicates": "aa_share_independent aa_share_paired acceleration_of_difference bca percentile",
         "resampling": (
-            "POISSON_COUNTS RESAMPLING_LIMBS poisson_weights random_bits random_signs weighted_sums weighted_totals"
+            "POISSON_COUNTS RESAMPLING_LIMBS aa_share_independent aa_share_paired acceleration_of_difference bca "
+            "percentile poisson_weights random_bits random_signs weighted_sums weighted_totals"
         ),
+        "planning": "Arrivals Design FURTHEST first_day new_users",
         "segments": "decompose splits",
-        "significance": (
-            "Estimate effect_size_independent effect_size_paired minimum_detectable_effect paired_t "
-            "relative_independent relative_paired sample_ratio_p users_needed welch"
+        "sequential": (
+            "AnyLook Looks MOST_LOOKS PlannedLook SPENDING always_valid_bound always_valid_p mixture_rho over_looks "
+            "spending_bounds"
         ),
+        "significance": (
+            "CORRECTIONS Estimate adjusted_p_values effect_size_independent effect_size_paired "
+            "minimum_detectable_effect paired_t relative_independent relative_paired sample_ratio_p sign_flip_p "
+            "signed_rank strictest_level users_needed welch"
+        ),
+        "trends": "SHARED_PRODUCTS Slope TREND_PRODUCTS TrendMoments USER_SUMS slope_difference user_sums",
         "variance_reduction": (
-            "CovariateMoments Interval cuped_independent cuped_paired relative_cuped_independent "
+            "CovariateMoments cuped_independent cuped_paired relative_cuped_independent "
             "relative_cuped_paired theta variance_reduction_of"
         ),
     },

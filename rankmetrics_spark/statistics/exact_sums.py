@@ -7,7 +7,7 @@ limbs can be added in Python and in SQL alike; they are put together once, at th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,33 @@ def limbs_of(values: Floats, exponents: Sequence[int] = LIMB_EXPONENTS) -> list[
         rest = rest - whole * 2.0**exponent if whole.any() else rest
         parts.append(whole)
     return [*parts, np.rint(rest * 2.0 ** -exponents[-1])]
+
+
+def limbs_of_products(products: Iterable[tuple[Floats, int]]) -> list[Floats]:
+    """The limbs of several columns of products, one after the other, in the order of ``limb_columns``.
+
+    Args:
+        products: (n,) values, and how many factors up to ``LARGEST_SUMMAND`` each of them has.
+    """
+    return [limb for values, factors in products for limb in limbs_of(values, POWERS[factors])]
+
+
+def group_sums(columns: Iterable[npt.NDArray[Any]], group: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
+    """Sums of whole numbers per group.
+
+    Args:
+        columns: (n,) counts and limbs. Their sums of doubles are exact: each is below 2**32, and there are fewer than
+            2**21 rows.
+        group: (n,) group of each row, below ``size``.
+        size: Number of groups.
+
+    Returns:
+        (size, columns).
+
+    >>> group_sums([np.array([1.0, 2.0, 3.0])], np.array([0, 2, 2]), 3).tolist()
+    [[1], [0], [5]]
+    """
+    return np.stack([np.bincount(group, each, minlength=size).astype(np.int64) for each in columns], axis=-1)
 
 
 def exact_total(sums: Sequence[npt.NDArray[Any]], exponents: Sequence[int] = LIMB_EXPONENTS) -> npt.NDArray[Any]:

@@ -49,12 +49,11 @@ def _combined(names: Sequence[str], coded: Sequence[tuple[Sequence[str | None], 
     index = np.zeros(len(coded[0][1]), np.int64)
     for values, own in coded:
         index = index * len(values) + own
-    found, compact = np.unique(index, return_inverse=True)
+    distinct, compact = np.unique(index, return_inverse=True)
     sizes = [len(values) for values, _ in coded]
-    places = np.unravel_index(found, sizes)
     labels = [
         " & ".join(segment_label(name, values[i]) for name, (values, _), i in zip(names, coded, row, strict=True))
-        for row in zip(*places, strict=True)
+        for row in zip(*np.unravel_index(distinct, sizes), strict=True)
     ]
     return labels, compact.reshape(-1).astype(np.int64)
 
@@ -98,8 +97,8 @@ def decompose(baseline: Moments, candidate: Moments) -> Decomposition:
     Source: Kitagawa, Components of a Difference Between Two Rates (1955).
 
     >>> groups = [Moments.of([1.0, 1.0, 0.0]), Moments.of([1.0, 0.0, 0.0])]  # a segment each would be a column
-    >>> found = decompose(*(Moments(*(x[:, None] for x in (m.n, m.total, m.squares))) for m in groups))
-    >>> round(float(found.within[0, 0]), 6), float(found.mix[0, 0])
+    >>> parts = decompose(*(Moments(*(x[:, None] for x in (m.n, m.total, m.squares))) for m in groups))
+    >>> round(float(parts.within[0, 0]), 6), float(parts.mix[0, 0])
     (-0.333333, 0.0)
     """
     means = [arm.mean for arm in (baseline, candidate)]

@@ -1,6 +1,6 @@
-"""Is the difference of two experiments larger than chance explains? t tests, effect sizes, power.
+"""Tests of the difference between two experiments: t, signed ranks, random signs; effect size, power, corrections.
 
-Every difference is candidate - baseline. Tests that assume no normal distribution are in ``nonparametric.py``.
+Every difference is candidate - baseline.
 """
 
 from __future__ import annotations
@@ -9,29 +9,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import binom, ndtri, poch, stdtr, stdtrit
+from scipy.special import binom, ndtr, ndtri, poch, stdtr, stdtrit
 
 from rankmetrics_spark.statistics.exact_sums import Floats
-from rankmetrics_spark.statistics.moments import Moments, PairMoments
-from rankmetrics_spark.statistics.nonparametric import sign_flip_p, signed_rank
+from rankmetrics_spark.statistics.moments import Moments, PairMoments, Whole
 
-__all__ = [
-    "Estimate",
-    "df_of_spread",
-    "effect_size_independent",
-    "effect_size_paired",
-    "minimum_detectable_effect",
-    "paired_t",
-    "permutation_p",
-    "relative_independent",
-    "relative_paired",
-    "sign_flip_p",
-    "signed_rank",
-    "users_needed",
-    "welch",
-    "welch_df",
-    "with_spread",
-]
+EXACT_SIGNED_RANK = 25
+"""Up to this many differences, without zeros and ties, the p-value of the signed-rank test is exact."""
+CORRECTIONS = {
+    "holm": "holm",
+    "hochberg": "simes-hochberg",
+    "hommel": "hommel",
+    "bonferroni": "bonferroni",
+    "fdr_bh": "fdr_bh",
+    "fdr_by": "fdr_by",
+    "none": "",
+}
+"""Correction -> its name in statsmodels. The first four bound the chance of any false finding (Hochberg and Hommel if
+the tests are independent or depend positively), fdr_bh and fdr_by the share of false ones."""
 
 
 @dataclass(frozen=True)
@@ -105,10 +100,10 @@ def paired_t(difference: Moments, confidence: float) -> Estimate:
 def welch(baseline: Moments, candidate: Moments, confidence: float) -> Estimate:
     """Welch's t test of two experiments with different users.
 
-    A few users of a sparse metric often all have the same value, which says little about the spread of others: an
-    experiment without spread counts with that of the other one, and t has the degrees of freedom of the latter. If
-    neither has a spread, p is that of the permutation test: of all ways to choose as many users, one, or two between
-    experiments of equal size, give a difference of this size.
+    A few users of a sparse metric often all have the same value, which says little about the spread of others. If one
+    arm has zero variance, use the other arm's variance and degrees of freedom. If both have, p is that of the
+    permutation test: of all ways to choose as many users, one, or two between experiments of equal size, give a
+    difference of this size.
 
     Args:
         baseline: Moments of g baselines.
@@ -171,7 +166,7 @@ def welch_df(squared_errors: list[Floats], arms: list[Moments]) -> Floats:
     return np.where(still, less_one[0] + less_one[1], added**2 / np.where(still, 1.0, weighted))
 
 
-def relative_paired(pair: PairMoments, confidence: float) -> tuple[Floats, Floats, Floats]:
+def relative_paired(pair: PairMoments, confidence: float) -> Estimate:
     """Relative difference candidate / baseline - 1 of the same users, with a delta-method interval.
 
     Args:
@@ -179,23 +174,22 @@ def relative_paired(pair: PairMoments, confidence: float) -> tuple[Floats, Float
         confidence: In (0, 1).
 
     Returns:
-        Relative difference and its bounds, (g,) each; NaN where the baseline's mean is 0, the bounds also below two
-        users.
+        Relative differences; NaN where the baseline's mean is 0, the bounds also below two users.
 
     Source: delta method for a ratio of correlated means, as in Deng et al., Applying the Delta Method in Metric
     Analytics (2018): var(c / b) = var(c - r * b) / b**2 with r = c / b.
     """
-    ratio = _ratio(pair.baseline, pair.candidate)
+    ratio = pair.candidate.mean / nonzero(pair.baseline.mean)
     # c - r * b = d + (1 - r) * b: from the difference, so that identical arms have a variance of exactly 0.
     lead = 1 - ratio
     with_baseline = pair.candidate.variance - pair.baseline.variance - pair.difference.variance
     variance = pair.difference.variance + lead**2 * pair.baseline.variance + lead * with_baseline
     n = np.where(pair.difference.n < 2, np.nan, pair.difference.n).astype(float)
-    squared = np.maximum(variance, 0.0) / n / _nonzero_mean(pair.baseline) ** 2
-    return _relative(ratio, squared, n - 1, confidence, 2 ** (1 - n))
+    squared = np.maximum(variance, 0.0) / n / nonzero(pair.baseline.mean) ** 2
+    return Estimate.of(ratio - 1, np.sqrt(squared), n - 1, confidence, 2 ** (1 - n))
 
 
-def relative_independent(baseline: Moments, candidate: Moments, confidence: float) -> tuple[Floats, Floats, Floats]:
+def relative_independent(baseline: Moments, candidate: Moments, confidence: float) -> Estimate:
     """Relative difference candidate / baseline - 1 of different users, with a delta-method interval.
 
     Args:
@@ -204,34 +198,94 @@ def relative_independent(baseline: Moments, candidate: Moments, confidence: floa
         confidence: In (0, 1).
 
     Returns:
-        Relative difference and its bounds, (g,) each; NaN where the baseline's mean is 0, the bounds also below two
-        users in an arm. Degrees of freedom are Welch's, of the two parts of the error.
+        Relative differences; NaN where the baseline's mean is 0, the bounds also below two users in an arm. Degrees of
+        freedom are Welch's, of the two parts of the error.
 
     Source: as ``relative_paired``, without covariance.
     """
-    ratio = _ratio(baseline, candidate)
+    ratio = candidate.mean / nonzero(baseline.mean)
     of_baseline, of_candidate = _squared_errors(baseline, candidate)
     errors = [ratio**2 * of_baseline, of_candidate]
-    squared = (errors[0] + errors[1]) / _nonzero_mean(baseline) ** 2
+    squared = (errors[0] + errors[1]) / nonzero(baseline.mean) ** 2
     df = _df(errors, baseline, candidate)
-    return _relative(ratio, squared, df, confidence, permutation_p(baseline, candidate))
+    still_p = permutation_p(baseline, candidate)
+    return Estimate.of(ratio - 1, np.sqrt(squared), df, confidence, still_p)
 
 
-def _nonzero_mean(moments: Moments) -> Floats:
-    return np.where(moments.mean == 0, np.nan, moments.mean)
+def nonzero(mean: Floats) -> Floats:
+    """(g,) means to divide by; NaN instead of 0."""
+    return np.where(mean == 0, np.nan, mean)
 
 
-def _ratio(baseline: Moments, candidate: Moments) -> Floats:
-    """(g,) candidate's mean / baseline's mean; NaN where the latter is 0."""
-    return np.asarray(candidate.mean / _nonzero_mean(baseline))
+def signed_rank(n: Whole, twice_w_plus: Whole, tie_term: Whole, n_zero: Whole) -> Floats:
+    """Wilcoxon's signed-rank test, two-sided; zero differences are dropped, no continuity correction.
+
+    Exact for at most 25 differences without zeros and ties, else the normal approximation with its tie correction: the
+    choice of SciPy before 1.9. Newer SciPy is exact up to 50; from 26 differences on, the two differ by less than 0.02.
+    With ties or zeros among fewer than ten differences, the approximation is rough: five equal ones have p = 0.025,
+    while no test of five signs can be below 2 / 2**5 = 0.0625.
+
+    Args:
+        n: (g,) number of differences other than 0.
+        twice_w_plus: (g,) 2 * sum of the (mid)ranks of the positive differences, as exact integers.
+        tie_term: (g,) sum of t**3 - t over each set of t equal absolute differences other than 0, likewise.
+        n_zero: (g,) number of differences that are 0.
+
+    Returns:
+        (g,) p-values; 1 where all differences are 0; NaN without differences.
+
+    Source: Wilcoxon, Individual Comparisons by Ranking Methods (1945).
+
+    >>> signed_rank(*(np.array([x], object) for x in (5, 30, 0, 0))).tolist()  # all 5 positive: 2 * (1 / 2) ** 5
+    [0.0625]
+    """
+    rows = zip(n.tolist(), twice_w_plus.tolist(), tie_term.tolist(), n_zero.tolist(), strict=True)
+    return np.array([_signed_rank(*map(int, row)) for row in rows], float)
 
 
-def _relative(
-    ratio: Floats, squared: Floats, df: Floats, confidence: float, still_p: Floats
-) -> tuple[Floats, Floats, Floats]:
-    """Relative difference and bounds from a ratio, its squared error and degrees of freedom."""
-    found = Estimate.of(ratio - 1, np.sqrt(squared), df, confidence, still_p)
-    return found.difference, found.ci_low, found.ci_high
+def _signed_rank(n: int, twice_w_plus: int, tie_term: int, n_zero: int) -> float:
+    if n == 0:
+        return 1.0 if n_zero else float("nan")
+    if n <= EXACT_SIGNED_RANK and not tie_term and not n_zero:
+        return _exact_signed_rank(n, twice_w_plus // 2)
+    # Mean n (n + 1) / 4 and variance (n (n + 1) (2 n + 1) - tie_term / 2) / 24 of W+, all times a whole number.
+    centred = 2 * twice_w_plus - n * (n + 1)
+    variance = 2 * n * (n + 1) * (2 * n + 1) - tie_term
+    return float(2 * ndtr(-abs(centred) / 4 / np.sqrt(variance / 48)))
+
+
+def _exact_signed_rank(n: int, w_plus: int) -> float:
+    """The exact p-value: SciPy's, from any signed ranks 1 to n with the same sum of positive ones."""
+    # Imported here: it takes long, and the Python workers of Spark import this module without testing anything.
+    from scipy.stats import wilcoxon
+
+    ranks = np.arange(1, n + 1)
+    left, signs = w_plus, np.full(n, -1)
+    for rank in ranks[::-1]:
+        if rank <= left:
+            left, signs[rank - 1] = left - rank, 1
+    return float(wilcoxon(ranks * signs, method="exact").pvalue)
+
+
+def sign_flip_p(observed: Floats, replicates: Floats) -> Floats:
+    """Randomisation test of paired differences: how often a sum with random signs is at least as large.
+
+    Args:
+        observed: (g,) sums of the differences.
+        replicates: (g, R) sums of the same differences, each with a random sign per user.
+
+    Returns:
+        (g,) (1 + number of replicates with |sum| >= |observed|) / (R + 1), two-sided; never 0.
+
+    Source: Fisher, The Design of Experiments (1935); the + 1 counts the observed signs, Phipson and Smyth (2010).
+
+    >>> sign_flip_p(np.array([2.0]), np.array([[2.0, 0.0, -2.0]])).tolist()
+    [0.75]
+    """
+    # Sums that would be equal may differ in what was cut off below 2**-30.
+    as_large = np.abs(replicates) >= (1 - 2.0**-20) * np.abs(observed)[:, None]
+    p = (1 + as_large.sum(axis=1)) / (replicates.shape[1] + 1)
+    return np.where(np.isnan(observed), np.nan, p)
 
 
 def effect_size_paired(difference: Moments) -> Floats:
@@ -252,7 +306,13 @@ def effect_size_independent(baseline: Moments, candidate: Moments) -> Floats:
     return np.asarray((candidate.mean - baseline.mean) / np.sqrt(np.where(pooled > 0, pooled, np.nan)))
 
 
-def minimum_detectable_effect(standard_error: Floats, df: Floats, confidence: float, power: float = 0.8) -> Floats:
+def minimum_detectable_effect(
+    standard_error: Floats,
+    df: Floats,
+    confidence: Floats | float,
+    power: float = 0.8,
+    critical: Floats | None = None,
+) -> Floats:
     """Smallest true difference that a test of this size finds with probability ``power``.
 
     (b * t + z(power) * sqrt(1 + t**2 * (1 - b**2))) * standard_error, with t = t(1 - (1 - confidence) / 2, df) and the
@@ -262,8 +322,9 @@ def minimum_detectable_effect(standard_error: Floats, df: Floats, confidence: fl
     Args:
         standard_error: (g,) of the difference.
         df: (g,) degrees of freedom.
-        confidence: Of the two-sided test, in (0, 1).
+        confidence: Of the two-sided test, in (0, 1); one number, or (g,).
         power: In (0, 1).
+        critical: (g,) standard errors that a difference needs, where they are more than t, as over several looks.
 
     Returns:
         (g,) differences, at least 0, in the metric's unit.
@@ -271,6 +332,7 @@ def minimum_detectable_effect(standard_error: Floats, df: Floats, confidence: fl
     Source: Johnson and Welch, Applications of the non-central t-distribution (1940).
     """
     t, b = stdtrit(df, 0.5 + confidence / 2), poch(df / 2, 0.5) / np.sqrt(df / 2)
+    t = t if critical is None else np.maximum(t, critical)
     return np.asarray((b * t + ndtri(power) * np.sqrt(1 + t**2 * (1 - b**2))) * standard_error)
 
 
@@ -320,9 +382,58 @@ def sample_ratio_p(counts: Any, shares: Any) -> Floats:
     # Imported here: it takes long, and the Python workers of Spark import this package without testing anything.
     from scipy.stats import chisquare
 
-    seen, planned = np.asarray(counts, float), np.asarray(shares, float)
+    observed, planned = np.asarray(counts, float), np.asarray(shares, float)
     if not (planned > 0).all():
         raise ValueError(f"planned shares must be above 0; found {planned.tolist()}")
-    users = seen.sum(axis=-1, keepdims=True)
+    users = observed.sum(axis=-1, keepdims=True)
     expected = planned / planned.sum(axis=-1, keepdims=True) * np.where(users > 0, users, np.nan)
-    return np.asarray(chisquare(seen, expected, axis=-1).pvalue)
+    return np.asarray(chisquare(observed, expected, axis=-1).pvalue)
+
+
+def adjusted_p_values(p_values: Floats, method: str = "holm") -> Floats:
+    """Adjusted p-values of one family of comparisons, by statsmodels.
+
+    Args:
+        p_values: (n,) of the family; a NaN was not tested: it stays NaN and does not count.
+        method: holm, hochberg, hommel, bonferroni, fdr_bh (Benjamini-Hochberg), fdr_by (Benjamini-Yekutieli) or none.
+
+    Returns:
+        (n,) to compare with the level of significance.
+
+    Raises:
+        ValueError: Unknown method.
+
+    Source: Holm (1979); Benjamini and Hochberg (1995); Benjamini and Yekutieli (2001).
+
+    >>> adjusted_p_values(np.array([0.01, np.nan, 0.03]), "bonferroni").tolist()
+    [0.02, nan, 0.06]
+    """
+    if method not in CORRECTIONS:
+        raise ValueError(f"unknown correction '{method}'; known: {', '.join(CORRECTIONS)}")
+    tested = ~np.isnan(p_values)
+    if method == "none" or not tested.any():
+        return np.array(p_values, float)
+    # Imported here: it takes seconds, and only a comparison needs it.
+    from statsmodels.stats.multitest import multipletests
+
+    adjusted = np.full(len(p_values), np.nan)
+    adjusted[tested] = multipletests(p_values[tested], method=CORRECTIONS[method])[1]
+    return adjusted
+
+
+def strictest_level(alpha: float, n: int, method: str = "holm") -> float:
+    """The level at which a comparison is significant, whatever the p-values of the others of its family.
+
+    Holm and Benjamini-Hochberg relax the level once others are significant; a comparison alone among n has this one.
+
+    Args:
+        alpha: Level of significance of the family.
+        n: Comparisons of the family that are tested.
+        method: As in ``adjusted_p_values``.
+
+    >>> strictest_level(0.05, 5, "holm"), round(strictest_level(0.05, 2, "fdr_by"), 6), strictest_level(0.05, 5, "none")
+    (0.01, 0.016667, 0.05)
+    """
+    if method == "none" or n < 2:
+        return alpha
+    return alpha / (n * sum(1 / k for k in range(1, n + 1)) if method == "fdr_by" else n)

@@ -9,10 +9,14 @@ import numpy as np
 
 from rankmetrics_spark.statistics.exact_sums import LIMB_UNIT, Floats
 from rankmetrics_spark.statistics.moments import Moments, PairMoments, Whole
-from rankmetrics_spark.statistics.significance import Estimate, df_of_spread, permutation_p, with_spread
+from rankmetrics_spark.statistics.significance import (
+    Estimate,
+    df_of_spread,
+    nonzero,
+    permutation_p,
+    with_spread,
+)
 
-Interval = tuple[Floats, Floats, Floats]
-"""A number, and the bounds of its interval; (g,) each."""
 Pair = tuple[Floats | float, Floats | float]
 """A number of the baseline and one of the candidate."""
 
@@ -124,13 +128,13 @@ def cuped_paired(difference: CovariateMoments, confidence: float) -> tuple[Estim
     n, df = _paired_size(difference)
     variance = difference.residual(slope) / df
     error = np.sqrt(variance * (1 / n + _lever(difference)))
-    found = Estimate.of(_intercept(difference, slope), error, df, confidence, 2 ** (1 - n))
-    return found, variance_reduction_of(difference)
+    estimate = Estimate.of(_intercept(difference, slope), error, df, confidence, 2 ** (1 - n))
+    return estimate, variance_reduction_of(difference)
 
 
 def relative_cuped_paired(
     pair: PairMoments, difference: CovariateMoments, baseline: CovariateMoments, confidence: float
-) -> Interval:
+) -> Estimate:
     """The estimate of ``cuped_paired`` as a share of the baseline's mean, with a delta-method interval.
 
     var(i / b) = var(y - theta * x - r * b) / b**2 with r = i / b, and the error of theta as in ``cuped_paired``.
@@ -145,12 +149,13 @@ def relative_cuped_paired(
         NaN where the baseline's mean is 0.
     """
     slope, (n, df) = theta(difference), _paired_size(difference)
-    ratio = _intercept(difference, slope) / _nonzero(baseline.y.mean)
+    ratio = _intercept(difference, slope) / nonzero(baseline.y.mean)
     with_baseline = (pair.candidate.variance - pair.baseline.variance - pair.difference.variance) / 2
     shared = with_baseline * (n - 1) - slope * baseline.cross
     left = difference.residual(slope) + ratio**2 * pair.baseline.variance * (n - 1) - 2 * ratio * shared
     squared = np.maximum(left, 0.0) / df / n + difference.residual(slope) / df * _lever(difference)
-    return _share(ratio, squared / _nonzero(baseline.y.mean) ** 2, df, confidence, 2 ** (1 - n))
+    error = np.sqrt(squared / nonzero(baseline.y.mean) ** 2)
+    return Estimate.of(ratio, error, df, confidence, 2 ** (1 - n))
 
 
 def _paired_size(difference: CovariateMoments) -> tuple[Floats, Floats]:
@@ -196,11 +201,11 @@ def cuped_independent(
     shift = np.where(fit.fitted, fit.slope * (candidate.x.mean - baseline.x.mean), 0.0)
     error = np.sqrt(errors[0] + errors[1] + fit.slope_error(candidate.x.mean - baseline.x.mean))
     still_p = permutation_p(baseline.y, candidate.y)
-    found = Estimate.of(candidate.y.mean - baseline.y.mean - shift, error, fit.df(errors), confidence, still_p)
-    return found, variance_reduction_of(baseline, candidate)
+    estimate = Estimate.of(candidate.y.mean - baseline.y.mean - shift, error, fit.df(errors), confidence, still_p)
+    return estimate, variance_reduction_of(baseline, candidate)
 
 
-def relative_cuped_independent(baseline: CovariateMoments, candidate: CovariateMoments, confidence: float) -> Interval:
+def relative_cuped_independent(baseline: CovariateMoments, candidate: CovariateMoments, confidence: float) -> Estimate:
     """The estimate of ``cuped_independent`` as a share of the baseline's adjusted mean, with a delta-method interval.
 
     Both means are adjusted to the mean m of the covariate over both experiments: a = mean(y) - theta * (mean(x) - m).
@@ -223,12 +228,13 @@ def relative_cuped_independent(baseline: CovariateMoments, candidate: CovariateM
     apart = [arm.x.mean - middle for arm in arms]
     slope = np.where(fit.fitted, fit.slope, 0.0)
     adjusted = [arm.y.mean - slope * off for arm, off in zip(arms, apart, strict=True)]
-    ratio = adjusted[1] / _nonzero(adjusted[0])
+    ratio = adjusted[1] / nonzero(adjusted[0])
     slopes = slope * (ratio + (1 - ratio) * shares[0]), slope * (1 - (1 - ratio) * shares[1])
     errors = fit.squared_errors(slopes, (ratio, 1.0))
     squared = errors[0] + errors[1] + fit.slope_error(apart[1] - ratio * apart[0])
     still_p = permutation_p(baseline.y, candidate.y)
-    return _share(ratio - 1, squared / _nonzero(adjusted[0]) ** 2, fit.df(errors), confidence, still_p)
+    error = np.sqrt(squared / nonzero(adjusted[0]) ** 2)
+    return Estimate.of(ratio - 1, error, fit.df(errors), confidence, still_p)
 
 
 @dataclass(frozen=True)
@@ -285,12 +291,3 @@ class _Fit:
         """(g,) degrees of freedom of a sum of squared errors."""
         left = tuple(arm.residual(self.slope) for arm in self.arms)
         return df_of_spread(errors, (self.arms[0].y, self.arms[1].y), (left[0], left[1])) / self._factor
-
-
-def _share(ratio: Floats, squared: Floats, df: Floats, confidence: float, still_p: Floats) -> Interval:
-    found = Estimate.of(ratio, np.sqrt(squared), df, confidence, still_p)
-    return found.difference, found.ci_low, found.ci_high
-
-
-def _nonzero(mean: Floats) -> Floats:
-    return np.where(mean == 0, np.nan, mean)

@@ -100,7 +100,7 @@ def _estimators(path: str, value: object) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Weighting(Section):
-    """Where the weights come from and which estimates are made of them: see ``off_policy``."""
+    """Columns and limits of the weights, and the estimators that use them: see ``off_policy``."""
 
     propensity: str = key("propensity", text)
     target: str | None = key(None, text)
@@ -111,24 +111,24 @@ class Weighting(Section):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of probabilities."""
+        """Return the columns of probabilities."""
         return (self.propensity, *([self.target] if self.target else []))
 
     def sql(self) -> str:
-        """SQL of a row's weight; null where a probability is unusable. To Spark, NaN is above every number."""
+        """Return SQL of a row's weight; null if a probability is invalid. Spark orders NaN above every number."""
         chance, target = quoted(self.propensity), quoted(self.target) if self.target else "1"
         sound = f"{chance} > 0 AND {chance} <= 1 AND {target} >= 0 AND {target} <= 1"
         return f"CASE WHEN {sound} THEN double({target}) / double({chance}) END"
 
     def fault(self) -> str:
-        """What is wrong with a row that has no weight."""
+        """Return the fault of a row without a weight, in words."""
         of_target = f" or a {self.target} that is null, NaN or outside [0, 1]" if self.target else ""
         return f"a {self.propensity} that is null, NaN or outside (0, 1]{of_target}"
 
 
 @dataclass(frozen=True)
 class _Work:
-    """What Python does with the users; ``repeats``: whether repeated items are looked for."""
+    """What the Python steps compute; ``repeats``: whether they look for repeated items."""
 
     metrics: tuple[Metric, ...]
     weighting: Weighting
@@ -149,7 +149,7 @@ def off_policy(
     least_share: float = 0.01,
     confidence: float = 0.95,
 ) -> DataFrame:
-    """Ranking metrics without position bias, or those that another policy would have: inverse-propensity weighting.
+    """Estimate ranking metrics without position bias, or under another policy, by inverse-propensity weighting.
 
     Args:
         impressions: One row per shown item, shown with certainty or by a policy that drew it.
@@ -208,7 +208,7 @@ def off_policy(
 
 
 def _weighted_rows(table: DataFrame, options: Options, weighting: Weighting) -> tuple[DataFrame, Columns]:
-    """Typed rows, each faulty one with its reason. The weight travels as the score: checked, and null is a fault."""
+    """Return typed rows, each faulty one with its reason; the weight takes the place of the score."""
     kinds = {field.name: field.dataType for field in table.schema.fields}
     for name, role in zip(weighting.columns, ("propensity", "target"), strict=False):
         if name not in kinds:
@@ -224,7 +224,7 @@ def _weighted_rows(table: DataFrame, options: Options, weighting: Weighting) -> 
 
 
 def _users(rows: DataFrame, roles: Columns) -> DataFrame:
-    """One row per (experiment, user): their rows, and how many have a fault; the only shuffle of raw rows."""
+    """Return one row per (experiment, user): their rows and counts of faults; the only shuffle of raw rows."""
     of_list = f"xxhash64({', '.join(roles.list_columns)})" if roles.list else "0L"
     hash_sql = [f"xxhash64({ITEM}) AS {HASH}"] if roles.item else []
     row = entry(f"{of_list} AS {LIST}", POSITION, *hash_sql, f"double({RELEVANCE}) AS {RELEVANCE}", SCORE)
@@ -241,7 +241,7 @@ def _users(rows: DataFrame, roles: Columns) -> DataFrame:
 
 
 def _partial_sums(batches: Batches, work: _Work) -> Iterator[pa.RecordBatch]:
-    """Users -> exact sums by key."""
+    """Add up the users of a partition: exact sums by key."""
     totals: dict[Key, Ints] = {}
     for batch in batches:
         if batch.num_rows:
@@ -262,7 +262,7 @@ def _sums(columns: Arrays, work: _Work) -> Iterator[tuple[Key, Ints]]:
     counts = np.stack([np.bincount(group, count, len(experiments)).astype(np.int64) for count in faults], axis=1)
     for metric in work.metrics:
         for weight, estimators in weights_of(lists.weight, work.weighting):
-            # Infinite weights become NaN; such users are counted as beyond what can be summed.
+            # An infinite weight becomes NaN; such a user is counted as ``beyond``.
             with np.errstate(invalid="ignore", over="ignore"):
                 has_rows, users = user_values(lists, metric, weight)
                 sums = np.concatenate([counts, limb_sums(users, group[has_rows], len(experiments))], axis=1)
@@ -271,7 +271,7 @@ def _sums(columns: Arrays, work: _Work) -> Iterator[tuple[Key, Ints]]:
 
 
 def weights_of(weight: Floats, weighting: Weighting) -> Iterator[tuple[Floats, list[str]]]:
-    """The weights as they are and clipped, each with the estimators that read them."""
+    """Yield the plain and the clipped weights, each with the estimators that read them."""
     names = [name for name in weighting.estimators if name != "clipped"]
     if names:
         yield weight, names
@@ -280,7 +280,7 @@ def weights_of(weight: Floats, weighting: Weighting) -> Iterator[tuple[Floats, l
 
 
 def _final(batches: Batches, work: _Work, rules: Rules) -> Iterator[pa.RecordBatch]:
-    """Sums by key -> the rows of the result."""
+    """Make the rows of the result from the sums of all partitions."""
     sums: dict[Key, Whole] = {}
     for batch in batches:
         for *names, limbs in zip(*(column.to_pylist() for column in batch.columns), strict=True):

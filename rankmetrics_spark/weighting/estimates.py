@@ -25,12 +25,12 @@ from rankmetrics_spark.schemas import EXPERIMENT, METRIC
 from rankmetrics_spark.statistics import (
     LARGEST_SUMMAND,
     LIMB_UNIT,
-    POWERS,
     Floats,
     Moments,
     Whole,
+    group_sums,
     limb_columns,
-    limbs_of,
+    limbs_of_products,
     t_interval,
     total_of,
 )
@@ -49,7 +49,7 @@ SUMS = (*COUNTS, *limb_columns(*FIRST, *SECOND))
 
 
 def importance_weights(propensity: npt.ArrayLike, target: npt.ArrayLike = 1.0, clip: float = float("inf")) -> Floats:
-    """Weight of each row: target / propensity, at most ``clip``.
+    """Return the weight of each row: target / propensity, at most ``clip``.
 
     Clipping lowers the variance at the price of a bias: clipped weights count too few clicks.
 
@@ -81,7 +81,7 @@ def _check(values: Floats, sound: npt.NDArray[np.bool_], what: str, allowed: str
 
 
 def effective_sample_size(total: Any, squares: Any) -> Floats:
-    """How many rows of equal weight would tell as much: sum(w)**2 / sum(w**2); 0 where all weights are 0.
+    """Return how many rows of equal weight hold as much information: sum(w)**2 / sum(w**2); 0 if all weights are 0.
 
     Args:
         total: (g,) sums of weights.
@@ -98,7 +98,7 @@ def effective_sample_size(total: Any, squares: Any) -> Floats:
 
 @dataclass(frozen=True)
 class UserValues:
-    """What u users add to an estimate.
+    """The contribution of u users to an estimate.
 
     Attributes:
         value: (u,) weighted value of the metric: the mean over the user's lists.
@@ -121,7 +121,7 @@ class UserValues:
 
 
 def limb_sums(users: UserValues, group: Ints, size: int) -> Ints:
-    """Exact sums over the users of each group.
+    """Return exact sums over the users of each group.
 
     Args:
         users: u users.
@@ -140,9 +140,8 @@ def limb_sums(users: UserValues, group: Ints, size: int) -> Ints:
     clipped = np.zeros(len(group)) if users.clipped is None else users.clipped
     cells = [np.ones(len(group)), users.rows, clipped, beyond.astype(np.float64)]
     values = first | second
-    cells += [limb for name in (*FIRST, *SECOND) for limb in limbs_of(values[name], POWERS[len(name)])]
-    # Doubles are exact here: a limb is below 2**31, and there are nowhere near 2**22 users in a batch.
-    return np.stack([np.bincount(group, cell, minlength=size).astype(np.int64) for cell in cells], axis=1)
+    cells += limbs_of_products((values[name], len(name)) for name in (*FIRST, *SECOND))
+    return group_sums(cells, group, size)
 
 
 @dataclass(frozen=True)
@@ -159,14 +158,14 @@ class WeightedMoments:
 
     @classmethod
     def of_sums(cls, sums: Whole | Ints) -> WeightedMoments:
-        """From (g, len(SUMS)) whole numbers, as ``limb_sums`` orders them."""
+        """Read (g, len(SUMS)) whole numbers in the order of ``limb_sums``."""
         table = np.asarray(sums, object)
         totals = {name: total_of(table, SUMS, name) for name in (*FIRST, *SECOND)}
         return cls({name: table[:, i] for i, name in enumerate(COUNTS)}, totals)
 
     @classmethod
     def of(cls, users: UserValues) -> WeightedMoments:
-        """Of one group of users.
+        """Return the sums of one group of users.
 
         >>> two = UserValues(*map(np.array, ([1.0, 0.0], [1.0, 1.0], [2.0, 2.0], [4.0, 2.0], [8.0, 2.0])))
         >>> self_normalised(WeightedMoments.of(two), 0.95).value.round(6).tolist()  # (1 + 0) / 2 / (6 / 4)
@@ -181,28 +180,28 @@ class WeightedMoments:
         )
 
     def mean(self, name: str) -> Floats:
-        """(g,) mean over users of a name out of ``FIRST``; NaN without users."""
+        """Return the (g,) mean over users of one of ``FIRST``; NaN without users."""
         return Moments(self.counts["n"], self.sums[name], self.sums[name]).mean
 
     def covariance(self, one: str, other: str) -> Floats:
-        """(g,) sample covariance of two of v, b and c, divided by n - 1; NaN below two users."""
+        """Return the (g,) sample covariance of two of v, b and c, divided by n - 1; NaN with fewer than two users."""
         n, unit = np.where(self.counts["n"] < 2, 2, self.counts["n"]), 2**LIMB_UNIT
         exact = n * self.sums[one + other] * unit - self.sums[one] * self.sums[other]
         return np.where(self.counts["n"] < 2, np.nan, (exact / (n * (n - 1) * unit**2)).astype(float))
 
     @property
     def mean_weight(self) -> Floats:
-        """(g,) mean weight of a row; near 1 where another policy's probabilities are the target."""
+        """Return the (g,) mean weight of a row; near 1 if the target is another policy."""
         return Moments(self.counts["rows"], self.sums["w"], self.sums["w"]).mean
 
     @property
     def effective_rows(self) -> Floats:
-        """(g,) effective number of rows."""
+        """Return the (g,) effective number of rows."""
         return self._effective("w", "ww")
 
     @property
     def effective_users(self) -> Floats:
-        """(g,) effective number of users: the smaller one, of a user's mean weight of a row and mean joint weight."""
+        """Return the (g,) effective number of users: the smaller one of mean row weight and mean joint weight."""
         return np.asarray(np.minimum(self._effective("a", "aa"), self._effective("j", "jj")))
 
     def _effective(self, first: str, second: str) -> Floats:
@@ -212,7 +211,7 @@ class WeightedMoments:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Estimates of g groups with their intervals, (g,) each; NaN where there is none."""
+    """Estimates of g groups with their intervals, (g,) each; NaN if there is none."""
 
     value: Floats
     low: Floats
@@ -220,7 +219,7 @@ class Estimate:
 
 
 def ips(moments: WeightedMoments, confidence: float) -> Estimate:
-    """Mean of the users' weighted values, with Student's t interval over users; for clipped weights too.
+    """Return the mean of the users' weighted values with Student's t interval over users; for clipped weights too.
 
     Args:
         moments: Of g groups.
@@ -233,7 +232,7 @@ def ips(moments: WeightedMoments, confidence: float) -> Estimate:
 
 
 def self_normalised(moments: WeightedMoments, confidence: float) -> Estimate:
-    """The same mean over the mean weight of the rows, which is 1 in expectation if the rows were drawn by propensity.
+    """Divide the mean of ``ips`` by the mean weight of the rows: 1 in expectation if propensities drew the rows.
 
     It is the ratio V * C / B of three means over users: of the values, of the rows and of the weights per list. For
     precision and DCG, that is every weight divided by the mean weight. Slightly biased, by a term of order 1 / n.
@@ -263,7 +262,7 @@ def self_normalised(moments: WeightedMoments, confidence: float) -> Estimate:
 
 
 def _above_rounding(variance: Floats, value: Floats) -> Floats:
-    """A variance below the rounding of the sums cannot be told from 0."""
+    """Return 0 for a variance that is smaller than the rounding error of the sums."""
     floor = (1 + 4 * np.abs(value)) * 2.0**-LIMB_UNIT + value**2 * 2.0**-50
     return np.where(variance <= floor, 0.0, variance)
 
@@ -274,7 +273,7 @@ ROW_COUNTS = ("faulty", "unweighted", "repeated")
 
 
 class Key(NamedTuple):
-    """What a sum belongs to."""
+    """The key of a sum."""
 
     experiment: str | None
     metric: str
@@ -283,7 +282,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Rules:
-    """When there is an estimate, and how it is made.
+    """Conditions and settings of an estimate.
 
     Attributes:
         policy: Whether another policy's probabilities are the target; otherwise position bias is removed.
@@ -305,7 +304,7 @@ class Rules:
 
 
 def off_policy_rows(sums: Mapping[Key, Whole], rules: Rules, order: Sequence[Key]) -> dict[str, list[Any]]:
-    """The columns of the result.
+    """Return the columns of the result.
 
     Args:
         sums: Key -> (len(ROW_COUNTS) + len(SUMS),) whole numbers.
@@ -351,7 +350,7 @@ def _estimate(key: Key, moments: WeightedMoments, rules: Rules) -> Estimate:
 
 
 def _refusal(key: Key, moments: WeightedMoments, lost: Mapping[str, int], rules: Rules) -> str | None:
-    """Why there is no estimate, in one sentence; None if there is one."""
+    """Return why there is no estimate, in one sentence; None if there is one."""
     if lost["unweighted"]:
         return f"rows with {rules.weights}: {lost['unweighted']:,}; allowed: none, so remove or repair them first"
     if not moments.counts["n"][0]:
@@ -388,11 +387,11 @@ def _too_small(moments: WeightedMoments, rules: Rules) -> str | None:
 
 
 ROUNDING = 1e-9
-"""A value that leaves its range by less has left it by rounding."""
+"""A value may leave its range by this much through rounding."""
 
 
 def _out_of_range(key: Key, found: Estimate, rules: Rules) -> str | None:
-    """A mean that is outside the range of its metric for sure: the weights cannot be those of the clicks."""
+    """Return a sentence if the whole interval is outside the range of the metric: then the propensities are wrong."""
     value, low, high = (float(each[0]) for each in (found.value, found.low, found.high))
     # One user has no interval.
     low, high = (value if math.isnan(bound) else bound for bound in (low, high))
@@ -406,7 +405,7 @@ def _out_of_range(key: Key, found: Estimate, rules: Rules) -> str | None:
 
 
 def _clipping(moments: WeightedMoments, rules: Rules) -> str | None:
-    """What the interval of clipped weights is the interval of; None if no weight was clipped."""
+    """Return a note about the bias of clipped weights; None if no weight was clipped."""
     clipped, n = int(moments.counts["clipped"][0]), int(moments.counts["rows"][0])
     if not clipped:
         return None

@@ -12,7 +12,7 @@ All are unbiased if the propensities are right:
   is squared. There, w_i r_i takes the place of r_i, and 1 - w_i r_i that of 1 - r_i. That is unbiased if the rows of a
   list are examined (or drawn) independently of one another: then the weights of several rows multiply.
 
-The value of one list can be below 0 or above 1. It is not cut there: only so is the mean over many lists unbiased.
+The value of one list can be below 0 or above 1. It is not cut there, because that would bias the mean over many lists.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ import numpy.typing as npt
 
 from rankmetrics_spark.layouts import (
     Arrays,
-    Entries,
     Reading,
     by_position,
     entries_of,
@@ -66,7 +65,7 @@ def precision(batch: Batch, weight: Floats, k: int) -> Floats:
 
     Source: Horvitz and Thompson, A Generalization of Sampling Without Replacement From a Finite Universe (JASA 1952).
     """
-    return np.asarray(batch.total(weight * _relevant(batch) * (batch.rank <= k)) / k)
+    return np.asarray(batch.total(weight * STANDARD.relevant(batch.grade) * (batch.rank <= k)) / k)
 
 
 def dcg(batch: Batch, weight: Floats, k: int | None) -> Floats:
@@ -133,7 +132,7 @@ OF_PRODUCTS = frozenset({"ap", "ndcg"})
 
 
 def joint_weight(batch: Batch, weight: Floats) -> Floats:
-    """(n,) product of the weights of a list's relevant rows, each at least 1: how much a list of clicks can weigh.
+    """Return the (n,) product of the weights of a list's relevant rows, each at least 1.
 
     Args:
         batch: n lists with every row that was shown.
@@ -153,14 +152,10 @@ def _cut(k: int | None) -> int:
     return UNCUT if k is None else k
 
 
-def _relevant(batch: Batch) -> Floats:
-    return STANDARD.relevant(batch.grade).astype(np.float64)
-
-
 def _over_number_of_relevant(
     batch: Batch, part: Floats, weight: Floats, pairs: bool, divisor: Callable[[Ints], Floats | Ints]
 ) -> Floats:
-    """(n,) unbiased value of sum of r_i a_i over divisor(m).
+    """Return the (n,) unbiased values of the sum of r_i a_i over divisor(m).
 
     Args:
         batch: n lists.
@@ -180,7 +175,7 @@ def _over_number_of_relevant(
 
 
 def _numerators(parts: Floats, weights: Floats, pairs: bool) -> Floats:
-    """Unbiased value of the sum of r_i a_i where m relevant rows are there, and 0 where another number is.
+    """Return the unbiased value of the sum of r_i a_i for lists with m relevant rows, and 0 for other lists.
 
     The columns are the coefficients of polynomials in t, in which a row is the factor 1 - w + w t: it is relevant and
     counts (t), or it is not. From the top down, ``above`` is the product of these factors, ``above_pairs`` the same
@@ -208,12 +203,12 @@ def _numerators(parts: Floats, weights: Floats, pairs: bool) -> Floats:
 
 
 def _times(polynomial: Floats, weight: Floats) -> Floats:
-    """Times 1 - w + w t."""
+    """Multiply by 1 - w + w t."""
     return np.asarray((1.0 - weight) * polynomial + weight * _shifted(polynomial))
 
 
 def _shifted(polynomial: Floats) -> Floats:
-    """Times t."""
+    """Multiply by t."""
     return np.concatenate([np.zeros((len(polynomial), 1)), polynomial[:, :-1]], axis=1)
 
 
@@ -239,15 +234,19 @@ class WeightedLists:
 
 
 def weighted_lists(columns: Arrays, repeats: bool) -> WeightedLists:
-    """The lists of the users of an Arrow batch.
+    """Return the lists of the users of an Arrow batch.
 
     Args:
         columns: ``_entries``, per user an array of structs of ``_list``, ``position``, ``relevance``, ``score`` (the
             weight) and perhaps ``_hash``.
-        repeats: Whether repeated items are looked for.
+        repeats: Whether to look for repeated items.
     """
     _, values = flat(columns[ENTRIES])
-    entries, keys = _sorted(entries_of(columns), ints(values.field(LIST)))
+    entries, keys = entries_of(columns), ints(values.field(LIST))
+    assert entries.score is not None and entries.position is not None
+    # By user, list and rank; rows that repeat a rank are ordered too, so that the same one stays.
+    order = np.lexsort((entries.score, entries.hash, -entries.grade, entries.position, keys, entries.list))
+    entries, keys = entries.take(order), keys[order]
     starts = (np.diff(entries.list, prepend=-1) != 0) | (np.diff(keys, prepend=0) != 0)
     place, user = np.cumsum(starts) - 1, entries.list[starts]
     unique, n_dropped = without_repeats(replace(entries, list=place), len(user), Reading(STANDARD, repeats))
@@ -259,16 +258,8 @@ def weighted_lists(columns: Arrays, repeats: bool) -> WeightedLists:
     return WeightedLists(batch, rows.score, user, n_repeated)
 
 
-def _sorted(entries: Entries, keys: Ints) -> tuple[Entries, Ints]:
-    """The rows by user, list and rank. Of rows that repeat a rank the order is defined too, so that the same stays."""
-    assert entries.score is not None and entries.position is not None
-    by = (entries.score, entries.hash, -entries.grade, entries.position, keys, entries.list)
-    order = np.lexsort(by)
-    return entries.take(order), keys[order]
-
-
 def user_values(lists: WeightedLists, metric: Metric, weight: Floats) -> tuple[npt.NDArray[np.bool_], UserValues]:
-    """What the users add to the estimate of a metric.
+    """Return the contribution of the users to the estimate of a metric.
 
     Args:
         lists: The lists of u users.

@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 from contextlib import suppress
+from importlib import import_module
 
 from rankmetrics_spark.engines.sail.relay import (
     accepted_connections,
@@ -23,6 +24,8 @@ FOLDER, LISTENER = "RANKMETRICS_LAPTOP_FOLDER", "RANKMETRICS_LAPTOP_LISTENER"
 """Environment variables: the folder for temporary files, removed at the end; the descriptor of the Unix socket."""
 READY, DISTURBED = "ready", "disturbed"
 """The first line on stdout: clients can connect; or another account may have connected before the port was closed."""
+PRELOADED = ("pyspark.worker", "rankmetrics_spark.road.aggregation", "rankmetrics_spark.road.scoring")
+"""Modules of the first query's Python steps. They are named, not imported: this folder knows nothing of the road."""
 
 
 def serve() -> None:
@@ -48,21 +51,14 @@ def serve() -> None:
         os.write(pipe, str(listener.getsockname()[1]).encode())
         with suppress(BrokenPipeError):  # the parent has ended
             print(READY, flush=True)
-            threading.Thread(target=_load_steps, daemon=True).start()
+            # While the parent still plans the first query.
+            threading.Thread(target=lambda: [*map(import_module, PRELOADED)], daemon=True).start()
             _wait_for_end_of(parent, relay)
     else:
         print(DISTURBED, flush=True)
     shutil.rmtree(os.environ[FOLDER], ignore_errors=True)
     # Not sys.exit: a query that still runs must not keep this process.
     os._exit(0)
-
-
-def _load_steps() -> None:
-    """Import modules for the first query's Python steps while the parent still plans it."""
-    import pyspark.worker  # noqa: F401
-
-    import rankmetrics_spark.road.aggregation
-    import rankmetrics_spark.road.scoring  # noqa: F401
 
 
 def _wait_for_end_of(parent: int, relay: int) -> None:

@@ -1,0 +1,100 @@
+"""Weighted means of groups whose bits depend on the values only: not on row order, partitions, cores or engine.
+
+The sums are those of ``statistics.exact_sums``, written as SQL: whole numbers, which add up exactly in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from rankmetrics_spark.schemas import quoted
+from rankmetrics_spark.statistics import LARGEST_SUMMAND
+
+_STEP = 2**30
+"""From one limb to the next: they count multiples of 2**30, 1, 2**-30 and 2**-60."""
+_BEYOND = 2**40
+"""Added to the weight of a group by a value that cannot be summed: infinite, or above ``LARGEST_SUMMAND``."""
+
+
+def weight_of(column: str) -> str:
+    """The column that ``group_means`` adds with the weight of the values of a column.
+
+    >>> weight_of("ap_at_10")
+    '_weight_ap_at_10'
+    """
+    return f"_weight_{column}"
+
+
+def group_means(
+    rows: DataFrame, keys: Sequence[str], weights: Mapping[str, str], aggregates: Sequence[str] = ()
+) -> DataFrame:
+    """Group rows, and return the exact weighted mean of each column of values.
+
+    Args:
+        rows: One row per value; null and NaN are no value.
+        keys: The columns to group by.
+        weights: Column of values -> SQL of the weight of a row: a whole number, 0 or more. The weights of a group may
+            add up to 2**33.
+        aggregates: What else to compute per group, as SQL with an alias.
+
+    Returns:
+        One row per group: the keys, the aggregates, each mean under the name of its column, and its weight: that of
+        the rows with a value. A mean is null where the weight is 0, and infinite where a value is infinite or above
+        ``LARGEST_SUMMAND``.
+    """
+    values = [f"{_summand(name)} AS {quoted(f'_value{name}')}" for name in weights]
+    counted = [f"{_counted(name, weight)} AS {quoted(weight_of(name))}" for name, weight in weights.items()]
+    sums = [f"sum({limb}) AS {quoted(f'_{i}{name}')}" for name in weights for i, limb in enumerate(_limbs(name))]
+    sums += [f"sum({weight}) AS {weight}" for weight in map(quoted, map(weight_of, weights))]
+    others = [name for name in rows.columns if name not in weights or name in keys]
+    grouped = rows.selectExpr(*map(quoted, others), *values, *counted).groupBy(*map(quoted, keys))
+    summed = grouped.agg(*map(F.expr, (*aggregates, *sums)))
+    computed = {*(f"_{i}{name}" for name in weights for i in range(4)), *map(weight_of, weights)}
+    kept = [quoted(name) for name in summed.columns if name not in computed]
+    means = [f"{_mean(name)} AS {quoted(name)}" for name in weights]
+    totals = [f"{weight} % {_BEYOND} AS {weight}" for weight in map(quoted, map(weight_of, weights))]
+    return summed.selectExpr(*kept, *means, *totals)
+
+
+def _summand(name: str) -> str:
+    """The value where it can be summed; 0 where it cannot, or where there is none."""
+    return f"CASE WHEN abs({quoted(name)}) <= {LARGEST_SUMMAND:.0f}D THEN {quoted(name)} ELSE 0D END"
+
+
+def _counted(name: str, weight: str) -> str:
+    """The weight of a value; 0 where there is none."""
+    value = quoted(name)
+    beyond = f"CASE WHEN abs({value}) > {LARGEST_SUMMAND:.0f}D AND ({weight}) > 0 THEN {_BEYOND} ELSE 0 END"
+    return f"CASE WHEN {value} IS NULL OR isnan({value}) THEN 0 ELSE bigint({weight}) + {beyond} END"
+
+
+def _limbs(name: str) -> list[str]:
+    """The weighted limbs of a value, as ``limbs_of`` splits it: each cut off towards zero, the last one rounded."""
+    value, weight = quoted(f"_value{name}"), quoted(weight_of(name))
+    fraction = f"({value} - bigint({value})) * {_STEP}D"
+    limbs = (
+        f"bigint({value} / {_STEP}D)",
+        f"bigint({value}) % {_STEP}",
+        f"bigint({fraction})",
+        f"bigint({_to_even(f'({fraction} - bigint({fraction})) * {_STEP}D')})",
+    )
+    return [f"{weight} % {_BEYOND} * ({limb})" for limb in limbs]
+
+
+def _to_even(number: str) -> str:
+    """Round to a whole number, halves to even ones, as NumPy does; Sail's ``rint`` rounds halves away from zero.
+
+    A double of this size has no fraction, so the addition rounds.
+    """
+    return f"({number} + {3 * 2**51}D - {3 * 2**51}D)"
+
+
+def _mean(name: str) -> str:
+    """The limbs put together from the largest to the smallest, as ``exact_mean`` does it."""
+    first, second, third, fourth = (quoted(f"_{i}{name}") for i in range(4))
+    total = f"{first} * {_STEP}D + {second} + {third} / {_STEP}D + {fourth} / {_STEP**2}D"
+    weight = quoted(weight_of(name))
+    return f"CASE WHEN {weight} >= {_BEYOND} THEN double('inf') WHEN {weight} > 0 THEN ({total}) / {weight} END"

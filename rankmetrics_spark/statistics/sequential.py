@@ -1,0 +1,281 @@
+"""Tests that are looked at more than once: intervals and p-values that hold at any look, or at planned looks.
+
+A test that is looked at every day and stopped at the first small p-value finds differences where there are none.
+``AnyLook`` holds however often people look. ``PlannedLook`` spends the error over a number of looks that is fixed in
+advance; it is narrower at the last of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Protocol
+
+import numpy as np
+from scipy.special import ndtr, ndtri, stdtrit
+
+from rankmetrics_spark.statistics.exact_sums import Floats
+from rankmetrics_spark.statistics.significance import Estimate
+
+MOST_LOOKS = 100
+"""Looks that can be planned."""
+_SIDE = 9.0
+"""Standard deviations beyond which a normal density is left out of a quadrature: less than 1e-18 of it."""
+_STEP = 0.25
+"""Between the quantiles of z at whose levels the bounds are computed; p-values are interpolated."""
+_HIGHEST = 37.0
+"""A bound above every z-value whose probability is a number."""
+
+
+class Looks(Protocol):
+    """A rule that says when a difference is larger than chance explains, over more than one look.
+
+    ``found`` is the test of a single look, ``n`` the users of the test: of both arms together where they differ.
+    """
+
+    def critical(self, n: Any, df: Floats, level: Floats | float) -> Floats:
+        """(g,) standard errors that a difference needs at this look, for a two-sided test at ``level``."""
+
+    def p_value(self, found: Estimate, n: Any) -> Floats:
+        """(g,) smallest levels at which the differences are as large as that."""
+
+    def users_needed(self, found: Estimate, n: Any, level: float, power: float) -> Floats:
+        """(g,) users that a test needs to find the difference with this power, if it is the true one."""
+
+
+def over_looks(found: Estimate, n: Any, looks: Looks, confidence: float) -> Estimate:
+    """The test of a single look -> the same difference with an interval and a p-value that hold over all looks.
+
+    It is never surer than a single look: with a handful of users, the t test is the wider of the two. Without a spread
+    it stays the test of a single look, whose p-value is that of a permutation: users who all have one value now had it
+    at every earlier look.
+
+    Args:
+        found: Tests of g pairs at one look.
+        n: (g,) users of the test: of both arms together where they differ.
+        looks: The rule.
+        confidence: Of the interval, in (0, 1).
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        moving = ~(found.standard_error == 0)
+        half = np.maximum(looks.critical(n, found.df, 1 - confidence), stdtrit(found.df, 0.5 + confidence / 2))
+        half = np.where(moving, half * found.standard_error, found.ci_high - found.difference)
+        p = np.where(moving, np.maximum(looks.p_value(found, n), found.p_value), found.p_value)
+    difference = found.difference
+    return Estimate(difference, found.standard_error, found.df, difference - half, difference + half, p)
+
+
+# ---- however often
+
+
+def mixture_rho(tuning_users: float, alpha: float) -> float:
+    """The precision of the normal mixture whose bound is tightest, in standard errors, at ``tuning_users`` users.
+
+    Args:
+        tuning_users: More than 0; fixed before the first look.
+        alpha: Level of the two-sided interval, in (0, 1).
+
+    Source: Howard, Ramdas, McAuliffe, Sekhon, Time-uniform, nonparametric, nonasymptotic confidence sequences (2021).
+
+    >>> round(mixture_rho(100, 0.05), 5)
+    12.60056
+    """
+    logarithm = -2 * np.log(alpha)
+    return float(tuning_users / (np.log1p(logarithm) + logarithm))
+
+
+def always_valid_bound(n: Any, rho: float, level: Floats | float) -> Floats:
+    """Half width of the always-valid interval, in standard errors.
+
+    sqrt((n + rho) / n * log((n + rho) / (rho * level**2)))
+
+    Args:
+        n: (g,) users of the test: of both arms together where they differ.
+        rho: See ``mixture_rho``.
+        level: 1 - confidence, in (0, 1).
+
+    Source: Waudby-Smith et al., Time-uniform central limit theory and asymptotic confidence sequences (2021).
+
+    >>> float(always_valid_bound(100, mixture_rho(100, 0.05), 0.05).round(6))
+    3.035209
+    """
+    users = np.where(np.asarray(n) > 0, n, np.nan).astype(float)
+    return np.asarray(np.sqrt((users + rho) / users * (np.log1p(users / rho) - 2 * np.log(level))))
+
+
+def always_valid_p(z: Any, n: Any, rho: float) -> Floats:
+    """Two-sided p-value that may be looked at as often as wanted: min(1, 1 / E).
+
+    E = exp(n * z**2 / (2 * (n + rho))) * sqrt(rho / (n + rho)). It is below a level where the interval of that level
+    does not hold 0.
+
+    Args:
+        z: (g,) differences / standard errors.
+        n: (g,) users of the test.
+        rho: See ``mixture_rho``.
+
+    >>> float(always_valid_p(3.0, 5000, mixture_rho(5000, 0.05)).round(6))
+    0.054948
+    """
+    users = np.asarray(n, float)
+    log_e = users * np.square(z) / (2 * (users + rho)) - np.log1p(users / rho) / 2
+    return np.asarray(np.exp(np.minimum(0.0, -log_e)))
+
+
+@dataclass(frozen=True)
+class AnyLook:
+    """Looks at any moment and as often as wanted: confidence sequences by a normal mixture.
+
+    Attributes:
+        tuning_users: Users at which the intervals are tightest.
+        alpha: 1 - confidence of the intervals that are tuned.
+    """
+
+    tuning_users: int
+    alpha: float
+
+    def critical(self, n: Any, df: Floats, level: Floats | float) -> Floats:
+        """(g,) ``always_valid_bound``."""
+        return always_valid_bound(n, mixture_rho(self.tuning_users, self.alpha), level)
+
+    def p_value(self, found: Estimate, n: Any) -> Floats:
+        """(g,) ``always_valid_p``."""
+        return always_valid_p(found.difference / found.standard_error, n, mixture_rho(self.tuning_users, self.alpha))
+
+    def users_needed(self, found: Estimate, n: Any, level: float, power: float) -> Floats:
+        """(g,) users at whose look the difference is found with this power: the bound depends on them."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            effect = np.abs(found.difference / found.standard_error) / np.sqrt(np.asarray(n, float))
+            known = np.where(effect > 0, effect, np.nan)
+            low, high = np.zeros(len(known)), np.full(len(known), 64.0)
+            for _ in range(60):
+                middle = (low + high) / 2
+                users = np.exp2(middle)
+                enough = known * np.sqrt(users) >= self.critical(users, users, level) + ndtri(power)
+                low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+        needed = np.maximum(np.ceil(np.exp2(high) * (1 - 1e-12)), 2.0)
+        return np.where(np.isnan(known) | (high == 64), np.nan, needed)
+
+
+# ---- a planned number of looks
+
+SPENDING: Mapping[str, Callable[[Any, float], Any]] = {
+    "obrien_fleming": lambda t, alpha: 2 * ndtr(ndtri(alpha / 2) / np.sqrt(t)),
+    "pocock": lambda t, alpha: alpha * np.log1p((np.e - 1) * np.asarray(t)),
+    "linear": lambda t, alpha: alpha * np.asarray(t),
+}
+"""How much of a one-sided level may be spent until a fraction of the information is there.
+
+Source: Lan and DeMets, Discrete sequential boundaries for clinical trials (1983).
+"""
+
+
+def spending_bounds(fractions: Any, alpha: float, spending: str) -> Floats:
+    """Bounds of z at each look, so that the chance to pass one of them by a look is what may be spent until then.
+
+    The density of the sum at a look, of tests that went on until then, is integrated over all sums at the look before.
+
+    Args:
+        fractions: (k,) of the information at each look: rising, above 0, at most 1.
+        alpha: One-sided level, in (0, 0.5].
+        spending: One of ``SPENDING``.
+
+    Returns:
+        (k,) z-values; infinite where so little may be spent that it is no number.
+
+    Source: Armitage, McPherson, Rowe, Repeated significance tests on accumulating data (1969).
+
+    >>> spending_bounds([0.5, 1], 0.05, "linear").round(4).tolist()
+    [1.96, 1.8071]
+    """
+    times = np.asarray(fractions, float)
+    spent = np.asarray(SPENDING[spending](times, alpha))
+    sums, mass, bounds = np.zeros(1), np.ones(1), []
+    for time, before, budget in zip(times, [0.0, *times[:-1]], np.diff(spent, prepend=0.0), strict=True):
+        step, root = np.sqrt(time - before), np.sqrt(time)
+        bounds.append(_bound(sums, mass, step, root, budget))
+        low, high = -_SIDE * root, min(bounds[-1], _SIDE) * root
+        places, weights = _gauss_legendre(32 * int(np.ceil((high - low) / step / 24)))
+        there = low + (high - low) * places
+        density = np.exp(-(((there[:, None] - sums) / step) ** 2) / 2) @ mass / (step * np.sqrt(2 * np.pi))
+        sums, mass = there, (high - low) * weights * density
+    return np.array(bounds)
+
+
+def _bound(sums: Floats, mass: Floats, step: float, root: float, budget: float) -> float:
+    """The z-value that is passed with the probability ``budget``, from the density of the sums one look before."""
+
+    def beyond(z: float) -> float:
+        """What passes z more than the budget, on a scale on which small budgets count."""
+        return float(np.log(mass @ ndtr((sums - z * root) / step)) - np.log(budget))
+
+    # Imported here: it takes long, and only a planned number of looks needs it.
+    from scipy.optimize import brentq
+
+    with np.errstate(divide="ignore"):
+        if budget <= 0 or beyond(_HIGHEST) >= 0:
+            return np.inf
+        return float(brentq(beyond, -_SIDE, _HIGHEST, xtol=1e-13))
+
+
+@cache
+def _gauss_legendre(n: int) -> tuple[Floats, Floats]:
+    """Places and weights of a quadrature over (0, 1)."""
+    places, weights = np.polynomial.legendre.leggauss(n)
+    return (places + 1) / 2, weights / 2
+
+
+@dataclass(frozen=True)
+class PlannedLook:
+    """One of a planned number of looks, at equal fractions of the information.
+
+    Attributes:
+        look: Number of this look; the first one is 1.
+        planned: Number of all looks, at most ``MOST_LOOKS``.
+        spending: One of ``SPENDING``.
+        alpha: 1 - confidence, at which p-value and interval agree to the bit.
+    """
+
+    look: int
+    planned: int
+    spending: str
+    alpha: float
+
+    def bound(self, level: float) -> float:
+        """The z-value of this look, of a two-sided test at ``level``."""
+        fractions = np.arange(1, self.look + 1) / self.planned
+        return float(spending_bounds(fractions, level / 2, self.spending)[-1])
+
+    def critical(self, n: Any, df: Floats, level: Floats | float) -> Floats:
+        """(g,) quantiles of t with the same tail as the bound."""
+        bounds = {each: self.bound(each) for each in np.unique(level).tolist()}
+        tails = ndtr(-np.vectorize(bounds.get, otypes=[float])(level))
+        return -np.asarray(stdtrit(df, tails))
+
+    def p_value(self, found: Estimate, n: Any) -> Floats:
+        """(g,) repeated p-values: the level whose bound is the z-value with the same tail as t."""
+        # Imported here: it takes long, and only a planned number of looks needs it.
+        from scipy.interpolate import CubicSpline
+
+        bounds, quantiles = _levels_of_bounds(self)
+        z = np.clip(-ndtri(found.p_value / 2), bounds[0], bounds[-1])
+        return np.asarray(2 * ndtr(-CubicSpline(bounds, quantiles)(z)))
+
+    def users_needed(self, found: Estimate, n: Any, level: float, power: float) -> Floats:
+        """(g,) users that the last look needs to find the difference with this power."""
+        last = replace(self, look=self.planned).bound(level)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            known = np.where(found.difference == 0, np.nan, found.difference)
+            needed = np.asarray(n, float) * ((last + ndtri(power)) * found.standard_error / known) ** 2
+        return np.asarray(np.maximum(np.ceil(needed), 2.0))
+
+
+@cache
+def _levels_of_bounds(look: PlannedLook) -> tuple[Floats, Floats]:
+    """Bounds of this look, rising, and the quantiles of z that belong to their levels: an almost straight line."""
+    quantiles = np.unique([*np.arange(0, 8.3, _STEP), -ndtri(look.alpha / 2)])
+    bounds = np.array([look.bound(2 * float(ndtr(-z))) for z in quantiles])
+    # A level that is spent later may have no bound above that of a larger level; the larger one counts then.
+    rising = (np.diff(np.maximum.accumulate(bounds), prepend=-np.inf) > 0) & np.isfinite(bounds)
+    return bounds[rising], quantiles[rising]
