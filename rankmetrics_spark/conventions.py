@@ -1,4 +1,4 @@
-"""The same impressions under every convention: one more key on the road of ``pipeline``, one table to read."""
+"""``compare_conventions``: the means of the same impressions under every convention."""
 
 from __future__ import annotations
 
@@ -59,17 +59,17 @@ def compare_conventions(
     """
     judged = judgements is not None
     given = options if isinstance(options, Options) else Options.read({**(options or {}), "judged": judged})
-    asked = replace(given, judged=judged, segments=())
-    rules = every_convention(asked) if conventions is None else tuple(conventions)
+    request = replace(given, judged=judged, segments=())
+    rules = every_convention(request) if conventions is None else tuple(conventions)
     if not rules:
         raise ConfigError("conventions is empty; allowed: at least one convention, or None for every preset")
     for rule in rules:
-        # Refuses rules for ties or judgements that cannot have an effect here.
-        replace(asked, convention=rule)
-    cells, faulty = _read(_means(impressions, judgements, asked, rules))
+        # Refuse rules for ties or judgements that have no effect on this input.
+        replace(request, convention=rule)
+    cells, faulty = _read(_means(impressions, judgements, request, rules))
     experiments = sorted({*faulty, *(name for name, _ in cells)}, key=lambda name: (name is not None, name))
     return [
-        _row(name, rule, cells.get((name, rule.digest()), {}), asked) | {"n_faulty_rows": faulty.get(name, 0)}
+        _row(name, rule, cells.get((name, rule.digest()), {}), request) | {"n_faulty_rows": faulty.get(name, 0)}
         for name in experiments
         for rule in rules
     ]
@@ -78,9 +78,9 @@ def compare_conventions(
 def _means(
     impressions: DataFrame, judgements: DataFrame | None, options: Options, rules: Sequence[Convention]
 ) -> DataFrame:
-    """``experiment_metrics`` under each convention; a row without a metric has the faulty rows of its experiment.
+    """Return ``experiment_metrics`` under each convention; a row without a metric counts the faulty rows.
 
-    One table, so that one query reads the impressions once.
+    All in one table, so that one query reads the impressions once.
     """
     tables = Tables.of(impressions, judgements, options, rules)
     faulty = tables.faulty.groupBy(EXPERIMENT).agg(F.sum(N_ROWS).alias(N_ROWS))
@@ -88,7 +88,7 @@ def _means(
 
 
 def _read(means: DataFrame) -> tuple[_Cells, dict[Any, int]]:
-    """(experiment, digest of the convention) -> metric -> row; and experiment -> faulty rows."""
+    """Return (experiment, digest of the convention) -> metric -> row, and experiment -> faulty rows."""
     cells: _Cells = {}
     faulty: dict[Any, int] = {}
     for row in few_rows(means):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +41,9 @@ N_USERS = "n_users"
 N_USERS_WITH_RELEVANT = "n_users_with_relevant"
 N_USERS_WITHOUT_LIST = "n_users_without_list"
 
+N_DAYS = "n_days"
+FIRST_DATE = "first_date"
+
 SEGMENT = "segment"
 METRIC = "metric"
 CONVENTION = "convention"
@@ -50,6 +54,10 @@ RUN = "run_id"
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """Folder name of a null partition value. "null" would not do: an experiment may have that name."""
 EVERYONE = "all"
+ROLE = "role"
+PERIOD_FROM, PERIOD_TO = "period_from", "period_to"
+PRIMARY, GUARDRAIL, SECONDARY = "primary", "guardrail", "secondary"
+"""Roles of a metric in the answer."""
 
 USER_COLUMNS = (EXPERIMENT, USER, CONVENTION_HASH, N_LISTS, N_SHOWN, N_RELEVANT, N_REPEATED, DATE, RUN)
 """Columns of ``user_metrics`` beside the segments and the metrics."""
@@ -62,6 +70,12 @@ BASELINE = "baseline"
 CUPED = "cuped"
 """The test of a row of ``comparisons`` that CUPED decides; its numbers have this prefix."""
 RELATIVE = ("relative_difference", "relative_ci_low", "relative_ci_high")
+SEQUENTIAL = "sequential"
+"""Bounds of intervals that hold over several looks have this prefix."""
+LOOKS = "looks"
+"""Which looks a row of ``comparisons`` holds for; null or absent where it is a single one."""
+BOUNDS = ("ci_low", "ci_high", "relative_ci_low", "relative_ci_high")
+"""Bounds of the intervals of a row of ``comparisons``."""
 
 REJECTED = "_rejected"
 """Struct of a faulty row's values as text, with its reason; null for a sound row."""
@@ -77,10 +91,10 @@ HASH = "_hash"
 ENTRIES = "_entries"
 """Array of structs: the rows of a list that travel one by one."""
 FLAGGED = "_flagged"
-"""The layout cannot vouch for this list: its rows have to be looked at again."""
+"""The packed form may be wrong for this list; recompute it from its rows."""
 RANK_MAY_REPEAT = "_rank_may_repeat"
 ALL_ROWS_SEEN = "_all_rows_seen"
-"""Every row of the list was looked at one by one, not only its relevant rows."""
+"""Python has read every row of the list, not only its relevant rows."""
 N_TIED = "_tied"
 N_UNKNOWN = "_unknown"
 """Relevant items shown beyond those that the judgements hold."""
@@ -184,18 +198,41 @@ def segment_label(column: str, value: str | None) -> str:
     return f"{name}={json.dumps(value, ensure_ascii=False) if ambiguous else value}"
 
 
+_PART = re.compile(r'(?:^| & )((?:[^\\=&]|\\.)+)=("(?:[^"\\]|\\.)*"|(?:(?! & ).)*)', re.DOTALL)
+
+
+def segment_columns(label: str) -> str:
+    """The columns of a segment's label, as a label names them; ``all`` for all users.
+
+    >>> segment_columns("country=de"), segment_columns("country=de & device=web"), segment_columns("all")
+    ('country', 'country & device', 'all')
+    >>> segment_columns(segment_label("a", "b & c=d")), segment_columns(segment_label("a=b", "c"))
+    ('a', 'a\\\\=b')
+    """
+    return " & ".join(part[1] for part in _PART.finditer(label)) or label
+
+
 def is_unknown(value: float | None) -> bool:
     """Whether a cell of an output table holds no number: null, or NaN."""
     return value is None or math.isnan(value)
 
 
+def number(value: Any) -> float | None:
+    """Return a cell as a number; None for null, and for NaN and infinities, which JSON does not have."""
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
 def of_test(row: Mapping[str, Any], name: str) -> Any:
     """A number of a row of ``comparisons``, of the test that decides the row.
 
-    >>> row = {"test": "welch", "difference": 0.1, "cuped_difference": 0.2}
+    >>> row = {"test": "welch", "difference": 0.1, "cuped_difference": 0.2, "ci_low": 0.05}
     >>> of_test(row, "difference"), of_test(row | {"test": CUPED}, "difference")
     (0.1, 0.2)
+    >>> of_test(row, "ci_low"), of_test(row | {"looks": "any", "sequential_ci_low": -0.01}, "ci_low")
+    (0.05, -0.01)
     """
+    if name in BOUNDS and row.get(LOOKS) is not None:
+        return row[f"{SEQUENTIAL}_{name}"]
     cuped_name = f"{CUPED}_{name}"
     return row[cuped_name] if row.get("test") == CUPED and cuped_name in row else row[name]
 
@@ -207,6 +244,15 @@ def quoted(name: str) -> str:
     ('`page.id`', '`a``b`')
     """
     return "`" + name.replace("`", "``") + "`"
+
+
+def lists_with_value(metric_column: str) -> str:
+    """The column of ``user_metrics`` with the number of a user's lists that have a value of a metric.
+
+    >>> lists_with_value("ap_at_10")
+    'n_lists_ap_at_10'
+    """
+    return f"{N_LISTS}_{metric_column}"
 
 
 def only_value(name: str) -> str:

@@ -13,41 +13,51 @@ from functools import partial
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.comparison.batches import (
+from rankmetrics_spark.comparison.columns import comparison_rows
+from rankmetrics_spark.comparison.compared import Ranks, Rules
+from rankmetrics_spark.comparison.daily import KINDS, UserDays, add_days
+from rankmetrics_spark.comparison.over_time import OVER_TIME, over_time, over_time_rows
+from rankmetrics_spark.comparison.pairs import UserRows, add_rows, signed_sizes
+from rankmetrics_spark.comparison.periods import period_days, period_rows, published_days
+from rankmetrics_spark.comparison.planning import Plan, plan
+from rankmetrics_spark.comparison.registry import STATISTICS, statistic, types_of
+from rankmetrics_spark.comparison.rows import (
     DECOMPOSITION,
     MEANS,
+    decomposition_rows,
     final,
     final_decomposition,
     final_means,
+    mean_intervals,
     rows_of,
     schema_text,
 )
-from rankmetrics_spark.comparison.columns import comparison_rows
-from rankmetrics_spark.comparison.compared import Ranks, Rules
-from rankmetrics_spark.comparison.pairs import UserRows, add_rows, signed_sizes
-from rankmetrics_spark.comparison.registry import STATISTICS, statistic, types_of
-from rankmetrics_spark.comparison.rows import decomposition_rows, mean_intervals
 from rankmetrics_spark.comparison.sums import signed_ranks, sums_by_key
 from rankmetrics_spark.comparison.table import UserTable, Within
 from rankmetrics_spark.comparison.totals import ARM_SUMS, PAIR_SUMS, Key, Request, Totals
-from rankmetrics_spark.config import AaCheck, Bootstrap, Comparison, Options, Resampling
+from rankmetrics_spark.config import AaCheck, Bootstrap, Comparison, Options, PlannedLooks, Resampling, day, refuse
 from rankmetrics_spark.engines import spark_table
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.schemas import EXPERIMENT, METRIC, SEGMENT, USER
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, METRIC, SEGMENT, USER
 
 __all__ = [
     "ARM_SUMS",
+    "KINDS",
+    "OVER_TIME",
     "PAIR_SUMS",
     "STATISTICS",
     "Key",
+    "Plan",
     "Ranks",
     "Request",
     "Rules",
     "Totals",
+    "UserDays",
     "UserRows",
     "UserTable",
     "Within",
+    "add_days",
     "add_rows",
     "bootstrap_means",
     "compare",
@@ -55,8 +65,16 @@ __all__ = [
     "comparisons",
     "decomposition",
     "decomposition_rows",
+    "development",
+    "effect_over_time",
+    "first_and_last",
     "largest_losses",
     "mean_intervals",
+    "over_time_rows",
+    "period_days",
+    "period_rows",
+    "plan",
+    "published_days",
     "refuse_too_many_replicates",
     "rows_of",
     "schema_text",
@@ -83,19 +101,28 @@ def compare(
     randomization: bool | Mapping[str, int] | Resampling = False,
     bootstrap: bool | Mapping[str, object] | Bootstrap = False,
     aa_check: bool | Mapping[str, int] | AaCheck = False,
+    primary: str | Sequence[str | Metric] = (),
+    guardrails: str | Sequence[str | Metric] = (),
+    families: str = "split",
+    primary_share: float | None = None,
     shares: Mapping[str, float] | None = None,
     power: float = 0.8,
     min_users: int = 0,
     before: DataFrame | str | None = None,
+    looks: str | Mapping[str, object] | PlannedLooks = "one",
+    tuning_users: int = 10_000,
+    dates: tuple[str, str] | None = None,
+    shared_users: str = "keep",
 ) -> DataFrame:
     """Is one experiment better than another, and how sure is that? From per-user metrics, without collecting users.
 
     Args:
-        user_metrics: One row per (experiment_id, user_id), of one date: ``result.user_metrics``, or read back.
+        user_metrics: One row per (experiment_id, user_id), of one date: ``result.user_metrics``, or read back. With
+            ``dates``, one row per (experiment_id, user_id, evaluation_date).
         baseline: The experiment that the others are compared with.
         candidates: Only these are compared with the baseline; empty = all.
         metrics: Names such as ``ap@10`` or ``ndcg@10``; each metric once. By default every one that has a column.
-        correction: Correction of the p-values for the number of comparisons: of all rows of the result.
+        correction: Correction of the p-values for the number of comparisons of a family.
         confidence: Confidence level of the intervals.
         pairs: Who is compared: with the baseline, or every pair.
         segments: Columns whose values split the averages.
@@ -106,17 +133,29 @@ def compare(
         randomization: Paired comparisons get the p-value of the sign-flip test: true, or its keys.
         bootstrap: Every mean and difference gets a bootstrap interval: true, or its keys.
         aa_check: How often the test finds a difference where there is none: true, or its keys.
+        primary: The metrics that decide; by default that of the first gate, else the first with its largest cut-off.
+        guardrails: Metrics that must not get worse.
+        families: ``split`` = roles of metrics and segment columns are corrected apart, ``one`` = all rows together.
+        primary_share: Share of the level of significance for the primary metrics; all other comparisons share the
+            rest.
         shares: Planned share of the users of each experiment, for the check of the sample ratio.
         power: Probability of finding the minimum detectable effect.
         min_users: Segments with fewer users in an experiment are not compared.
         before: For CUPED: ``user_metrics`` of an earlier date, or a column of this one with an earlier number.
+        looks: Looks that intervals and p-values hold for: one, any number at a growing test, or a plan.
+            ``one``, ``any`` or ``{"planned": 14, "look": 6}``, with ``spending`` as in the config.
+        tuning_users: Users at which the intervals over any looks are tightest; fixed before the test.
+        dates: First and last date of a period: each user counts with the mean over their lists of all these dates.
+            Which of them are there is read at once, by a small job.
+        shared_users: ``drop`` leaves users of more than one experiment out; every comparison is ``independent`` then.
 
     Returns:
         One row per (baseline, candidate, segment, metric); lazy like any DataFrame.
 
     Raises:
         ConfigError: A wrong argument, or a metric without a column.
-        InputError: ``user_metrics`` or ``before`` lacks a column.
+        InputError: ``user_metrics`` or ``before`` lacks a column, or the dates are not there, or follow different
+            conventions.
     """
     asked = Comparison.read(
         {
@@ -130,16 +169,122 @@ def compare(
             "randomization": randomization,
             "bootstrap": bootstrap,
             "aa_check": aa_check,
+            "primary": primary or None,
+            "guardrails": guardrails or None,
+            "families": families,
+            "primary_share": primary_share,
             "shares": shares,
             "power": power,
             "min_users": min_users,
+            "looks": looks,
+            "tuning_users": tuning_users,
+            "shared_users": shared_users,
         }
     )
     split = Options(segments=segments or None, segment_combinations=segment_combinations or None)
     users = spark_table(user_metrics, "user_metrics")
-    earlier = before if before is None or isinstance(before, str) else spark_table(before, "before")
-    table = UserTable.of(users, metrics, {name: name for name in split.segments}, earlier)
-    return comparisons(replace(table, combinations=split.combined_segments), asked)
+    days = None if dates is None else published_days(users, *first_and_last(dates))
+    users = users if days is None else period_rows(users, days)
+    table = UserTable.of(users, metrics, {name: name for name in split.segments}, _earlier_values(before))
+    return comparisons(replace(table, combinations=split.combined_segments, days=days), asked)
+
+
+def first_and_last(dates: object) -> tuple[str, str]:
+    """The two dates of a period.
+
+    Raises:
+        ConfigError: These are not two.
+    """
+    if isinstance(dates, (tuple, list)) and len(dates) == 2:
+        return str(dates[0]), str(dates[1])
+    raise refuse("dates", dates, "the first and the last date of a period, such as ('2026-11-08', '2026-11-21')")
+
+
+def effect_over_time(
+    user_metrics: DataFrame,
+    baseline: str | None = None,
+    candidates: str | Sequence[str] | None = None,
+    metrics: str | Sequence[str | Metric] | None = None,
+    correction: str = "holm",
+    confidence: float = 0.95,
+    *,
+    dates: tuple[str, str] | None = None,
+    pairs: str = "baseline",
+    design: str = "auto",
+    min_users: int = 0,
+    before: DataFrame | str | None = None,
+    looks: str = "one",
+    tuning_users: int = 10_000,
+) -> DataFrame:
+    """How does the effect develop? The difference per day, up to each day, and by days since a user's first date.
+
+    Reads the users once, whatever the number of days. `kind` says what a row is about: ``day`` (the users of this
+    date), ``cumulative`` (each user with the mean over their days so far; the last one is the whole period),
+    ``days_since_first`` (each user's day so many days after their first one in the experiment), ``slope`` (what is
+    added to the difference with each day since a user's first date: least squares, users as clusters), and ``before``
+    (what the users of each experiment had before the first date, in whatever experiment they were then: a check of the
+    split, since nothing should differ).
+
+    Args:
+        user_metrics: One row per (experiment_id, user_id, evaluation_date), as runs have written it.
+        baseline: The experiment that the others are compared with.
+        candidates: Only these are compared with the baseline; empty = all.
+        metrics: Names such as ``ap@10`` or ``ndcg@10``; by default every one that has a column.
+        correction: Correction of the p-values of all slopes, and of all rows of the kind ``before``.
+        confidence: Confidence level of the intervals, which are not corrected.
+        dates: First and last date of the experiment, as YYYY-MM-DD; by default all dates, without a check of the split.
+        pairs: Who is compared: with the baseline, or every pair.
+        design: ``paired``, ``independent`` or ``auto``, as in ``compare``; the whole period decides for all rows.
+        min_users: Rows with fewer users in an experiment are left out.
+        before: For CUPED: ``user_metrics`` of an earlier date, or a column with an earlier number.
+        looks: ``any``: intervals and p-values up to each day hold at every look; `valid_at` says so.
+        tuning_users: Users at which these intervals are tightest; fixed before the test.
+
+    Returns:
+        One row per (baseline, experiment_id, metric, kind, label); lazy like any DataFrame. `label` is the date or the
+        number of days, `day_number` the days since the first date, `p_adjusted` is there for slopes and ``before``.
+
+    Raises:
+        ConfigError: A wrong argument, or a metric without a column.
+        InputError: ``user_metrics`` or ``before`` lacks a column.
+    """
+    asked = Comparison.read(
+        {
+            "baseline": baseline,
+            "candidates": candidates,
+            "correction": correction,
+            "confidence": confidence,
+            "pairs": pairs,
+            "design": design,
+            "min_users": min_users,
+            "looks": looks,
+            "tuning_users": tuning_users,
+        }
+    )
+    table = UserTable.of(spark_table(user_metrics, "user_metrics"), metrics, None, _earlier_values(before))
+    return development(table, asked, dates)
+
+
+def development(table: UserTable, asked: Comparison, dates: tuple[str, str] | None = None) -> DataFrame:
+    """The rows of ``effect_over_time``, from one row per (experiment_id, user_id, evaluation_date)."""
+    _refuse_nothing(asked)
+    start = None
+    if dates is not None:
+        start, last = (day("dates", date) for date in first_and_last(dates))
+        if start > last:
+            raise ConfigError(f"dates is {start} to {last}; allowed: a first date up to the last one")
+        table = replace(table, rows=table.rows.where(F.col(DATE) <= last) if DATE in table.rows.columns else table.rows)
+    return over_time(table, request_of(asked), _rules(asked, table), start)
+
+
+def _refuse_nothing(asked: Comparison) -> None:
+    if not asked.is_requested:
+        raise ConfigError("comparison.baseline is null; allowed: an experiment, or comparison.pairs: all")
+
+
+def _earlier_values(before: DataFrame | str | None) -> DataFrame | str | None:
+    """Values for CUPED: a table that a session has, or the name of a column."""
+    return before if before is None or isinstance(before, str) else spark_table(before, "before")
 
 
 def comparisons(table: UserTable, asked: Comparison, sums: DataFrame | None = None) -> DataFrame:
@@ -153,8 +298,7 @@ def comparisons(table: UserTable, asked: Comparison, sums: DataFrame | None = No
     Raises:
         ConfigError: Neither a baseline nor all pairs are asked for.
     """
-    if not asked.asked:
-        raise ConfigError("comparison.baseline is null; allowed: an experiment, or comparison.pairs: all")
+    _refuse_nothing(asked)
     partials = sums_of(table, asked) if sums is None else sums
     # Handed over: what a notebook or a test has registered is not registered in the process that makes the rows.
     statistics = tuple(STATISTICS.values())
@@ -166,7 +310,7 @@ def sums_of(table: UserTable, asked: Comparison) -> DataFrame:
     """The exact sums, by key, that comparisons and bootstrap intervals are made of."""
     request = request_of(asked)
     partials = sums_by_key(table, request)
-    return partials.unionByName(signed_ranks(table, request)) if asked.wilcoxon and asked.asked else partials
+    return partials.unionByName(signed_ranks(table, request)) if asked.wilcoxon and asked.is_requested else partials
 
 
 def bootstrap_means(table: UserTable, asked: Comparison, sums: DataFrame) -> DataFrame:
@@ -236,9 +380,13 @@ def request_of(asked: Comparison) -> Request:
         baseline=asked.baseline,
         candidates=asked.candidates,
         all_pairs=asked.pairs == "all",
-        **({"bootstrap": bootstrap.replicates, "bootstrap_seed": bootstrap.seed} if bootstrap else {}),
-        **({"flips": flips.replicates, "flip_seed": flips.seed} if flips else {}),
-        **({"reshuffles": reshuffles.replicates, "reshuffle_seed": reshuffles.seed} if reshuffles else {}),
+        drop_shared=asked.shared_users == "drop",
+        bootstrap=bootstrap.replicates if bootstrap else 0,
+        bootstrap_seed=bootstrap.seed if bootstrap else 1,
+        flips=flips.replicates if flips else 0,
+        flip_seed=flips.seed if flips else 1,
+        reshuffles=reshuffles.replicates if reshuffles else 0,
+        reshuffle_seed=reshuffles.seed if reshuffles else 1,
     )
 
 
@@ -246,7 +394,12 @@ def _rules(asked: Comparison, table: UserTable) -> Rules:
     return Rules(
         confidence=asked.confidence,
         correction=asked.correction,
-        design=asked.design,
+        roles=asked.roles(table.metrics),
+        one_family=asked.families == "one",
+        primary_share=asked.primary_share,
+        # Without the users of both experiments there is nothing to pair.
+        design="independent" if asked.shared_users == "drop" else asked.design,
+        days=table.days,
         power=asked.power,
         min_users=asked.min_users,
         shares=asked.shares,
@@ -254,4 +407,7 @@ def _rules(asked: Comparison, table: UserTable) -> Rules:
         wilcoxon=asked.wilcoxon,
         cuped=table.before is not None,
         directions={str(metric): metric.higher_is_better for metric in table.metrics},
+        looks=table.looks,
+        sequential=asked.looks,
+        tuning_users=asked.tuning_users,
     )

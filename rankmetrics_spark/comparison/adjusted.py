@@ -24,7 +24,6 @@ from rankmetrics_spark.statistics import (
     CovariateMoments,
     Estimate,
     Floats,
-    Interval,
     Moments,
     PairMoments,
     cuped_independent,
@@ -46,7 +45,7 @@ class Adjusted:
 
     Attributes:
         estimate: The difference, less what the earlier values explain.
-        relative: The same as a share of the baseline, with its bounds.
+        relative: The same as a share of the baseline.
         reduction: (g,) share of the variance that the earlier values explain.
         n_before: (g,) users with earlier values.
         spread: (g,) of the earlier values; 0 where they tell no user from another.
@@ -54,7 +53,7 @@ class Adjusted:
     """
 
     estimate: Estimate
-    relative: Interval
+    relative: Estimate
     reduction: Floats
     n_before: Floats
     spread: Floats
@@ -62,9 +61,9 @@ class Adjusted:
 
     @property
     def decides(self) -> Any:
-        """(g,) whether there is a test that the earlier values make sharper, and nothing speaks against them."""
-        there = ~np.isnan(self.estimate.p_value) & (self.spread > 0)
-        return there & ~(self.earlier_p < SMALL_EARLIER_P)
+        """(g,) whether the earlier values explain some variance, and did not differ before the experiment."""
+        is_tested = ~np.isnan(self.estimate.p_value) & (self.spread > 0)
+        return is_tested & ~(self.earlier_p < SMALL_EARLIER_P)
 
 
 def of_arms(totals: Totals, keys: Sequence[Key], arms: tuple[Moments, Moments], confidence: float) -> Adjusted:
@@ -76,15 +75,18 @@ def of_arms(totals: Totals, keys: Sequence[Key], arms: tuple[Moments, Moments], 
         arms: Of all users of baseline and candidate.
         confidence: Of the intervals.
     """
-    known = [_known(totals, [arm(key, place) for key in keys], of) for place, of in zip(_PLACES, arms, strict=True)]
-    baseline, candidate = _filled(known)
-    before = [each[1] for each in known]
+    sums = [
+        _covariate_sums(totals, [arm(key, role) for key in keys], values)
+        for role, values in zip((BASELINE, CANDIDATE), arms, strict=True)
+    ]
+    baseline, candidate = with_mean_covariate(sums)
+    before = [earlier_values for _, earlier_values, _, _ in sums]
     with np.errstate(all="ignore"):
-        found, reduction = cuped_independent(baseline, candidate, confidence)
+        estimate, reduction = cuped_independent(baseline, candidate, confidence)
         relative = relative_cuped_independent(baseline, candidate, confidence)
         earlier = welch(before[0], before[1], confidence)
     n = (before[0].n + before[1].n).astype(float)
-    return Adjusted(found, relative, reduction, n, baseline.spread + candidate.spread, earlier.p_value)
+    return Adjusted(estimate, relative, reduction, n, baseline.spread + candidate.spread, earlier.p_value)
 
 
 def of_pairs(totals: Totals, keys: Sequence[Key], pair: PairMoments, confidence: float) -> Adjusted:
@@ -99,44 +101,40 @@ def of_pairs(totals: Totals, keys: Sequence[Key], pair: PairMoments, confidence:
         confidence: Of the intervals.
     """
     sums = stacked(totals, [key._replace(kind="before_pair") for key in keys], len(BEFORE_PAIR_SUMS))
-    known = moments(sums, sums[:, 0], BEFORE_PAIR_SUMS, ("x", "xx"))
-    everyone = Moments(pair.difference.n, known.total, known.squares)
+    before = moments(sums, sums[:, 0], BEFORE_PAIR_SUMS, ("x", "xx"))
+    everyone = Moments(pair.difference.n, before.total, before.squares)
     difference = CovariateMoments(pair.difference, everyone, total_of(sums, BEFORE_PAIR_SUMS, "xd"))
     baseline = CovariateMoments(pair.baseline, everyone, total_of(sums, BEFORE_PAIR_SUMS, "xb"))
     with np.errstate(all="ignore"):
-        found, reduction = cuped_paired(difference, confidence)
+        estimate, reduction = cuped_paired(difference, confidence)
         relative = relative_cuped_paired(pair, difference, baseline, confidence)
-        earlier = paired_t(known, confidence)
-    return Adjusted(found, relative, reduction, known.n.astype(float), difference.spread, earlier.p_value)
+        earlier = paired_t(before, confidence)
+    return Adjusted(estimate, relative, reduction, before.n.astype(float), difference.spread, earlier.p_value)
 
 
 def either(chosen: Any, of_pairs: Adjusted, of_arms: Adjusted) -> Adjusted:
-    """Row by row the one or the other."""
-    relative, low, high = (np.where(chosen, *each) for each in zip(of_pairs.relative, of_arms.relative, strict=True))
+    """Row by row ``of_pairs`` where ``chosen``, else ``of_arms``."""
     names = ("reduction", "n_before", "spread", "earlier_p")
     others = (np.where(chosen, getattr(of_pairs, name), getattr(of_arms, name)) for name in names)
-    return Adjusted(of_pairs.estimate.where(chosen, of_arms.estimate), (relative, low, high), *others)
+    estimates = (getattr(of_pairs, name).where(chosen, getattr(of_arms, name)) for name in ("estimate", "relative"))
+    return Adjusted(*estimates, *others)
 
 
-_PLACES = (BASELINE, CANDIDATE)
-
-
-def _known(totals: Totals, keys: list[Key], of: Moments) -> tuple[Moments, Moments, Any, Any]:
-    """Of the users of an experiment: values, earlier values, sum of products, sum of values with an earlier one."""
+def _covariate_sums(totals: Totals, keys: list[Key], values: Moments) -> tuple[Moments, Moments, Any, Any]:
+    """Values and earlier values of an experiment, the sum of products, and of the values that have an earlier one."""
     sums = stacked(totals, [key._replace(kind="before") for key in keys], len(BEFORE_SUMS))
     before = moments(sums, sums[:, 0], BEFORE_SUMS, ("b", "bb"))
-    return of, before, total_of(sums, BEFORE_SUMS, "bv"), total_of(sums, BEFORE_SUMS, "v")
+    return values, before, total_of(sums, BEFORE_SUMS, "bv"), total_of(sums, BEFORE_SUMS, "v")
 
 
-def _filled(arms: list[tuple[Moments, Moments, Any, Any]]) -> list[CovariateMoments]:
+def with_mean_covariate(arms: list[tuple[Moments, Moments, Any, Any]]) -> list[CovariateMoments]:
     """Moments in which a user without an earlier value has the mean of all users who have one."""
-    n = arms[0][1].n + arms[1][1].n
-    total = arms[0][1].total + arms[1][1].total
+    n, total = (np.sum([getattr(arm[1], name) for arm in arms], axis=0) for name in ("n", "total"))
     fill = np.array([0 if not k else t // k for t, k in zip(total, n, strict=True)], dtype=object)
     unit = 2**LIMB_UNIT
-    found = []
-    for y, x, products, of_known in arms:
-        missing = y.n - x.n
-        filled = Moments(y.n, x.total + missing * fill, x.squares + missing * (fill * fill // unit))
-        found.append(CovariateMoments(y, filled, products + (y.total - of_known) * fill // unit))
-    return found
+    result = []
+    for y, x, products, y_with_x in arms:
+        n_without = y.n - x.n
+        covariate = Moments(y.n, x.total + n_without * fill, x.squares + n_without * (fill * fill // unit))
+        result.append(CovariateMoments(y, covariate, products + (y.total - y_with_x) * fill // unit))
+    return result

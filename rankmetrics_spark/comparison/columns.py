@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rankmetrics_spark.comparison import adjusted
 from rankmetrics_spark.comparison.compared import INDEPENDENT, PAIRED, Bools, Compared, Ranks, Rules, interval
+from rankmetrics_spark.comparison.notes import left_out_of_all, remarks
 from rankmetrics_spark.comparison.registry import STATISTICS, Statistic, statistic
 from rankmetrics_spark.comparison.totals import (
     BASELINE,
@@ -23,7 +23,19 @@ from rankmetrics_spark.comparison.totals import (
     replicate_means,
 )
 from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME
-from rankmetrics_spark.schemas import CUPED, EXPERIMENT, METRIC, RELATIVE, SEGMENT
+from rankmetrics_spark.schemas import (
+    BOUNDS,
+    CUPED,
+    EXPERIMENT,
+    LOOKS,
+    METRIC,
+    PERIOD_FROM,
+    PERIOD_TO,
+    RELATIVE,
+    ROLE,
+    SEGMENT,
+    SEQUENTIAL,
+)
 from rankmetrics_spark.statistics import (
     LIMB_UNIT,
     Floats,
@@ -35,7 +47,6 @@ from rankmetrics_spark.statistics import (
     minimum_detectable_effect,
     sign_flip_p,
     signed_rank,
-    strictest_level,
     total_of,
     weighted_totals,
 )
@@ -93,12 +104,12 @@ def tested(rows: Compared) -> tuple[Floats, ...]:
     `confidence` and p-value of Student's t of the differences, or of Welch's t, whether it decides or not.
     """
     plain = rows.estimate
-    return plain.difference, rows.relative[0], plain.ci_low, plain.ci_high, plain.p_value
+    return plain.difference, rows.relative.difference, plain.ci_low, plain.ci_high, plain.p_value
 
 
 @statistic()
 def p_adjusted(rows: Compared) -> Floats:
-    """Corrected over all rows of the run that have a p-value: candidates by metrics by segments."""
+    """Corrected over the rows of its `family` that have a p-value."""
     return rows.p_adjusted
 
 
@@ -124,54 +135,26 @@ def better(rows: Compared) -> Texts:
 @statistic(type="string")
 def note(rows: Compared) -> Texts:
     """Why there is no test, or why it cannot be trusted; how many users of each side a paired test leaves out; how many
-    users are in both sides of an independent test, and whether that makes its interval too wide or too narrow; why
-    CUPED was asked for and does not decide. It ends the sentence of the verdict.
+    users are in both sides of an independent test, and whether that makes its interval too wide or too narrow; how many
+    users `shared_users: drop` leaves out; why CUPED was asked for and does not decide; which dates of a period are not
+    published. It ends the sentence of the verdict.
     """
-    return [doubt or _remarks(rows, i) for i, doubt in enumerate(rows.doubts)]
+    return [
+        f"{doubt}{_after(left_out_of_all(rows, i))}" if doubt else remarks(rows, i)
+        for i, doubt in enumerate(rows.doubts)
+    ]
 
 
-def _remarks(rows: Compared, i: int) -> str | None:
-    """What a reader of the test has to know."""
-    of_users = _left_out(rows, i) if rows.paired[i] else _overlap(rows, i)
-    return "; ".join(filter(None, (of_users, _without_cuped(rows, i)))) or None
+def _after(remark: str | None) -> str:
+    return f"; {remark}" if remark else ""
 
 
-def _left_out(rows: Compared, i: int) -> str | None:
-    """How many users of each experiment a paired test leaves out."""
-    both, parts = int(of_pair(rows.both, "both")[i]), []
-    for place in (BASELINE, CANDIDATE):
-        n = rows.count(i, place, "n")
-        if n > both:
-            parts.append(f"{n - both:,} of the {n:,} users of {rows.keys[i][place]}")
-    return f"without {' and '.join(parts)}, who are not in both experiments" if parts else None
-
-
-def _overlap(rows: Compared, i: int) -> str | None:
-    """How many users a test of independent users takes for different ones, and what that does to it."""
-    shared = int(of_pair(rows.both, "both")[i])
-    if not shared:
-        return None
-    who = "1 user is" if shared == 1 else f"{shared:,} users are"
-    covariance = float(rows.pair.covariance[i])
-    width = "too wide" if covariance > 0 else "too narrow" if covariance < 0 else ""
-    return f"{who} in both experiments and counted as different ones" + (f": the interval is {width}" if width else "")
-
-
-def _without_cuped(rows: Compared, i: int) -> str | None:
-    """Why CUPED, which was asked for, is not the test."""
-    if not rows.rules.cuped or rows.decided_by_cuped[i]:
-        return None
-    found, paired = rows.adjusted, rows.paired[i]
-    if not found.n_before[i]:
-        why = "no user has an earlier value" + (" in both experiments" if paired else "")
-    elif not found.spread[i] > 0:
-        same = "a user has the same earlier value in both experiments"
-        why = same if paired else "all earlier values are equal"
-    elif found.earlier_p[i] < adjusted.SMALL_EARLIER_P:
-        why = f"the experiments differed before already (p = {found.earlier_p[i]:.2g})"
-    else:
-        why = "too few users"
-    return f"CUPED is not used: {why}"
+@statistic(type="long")
+def look(rows: Compared) -> list[int | None]:
+    """The number of this look at the pair: 1 + the earlier dates of this output on which the two were compared, in a
+    period those of the period. Null where earlier dates are not known. `p_value` is that of a single look.
+    """
+    return rows.look
 
 
 @statistic()
@@ -180,24 +163,25 @@ def confidence(rows: Compared) -> Floats:
     return np.full(len(rows.keys), rows.rules.confidence)
 
 
-@statistic("correction", "family", type="string")
+@statistic("correction", "family", ROLE, type="string")
 def correction(rows: Compared) -> tuple[list[str], ...]:
-    """How `p_adjusted` was corrected, and over which comparisons."""
-    n, size = rows.n_tested, len(rows.keys)
-    return [rows.rules.correction] * size, [f"{n} {'comparison' if n == 1 else 'comparisons'} of this run"] * size
+    """How `p_adjusted` was corrected; the comparisons that were corrected together: `primary metrics`, `guardrails`,
+    `secondary metrics` (candidates by metrics, all users), or `segments of country` (candidates by metrics by values);
+    and what the metric is: `primary`, `guardrail` or `secondary`.
+    """
+    return [rows.rules.correction] * len(rows.keys), rows.families, rows.roles
 
 
 @statistic("n_comparisons", "n_users_baseline", "n_users_candidate", "n_users_both", type="long")
 def counts(rows: Compared) -> tuple[Ints, ...]:
-    """How many comparisons these are; users of each side who have a value, and of both."""
-    n = np.full(len(rows.keys), rows.n_tested)
-    return n, of_arm(rows.arms[0], "n"), of_arm(rows.arms[1], "n"), of_pair(rows.both, "both")
+    """How many comparisons the family has; users of each side who have a value, and of both."""
+    return rows.n_tested, of_arm(rows.arms[0], "n"), of_arm(rows.arms[1], "n"), of_pair(rows.both, "both")
 
 
 @statistic("standard_error", "relative_ci_low", "relative_ci_high")
 def errors(rows: Compared) -> tuple[Floats, ...]:
     """Of `difference` in the plain test; interval of `relative_difference`, by the delta method."""
-    return rows.estimate.standard_error, *rows.relative[1:]
+    return rows.estimate.standard_error, rows.relative.ci_low, rows.relative.ci_high
 
 
 @statistic()
@@ -206,14 +190,17 @@ def effect_size(rows: Compared) -> Floats:
     return rows.chosen(effect_size_paired(rows.pair.difference), effect_size_independent(*rows.moments))
 
 
-def _detectable(rows: Compared, confidence: float) -> Floats:
-    tested = rows.deciding
-    return minimum_detectable_effect(tested.standard_error, tested.df, confidence, rows.rules.power)
+def _detectable(rows: Compared, confidence: Floats | float) -> Floats:
+    tested, n, level = rows.deciding, rows.n_users, 1 - confidence
+    critical = rows.by_look(lambda rule: rule.critical(n, tested.df, level)) if rows.has("looks") else None
+    return minimum_detectable_effect(tested.standard_error, tested.df, confidence, rows.rules.power, critical)
 
 
 @statistic("minimum_detectable_effect")
 def detectable(rows: Compared) -> Floats:
-    """The true difference that this test alone, without a correction, finds with probability `power` (0.8)."""
+    """The true difference that this test alone, without a correction, finds with probability `power` (0.8). With
+    `looks`: at this look.
+    """
     return _detectable(rows, rows.rules.confidence)
 
 
@@ -223,14 +210,17 @@ def adjusted_detectable(rows: Compared) -> Floats:
     1 + 1/2 + ... + 1/n), which is enough whatever the other comparisons show; without a correction, as above. It is
     what the verdict says.
     """
-    level = strictest_level(1 - rows.rules.confidence, rows.n_tested, rows.rules.correction)
-    return _detectable(rows, 1 - level)
+    return _detectable(rows, 1 - rows.strictest_levels)
 
 
 @statistic()
 def users_needed(rows: Compared) -> Floats:
-    """Users who would show the observed difference with that probability, by this test alone."""
-    tested, rules = rows.deciding, rows.rules
+    """Users who would show the observed difference with that probability, by this test alone. With `looks`: at a look
+    with so many users, or at the last planned look.
+    """
+    tested, rules, n = rows.deciding, rows.rules, rows.n_users
+    if rows.has("looks"):
+        return rows.by_look(lambda rule: rule.users_needed(tested, n, 1 - rules.confidence, rules.power))
     return users_that_show(rows.n_users, tested.difference, tested.standard_error, rules.confidence, rules.power)
 
 
@@ -326,9 +316,49 @@ _OF_CUPED = ("difference", "ci_low", "ci_high", "p_value", "variance_reduction",
 @statistic(*(f"{CUPED}_{name}" for name in _OF_CUPED), needs="earlier")
 def cuped(rows: Compared) -> tuple[Floats, ...]:
     """The same numbers less what the users' values from before the experiment explain; see below."""
-    found, of = rows.adjusted, rows.adjusted.estimate
-    numbers = (of.difference, of.ci_low, of.ci_high, of.p_value, found.reduction, of.standard_error, *found.relative)
-    return tuple(np.where(rows.testable & ~rows.unresolved, each, np.nan) for each in numbers)
+    found, of, share = rows.adjusted, rows.adjusted.estimate, rows.adjusted.relative
+    numbers = (of.difference, of.ci_low, of.ci_high, of.p_value, found.reduction, of.standard_error)
+    in_shares = (share.difference, share.ci_low, share.ci_high)
+    return tuple(np.where(rows.testable & ~rows.unresolved, each, np.nan) for each in (*numbers, *in_shares))
+
+
+@statistic(LOOKS, type="string", needs="looks")
+def looks(rows: Compared) -> Texts:
+    """The looks that the row holds for: `any`, or such as `6 of 14, obrien_fleming`. `better`, `p_adjusted`, verdict,
+    gates with `on: bound`, `minimum_detectable_effect` and `users_needed` follow it.
+    """
+    plan = rows.rules.sequential
+    if isinstance(plan, str):
+        return [plan] * len(rows.keys)
+    return [f"{plan.look or number or '?'} of {plan.planned}, {plan.spending}" for number in rows.look]
+
+
+@statistic("p_sequential", *(f"{SEQUENTIAL}_{name}" for name in BOUNDS), needs="looks")
+def sequential(rows: Compared) -> tuple[Floats, ...]:
+    """P-value and intervals of the test that decides (see `test`) that hold for these looks; see "Looking every day".
+    Beyond the planned looks there are none.
+    """
+    of, share = rows.deciding, rows.deciding_relative
+    return of.p_value, of.ci_low, of.ci_high, share.ci_low, share.ci_high
+
+
+@statistic(type="long", needs="looks")
+def tuning_users(rows: Compared) -> list[int | None]:
+    """With `looks: any`, the users at which the intervals are tightest; fixed before the test."""
+    return [rows.rules.tuning_users if rows.rules.sequential == "any" else None] * len(rows.keys)
+
+
+@statistic(PERIOD_FROM, PERIOD_TO, type="string", needs="period")
+def period(rows: Compared) -> tuple[Texts, ...]:
+    """The dates of the users: a user counts with the mean over their lists of all these dates."""
+    days, size = rows.rules.days, len(rows.keys)
+    return ([days.first] * size, [days.last] * size) if days else ([None] * size, [None] * size)
+
+
+@statistic(type="long", needs="period")
+def n_days(rows: Compared) -> Any:
+    """Dates of the period that are published."""
+    return np.full(len(rows.keys), len(rows.rules.days.dates) if rows.rules.days else 0)
 
 
 def comparison_rows(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -10,11 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from rankmetrics_spark.comparison import adjusted
+from rankmetrics_spark.comparison.notes import doubt
 from rankmetrics_spark.comparison.totals import (
     ARM_SUMS,
     BASELINE,
     CANDIDATE,
     PAIR_SUMS,
+    SHARED,
     Ints,
     Key,
     Name,
@@ -30,30 +32,36 @@ from rankmetrics_spark.comparison.totals import (
     stacked,
     stacked_arms,
 )
-from rankmetrics_spark.schemas import EVERYONE
+from rankmetrics_spark.config import Days, PlannedLooks
+from rankmetrics_spark.pointers import LookNumbers, unknown_looks
+from rankmetrics_spark.schemas import EVERYONE, GUARDRAIL, PRIMARY, SECONDARY, segment_columns
 from rankmetrics_spark.statistics import (
-    LARGEST_SUMMAND,
     LIMB_UNIT,
+    AnyLook,
     Estimate,
     Floats,
+    Looks,
     Moments,
     PairMoments,
+    PlannedLook,
     adjusted_p_values,
     bca,
+    over_looks,
     paired_t,
     percentile,
     relative_independent,
     relative_paired,
     sample_ratio_p,
+    strictest_level,
     welch,
 )
 
 Bools = npt.NDArray[np.bool_]
 PAIRED, INDEPENDENT = "paired", "independent"
+FAMILIES = {PRIMARY: "primary metrics", GUARDRAIL: "guardrails", SECONDARY: "secondary metrics"}
+"""Role of a metric -> the family of its comparisons of all users."""
 SHARE_OF_PAIRED = 0.95
 """With ``auto``, a pair is paired where this share of the users of each experiment is in both; the rest is left out."""
-SMALL_RATIO_P = 0.001
-"""Below this p-value, the users do not follow the planned shares, and no verdict is given."""
 NEEDS = {
     "ranks": "`wilcoxon: true`",
     "flips": "`randomization: true`",
@@ -61,6 +69,8 @@ NEEDS = {
     "reshuffles": "`aa_check: true`",
     "shares": "`shares: {...}`",
     "earlier": "`cuped: {date: ...}` or `cuped: {column: ...}`",
+    "looks": "`looks: any` or `looks: {planned: ...}`",
+    "period": "`period: {from: ..., to: ...}`, or `--from` and `--to`",
 }
 """What a statistic may need beside the sums of experiments and pairs -> what asks for it."""
 _RESOLVED = 1_000
@@ -73,7 +83,10 @@ class Rules:
 
     Attributes:
         confidence: Of every interval.
-        correction: Of the p-values: see ``corrections.adjusted``.
+        correction: Of the p-values: see ``adjusted_p_values``.
+        roles: Metric -> ``primary``, ``guardrail`` or ``secondary``; others are secondary.
+        one_family: Whether all rows are corrected together.
+        primary_share: Share of the level of significance for the primary metrics; all other rows share the rest.
         design: ``auto``, ``paired`` or ``independent``.
         power: Of the minimum detectable effect.
         min_users: Fewer users of a segment in one of the experiments: no row for this segment.
@@ -81,11 +94,18 @@ class Rules:
         bca: Whether bootstrap intervals are bias-corrected and accelerated.
         wilcoxon: Whether ranks were summed.
         cuped: Whether values from before the experiment are there; where they say something, CUPED is the test.
+        days: The days of the period that the users are of, if they are of one.
         directions: Metric -> whether higher is better; None = neither.
+        looks: (baseline, candidate) -> the number of this look at the two; null where earlier ones are not known.
+        sequential: The looks that intervals and p-values hold for: ``one``, ``any`` or a plan.
+        tuning_users: With ``any``, the users at which intervals are tightest.
     """
 
     confidence: float = 0.95
     correction: str = "holm"
+    roles: Mapping[str, str] = field(default_factory=dict)
+    one_family: bool = False
+    primary_share: float | None = None
     design: str = "auto"
     power: float = 0.8
     min_users: int = 0
@@ -93,12 +113,16 @@ class Rules:
     bca: bool = False
     wilcoxon: bool = False
     cuped: bool = False
+    days: Days | None = None
     directions: Mapping[str, bool | None] = field(default_factory=dict)
+    looks: LookNumbers = field(default_factory=unknown_looks)
+    sequential: str | PlannedLooks = "one"
+    tuning_users: int = 10_000
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """Sums of signed ranks of one pair: see ``nonparametric.signed_rank``."""
+    """Sums of signed ranks of one pair: see ``signed_rank``."""
 
     n: int
     twice_w_plus: int
@@ -168,27 +192,19 @@ class Compared:
     @cached_property
     def estimate(self) -> Estimate:
         """The t test of each row's design; NaN where there is nothing to test, all but the difference if unresolved."""
-        found = self._estimate
-        names = ("standard_error", "df", "ci_low", "ci_high", "p_value")
-        tested = (np.where(self.unresolved, np.nan, getattr(found, name)) for name in names)
-        return Estimate(found.difference, *tested)
+        return self._resolved(self._estimate)
 
     @cached_property
     def _estimate(self) -> Estimate:
         paired = paired_t(self.pair.difference, self.rules.confidence)
         independent = welch(*self.moments, self.rules.confidence)
-        names = Estimate.__dataclass_fields__
-        chosen = [self.chosen(getattr(paired, name), getattr(independent, name)) for name in names]
-        return Estimate(*chosen)
+        return self._of_design(paired, independent)
 
     @cached_property
-    def relative(self) -> tuple[Floats, Floats, Floats]:
-        """The difference as a share of the baseline, and its interval."""
+    def relative(self) -> Estimate:
+        """The difference as a share of the baseline."""
         of_pairs = relative_paired(self.pair, self.rules.confidence)
-        of_arms = relative_independent(*self.moments, self.rules.confidence)
-        relative, *bounds = (self.chosen(*both) for both in zip(of_pairs, of_arms, strict=True))
-        low, high = (np.where(self.unresolved, np.nan, bound) for bound in bounds)
-        return relative, low, high
+        return self._resolved(self._of_design(of_pairs, relative_independent(*self.moments, self.rules.confidence)))
 
     @cached_property
     def adjusted(self) -> adjusted.Adjusted:
@@ -205,21 +221,115 @@ class Compared:
         return np.asarray(self.adjusted.decides & self.testable & ~self.unresolved)
 
     @cached_property
-    def deciding(self) -> Estimate:
-        """The test that p-values are corrected from, and that says who is better: CUPED's, else that of the design."""
+    def single(self) -> Estimate:
+        """The test of a single look: CUPED's where it decides, else that of the design."""
         if not self.rules.cuped:
             return self.estimate
         return self.adjusted.estimate.where(self.decided_by_cuped, self.estimate)
 
     @cached_property
-    def p_adjusted(self) -> Floats:
-        """(g,) p-values that are corrected over all rows."""
-        return adjusted_p_values(self.deciding.p_value, self.rules.correction)
+    def deciding(self) -> Estimate:
+        """The test that p-values are corrected from, and that says who is better; over several looks if asked for."""
+        return self._over_looks(self.single)
 
     @cached_property
-    def n_tested(self) -> int:
-        """How many rows have a p-value."""
-        return int(np.count_nonzero(~np.isnan(self.deciding.p_value)))
+    def deciding_relative(self) -> Estimate:
+        """The difference of the deciding test as a share of the baseline."""
+        if not self.rules.cuped:
+            return self._over_looks(self.relative)
+        return self._over_looks(self.adjusted.relative.where(self.decided_by_cuped, self.relative))
+
+    @cached_property
+    def looks(self) -> list[tuple[Bools, Looks]]:
+        """Which rows follow which rule over several looks; empty where a single look decides.
+
+        A row whose look is not known, or beyond the plan, follows none.
+        """
+        plan, alpha, size = self.rules.sequential, 1 - self.rules.confidence, len(self.keys)
+        if plan == "one":
+            return []
+        if isinstance(plan, str):
+            return [(np.ones(size, bool), AnyLook(self.rules.tuning_users, alpha))]
+        numbers = np.array([plan.look or look or 0 for look in self.look])
+        planned = (number for number in np.unique(numbers).tolist() if 1 <= number <= plan.planned)
+        return [(numbers == n, PlannedLook(n, plan.planned, plan.spending, alpha)) for n in planned]
+
+    @cached_property
+    def look(self) -> list[int | None]:
+        """(g,) the number of this look at the pair of a row; None where earlier dates are not known."""
+        pairs = [(key.baseline, key.candidate) for key in self.keys]
+        numbers = {pair: self.rules.looks.get(pair) for pair in {*pairs}}
+        return [numbers[pair] for pair in pairs]
+
+    def by_look(self, of: Callable[[Looks], Floats]) -> Floats:
+        """(g,) a number of each row's rule over several looks; NaN where it follows none."""
+        found = np.full(len(self.keys), np.nan)
+        for rows, rule in self.looks:
+            found = np.where(rows, of(rule), found)
+        return found
+
+    def _over_looks(self, single: Estimate) -> Estimate:
+        if self.rules.sequential == "one":
+            return single
+        none = np.full(len(self.keys), np.nan)
+        found = Estimate(single.difference, single.standard_error, single.df, none, none, none)
+        for rows, rule in self.looks:
+            found = over_looks(single, self.n_users, rule, self.rules.confidence).where(rows, found)
+        return found
+
+    @cached_property
+    def roles(self) -> list[str]:
+        """(g,) ``primary``, ``guardrail`` or ``secondary``, by the metric of the row."""
+        return [self.rules.roles.get(key.metric, SECONDARY) for key in self.keys]
+
+    @cached_property
+    def families(self) -> list[str]:
+        """(g,) rows of one name are corrected together."""
+        if self.rules.one_family:
+            return ["all"] * len(self.keys)
+        names = [
+            FAMILIES[role] if key.segment == EVERYONE else f"segments of {segment_columns(key.segment)}"
+            for key, role in zip(self.keys, self.roles, strict=True)
+        ]
+        if self.rules.primary_share is None:
+            return names
+        return [name if name == FAMILIES[PRIMARY] else "all but primary" for name in names]
+
+    @cached_property
+    def p_adjusted(self) -> Floats:
+        """(g,) p-values that are corrected over their family."""
+        adjusted = np.full(len(self.keys), np.nan)
+        for rows, share in self._family_rows:
+            p = adjusted_p_values(self.deciding.p_value[rows], self.rules.correction)
+            adjusted[rows] = np.minimum(p / share, 1)
+        return adjusted
+
+    @cached_property
+    def n_tested(self) -> Ints:
+        """(g,) how many rows of the family have a p-value."""
+        n = np.zeros(len(self.keys), np.int64)
+        for rows, _ in self._family_rows:
+            n[rows] = np.count_nonzero(~np.isnan(self.deciding.p_value[rows]))
+        return n
+
+    @cached_property
+    def strictest_levels(self) -> Floats:
+        """(g,) the level that a row has to pass whatever the others of its family show."""
+        levels, alpha = np.full(len(self.keys), np.nan), 1 - self.rules.confidence
+        for rows, share in self._family_rows:
+            levels[rows] = strictest_level(share * alpha, int(self.n_tested[rows][0]), self.rules.correction)
+        return levels
+
+    @cached_property
+    def _family_rows(self) -> list[tuple[Bools, float]]:
+        """Per family: (g,) whether a row belongs to it, and its share of the level of significance."""
+        names, share = np.array(self.families), self.rules.primary_share
+        of_primary = 1.0 if share is None else share
+        of_others = 1.0 if share is None or self.rules.one_family else 1 - share
+        return [
+            (names == name, of_primary if name == FAMILIES[PRIMARY] else of_others)
+            for name in dict.fromkeys(self.families)
+        ]
 
     @cached_property
     def unresolved(self) -> Bools:
@@ -234,6 +344,16 @@ class Compared:
         size = np.abs(found.difference)
         return np.asarray((found.standard_error == 0) & (size > 0) & (size < _RESOLVED * largest))
 
+    def _of_design(self, paired: Estimate, independent: Estimate) -> Estimate:
+        """Tests of each row's design; NaN where nothing can be tested."""
+        names = Estimate.__dataclass_fields__
+        return Estimate(*(self.chosen(getattr(paired, name), getattr(independent, name)) for name in names))
+
+    def _resolved(self, found: Estimate) -> Estimate:
+        """The tests, of which only the differences are left where the spread is unresolved."""
+        names = ("standard_error", "df", "ci_low", "ci_high", "p_value")
+        return Estimate(found.difference, *(np.where(self.unresolved, np.nan, getattr(found, name)) for name in names))
+
     def chosen(self, paired: Floats, independent: Floats) -> Floats:
         """(g,) numbers of each row's design; NaN where nothing can be tested."""
         return np.where(self.testable, np.where(self.paired, paired, independent), np.nan)
@@ -241,7 +361,13 @@ class Compared:
     def has(self, need: str) -> bool:
         """Whether one of ``NEEDS`` was asked for."""
         rules, request = self.rules, self.request
-        asked = {"ranks": rules.wilcoxon, "earlier": rules.cuped, "shares": rules.shares}
+        asked = {
+            "ranks": rules.wilcoxon,
+            "earlier": rules.cuped,
+            "shares": rules.shares,
+            "looks": rules.sequential != "one",
+            "period": rules.days,
+        }
         return bool(asked[need] if need in asked else getattr(request, need))
 
     def replicates(self, kind: str, i: int, place: int | None = None) -> Ints | None:
@@ -253,6 +379,11 @@ class Compared:
         """One of ``ARM_SUMS`` of the experiment at a place of a row's key."""
         return int(of_arm(self.arms[place - BASELINE], name)[i])
 
+    def left_out(self, arm_key: Key) -> int:
+        """Users of an experiment who are left out because they are in another one too."""
+        sums = self.totals.sums.get(arm_key._replace(kind=SHARED, segment=EVERYONE))
+        return 0 if sums is None else int(sums[0])
+
     @cached_property
     def sample_ratio_p(self) -> float:
         """P-value of the planned shares against the users of all experiments; NaN without planned shares."""
@@ -260,47 +391,14 @@ class Compared:
             return np.nan
         keys = [Key("arm", "", name, EVERYONE, self.keys[0].metric) for name in self.rules.shares]
         users = of_arm(stacked(self.totals, keys, len(ARM_SUMS)), "users")
+        # Who was left out followed the plan as well: without these users, a small share would look too small.
+        users = users + np.array([self.left_out(key) for key in keys], np.int64)
         return float(sample_ratio_p(users, [*self.rules.shares.values()]))
 
     @cached_property
     def doubts(self) -> list[str | None]:
         """(g,) why a row has no test, or why its test cannot be trusted."""
-        return [_doubt(self, i) for i in range(len(self.keys))]
-
-
-def _doubt(rows: Compared, i: int) -> str | None:
-    for name, (text, forbidden) in _PROBLEMS.items():
-        places = [place for place in (BASELINE, CANDIDATE) if (rows.count(i, place, name) > 0) is forbidden]
-        if places:
-            return f"{text} in {_names(rows.keys[i], places)}"
-    if np.isnan(rows.deciding.p_value[i]):
-        return _untested(rows, i)
-    if rows.sample_ratio_p < SMALL_RATIO_P:
-        return f"not trustworthy: the users do not follow the planned shares (p = {rows.sample_ratio_p:.2g})"
-    return None
-
-
-_PROBLEMS = {
-    "users": ("no users", False),
-    "n": ("no users with a value", False),
-    "with_relevant": ("no users with relevant items", False),
-    "beyond": (f"values above {LARGEST_SUMMAND:.2g}, which cannot be summed,", True),
-}
-"""Sum of an experiment -> what is wrong with it, and whether it is wrong to have some."""
-
-
-def _names(key: Key, places: Sequence[int]) -> str:
-    return " and ".join(str(key[place]) for place in places)
-
-
-def _untested(rows: Compared, i: int) -> str:
-    """Why two experiments that could be compared have no p-value."""
-    if rows.unresolved[i]:
-        return "the values differ too little from one another for a test"
-    if rows.paired[i]:
-        return "no users in both experiments" if not rows.n_users[i] else "fewer than two users in both experiments"
-    few = [place for place in (BASELINE, CANDIDATE) if rows.count(i, place, "n") < 2]
-    return f"fewer than two users in {_names(rows.keys[i], few)}"
+        return [doubt(self, i) for i in range(len(self.keys))]
 
 
 def _rounding(of: Moments) -> Floats:
@@ -313,7 +411,7 @@ def _row_keys(totals: Totals, request: Request, known: Sequence[Name]) -> list[K
     """One key per pair, segment and metric that one of the two experiments has, in this order."""
     cells: dict[Name, dict[tuple[str, str], None]] = {}
     for key in totals.sums:
-        if key.kind == "arm":
+        if key.kind in ("arm", SHARED):
             cells.setdefault(key.candidate, {})[key.segment, key.metric] = None
     rows = []
     for i, j in zip(*request.pairs(known), strict=True):

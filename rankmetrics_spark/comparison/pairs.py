@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rankmetrics_spark.comparison.totals import Ints, Key, Name, Request, Totals
+from rankmetrics_spark.comparison.totals import SHARED, Ints, Key, Name, Request, Totals
 from rankmetrics_spark.errors import InputError
+from rankmetrics_spark.schemas import EVERYONE
 from rankmetrics_spark.statistics import (
     LARGEST_SUMMAND,
     POWERS,
@@ -37,15 +38,14 @@ class Resampler:
 
     def __post_init__(self) -> None:
         """Draws the weights of the users once for all metrics and segments."""
-        asked = self.request
-        if asked.bootstrap:
-            weights = poisson_weights(self.keys, asked.bootstrap_seed, asked.bootstrap)
-            self.weights["bootstrap"] = weights
-        if asked.flips:
-            self.weights["flips"] = _and_ones(random_signs(self.keys, asked.flip_seed, asked.flips))
-        if asked.reshuffles:
-            seed, n = asked.reshuffle_seed, asked.reshuffles
-            self.weights["reshuffles"] = _and_ones(random_signs(self.keys, seed, n))
+        request = self.request
+        if request.bootstrap:
+            self.weights["bootstrap"] = poisson_weights(self.keys, request.bootstrap_seed, request.bootstrap)
+        if request.flips:
+            self.weights["flips"] = _and_ones(random_signs(self.keys, request.flip_seed, request.flips))
+        if request.reshuffles:
+            signs = random_signs(self.keys, request.reshuffle_seed, request.reshuffles)
+            self.weights["reshuffles"] = _and_ones(signs)
 
     def add(self, totals: Totals, units: Units, of: tuple[list[Name], tuple[Ints, Ints]], tables: Tables) -> None:
         """Add the weighted sums of all metrics: one product of matrices for each kind of weights.
@@ -62,27 +62,27 @@ class Resampler:
         step = max(1, MOST_VALUES // max(1, len(units.user) * len(tables)))
         for at in range(0, max(1, len(left)), step):
             pairs = experiments, left[at : at + step], right[at : at + step]
-            drawn = {metric: _drawn(table, [] if at else arms, pairs) for metric, table in tables.items()}
+            columns = {metric: _summands(table, [] if at else arms, pairs) for metric, table in tables.items()}
             for kind, weights in self.weights.items():
-                wanted = [(metric, each) for metric, found in drawn.items() for each in found[kind] if each.names]
-                if wanted:
-                    _add_weighted(totals, units, weights, wanted)
+                summands = [(metric, each) for metric, kinds in columns.items() for each in kinds[kind] if each.names]
+                if summands:
+                    _add_weighted(totals, units, weights, summands)
 
 
-def _drawn(
+def _summands(
     table: Floats, arms: list[tuple[Name, Name]], pairs: tuple[list[Name], Ints, Ints]
 ) -> dict[str, list[_Columns]]:
-    """What is summed with the weights of each kind."""
+    """The columns that the weights of each kind multiply."""
     experiments, left, right = pairs
     names = [(experiments[i], experiments[j]) for i, j in zip(left, right, strict=True)]
-    there = ~np.isnan(table)
-    v = np.where(there, table, 0.0)
+    has_value = ~np.isnan(table)
+    v = np.where(has_value, table, 0.0)
     x, y, both = of_both(table, left, right)
-    one = there[:, left] ^ there[:, right]
+    one = has_value[:, left] ^ has_value[:, right]
     either = np.where(one, v[:, left] + v[:, right], 0.0)
     return {
         # Where all users are in both, x and y are columns of arms too, and equal columns are summed once.
-        "bootstrap": [_Columns("bootstrap_arm", arms, (v, there)), _Columns("bootstrap_pair", names, (x, y, both))],
+        "bootstrap": [_Columns("bootstrap_arm", arms, (v, has_value)), _Columns("bootstrap_pair", names, (x, y, both))],
         "flips": [_Columns("flips", names, (y - x, both))],
         "reshuffles": [
             _Columns("aa_paired", names, (y - x, both)),
@@ -93,7 +93,7 @@ def _drawn(
 
 @dataclass(frozen=True)
 class _Columns:
-    """Columns that are summed for several names; the last one says who counts."""
+    """Columns that are summed for several names; the last one is 1 for users who count."""
 
     kind: str
     names: list[tuple[Name, Name]]
@@ -101,13 +101,13 @@ class _Columns:
 
 
 def _add_weighted(
-    totals: Totals, units: Units, weights: npt.NDArray[Any], wanted: Sequence[tuple[str, _Columns]]
+    totals: Totals, units: Units, weights: npt.NDArray[Any], summands: Sequence[tuple[str, _Columns]]
 ) -> None:
-    table = np.concatenate([column.astype(float) for _, each in wanted for column in each.columns], axis=1)
+    table = np.concatenate([column.astype(float) for _, each in summands for column in each.columns], axis=1)
     for label, part in units.slices():
         sums = weighted_sums(units.of_users(weights, part), table[part])
         start = 0
-        for metric, each in wanted:
+        for metric, each in summands:
             shape = (len(each.columns), len(each.names))
             # (limbs, replicates, columns and names) -> (limbs, columns, replicates) of each name
             own = sums[..., start : start + shape[0] * shape[1]].reshape(*sums.shape[:2], *shape).swapaxes(1, 2)
@@ -167,11 +167,11 @@ class Units:
             return cls(
                 labels, np.zeros(1, np.int64), np.arange(n_users), rows.user, rows.experiment, len(rows.experiments)
             )
-        found, row_unit = np.unique(code * n_users + rows.user, return_inverse=True)
-        there, starts = np.unique(found // n_users, return_index=True)
+        keys, row_unit = np.unique(code * n_users + rows.user, return_inverse=True)
+        present, starts = np.unique(keys // n_users, return_index=True)
         row_unit = row_unit.reshape(-1).astype(np.int64)
         return cls(
-            [labels[i] for i in there], starts, found % n_users, row_unit, rows.experiment, len(rows.experiments)
+            [labels[i] for i in present], starts, keys % n_users, row_unit, rows.experiment, len(rows.experiments)
         )
 
     def dense(self, values: Floats) -> Floats:
@@ -225,6 +225,10 @@ def add_rows(totals: Totals, rows: UserRows, request: Request) -> None:
     """
     for labels, code in rows.segments[:1]:
         _refuse_repeats(rows, len(labels), code)
+    if request.drop_shared:
+        rows = _without_shared(totals, rows, request)
+        if not len(rows.user):
+            return
     resample = Resampler(rows.keys, request) if request.most_replicates else None
     pairs = request.pairs(rows.experiments)
     for labels, code in rows.segments:
@@ -246,11 +250,45 @@ def add_rows(totals: Totals, rows: UserRows, request: Request) -> None:
             resample.add(totals, units, (rows.experiments, pairs), tables)
 
 
+def _without_shared(totals: Totals, rows: UserRows, request: Request) -> UserRows:
+    """The rows of users who are in one of the compared experiments only; the others are counted."""
+    table = compared_users(rows, request)
+    shared = table.sum(axis=1) > 1
+    if not shared.any():
+        return rows
+    if rows.segments[0][0] == [EVERYONE]:
+        for name, n in zip(rows.experiments, table[shared].sum(axis=0).tolist(), strict=True):
+            for metric in rows.values if n else ():
+                totals.add(Key(SHARED, "", name, EVERYONE, metric), np.array([n], np.int64))
+    stays = ~shared[rows.user]
+    return replace(
+        rows,
+        user=(np.cumsum(~shared) - 1)[rows.user[stays]],
+        keys=rows.keys[~shared],
+        experiment=rows.experiment[stays],
+        segments=[(labels, code[stays]) for labels, code in rows.segments],
+        relevant=rows.relevant[stays],
+        values={metric: each[stays] for metric, each in rows.values.items()},
+        before={metric: each[stays] for metric, each in rows.before.items()},
+        before_own={metric: each[stays] for metric, each in rows.before_own.items()},
+    )
+
+
+def compared_users(rows: UserRows, request: Request) -> npt.NDArray[np.bool_]:
+    """(u, e) whether a user is in an experiment that is compared."""
+    chosen = {request.baseline, *request.candidates} if request.candidates else {*rows.experiments}
+    compared = np.array([name in chosen for name in rows.experiments])
+    table = np.zeros((len(rows.keys), len(rows.experiments)), bool)
+    table[rows.user, rows.experiment] = compared[rows.experiment]
+    return table
+
+
 def _refuse_repeats(rows: UserRows, n_labels: int, code: Ints) -> None:
     key = np.sort((rows.user * len(rows.experiments) + rows.experiment) * n_labels + code)
     if (key[1:] == key[:-1]).any():
         raise InputError(
-            "a user has two rows of one experiment in user_metrics; allowed: one, so compare a single date"
+            "a user has two rows of one experiment in user_metrics; allowed: one, so compare a single date, or give "
+            "the dates of a period"
         )
 
 
@@ -263,10 +301,10 @@ def _summable(table: Floats) -> Floats:
 def _add_arms(totals: Totals, units: Units, of: tuple[list[Name], str], table: Floats, relevant: Floats) -> None:
     """Sums of each experiment; an experiment whose users have no value has a key too."""
     experiments, metric = of
-    there, users = ~np.isnan(table), ~np.isnan(relevant)
+    has_value, users = ~np.isnan(table), ~np.isnan(relevant)
     v = np.nan_to_num(_summable(table))
-    counted = (users, there, there & (relevant > 0), there & (np.abs(table) > LARGEST_SUMMAND))
-    columns = [units.sums(each) for each in counted]
+    counts = (users, has_value, has_value & (relevant > 0), has_value & (np.abs(table) > LARGEST_SUMMAND))
+    columns = [units.sums(each) for each in counts]
     columns += [limb for power, each in enumerate((v, v * v, v * v * v), 1) for limb in units.limb_sums(each, power)]
     _scatter(totals, "arm", units.labels, metric, [("", name) for name in experiments], columns)
 
@@ -325,11 +363,11 @@ def _scatter(
     totals: Totals, kind: str, labels: list[str], metric: str, names: list[tuple[Name, Name]], columns: list[Ints]
 ) -> None:
     """Add (segments, names) columns under the key of each segment and name; those without any user are left out."""
-    stacked = np.stack(columns, axis=-1)
+    sums = np.stack(columns, axis=-1)
     for place, label in enumerate(labels):
         for i, (baseline, candidate) in enumerate(names):
-            if stacked[place, i, 0]:
-                totals.add(Key(kind, baseline, candidate, label, metric), stacked[place, i])
+            if sums[place, i, 0]:
+                totals.add(Key(kind, baseline, candidate, label, metric), sums[place, i])
 
 
 def signed_sizes(rows: UserRows, request: Request) -> Iterator[tuple[Key, Floats, Ints, Ints]]:

@@ -1,17 +1,22 @@
-"""Sums -> the rows of the other two tables: bootstrap intervals of means, and what the mix of users changed."""
+"""Sums by key -> the few rows of a result: comparisons, bootstrap intervals of means, decompositions by segment."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from rankmetrics_spark.comparison.columns import comparison_rows
 from rankmetrics_spark.comparison.compared import Rules, interval
+from rankmetrics_spark.comparison.registry import Statistic, types_of
+from rankmetrics_spark.comparison.sums import read
 from rankmetrics_spark.comparison.totals import (
     ARM_SUMS,
     Key,
     Name,
+    Request,
     Totals,
     arm_moments,
     experiments_of,
@@ -19,8 +24,57 @@ from rankmetrics_spark.comparison.totals import (
     replicate_means,
     stacked,
 )
-from rankmetrics_spark.schemas import segment_label
+from rankmetrics_spark.engines import Batches
+from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, SEGMENT, segment_label
 from rankmetrics_spark.statistics import decompose
+
+DECOMPOSITION = {
+    **dict.fromkeys((EXPERIMENT, BASELINE, METRIC, SEGMENT), "string"),
+    **dict.fromkeys(("n_users_baseline", "n_users_candidate"), "long"),
+    **dict.fromkeys(("mean_baseline", "mean_candidate", "mix", "within"), "double"),
+}
+"""Columns of a decomposition -> their types."""
+MEANS = {
+    **dict.fromkeys((EXPERIMENT, SEGMENT, METRIC), "string"),
+    **dict.fromkeys(("bootstrap_ci_low", "bootstrap_ci_high"), "double"),
+}
+_ARROW = {"string": pa.string(), "long": pa.int64(), "double": pa.float64()}
+
+
+def final(
+    batches: Batches, request: Request, rules: Rules, statistics: Sequence[Statistic]
+) -> Iterator[pa.RecordBatch]:
+    totals, ranks = read(batches)
+    if totals.sums:
+        yield from rows_of(comparison_rows(totals, ranks, request, rules, statistics), types_of(statistics))
+
+
+def final_means(batches: Batches, rules: Rules) -> Iterator[pa.RecordBatch]:
+    totals, _ = read(batches)
+    if totals.sums:
+        yield from rows_of(mean_intervals(totals, rules), MEANS)
+
+
+def final_decomposition(
+    batches: Batches, baseline: str | None, candidates: tuple[str, ...], segment: str
+) -> Iterator[pa.RecordBatch]:
+    totals, _ = read(batches)
+    if totals.sums:
+        yield from rows_of(decomposition_rows(totals, baseline, candidates, segment), DECOMPOSITION)
+
+
+def rows_of(columns: Mapping[str, Any], kinds: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+    if columns:
+        n = len(columns[EXPERIMENT])
+        arrays = [
+            pa.array(columns[name], _ARROW[kind], from_pandas=True) if name in columns else pa.nulls(n, _ARROW[kind])
+            for name, kind in kinds.items()
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, [*kinds])
+
+
+def schema_text(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items())
 
 
 def mean_intervals(totals: Totals, rules: Rules) -> dict[str, Any]:
@@ -33,10 +87,10 @@ def mean_intervals(totals: Totals, rules: Rules) -> dict[str, Any]:
     low, high = np.full(len(keys), np.nan), np.full(len(keys), np.nan)
     moments = arm_moments(stacked(totals, keys, len(ARM_SUMS)))
     for i, key in enumerate(keys):
-        found = totals.replicates.get(key._replace(kind="bootstrap_arm"))
-        if found is not None and moments.n[i] >= 2 and not totals.sums[key][ARM_SUMS.index("beyond")]:
+        replicates = totals.replicates.get(key._replace(kind="bootstrap_arm"))
+        if replicates is not None and moments.n[i] >= 2 and not totals.sums[key][ARM_SUMS.index("beyond")]:
             part = slice(i, i + 1)
-            means, estimate, skew = replicate_means(found)[None], moments.mean[part], moments.skew_term()[part]
+            means, estimate, skew = replicate_means(replicates)[None], moments.mean[part], moments.skew_term()[part]
             low[i], high[i] = (bound[0] for bound in interval(means, estimate, skew, rules))
     return {
         "experiment_id": [key.candidate for key in keys],
@@ -65,13 +119,13 @@ def decomposition_rows(totals: Totals, baseline: Name, candidates: Sequence[Name
     known = experiments_of(totals)
     refuse_unknown([baseline, *candidates], known)
     start = segment_label(segment, "")
-    cells = [key for key in totals.sums if key.kind == "arm" and key.segment.startswith(start)]
+    arms = [key for key in totals.sums if key.kind == "arm" and key.segment.startswith(start)]
     chosen = [name for name in known if name != baseline and (not candidates or name in candidates)]
     columns: dict[str, list[Any]] = {}
     for candidate in chosen:
-        for metric in dict.fromkeys(key.metric for key in cells):
-            meant = {key.segment for key in cells if key.metric == metric and key.candidate in (baseline, candidate)}
-            _decompose(totals, (baseline, candidate, metric), sorted(meant), columns)
+        for metric in dict.fromkeys(key.metric for key in arms):
+            labels = {key.segment for key in arms if key.metric == metric and key.candidate in (baseline, candidate)}
+            _decompose(totals, (baseline, candidate, metric), sorted(labels), columns)
     return columns
 
 
@@ -81,7 +135,7 @@ def _decompose(
     baseline, candidate, metric = of
     keys = [[Key("arm", "", name, label, metric) for label in labels] for name in (baseline, candidate)]
     arms = [arm_moments(stacked(totals, each, len(ARM_SUMS))) for each in keys]
-    found = decompose(arms[0], arms[1])
+    parts = decompose(arms[0], arms[1])
     rows = {
         "experiment_id": [candidate] * len(labels),
         "baseline": [baseline] * len(labels),
@@ -91,8 +145,8 @@ def _decompose(
         "n_users_candidate": [int(n) for n in arms[1].n],
         "mean_baseline": arms[0].mean.tolist(),
         "mean_candidate": arms[1].mean.tolist(),
-        "mix": found.mix.tolist(),
-        "within": found.within.tolist(),
+        "mix": parts.mix.tolist(),
+        "within": parts.within.tolist(),
     }
     for column, values in rows.items():
         columns.setdefault(column, []).extend(values)

@@ -1,11 +1,15 @@
-"""Users -> exact sums by key: one pass over the users, whatever the number of experiments and pairs."""
+"""Users -> exact sums by key: one pass over the users, whatever the number of experiments and pairs.
+
+Users travel to Python as Arrow batches, and sums by key travel back; steps that read the sums take them from ``read``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,15 +17,26 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.comparison.batches import KEY, Layout, as_batches, read, whole_users
-from rankmetrics_spark.comparison.pairs import Request, Totals, add_rows, signed_sizes
-from rankmetrics_spark.comparison.table import UserTable, by_user, parts
+from rankmetrics_spark.comparison.compared import Ranks
+from rankmetrics_spark.comparison.pairs import UserRows, add_rows, signed_sizes
+from rankmetrics_spark.comparison.table import BEFORE, BEFORE_OWN, HASHES, UserTable, by_user, parts
+from rankmetrics_spark.comparison.totals import Key, Request, Totals
 from rankmetrics_spark.engines import Batches, Step
+from rankmetrics_spark.schemas import EXPERIMENT
+from rankmetrics_spark.statistics import splits
+
+_Row = TypeVar("_Row")
 
 ROWS_AT_ONCE = 65_536
 """Rows of users that Python looks at in one go."""
 CELLS_AT_ONCE = 2**24
 """Random weights that Python holds in one go."""
+KEY = Key._fields
+SUMS = ("sums", "replicates", "piece", "ranks")
+"""Columns of partial sums beside their key."""
+PIECE = 2**11
+"""Numbers in a row of replicates: an engine puts thousands of rows into one batch, and a key may have a million."""
+ROWS_OF_PIECES = 2**9
 
 PARTIALS = T.StructType(
     [T.StructField(name, T.StringType()) for name in KEY]
@@ -34,25 +49,37 @@ PARTIALS = T.StructType(
 )
 
 
-def _layout(table: UserTable, request: Request, whole: bool = True) -> Layout:
-    metrics = tuple((str(metric), metric.column) for metric in table.metrics)
-    weights = max(1, request.most_replicates)
-    rows = max(512, min(ROWS_AT_ONCE, CELLS_AT_ONCE // weights))
-    return Layout(metrics, tuple(table.segments), table.combinations, table.before is not None, rows, whole)
+@dataclass(frozen=True)
+class Layout:
+    """Names of what travels to Python."""
+
+    metrics: tuple[tuple[str, str], ...]
+    segments: tuple[str, ...]
+    combinations: tuple[tuple[int, ...], ...]
+    before: bool
+    rows_at_once: int
+    whole: bool = True
+    """Whether the users are also taken together, not only within their segments."""
+
+    @classmethod
+    def of(cls, table: UserTable, request: Request, whole: bool) -> Layout:
+        metrics = tuple((str(metric), metric.column) for metric in table.metrics)
+        rows = max(512, min(ROWS_AT_ONCE, CELLS_AT_ONCE // max(1, request.most_replicates)))
+        return cls(metrics, tuple(table.segments), table.combinations, table.before is not None, rows, whole)
 
 
 def sums_by_key(table: UserTable, request: Request) -> DataFrame:
-    """Sums by key: those of each partition of users; where there are many, already added up over partitions."""
-    found = _in_parts(_sums_of_users, PARTIALS, table, request)
+    """Sums by key of each partition of users; where there are many, already added up over partitions."""
+    partials = _in_parts(_sums_of_users, PARTIALS, table, request)
     if not request.all_pairs and not request.most_replicates:
-        return found
-    return Step(_added, PARTIALS).of(found.repartition(*KEY))
+        return partials
+    return Step(added, PARTIALS).of(partials.repartition(*KEY))
 
 
-def _in_parts(body: Callable[..., Any], made: T.StructType, table: UserTable, request: Request) -> DataFrame:
-    """What Python makes of the users as a whole, and of those within each segment of their lists."""
+def _in_parts(body: Callable[..., Any], schema: T.StructType, table: UserTable, request: Request) -> DataFrame:
+    """Apply a Python step to the users as a whole, and to those within each segment of their lists."""
     steps = (
-        Step(partial(body, layout=_layout(part, request, whole=not i), request=request), made).of(by_user(part))
+        Step(partial(body, layout=Layout.of(part, request, not i), request=request), schema).of(by_user(part))
         for i, part in enumerate(parts(table))
     )
     return reduce(DataFrame.unionByName, steps)
@@ -65,9 +92,135 @@ def _sums_of_users(batches: Batches, layout: Layout, request: Request) -> Iterat
     yield from as_batches(totals)
 
 
-def _added(batches: Batches) -> Iterator[pa.RecordBatch]:
+def added(batches: Batches) -> Iterator[pa.RecordBatch]:
     """Partial sums of the same key added up."""
     yield from as_batches(read(batches)[0])
+
+
+# ---- Arrow batches of users and of sums
+
+
+def whole_users(batches: Batches, layout: Layout) -> Iterator[UserRows]:
+    """Batches as rows of whole users: the last user of a batch may go on in the next one."""
+    waiting: list[pa.RecordBatch] = []
+    n = 0
+    for batch in batches:
+        waiting.append(batch)
+        n += batch.num_rows
+        if n >= layout.rows_at_once:
+            table = pa.Table.from_batches(waiting).combine_chunks()
+            starts = np.flatnonzero(_new_user(table))
+            end = int(starts[-1]) if len(starts) else 0
+            if end:
+                yield _user_rows(table.slice(0, end), layout)
+            waiting, n = table.slice(end).to_batches(), table.num_rows - end
+    if n:
+        yield _user_rows(pa.Table.from_batches(waiting).combine_chunks(), layout)
+
+
+def _new_user(table: pa.Table) -> Any:
+    """(n,) whether a row belongs to another user than the row before it."""
+    first, second = (table.column(name).to_numpy() for name in HASHES)
+    return np.concatenate([[False], (first[1:] != first[:-1]) | (second[1:] != second[:-1])])
+
+
+def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
+    new, hashes = _new_user(table), table.column(HASHES[0]).to_numpy()
+    # Fail if an engine has lost the order of the rows: a user in two places would count twice.
+    if (hashes[1:] < hashes[:-1]).any():
+        raise RuntimeError("the rows of a user did not arrive one after the other")
+    user = np.cumsum(new)
+    first = np.concatenate([[0], np.flatnonzero(new)])
+    experiments, experiment = _coded(table.column(EXPERIMENT))
+    coded = [_coded(table.column(f"_segment_{i}")) for i in range(len(layout.segments))]
+    split = [*splits(layout.segments, coded, layout.combinations, len(user))]
+    return UserRows(
+        user=user,
+        keys=hashes[first].view(np.uint64),
+        experiments=experiments,
+        experiment=experiment,
+        segments=split if layout.whole else split[1:],
+        values={metric: _doubles(table.column(column)) for metric, column in layout.metrics},
+        relevant=np.asarray(table.column("_relevant").fill_null(False).to_numpy(), bool),
+        before=_earlier(table, BEFORE, layout),
+        before_own=_earlier(table, BEFORE_OWN, layout),
+    )
+
+
+def _earlier(table: pa.Table, prefix: str, layout: Layout) -> dict[str, Any]:
+    """Metric -> (n,) earlier values, as far as the table has them."""
+    columns = set(table.column_names if layout.before else ())
+    return {
+        metric: _doubles(table.column(prefix + name)) for metric, name in layout.metrics if prefix + name in columns
+    }
+
+
+def _coded(column: pa.ChunkedArray) -> tuple[list[str | None], Any]:
+    coded = column.combine_chunks()
+    coded = coded.chunk(0) if isinstance(coded, pa.ChunkedArray) else coded
+    coded = coded.dictionary_encode(null_encoding="encode")
+    return coded.dictionary.to_pylist(), coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _doubles(column: pa.ChunkedArray) -> Any:
+    return column.to_numpy().astype(np.float64)
+
+
+def as_batches(totals: Totals) -> Iterator[pa.RecordBatch]:
+    """Sums by key, a few rows at a time; replicates in pieces, so that no batch of rows is too large for an engine."""
+    for rows in _chunks(totals.sums.items()):
+        yield _batch([key for key, _ in rows], sums=[sums for _, sums in rows])
+    pieces = (
+        (key, at // PIECE, flat[at : at + PIECE])
+        for key, replicates in totals.replicates.items()
+        # Once for all pieces: they are a view of a larger array, and flattening copies them.
+        for flat in (replicates.ravel(),)
+        for at in range(0, replicates.size, PIECE)
+    )
+    for chunk in _chunks(pieces):
+        keys, indices, numbers = zip(*chunk, strict=True)
+        yield _batch(keys, replicates=numbers, piece=indices)
+
+
+def _chunks(rows: Iterable[_Row]) -> Iterator[list[_Row]]:
+    """As many rows at once as one batch holds."""
+    remaining = iter(rows)
+    while chunk := list(islice(remaining, ROWS_OF_PIECES)):
+        yield chunk
+
+
+def _batch(
+    keys: Sequence[Key], sums: Sequence[Any] = (), replicates: Sequence[Any] = (), piece: Sequence[int] = ()
+) -> pa.RecordBatch:
+    n = len(keys)
+    columns = [pa.array([getattr(key, name) for key in keys], pa.string()) for name in KEY]
+    columns += [_lists(each, n) for each in (sums, replicates)]
+    columns += [pa.array(piece or [0] * n, pa.int32()), pa.nulls(n, pa.string())]
+    return pa.RecordBatch.from_arrays(columns, [*KEY, *SUMS])
+
+
+def _lists(arrays: Sequence[Any], n: int) -> pa.Array:
+    """One list per array, without a loop over the numbers; n nulls if there are no arrays."""
+    if not arrays:
+        return pa.nulls(n, pa.list_(pa.int64()))
+    ends = np.cumsum([0, *map(len, arrays)])
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(np.concatenate(arrays)))
+
+
+def read(batches: Batches) -> tuple[Totals, dict[Key, Ranks]]:
+    totals, ranks = Totals(), {}
+    for batch in batches:
+        columns = [batch.column(batch.schema.get_field_index(name)) for name in (*KEY, *SUMS)]
+        *names, sums, replicates, piece, ranked = columns
+        for i, fields in enumerate(zip(*(name.to_pylist() for name in names), strict=True)):
+            key = Key(*fields)
+            if sums[i].is_valid:
+                totals.add(key, np.asarray(sums[i].values))
+            if replicates[i].is_valid:
+                totals.add_piece(key, piece[i].as_py(), np.asarray(replicates[i].values))
+            if ranked[i].is_valid:
+                ranks[key] = Ranks(*map(int, ranked[i].as_py().split(",")))
+    return totals.joined(), ranks
 
 
 # ---- signed ranks
@@ -103,11 +256,9 @@ def signed_ranks(table: UserTable, request: Request) -> DataFrame:
 
 def _signed_sizes(batches: Batches, layout: Layout, request: Request) -> Iterator[pa.RecordBatch]:
     for rows in whole_users(batches, layout):
-        found = [*signed_sizes(rows, request)]
-        if found:
-            repeats = [len(sizes) for _, sizes, _, _ in found]
-            places = np.repeat(np.arange(len(found)), repeats)
-            texts = [pa.array([getattr(key, name) for key, *_ in found], pa.string()).take(pa.array(places))
-                     for name in KEY]  # fmt: skip
-            numbers = [pa.array(np.concatenate([each[i] for each in found])) for i in (1, 2, 3)]
+        counts = [*signed_sizes(rows, request)]
+        if counts:
+            repeats = pa.array(np.repeat(np.arange(len(counts)), [len(sizes) for _, sizes, _, _ in counts]))
+            texts = [pa.array([getattr(key, name) for key, *_ in counts], pa.string()).take(repeats) for name in KEY]
+            numbers = [pa.array(np.concatenate([each[i] for each in counts])) for i in (1, 2, 3)]
             yield pa.RecordBatch.from_arrays([*texts, *numbers], _SIZES.fieldNames())

@@ -9,12 +9,18 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.comparison.batches import BEFORE, BEFORE_OWN, HASHES
-from rankmetrics_spark.config import listed
+from rankmetrics_spark.config import Days, listed
 from rankmetrics_spark.engines import in_order
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.metrics import Metric, metric_of_column, parse
+from rankmetrics_spark.pointers import LookNumbers, unknown_looks
 from rankmetrics_spark.schemas import EXPERIMENT, N_RELEVANT, USER, quoted
+
+HASHES = ("_user_hash", "_user_check")
+"""Two hashes of a user id, 128 bits: whole numbers sort faster than texts, and no two users share both."""
+BEFORE = "_before_"
+BEFORE_OWN = "_before_own_"
+"""Prefixes of columns with earlier values: of the user, and of the user in the experiment of the row."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,8 @@ class UserTable:
         combinations: Indices of segments that split the users together.
         within: How a segment is called -> a table in which a user has a row for each value of this segment, over the
             lists with this value; for segments in which the lists of a user may differ.
+        days: The days of the period, where a row is about one.
+        looks: (baseline, candidate) -> the number of this look at the two; empty where no earlier one is known.
     """
 
     rows: DataFrame
@@ -50,6 +58,8 @@ class UserTable:
     before: DataFrame | str | None = None
     combinations: tuple[tuple[int, ...], ...] = ()
     within: Mapping[str, Within] = field(default_factory=dict)
+    looks: LookNumbers = field(default_factory=unknown_looks)
+    days: Days | None = None
 
     @classmethod
     def of(
@@ -129,14 +139,14 @@ def parts(table: UserTable) -> list[UserTable]:
     return [whole, *split]
 
 
-def by_user(table: UserTable) -> DataFrame:
-    """The rows of each user together in one partition, one after the other."""
+def by_user(table: UserTable, *more: str) -> DataFrame:
+    """The rows of each user together in one partition, one after the other; ``more`` are further columns, as SQL."""
     labels = (f"string({quoted(column)}) AS _segment_{i}" for i, column in enumerate(table.segments.values()))
     # Read back without a schema, Spark takes the folders of some experiments for numbers.
     experiment = f"string({EXPERIMENT}) AS {EXPERIMENT}"
     relevant = f"{N_RELEVANT} > 0 AS _relevant"
     rows = table.rows.selectExpr(
-        *_HASHED, experiment, relevant, *labels, *_columns(table.metrics), *_earlier_values(table)
+        *_HASHED, experiment, relevant, *labels, *_columns(table.metrics), *_earlier_values(table), *more
     )
     if table.before is not None and not isinstance(table.before, str):
         rows = _with_earlier(rows, table.before, table.metrics)

@@ -39,6 +39,8 @@ BEFORE_PAIR_SUMS = ("n_before", *limb_columns("x", "xx", "xd", "xb"))
 its products with the difference of the values and with the baseline's value."""
 PAIR_SUMS = ("both", "higher", "lower", *limb_columns("x", "xx", "y", "yy", "d", "dd", "ddd"))
 """Sums over the users of both experiments: of the baseline (x), the candidate (y) and the difference d = y - x."""
+SHARED = "shared"
+"""Kind of the one sum of an experiment that counts its users who are left out because they are in another one too."""
 LIMBS = len(RESAMPLING_LIMBS)
 """Whole numbers of which a sum of a replicate is made."""
 SHAPES = {"bootstrap_arm": 2, "bootstrap_pair": 3, "flips": 2, "aa_paired": 2, "aa_independent": 3}
@@ -61,6 +63,7 @@ class Request:
         flip_seed: Its seed.
         reshuffles: Replicates of the A/A check; 0 = none.
         reshuffle_seed: Its seed.
+        drop_shared: Whether users of more than one of these experiments are left out.
     """
 
     baseline: Name = None
@@ -72,6 +75,7 @@ class Request:
     flip_seed: int = 1
     reshuffles: int = 0
     reshuffle_seed: int = 1
+    drop_shared: bool = False
 
     @property
     def most_replicates(self) -> int:
@@ -208,7 +212,8 @@ BASELINE, CANDIDATE = 1, 2
 
 def experiments_of(totals: Totals) -> list[Name]:
     """The experiments that have users, in the order of their names; None last."""
-    names = {key.candidate for key in totals.sums if key.kind == "arm" and key.segment == EVERYONE}
+    kinds = ("arm", SHARED)
+    names = {key.candidate for key in totals.sums if key.kind in kinds and key.segment == EVERYONE}
     return sorted(names, key=lambda name: (name is None, name))
 
 

@@ -16,22 +16,26 @@ from rankmetrics_spark.config.comparing import (
     Comparison,
     Cuped,
     Gate,
+    Period,
+    PlannedLooks,
     Resampling,
     check_cuped,
     check_experiments,
     check_gates,
     gates,
+    with_primary,
 )
-from rankmetrics_spark.config.days import evaluation_day, resolved, time_zone
+from rankmetrics_spark.config.days import Days, dates_in_words, evaluation_day, resolved, time_zone
 from rankmetrics_spark.config.document import merged, override, parse, read_document
 from rankmetrics_spark.config.fields import (
     Section,
     Setting,
     as_given,
     choice,
+    day,
     described,
+    field_names,
     key,
-    key_names,
     listed,
     number,
     refuse,
@@ -40,30 +44,45 @@ from rankmetrics_spark.config.fields import (
     text,
 )
 from rankmetrics_spark.config.filters import FUNCTIONS, KNOWN, QUERY_WORDS, Token, condition, table_name, tokens
-from rankmetrics_spark.config.options import DEFAULT_METRICS, PATHS, Options, with_options
+from rankmetrics_spark.config.options import DEFAULT_METRICS, PATHS, LayoutName, Options, with_options
 from rankmetrics_spark.config.places import check_local_paths, check_output, local_path, refuse_overlap
-from rankmetrics_spark.config.sections import RATES, TEXT_FORMATS, Input, Judgements, Limits, Quality, Sink, Source
-from rankmetrics_spark.errors import HIDDEN, ConfigError, is_secret, without_secrets
+from rankmetrics_spark.config.sections import (
+    FORMATS,
+    RATES,
+    Format,
+    Input,
+    Judgements,
+    Limits,
+    Quality,
+    Sink,
+    Source,
+)
+from rankmetrics_spark.errors import HIDDEN, ConfigError, every_text_without_secrets, is_secret
 from rankmetrics_spark.metrics import Convention, Metric
 
 __all__ = [
     "DEFAULT_METRICS",
     "ENGINES",
+    "FORMATS",
     "FUNCTIONS",
     "KNOWN",
     "QUERY_WORDS",
     "RATES",
-    "TEXT_FORMATS",
     "AaCheck",
     "Bootstrap",
     "Comparison",
     "Config",
     "Cuped",
+    "Days",
+    "Format",
     "Gate",
     "Input",
     "Judgements",
+    "LayoutName",
     "Limits",
     "Options",
+    "Period",
+    "PlannedLooks",
     "Quality",
     "Resampling",
     "Section",
@@ -78,6 +97,8 @@ __all__ = [
     "check_output",
     "choice",
     "condition",
+    "dates_in_words",
+    "day",
     "described",
     "description",
     "evaluation_day",
@@ -143,6 +164,8 @@ class Config(Section):
         self._settle("evaluation_date", resolved(self.evaluation_date, self.time_zone))
         for name in ("source", "judgements", "sink"):
             self._settle(name, _dated(getattr(self, name), self.evaluation_date))
+        if period := self.comparison.period:
+            self._settle("comparison", replace(self.comparison, period=period.on(self.evaluation_date)))
         self._settle("report", self.report and self.report.replace("{date}", self.evaluation_date))
         _check_trec_run(self)
         if not self.rank_by:
@@ -153,6 +176,7 @@ class Config(Section):
         for name in ("metrics", "convention", "rank_by"):
             self._settle(name, getattr(self.options, name))
         check_gates(self.gates, self.metrics, self.comparison)
+        self._settle("comparison", with_primary(self.comparison, self.metrics, self.gates))
         check_cuped(self.comparison, self.evaluation_date)
 
     @property
@@ -174,7 +198,7 @@ def _options(config: Config) -> Options:
     formats = {source.format, judgements.format if judgements else source.format}
     return Options(
         **{name: _value_at(config, path) for name, path in PATHS.items()},
-        text_numbers=not TEXT_FORMATS.isdisjoint(formats),
+        text_numbers=any(FORMATS[name].is_text for name in formats),
         judged=judgements is not None,
         paths=PATHS,
     )
@@ -242,18 +266,19 @@ def as_dict(config: Config) -> dict[str, Any]:
     >>> as_dict(Config(source=Source(path="logs"), metrics="ap@10"))["metrics"]
     ['ap@10']
     """
-    return {name: _plain(getattr(config, name)) for name in key_names(Config)}
+    plain: dict[str, Any] = every_text_without_secrets(
+        {name: _plain(getattr(config, name)) for name in field_names(Config)}
+    )
+    return plain
 
 
 def _plain(value: object) -> Any:
     if isinstance(value, Section):
-        return {name: _plain(getattr(value, name)) for name in key_names(type(value))}
+        return {value.words.get(name, name): _plain(getattr(value, name)) for name in field_names(type(value))}
     if isinstance(value, Mapping):
         return {name: HIDDEN if is_secret(name) else _plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, Convention):
         return value.text()
-    if isinstance(value, str):
-        return without_secrets(value)
     return str(value) if isinstance(value, Metric) else value

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from rankmetrics_spark.config.fields import (
@@ -25,10 +25,11 @@ from rankmetrics_spark.config.fields import (
 )
 from rankmetrics_spark.config.options import OPTION, with_options
 from rankmetrics_spark.errors import ConfigError, unknown
-from rankmetrics_spark.metrics import Metric, parse
-from rankmetrics_spark.schemas import EVERYONE
+from rankmetrics_spark.metrics import Metric, deciding, parse
+from rankmetrics_spark.schemas import EVERYONE, GUARDRAIL, PRIMARY, SECONDARY
 
 MOST_REPLICATES = 100_000
+MOST_LOOKS = 100
 SHARES_WITHIN = 0.001
 """By how much planned shares may miss 1, since 0.333 is written for a third."""
 
@@ -86,6 +87,92 @@ class Cuped(Section):
             )
 
 
+DATE_OF_RUN = "{date}"
+"""What stands for the evaluation date in a config."""
+
+
+def _day(path: str, value: object) -> str:
+    """A date as YYYY-MM-DD, or what stands for the evaluation date."""
+    # Without quotes, YAML reads {date} as a mapping.
+    if value in (DATE_OF_RUN, {"date": None}):
+        return DATE_OF_RUN
+    try:
+        return day(path, value)
+    except ConfigError:
+        raise refuse(path, value, f"a date as YYYY-MM-DD, or {DATE_OF_RUN} for the evaluation date") from None
+
+
+@dataclass(frozen=True)
+class Period(Section):
+    """The dates whose users are compared as one: each user counts with their mean over these days.
+
+    >>> Period.read({"from": "2026-11-08"}).on("2026-11-21").last
+    '2026-11-21'
+    """
+
+    at: ClassVar[str] = "comparison.period"
+    words: ClassVar[Mapping[str, str]] = {"first": "from", "last": "to"}
+
+    first: str = key(None, _day, "First date of the period.")
+    last: str = key(DATE_OF_RUN, _day, "Last date of the period; ``{date}`` is the evaluation date.")
+
+    def __post_init__(self) -> None:
+        """Checks the fields, then that there is a first date, which is not after the last one."""
+        super().__post_init__()
+        if self.first is None:
+            raise refuse(self.path_of("first"), None, "the first date of the period, as YYYY-MM-DD")
+        if DATE_OF_RUN not in (self.first, self.last) and self.first > self.last:
+            raise refuse(self.path_of("first"), self.first, f"a date up to {self.path_of('last')}, {self.last}")
+
+    def on(self, date: str) -> Period:
+        """The period of the run of a date.
+
+        Raises:
+            ConfigError: The date is not in the period.
+        """
+        dated = Period(self.first.replace(DATE_OF_RUN, date), self.last.replace(DATE_OF_RUN, date))
+        if not dated.first <= date <= dated.last:
+            raise ConfigError(
+                f"{self.at} is {dated.first} to {dated.last}, and the evaluation date is {date}; allowed: a period "
+                "with the evaluation date in it"
+            )
+        return dated
+
+
+@dataclass(frozen=True)
+class PlannedLooks(Section):
+    """A number of looks that is planned before the first one."""
+
+    at: ClassVar[str] = "comparison.looks"
+
+    planned: int = key(None, count(1, MOST_LOOKS), "How many looks are planned.")
+    spending: str = key(
+        "obrien_fleming",
+        choice("obrien_fleming", "pocock", "linear"),
+        "How much of the error is spent early: little, more, or as much as of the information.",
+    )
+    look: int | None = key(
+        None, count(1, MOST_LOOKS), "Number of this look; a run counts the dates that are published."
+    )
+
+    def __post_init__(self) -> None:
+        """Checks the fields, then that this look is a planned one."""
+        super().__post_init__()
+        if self.planned is None:
+            raise refuse(self.path_of("planned"), None, f"a whole number from 1 to {MOST_LOOKS}")
+        if self.look is not None and self.look > self.planned:
+            raise refuse(self.path_of("look"), self.look, f"a look up to {self.path_of('planned')}, {self.planned}")
+
+
+def _looks(path: str, value: object) -> str | PlannedLooks:
+    """``one``, ``any``, or a plan."""
+    if isinstance(value, (Mapping, PlannedLooks)):
+        return section(PlannedLooks)(path, value)  # type: ignore[return-value]
+    if isinstance(value, str) and value.lower() in ("one", "any"):
+        return value.lower()
+    raise refuse(path, value, "one, any, or a plan such as {planned: 14, spending: obrien_fleming}")
+
+
 def _shares(path: str, value: object) -> dict[str, float]:
     """Experiment -> its planned share of the users: fractions of at most 1 in all, or weights of 1 and more."""
     if not isinstance(value, Mapping) or len(value) < 2:
@@ -114,6 +201,19 @@ def _switched(cls: type[Resampling]) -> Read:
     return read_section
 
 
+def _metric(path: str, value: object) -> Metric:
+    if isinstance(value, Metric):
+        return value
+    try:
+        return parse(text(path, value))
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def _metrics(path: str, value: object) -> tuple[Metric, ...]:
+    return tuple(dict.fromkeys(_metric(f"{path}[{i}]", name) for i, name in enumerate(listed(path, value))))
+
+
 @dataclass(frozen=True)
 @with_options
 class Comparison(Section):
@@ -127,13 +227,34 @@ class Comparison(Section):
     confidence: float = OPTION
     correction: str = key(
         "holm",
-        choice("holm", "bonferroni", "fdr_bh", "fdr_by", "none"),
+        choice("holm", "hochberg", "hommel", "bonferroni", "fdr_bh", "fdr_by", "none"),
         "Correction of the p-values for the number of comparisons.",
+    )
+    primary: tuple[Metric, ...] = key(
+        (),
+        _metrics,
+        "The metrics that decide; by default that of the first gate, else the first with its largest cut-off.",
+    )
+    guardrails: tuple[Metric, ...] = key((), _metrics, "Metrics that must not get worse.")
+    families: str = key(
+        "split",
+        choice("split", "one"),
+        "``split`` = roles of metrics and segment columns are corrected apart, ``one`` = all rows together.",
+    )
+    primary_share: float | None = key(
+        None,
+        number(0, 1, inclusive=False),
+        "Share of the level of significance for the primary metrics; all other comparisons share the rest.",
     )
     design: str = key(
         "auto",
         choice("auto", "paired", "independent"),
         "``paired`` (users in both), ``independent`` (all, Welch), ``auto`` (paired where at least 95 % are in both).",
+    )
+    shared_users: str = key(
+        "keep",
+        choice("keep", "drop"),
+        "``drop`` leaves users of more than one experiment out; every comparison is ``independent`` then.",
     )
     wilcoxon: bool = key(False, flag, "Paired comparisons get the p-value of Wilcoxon's signed rank test.")
     randomization: Resampling | None = key(
@@ -151,10 +272,28 @@ class Comparison(Section):
     power: float = key(0.8, number(0, 1, inclusive=False), "Probability of finding the minimum detectable effect.")
     min_users: int = key(0, count(0, 10**12), "Segments with fewer users in an experiment are not compared.")
     cuped: Cuped | None = key(None, section(Cuped), "Variance reduction with values from before the experiment.")
+    looks: str | PlannedLooks = key(
+        "one",
+        _looks,
+        "Looks that intervals and p-values hold for: one, any number at a growing test, or a plan.",
+    )
+    tuning_users: int = key(
+        10_000,
+        count(2, 10**12),
+        "Users at which the intervals over any looks are tightest; fixed before the test.",
+    )
+    period: Period | None = key(
+        None, section(Period), "A run compares the users of these dates: those that are published, and its own."
+    )
 
     def __post_init__(self) -> None:
         """Checks the fields, then that they fit together."""
         super().__post_init__()
+        if self.shared_users == "drop" and self.design == "paired":
+            raise ConfigError(
+                f"{self.path_of('shared_users')} is drop, and {self.path_of('design')} is paired, which compares these "
+                "users only; allowed: one of the two"
+            )
         if self.candidates and not self.baseline:
             raise ConfigError(
                 f"{self.path_of('candidates')} is given without {self.path_of('baseline')}; allowed: both, or neither"
@@ -163,22 +302,37 @@ class Comparison(Section):
             raise ConfigError(
                 f"{self.path_of('candidates')} is given with {self.path_of('pairs')}: all; allowed: one of the two"
             )
+        if both := [metric for metric in self.primary if metric in self.guardrails]:
+            raise refuse(self.path_of("guardrails"), str(both[0]), "metrics other than the primary ones")
+        if self.primary_share is not None and self.families == "one":
+            raise refuse(self.path_of("primary_share"), self.primary_share, "families: split")
         if self.baseline in self.candidates:
             raise refuse(self.path_of("candidates"), self.baseline, "experiments other than the baseline")
+        if self.period and not self.is_requested:
+            raise ConfigError(
+                f"{self.path_of('period')} is given without {self.path_of('baseline')}; allowed: both, or "
+                f"{self.path_of('pairs')}: all"
+            )
 
     @property
-    def asked(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether anything is compared."""
         return self.baseline is not None or self.pairs == "all"
 
+    def roles(self, metrics: Sequence[Metric]) -> dict[str, str]:
+        """Metric -> primary, guardrail or secondary.
 
-def _metric(path: str, value: object) -> Metric:
-    if isinstance(value, Metric):
-        return value
-    try:
-        return parse(text(path, value))
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        Raises:
+            ConfigError: A primary metric or a guardrail is not among the metrics.
+        """
+        for name in ("primary", "guardrails"):
+            for metric in getattr(self, name):
+                if metric not in metrics:
+                    raise ConfigError(f"{self.path_of(name)}: {unknown('metric', metric, map(str, metrics))}")
+        others = [metric for metric in metrics if metric not in self.guardrails]
+        primary = self.primary or tuple(filter(None, [deciding(others)]))
+        roles = {metric: PRIMARY if metric in primary else SECONDARY for metric in metrics}
+        return {str(metric): role for metric, role in (roles | dict.fromkeys(self.guardrails, GUARDRAIL)).items()}
 
 
 @dataclass(frozen=True)
@@ -226,13 +380,17 @@ def gates(path: str, value: object) -> tuple[Gate, ...]:
 
 
 def check_cuped(comparison: Comparison, evaluation_date: str) -> None:
-    """Refuse a date for CUPED that is not before the run.
+    """Refuse a date for CUPED that is not before the run, or before its period.
 
     Raises:
         ConfigError: Names the field and both dates.
     """
     cuped = comparison.cuped
-    if cuped is not None and cuped.date is not None and cuped.date >= evaluation_date:
+    if cuped is None or cuped.date is None:
+        return
+    if comparison.period and cuped.date >= comparison.period.first:
+        raise refuse(cuped.path_of("date"), cuped.date, f"a date before the period from {comparison.period.first} on")
+    if cuped.date >= evaluation_date:
         raise refuse(cuped.path_of("date"), cuped.date, f"a date before the evaluation date {evaluation_date}")
 
 
@@ -253,6 +411,19 @@ def check_experiments(comparison: Comparison, known: Sequence[str]) -> None:
             f"{comparison.path_of('shares')} add up to {planned:.4g}, and name every experiment; allowed: 1 (within "
             f"{SHARES_WITHIN}), or less where an experiment of the log is not named"
         )
+
+
+def with_primary(comparison: Comparison, metrics: Sequence[Metric], found: Sequence[Gate]) -> Comparison:
+    """The comparison with the metric of the first gate as its primary one, unless others are given.
+
+    Raises:
+        ConfigError: A primary metric or a guardrail is not among the metrics.
+    """
+    gated = tuple(gate.metric for gate in found if gate.metric not in comparison.guardrails)[:1]
+    if gated and not comparison.primary:
+        comparison = replace(comparison, primary=gated)
+    comparison.roles(metrics)
+    return comparison
 
 
 def check_gates(found: Sequence[Gate], metrics: Sequence[Metric], comparison: Comparison) -> None:

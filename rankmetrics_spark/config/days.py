@@ -1,13 +1,15 @@
-"""Which day is evaluated: a date, or a number of days before today in a time zone."""
+"""Which day is evaluated: a date, or a number of days before today in a time zone; and the days of a period."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
 
 from rankmetrics_spark.config.fields import day, refuse, text
-from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.errors import ConfigError, InputError
 
 WORDS = {"today": 0, "yesterday": -1}
 LONGEST = 36_500
@@ -63,3 +65,122 @@ def today(zone: str) -> date:
 def _zone(name: str) -> tzinfo:
     # A machine without a database of time zones knows UTC all the same.
     return timezone.utc if name == "UTC" else ZoneInfo(name)
+
+
+MOST_DATES_IN_WORDS = 5
+"""Dates, or runs of dates, that a sentence names; it counts the others."""
+
+
+@dataclass(frozen=True)
+class Days:
+    """The days of a period, and which of them are published.
+
+    Attributes:
+        first: The first date, as YYYY-MM-DD.
+        last: The last date.
+        dates: The dates from the first to the last that are published, ascending; at least one.
+    """
+
+    first: str
+    last: str
+    dates: tuple[str, ...]
+
+    @classmethod
+    def of(cls, first: str, last: str, published: Iterable[str], place: str = "dates") -> Days:
+        """The days from the first date to the last.
+
+        Args:
+            first: The first date.
+            last: The last date.
+            published: Every date that there is.
+            place: What messages call the period.
+
+        Raises:
+            ConfigError: A date is none, or the first is after the last.
+            InputError: No date of the period is published.
+        """
+        first, last = day(place, first), day(place, last)
+        if first > last:
+            raise ConfigError(f"{place}: the period begins on {first} and ends on {last}; allowed: an end that is not "
+                              "before the beginning")  # fmt: skip
+        known = sorted({*published})
+        dates = tuple(each for each in known if first <= each <= last)
+        if not dates:
+            others = f"the dates that are published: {dates_in_words(known)}" if known else "no date is published"
+            raise InputError(f"{place}: nothing is published from {first} to {last}; {others}")
+        return cls(first, last, dates)
+
+    @property
+    def length(self) -> int:
+        """How many days the period has, published or not."""
+        return (date.fromisoformat(self.last) - date.fromisoformat(self.first)).days + 1
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The dates that are not published, ascending."""
+        published = {*self.dates}
+        return tuple(each for each in self.calendar if each not in published)
+
+    @property
+    def calendar(self) -> tuple[str, ...]:
+        """Every date of the period, published or not, ascending.
+
+        >>> Days("2026-11-30", "2026-12-01", ()).calendar
+        ('2026-11-30', '2026-12-01')
+        """
+        start = date.fromisoformat(self.first)
+        return tuple((start + timedelta(days=i)).isoformat() for i in range(self.length))
+
+    @property
+    def text(self) -> str:
+        """The dates and their number.
+
+        >>> Days("2026-11-08", "2026-11-21", ("2026-11-08", "2026-11-21")).text
+        '2026-11-08 to 2026-11-21 (2 of 14 days)'
+        """
+        n = f"{len(self.dates)} of {self.length}" if self.missing else f"{self.length}"
+        return f"{self.first} to {self.last} ({n} {'day' if self.length == 1 else 'days'})"
+
+    @property
+    def gap(self) -> str:
+        """A sentence part that names the missing dates; empty if there are none.
+
+        >>> Days("2026-11-08", "2026-11-10", ("2026-11-08", "2026-11-10")).gap
+        '1 of 3 days is not published: 2026-11-09'
+        """
+        n = len(self.missing)
+        verb = "is" if n == 1 else "are"
+        return f"{n} of {self.length} days {verb} not published: {self.missing_text}" if n else ""
+
+    @property
+    def sentence_part(self) -> str:
+        """The dates, their number, and the missing ones if there are any.
+
+        >>> Days("2026-11-08", "2026-11-09", ("2026-11-08",)).sentence_part
+        '2026-11-08 to 2026-11-09 (1 of 2 days); 1 of 2 days is not published: 2026-11-09'
+        """
+        return "; ".join(filter(None, (self.text, self.gap)))
+
+    @property
+    def missing_text(self) -> str:
+        """The missing dates in words."""
+        return dates_in_words(self.missing)
+
+
+def dates_in_words(dates: Iterable[str]) -> str:
+    """Dates in a sentence: days in a row as a range, and not more than a few of them.
+
+    >>> dates_in_words(["2026-11-08", "2026-11-09", "2026-11-10", "2026-11-12"])
+    '2026-11-08 to 2026-11-10, 2026-11-12'
+    >>> dates_in_words([f"2026-11-0{i}" for i in (1, 3, 5, 7, 9)] + ["2026-11-11", "2026-11-12"])
+    '2026-11-01, 2026-11-03, 2026-11-05, 2026-11-07, 2026-11-09 and 2 more'
+    """
+    runs: list[list[date]] = []
+    for each in sorted(map(date.fromisoformat, dates)):
+        if runs and each - runs[-1][-1] == timedelta(days=1):
+            runs[-1].append(each)
+        else:
+            runs.append([each])
+    shown = [f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
+    left = sum(map(len, runs[MOST_DATES_IN_WORDS:]))
+    return ", ".join(shown[:MOST_DATES_IN_WORDS]) + (f" and {left} more" if left else "")

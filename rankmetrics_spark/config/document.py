@@ -1,4 +1,4 @@
-"""The text of a config -> nested mappings: YAML, and ``a.b=value`` overrides. Nothing here knows what a key means."""
+"""Read the text of a config into nested mappings: YAML and ``a.b=value`` overrides; keys have no meaning here."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ def read_document(path: str | Path) -> dict[str, object]:
     except yaml.YAMLError as error:
         raise ConfigError(f"the config '{path}' is not valid YAML: {_problem(error)}") from None
     if not isinstance(content, Mapping):
-        raise ConfigError(f"the config '{path}' holds {_kind(content)}; allowed: a mapping that starts with source")
+        kind = "nothing" if content is None else f"a {type(content).__name__}"
+        raise ConfigError(f"the config '{path}' holds {kind}; allowed: a mapping that starts with source")
     return dict(content)
 
 
@@ -84,7 +85,7 @@ def parse(content: str) -> object:
     except yaml.YAMLError:
         raise
     except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
-        # PyYAML lets the errors of int() and of its dates through: a number of 5,000 digits, `!!int x`.
+        # PyYAML does not catch errors of int() and of dates: a number of 5,000 digits, `!!int x`.
         problem = error if isinstance(error, ValueError) else "it does not fit its tag"
         raise yaml.YAMLError(f"a value cannot be read: {problem}") from None
 
@@ -113,7 +114,7 @@ def _check_size(content: str) -> None:
 
 
 def _leaf(event: yaml.ScalarEvent | yaml.AliasEvent, anchors: Mapping[str, int | None]) -> tuple[str | None, int]:
-    """The anchor and the expanded size of a text or an alias."""
+    """Return the anchor and the expanded size of a text or an alias."""
     if isinstance(event, yaml.ScalarEvent):
         return event.anchor, 1
     size = anchors.get(event.anchor or "", 0)
@@ -195,7 +196,3 @@ def _problem(error: yaml.YAMLError) -> str:
         return str(error).splitlines()[0]
     mark = error.problem_mark
     return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
-
-
-def _kind(content: object) -> str:
-    return "nothing" if content is None else f"a {type(content).__name__}"

@@ -65,9 +65,11 @@ class Section:
 
     Attributes:
         at: Path of the section in the config; every message starts with it. Empty at the top level.
+        words: Field -> its key in a config, where that is a word of Python such as ``from``.
     """
 
     at: ClassVar[str] = ""
+    words: ClassVar[Mapping[str, str]] = {}
 
     def __post_init__(self) -> None:
         """Replaces each raw value by the checked one.
@@ -75,14 +77,14 @@ class Section:
         Raises:
             ConfigError: A value is not allowed; the message starts with the path of the field.
         """
-        for name in key_names(type(self)):
+        for name in field_names(type(self)):
             metadata, value = self.__dataclass_fields__[name].metadata, getattr(self, name)
             value = metadata["default"] if value is None else value
             self._settle(name, None if value is None else metadata["read"](self.path_of(name), value))
 
     def path_of(self, name: str) -> str:
         """What messages call a field, such as ``source.columns``."""
-        return _joined(self.at, name)
+        return _joined(self.at, self.words.get(name, name))
 
     @classmethod
     def read(cls: type[SectionT], value: Mapping[str, object]) -> SectionT:
@@ -91,19 +93,24 @@ class Section:
         Raises:
             ConfigError: A key is unknown (the message names the nearest known one), or a value is not allowed.
         """
-        known = key_names(cls)
+        fields_by_key = {cls.words.get(name, name): name for name in field_names(cls)}
         for name in value:
-            if name not in known:
-                raise errors.ConfigError(f"{_joined(cls.at, name)}: {errors.unknown('key', name, known)}")
-        return cls(**value)
+            if name not in fields_by_key:
+                raise errors.ConfigError(f"{_joined(cls.at, name)}: {errors.unknown('key', name, [*fields_by_key])}")
+        return cls(**{fields_by_key[name]: item for name, item in value.items()})
 
     def _settle(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
 
-def key_names(cls: type[Section]) -> list[str]:
+def field_names(cls: type[Section]) -> list[str]:
     """The fields of a section that a user may set, in the order of their declaration."""
     return [spec.name for spec in fields(cls) if "read" in spec.metadata]
+
+
+def key_names(cls: type[Section]) -> list[str]:
+    """What a config calls these fields."""
+    return [cls.words.get(name, name) for name in field_names(cls)]
 
 
 def described(cls: type[Section]) -> Iterator[Setting]:
@@ -118,7 +125,7 @@ def described(cls: type[Section]) -> Iterator[Setting]:
     for spec in fields(cls):
         if "read" in spec.metadata:
             told = spec.metadata
-            path = told["path"] or _joined(cls.at, spec.name)
+            path = told["path"] or _joined(cls.at, cls.words.get(spec.name, spec.name))
             yield Setting(path, spec.name, str(spec.type), told["default"], _allowed(told["read"]), told["help"])
             for part in (hints[spec.name], *get_args(hints[spec.name])):
                 # On Python 3.10, tuple[str, ...] passes for a type, and issubclass refuses it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, get_type_hints
 
 from rankmetrics_spark.config.fields import (
     Section,
@@ -24,6 +24,8 @@ from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.metrics import PRESETS, STANDARD, Convention, Metric, check, knobs, parse, resolve
 from rankmetrics_spark.schemas import JUDGEMENT_ROLES, ROLES
 
+LayoutName: TypeAlias = Literal["auto", "masks", "relevant", "rows"]
+"""``auto`` chooses one of the layouts by the input; the others are the names in ``layouts``."""
 DEFAULT_METRICS = ("ap@5", "ap@10", "ndcg@5", "ndcg@10")
 
 TIE_KNOBS = ("ties", "ap_ties", "ndcg_ties")
@@ -122,7 +124,7 @@ class Options(Section):
     )
     layout: str = key(
         "auto",
-        choice("auto", "masks", "relevant", "rows"),
+        choice(*get_args(LayoutName)),
         "How lists travel; the values are the same, the cost is not.",
     )
     text_numbers: bool = key(False, flag, "Numbers may come as text; text that is no number is a fault of its row.")

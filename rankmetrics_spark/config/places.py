@@ -1,4 +1,4 @@
-"""Where inputs and outputs are: whether an output is apart from the inputs, and whether local paths can work."""
+"""Paths of inputs and outputs: refuse outputs that overlap inputs, and local paths that cannot work."""
 
 from __future__ import annotations
 
@@ -9,22 +9,20 @@ from fnmatch import fnmatchcase
 from glob import glob
 from pathlib import Path
 
-from rankmetrics_spark.config.sections import Input, Sink
+from rankmetrics_spark.config.sections import FORMATS, Input, Sink
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
 
 INPUT_BELOW_OUTPUT = "input"
 """The one folder of an output that may hold the input, as in the output of ``rankmetrics demo``."""
 TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine", "runs")
 _WILDCARD = re.compile(r"[*?{}\[\]\\]")
-_NEVER_EMPTY = ("parquet", "orc")
-"""Formats in which a file without rows still has a header."""
 _HIDDEN = ("_", ".")
 """Spark does not read files and folders whose names start like this."""
 _SCHEME = re.compile(r"(?P<scheme>[a-zA-Z][\w+.-]*):(?P<rest>.*)", re.DOTALL)
 
 
 def local_path(path: str) -> Path | None:
-    """The path on this machine's file system, or None for any other file system (s3a, hdfs, ...).
+    """Return the path on this machine's file system; None for other file systems (s3a, hdfs, ...).
 
     >>> local_path("out"), local_path("file:///out"), local_path("s3a://bucket/out")
     (PosixPath('out'), PosixPath('/out'), None)
@@ -63,7 +61,7 @@ def _table_overlap(table: str, sink: Sink) -> str:
 
 
 def _folder_overlap(path: str, sink: Sink) -> str:
-    """How the folder of the output lies to an input: equal to it, inside of it, around it; empty if it is apart."""
+    """Return how the output folder overlaps an input: equal to it, inside of it, around it; empty if it does not."""
     if sink.path is None:
         return ""
     wanted, output = _steps(path, wildcards=True), _steps(sink.path, wildcards=False)
@@ -108,7 +106,7 @@ def check_local_paths(inputs: Iterable[Input], sink: Sink | None = None) -> None
                     f"cannot read {section.format} from '{given}': there is no such file or folder; "
                     f"allowed: an existing path in {section.path_of('path')}"
                 )
-            if path is not None and section.format in _NEVER_EMPTY:
+            if path is not None and FORMATS[section.format].has_header:
                 _refuse_empty_files(section.format, given, path)
     if sink and sink.path:
         check_output(sink.path)

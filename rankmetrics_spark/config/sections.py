@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, cast
 
 from rankmetrics_spark.config.fields import (
+    Read,
     Section,
     choice,
     key,
@@ -63,13 +64,48 @@ def _levels(path: str, value: Mapping[str, object]) -> dict[str, float]:
     return {level: cast(float, read(f"{path}.{level}", limit)) for level, limit in value.items()}
 
 
-FORMATS = ("parquet", "csv", "json", "orc", "table", "delta", "iceberg")
+@dataclass(frozen=True)
+class Format:
+    """What is known of a format of inputs before its reader in ``sources`` is called.
 
-TEXT_FORMATS = frozenset({"csv", "json", "trec_run", "trec_qrels"})
-"""Formats without types of their own: numbers arrive as text and are read row by row."""
+    Attributes:
+        sections: The sections of a config that may have it.
+        on_sail: Whether there is a reader for the engine ``sail``.
+        is_text: Whether the format has no types: numbers arrive as text and are read row by row.
+        is_utf8: Whether it is always UTF-8, so that readers ignore an encoding.
+        has_header: Whether a file without rows still has bytes, so that an empty file has lost its content.
+    """
+
+    sections: tuple[str, ...] = ("source", "judgements")
+    on_sail: bool = False
+    is_text: bool = False
+    is_utf8: bool = False
+    has_header: bool = False
 
 
-_ALWAYS_UTF8 = ("parquet", "orc", "trec_run", "trec_qrels")
+FORMATS: dict[str, Format] = {
+    "parquet": Format(on_sail=True, is_utf8=True, has_header=True),
+    "csv": Format(on_sail=True, is_text=True),
+    "json": Format(on_sail=True, is_text=True),
+    "orc": Format(is_utf8=True, has_header=True),
+    "table": Format(on_sail=True),
+    "delta": Format(),
+    "iceberg": Format(),
+    "trec_run": Format(("source",), on_sail=True, is_text=True, is_utf8=True),
+    "trec_qrels": Format(("judgements",), on_sail=True, is_text=True, is_utf8=True),
+}
+"""Name -> format; its reader is registered in ``sources``."""
+
+
+def _format_of(*sections: str) -> Read:
+    """The name of a format that each of these sections may have."""
+
+    def read(path: str, value: object) -> object:
+        return choice(*(name for name, each in FORMATS.items() if {*sections} <= {*each.sections}))(path, value)
+
+    return read
+
+
 _NUMBERS = ("position", "score", "relevance")
 """Roles of columns that hold numbers; all others are names."""
 _READ_AS = "How to read it; by default parquet, or table where there is a table."
@@ -81,7 +117,7 @@ class Input(Section):
 
     roles: ClassVar[Mapping[str, str]] = {}
 
-    format: str = key(None, choice(*FORMATS), _READ_AS)
+    format: str = key(None, _format_of("source", "judgements"), _READ_AS)
     path: tuple[str, ...] | None = key(None, texts, "Files or folders; ``{date}`` is the evaluation date.")
     table: str | None = key(None, table_name, "A table of the catalog, instead of ``path``.")
     where: str | None = key(None, condition, "SQL filter on the input's own column names.")
@@ -101,12 +137,8 @@ class Input(Section):
         if self.path and given == "table":
             raise refuse(path, self.path[0], f"{table} instead, since {self.path_of('format')} is 'table'")
         self._settle("format", "table" if self.table else given or "parquet")
-        self._check_encoding()
-
-    def _check_encoding(self) -> None:
-        """Refuse an encoding where readers would ignore it."""
         names = [name for name in self.options if name.lower() in ("encoding", "charset")]
-        if names and self.format in _ALWAYS_UTF8:
+        if names and FORMATS[self.format].is_utf8:  # the readers would ignore it
             allowed = f"csv or json with it, since {self.path_of('format')} '{self.format}' is always read as UTF-8"
             raise refuse(f"{self.path_of('options')}.{names[0]}", self.options[names[0]], allowed)
 
@@ -150,7 +182,7 @@ class Source(Input):
     at: ClassVar[str] = "source"
     roles: ClassVar[Mapping[str, str]] = ROLES
 
-    format: str = key(None, choice(*FORMATS, "trec_run"), _READ_AS)
+    format: str = key(None, _format_of("source"), _READ_AS)
     columns: Mapping[str, str | None] = OPTION
     list: tuple[str, ...] = OPTION
     segments: tuple[str, ...] = OPTION
@@ -177,7 +209,7 @@ class Judgements(Input):
     at: ClassVar[str] = "judgements"
     roles: ClassVar[Mapping[str, str]] = JUDGEMENT_ROLES
 
-    format: str = key(None, choice(*FORMATS, "trec_qrels"), _READ_AS)
+    format: str = key(None, _format_of("judgements"), _READ_AS)
     columns: Mapping[str, str] = OPTION
 
 

@@ -1,0 +1,264 @@
+"""Users' rows of several dates -> exact sums by day, up to each day, and by days since a user's first date.
+
+Up to a day, a user counts with their mean over the days so far. It changes on the user's own days only, so each of
+these adds the new state of the user and takes the last one away: the work grows with the rows, not with users times
+days.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from rankmetrics_spark.comparison.pairs import UserRows, add_rows, compared_users
+from rankmetrics_spark.comparison.totals import Ints, Key, Request, Totals
+from rankmetrics_spark.schemas import EVERYONE
+from rankmetrics_spark.statistics import (
+    LARGEST_SUMMAND,
+    SHARED_PRODUCTS,
+    TREND_PRODUCTS,
+    USER_SUMS,
+    Floats,
+    exact_mean,
+    group_sums,
+    limb_columns,
+    limbs_of,
+    limbs_of_products,
+)
+
+DAY, CUMULATIVE, SINCE_FIRST, BEFORE, SLOPE = "day", "cumulative", "days_since_first", "before", "slope"
+KINDS = (DAY, CUMULATIVE, SINCE_FIRST, SLOPE, BEFORE)
+"""Kinds of rows of an effect over time."""
+ENTERING, LEAVING = "_entering", "_leaving"
+"""Labels of sums that become those up to a day: states of users that begin on a date, and that end on one."""
+SUM_NAMES = "abcde"
+"""A letter for each of ``USER_SUMS``."""
+PRODUCT_NAMES = tuple(SUM_NAMES[i] + SUM_NAMES[j] for i, j in TREND_PRODUCTS)
+SHARED_PRODUCT_NAMES = tuple(SUM_NAMES[i] + SUM_NAMES[j] for i, j in SHARED_PRODUCTS)
+TREND_SUMS = ("users", "beyond", *limb_columns(*SUM_NAMES, *PRODUCT_NAMES))
+"""Sums over the users of an experiment: those with a value, those with too large a value, ``USER_SUMS``, products."""
+TREND_PAIR_SUMS = ("both", *limb_columns(*SHARED_PRODUCT_NAMES))
+"""Sums over the users of both experiments: users, products of their sums in the baseline and in the candidate."""
+
+Days = npt.NDArray[np.datetime64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class UserDays:
+    """All rows of some users, ordered by user, experiment and date.
+
+    Attributes:
+        rows: The rows; their segments do not matter.
+        date: (n,) date of each row.
+        lists: (n,) lists of the user on the date.
+        weights: Metric -> (n,) those of them that have a value.
+    """
+
+    rows: UserRows
+    date: Days
+    lists: Ints
+    weights: Mapping[str, Ints]
+
+    @classmethod
+    def of(cls, rows: UserRows, date: Days, lists: Floats, weights: Mapping[str, Floats]) -> UserDays:
+        """The rows in their order; every list counts where nobody knows which ones have a value."""
+        order = np.lexsort((date, rows.experiment, rows.user))
+        known = {metric: np.where(np.isnan(weight), lists, weight) for metric, weight in weights.items()}
+        weighted = {metric: weight[order].astype(np.int64) for metric, weight in known.items()}
+        return cls(taken(rows, order, []), date[order], lists[order].astype(np.int64), weighted)
+
+    def where(self, chosen: Bools) -> UserDays:
+        """Some of the rows."""
+        places = np.flatnonzero(chosen)
+        weights = {metric: weight[places] for metric, weight in self.weights.items()}
+        return UserDays(taken(self.rows, places, []), self.date[places], self.lists[places], weights)
+
+    @property
+    def own(self) -> Ints:
+        """(n,) index of the user in the experiment, ascending from 0."""
+        user, experiment = self.rows.user, self.rows.experiment
+        return _runs((user[1:] != user[:-1]) | (experiment[1:] != experiment[:-1]), len(user))
+
+    def means(self, group: Ints) -> tuple[dict[str, Floats], Bools]:
+        """Mean of each metric over the rows of a group up to each row, and whether one of them has a relevant item."""
+        n = _running(self.lists, group)
+        values = {metric: self._means_of(metric, each, group, n) for metric, each in self.rows.values.items()}
+        return values, _running(self.rows.relevant.astype(np.int64), group) > 0
+
+    def _means_of(self, metric: str, values: Floats, group: Ints, n: Ints) -> Floats:
+        """Users who have no list so far keep the value that they have on each date, as in a period."""
+        found = _running_mean(values, self.weights[metric], group)
+        if (n > 0).all():
+            return found
+        without = pd.Series(np.where(self.lists == 0, values, np.nan)).groupby(group).cummax().groupby(group).ffill()
+        return np.where(n > 0, found, without.to_numpy())
+
+
+def taken(rows: UserRows, places: Ints, segments: list[tuple[list[str], Ints]], **changed: Any) -> UserRows:
+    """The rows at these places."""
+    kept = {name: {metric: each[places] for metric, each in getattr(rows, name).items()}
+            for name in ("values", "before", "before_own")}  # fmt: skip
+    arrays = {name: getattr(rows, name)[places] for name in ("user", "experiment", "relevant")}
+    return replace(rows, segments=segments, **{**kept, **arrays, **changed})
+
+
+def add_days(totals: Totals, days: UserDays, request: Request, start: str | None = None) -> None:
+    """Add what these users contribute to an effect over time.
+
+    Args:
+        totals: Changed in place.
+        days: Whole users.
+        request: Which pairs.
+        start: First date of the experiment; earlier rows tell whether the users differed before.
+
+    Raises:
+        InputError: A user has two rows of one experiment and date.
+    """
+    earlier = days.date < np.datetime64(start) if start else np.zeros(len(days.date), bool)
+    period = days.where(~earlier)
+    if request.drop_shared:
+        shared = compared_users(period.rows, request).sum(axis=1) > 1
+        period = period.where(~shared[period.rows.user])
+    if not len(period.date):
+        return
+    add_rows(totals, replace(period.rows, segments=[_labelled(DAY, period.date)]), request)
+    _add_states(totals, period, request)
+    exposed = period.where(period.lists > 0)
+    if len(exposed.date):
+        own = exposed.own
+        since = (exposed.date - exposed.date[first_places(own)][own]).astype(np.int64)
+        add_rows(totals, replace(exposed.rows, segments=[_labelled(SINCE_FIRST, since)]), request)
+        _add_trends(totals, exposed, since, request)
+    if earlier.any():
+        _add_before(totals, days.where(earlier), period, request)
+
+
+def _labelled(kind: str, values: npt.NDArray[Any]) -> tuple[list[str], Ints]:
+    found, code = np.unique(values, return_inverse=True)
+    return [f"{kind}={value}" for value in found.tolist()], code.reshape(-1)
+
+
+def _add_states(totals: Totals, days: UserDays, request: Request) -> None:
+    """What each user has up to each of their days; a state ends on the user's next day, or is of ``all`` the period."""
+    user, own = days.rows.user, days.own
+    dates, t = np.unique(days.date, return_inverse=True)
+    n = len(dates)
+    # A user of two experiments has a state of both on the days of either.
+    event = np.unique(user * n + t.reshape(-1))
+    first = first_places(own)
+    pairs_of_user = np.bincount(user[first], minlength=len(days.rows.keys))
+    repeats = pairs_of_user[event // n]
+    start_of_user = np.concatenate([[0], np.cumsum(pairs_of_user)[:-1]])
+    within = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
+    pair = np.repeat(start_of_user[event // n], repeats) + within
+    # The last row of the user in this experiment up to the day, if there is one.
+    row_key, wanted = own * n + t.reshape(-1), pair * n + np.repeat(event % n, repeats)
+    place = np.searchsorted(row_key, wanted, side="right") - 1
+    known = (place >= 0) & (own[place] == pair)
+    next_event = np.append(np.where(event[1:] // n == event[:-1] // n, event[1:] % n, n), n)
+    begins, ends = (np.repeat(each, repeats)[known] for each in (event % n, next_event))
+    values, relevant = days.means(own)
+    places = place[known]
+    segments = [
+        ([f"{ENTERING}={date}" for date in dates.tolist()], begins),
+        ([*(f"{LEAVING}={date}" for date in dates.tolist()), EVERYONE], ends),
+    ]
+    states = {metric: each[places] for metric, each in values.items()}
+    rows = taken(days.rows, places, segments, values=states, relevant=relevant[places])
+    add_rows(totals, rows, request)
+
+
+def _add_before(totals: Totals, earlier: UserDays, period: UserDays, request: Request) -> None:
+    """What the users of each experiment had before the start, whatever experiment they were in then."""
+    user = earlier.rows.user
+    group = _runs(user[1:] != user[:-1], len(user))
+    means, relevant = earlier.means(group)
+    last_of_user = np.full(len(earlier.rows.keys), -1)
+    last_of_user[user] = np.arange(len(user))
+    first = first_places(period.own)
+    last = last_of_user[period.rows.user[first]]
+    there = last >= 0
+    if there.any():
+        places, at = first[there], last[there]
+        values = {metric: each[at] for metric, each in means.items()}
+        none: dict[str, Floats] = {}
+        changed = {"values": values, "relevant": relevant[at], "before": none, "before_own": none}
+        everyone = [([f"{BEFORE}="], np.zeros(len(at), np.int64))]
+        add_rows(totals, taken(period.rows, places, everyone, **changed), request)
+
+
+def _runs(changes: Bools, n: int) -> Ints:
+    """(n,) index of the run of each row, from where a row differs from the one before it."""
+    return np.concatenate([[0], np.cumsum(changes)])[:n]
+
+
+def first_places(group: Ints) -> Ints:
+    """Where each group begins; groups count up from 0."""
+    return np.flatnonzero(np.diff(group, prepend=-1))
+
+
+def _running(numbers: Ints, group: Ints) -> Ints:
+    """(n,) sum over the rows of the group up to each row."""
+    added, first = np.cumsum(numbers), first_places(group)
+    return np.asarray(added - (added[first] - numbers[first])[group])
+
+
+def _running_mean(values: Floats, weights: Ints, group: Ints) -> Floats:
+    """(n,) weighted mean over the rows of a group up to each row, with the bits of the mean over a period.
+
+    Days without a list, and lists without a value, do not count.
+    """
+    there = ~np.isnan(values)
+    weight = np.where(there, weights, 0)
+    beyond = there & (np.abs(values) > LARGEST_SUMMAND)
+    limbs = [limb.astype(np.int64) for limb in limbs_of(np.where(there & ~beyond, values, 0.0))]
+    means = exact_mean([_running(limb * weight, group) for limb in limbs], _running(weight, group))
+    return np.where(_running((beyond & (weight > 0)).astype(np.int64), group) > 0, np.inf, means)
+
+
+# ---- sums for the slope
+
+
+def _add_trends(totals: Totals, days: UserDays, since: Ints, request: Request) -> None:
+    own = days.own
+    first = first_places(own)
+    user, experiment = days.rows.user[first], days.rows.experiment[first]
+    for metric, values in days.rows.values.items():
+        there = ~np.isnan(values)
+        v, k = np.where(there, values, 0.0), np.where(there, since, 0).astype(float)
+        summed = (there.astype(float), k, k * k, v, k * v)
+        # Added row by row, in the order of the dates.
+        sums = np.array([np.bincount(own, each, len(first)) for each in summed])
+        beyond = (np.abs(sums) > LARGEST_SUMMAND).any(axis=0)
+        sums[:, beyond] = 0.0
+        counts = [(sums[0] > 0) | beyond, beyond]
+        products = [sums[i] * sums[j] for i, j in TREND_PRODUCTS]
+        limbs = limbs_of_products([*((each, 1) for each in sums), *((each, 2) for each in products)])
+        columns = group_sums([*counts, *limbs], experiment, len(days.rows.experiments))
+        for i, name in enumerate(days.rows.experiments):
+            if columns[i, 0]:
+                totals.add(Key("trend", "", name, EVERYONE, metric), columns[i])
+        if len(first) > len(np.unique(user)):
+            _add_trend_pairs(totals, (days.rows, metric), (user, experiment, sums), request)
+
+
+def _add_trend_pairs(
+    totals: Totals, of: tuple[UserRows, str], users: tuple[Ints, Ints, Floats], request: Request
+) -> None:
+    """Products of the sums of the users who are in both experiments of a pair."""
+    (rows, metric), (user, experiment, sums) = of, users
+    dense = np.zeros((len(USER_SUMS), len(rows.keys), len(rows.experiments)))
+    dense[:, user, experiment] = sums
+    for i, j in zip(*request.pairs(rows.experiments), strict=True):
+        both = np.flatnonzero((dense[0, :, i] > 0) & (dense[0, :, j] > 0))
+        if len(both):
+            products = [dense[a, both, i] * dense[b, both, j] for a, b in SHARED_PRODUCTS]
+            limbs = limbs_of_products((each, 2) for each in products)
+            columns = group_sums([np.ones(len(both)), *limbs], np.zeros(len(both), np.int64), 1)
+            totals.add(Key("trend_pair", rows.experiments[i], rows.experiments[j], EVERYONE, metric), columns[0])

@@ -1,0 +1,118 @@
+"""What a reader of a row of ``comparisons`` has to know: why it has no test, and what limits the one that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rankmetrics_spark.comparison.adjusted import SMALL_EARLIER_P
+from rankmetrics_spark.comparison.totals import ARM_SUMS, BASELINE, CANDIDATE, Key, arm, of_arm, of_pair, stacked
+from rankmetrics_spark.config import PlannedLooks
+from rankmetrics_spark.schemas import EVERYONE
+from rankmetrics_spark.statistics import LARGEST_SUMMAND
+
+if TYPE_CHECKING:
+    from rankmetrics_spark.comparison.compared import Compared
+
+SMALL_RATIO_P = 0.001
+"""Below this p-value, the users do not follow the planned shares, and no verdict is given."""
+
+
+def doubt(rows: Compared, i: int) -> str | None:
+    """Why a row has no test, or why its test cannot be trusted."""
+    for name, (text, forbidden) in _PROBLEMS.items():
+        places = [place for place in (BASELINE, CANDIDATE) if (rows.count(i, place, name) > 0) is forbidden]
+        if places:
+            return f"{text} in {_names(rows.keys[i], places)}"
+    if np.isnan(rows.deciding.p_value[i]):
+        return _untested(rows, i)
+    if rows.sample_ratio_p < SMALL_RATIO_P:
+        return f"not trustworthy: the users do not follow the planned shares (p = {rows.sample_ratio_p:.2g})"
+    return None
+
+
+_PROBLEMS = {
+    "users": ("no users", False),
+    "n": ("no users with a value", False),
+    "with_relevant": ("no users with relevant items", False),
+    "beyond": (f"values above {LARGEST_SUMMAND:.2g}, which cannot be summed,", True),
+}
+"""Sum of an experiment -> what is wrong with it, and whether it is wrong to have some."""
+
+
+def _names(key: Key, places: Sequence[int]) -> str:
+    return " and ".join(str(key[place]) for place in places)
+
+
+def _untested(rows: Compared, i: int) -> str:
+    """Why two experiments that could be compared have no p-value."""
+    plan = rows.rules.sequential
+    if isinstance(plan, PlannedLooks) and not np.isnan(rows.single.p_value[i]):
+        if look := plan.look or rows.look[i]:
+            return f"this is look {look}, and {plan.planned} are planned"
+        return "looks are planned, and the number of this look is not known"
+    if rows.unresolved[i]:
+        return "the values differ too little from one another for a test"
+    if rows.paired[i]:
+        return "no users in both experiments" if not rows.n_users[i] else "fewer than two users in both experiments"
+    few = [place for place in (BASELINE, CANDIDATE) if rows.count(i, place, "n") < 2]
+    return f"fewer than two users in {_names(rows.keys[i], few)}"
+
+
+def remarks(rows: Compared, i: int) -> str | None:
+    """What a reader of the test has to know."""
+    of_users = _left_out(rows, i) if rows.paired[i] else _overlap(rows, i)
+    gap = rows.rules.days.gap if rows.rules.days else None
+    remarks = (of_users, left_out_of_all(rows, i), _without_cuped(rows, i), gap)
+    return "; ".join(filter(None, remarks)) or None
+
+
+def left_out_of_all(rows: Compared, i: int) -> str | None:
+    """How many users of each experiment are left out because they are in another one too."""
+    parts = []
+    for place in (BASELINE, CANDIDATE):
+        key = arm(rows.keys[i], place)._replace(segment=EVERYONE)
+        if n := rows.left_out(key):
+            users = int(of_arm(stacked(rows.totals, [key], len(ARM_SUMS)), "users")[0])
+            parts.append(f"{n:,} of the {n + users:,} users of {rows.keys[i][place]}")
+    return f"without {' and '.join(parts)}, who are in more than one experiment" if parts else None
+
+
+def _left_out(rows: Compared, i: int) -> str | None:
+    """How many users of each experiment a paired test leaves out."""
+    both, parts = int(of_pair(rows.both, "both")[i]), []
+    for place in (BASELINE, CANDIDATE):
+        n = rows.count(i, place, "n")
+        if n > both:
+            parts.append(f"{n - both:,} of the {n:,} users of {rows.keys[i][place]}")
+    return f"without {' and '.join(parts)}, who are not in both experiments" if parts else None
+
+
+def _overlap(rows: Compared, i: int) -> str | None:
+    """How many users a test of independent users takes for different ones, and what that does to it."""
+    shared = int(of_pair(rows.both, "both")[i])
+    if not shared:
+        return None
+    who = "1 user is" if shared == 1 else f"{shared:,} users are"
+    covariance = float(rows.pair.covariance[i])
+    width = "too wide" if covariance > 0 else "too narrow" if covariance < 0 else ""
+    return f"{who} in both experiments and counted as different ones" + (f": the interval is {width}" if width else "")
+
+
+def _without_cuped(rows: Compared, i: int) -> str | None:
+    """Why CUPED, which was asked for, is not the test."""
+    if not rows.rules.cuped or rows.decided_by_cuped[i]:
+        return None
+    found, paired = rows.adjusted, rows.paired[i]
+    if not found.n_before[i]:
+        why = "no user has an earlier value" + (" in both experiments" if paired else "")
+    elif not found.spread[i] > 0:
+        same = "a user has the same earlier value in both experiments"
+        why = same if paired else "all earlier values are equal"
+    elif found.earlier_p[i] < SMALL_EARLIER_P:
+        why = f"the experiments differed before already (p = {found.earlier_p[i]:.2g})"
+    else:
+        why = "too few users"
+    return f"CUPED is not used: {why}"

@@ -1,0 +1,283 @@
+"""How an effect develops: per day, up to each day, by days since a user's first date, in one pass over the users."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from rankmetrics_spark.comparison.columns import design, means, test
+from rankmetrics_spark.comparison.compared import Compared, Rules
+from rankmetrics_spark.comparison.daily import (
+    BEFORE,
+    CUMULATIVE,
+    DAY,
+    ENTERING,
+    KINDS,
+    LEAVING,
+    PRODUCT_NAMES,
+    SHARED_PRODUCT_NAMES,
+    SINCE_FIRST,
+    SLOPE,
+    SUM_NAMES,
+    TREND_PAIR_SUMS,
+    TREND_SUMS,
+    UserDays,
+    add_days,
+)
+from rankmetrics_spark.comparison.rows import rows_of, schema_text
+from rankmetrics_spark.comparison.sums import (
+    KEY,
+    PARTIALS,
+    ROWS_AT_ONCE,
+    Layout,
+    added,
+    as_batches,
+    read,
+    whole_users,
+)
+from rankmetrics_spark.comparison.table import UserTable, by_user
+from rankmetrics_spark.comparison.totals import BASELINE, CANDIDATE, Ints, Key, Request, Totals, arm, stacked
+from rankmetrics_spark.engines import Batches, Step
+from rankmetrics_spark.errors import InputError, unknown
+from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME
+from rankmetrics_spark.schemas import DATE, EVERYONE, EXPERIMENT, METRIC, N_LISTS, lists_with_value
+from rankmetrics_spark.statistics import (
+    LIMB_UNIT,
+    USER_SUMS,
+    Floats,
+    Slope,
+    TrendMoments,
+    Whole,
+    adjusted_p_values,
+    slope_difference,
+    total_of,
+)
+
+_NUMBERS = ("mean_baseline", "mean_candidate", "difference", "ci_low", "ci_high", "relative_difference",
+            "relative_ci_low", "relative_ci_high", "p_value", "p_adjusted", "confidence")  # fmt: skip
+OVER_TIME = {
+    **dict.fromkeys((BASELINE_NAME, EXPERIMENT, METRIC, "kind", "label"), "string"),
+    **dict.fromkeys(("day_number", "n_users"), "long"),
+    **dict.fromkeys(("design", "test"), "string"),
+    **dict.fromkeys(_NUMBERS, "double"),
+    **dict.fromkeys(("valid_at", "note"), "string"),
+}
+"""Columns of an effect over time -> their types."""
+_DATE_LABEL, _LISTS, _WEIGHT = "date", "_lists", "_weight_"
+
+
+def over_time(table: UserTable, request: Request, rules: Rules, start: str | None) -> DataFrame:
+    """One row per pair, metric, kind and label; see ``effect_over_time``.
+
+    Args:
+        table: One row per (experiment_id, user_id, evaluation_date).
+        request: Which pairs.
+        rules: How rows are made.
+        start: First date of the experiment.
+
+    Raises:
+        InputError: The table has no dates.
+    """
+    if DATE not in table.rows.columns:
+        raise InputError(f"user_metrics has no column {DATE}: {unknown('column', DATE, table.rows.columns)}")
+    plain = replace(request, bootstrap=0, flips=0, reshuffles=0)
+    dated = replace(table, segments={_DATE_LABEL: DATE}, combinations=(), within={})
+    weights = {str(metric): f"{_WEIGHT}{metric.column}" for metric in table.metrics}
+    metrics = tuple((str(metric), metric.column) for metric in table.metrics)
+    columns = (*metrics, *((column, column) for column in (_LISTS, *weights.values())))
+    layout = Layout(columns, (_DATE_LABEL,), (), table.before is not None, ROWS_AT_ONCE)
+    body = partial(_sums_of_days, layout=layout, weights=weights, request=plain, start=start)
+    parts = Step(body, PARTIALS).of(by_user(dated, *_weights(table)))
+    whole = Step(added, PARTIALS).of(parts.repartition(*KEY))
+    # A plan counts looks at the whole period, and says nothing about its parts.
+    looks = "any" if rules.sequential == "any" else "one"
+    rules = replace(rules, shares=None, wilcoxon=False, sequential=looks)
+    final = partial(_final, request=plain, rules=rules, start=start)
+    return whole.repartition(1).mapInArrow(final, schema_text(OVER_TIME))
+
+
+def _weights(table: UserTable) -> Iterator[str]:
+    """SQL of the lists of each row, and of those that have a value of each metric: null where nobody knows."""
+    there = table.rows.columns
+    yield f"double({N_LISTS if N_LISTS in there else 1}) AS {_LISTS}"
+    for metric in table.metrics:
+        stored = lists_with_value(metric.column)
+        yield f"double({stored if stored in there else 'null'}) AS {_WEIGHT}{metric.column}"
+
+
+def _sums_of_days(
+    batches: Batches, layout: Layout, weights: Mapping[str, str], request: Request, start: str | None
+) -> Iterator[pa.RecordBatch]:
+    totals = Totals()
+    for rows in whole_users(batches, layout):
+        _, (labels, code) = rows.segments
+        dates = np.array([label.partition("=")[2] for label in labels], "datetime64[D]")
+        own = {metric: rows.values[metric] for metric in weights}
+        with_value = {metric: rows.values[column] for metric, column in weights.items()}
+        days = UserDays.of(replace(rows, values=own), dates[code], rows.values[_LISTS], with_value)
+        add_days(totals, days, request, start)
+    yield from as_batches(totals)
+
+
+def _final(batches: Batches, request: Request, rules: Rules, start: str | None) -> Iterator[pa.RecordBatch]:
+    totals, _ = read(batches)
+    if totals.sums:
+        yield from rows_of(over_time_rows(totals, request, rules, start), OVER_TIME)
+
+
+def over_time_rows(totals: Totals, request: Request, rules: Rules, start: str | None = None) -> dict[str, Any]:
+    """The rows of an effect over time, column by column.
+
+    Args:
+        totals: Of all users, as ``add_days`` adds them up.
+        request: Which pairs.
+        rules: How rows are made.
+        start: First date of the experiment.
+
+    Raises:
+        ConfigError: There is no experiment with the name of the baseline or of a candidate.
+    """
+    with np.errstate(all="ignore"):
+        rows = Compared.of(_up_to_each_day(totals), {}, request, rules)
+        columns = _points(rows, start)
+        slopes = _slopes(totals, rows)
+        merged = {name: [*columns[name], *slopes[name]] for name in OVER_TIME}
+    order = sorted(range(len(merged[METRIC])), key=lambda i: _place(merged, i))
+    return {name: [values[i] for i in order] for name, values in merged.items()}
+
+
+def _place(columns: Mapping[str, Sequence[Any]], i: int) -> tuple[Any, ...]:
+    pair = [(columns[name][i] is None, columns[name][i]) for name in (BASELINE_NAME, EXPERIMENT)]
+    return *pair, columns[METRIC][i], KINDS.index(columns["kind"][i]), columns["day_number"][i] or 0
+
+
+def _up_to_each_day(totals: Totals) -> Totals:
+    """The sums with those up to each day, in place of the states that begin and end there."""
+    changes: dict[Key, dict[str, Ints]] = defaultdict(dict)
+    found = Totals()
+    for key, sums in totals.sums.items():
+        kind, _, date = key.segment.partition("=")
+        if kind not in (ENTERING, LEAVING):
+            if key.kind not in ("trend", "trend_pair"):
+                found.sums[key] = sums
+            continue
+        of_key = changes[key._replace(segment="")]
+        of_key[date] = of_key.get(date, 0) + (sums if kind == ENTERING else -sums)
+    dates = sorted({date for of_key in changes.values() for date in of_key})
+    for key, of_key in changes.items():
+        state: Any = 0
+        for date in dates:
+            state = state + of_key.get(date, 0)
+            if np.any(state):
+                found.sums[key._replace(segment=f"{CUMULATIVE}={date}")] = state
+    return found
+
+
+def _points(rows: Compared, start: str | None) -> dict[str, list[Any]]:
+    """The differences of days, periods and days since the first date."""
+    kinds, labels = zip(*(key.segment.partition("=")[::2] for key in rows.keys), strict=True)
+    first = min(label for kind, label in zip(kinds, labels, strict=True) if kind == DAY)
+    # Only the sums up to a day grow from look to look; a day is looked at once.
+    growing = np.array([kind == CUMULATIVE for kind in kinds])
+    relative = rows.adjusted.relative.where(rows.decided_by_cuped, rows.relative) if rows.rules.cuped else rows.relative
+    relative = rows.deciding_relative.where(growing, relative)
+    deciding = rows.deciding.where(growing, rows.single)
+    looks = np.where(growing & (rows.rules.sequential == "any"), "every look", "a single look")
+    before = np.array([kind == BEFORE for kind in kinds]) & ~rows.paired
+    p_before = adjusted_p_values(np.where(before, deciding.p_value, np.nan), rows.rules.correction)
+    baseline, candidate = means(rows)
+    columns: dict[str, Any] = {
+        **_names(rows.keys),
+        "kind": kinds,
+        "label": [start if kind == BEFORE else label for kind, label in zip(kinds, labels, strict=True)],
+        "day_number": [_day_number(*each, first) for each in zip(kinds, labels, strict=True)],
+        "n_users": rows.n_users,
+        "design": design(rows),
+        "test": test(rows),
+        "mean_baseline": baseline,
+        "mean_candidate": candidate,
+        **{name: getattr(deciding, name) for name in ("difference", "ci_low", "ci_high", "p_value")},
+        **{f"relative_{name}": getattr(relative, name) for name in ("difference", "ci_low", "ci_high")},
+        "p_adjusted": p_before,
+        "confidence": np.full(len(kinds), rows.rules.confidence),
+        "valid_at": looks.tolist(),
+        "note": rows.doubts,
+    }
+    # The same users have the same past in both experiments: it says nothing about the split.
+    kept = [i for i, kind in enumerate(kinds) if kind in KINDS and (kind != BEFORE or not rows.paired[i])]
+    return {name: [values[i] for i in kept] for name, values in columns.items()}
+
+
+def _names(keys: Sequence[Key]) -> dict[str, list[Any]]:
+    fields = {BASELINE_NAME: "baseline", EXPERIMENT: "candidate", METRIC: "metric"}
+    return {column: [getattr(key, field) for key in keys] for column, field in fields.items()}
+
+
+def _day_number(kind: str, label: str, first: str) -> int | None:
+    """Days since the first day of the period, or since a user's first date."""
+    if kind == SINCE_FIRST:
+        return int(label)
+    if kind in (DAY, CUMULATIVE):
+        return int((np.datetime64(label) - np.datetime64(first)).astype(int))
+    return None
+
+
+def _slopes(totals: Totals, rows: Compared) -> dict[str, list[Any]]:
+    """How much each difference changes per day since a user's first date."""
+    keys = [key._replace(kind="trend_pair") for key in rows.keys if key.segment == EVERYONE]
+    sums = [stacked(totals, [arm(key, place)._replace(kind="trend") for key in keys], len(TREND_SUMS))
+            for place in (BASELINE, CANDIDATE)]  # fmt: skip
+    both = stacked(totals, keys, len(TREND_PAIR_SUMS))
+    arms = [_moments(each) for each in sums]
+    products = [total_of(both, TREND_PAIR_SUMS, name) for name in SHARED_PRODUCT_NAMES]
+    shared = both[:, 0].astype(object)
+    slope = slope_difference(arms[0], arms[1], (shared, products), rows.rules.confidence)
+    beyond = (sums[0][:, 1] > 0) | (sums[1][:, 1] > 0)
+    values = {name: np.where(beyond, np.nan, getattr(slope, name)) for name in Slope.__dataclass_fields__}
+    base, mean = _mean(arms[0]), _mean(arms[1])
+    share = np.where(base > 0, base, np.nan)
+    n = len(keys)
+    columns: dict[str, Any] = {
+        **_names(keys),
+        "kind": [SLOPE] * n,
+        "label": ["per day since the first date"] * n,
+        "day_number": [None] * n,
+        "n_users": (arms[0].users + arms[1].users - shared).astype(np.int64),
+        "design": [None] * n,
+        "test": ["cluster-robust t"] * n,
+        "mean_baseline": base,
+        "mean_candidate": mean,
+        "difference": values["change"],
+        **{name: values[name] for name in ("ci_low", "ci_high", "p_value")},
+        **{f"relative_{name}": values[of] / share
+           for name, of in (("difference", "change"), ("ci_low", "ci_low"), ("ci_high", "ci_high"))},
+        "p_adjusted": adjusted_p_values(values["p_value"], rows.rules.correction),
+        "confidence": np.full(n, rows.rules.confidence),
+        "valid_at": ["a single look"] * n,
+        "note": [None if known else _NO_SLOPE for known in ~np.isnan(values["p_value"])],
+    }  # fmt: skip
+    return {name: list(each) for name, each in columns.items()}
+
+
+_NO_SLOPE = "no slope: too few users with values on different days"
+
+
+def _moments(sums: Ints) -> TrendMoments:
+    singles = [total_of(sums, TREND_SUMS, name) for name in SUM_NAMES]
+    products = [total_of(sums, TREND_SUMS, name) for name in PRODUCT_NAMES]
+    return TrendMoments(sums[:, 0].astype(object), singles, products)
+
+
+def _mean(of: TrendMoments) -> Floats:
+    """(g,) mean over all days of all users."""
+    n, values = of.sums[0], of.sums[USER_SUMS.index("v")]
+    none: Whole = n == 0
+    ratio = values * 2**LIMB_UNIT / np.where(none, 1, n) / 2**LIMB_UNIT
+    return np.where(none, np.nan, ratio.astype(float))

@@ -1,0 +1,146 @@
+"""``user_metrics`` of several dates -> one row per (experiment, user) over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from rankmetrics_spark.config import Days, dates_in_words
+from rankmetrics_spark.engines import few_rows, group_means
+from rankmetrics_spark.errors import InputError, unknown
+from rankmetrics_spark.metrics import metric_of_column
+from rankmetrics_spark.schemas import (
+    CONVENTION_HASH,
+    DATE,
+    EXPERIMENT,
+    FIRST_DATE,
+    N_DAYS,
+    N_LISTS,
+    N_RELEVANT,
+    N_REPEATED,
+    N_SHOWN,
+    USER,
+    USER_COLUMNS,
+    lists_with_value,
+    quoted,
+)
+
+_COUNTS = (N_LISTS, N_SHOWN, N_RELEVANT, N_REPEATED)
+_NEEDED = (EXPERIMENT, USER, DATE, N_LISTS, N_RELEVANT)
+_DAY = "_day"
+_NO_LIST = 10**8
+"""Added to a date as a number, such as 20261121, where the user has no list: dates with a list come first."""
+
+
+def published_days(users: DataFrame, first: str, last: str, place: str = "dates") -> Days:
+    """The days of a period that ``user_metrics`` holds; starts one small job.
+
+    Args:
+        users: One row per (experiment_id, user_id, evaluation_date).
+        first: The first date.
+        last: The last date.
+        place: What messages call the period.
+
+    Raises:
+        ConfigError: A date is none, or the first is after the last.
+        InputError: A column is missing, no date of the period is there, or its dates follow different conventions.
+    """
+    _refuse_missing(users)
+    convention = [CONVENTION_HASH] * (CONVENTION_HASH in users.columns)
+    found: dict[str, set[str]] = {}
+    for date, *digest in few_rows(users.selectExpr(f"string({DATE})", *convention).distinct()):
+        found.setdefault(date, set()).update(map(str, digest))
+    return period_days(found, first, last, place)
+
+
+def period_days(conventions: Mapping[str, Iterable[str]], first: str, last: str, place: str = "dates") -> Days:
+    """The days of a period, whose published dates all have to follow one convention.
+
+    Args:
+        conventions: Published date -> the hashes of its conventions.
+        first: The first date.
+        last: The last date.
+        place: What messages call the period.
+
+    Raises:
+        ConfigError: A date is none, or the first is after the last.
+        InputError: No date of the period is published, or its dates follow different conventions.
+    """
+    days = Days.of(first, last, conventions, place)
+    newest = {*conventions[days.dates[-1]]}
+    if len(newest) > 1:
+        raise InputError(f"the experiments of {days.dates[-1]} follow different conventions; their values cannot be "
+                         "compared")  # fmt: skip
+    others = [date for date in days.dates if {*conventions[date]} != newest]
+    if others:
+        raise InputError(f"{place}: {dates_in_words(others)} and {days.dates[-1]} follow different conventions, and "
+                         "their values cannot be compared; allowed: dates of one convention")  # fmt: skip
+    return days
+
+
+def period_rows(users: DataFrame, days: Days) -> DataFrame:
+    """One row per (experiment, user) over the dates of a period. Lazy: starts no job.
+
+    A value is the mean over the user's lists of all dates: each date counts with its lists that have a value. A user
+    who has lists on some dates is described by these only. The bits of the result depend on the rows only, not on their
+    order or on the engine.
+
+    Args:
+        users: One row per (experiment_id, user_id, evaluation_date); other dates than those of the period are left out.
+        days: The dates.
+
+    Returns:
+        experiment_id, user_id; every column that is no metric and no count (segments, covariate) with its value of the
+        user's first date; n_lists, n_shown, n_relevant and n_repeated added up; n_days, the dates on which the user
+        has a list; first_date, the first of them; and the metrics. Users who have no list at all (judged, but
+        nothing was shown to them) keep the value that they have on each date.
+
+    Raises:
+        InputError: A column is missing, or has a name that the rows of a period need.
+    """
+    _refuse_missing(users)
+    there = users.columns
+    metrics = [name for name in there if metric_of_column(name) is not None]
+    computed = {*USER_COLUMNS, *metrics, *map(lists_with_value, metrics)}
+    described = [name for name in there if name not in computed]
+    for name in {N_DAYS, FIRST_DATE} & {*described}:
+        raise InputError(f"user_metrics has a column {name}, which the rows of a period need; rename it")
+    counts = [name for name in _COUNTS if name in there]
+    lists = {name: f"_lists_{name}" for name in metrics}
+    rows = users.where(F.col(DATE).cast("string").isin([*days.dates])).selectExpr(
+        *(quoted(name) for name in (EXPERIMENT, USER, *described)),
+        *(f"bigint({name}) AS {name}" for name in counts),
+        f"bigint(replace(string({DATE}), '-', '')) + CASE WHEN {N_LISTS} > 0 THEN 0 ELSE {_NO_LIST} END AS {_DAY}",
+        *metrics,
+        *(f"CASE WHEN {N_LISTS} = 0 THEN {name} END AS _without_{name}" for name in metrics),
+        *(f"{lists_of(name, there)} AS {weight}" for name, weight in lists.items()),
+    )
+    aggregates = [
+        *(f"min_by({quoted(name)}, {_DAY}) AS {quoted(name)}" for name in described),
+        *(f"sum({name}) AS {name}" for name in counts),
+        f"sum(CASE WHEN {N_LISTS} > 0 THEN 1L ELSE 0L END) AS {N_DAYS}",
+        f"string(min({_DAY}) % {_NO_LIST}) AS {FIRST_DATE}",
+        *(f"max(_without_{name}) AS _without_{name}" for name in metrics),
+    ]
+    means = group_means(rows, [EXPERIMENT, USER], lists, aggregates)
+    date = f"concat_ws('-', substr({FIRST_DATE}, 1, 4), substr({FIRST_DATE}, 5, 2), substr({FIRST_DATE}, 7, 2))"
+    return means.selectExpr(
+        *(quoted(name) for name in (EXPERIMENT, USER, *described, *counts, N_DAYS)),
+        f"{date} AS {FIRST_DATE}",
+        *(f"CASE WHEN {N_LISTS} = 0 THEN _without_{name} ELSE {name} END AS {name}" for name in metrics),
+    )
+
+
+def lists_of(metric: str, there: Iterable[str]) -> str:
+    """SQL of the lists of a date that have a value; all lists where the date was stored without their number."""
+    stored = lists_with_value(metric)
+    return f"coalesce({stored}, {N_LISTS})" if stored in there else f"bigint({N_LISTS})"
+
+
+def _refuse_missing(users: DataFrame) -> None:
+    for name in _NEEDED:
+        if name not in users.columns:
+            raise InputError(f"user_metrics has no column {name}, which a period needs: "
+                             f"{unknown('column', name, users.columns)}")  # fmt: skip

@@ -1,0 +1,288 @@
+"""Before a test: by which day it finds which effect, from the stored days of the same users."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pyspark.sql import DataFrame
+
+from rankmetrics_spark.comparison.arrivals import arrivals
+from rankmetrics_spark.comparison.periods import published_days
+from rankmetrics_spark.comparison.table import UserTable
+from rankmetrics_spark.config import Comparison, Days
+from rankmetrics_spark.engines import few_rows, spark_table
+from rankmetrics_spark.errors import ConfigError, InputError, unknown
+from rankmetrics_spark.metrics import Metric
+from rankmetrics_spark.schemas import DATE, EXPERIMENT
+from rankmetrics_spark.statistics import FURTHEST, Arrivals, Design, first_day
+
+MOST_DAYS = 1000
+"""Days of a plan at most."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """By which day a test finds which effect.
+
+    Attributes:
+        metric: Name of the metric.
+        days: The stored days.
+        mean: The metric's mean over the users of these days.
+        rows: One per day. ``day``: its number. ``date``: the stored day; None for an expected one. ``basis``:
+            ``measured`` or ``expected``. ``users``: distinct users of the whole test until then.
+            ``standard_deviation`` of their means, after CUPED where there are earlier days. ``smallest_effect`` that
+            one look on this day finds with the chosen power, and ``smallest_relative_effect``, a share of the mean; the
+            same ``_any_look`` for intervals that are valid at every look.
+        users_error: How far off the rule for users is: what the first half of the stored days expects of the last one,
+            as a share of the users that were stored, less 1; None below four stored days.
+        effect: The effect that was asked for, in the metric's unit, or None.
+        days_needed: The first day on which one look finds it; None if that is beyond ``furthest``.
+        days_needed_any_look: The same for intervals that are valid at every look.
+        users_needed: Users of the whole test by this day; where no day is known, what one look needs to find it.
+        furthest: The last day that the stored ones allow to expect.
+        design: How the test is planned.
+    """
+
+    metric: str
+    days: Days
+    mean: float
+    rows: tuple[dict[str, Any], ...]
+    users_error: float | None
+    effect: float | None
+    days_needed: int | None
+    days_needed_any_look: int | None
+    users_needed: int | None
+    furthest: int
+    design: Design
+
+    @property
+    def test(self) -> str:
+        """What a smallest change is, in words."""
+        baseline, candidate = (f"{100 * share:.3g}" for share in self.design.shares)
+        return (
+            f"changes of {self.metric} (mean {self.mean:.4g}) that {baseline} / {candidate} % of the users show with a "
+            f"probability of {100 * self.design.power:.3g} %, {100 * self.design.confidence:.3g} % intervals, no "
+            "correction"
+        )
+
+    @property
+    def basis(self) -> str:
+        """What is measured, what is expected, and how far off that is, in words."""
+        stored, last = len(self.days.dates), len(self.rows)
+        gap = f"; {self.days.gap}" if self.days.gap else ""
+        if last <= stored:
+            return f"measured on {self.days.text}{gap}"
+        later = f"day {last} is" if last == stored + 1 else f"days {stored + 1} to {last} are"
+        if self.users_error is None:
+            return f"measured on {self.days.text}{gap}; {later} expected"
+        off = f"{abs(100 * self.users_error):.1f} % {'fewer' if self.users_error < 0 else 'more'} users"
+        check = f"from the first {stored // 2} days the same rule expects {off} by day {stored} than came"
+        return f"measured on {self.days.text}{gap}; {later} expected; {check}"
+
+    @property
+    def answer(self) -> str:
+        """By which day the effect that was asked for is found, in words; empty if none was."""
+        if self.effect is None:
+            return ""
+        share = f" ({100 * self.effect / self.mean:.3g} %)" if self.mean > 0 else ""
+        change = f"a change of {self.effect:.3g}{share} in {self.metric}"
+        needed = f"about {self.users_needed:,} users" if self.users_needed else "more users"
+        if self.days_needed is None:
+            limit = f"within {self.furthest} days"
+            more = f", {FURTHEST} times the stored ones" if self.furthest > 1 else ", the only stored one"
+            return f"{change} is not found {limit}{more}: it needs {needed}"
+        days = "1 day" if self.days_needed == 1 else f"{self.days_needed} days"
+        at_any = self.days_needed_any_look
+        looks = f"more than {self.furthest}" if at_any is None else f"{at_any}"
+        return f"{change} takes {days} ({needed}), looked at once; {looks} with intervals that are valid at every look"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The plan as plain values."""
+        needed = ("effect", "days_needed", "days_needed_any_look", "users_needed", "furthest", "users_error")
+        return {
+            "metric": self.metric,
+            "mean": self.mean,
+            "stored_days": list(self.days.dates),
+            "missing_days": list(self.days.missing),
+            **{name: getattr(self, name) for name in needed},
+            "days": list(self.rows),
+        }
+
+
+def plan(
+    user_metrics: DataFrame,
+    metric: str | Metric,
+    days: int = 14,
+    effect: float | str | None = None,
+    users: int | None = None,
+    *,
+    shares: Sequence[float] = (0.5, 0.5),
+    dates: tuple[str, str] | None = None,
+    before: tuple[str, str] | None = None,
+    experiment: str | None = None,
+    confidence: float = 0.95,
+    power: float = 0.8,
+    tuning_users: int = 10_000,
+) -> Plan:
+    """How long does a test have to run? From per-user metrics of stored days; runs small jobs at once.
+
+    Distinct users and the spread of their means are measured by each stored day and expected for later ones: see
+    docs/comparing.md. The test is that of different users in both experiments, without a correction for further
+    comparisons.
+
+    Args:
+        user_metrics: One row per (experiment_id, user_id, evaluation_date): ``read(spark, "out/user_metrics")``.
+        metric: A metric that has a column, such as ``ndcg@10``.
+        days: How many days the test may run.
+        effect: An effect to find: ``"0.5%"`` of the mean, or a number in the metric's unit.
+        users: Users of the whole test by its last day, if they are not those of the stored days.
+        shares: Of all users, those of the baseline and of the candidate.
+        dates: First and last stored day; by default all of them, without those of ``before``.
+        before: First and last of earlier days, whose values CUPED takes away.
+        experiment: Only users of this experiment.
+        confidence: Of the intervals.
+        power: Probability of finding the effect.
+        tuning_users: Users at which intervals that are valid at every look are tightest.
+
+    Returns:
+        One row per day, and when the effect is found.
+
+    Raises:
+        ConfigError: A wrong argument, or more days than the stored ones allow to expect.
+        InputError: There are no such days, or a single user.
+    """
+    Comparison.read({"confidence": confidence, "power": power})
+    design = Design(_shares(shares), confidence, power, tuning_users)
+    _refuse_outside("tuning_users", tuning_users, 1, 10**12)
+    _refuse_outside("days", days, 1, MOST_DAYS)
+    if users is not None:
+        _refuse_outside("users", users, 4, 10**12)
+    table = spark_table(user_metrics, "user_metrics")
+    chosen = UserTable.of(table, [metric]).metrics[0]
+    table = _of_experiment(table, experiment)
+    earlier = None if before is None else published_days(table, *before, "before")
+    first, last = dates or _all_dates(table, earlier)
+    stored = published_days(table, first, last)
+    if earlier is not None and earlier.last >= stored.first:
+        raise ConfigError(f"before: {earlier.last} is not before the first stored day {stored.first}; allowed: days "
+                          "before the stored ones")  # fmt: skip
+    found = arrivals(table, chosen, stored, earlier)
+    if not found.users[-1] >= 2:
+        raise InputError(f"{stored.text}: {found.users[-1]:.0f} users have a value of {chosen}; allowed: at least 2, "
+                         "since one user has no spread")  # fmt: skip
+    if days > max(found.furthest, found.days):
+        raise ConfigError(
+            f"days is {days}, and {_count(found.days)} stored; allowed: up to {found.furthest}, "
+            + (f"{FURTHEST} times the stored days" if found.days > 1 else "since one day does not say who comes back")
+        )
+    return planned(str(chosen), stored, found, design, (days, effect, users))
+
+
+def planned(
+    metric: str, stored: Days, found: Arrivals, design: Design, asked: tuple[int, float | str | None, int | None]
+) -> Plan:
+    """The plan from what stored days say.
+
+    Args:
+        metric: Name of the metric.
+        stored: The stored days.
+        found: Their users.
+        design: How the test is planned.
+        asked: Days, effect and users, as ``plan`` takes them.
+    """
+    days, effect, n_users = asked
+    mean, furthest = float(found.mean[-1]), max(found.furthest, days)
+    users = found.users_by(furthest)
+    if n_users is not None:
+        users = users * n_users / users[days - 1]
+    _, variance = found.variances_by(furthest)
+    once, any_look = design.smallest_effects(users, variance)
+    rows = tuple(
+        {
+            "day": i + 1,
+            "date": stored.dates[i] if i < found.days else None,
+            "basis": "measured" if i < found.days else "expected",
+            "users": round(float(users[i])),
+            "standard_deviation": _known(math.sqrt(variance[i])),
+            "smallest_effect": _known(once[i]),
+            "smallest_relative_effect": _known(once[i] / mean if mean > 0 else np.nan),
+            "smallest_effect_any_look": _known(any_look[i]),
+            "smallest_relative_effect_any_look": _known(any_look[i] / mean if mean > 0 else np.nan),
+        }
+        for i in range(days)
+    )
+    answers: tuple[float | None, int | None, int | None, int | None] = (None, None, None, None)
+    if effect is not None:
+        wanted = _effect(effect, mean)
+        at = first_day(once, wanted)
+        needed = round(float(users[at - 1])) if at else design.users_needed(wanted, float(variance[-1]))
+        answers = (wanted, at, first_day(any_look, wanted), needed)
+    return Plan(metric, stored, mean, rows, found.users_error, *answers, furthest, design)
+
+
+def _known(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _count(days: int) -> str:
+    return "1 day is" if days == 1 else f"{days} days are"
+
+
+def _refuse_outside(name: str, value: object, least: int, most: int) -> None:
+    """Refuse what is no whole number of a range.
+
+    Raises:
+        ConfigError: Names the value and the range.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ConfigError(f"{name} is {value!r}; allowed: a whole number from {least:,} to {most:,}")
+
+
+def _shares(shares: Sequence[float]) -> tuple[float, float]:
+    numbers = [share for share in shares if isinstance(share, (int, float)) and 0 < share < 1]
+    if len(numbers) != 2 or len(shares) != 2 or sum(numbers) > 1 + 1e-9:
+        raise ConfigError(f"shares is {list(shares)}; allowed: two shares above 0 that add up to 1 at most, of the "
+                          "baseline and of the candidate")  # fmt: skip
+    return float(numbers[0]), float(numbers[1])
+
+
+def _effect(effect: float | str, mean: float) -> float:
+    """The effect in the metric's unit."""
+    text = str(effect).strip()
+    allowed = "allowed: a share of the mean such as 0.5%, or a number above 0 in the metric's unit"
+    try:
+        value = float(text.removesuffix("%"))
+    except ValueError:
+        value = math.nan
+    if isinstance(effect, bool) or not 0 < value < math.inf:
+        raise ConfigError(f"effect is '{effect}'; {allowed}")
+    if not text.endswith("%"):
+        return value
+    if not mean > 0:
+        raise ConfigError(f"effect is '{effect}', and the mean is {mean:.3g}; allowed: a number above 0 in the "
+                          "metric's unit, since a share needs a mean above 0")  # fmt: skip
+    return value / 100 * mean
+
+
+def _of_experiment(table: DataFrame, experiment: str | None) -> DataFrame:
+    if experiment is None:
+        return table
+    rows = table.where(table[EXPERIMENT].cast("string") == experiment)
+    if rows.isEmpty():
+        known = [str(row[0]) for row in few_rows(table.select(EXPERIMENT).distinct())]
+        raise ConfigError(unknown("experiment", experiment, sorted(known)))
+    return rows
+
+
+def _all_dates(table: DataFrame, earlier: Days | None) -> tuple[str, str]:
+    """The first and the last date that is stored, after those of ``earlier``."""
+    later = table if earlier is None else table.where(table[DATE].cast("string") > earlier.last)
+    (row,) = few_rows(later.selectExpr(f"string(min({DATE}))", f"string(max({DATE}))"))
+    if row[0] is None:
+        after = f" after {earlier.last}" if earlier else ""
+        raise InputError(f"user_metrics has no stored day{after}; allowed: the output of earlier runs")
+    return str(row[0]), str(row[1])
