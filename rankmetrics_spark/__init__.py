@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rankmetrics_spark.doors import lazy
 
 __version__ = "0.2.0"
 __all__ = [
@@ -12,6 +14,7 @@ __all__ = [
     "ap_at",
     "compare",
     "compare_conventions",
+    "effect_over_time",
     "evaluate",
     "laptop_session",
     "metric",
@@ -19,50 +22,38 @@ __all__ = [
     "ndcg_at",
     "off_policy",
     "parse",
+    "plan",
     "read",
     "register_udfs",
     "run",
 ]
 
 if TYPE_CHECKING:
-    from rankmetrics_spark.comparison import compare
+    from rankmetrics_spark.comparison import compare, effect_over_time, plan
     from rankmetrics_spark.config import Options
     from rankmetrics_spark.conventions import compare_conventions
     from rankmetrics_spark.engines import laptop_session
     from rankmetrics_spark.job import run
     from rankmetrics_spark.metrics import Convention, metric, parse
-    from rankmetrics_spark.pipeline import Result, evaluate
-    from rankmetrics_spark.sinks import read
+    from rankmetrics_spark.pipeline import Result, evaluate, read
     from rankmetrics_spark.udfs import ap_at, metric_udf, ndcg_at, register_udfs
     from rankmetrics_spark.weighting import off_policy
 
-_HOMES = {
-    "evaluate": "pipeline",
-    "Result": "pipeline",
-    "Options": "config.options",
-    "run": "job",
-    "laptop_session": "engines.sail",
-    "read": "sinks",
-    "metric": "metrics",
-    "parse": "metrics",
-    "Convention": "metrics",
-    "compare": "comparison",
-    "compare_conventions": "conventions",
-    "off_policy": "weighting",
-    "ap_at": "udfs",
-    "ndcg_at": "udfs",
-    "metric_udf": "udfs",
-    "register_udfs": "udfs",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Load the Spark layer on first use, so that the pure layer imports without pyspark."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'rankmetrics_spark' has no attribute '{name}'")
-    from importlib import import_module
-
-    return getattr(import_module(f"rankmetrics_spark.{_HOMES[name]}"), name)
+# The Spark layer is loaded on first use, so that the pure layer imports without pyspark.
+__getattr__ = lazy(
+    __name__,
+    {
+        "comparison": "compare effect_over_time plan",
+        "config": "Options",
+        "conventions": "compare_conventions",
+        "engines": "laptop_session",
+        "job": "run",
+        "metrics": "Convention metric parse",
+        "pipeline": "Result evaluate read",
+        "udfs": "ap_at metric_udf ndcg_at register_udfs",
+        "weighting": "off_policy",
+    },
+)
 
 
 def __dir__() -> list[str]:

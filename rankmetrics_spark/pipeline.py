@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from rankmetrics_spark import comparison, road
+from rankmetrics_spark import comparison, road, sinks
 from rankmetrics_spark.comparison import UserTable, Within
-from rankmetrics_spark.config import DEFAULT_METRICS, Comparison, Options, Quality, check_experiments
+from rankmetrics_spark.config import DEFAULT_METRICS, Comparison, LayoutName, Options, Quality, check_experiments
 from rankmetrics_spark.engines import engine_of, spark_table, with_fields
 from rankmetrics_spark.errors import QualityWarning
 from rankmetrics_spark.gates import Findings, Inspected, check_quality
@@ -25,6 +25,7 @@ from rankmetrics_spark.schemas import CONVENTION_INDEX, REJECTED
 if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
+    from pyspark.sql import SparkSession
 
     from rankmetrics_spark.report import Figures
 
@@ -48,10 +49,10 @@ def evaluate(
     baseline: str | None = None,
     pairs: Literal["baseline", "all"] = "baseline",
     confidence: float = 0.95,
-    correction: Literal["holm", "bonferroni", "fdr_bh", "fdr_by", "none"] = "holm",
+    correction: Literal["holm", "hochberg", "hommel", "bonferroni", "fdr_bh", "fdr_by", "none"] = "holm",
     repeated_items: Literal["relevant", "all", "ignore"] = "relevant",
     text_numbers: bool = False,
-    layout: Literal["auto", "masks", "relevant", "rows"] = "auto",
+    layout: LayoutName = "auto",
 ) -> Result:
     """Per-user and per-experiment ranking metrics of an impression log, all out of one pass over it.
 
@@ -106,22 +107,53 @@ def evaluate(
         judged=judgements is not None,
     )
     compared = Comparison(baseline=baseline, pairs=pairs, confidence=confidence, correction=correction)
-    return Result(Tables.of(impressions, judgements, options), compared, judgements)
+    return Result(Tables.of(impressions, judgements, options), compared)
+
+
+def read(spark: SparkSession, path: str, format: str = "parquet", *, dates: tuple[str, str] | None = None) -> DataFrame:
+    """A written table, with the columns of all its files; a metric that only some dates have is null on the others.
+
+    It follows the pointers of ``published``: while a run publishes, and after it was killed, each date has its earlier
+    rows or the new ones, in all tables. The partition columns are strings, exactly as they were written: "007" stays
+    "007".
+
+    Args:
+        spark: The session.
+        path: Folder of the table, such as ``out/user_metrics``, or a table of a catalog: ``lake.ranking.user_metrics``.
+        format: ``delta`` or ``iceberg`` for a table of a catalog; the pointers of a folder name its format.
+        dates: First and last date of a period, of ``user_metrics`` only: one row per (experiment_id, user_id) over all
+            of its dates, with the mean over the user's lists, ``n_days`` and ``first_date``, instead of one row per
+            date. Which dates are there is read at once, by a small job.
+
+    Raises:
+        AnalysisException: There is no such folder.
+        ConfigError: The dates are none, or the first is after the last.
+        InputError: There is no such table in the catalog, or runs keep publishing to the folder; no date of the period
+            is published, the table holds no users, or the dates follow different conventions.
+    """
+    rows = sinks.read(spark, path, format)
+    if dates is None:
+        return rows
+    return comparison.period_rows(rows, comparison.published_days(rows, *comparison.first_and_last(dates)))
 
 
 @dataclass(frozen=True)
 class Tables:
-    """The tables of one evaluation, lazy like any DataFrame; what is never asked for is not even planned.
+    """The tables of one evaluation, lazy like any DataFrame; a table that nobody reads is not even planned.
+
+    A job calls ``with_fitting_layout`` and ``stored``; without them, nothing here starts a job.
 
     Attributes:
         plan: Columns, layout, metrics and conventions, as they were chosen.
         rows: The typed rows of the input, each faulty one with its reason, in internal names.
+        judgements: The judgements as they came.
         pools: The judged items of each user.
-        staged: The outcome of the pass, where it has been written and read back.
+        staged: The outcome of the pass, if a job has stored it.
     """
 
     plan: Plan
     rows: DataFrame
+    judgements: DataFrame | None
     pools: DataFrame | None
     staged: DataFrame | None = None
 
@@ -146,7 +178,28 @@ class Tables:
         schema = None if judgements is None else judgements.schema
         plan = make_plan(options, impressions.schema, schema, conventions)
         plan = plan.on(engine_of(impressions.sparkSession), impressions.schema)
-        return cls(plan, road.typed_rows(impressions, plan), road.judged_items(judgements, plan))
+        return cls(plan, road.typed_rows(impressions, plan), judgements, road.judged_items(judgements, plan))
+
+    def with_fitting_layout(self) -> Tables:
+        """The same tables with the layout that the first rows of the log fit; reads these rows."""
+        if self.plan.layout.name != "masks" or road.head_fits_masks(self.rows):
+            return self
+        return replace(self, plan=self.plan.with_layout("relevant"))
+
+    def stored(self, store: Callable[[DataFrame], DataFrame]) -> Tables:
+        """The same tables, computed from a stored outcome of the pass; ``store`` writes it and reads it back."""
+        return replace(self, staged=store(self.outcome))
+
+    def check(
+        self,
+        limits: Quality,
+        previous: Mapping[str, Any] | None = None,
+        place: str = "the impressions",
+        tags: bool = False,
+    ) -> Findings:
+        """Check the quality gates; return counts, rates and warnings. See ``gates.Inspected`` for place and tags."""
+        log = Inspected(self.plan, self.outcome, self.rows, self.judgements, lambda: self.repeated, place, tags)
+        return check_quality(log, limits, previous)
 
     @property
     def outcome(self) -> DataFrame:
@@ -164,7 +217,7 @@ class Tables:
         if not self.plan.lists_are_users:
             users = road.published_users(self.users, self.plan, CONVENTION_INDEX)
             return road.averages(users, self.plan, self.within_segments, several_conventions=True)
-        # One way to Python for both: the sums are taken where the lists are scored.
+        # One round trip to Python scores the lists and adds them up.
         combined = self.plan.options.combined_segments
         step = sums_of_lists(self.plan.scoring.metrics, self.plan.columns.segments, combined)
         sums = road.scored_lists(self.rows, self._packed, self.pools, self.plan, step)
@@ -296,17 +349,15 @@ class Result(Presentation):
 
     _tables: Tables
     _comparison: Comparison
-    _truth: DataFrame | None
-    """The judgements as they came."""
 
     def __repr__(self) -> str:
-        """One sentence about what was asked; it starts no job."""
+        """One sentence about the request; it starts no job."""
         options, compared = self._tables.plan.options, "nothing compared"
         if self._comparison.pairs == "all":
             compared = "every pair of experiments compared"
-        elif self._comparison.asked:
+        elif self._comparison.is_requested:
             compared = f"every experiment compared with {self._comparison.baseline!r}"
-        names = ["user_metrics", "experiment_metrics", *(["comparisons"] if self._comparison.asked else [])]
+        names = ["user_metrics", "experiment_metrics", *(["comparisons"] if self._comparison.is_requested else [])]
         return (
             f"Result of {', '.join(map(str, options.metrics))} by {options.rank_by} under the convention "
             f"{options.convention.name}, {compared}; {', '.join(names)} and quarantine are computed when they are read"
@@ -363,18 +414,16 @@ class Result(Presentation):
             QualityError: Too many faulty rows, or what else stops the command.
         """
         allowed = Quality(on_invalid=on_invalid, max_invalid_fraction=max_invalid_fraction, gates=gates or {})
-        tables = self._tables
-        log = Inspected(tables.plan, tables.outcome, tables.rows, self._truth, lambda: tables.repeated)
-        found = check_quality(log, allowed)
-        check_experiments(self._comparison, [str(name) for name, count in found.counts.items() if count["lists"]])
-        for warning in found.warnings:
+        findings = self._tables.check(allowed)
+        check_experiments(self._comparison, [str(name) for name, count in findings.counts.items() if count["lists"]])
+        for warning in findings.warnings:
             warnings.warn(warning, QualityWarning, stacklevel=2)
-        return found
+        return findings
 
     @cached_property
     def _figures(self) -> Figures:
         from rankmetrics_spark.report import figures_of_frames
 
         metrics = [str(metric) for metric in self._tables.plan.scoring.metrics]
-        compared = self.comparisons if self._comparison.asked else None
+        compared = self.comparisons if self._comparison.is_requested else None
         return figures_of_frames(self.experiment_metrics, compared, order=metrics)

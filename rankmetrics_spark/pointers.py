@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date as day
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol, TypeAlias
 
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, RUN
 
@@ -42,6 +43,28 @@ def run_in_name(path: str) -> str:
 
 
 @dataclass(frozen=True)
+class Compared:
+    """The experiments that one run has compared; their pairs would be many.
+
+    Attributes:
+        experiments: In the order in which an earlier one is the baseline of a later one.
+        every_pair: Whether every one is compared with all after it, not only the first one.
+    """
+
+    experiments: tuple[str | None, ...]
+    every_pair: bool = False
+
+    @cached_property
+    def _places(self) -> dict[str | None, int]:
+        return {name: place for place, name in enumerate(self.experiments)}
+
+    def has(self, baseline: str | None, candidate: str | None) -> bool:
+        """Whether the run has compared these two."""
+        first, second = (self._places.get(name) for name in (baseline, candidate))
+        return first is not None and second is not None and first < second and (self.every_pair or first == 0)
+
+
+@dataclass(frozen=True)
 class Entry:
     """What one run has published on a date.
 
@@ -52,6 +75,7 @@ class Entry:
             and ``counted`` their number for each of the experiments.
         convention: Name and hash of the convention.
         named: Whether its files carry its id. Where only Spark reaches the files, they do not.
+        compared: What it has compared; None = nothing.
     """
 
     run_id: str
@@ -59,6 +83,7 @@ class Entry:
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     convention: Mapping[str, str] = field(default_factory=dict)
     named: bool = True
+    compared: Compared | None = None
 
     def counted(self, table: str) -> list[int] | None:
         """The rows of each experiment in a version of a table; None if the pointer names no version."""
@@ -123,6 +148,11 @@ class Pointer:
                     "tables": {name: dict(facts) for name, facts in entry.tables.items()},
                     "convention": dict(entry.convention),
                     "named": entry.named,
+                    "compared": entry.compared
+                    and {
+                        "experiments": list(entry.compared.experiments),
+                        "every_pair": entry.compared.every_pair,
+                    },
                 }
                 for entry in self.entries
             ],
@@ -136,7 +166,15 @@ def parse(text: str | None) -> Pointer | None:
     try:
         document = json.loads(text or "null")
         runs = [
-            Entry(run[RUN], tuple(run["experiments"]), run["tables"], run["convention"], run["named"])
+            Entry(
+                run[RUN],
+                tuple(run["experiments"]),
+                run["tables"],
+                run["convention"],
+                run["named"],
+                # Pointers of earlier versions do not have it.
+                Compared(tuple(of["experiments"]), of["every_pair"]) if (of := run.get("compared")) else None,
+            )
             for run in document["runs"]
         ]
         return Pointer(document[DATE], tuple(runs), document["sequence"], document["format"])
@@ -151,6 +189,52 @@ def newest(texts: Iterable[str | None]) -> dict[str, Pointer]:
         if pointer.date not in pointers or pointers[pointer.date].sequence < pointer.sequence:
             pointers[pointer.date] = pointer
     return pointers
+
+
+Pair: TypeAlias = tuple[str | None, str | None]
+"""Baseline and candidate."""
+
+
+class LookNumbers(Protocol):
+    """What knows the number of a look at a pair: a ``History``, or a mapping."""
+
+    def get(self, pair: Pair, /) -> int | None:
+        """The number; None where earlier looks are not known."""
+
+
+def unknown_looks() -> LookNumbers:
+    """No number for any pair."""
+    numbers: dict[Pair, int] = {}
+    return numbers
+
+
+@dataclass(frozen=True)
+class History:
+    """Earlier dates, for the number of the next look at a pair.
+
+    Attributes:
+        days: What the runs of each date have compared, with the experiments that are theirs.
+    """
+
+    days: tuple[tuple[tuple[Compared, frozenset[str | None]], ...], ...] = ()
+
+    @classmethod
+    def before(cls, date: str, pointers: Mapping[str, Pointer], first: str = "") -> History:
+        """The dates before ``date``, and not before ``first``."""
+        runs = [pointer.entries for day, pointer in pointers.items() if first <= day < date]
+        return cls(
+            tuple(tuple((e.compared, frozenset(e.experiments)) for e in entries if e.compared) for entries in runs)
+        )
+
+    def get(self, pair: Pair, /) -> int:
+        """The number of the next look at (baseline, candidate): 1 + the dates on which the two were compared.
+
+        >>> entry = Entry("r", ("b", "c"), compared=Compared(("a", "b", "c")))
+        >>> days = {day: Pointer(day, (entry,)) for day in ("2026-11-07", "2026-11-08")}
+        >>> History.before("2026-11-09", days).get(("a", "b")), History.before("2026-11-08", days).get(("b", "c"))
+        (3, 1)
+        """
+        return 1 + sum(any(pair[1] in own and compared.has(*pair) for compared, own in day) for day in self.days)
 
 
 NEAREST = 3

@@ -67,7 +67,7 @@ def metric_udf(
     Raises:
         ConfigError: An unknown metric or convention, or one that does not fit ``rank_by``.
     """
-    metric, rule = _asked(name, convention, rank_by)
+    metric, rule = _checked(name, convention, rank_by)
     udf = _udf(metric, rule, rank_by)
 
     def of(*columns: str | Column) -> Column:
@@ -132,12 +132,12 @@ def register_udfs(
     """
     chosen = Options.read({"metrics": metrics}).metrics
     for metric in chosen:
-        metric, rule = _asked(metric, convention, "position")
+        metric, rule = _checked(metric, convention, "position")
         spark.udf.register(metric.column, _udf(metric, rule, "position"))
     return [metric.column for metric in chosen]
 
 
-def _asked(name: str | Metric, convention: object, rank_by: str) -> tuple[Metric, Convention]:
+def _checked(name: str | Metric, convention: object, rank_by: str) -> tuple[Metric, Convention]:
     """The metric and the convention, after the checks of ``evaluate``."""
     options = Options.read({"metrics": [name], "convention": convention, "rank_by": rank_by})
     (metric,) = options.metrics
@@ -177,7 +177,11 @@ def _values(columns: Mapping[str, pd.Series], lengths: Ints, metric: Metric, rul
     item = columns.get("item")
     if item is not None and pd.api.types.is_float_dtype(item):
         raise ValueError(f"{metric} got item ids as floating-point numbers; allowed: CAST(item AS STRING)")
-    numbers = {name: _numbers(column) for name, column in columns.items() if name != "item"}
+    numbers = {
+        name: pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
+        for name, column in columns.items()
+        if name != "item"
+    }
     by_position = "score" not in numbers
     sound = np.isfinite(numbers["relevance"])
     if by_position:
@@ -204,11 +208,6 @@ def _values(columns: Mapping[str, pd.Series], lengths: Ints, metric: Metric, rul
 def _is_exact(column: pd.Series) -> bool:
     """Whether the numbers are integers or decimals, of which several can be the same double."""
     return pd.api.types.is_integer_dtype(column) or any(isinstance(value, Decimal) for value in column.dropna()[:1])
-
-
-def _numbers(column: pd.Series) -> Floats:
-    numbers: Floats = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
-    return numbers
 
 
 def _entries(fields: dict[str, pa.Array], n_rows: Ints, item: pd.Series | None) -> dict[str, pa.Array]:

@@ -1,5 +1,6 @@
-from rankmetrics_spark.gates.counts import Counts, total_counts
-from rankmetrics_spark.gates.findings import Inspected
+"""Quality gates of a log and limits on metrics: what was counted, what it means, and what a run refuses."""
+
+from rankmetrics_spark.gates.findings import Counts, Inspected, total_counts
 from rankmetrics_spark.gates.limits import Findings, failed_gates
 from rankmetrics_spark.gates.quality import check_quality
 
@@ -11,4 +12,3 @@ __all__ = [
     "failed_gates",
     "total_counts",
 ]
-"""Limits that a run has to keep: what was counted, what it says of the log, and the limits on rows and metrics."""

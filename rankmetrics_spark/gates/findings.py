@@ -1,8 +1,8 @@
-"""The scored lists and faulty rows of a log -> rates, warnings and notes, one sentence each."""
+"""Count the scored lists and faulty rows of a log; derive its rates, warnings and notes, one sentence each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,11 +10,29 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.config import Limits
+from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import QualityError
-from rankmetrics_spark.gates.counts import Counts, total_counts
 from rankmetrics_spark.gates.limits import SHARED, Findings, breaches, rates
 from rankmetrics_spark.road import Plan
-from rankmetrics_spark.schemas import EXPERIMENT, REJECTED, USER, only_value
+from rankmetrics_spark.schemas import (
+    EXPERIMENT,
+    JUDGED,
+    MIXED,
+    N_GRADED,
+    N_KNOWN,
+    N_RELEVANT,
+    N_REPEATED,
+    N_ROWS,
+    N_SHOWN,
+    N_TIED,
+    N_UNKNOWN,
+    REASON,
+    REJECTED,
+    TOP,
+    USER,
+    only_value,
+)
+from rankmetrics_spark.statistics import LARGEST_SUMMAND
 
 MOST_NAMED = 3
 """A message names at most this many experiments or ids."""
@@ -43,22 +61,108 @@ class Inspected:
     tags: bool = False
 
 
+# ---- counts
+
+
+Counts = dict[str, dict[str, Any]]
+"""Experiment -> name of a count -> the count; see ``row_counts``."""
+Reasons = dict[str, int]
+"""Reason -> rows, most frequent first; at most ten."""
+REPEATED = "repeated item or rank"
+
+_SUMS = {
+    "repeated": N_REPEATED,
+    "tied": N_TIED,
+    "judged_items": N_KNOWN,
+    "below_first_rank": f"CASE WHEN {REJECTED}.{REASON} LIKE 'position_below%' THEN {N_ROWS} END",
+    "no_experiment": f"CASE WHEN {REJECTED}.{REASON} LIKE '%_experiment' THEN {N_ROWS} END",
+}
+
+
+def row_counts(outcome: DataFrame, cut: int = 0, summed: Sequence[str] = ()) -> Counts:
+    """Count rows, lists and their oddities per experiment.
+
+    Rows: ``rows`` = ``evaluated`` + ``quarantined``; ``repeated``, quarantined rows that repeat an item or a rank;
+    ``tied``, rows that share their score with another row of their list; ``below_first_rank``, rows whose rank is too
+    small; ``no_experiment``, rows whose fault is in the experiment; ``judged_items``, shown items with a judgement or a
+    grade.
+
+    Lists: ``lists``; ``beyond_judgements``, lists that show more relevant items than the judgements know (their values
+    stop at 1); ``judged_lists``, lists whose user has judgements; ``graded_lists``, lists with a grade above 0 that is
+    not 1; ``no_relevant``, lists without a relevant item; ``short``, lists with fewer than ``cut`` items; ``gaps``,
+    lists whose last rank exceeds their number of rows; ``mixed_segments``, lists whose rows differ in a segment.
+
+    ``beyond_sums``: the columns of ``summed`` with a value that is too large to be summed.
+    """
+    columns = outcome.columns
+    conditions = {
+        "lists": "true",
+        "beyond_judgements": f"{N_UNKNOWN} > 0",
+        "judged_lists": JUDGED,
+        "graded_lists": f"{N_GRADED} > 0",
+        "no_relevant": f"{N_RELEVANT} = 0",
+        "short": f"{N_SHOWN} < {cut}",
+        "gaps": f"{TOP} > {N_ROWS}" if TOP in columns else "false",
+        "mixed_segments": MIXED if MIXED in columns else "false",
+        **{f"_{i}": f"abs({name}) > {LARGEST_SUMMAND!r}D" for i, name in enumerate(summed)},
+    }
+    sums = outcome.groupBy(EXPERIMENT).agg(
+        F.sum(N_ROWS).alias("rows"),
+        F.sum(F.when(F.col(REJECTED).isNotNull(), F.col(N_ROWS)).otherwise(0)).alias("faulty"),
+        *(F.expr(f"coalesce(sum({sql}), 0) AS {name}") for name, sql in _SUMS.items()),
+        *(F.expr(f"count_if({REJECTED} IS NULL AND {sql}) AS {name}") for name, sql in conditions.items()),
+    )
+    counts: Counts = {}
+    for row in few_rows(sums):
+        quarantined = row["faulty"] + row["repeated"]
+        counts[row[EXPERIMENT]] = {
+            "rows": row["rows"],
+            "evaluated": row["rows"] - quarantined,
+            "quarantined": quarantined,
+            **{name: row[name] for name in (*_SUMS, *conditions) if name[0] != "_"},
+            "beyond_sums": [name for i, name in enumerate(summed) if row[f"_{i}"]],
+        }
+    return counts
+
+
+def reasons(outcome: DataFrame) -> Reasons:
+    """Return why rows were left out, and how many."""
+    reason = F.coalesce(F.col(f"{REJECTED}.{REASON}"), F.lit(REPEATED))
+    n = F.when(F.col(REJECTED).isNotNull(), F.col(N_ROWS)).otherwise(F.col(N_REPEATED))
+    counts = outcome.groupBy(reason.alias(REASON)).agg(F.sum(n).alias("n")).where("n > 0").orderBy(F.desc("n"), REASON)
+    return {row[REASON]: row["n"] for row in few_rows(counts.limit(10))}
+
+
+def total_counts(counts: Counts, name: str) -> int:
+    """Return the sum of a count over all experiments."""
+    return sum(count[name] for count in counts.values())
+
+
 def arms(counts: Counts) -> Counts:
     """Return the counts of experiments; leave out the group of rows without a valid experiment."""
     return {name: count for name, count in counts.items() if count["rows"] > count["no_experiment"]}
 
 
+# ---- rates, warnings and notes
+
+
 def longest_cut(plan: Plan) -> int:
+    """Return the largest cut-off of the metrics; 0 if none has one."""
     return max((metric.cut or 0 for metric in plan.scoring.metrics), default=0)
 
 
 def findings(log: Inspected, counts: Counts, limits: Limits, previous: Mapping[str, Any] | None) -> Findings:
+    """Return counts, rates, warnings and notes of a log, compared with no limit yet."""
     names = [*_rates_of(log.plan)]
     counts = {name: {key: n for key, n in count.items() if key != "beyond_sums"} for name, count in counts.items()}
     per_arm = {name: rates([count], names) for name, count in arms(counts).items() if count["lists"]}
     overall = rates(arms(counts).values(), names)
     if SHARED in limits:
-        overall[SHARED] = _shared_users(log.outcome)
+        # Shuffles ids only.
+        pairs = log.outcome.where(F.col(REJECTED).isNull()).select(EXPERIMENT, USER).distinct()
+        users = pairs.groupBy(USER).agg(F.count(F.lit(1)).alias("n"))
+        share = users.agg(F.avg(F.when(F.col("n") > 1, 1.0).otherwise(0.0))).first()
+        overall[SHARED] = float(share[0]) if share and share[0] is not None else 0.0
     return Findings(
         counts, per_arm, overall, previous or {}, tuple(_warnings_about(log, counts)), tuple(_notes_about(log, counts))
     )
@@ -73,14 +177,6 @@ def _rates_of(plan: Plan) -> Iterator[str]:
     yield "no_relevant_rate"
     if plan.scoring.judged:
         yield "unjudged_rate"
-
-
-def _shared_users(outcome: DataFrame) -> float:
-    """Return the share of users with lists in more than one experiment; shuffles ids only."""
-    pairs = outcome.where(F.col(REJECTED).isNull()).select(EXPERIMENT, USER).distinct()
-    users = pairs.groupBy(USER).agg(F.count(F.lit(1)).alias("n"))
-    share = users.agg(F.avg(F.when(F.col("n") > 1, 1.0).otherwise(0.0))).first()
-    return float(share[0]) if share and share[0] is not None else 0.0
 
 
 def _warnings_about(log: Inspected, counts: Counts) -> Iterator[str]:
@@ -100,7 +196,7 @@ def _warnings_about(log: Inspected, counts: Counts) -> Iterator[str]:
 
 
 def _notes_about(log: Inspected, counts: Counts) -> Iterator[str]:
-    """Tell what a reader of the numbers should know, one sentence each."""
+    """Return what readers of the numbers should know, one sentence each."""
     (rule, *_), path = log.plan.scoring.conventions, log.plan.options.path_of("convention")
     if not rule.relevant_from and total_counts(counts, "graded_lists"):
         yield (
@@ -136,5 +232,6 @@ def within_limits(findings: Findings, limits: Limits) -> Findings:
 
 
 def ranks_seem_to_start_at_0(log: Inspected, counts: Counts) -> bool:
+    """Whether there is at least one row with a rank below 1 for each list."""
     below = total_counts(counts, "below_first_rank")
     return log.plan.columns.first_rank == 1 and 0 < total_counts(counts, "lists") <= below

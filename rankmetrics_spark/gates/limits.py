@@ -22,7 +22,7 @@ _PARTS = {
 }
 """Rate -> the counts that it divides."""
 SHARED = "shared_user_rate"
-"""The share of users with lists in several experiments; the only rate without an experiment."""
+"""The share of users with lists in several experiments; the only rate that has no value per experiment."""
 
 Rates = dict[str, float]
 
@@ -32,12 +32,12 @@ class Findings:
     """Counts, rates and warnings of a log that passed the quality gates.
 
     Attributes:
-        counts: Per experiment; see ``counts.row_counts``.
+        counts: Per experiment; see ``findings.row_counts``.
         rates: Per experiment: rate -> share, for the rates that apply to this log.
         overall: The same over all experiments.
         previous: The ``quality`` of the previous run's record, with its ``run_id``; empty without one.
-        warnings: A sentence each.
-        notes: What a reader of the numbers should know, a sentence each; nothing is wrong.
+        warnings: One sentence each.
+        notes: What readers of the numbers should know, a sentence each; nothing is wrong.
     """
 
     counts: dict[str, dict[str, Any]]
@@ -66,7 +66,7 @@ def rates(counts: Iterable[Mapping[str, Any]], names: Iterable[str]) -> Rates:
 
 
 def breaches(findings: Findings, limits: Limits, level: str) -> list[str]:
-    """A sentence for each rate beyond its limit."""
+    """Return one sentence for each rate beyond its limit."""
     previous = findings.previous.get("rates", {})
     sentences = [
         sentence
@@ -126,7 +126,10 @@ def failed_gates(
 def _failures(
     gate: Gate, rows: Sequence[Row], experiments: Iterable[str], check: Callable[[Gate, Row], Iterator[str]]
 ) -> Iterator[str]:
-    matches = sorted((row for row in rows if _is_gated(gate, row)), key=lambda row: str(row[EXPERIMENT]))
+    matches = [row for row in rows if row[METRIC] == str(gate.metric) and row[SEGMENT] == gate.segment]
+    if gate.experiment is not None:
+        matches = [row for row in matches if row[EXPERIMENT] == gate.experiment]
+    matches.sort(key=lambda row: str(row[EXPERIMENT]))
     missing = {gate.experiment} if gate.experiment else set(experiments)
     missing -= {str(row[EXPERIMENT]) for row in matches}
     problem = f"the gate on {gate.metric} cannot be checked: no row of segment '{gate.segment}'"
@@ -137,11 +140,6 @@ def _failures(
         yield f"{problem} and experiment '{name}'"
     for row in matches:
         yield from check(gate, row)
-
-
-def _is_gated(gate: Gate, row: Row) -> bool:
-    named = gate.experiment is None or row[EXPERIMENT] == gate.experiment
-    return bool(named and row[METRIC] == str(gate.metric) and row[SEGMENT] == gate.segment)
 
 
 def _sign(gate: Gate) -> int:

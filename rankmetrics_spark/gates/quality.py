@@ -11,26 +11,34 @@ from pyspark.sql import functions as F
 from rankmetrics_spark.config import Quality
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError, QualityError, shape
-from rankmetrics_spark.gates.counts import REPEATED, Counts, Reasons, reasons, row_counts, total_counts
 from rankmetrics_spark.gates.findings import (
     MOST_NAMED,
+    REPEATED,
+    Counts,
     Inspected,
+    Reasons,
     arms,
     findings,
     longest_cut,
     ranks_seem_to_start_at_0,
+    reasons,
+    row_counts,
+    total_counts,
     within_limits,
 )
 from rankmetrics_spark.gates.limits import Findings
-from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.road import FAULTY, GRADE, Plan, typed_judgements
+from rankmetrics_spark.road import FAULTY, GRADE, typed_judgements
 from rankmetrics_spark.schemas import EXPERIMENT, ITEM, REASON, REJECTED, RELEVANCE, USER
 from rankmetrics_spark.statistics import LARGEST_SUMMAND
 
 
 def check_quality(log: Inspected, settings: Quality, previous: Mapping[str, Any] | None = None) -> Findings:
     """Count the rows and lists of a log; raise an error if its result would be wrong."""
-    counts = row_counts(log.outcome, longest_cut(log.plan), [metric.column for metric in _unbounded_metrics(log.plan)])
+    metrics = log.plan.scoring.metrics
+    # Values can be too large to be summed under metrics without a maximum, and under NDCG because of its gains.
+    unbounded = [metric for metric in metrics if metric.definition.range[1] == float("inf")]
+    unbounded += [metric for metric in metrics if metric.definition.name == "ndcg"][:1]
+    counts = row_counts(log.outcome, longest_cut(log.plan), [metric.column for metric in unbounded])
     if not total_counts(counts, "rows"):
         raise InputError(f"the input is empty: no rows in {log.place}")
     _refuse_repeats(log, counts)
@@ -127,13 +135,6 @@ def _refuse_ranks_from_0(log: Inspected, counts: Counts, allowed: float) -> None
 
 
 # ---- values
-
-
-def _unbounded_metrics(plan: Plan) -> list[Metric]:
-    """Return metrics whose values can be too large: those without a maximum, and one NDCG, because of its gains."""
-    metrics = plan.scoring.metrics
-    endless = [metric for metric in metrics if metric.definition.range[1] == float("inf")]
-    return endless + [metric for metric in metrics if metric.definition.name == "ndcg"][:1]
 
 
 def _refuse_large_values(log: Inspected, counts: Counts) -> None:

@@ -1,30 +1,30 @@
-"""``run``: read, check, rank, score, aggregate, publish. The job that command line, spark-submit and notebooks share.
+"""``run``: read, check, rank, score, aggregate, publish; the job of the command line, spark-submit and notebooks.
 
-The module is not called ``run``, because the function of that name would then be hidden by its own module.
+The module is not called ``run``, because it would hide the function of that name.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from rankmetrics_spark import road, sources
+from rankmetrics_spark import sources
 from rankmetrics_spark.config import Config
 from rankmetrics_spark.engines import SETTINGS_OF_ROWS, all_of, engine_of, few_rows, session_settings
 from rankmetrics_spark.errors import RankmetricsError, lost_engine, raised_by_python, without_secrets
-from rankmetrics_spark.gates import Counts, Findings, Inspected, check_quality, total_counts
+from rankmetrics_spark.gates import Counts, Findings, total_counts
 from rankmetrics_spark.job import results
+from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.job.record import Record, on_disk, record_refusal, versions_of
 from rankmetrics_spark.pipeline import Presentation, Tables
-from rankmetrics_spark.report import Figures, figures_of_frames
-from rankmetrics_spark.road import Plan, head_fits_masks, judgement_counts, make_plan
+from rankmetrics_spark.road import judgement_counts
 from rankmetrics_spark.schemas import CONVENTION_HASH, N_LISTS, REASON
 from rankmetrics_spark.sinks import (
     MOST_ROWS,
@@ -41,6 +41,9 @@ from rankmetrics_spark.sinks import (
     store_of,
 )
 from rankmetrics_spark.sources import at_midnight, whole_log
+
+if TYPE_CHECKING:
+    from rankmetrics_spark.report import Figures
 
 __all__ = [
     "Outcome",
@@ -102,6 +105,8 @@ class Outcome(Presentation):
 
     @cached_property
     def _figures(self) -> Figures:
+        from rankmetrics_spark.report import figures_of_frames
+
         return figures_of_frames(self.experiment_metrics, self.comparisons, record=self.record)
 
 
@@ -130,7 +135,7 @@ class _Steps:
         self.seconds[name] = round(time.monotonic() - start, 3)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Context:
     """What the steps of a run share."""
 
@@ -138,6 +143,8 @@ class _Context:
     config: Config
     steps: _Steps
     refused: list[str]
+    earlier: Earlier = field(default_factory=Earlier)
+    """What other runs have published that the comparisons read; known after the plan."""
 
     @cached_property
     def record(self) -> Record:
@@ -201,49 +208,60 @@ def _user_error(error: BaseException, config: Config) -> RankmetricsError | None
     return raised_by_python(error) or sources.failed_read(error, config.inputs) or lost_engine(error)
 
 
+# ---- the steps
+
+
+def _tables_of(context: _Context, store: Store) -> Tables:
+    """Read the schemas and plan the evaluation; of the rows, only the first ones are read."""
+    config, record, rule = context.config, context.record, context.config.convention
+    store.check()
+    record.note_start(store)
+    refuse_other_date(store, config.evaluation_date, rule.name, rule.digest())
+    results.refuse_missing_date(store, config)
+    context.earlier = Earlier.of(store, config)
+    impressions, judgements = inputs(context.spark, config)
+    record.add_inputs(config, impressions, judgements)
+    refused = " and ".join(context.refused)
+    record.entries["notes"] = [
+        *([f"going on without {refused}, which have no effect in this session"] if refused else []),
+        *whole_log(config.source, impressions.schema, config.evaluation_date),
+        *at_midnight(config.source, impressions.schema),
+    ]
+    if period := context.earlier.as_record:
+        record.entries["period"] = period
+    tables = Tables.of(impressions, judgements, config.options).with_fitting_layout()
+    if tables.plan.layout.name == "rows" and tables.plan.engine != "sail":
+        # Each list travels with all of its rows, so hold fewer lists in memory, unless the config says how many.
+        for name in SETTINGS_OF_ROWS.keys() - config.spark.keys() - set(context.refused):
+            context.spark.conf.set(name, SETTINGS_OF_ROWS[name])
+    return tables
+
+
 def _evaluate(context: _Context, store: Store) -> Outcome:
     """Run every step, from reading to publishing."""
-    config, steps, record = context.config, context.steps, context.record
+    config, steps, rule = context.config, context.steps, context.config.convention
     with steps("plan", "reading schemas"):
-        store.check()
-        record.note_start(store)
-        rule = config.convention
-        refuse_other_date(store, config.evaluation_date, rule.name, rule.digest())
-        results.refuse_missing_date(store, config)
-        impressions, judgements = inputs(context.spark, config)
-        record.add_inputs(config, impressions, judgements)
-        record.entries["notes"] = [
-            *_without_effect(context.refused),
-            *whole_log(config.source, impressions.schema, config.evaluation_date),
-            *at_midnight(config.source, impressions.schema),
-        ]
-        plan = make_plan(config.options, impressions.schema, judgements.schema if judgements is not None else None)
-        plan = plan.on(engine_of(context.spark), impressions.schema)
-        rows = road.typed_rows(impressions, plan)
-        pools = road.judged_items(judgements, plan)
-        plan = _choose_layout(plan, rows, context)
+        tables = _tables_of(context, store)
     try:
-        with steps("evaluate", f"evaluating ({plan.layout.name} layout)"):
-            staged = store.stage(road.outcome(rows, pools, plan))
-        tables = Tables(plan, rows, pools, staged)
+        with steps("evaluate", f"evaluating ({tables.plan.layout.name} layout)"):
+            tables = tables.stored(store.stage)
         with steps("check", "checking the rows"):
-            findings = _check(tables, judgements, store, config)
+            findings = _check(tables, store, config)
             counts = findings.counts
-            record.add_counts(plan, findings, _judgement_counts(judgements, plan))
+            context.record.add_counts(tables.plan, findings, _judgement_counts(tables))
             steps.rows = total_counts(counts, "evaluated")
             refuse_names(store, counts)
-            _refuse_other_convention(store, plan, config, counts)
+            every_partition = partitions_for(config.evaluation_date, counts, "rows")
+            store.claim(every_partition)
+            refuse_other_convention(store, every_partition, rule.name, rule.digest())
             results.refuse_comparison(config, counts)
+        users = _users(store, tables, counts, context)
         if config.gates:
             with steps("gates", "checking the gates"):
-                results.check_gates(store, tables, config, counts)
-        return _publish(store, _stage_tables(store, tables, counts, context), counts, context)
+                results.check_gates(users, tables, config, counts)
+        return _publish(store, _stage_tables(store, tables, users, counts, context), counts, context)
     finally:
-        store.discard(like=rows)
-
-
-def _without_effect(refused: Sequence[str]) -> list[str]:
-    return [f"going on without {' and '.join(refused)}, which have no effect in this session"] if refused else []
+        store.discard(like=tables.rows)
 
 
 # ---- read
@@ -257,73 +275,52 @@ def inputs(spark: SparkSession, config: Config) -> tuple[DataFrame, DataFrame | 
     return impressions, sources.read(spark, judgements, judgements.wanted()) if judgements else None
 
 
-# ---- plan
-
-
-def _choose_layout(plan: Plan, rows: DataFrame, context: _Context) -> Plan:
-    """Choose the layout by the first rows of the log, and set what the layout needs in the session."""
-    if plan.layout.name == "masks" and not head_fits_masks(rows):
-        return plan.with_layout("relevant")
-    if plan.layout.name == "rows" and plan.engine != "sail":
-        # Hold fewer lists in memory, unless the config says how many, or the session takes no such setting.
-        for name in SETTINGS_OF_ROWS.keys() - context.config.spark.keys() - set(context.refused):
-            context.spark.conf.set(name, SETTINGS_OF_ROWS[name])
-    return plan
-
-
 # ---- check
 
 
-def _check(tables: Tables, judgements: DataFrame | None, store: Store, config: Config) -> Findings:
+def _check(tables: Tables, store: Store, config: Config) -> Findings:
     """Check the quality gates; return counts, rates and warnings."""
-    log = Inspected(
-        tables.plan,
-        tables.outcome,
-        tables.rows,
-        judgements,
-        lambda: tables.repeated,
-        place=", ".join(config.source.path or ()) or str(config.source.table),
-        tags=config.source.format == "trec_run" and config.source.experiment_from == "tag",
-    )
+    source = config.source
     against_previous = any("_change" in level for levels in config.quality.gates.values() for level in levels)
-    return check_quality(log, config.quality, previous_quality(store, against_previous))
-
-
-def _refuse_other_convention(store: Store, plan: Plan, config: Config, counts: Counts) -> None:
-    (rule,) = plan.scoring.conventions
-    everything = partitions_for(config.evaluation_date, counts, "rows")
-    store.claim(everything)
-    refuse_other_convention(store, everything, rule.name, rule.digest())
+    return tables.check(
+        config.quality,
+        previous_quality(store, against_previous),
+        place=", ".join(source.path or ()) or str(source.table),
+        tags=source.format == "trec_run" and source.experiment_from == "tag",
+    )
 
 
 # ---- publish
 
 
-def _stage_tables(store: Store, tables: Tables, counts: Counts, context: _Context) -> dict[str, Written]:
+def _stage_tables(
+    store: Store, tables: Tables, users: results.Users, counts: Counts, context: _Context
+) -> dict[str, Written]:
     """Aggregate and stage every table, and check their numbers of rows; nothing is published yet."""
-    plan = tables.plan
+    plan, rule = tables.plan, context.config.convention
     with context.steps("tables", "writing the tables"):
-        rows = _user_rows(store, tables)
+        rows = users.table.rows
         written = _in_threads(
             rows,
             lambda: {"user_metrics": _stage_users(store, rows, tables, counts, context)},
             lambda: {"quarantine": _stage_quarantine(store, tables, counts, context)},
-            lambda: _stage_aggregates(store, rows, tables, counts, context),
+            lambda: _stage_aggregates(store, users, tables, counts, context),
         )
-    users, averages = written["user_metrics"], written["experiment_metrics"]
-    of_judged = plan.scoring.judged and plan.scoring.conventions[0].population in ("judged", "both")
-    check_row_counts(users, averages, written["quarantine"], counts, "judged_lists" if of_judged else "lists")
-    context.record.add_tables(written, _reasons(written["quarantine"]))
+    aggregates, quarantine = written["experiment_metrics"], written["quarantine"]
+    of_judged = plan.scoring.judged and rule.population in ("judged", "both")
+    check_row_counts(written["user_metrics"], aggregates, quarantine, counts, "judged_lists" if of_judged else "lists")
+    groups = few_rows(quarantine.rows.groupBy(REASON).count()) if quarantine.partitions.filled else []
+    context.record.add_tables(written, {row[REASON]: row["count"] for row in groups})
     return written
 
 
 def _stage_aggregates(
-    store: Store, rows: DataFrame, tables: Tables, counts: Counts, context: _Context
+    store: Store, users: results.Users, tables: Tables, counts: Counts, context: _Context
 ) -> dict[str, Written]:
     """Stage ``experiment_metrics``, and ``comparisons`` if the config has them."""
     config, date = context.config, context.config.evaluation_date
     with context.steps("sums"):
-        users = results.Users.of(store, rows, tables, config)
+        users = users.with_sums(store)
 
     def averages() -> dict[str, Written]:
         with context.steps("experiment_metrics"):
@@ -334,7 +331,7 @@ def _stage_aggregates(
         with context.steps("comparisons"):
             return {"comparisons": results.stage_comparisons(store, users, date, counts)}
 
-    return _in_threads(rows, averages, *([comparisons] if config.comparison.asked else []))
+    return _in_threads(users.table.rows, averages, *([comparisons] if config.comparison.is_requested else []))
 
 
 def _in_threads(rows: DataFrame, *works: Callable[[], dict[str, Written]]) -> dict[str, Written]:
@@ -344,11 +341,19 @@ def _in_threads(rows: DataFrame, *works: Callable[[], dict[str, Written]]) -> di
     return {name: table for tables in tables_of_works for name, table in tables.items()}
 
 
-def _user_rows(store: Store, tables: Tables) -> DataFrame:
-    """Return the rows of ``user_metrics``; averages and comparisons read them too."""
-    (rule,) = tables.plan.scoring.conventions
-    rows = tables.user_metrics.withColumn(CONVENTION_HASH, F.lit(rule.digest()))
-    return rows if tables.plan.lists_are_users else store.stage(rows, "users")
+def _users(store: Store, tables: Tables, counts: Counts, context: _Context) -> results.Users:
+    """Return the rows of ``user_metrics``, and those of the period; gates, averages and comparisons read them."""
+    config, earlier = context.config, context.earlier
+    with context.steps("users"):
+        (rule,) = tables.plan.scoring.conventions
+        rows = tables.user_metrics.withColumn(CONVENTION_HASH, F.lit(rule.digest()))
+        rows = rows if tables.plan.lists_are_users else store.stage(rows, "users")
+    if earlier.days is None:
+        return results.Users.of(store, rows, tables, config, earlier)
+    with context.steps("period", f"reading the period {earlier.days.text}"):
+        context.record.entries["notes"] += earlier.notes(tables)
+        staged = earlier.with_users(store, tables, rows, config.evaluation_date, counts)
+        return results.Users.of(store, rows, tables, config, staged)
 
 
 def _stage_users(store: Store, rows: DataFrame, tables: Tables, counts: Counts, context: _Context) -> Written:
@@ -374,29 +379,24 @@ def _stage_quarantine(store: Store, tables: Tables, counts: Counts, context: _Co
         return store.write("quarantine", rows, partitions)
 
 
-def _reasons(quarantine: Written) -> dict[str, int]:
-    """Count the rows of ``quarantine`` by reason."""
-    if not quarantine.partitions.filled:
-        return {}
-    return {row[REASON]: row["count"] for row in few_rows(quarantine.rows.groupBy(REASON).count())}
-
-
 def _publish(store: Store, tables: dict[str, Written], counts: Counts, context: _Context) -> Outcome:
     """Publish the staged tables and write the end of the record."""
     rule, date = context.config.convention, context.config.evaluation_date
-    context.record.entries["verdict"] = results.verdict_sentences(
-        tables.get("comparisons"), context.record.plan, context.config.gates
-    )
+    verdict = results.verdict_sentences(tables.get("comparisons"), context.record.plan)
+    context.record.entries["verdict"] = [*verdict, *context.earlier.sentences]
     context.record.note_publishing(store)
     with context.steps("publish", "publishing"):
-        entry = Entry(context.record.run_id, (), convention={"name": rule.name, "hash": rule.digest()})
+        compared = results.compared_of(context.config.comparison, counts)
+        convention = {"name": rule.name, "hash": rule.digest()}
+        entry = Entry(context.record.run_id, (), convention=convention, compared=compared)
         warnings = publish(store, [*tables.values()], entry, partitions_for(date, counts, "rows"))
     path = context.record.finish(store, warnings)
     return Outcome(context.record.run_id, store.path, context.record.entries, path, store, tables)
 
 
-def _judgement_counts(judgements: DataFrame | None, plan: Plan) -> dict[str, int] | None:
-    if judgements is None:
+def _judgement_counts(tables: Tables) -> dict[str, int] | None:
+    if tables.judgements is None:
         return None
-    row = judgement_counts(judgements, plan.judgement_mapping, plan.options.text_numbers).first()
+    plan = tables.plan
+    row = judgement_counts(tables.judgements, plan.judgement_mapping, plan.options.text_numbers).first()
     return row.asDict() if row else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,14 +9,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import comparison, road
-from rankmetrics_spark.config import Comparison, Config, Gate, check_experiments
+from rankmetrics_spark.config import Comparison, Config, check_experiments
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import ConfigError, InputError, MetricGateError, unknown
 from rankmetrics_spark.gates import Counts, failed_gates
+from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.pipeline import Tables
-from rankmetrics_spark.report import deciding, verdict_of
+from rankmetrics_spark.pointers import Compared
+from rankmetrics_spark.report import verdict_of
 from rankmetrics_spark.road import Plan
-from rankmetrics_spark.schemas import BASELINE, DATE, EVERYONE, EXPERIMENT, METRIC, SEGMENT
+from rankmetrics_spark.schemas import BASELINE, DATE, EVERYONE, EXPERIMENT, METRIC, PRIMARY, ROLE, SEGMENT
 from rankmetrics_spark.sinks import Store, Written, partitions_for
 
 MOST_ROWS = 100_000
@@ -33,28 +34,34 @@ def refuse_comparison(config: Config, counts: Counts) -> None:
     for gate in config.gates:
         if gate.experiment is not None and gate.experiment not in experiments:
             raise ConfigError(f"gates: {unknown('experiment', gate.experiment, sorted(experiments))}")
-    if request.asked:
+    if request.is_requested:
         comparison.refuse_too_many_replicates(request, experiments, len(config.metrics))
+
+
+def compared_of(request: Comparison, counts: Counts) -> Compared | None:
+    """Return which experiments a run compares; None if there is no pair."""
+    names = [name for name, count in counts.items() if count["lists"]]
+    places = dict.fromkeys(int(place) for part in comparison.request_of(request).pairs(names) for place in part)
+    every_pair = request.pairs == "all"
+    return Compared(tuple(names[place] for place in places), every_pair) if request.is_requested and places else None
 
 
 def refuse_missing_date(store: Store, config: Config) -> None:
     """Refuse a CUPED date without users before anything is computed."""
-    if config.comparison.asked:
+    if config.comparison.is_requested:
         _cuped_rows(store, config)
 
 
-def check_gates(store: Store, tables: Tables, config: Config, counts: Counts) -> None:
+def check_gates(users: Users, tables: Tables, config: Config, counts: Counts) -> None:
     """Raise an error if a metric breaks the limit of a gate. Nothing has been published yet.
 
-    Every experiment with lists must meet every limit. An experiment without a row, for example without users in the
-    segment, fails.
+    Means are those of the day, drops those of the comparisons: of the period, if there is one. Every experiment with
+    lists must meet every limit. An experiment without a row, for example without users in the segment, fails.
     """
-    plan, users = tables.plan, tables.user_metrics
     means, differences = [], []
     if any(gate.min is not None for gate in config.gates):
-        means = _rows(road.averages(users, plan, tables.within_segments), config)
+        means = _rows(road.averages(users.table.rows, tables.plan, tables.within_segments), config)
     if any(gate.compares for gate in config.gates):
-        table = tables.compared_users(users, _covariate(store, plan, config))
         # A gate needs only the deciding test: differences and their intervals.
         request = replace(
             config.comparison,
@@ -65,8 +72,8 @@ def check_gates(store: Store, tables: Tables, config: Config, counts: Counts) ->
             bootstrap=None,
             aa_check=None,
         )
-        metrics = tuple(metric for metric in table.metrics if any(gate.metric == metric for gate in config.gates))
-        rows = comparison.comparisons(replace(table, metrics=metrics), request)
+        metrics = tuple(m for m in users.compared.metrics if any(gate.metric == m for gate in config.gates))
+        rows = comparison.comparisons(replace(users.compared, metrics=metrics), request)
         differences = _rows(rows.where(F.col(BASELINE).eqNullSafe(F.lit(config.comparison.baseline))), config)
     names = [str(name) for name, count in counts.items() if count["lists"]]
     candidates = config.comparison.candidates or [name for name in names if name != config.comparison.baseline]
@@ -87,23 +94,37 @@ class Users:
     """The users of a run, as averages and comparisons read them.
 
     Attributes:
-        table: Their values.
+        table: Their values of the day.
+        compared: Their values as comparisons read them: of the period, if there is one.
         request: Which comparisons the config asks for.
-        sums: The sums of all experiments and pairs, if both averages and comparisons need them.
+        sums: The sums of all experiments and pairs of the day, if the bootstrap needs them.
     """
 
     table: comparison.UserTable
+    compared: comparison.UserTable
     request: Comparison
     sums: DataFrame | None = None
 
     @classmethod
-    def of(cls, store: Store, rows: DataFrame, tables: Tables, config: Config) -> Users:
-        """Return the users that a run has staged."""
-        plan, request = tables.plan, config.comparison
-        table = tables.compared_users(rows, _covariate(store, plan, config))
-        if request.bootstrap is None:
-            return cls(table, request)
-        return cls(table, request, store.stage(comparison.sums_of(table, request), "sums"))
+    def of(cls, store: Store, rows: DataFrame, tables: Tables, config: Config, earlier: Earlier) -> Users:
+        """Return the users of a run, and of its period."""
+        plan = tables.plan
+        table = replace(tables.compared_users(rows, _covariate(store, plan, config)), looks=earlier.looks)
+        if earlier.users is None:
+            return cls(table, table, config.comparison)
+        # The lists of a user may be in different segments, which the rows of users do not tell.
+        split = {} if plan.columns.list else plan.public_segments
+        combined = () if plan.columns.list else plan.options.combined_segments
+        compared = replace(
+            table, rows=earlier.users, segments=split, combinations=combined, within={}, days=earlier.days
+        )
+        return cls(table, compared, config.comparison)
+
+    def with_sums(self, store: Store) -> Users:
+        """Return the same users with the sums that the bootstrap needs, staged."""
+        if self.request.bootstrap is None:
+            return self
+        return replace(self, sums=store.stage(comparison.sums_of(self.table, self.request), "sums"))
 
 
 def averages(users: Users, tables: Tables) -> DataFrame:
@@ -124,13 +145,14 @@ def stage_comparisons(store: Store, users: Users, date: str, counts: Counts) -> 
     _, candidates = comparison.request_of(users.request).pairs(names)
     candidates_with_lists = {names[i] for i in candidates}
     counts_by_name = {name: {"compared": int(name in candidates_with_lists)} for name in counts}
-    rows = comparison.comparisons(users.table, users.request, users.sums)
+    sums = users.sums if users.compared is users.table else None
+    rows = comparison.comparisons(users.compared, users.request, sums)
     return store.write("comparisons", rows, partitions_for(date, counts_by_name, "compared"))
 
 
 def _covariate(store: Store, plan: Plan, config: Config) -> DataFrame | str | None:
     """Return the values for CUPED, as a column's name or a table: see ``comparison.UserTable``."""
-    return plan.public_covariate or (_cuped_rows(store, config) if config.comparison.asked else None)
+    return plan.public_covariate or (_cuped_rows(store, config) if config.comparison.is_requested else None)
 
 
 def _cuped_rows(store: Store, config: Config) -> DataFrame | None:
@@ -148,15 +170,14 @@ def _cuped_rows(store: Store, config: Config) -> DataFrame | None:
     return rows
 
 
-def verdict_sentences(comparisons: Written | None, plan: Plan, gates: Sequence[Gate] = ()) -> list[str]:
-    """Return one sentence per comparison of all users; those on the deciding metric come first."""
+def verdict_sentences(comparisons: Written | None, plan: Plan) -> list[str]:
+    """Return one sentence per comparison of all users; those on primary metrics come first."""
     if comparisons is None or not comparisons.partitions.filled:
         return []
-    metrics, gated_metric = plan.scoring.metrics, gates[0].metric if gates else None
     if (rows := comparisons.rows_here()) is not None:
-        return verdict_of(rows, metrics, gated_metric)
+        return verdict_of(rows, plan.scoring.metrics)
     everyone = comparisons.rows.where(F.col(SEGMENT) == EVERYONE)
-    decides = F.col(METRIC) == str(deciding(metrics, gated_metric))
-    first = everyone.orderBy(~decides, F.col("better").isNull(), F.col("p_adjusted").asc_nulls_last())
+    first = everyone.orderBy(F.col(ROLE) != PRIMARY, F.col("better").isNull(), F.col("p_adjusted").asc_nulls_last())
     rows = [row.asDict() for row in few_rows(first.limit(MOST_ROWS))]
-    return verdict_of(rows, metrics, gated_metric, everyone.count() - len(rows) if len(rows) == MOST_ROWS else 0)
+    n_more = everyone.count() - len(rows) if len(rows) == MOST_ROWS else 0
+    return verdict_of(rows, plan.scoring.metrics, n_more)

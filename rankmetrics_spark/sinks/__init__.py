@@ -8,7 +8,7 @@ from __future__ import annotations
 from rankmetrics_spark.pointers import Entry
 from rankmetrics_spark.sinks.files import Files
 from rankmetrics_spark.sinks.parquet import ParquetFolder
-from rankmetrics_spark.sinks.partitions import MOST_ROWS, Partitions, Split, Staged, Store, Written, as_json
+from rankmetrics_spark.sinks.partitions import MOST_ROWS, Partitions, Split, StagedFile, Store, Written, as_json
 from rankmetrics_spark.sinks.reaching import of_disk
 from rankmetrics_spark.sinks.reading import live_files, pointers_of, settled
 from rankmetrics_spark.sinks.store import (
@@ -33,7 +33,7 @@ __all__ = [
     "ParquetFolder",
     "Partitions",
     "Split",
-    "Staged",
+    "StagedFile",
     "Store",
     "Written",
     "as_json",

@@ -28,7 +28,7 @@ from rankmetrics_spark.sinks.files import STAGING, Files
 from rankmetrics_spark.sinks.partitions import Partitions
 
 LEASE = 900.0
-"""A run that has not renewed its claim for so many seconds counts as ended, unless this machine can tell."""
+"""Seconds without a renewal after which a run counts as ended, unless its process is on this machine."""
 SLOW_LEASE = 3600.0
 """The same if each renewal is a Spark job, which may have to wait for free slots."""
 BEATS = 15
@@ -70,41 +70,40 @@ class Lease:
     def open(self) -> None:
         """Announce this run, and clean up after killed ones."""
         self._living()
-        self._say({"run": self._run_id, "lease": self._lease, **process_identity()})
+        self._set_content({"run": self._run_id, "lease": self._lease, **process_identity()})
         threading.Thread(target=self._beat, daemon=True).start()
 
     def take(self, partitions: Partitions, output: str) -> None:
         """Claim these partitions until ``release``."""
         claim = {"date": partitions.date, "experiments": partitions.experiments}
         end = time.monotonic() + PATIENCE
-        self._say(self._content | claim | {"state": "asking"})
+        self._set_content(self._content | claim | {"state": "asking"})
         while True:
             # The pointer of a date is read, changed and written without a lock, so a date has one writer.
             others = [other for other in self._living() if other.get("date") == partitions.date]
             first = any(other["state"] == "holding" or other["run"] < self._run_id for other in others)
             if first or (others and time.monotonic() > end):
-                self._say({name: value for name, value in self._content.items() if name not in (*claim, "state")})
+                self._set_content(
+                    {name: value for name, value in self._content.items() if name not in (*claim, "state")}
+                )
                 raise OutputError(
                     f"another run is writing {partitions.date} in {output}; run this again when it has ended"
                 )
             if not others:
-                return self._say(self._content | {"state": "holding"})
+                return self._set_content(self._content | {"state": "holding"})
             # A later run claims too. It will withdraw, unless it holds the partitions already.
             time.sleep(0.5)
 
-    def _say(self, claim: dict[str, Any]) -> None:
+    def _set_content(self, claim: dict[str, Any]) -> None:
         with self._writing:
             self._content = claim
-            self._write()
-
-    def _write(self) -> None:
-        self._do(write_claim, self._run_id, self._content)
+            self._do(write_claim, self._run_id, claim)
 
     def _beat(self) -> None:
         while not self._stop.wait(self._lease / BEATS):
             with suppress(Exception), self._writing:  # the run itself reports a store that does not answer
                 if self._content:
-                    self._write()
+                    self._do(write_claim, self._run_id, self._content)
 
     def _living(self) -> list[dict[str, Any]]:
         """Return claims of other running runs; clean up after killed ones."""
@@ -117,10 +116,9 @@ class Lease:
                     (living if lives(claim) else dead).append(claim)
         for claim in dead:
             content = ClaimContent.parse(json.dumps(claim))
-            taken = {
-                name for other in living if other.get("date") == content.date for name in other.get("experiments", ())
-            }
-            unclaimed = tuple(name for name in content.experiments if name not in taken)
+            others = [other for other in living if other.get("date") == content.date]
+            experiments = {name for other in others for name in other.get("experiments", ())}
+            unclaimed = tuple(name for name in content.experiments if name not in experiments)
             self._recover(replace(content, experiments=unclaimed))
             self._do(remove_claim, content.run)
         return [claim for claim in living if "state" in claim]
@@ -144,11 +142,11 @@ def process_identity() -> dict[str, Any]:
 
 def _machine() -> str:
     """Identify the machine or container in which process ids are unique; containers may share a host name."""
-    own = [socket.gethostname()]
+    names = [socket.gethostname()]
     with suppress(OSError):  # a system without /proc
-        own.append(Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip())
-        own.append(os.readlink("/proc/self/ns/pid"))
-    return " ".join(own)
+        names.append(Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip())
+        names.append(os.readlink("/proc/self/ns/pid"))
+    return " ".join(names)
 
 
 def _start_of(pid: int) -> str | None:
@@ -179,7 +177,7 @@ class ClaimContent:
     """The content of a claim.
 
     Attributes:
-        run: Id of the run; empty if the claim does not say.
+        run: Id of the run; empty if the claim has none.
         date: Evaluation date of its partitions; None while the run does not know them yet.
         experiments: Experiments of its partitions.
     """
@@ -204,7 +202,7 @@ class ClaimContent:
 
 
 Recover = Callable[[ClaimContent], None]
-"""Cleans up after a run that was killed."""
+"""Cleans up after a killed run."""
 
 
 class Claim:
@@ -234,8 +232,8 @@ class Claim:
                 refuse_shared(other, partitions, output)
             self._file.seek(0)
             self._file.truncate()
-            held = {"run": self._run_id, "date": partitions.date, "experiments": partitions.experiments}
-            json.dump(held, self._file)
+            content = {"run": self._run_id, "date": partitions.date, "experiments": partitions.experiments}
+            json.dump(content, self._file)
             self._file.flush()
 
     def _living(self, folder: Path) -> list[ClaimContent]:
@@ -247,12 +245,12 @@ class Claim:
                 with suppress(FileNotFoundError), path.open("r+", encoding="utf-8") as file:
                     is_dead = _lock(file, wait=False)
                     (dead if is_dead else living).append((path, ClaimContent.parse(file.read())))
-        for path, held in dead:
-            experiments = {name for _, other in living if other.date == held.date for name in other.experiments}
-            unclaimed = tuple(name for name in held.experiments if name not in experiments)
-            self._recover(replace(held, run=held.run or path.stem, experiments=unclaimed))
+        for path, claim in dead:
+            experiments = {name for _, other in living if other.date == claim.date for name in other.experiments}
+            unclaimed = tuple(name for name in claim.experiments if name not in experiments)
+            self._recover(replace(claim, run=claim.run or path.stem, experiments=unclaimed))
             path.unlink(missing_ok=True)
-        return [held for _, held in living]
+        return [claim for _, claim in living]
 
     def release(self, complete: bool = True) -> None:
         """Release the partitions; do nothing if none were claimed."""
@@ -268,9 +266,9 @@ class Claim:
                 (claim.parent / _GATE).unlink()
 
 
-def refuse_shared(held: ClaimContent, partitions: Partitions, output: str) -> None:
+def refuse_shared(claim: ClaimContent, partitions: Partitions, output: str) -> None:
     """Refuse partitions that the claim of another run holds."""
-    shared = held.shared(partitions)
+    shared = claim.shared(partitions)
     if shared:
         rows = "rows without an experiment" if shared[0] is None else f"experiment '{shared[0]}'"
         raise OutputError(

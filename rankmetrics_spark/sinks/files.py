@@ -24,7 +24,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 STAGING = "_staging"
-"""Folder of what is not published yet."""
+"""Folder of files that are not published yet."""
 
 THREADS = 16
 """Requests that an object store gets at the same time."""
@@ -65,7 +65,7 @@ class Files:
         return bool(self.system.get_file_info([self.at(path)])[0].type == fs.FileType.Directory)
 
     def entries(self, folder: str, recursive: bool = False) -> list[fs.FileInfo]:
-        """What lies in a folder; nothing if there is no such folder."""
+        """Entries of a folder; none if there is no such folder."""
         selector = fs.FileSelector(self.at(folder), allow_not_found=True, recursive=recursive)
         try:
             return list(self.system.get_file_info(selector))
@@ -122,13 +122,13 @@ class Files:
             stream.write(text.encode("utf-8"))
 
     def drafts(self, path: str = "", folder: str = "") -> list[fs.FileInfo]:
-        """What killed runs have left of a text that they were writing, or of every text in a folder."""
+        """Drafts that killed runs have left: of one text, or of every text in a folder."""
         above, _, name = path.rpartition("/")
         draft = re.compile(rf"\.{re.escape(name) if path else '.*'}\.\d+")
         return [entry for entry in self.entries(folder or above) if draft.fullmatch(str(entry.base_name))]
 
     def settle(self, paths: Sequence[str], folders: Iterable[str] = ()) -> None:
-        """Have a disk keep files, and the names in folders, also if the power fails from here on."""
+        """Make files, and the names in folders, survive a power failure, if this is a disk."""
         if self.local:
             self.for_each(lambda path: _sync(self.at(path)), paths)
             self.for_each(lambda folder: _sync(self.at(folder)), sorted(folders))
@@ -149,7 +149,7 @@ class Files:
         self._with_folder(target.rpartition("/")[0], lambda: move(self.at(source), self.at(target)))
 
     def _with_folder(self, folder: str, action: Callable[[], None]) -> None:
-        """Do something in a folder; make the folder where that fails, since another run may remove it if empty."""
+        """Do something in a folder; create the folder if that fails, because another run may remove an empty one."""
         for _ in range(3):
             try:
                 return action()
@@ -180,7 +180,7 @@ class Files:
                     os.rmdir(self.at(folder))
 
     def for_each(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """Do the same for many files, several at a time: stores answer late, and disks are slow to remove files."""
+        """Apply a function to many files, several at a time: stores answer late, and disks delete slowly."""
         if len(items) < (64 if self.local else 2):
             return [function(item) for item in items]
         with ThreadPoolExecutor(THREADS) as pool:
@@ -188,7 +188,7 @@ class Files:
 
 
 def _sync(path: str) -> None:
-    """Wait until the disk has a file or a folder, where the file system offers that."""
+    """Wait until a file or a folder is on the disk, if the file system supports that."""
     try:
         handle = os.open(path, os.O_RDONLY)
         try:
@@ -207,7 +207,7 @@ def flatten(lists: Iterable[Iterable[T]]) -> Iterator[T]:
 
 
 def file_system(scheme: str, host: str, setting: Callable[[str], str | None]) -> tuple[Any, str] | None:
-    """The file system of PyArrow for an address, and what stands before the path there; None if PyArrow has none."""
+    """The file system of PyArrow for an address, and the prefix of paths there; None if PyArrow has none."""
     if scheme == "file":
         return fs.LocalFileSystem(), ""
     try:
@@ -267,7 +267,7 @@ _GONE = re.compile(
 
 
 def output_failure(path: str, error: Exception) -> OutputError | None:
-    """The sentence for an output that cannot be written; None if the error is about something else.
+    """The error for an output that cannot be written; None if the cause is something else.
 
     >>> print(output_failure("out", OSError("java.io.IOException: No space left on device")))
     cannot write to 'out': the disk is full, here or where Spark keeps temporary files; allowed: a place with more space
@@ -285,7 +285,7 @@ def output_failure(path: str, error: Exception) -> OutputError | None:
 
 @contextmanager
 def writing(path: str, tables: bool = False) -> Iterator[None]:
-    """Report what a user can fix about the output in one sentence; other errors pass."""
+    """Raise one sentence for a cause that a user can fix; other errors pass."""
     try:
         yield
     except RankmetricsError:

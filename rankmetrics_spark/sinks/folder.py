@@ -73,11 +73,11 @@ class Folder:
         self._reach = Reach(disk, self.spark, here=True) if disk else None
 
     def _address(self) -> None:
-        """Fail where Spark cannot address the output, as on a file system that the session lacks."""
+        """Fail if Spark cannot address the output, for example because the session lacks the file system."""
         if engine_of(self.spark) == "sail":
             return
         with suppress(AnalysisException):  # expected: nothing is staged there yet
-            # Named twice: of one path, Spark logs a stack trace where there is no such file.
+            # Two paths: for a single one that does not exist, Spark logs a stack trace.
             self.spark.read.parquet(*[literal(self._staging_of("outcome"))] * 2).schema  # noqa: B018
 
     def _staging_of(self, name: str) -> str:
@@ -93,7 +93,7 @@ class Folder:
                 self._open()
             self._staged.append(path)
             if is_laptop(self.spark):
-                # Of no rows, Sail writes no file and no folder, so nothing would say which columns there are.
+                # Sail writes no file and no folder for an empty table, so its columns would be lost.
                 os.makedirs(local_path(path) or "", exist_ok=True)
             rows.write.mode("overwrite").parquet(as_written(self.spark, path))
             reader = self.spark.read.schema(rows.schema) if engine_of(self.spark) == "sail" else self.spark.read
@@ -103,7 +103,7 @@ class Folder:
             return staged
 
     def _settle_reach(self, staged: DataFrame) -> None:
-        """Find out who reaches the files, now that Spark has written some."""
+        """Find out who can access the files, now that Spark has written some."""
         reach = reach_of(self.spark, self.path, staged, f"{STAGING}/{self.run_id}", self.settings)
         if self._reach is None or reach is None or reach.files.root != self._reach.files.root or not reach.here:
             if self._claim is not None:
@@ -112,7 +112,7 @@ class Folder:
             self._open()
 
     def _open(self) -> None:
-        """Say that this run lives, and clean up after those that were killed."""
+        """Announce this run, and clean up after killed ones."""
         if self._claim is not None or self._reach is None:
             return
         self._reach.do(remove_unclaimed)
@@ -137,7 +137,7 @@ class Folder:
             self._reach.do(remove_spark_staging)
 
     def claim(self, partitions: Partitions) -> None:
-        """Reserve partitions until ``release``, where anything but Spark reaches the files."""
+        """Reserve partitions until ``release``, unless only Spark can access the files."""
         with writing(self.path):
             self._refuse_links(partitions)
             if isinstance(self._claim, Claim):
@@ -165,7 +165,7 @@ class Folder:
                         like.limit(0).coalesce(1).write.mode("overwrite").parquet(path)
 
     def release(self) -> None:
-        """Give the claim back; what is left, or not on record, the next run of the output removes or enters."""
+        """Release the claim. The next run of the output removes files that are left, and closes an open record."""
         with suppress(Exception):
             if self._claim is not None:
                 claim, self._claim = self._claim, None
@@ -174,7 +174,7 @@ class Folder:
                     self._reach.do(discard, self.run_id)
 
     def note(self, record: Mapping[str, Any]) -> None:
-        """Write the record of a run that has not ended, where this process reaches the files."""
+        """Write the record of a run that has not ended, if this process can access the files."""
         if self._reach is not None and self._reach.here:
             with writing(self.path):
                 # Claimed before: where the run is killed, the next one finds the claim, and closes the record.
@@ -196,7 +196,7 @@ class Folder:
         return texts_of(self.spark, self.path, "runs")
 
     def write_file(self, path: str, text: str) -> str:
-        """Write a text at once; return where it is: in a folder with one file where Spark alone reaches the files."""
+        """Write a text at once; return its path: a folder with one file if only Spark can access the files."""
         with writing(self.path):
             if self._reach is None:
                 rows = self.spark.createDataFrame([(text,)], "value string")

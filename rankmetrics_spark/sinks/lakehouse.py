@@ -131,8 +131,8 @@ class CatalogSchema(SqlTables):
 
     def pointers(self) -> dict[str, Pointer]:
         """Date -> its pointer."""
-        found = self.current(POINTERS)
-        return {} if found is None else newest(row[0] for row in few_rows(found.select("pointer")))
+        table = self.current(POINTERS)
+        return {} if table is None else newest(row[0] for row in few_rows(table.select("pointer")))
 
     def write_pointer(self, pointer: Pointer) -> None:
         """Replace the pointer of a date in the table ``published``, in one commit."""

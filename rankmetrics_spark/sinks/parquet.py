@@ -21,19 +21,18 @@ from rankmetrics_spark.sinks.partitions import (
     MOST_ROWS,
     Partitions,
     Split,
-    Staged,
+    StagedFile,
     Written,
     count_rows,
     escaped,
-    staged_of,
 )
-from rankmetrics_spark.sinks.reading import existing, live, of_run, pointers_of, settled, with_schema
+from rankmetrics_spark.sinks.reading import existing, live, of_dates, of_run, pointers_of, settled, with_schema
 from rankmetrics_spark.sinks.swapping import Swap, pointer_of, recover, swap
 
 MANY_FILES = 200
-"""Files of a table that Spark still reads quickly; each one costs it milliseconds, however small it is."""
+"""Most files of a table that Spark reads quickly; each one costs milliseconds, whatever its size."""
 FEW_ROWS = 100_000
-"""Rows of a table that this process keeps, rather than having Spark read them back."""
+"""Most rows of a table that this process keeps in memory, so that Spark need not read them back."""
 
 
 class ParquetFolder(Folder):
@@ -49,6 +48,15 @@ class ParquetFolder(Folder):
         def select(pointers: Mapping[str, Pointer]) -> DataFrame | None:
             rows = existing(self.spark, self.name_of(table))
             return None if rows is None else live(rows, pointers, self.name_of(table))
+
+        return settled(self.path, self.pointers, select)
+
+    def days(self, table: str, dates: Sequence[str], schema: T.StructType) -> DataFrame | None:
+        """The published rows of some dates with these columns, null where a date lacks one; None if there are none."""
+
+        def select(pointers: Mapping[str, Pointer]) -> DataFrame | None:
+            chosen = {date: pointers[date] for date in dates if date in pointers}
+            return of_dates(self.spark, self.name_of(table), chosen, schema) if chosen else None
 
         return settled(self.path, self.pointers, select)
 
@@ -84,10 +92,10 @@ class ParquetFolder(Folder):
         assert self._reach is not None
         return Split(self._reach.files, f"{STAGING}/{self.run_id}/{table}", self.run_id, total)
 
-    def _split_by_tasks(self, rows: DataFrame, split: Split, partitions: Partitions) -> list[Staged]:
-        """Have the tasks of Spark write the files; a task that is repeated leaves files that no list names."""
+    def _split_by_tasks(self, rows: DataFrame, split: Split, partitions: Partitions) -> list[StagedFile]:
+        """Let the tasks of Spark write the files; a repeated task leaves files that the manifest does not name."""
         manifest = partitions.prepared(rows).mapInArrow(split.of_batches, MANIFEST)
-        return [staged_of(row.asDict()) for row in few_rows(manifest)]
+        return [StagedFile(*row) for row in few_rows(manifest)]
 
     def publish(self, written: Sequence[Written], entry: Entry, date: str) -> None:
         """Put the staged tables in place and let the pointer of the date name this run."""
@@ -95,11 +103,9 @@ class ParquetFolder(Folder):
             if self._reach is None:
                 return self._publish_by_spark(written, entry, date)
             try:
-                self._reach.do(
-                    swap, Swap(date, entry, {table_files.table: table_files.files for table_files in written})
-                )
+                self._reach.do(swap, Swap(date, entry, {table.table: table.files for table in written}))
             except BaseException:
-                # A full disk, say, or an interrupt: take back what is not published, or finish what is.
+                # For example a full disk or an interrupt: remove unpublished files, or finish publishing.
                 self._left = True
                 with suppress(Exception):
                     self._reach.do(recover, self.run_id, date, entry.experiments)
@@ -146,7 +152,7 @@ class ParquetFolder(Folder):
 
 
 def _table_of(spark: SparkSession, written: Written) -> DataFrame:
-    """The few rows of a table that this process still has, with the columns that its files would give."""
+    """The few rows of a table that this process has, with the columns of its files."""
     fields = [field for field in written.rows.schema.fields if field.name not in PARTITION]
     date = pa.array([written.partitions.date] * len(written.here), pa.string())
     names = [*(field.name for field in fields), EXPERIMENT]

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from rankmetrics_spark.engines import ORDER, few_rows, in_order
 from rankmetrics_spark.pointers import Entry, Pointer
@@ -28,14 +29,14 @@ WRITERS = 4
 
 
 @dataclass(frozen=True)
-class Staged:
+class StagedFile:
     """A file in the staging of a run that will become a file of a partition.
 
     Attributes:
         experiment: Whose rows it holds.
         name: Name of the file, both in the staging and in the partition.
         rows: Number of rows.
-        total: Sum of the column that the books are checked with.
+        total: Sum of the column that the row counts are checked with.
     """
 
     experiment: str | None
@@ -63,19 +64,18 @@ class Split:
     def of_batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """In a task: rows that are sorted by experiment -> files; yields the list of files."""
         for experiment, table in _by_experiment(batches):
-            staged = self.write(experiment, table)
-            columns = ([staged.experiment], [staged.name], [staged.rows], [staged.total])
+            file = self.write(experiment, table)
+            columns = ([file.experiment], [file.name], [file.rows], [file.total])
             kinds = (pa.string(), pa.string(), pa.int64(), pa.int64())
             arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, [EXPERIMENT, "file", "n", "total"])
 
     def rows_in(self, folder: str) -> int:
-        """How many rows a staged folder has, by the footers of its files."""
-        return sum(
-            pq.read_metadata(path, filesystem=self.files.system).num_rows for path in self._parquet_files(folder)
-        )
+        """Number of rows in a staged folder, by the footers of its files."""
+        paths = self._parquet_files(folder)
+        return sum(pq.read_metadata(path, filesystem=self.files.system).num_rows for path in paths)
 
-    def of_folder(self, folder: str, sort: str) -> tuple[list[Staged], pa.Table | None]:
+    def of_folder(self, folder: str, sort: str) -> tuple[list[StagedFile], pa.Table | None]:
         """In this process: the few rows of a staged folder -> files, in order of experiment and another column."""
         tables = [pq.read_table(path, filesystem=self.files.system) for path in self._parquet_files(folder)]
         tables = [table for table in tables if table.num_rows]
@@ -90,16 +90,16 @@ class Split:
     def _parquet_files(self, folder: str) -> list[str]:
         return [self.files.at(path) for path in self.files.files(folder) if path.endswith(".parquet")]
 
-    def write(self, experiment: str | None, table: pa.Table) -> Staged:
+    def write(self, experiment: str | None, table: pa.Table) -> StagedFile:
         """Write the rows of one experiment as one file; its partition keys are in its path, not in it."""
-        # The whole of it: with 32 bits, two of 10,000 files have the same name once in a hundred runs.
+        # All 128 bits: with 32, two of 10,000 files have the same name once in a hundred runs.
         name = f"part-{self.run_id}-{uuid.uuid4().hex}.parquet"
         path = f"{self.folder}/{name}"
         self.files.write_table(
             path, table.select([c for c in table.column_names if c not in (EXPERIMENT, DATE, ORDER)])
         )
         total = pc.sum(table[self.total]).as_py() if self.total else 0
-        return Staged(experiment, name, table.num_rows, int(total or 0))
+        return StagedFile(experiment, name, table.num_rows, int(total or 0))
 
 
 def _by_experiment(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str | None, pa.Table]]:
@@ -121,7 +121,7 @@ def _first(table: pa.Table) -> str | None:
 
 
 def _runs(table: pa.Table) -> Iterator[tuple[str | None, pa.Table]]:
-    """Slices of equal experiments that stand together."""
+    """Slices of adjacent rows with the same experiment."""
     if not table.num_rows:
         return
     codes = table[EXPERIMENT].combine_chunks().dictionary_encode(null_encoding="encode")
@@ -131,11 +131,6 @@ def _runs(table: pa.Table) -> Iterator[tuple[str | None, pa.Table]]:
     names = codes.dictionary.to_pylist()
     for start, end in zip(starts, [*starts[1:], len(indices)], strict=True):
         yield names[int(indices[start])], table.slice(start, end - start)
-
-
-def staged_of(row: Mapping[str, Any]) -> Staged:
-    """An entry of the list of files from its row."""
-    return Staged(row[EXPERIMENT], row["file"], row["n"], row["total"])
 
 
 ROWS_PER_FILE = 1_000_000
@@ -171,7 +166,7 @@ class Partitions:
         return (F.col(DATE) == self.date) & any_of(same)
 
     def prepared(self, rows: DataFrame) -> DataFrame:
-        """The rows as they are written: with their date, and arranged for about one file per experiment."""
+        """The rows with their date, arranged for about one file per experiment."""
         key = rows.columns[1]
         files = max(1, -(-self.most // ROWS_PER_FILE))
         file = F.pmod(F.xxhash64(key), F.lit(files))
@@ -200,24 +195,24 @@ class Written:
     Attributes:
         table: Name of the table.
         rows: Its rows, to compute from.
-        partitions: What it is going to replace.
+        partitions: The partitions that it will replace.
         files: The staged files, where Python reaches them.
         counts: Experiment -> rows.
-        totals: Experiment -> sum of the column that was asked for.
-        here: The rows as a table of PyArrow, where they are few and this process wrote them; otherwise None.
+        totals: Experiment -> sum of the column ``total`` of ``Store.write``.
+        here: The rows as a table of PyArrow, if they are few and this process has written them.
     """
 
     table: str
     rows: DataFrame
     partitions: Partitions
-    files: tuple[Staged, ...] = ()
+    files: tuple[StagedFile, ...] = ()
     counts: Mapping[str | None, int] = field(default_factory=dict)
     totals: Mapping[str | None, int] = field(default_factory=dict)
     here: Any = None
 
     @classmethod
-    def of_files(cls, table: str, rows: DataFrame, partitions: Partitions, files: Sequence[Staged]) -> Written:
-        """A table whose staged files say how many rows they hold."""
+    def of_files(cls, table: str, rows: DataFrame, partitions: Partitions, files: Sequence[StagedFile]) -> Written:
+        """A table with the row counts of its staged files."""
         counts: Counter[str | None] = Counter()
         totals: Counter[str | None] = Counter()
         for file in files:
@@ -231,7 +226,7 @@ class Written:
         return sum(self.counts.values())
 
     def rows_here(self) -> list[dict[str, Any]] | None:
-        """The rows, where this process has them."""
+        """The rows, if this process has them."""
         return None if self.here is None else self.here.to_pylist()
 
 
@@ -245,7 +240,7 @@ def count_rows(written: Written, total: str | None = None) -> Written:
 
 
 MOST_ROWS = 500_000
-"""Rows of a table that one process splits into files; of more, the tasks of Spark make files."""
+"""Most rows of a table that one process splits into files; for more, the tasks of Spark do it."""
 LONGEST_NAME = 255
 """Bytes of a folder's name; the limit of every common file system."""
 
@@ -262,6 +257,9 @@ class Store(Protocol):
 
     def existing(self, table: str) -> DataFrame | None:
         """The rows of a table that are published, or None if it does not exist."""
+
+    def days(self, table: str, dates: Sequence[str], schema: T.StructType) -> DataFrame | None:
+        """The published rows of some dates with these columns, null where a date lacks one; None if there are none."""
 
     def pointer(self, date: str) -> Pointer | None:
         """What is published on a date; None if nothing is."""

@@ -122,6 +122,18 @@ def of_run(spark: SparkSession, path: str, schema: T.StructType, run_id: str, pa
     return rows.where(F.col(_FILE).contains(run_id))
 
 
+def of_dates(spark: SparkSession, path: str, pointers: Mapping[str, Pointer], schema: T.StructType) -> DataFrame | None:
+    """The rows of a table of Parquet files that these pointers name, with these columns; None if there are none."""
+    if engine_of(spark) == "sail":
+        disk = of_disk(path)
+        return rows_of(spark, disk, live_files(disk, pointers, pointers.__contains__), schema) if disk else None
+    try:
+        rows = with_schema(spark, path, schema)
+    except AnalysisException:  # no date has a row in this table
+        return None
+    return live(rows, pointers, path).where(F.col(DATE).isin(*pointers))
+
+
 def pointers_of(spark: SparkSession | None, root: str, date: str = "") -> dict[str, Pointer]:
     """Date -> its pointer; of one date, or of all. Spark reads them where this process does not see the folder."""
     return newest(texts_of(spark, root, FOLDER, date))

@@ -37,18 +37,18 @@ def point(tables: SqlTables, date: str, entry: Entry) -> bool:
         updated = _with_versions(tables, pointer.with_run(entry))
         if tables.pointer(date) == stored:
             break
-    own = updated.entries[0]
-    if any(sum(own.counted(table) or ()) != entry.tables.get(table, {}).get("rows", 0) for table in own.tables):
+    current = updated.entries[0]
+    if any(sum(current.counted(table) or ()) != entry.tables.get(table, {}).get("rows", 0) for table in current.tables):
         return False
     tables.write_pointer(updated)
     return True
 
 
 def _with_versions(tables: SqlTables, pointer: Pointer) -> Pointer:
-    """The pointer with a version of each table for each run that holds its rows that count, and their numbers.
+    """The pointer with, for each run and table, the version that holds the run's rows, and their numbers.
 
-    This is the version of now, except for rows that another run has replaced meanwhile without getting as far as
-    its own pointer: these are read from the version that the pointer before named.
+    This is the current version, except for rows that another run has replaced meanwhile without writing its own
+    pointer: these are read from the version in the pointer so far.
     """
     entries = list(pointer.entries)
     for table in TABLES:
@@ -56,17 +56,17 @@ def _with_versions(tables: SqlTables, pointer: Pointer) -> Pointer:
         if version is None:
             continue
         n = rows_by(tables.at_version(table, version), {pointer.date: pointer}, EXPERIMENT)
-        for place, entry in enumerate(entries):
+        for i, entry in enumerate(entries):
             now = [n.get((entry.run_id, name), 0) for name in entry.experiments]
-            known = entry.counted(table) if place else None
-            count_rows, holder = (now, version) if known in (None, now) else (known, entry.tables[table]["version"])
+            earlier = entry.counted(table) if i else None
+            count_rows, holder = (now, version) if earlier in (None, now) else (earlier, entry.tables[table]["version"])
             facts = {
                 **entry.tables.get(table, {}),
                 "rows": sum(count_rows or ()),
                 "version": holder,
                 "counted": count_rows,
             }
-            entries[place] = replace(entry, tables={**entry.tables, table: facts})
+            entries[i] = replace(entry, tables={**entry.tables, table: facts})
     return replace(pointer, entries=tuple(entries), format=tables.format)
 
 
@@ -83,7 +83,7 @@ class SqlTables(ABC):
         """The SQL name of a table."""
 
     def current(self, table: str) -> DataFrame | None:
-        """The table as it is now, from any run, or None if it does not exist."""
+        """The current table, of all runs, or None if it does not exist."""
         name = self.name_of(table)
         try:
             if self.format == "iceberg":
@@ -104,6 +104,22 @@ class SqlTables(ABC):
         if rows is None or not pointers:
             return rows
         return published(rows, table, pointers, lambda version: self.at_version(table, version))
+
+    def days(self, table: str, dates: Sequence[str], schema: T.StructType) -> DataFrame | None:
+        """The published rows of some dates with these columns, null where a date lacks one; None if there are none."""
+        current, pointers = self.current(table), self.pointers()
+        chosen = {date: pointers[date] for date in dates if date in pointers}
+        if current is None or not chosen:
+            return None
+        of_dates = current.where(F.col(DATE).isin(*chosen))
+        rows = published(of_dates, table, chosen, lambda version: self.at_version(table, version))
+        known = _lower(rows.columns)
+        columns = [
+            F.col(quoted(field.name)) if field.name.lower() in known else F.lit(None).cast(field.dataType)
+            for field in schema.fields
+        ]
+        named = [column.alias(field.name) for column, field in zip(columns, schema.fields, strict=True)]
+        return rows.select(*named, *PARTITION)
 
     def pointer(self, date: str) -> Pointer | None:
         """What is published on a date, or None."""
@@ -146,7 +162,7 @@ class SqlTables(ABC):
         )
 
     def version(self, table: str) -> int | None:
-        """The version of a table as it is now; None if it does not exist."""
+        """The current version of a table; None if it does not exist."""
         if self.current(table) is None:
             return None
         name = self.name_of(table)
@@ -171,8 +187,8 @@ class SqlTables(ABC):
         rows = self.current(written.table)
         if rows is None or not written.partitions.filled:
             return self.spark.createDataFrame([], written.rows.schema)
-        own = rows.where((F.col(DATE) == written.partitions.date) & (F.col(RUN) == self.run_id))
-        return own.select(*(column for column in written.rows.columns if column not in PARTITION), *PARTITION)
+        rows = rows.where((F.col(DATE) == written.partitions.date) & (F.col(RUN) == self.run_id))
+        return rows.select(*(column for column in written.rows.columns if column not in PARTITION), *PARTITION)
 
     def intact(self, partitions: Partitions) -> bool:
         """Whether the user and experiment metrics in these partitions are from this run, for the same experiments.
@@ -205,7 +221,7 @@ _CONFLICT = re.compile(
 # Another run is about to create the Delta table in this folder, or the folder holds something else.
 _BEING_CREATED = re.compile(r"is not empty and also\s+not a Delta table", re.IGNORECASE)
 PAUSE = 0.5
-"""Seconds before a table is looked at again that another run may be creating."""
+"""Seconds before the next attempt on a table that another run may be creating."""
 _MISSING = re.compile(r"\[(TABLE_OR_VIEW|PATH|SCHEMA|DELTA_TABLE)_NOT_FOUND\]|\[DELTA_PATH_DOES_NOT_EXIST\]")
 _NOT_SET_UP = re.compile(r"\[(DATA_SOURCE_NOT_FOUND|DELTA_CONFIGURE_SPARK_SESSION\w*|REQUIRES_SINGLE_PART_NAMESPACE|"
                          r"UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY|CANNOT_CREATE_DATA_SOURCE_TABLE\S*)\]")  # fmt: skip
@@ -291,12 +307,12 @@ def create_table(name: str, format: str, rows: DataFrame, partition: tuple[str, 
 def _align_columns(name: str, rows: DataFrame, schema: T.StructType) -> DataFrame:
     """Add new columns of ``rows`` to the table; return the rows with every column of the table, null if new."""
     existing, names = _lower(schema.names), _lower(rows.columns)
-    added = [field for field in rows.schema.fields if field.name.lower() not in existing]
-    if added:
-        columns = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in added)
+    new_fields = [field for field in rows.schema.fields if field.name.lower() not in existing]
+    if new_fields:
+        columns = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in new_fields)
         rows.sparkSession.sql(f"ALTER TABLE {name} ADD COLUMNS ({columns})")
-    missing = [field for field in schema.fields if field.name.lower() not in names]
-    return rows.select("*", *(F.lit(None).cast(field.dataType).alias(field.name) for field in missing))
+    old_fields = [field for field in schema.fields if field.name.lower() not in names]
+    return rows.select("*", *(F.lit(None).cast(field.dataType).alias(field.name) for field in old_fields))
 
 
 def _merge(name: str, rows: DataFrame, partitions: Partitions) -> None:

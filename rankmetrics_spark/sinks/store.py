@@ -41,10 +41,9 @@ def store_of(spark: SparkSession, sink: Sink, run_id: str, settings: Mapping[str
 
 
 def publish(store: Store, written: Sequence[Written], entry: Entry, partitions: Partitions) -> list[str]:
-    """Publish the complete tables of a run: the one way to every store.
+    """Publish the staged tables of a run: put them in place, and write the pointer ``published/<date>.json`` last.
 
-    The tables are staged and their books are compared before this is called. Here they are put in place, and the
-    pointer ``published/<date>.json`` is written last. See docs/publishing.md for what readers of each store see.
+    ``check_row_counts`` comes before. docs/publishing.md says what readers of each store see meanwhile.
     """
     facts = {table.table: {"rows": table.n, "columns": _columns(table), "files": len(table.files)} for table in written}
     published = replace(entry, experiments=tuple(sorted(partitions.experiments, key=str)), tables=facts)
@@ -59,16 +58,16 @@ def publish(store: Store, written: Sequence[Written], entry: Entry, partitions: 
 
 
 def _is_published(store: Store, run_id: str, date: str) -> bool:
-    """Whether a run is published on a date; False where nobody can tell."""
+    """Whether a run is published on a date; False if the pointer cannot be read."""
     try:
         pointer = store.pointer(date)
-    except Exception:  # an output that cannot be read keeps the error of before
+    except Exception:  # the caller raises the earlier error
         return False
     return pointer is not None and run_id in pointer.run_of().values()
 
 
 def _columns(written: Written) -> dict[str, str]:
-    """Name -> type: a table without a file is read with these columns."""
+    """Name -> type: the columns of a table that has no file."""
     return {
         field.name: field.dataType.simpleString() for field in written.rows.schema.fields if field.name not in PARTITION
     }
@@ -102,8 +101,8 @@ def refuse_names(store: Store, experiments: Iterable[str | None]) -> None:
 def refuse_other_date(store: Store, date: str, name: str, digest: str) -> None:
     """Refuse, before anything is computed, a date that holds metrics of other conventions only.
 
-    Which experiments a run replaces is known only after its pass over the input. Whichever these are, they must not
-    stand beside metrics of another convention on a date that has no other.
+    The experiments that a run replaces are known only after its pass over the input. On a date that has metrics of
+    another convention only, no experiment can get this one.
     """
     pointer = store.pointer(date)
     if pointer and all(entry.convention["hash"] != digest for entry in pointer.entries):
@@ -131,37 +130,24 @@ def _other_convention(store: Store, existing: tuple[str | None, str], date: str,
 def check_row_counts(
     users: Written, averages: Written, quarantine: Written, counts: Mapping[Any, Mapping[str, Any]], lists: str
 ) -> None:
-    """Refuse to publish tables whose rows do not add up to what was counted."""
+    """Refuse to publish tables with other numbers of rows than were counted in the input."""
     for name, count in counts.items():
         key = name or None
-        _check_same("lists", count[lists], users.totals.get(key, 0), name)
-        _check_same(
-            "rows left out",
-            count["quarantined"],
-            quarantine.counts.get(key, 0) - _rows_of_others(name, counts),
-            name,
+        n_users, n_means = users.counts.get(key, 0), averages.counts.get(key, 0)
+        # "" and null share a partition.
+        shares_partition = not name and {"", None} <= counts.keys()
+        others = counts["" if name is None else None]["quarantined"] if shares_partition else 0
+        checks = (
+            ("lists", count[lists], users.totals.get(key, 0)),
+            ("rows left out", count["quarantined"], quarantine.counts.get(key, 0) - others),
+            ("users with averages", n_users, n_means if bool(n_users) != bool(n_means) else n_users),
         )
-        if bool(users.counts.get(key, 0)) != bool(averages.counts.get(key, 0)):
-            raise _mismatch("users with averages", users.counts.get(key, 0), averages.counts.get(key, 0), name)
-
-
-def _rows_of_others(name: str | None, counts: Mapping[Any, Mapping[str, Any]]) -> int:
-    """Rows that are stored with those of an experiment without being its: "" and null share a partition."""
-    if name or not {"", None} <= counts.keys():
-        return 0
-    return int(counts["" if name is None else None]["quarantined"])
-
-
-def _check_same(counted_thing: str, counted: int, written: int, name: str | None) -> None:
-    if counted != written:
-        raise _mismatch(counted_thing, counted, written, name)
-
-
-def _mismatch(what: str, counted: int, written: int, name: str | None) -> OutputError:
-    return OutputError(
-        f"row counts do not add up: experiment '{name}' has {counted} {what} in the input and {written} in the tables; "
-        "nothing was published; the input may have changed while it was read: run this again"
-    )
+        for noun, n_input, n_tables in checks:
+            if n_input != n_tables:
+                raise OutputError(
+                    f"row counts do not add up: experiment '{name}' has {n_input} {noun} in the input and {n_tables} "
+                    "in the tables; nothing was published; the input may have changed while it was read: run this again"
+                )
 
 
 def run_records(store: Store) -> list[dict[str, Any]]:
@@ -190,14 +176,14 @@ def _parsed(texts: list[str]) -> list[dict[str, Any]]:
 
 
 def _newest_first(output: Files) -> Iterator[dict[str, Any]]:
-    """The records one by one: after years of runs, nobody reads them all for the last one."""
+    """The records one by one: after years of runs, reading them all for the newest one takes long."""
     for name in reversed(output.names("runs")):
         if name.endswith(".json"):
             yield from _parsed([output.read(f"runs/{name}") or ""])
 
 
 def previous_quality(store: Store, needed: bool) -> Mapping[str, Any]:
-    """What the newest record of a run that was done says about the quality of its log, with its ``run_id``."""
+    """Quality of the log in the newest record of a completed run, with its ``run_id``."""
     disk = of_disk(store.path) if isinstance(store, Folder) else None
     if disk is not None and not disk.is_folder("runs"):
         disk = None
@@ -208,21 +194,7 @@ def previous_quality(store: Store, needed: bool) -> Mapping[str, Any]:
 
 
 def read(spark: SparkSession, path: str, format: str = "parquet") -> DataFrame:
-    """A written table, with the columns of all its files; a metric that only some dates have is null on the others.
-
-    It follows the pointers of ``published``: while a run publishes, and after it was killed, each date has its earlier
-    rows or the new ones, in all tables. The partition columns are strings, exactly as they were written: "007" stays
-    "007".
-
-    Args:
-        spark: The session.
-        path: Folder of the table, such as ``out/user_metrics``, or a table of a catalog: ``lake.ranking.user_metrics``.
-        format: ``delta`` or ``iceberg`` for a table of a catalog; the pointers of a folder name its format.
-
-    Raises:
-        AnalysisException: There is no such folder.
-        InputError: There is no such table in the catalog, or runs keep publishing to the folder.
-    """
+    """A written table, as its pointers say: see ``rankmetrics_spark.read``."""
     path = path.rstrip("/")
     if format != "parquet" and "/" not in path:
         return _of_catalog(spark, path, format)

@@ -22,7 +22,7 @@ from rankmetrics_spark.pointers import FOLDER, WITHOUT_ID, Entry, Pointer, newes
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION
 from rankmetrics_spark.sinks.claims import gate
 from rankmetrics_spark.sinks.files import STAGING, Files, flatten
-from rankmetrics_spark.sinks.partitions import Staged, escaped
+from rankmetrics_spark.sinks.partitions import StagedFile, escaped
 
 TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine")
 
@@ -39,7 +39,7 @@ class Swap:
 
     date: str
     entry: Entry
-    staged: Mapping[str, Sequence[Staged]]
+    staged: Mapping[str, Sequence[StagedFile]]
 
 
 def folder_of(table: str, experiment: str | None, date: str) -> str:

@@ -1,0 +1,140 @@
+"""What the comparisons of a run read of other days: the users of its period, and how often its pairs were compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from rankmetrics_spark import comparison
+from rankmetrics_spark.config import Config, Days, dates_in_words
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.gates import Counts
+from rankmetrics_spark.pipeline import Tables
+from rankmetrics_spark.pointers import History, LookNumbers, Pointer, unknown_looks
+from rankmetrics_spark.schemas import DATE, EVERYONE, EXPERIMENT, PARTITION, PERIOD_FROM, PERIOD_TO, lists_with_value
+from rankmetrics_spark.sinks import Store
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """What other runs have published that the comparisons of this run read.
+
+    Attributes:
+        days: The days that are compared as one, with that of this run; None = the day of this run alone.
+        looks: (baseline, candidate) -> the number of this look at the two.
+        users: One row per experiment and user over these days; None before ``with_users``, and without a period.
+        pointers: What is published on these days.
+    """
+
+    days: Days | None = None
+    looks: LookNumbers = field(default_factory=unknown_looks)
+    users: DataFrame | None = None
+    pointers: Mapping[str, Pointer] | None = None
+
+    @classmethod
+    def of(cls, store: Store, config: Config) -> Earlier:
+        """What is published as the run begins.
+
+        Raises:
+            ConfigError: A day of the period is published under another convention, or a gate needs a segment that the
+                period does not have.
+        """
+        request, date, period = config.comparison, config.evaluation_date, config.comparison.period
+        if not request.is_requested:
+            return cls()
+        pointers = store.pointers()
+        if period is None:
+            return cls(looks=History.before(date, pointers))
+        others = {day: pointers[day] for day in pointers if period.first <= day <= period.last and day != date}
+        _refuse_other_conventions(store, config, others)
+        _refuse_segment_gates(config)
+        used = sorted({date, *others})
+        # Days that have not come yet are not missing.
+        days = Days(period.first, used[-1], tuple(used))
+        return cls(days, History.before(date, pointers, period.first), pointers=others)
+
+    def with_users(self, store: Store, tables: Tables, rows: DataFrame, date: str, counts: Counts) -> Earlier:
+        """Stage the users of the period: those of the published days, and ``rows`` for the day of the run.
+
+        Only experiments of this run are compared; what is published of them on its day is about to be replaced.
+        """
+        if self.days is None:
+            return self
+        own = rows.withColumn(DATE, F.lit(date))
+        weights = [lists_with_value(metric.column) for metric in tables.plan.scoring.metrics]
+        fields = [field for field in own.schema.fields if field.name not in (*PARTITION, *weights)]
+        schema = T.StructType([*fields, *(T.StructField(name, T.LongType()) for name in weights)])
+        published = store.days("user_metrics", [day for day in self.days.dates if day != date], schema)
+        if published is not None:
+            names = [name for name, count in counts.items() if count["lists"]]
+            own = own.unionByName(published.where(_is_one_of(names)), allowMissingColumns=True)
+        return replace(self, users=store.stage(comparison.period_rows(own, self.days), "period"))
+
+    def notes(self, tables: Tables) -> list[str]:
+        """What a reader of the comparisons has to know of the period."""
+        plan, notes = tables.plan, []
+        if self.days is None or self.pointers is None:
+            return []
+        if plan.columns.list and plan.columns.segments:
+            notes.append(
+                "the comparisons of a period are of all users: the lists of a user may be in several segments, and "
+                "user_metrics does not hold them one by one"
+            )
+        described = () if plan.columns.list else plan.public_segments.values()
+        for name in (*described, *(metric.column for metric in plan.scoring.metrics)):
+            if lacking := [date for date, pointer in self.pointers.items() if _lacks(pointer, name)]:
+                notes.append(f"user_metrics of {dates_in_words(lacking)} has no column {name}; it counts without it")
+        return notes
+
+    @property
+    def sentences(self) -> list[str]:
+        """Over which days the verdict is, and which of them are missing."""
+        return [] if self.days is None else [f"The comparisons are over {self.days.sentence_part}"]
+
+    @property
+    def as_record(self) -> dict[str, Any] | None:
+        """The period for the run record."""
+        if self.days is None:
+            return None
+        first, last, dates = self.days.first, self.days.last, [*self.days.dates]
+        return {PERIOD_FROM: first, PERIOD_TO: last, "days": dates, "missing": [*self.days.missing]}
+
+
+def _lacks(pointer: Pointer, column: str) -> bool:
+    """Whether a run of a date has published users without a column."""
+    known = (entry.tables.get("user_metrics", {}).get("columns") for entry in pointer.entries)
+    return any(columns and column not in columns for columns in known)
+
+
+def _is_one_of(names: Sequence[str | None]) -> Column:
+    texts = F.col(EXPERIMENT).isin([name for name in names if name is not None])
+    return texts | F.col(EXPERIMENT).isNull() if None in names else texts
+
+
+def _refuse_other_conventions(store: Store, config: Config, pointers: Mapping[str, Pointer]) -> None:
+    rule = config.convention
+    others: dict[str, list[str]] = {}
+    for date, pointer in pointers.items():
+        for name in {
+            entry.convention["name"] for entry in pointer.entries if entry.convention["hash"] != rule.digest()
+        }:
+            others.setdefault(name, []).append(date)
+    for name, dates in others.items():
+        raise ConfigError(
+            f"comparison.period: {store.name_of('user_metrics')} holds {dates_in_words(dates)} under the convention "
+            f"'{name}', and this run has '{rule.name}'; allowed: days of one convention"
+        )
+
+
+def _refuse_segment_gates(config: Config) -> None:
+    for gate in config.gates:
+        if gate.compares and gate.segment != EVERYONE and config.source.list:
+            raise ConfigError(
+                f"gates: the gate on {gate.metric} limits a drop in {gate.segment}, and comparison.period compares all "
+                "users only where source.list is given; allowed: a gate without a segment"
+            )
