@@ -4,9 +4,9 @@
 * ``relevant``: the relevant rows; for any grades and any depth.
 * ``rows``: every row; for ranking by score and whatever needs items that are not relevant.
 
-``masks`` and ``relevant`` see a list through cheap aggregates and flag lists that they cannot vouch for (a rank or a
-grade that does not fit, a rank or an item that may repeat). Flagged lists are looked at again with
-``Relevant(recheck=True)``. ``Whole`` needs no second look, for an engine where that costs another pass.
+``masks`` and ``relevant`` read a list through cheap aggregates, and flag the lists for which these may be wrong: a rank
+or a grade does not fit, a rank or an item may repeat. ``Relevant(recheck=True)`` computes flagged lists from rows.
+``Whole`` flags none, for an engine on which that costs another pass.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from rankmetrics_spark.layouts.packings import (
     GRADES,
     HASHES,
     LARGEST_MASKED_GRADE,
+    LAYOUTS,
     NO_ENTRIES,
     RANKS,
-    Masks,
+    RECHECK,
     Relevant,
     Rows,
     Whole,
@@ -80,7 +81,3 @@ __all__ = [
     "score_batch",
     "without_repeats",
 ]
-
-
-LAYOUTS: dict[str, Layout] = {layout.name: layout for layout in (Masks(), Relevant(), Rows())}
-RECHECK: Layout = Relevant(recheck=True)

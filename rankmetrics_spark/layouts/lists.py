@@ -37,30 +37,30 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Assembled:
-    """The ranked lists of a batch, and what was noticed while they were put in order.
+class RankedLists:
+    """The ranked lists of a batch, with counts of repeats and ties.
 
     Attributes:
         batch: The ranked lists, without judged items.
-        dropped: (n,) rows set aside because they repeat an item or a rank.
-        tied: (n,) rows that share their score with another of the list; 0 where ranks were given.
-        hash: (e,) hash of the item of each entry, or None where items are not told apart.
-        all_rows_seen: (n,) whether every row of the list was looked at, where the layout finds that out here.
+        n_repeated: (n,) rows set aside because they repeat an item or a rank.
+        n_tied: (n,) rows that share their score with another of the list; 0 where ranks are given.
+        hash: (e,) hash of the item of each entry, or None where items are not compared.
+        all_rows_seen: (n,) whether the layout has read every row of the list, where Python finds that out.
     """
 
     batch: Batch
-    dropped: Ints
-    tied: Ints
+    n_repeated: Ints
+    n_tied: Ints
     hash: Ints | None = None
     all_rows_seen: npt.NDArray[np.bool_] | None = None
 
 
 class Layout(Protocol):
-    """One way in which a list travels; see the modules ``masks``, ``relevant`` and ``rows``."""
+    """One way in which a list travels; ``packings`` has them all."""
 
     @property
     def name(self) -> str:
-        """What options call it."""
+        """The value of the option ``layout``."""
 
     @property
     def arrays(self) -> bool:
@@ -72,12 +72,12 @@ class Layout(Protocol):
 
     @property
     def all_rows_seen(self) -> str | None:
-        """SQL: whether every row of a list was looked at one by one; None where ``unpack`` says it."""
+        """SQL: whether the layout has read every row of a list one by one; None where ``unpack`` returns it."""
 
     def pack(self, columns: Columns, repeats: bool) -> Packing:
         """SQL from the rows of a list to one row; ``repeats`` says whether repeated items are looked for."""
 
-    def unpack(self, columns: Arrays, reading: Reading) -> Assembled:
+    def unpack(self, columns: Arrays, reading: Reading) -> RankedLists:
         """The ranked lists of a batch of packed rows."""
 
 
@@ -107,41 +107,33 @@ class Entries:
 
     @property
     def ranked_by(self) -> Floats:
-        """(e,) what tells better scores from worse ones."""
+        """(e,) the sort key of the scores."""
         assert self.score is not None
         return self.score if self.exact is None else self.exact.astype(np.float64)
 
-    def take(self, chosen: npt.NDArray[Any]) -> Entries:
-        """The entries chosen by an index or a mask."""
+    def take(self, index: npt.NDArray[Any]) -> Entries:
+        """The entries of an index or a mask."""
         values: dict[str, Any] = dict(vars(self))
-        parts = {name: value[chosen] for name, value in values.items() if name != "text" and value is not None}
+        parts = {name: value[index] for name, value in values.items() if name != "text" and value is not None}
         return Entries(**parts, text=self.text)
 
 
 def entries_of(columns: Arrays) -> Entries:
     """The rows of a batch from its column ``_entries``."""
     index, values = flat(columns[ENTRIES])
-    names = field_names(columns)
-
-    def column(name: str, kind: type[Any]) -> npt.NDArray[Any] | None:
-        return numbers(values.field(name), kind) if name in names else None
-
-    hashes, grade = column(HASH, np.int64), column(RELEVANCE, np.float64)
+    fields = {name: values.field(name) for name in field_names(columns)}
+    position, score = fields.get(POSITION), fields.get(SCORE)
+    is_rank = position is not None and not pa.types.is_floating(position.type)
     return Entries(
         index,
-        np.zeros(len(index), np.int64) if hashes is None else hashes,
-        np.full(len(index), np.nan) if grade is None else grade,
-        _positions(values) if POSITION in names else None,
-        None if SCORE not in names else numbers(values.field(SCORE).cast(pa.float64(), safe=False), np.float64),
-        None if SCORE not in names else _exact_order(values.field(SCORE)),
-        np.arange(len(index)) if ITEM in names else None,
-        values.field(ITEM) if ITEM in names else None,
+        ints(fields[HASH]) if HASH in fields else np.zeros(len(index), np.int64),
+        numbers(fields[RELEVANCE], np.float64) if RELEVANCE in fields else np.full(len(index), np.nan),
+        None if position is None else numbers(position, np.int64 if is_rank else np.float64),
+        None if score is None else numbers(score.cast(pa.float64(), safe=False), np.float64),
+        None if score is None else _exact_order(score),
+        np.arange(len(index)) if ITEM in fields else None,
+        fields.get(ITEM),
     )
-
-
-def _positions(values: pa.Array) -> Ints | Floats:
-    column = values.field(POSITION)
-    return numbers(column, np.float64 if pa.types.is_floating(column.type) else np.int64)
 
 
 def _exact_order(scores: pa.Array) -> Ints | None:
@@ -210,8 +202,7 @@ def without_repeats(entries: Entries, size: int, reading: Reading) -> tuple[Entr
         rows = rows.take(_firsts(rows.list, np.asarray(rows.position), (rows.hash, _highest_grade_first(rows))))
     if rows is entries:
         return entries, np.zeros(size, np.int64)
-    n_dropped = np.bincount(entries.list, minlength=size) - np.bincount(rows.list, minlength=size)
-    return rows, n_dropped
+    return rows, np.bincount(entries.list, minlength=size) - np.bincount(rows.list, minlength=size)
 
 
 def by_position(entries: Entries) -> Entries:
@@ -221,10 +212,10 @@ def by_position(entries: Entries) -> Entries:
 
 
 def by_score(entries: Entries, convention: Convention) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """The indices of the rows of each list by descending score, equal scores by the rule; which of these are tied."""
+    """Indices of the rows of each list by descending score, equal scores by the rule; a mask of the tied ones."""
     scores = entries.ranked_by
     order = order_within(entries.list, -scores)
-    # The order changes nothing within lists but the places, so row i is still of list[i].
+    # Rows move within their list only, so row i is still of list[i].
     key = scores[order]
     equals, tied = key[1:] == key[:-1], np.zeros(len(order), bool)
     if equals.any():
@@ -236,7 +227,7 @@ def by_score(entries: Entries, convention: Convention) -> tuple[Ints, npt.NDArra
     group = np.cumsum(np.concatenate([[True], ~equals])[: len(order)])
     at = np.flatnonzero(tied)
     rows = entries.take(order[at])
-    # Where the rule leaves the order open, as for a repeated item, the grade decides and not the order of the input.
+    # If the rule does not order two rows, as for a repeated item, the grade does; never the order of the input.
     tie_order = np.lexsort((_highest_grade_first(rows), _TIE_KEYS[convention.ties](rows), group[at]))
     order[at] = order[at][tie_order]
     return order, tied
@@ -279,7 +270,7 @@ def _item_order(entries: Entries) -> npt.NDArray[Any]:
 
 
 def _position_order(entries: Entries) -> npt.NDArray[Any]:
-    """Order by rank, missing ranks last; where that leaves it open, the item ids decide, descending.
+    """Order by rank, missing ranks last; equal ranks by descending item id.
 
     Rows of one item at one rank are equal.
     """

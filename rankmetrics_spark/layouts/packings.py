@@ -2,12 +2,12 @@
 
 * ``Masks``: the relevant rows as bits of a few 64-bit integers. Bit r - 1 of plane b is bit b of the grade at rank r.
   Ranks up to 63 and whole grades up to 7 fit; nothing is collected, so the aggregation keeps a buffer of fixed width.
-* ``Relevant``: the relevant rows as an array of structs; other rows leave only their count. With ``recheck`` it takes
-  the second look at lists that a layout has flagged: also every row of a list in which a rank may repeat.
+* ``Relevant``: the relevant rows as an array of structs, and a count of the other rows. With ``recheck`` it computes
+  the lists that a layout has flagged: it also reads every row of a list in which a rank may repeat.
 * ``Rows``: every row as an array of structs. For ranking by score, relevance that is looked up in the judgements, and
   metrics and conventions that read every row.
-* ``Whole``: parallel arrays of numbers, for an engine that reads a log once per branch. Nothing is looked at again:
-  where a rank may repeat, every row is there. The values and the counts are those of the other layouts.
+* ``Whole``: parallel arrays of numbers, for an engine that reads a log once per branch. It flags no list: if a rank
+  may repeat, Python reads every row. The values and the counts are those of the other layouts.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ import numpy.typing as npt
 from rankmetrics_spark.layouts import repeats as search
 from rankmetrics_spark.layouts.lists import (
     Arrays,
-    Assembled,
     Entries,
+    Layout,
+    RankedLists,
     Reading,
     by_position,
     by_score,
@@ -45,7 +46,7 @@ from rankmetrics_spark.layouts.repeats import (
     entry,
     item_hash,
 )
-from rankmetrics_spark.layouts.scores import looked_up
+from rankmetrics_spark.layouts.scores import judged_grades
 from rankmetrics_spark.metrics import Batch, Ints, order_within
 from rankmetrics_spark.schemas import (
     ENTRIES,
@@ -64,6 +65,11 @@ from rankmetrics_spark.schemas import (
 PLANES = 3
 LARGEST_MASKED_GRADE = 2**PLANES - 1
 PLANE_COLUMNS = tuple(f"_plane_{b}" for b in range(PLANES))
+_PLANES = {
+    plane: f"bit_or(CASE WHEN {RELEVANCE} & {1 << b} != 0 THEN {RANK_BIT} END) FILTER (WHERE {RELEVANT})"
+    for b, plane in enumerate(PLANE_COLUMNS)
+}
+"""Aggregates: the ranks whose grade has bit b. The FILTER keeps Spark from touching the buffers for other rows."""
 
 
 @dataclass(frozen=True)
@@ -78,15 +84,15 @@ class Masks:
 
     def pack(self, columns: Columns, repeats: bool) -> Packing:
         """SQL from the rows of a list to its planes; flags lists that do not fit, or in which an item may repeat."""
-        aggregates = search.RANK_AGGREGATES | {"_steepest": f"max({RELEVANCE})"}
-        sound = f"{search.EACH_RANK_HAS_ITS_BIT} AND coalesce(_steepest, 0) <= {LARGEST_MASKED_GRADE}"
+        evidence = search.RANK_AGGREGATES | {"_steepest": f"max({RELEVANCE})"}
+        sound = f"{search.DISTINCT_MASK_RANKS} AND coalesce(_steepest, 0) <= {LARGEST_MASKED_GRADE}"
         if columns.item and repeats:
-            aggregates |= search.item_words(RELEVANT)
+            evidence |= search.item_words(RELEVANT)
             sound += f" AND {search.no_item_repeats()}"
-        doubts = {FLAGGED: f"NOT ({sound})", RANK_MAY_REPEAT: search.RANK_MAY_REPEAT_SQL}
-        return Packing(item_hash(columns.item and repeats, RELEVANT), COUNT_ROWS | _planes(), aggregates, doubts)
+        flags = {FLAGGED: f"NOT ({sound})", RANK_MAY_REPEAT: search.RANK_MAY_REPEAT_SQL}
+        return Packing(item_hash(columns.item and repeats, RELEVANT), COUNT_ROWS | _PLANES, evidence, flags)
 
-    def unpack(self, columns: Arrays, reading: Reading) -> Assembled:
+    def unpack(self, columns: Arrays, reading: Reading) -> RankedLists:
         """The lists of a batch: columns ``_rows`` and one (n,) array of integers per plane."""
         sizes = ints(columns[N_ROWS])
         planes = np.stack([ints(columns[plane]) for plane in PLANE_COLUMNS])
@@ -95,15 +101,7 @@ class Masks:
         grade = sum((planes[b][row] >> column & 1) << b for b in range(PLANES))
         batch = Batch(len(sizes), row, column + 1, np.asarray(grade, float), sizes, *no_pool())
         none = np.zeros(len(sizes), np.int64)
-        return Assembled(batch, none, none)
-
-
-def _planes() -> dict[str, str]:
-    """Aggregates: the ranks whose grade has bit b. The FILTER keeps Spark from touching the buffers for other rows."""
-    return {
-        plane: f"bit_or(CASE WHEN {RELEVANCE} & {1 << b} != 0 THEN {RANK_BIT} END) FILTER (WHERE {RELEVANT})"
-        for b, plane in enumerate(PLANE_COLUMNS)
-    }
+        return RankedLists(batch, none, none)
 
 
 NO_ENTRIES = f"cast(array() AS array<struct<{POSITION}: bigint, {HASH}: bigint, {RELEVANCE}: double>>)"
@@ -115,7 +113,7 @@ class Relevant:
     """Relevant rows one by one; see the module.
 
     Attributes:
-        recheck: Take the second look; the rows then have a column ``_rank_may_repeat``.
+        recheck: Compute flagged lists; their rows have a column ``_rank_may_repeat``.
     """
 
     recheck: bool = False
@@ -130,25 +128,32 @@ class Relevant:
 
     def pack(self, columns: Columns, repeats: bool) -> Packing:
         """SQL from the rows of a list to its entries; flags lists in which a rank may repeat."""
-        travels = f"{RANK_MAY_REPEAT} OR {RELEVANT}" if self.recheck else RELEVANT
+        condition = f"{RANK_MAY_REPEAT} OR {RELEVANT}" if self.recheck else RELEVANT
         with_item = columns.item and repeats
         row = entry(POSITION, *([HASH] if with_item else []), f"double({RELEVANCE}) AS {RELEVANCE}")
-        entries = {ENTRIES: f"collect_list({row}) FILTER (WHERE {REJECTED} IS NULL AND ({travels}))"}
-        hash_sql = item_hash(with_item, travels)
+        entries = {ENTRIES: f"collect_list({row}) FILTER (WHERE {REJECTED} IS NULL AND ({condition}))"}
+        hash_sql = item_hash(with_item, condition)
         if self.recheck:
             return Packing(hash_sql, COUNT_ROWS | entries | {RANK_MAY_REPEAT: f"max({RANK_MAY_REPEAT})"})
-        doubts = dict.fromkeys((FLAGGED, RANK_MAY_REPEAT), search.RANK_MAY_REPEAT_SQL)
-        return Packing(hash_sql, COUNT_ROWS | entries, search.RANK_AGGREGATES, doubts)
+        flags = dict.fromkeys((FLAGGED, RANK_MAY_REPEAT), search.RANK_MAY_REPEAT_SQL)
+        return Packing(hash_sql, COUNT_ROWS | entries, search.RANK_AGGREGATES, flags)
 
-    def unpack(self, columns: Arrays, reading: Reading) -> Assembled:
+    def unpack(self, columns: Arrays, reading: Reading) -> RankedLists:
         """The lists of a batch: ``_rows``, and ``_entries`` of ``position``, ``relevance`` and perhaps ``_hash``."""
-        rows = ints(columns[N_ROWS])
-        kept, dropped = without_repeats(entries_of(columns), len(rows), reading)
-        ranked = by_position(kept)
-        ranks = np.asarray(ranked.position, np.int64)
-        batch = Batch(len(rows), ranked.list, ranks, ranked.grade, rows - dropped, *no_pool())
-        none = np.zeros(len(rows), np.int64)
-        return Assembled(batch, dropped, none, ranked.hash if reading.repeats else None)
+        return _ranked_lists(entries_of(columns), ints(columns[N_ROWS]), reading)
+
+
+def _ranked_lists(
+    entries: Entries, sizes: Ints, reading: Reading, all_rows_seen: npt.NDArray[np.bool_] | None = None
+) -> RankedLists:
+    """Lists of these sizes with given ranks, from some of their rows."""
+    rows, n_repeated = without_repeats(entries, len(sizes), reading)
+    rows = by_position(rows)
+    batch = Batch(
+        len(sizes), rows.list, np.asarray(rows.position, np.int64), rows.grade, sizes - n_repeated, *no_pool()
+    )
+    n_tied = np.zeros(len(sizes), np.int64)
+    return RankedLists(batch, n_repeated, n_tied, rows.hash if reading.repeats else None, all_rows_seen)
 
 
 @dataclass(frozen=True)
@@ -161,37 +166,37 @@ class Rows:
     payload: ClassVar[tuple[str, ...]] = (ENTRIES,)
 
     def pack(self, columns: Columns, repeats: bool) -> Packing:
-        """SQL from the rows of a list to its entries; it vouches for every list."""
-        ranked_by = [name for name in (POSITION, SCORE) if getattr(columns, name)]
+        """SQL from the rows of a list to its entries; it flags no list."""
+        order = [name for name in (POSITION, SCORE) if getattr(columns, name)]
         # Tied scores are ordered by the item id itself.
         text = [ITEM] if columns.score and columns.item else []
         relevance = [f"double({RELEVANCE}) AS {RELEVANCE}"] if columns.relevance else []
-        row = entry(*ranked_by, HASH, *text, *relevance)
+        row = entry(*order, HASH, *text, *relevance)
         entries = {ENTRIES: f"collect_list({row}) FILTER (WHERE {REJECTED} IS NULL)"}
         return Packing(item_hash(columns.item and (repeats or not columns.relevance)), COUNT_ROWS | entries)
 
-    def unpack(self, columns: Arrays, reading: Reading) -> Assembled:
+    def unpack(self, columns: Arrays, reading: Reading) -> RankedLists:
         """The lists of a batch: ``_entries``, and the judged items where the entries have no ``relevance``."""
         size = len(columns[ENTRIES])
         entries = entries_of(columns)
         if entries.score is not None and reading.convention.score_precision == 32:
             entries = replace(entries, score=entries.score.astype(np.float32).astype(float), exact=None)
         if RELEVANCE not in field_names(columns):
-            entries = replace(entries, grade=looked_up(entries, columns))
-        kept, dropped = without_repeats(entries, size, reading)
-        sizes = np.bincount(kept.list, minlength=size)
+            entries = replace(entries, grade=judged_grades(entries, columns))
+        rows, n_repeated = without_repeats(entries, size, reading)
+        sizes = np.bincount(rows.list, minlength=size)
         if reading.by_position:
-            ranked, n_tied = by_position(kept), np.zeros(size, np.int64)
+            ranked, n_tied = by_position(rows), np.zeros(size, np.int64)
             rank = np.asarray(ranked.position, np.int64)
         else:
-            order, tied = by_score(kept, reading.convention)
-            n_tied = np.bincount(kept.list[tied], minlength=size)
-            at = np.flatnonzero(kept.grade[order] > 0) if reading.only_relevant else np.arange(len(order))
-            ranked = kept.take(order[at])
+            order, is_tied = by_score(rows, reading.convention)
+            n_tied = np.bincount(rows.list[is_tied], minlength=size)
+            at = np.flatnonzero(rows.grade[order] > 0) if reading.only_relevant else np.arange(len(order))
+            ranked = rows.take(order[at])
             rank = at - (np.cumsum(sizes) - sizes)[ranked.list] + 1
         batch = Batch(size, ranked.list, rank, ranked.grade, sizes, *no_pool(), score=ranked.score)
         batch = with_tie_groups(batch, ranked, reading.convention)
-        return Assembled(batch, dropped, n_tied, ranked.hash if reading.repeats else None)
+        return RankedLists(batch, n_repeated, n_tied, ranked.hash if reading.repeats else None)
 
 
 RANKS, GRADES, HASHES = "_ranks_of_rows", "_grades_of_rows", "_hashes_of_rows"
@@ -214,7 +219,7 @@ class Whole:
     name: ClassVar[str] = "whole"
     arrays: ClassVar[bool] = True
     all_rows_seen: ClassVar[str | None] = None
-    """Python says it."""
+    """Python returns it."""
 
     @property
     def payload(self) -> tuple[str, ...]:
@@ -233,9 +238,9 @@ class Whole:
         }
         return Packing(item_hash(self.hashed), COUNT_ROWS | {name: arrays[name] for name in self.payload})
 
-    def unpack(self, columns: Arrays, reading: Reading) -> Assembled:
+    def unpack(self, columns: Arrays, reading: Reading) -> RankedLists:
         """The lists of a batch: ``_rows`` and the arrays."""
-        rows = ints(columns[N_ROWS])
+        sizes = ints(columns[N_ROWS])
         index, values = flat(columns[RANKS])
         ranks = ints(values)
         grades: npt.NDArray[Any]
@@ -244,27 +249,18 @@ class Whole:
             grades, ranks = halves[0::2], halves[1::2]
         else:
             grades = numbers(flat(columns[GRADES])[1], np.float64)
-        all_seen = rank_may_repeat(ranks, rows)
-        keep = grades > 0
-        if all_seen.any():
-            keep |= all_seen[index]
-        at = np.flatnonzero(keep)
+        may_repeat = rank_may_repeat(ranks, sizes)
+        mask = grades > 0
+        if may_repeat.any():
+            mask |= may_repeat[index]
+        at = np.flatnonzero(mask)
         hashes = ints(flat(columns[HASHES])[1])[at] if self.hashed else np.zeros(len(at), np.int64)
         entries = Entries(index[at], hashes, grades[at].astype(np.float64), ranks[at].astype(np.int64))
-        return _assembled(entries, rows, reading, all_seen)
-
-
-def _assembled(entries: Entries, rows: Ints, reading: Reading, all_seen: npt.NDArray[np.bool_]) -> Assembled:
-    kept, dropped = without_repeats(entries, len(rows), reading)
-    ranked = by_position(kept)
-    ranks = np.asarray(ranked.position, np.int64)
-    batch = Batch(len(rows), ranked.list, ranks, ranked.grade, rows - dropped, *no_pool())
-    none = np.zeros(len(rows), np.int64)
-    return Assembled(batch, dropped, none, ranked.hash if reading.repeats else None, all_seen)
+        return _ranked_lists(entries, sizes, reading, may_repeat)
 
 
 def rank_may_repeat(ranks: npt.NDArray[np.signedinteger[Any]], rows: Ints) -> npt.NDArray[np.bool_]:
-    """(n,) whether neither each rank of a list is up to 63 and there once, nor the ranks are 1..L.
+    """(n,) whether a rank of a list may repeat: its ranks are neither distinct ranks up to 63 nor 1..L.
 
     The same condition as ``repeats.RANK_MAY_REPEAT_SQL``.
 
@@ -293,10 +289,16 @@ def _bit_count(bits: Ints) -> Ints:
 
 def _are_1_to_n(index: Ints, ranks: npt.NDArray[np.signedinteger[Any]], lists: Ints, size: int) -> npt.NDArray[Any]:
     """(lists,) whether the ranks of each of these lists are 1..n."""
-    chosen = np.zeros(size, bool)
-    chosen[lists] = True
-    at = np.flatnonzero(chosen[index])
+    mask = np.zeros(size, bool)
+    mask[lists] = True
+    at = np.flatnonzero(mask[index])
     of, sorted_ranks = index[at], ranks[at][order_within(index[at], ranks[at].astype(np.float64))]
     starts = np.flatnonzero(np.diff(of, prepend=-1))
-    place = np.arange(len(of)) - np.repeat(starts, np.diff(starts, append=len(of))) + 1
-    return np.asarray(np.logical_and.reduceat(sorted_ranks == place, starts))
+    expected = np.arange(len(of)) - np.repeat(starts, np.diff(starts, append=len(of))) + 1
+    return np.asarray(np.logical_and.reduceat(sorted_ranks == expected, starts))
+
+
+LAYOUTS: dict[str, Layout] = {layout.name: layout for layout in (Masks(), Relevant(), Rows())}
+"""The layouts that ``layout`` of ``evaluate`` may name."""
+RECHECK: Layout = Relevant(recheck=True)
+"""The layout of lists that another layout has flagged."""

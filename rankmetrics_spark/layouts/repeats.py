@@ -1,7 +1,7 @@
 """Two searches over the rows of a list that need no list of rows: does a relevant item repeat, does a rank repeat?
 
 Both read a few fixed-width aggregates, so that the aggregation stays in generated code. Both may be wrong in one
-direction only: a list without a repeat may be flagged, and is then looked at again row by row.
+direction only: a list without a repeat may be flagged, and is then checked again row by row.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ RANK_BIT = f"CASE WHEN {POSITION} BETWEEN 1 AND {MASK_RANKS} THEN shiftleft(1L, 
 
 @dataclass(frozen=True)
 class Packing:
-    """SQL text, because one text costs the driver one call and an expression tree dozens.
+    """How the rows of a list become one row, as SQL text: it costs the driver one call, an expression tree dozens.
 
     Attributes:
         item_hash: Expression for the column ``_hash`` that the aggregates read, per row.
-        kept: Column -> aggregate that Python reads.
-        seen: Column -> aggregate that only ``doubts`` read.
-        doubts: Column -> condition on the aggregates; ``_flagged`` marks a list that has to be looked at again.
+        aggregates: Column -> aggregate that Python reads.
+        evidence: Column -> aggregate that only ``flags`` read.
+        flags: Column -> condition on the aggregates; ``_flagged`` marks a list that must be computed from its rows.
     """
 
     item_hash: str
-    kept: Mapping[str, str]
-    seen: Mapping[str, str] = field(default_factory=dict)
-    doubts: Mapping[str, str] = field(default_factory=dict)
+    aggregates: Mapping[str, str]
+    evidence: Mapping[str, str] = field(default_factory=dict)
+    flags: Mapping[str, str] = field(default_factory=dict)
 
 
-def item_hash(needed: bool, only_where: str = "") -> str:
+def item_hash(needed: bool, condition: str = "") -> str:
     """SQL for the hash of the item id; hashing strings is expensive, so only for the rows where it is read.
 
     >>> item_hash(True, "relevance > 0"), item_hash(False)
@@ -46,7 +46,7 @@ def item_hash(needed: bool, only_where: str = "") -> str:
     """
     if not needed:
         return NO_HASH
-    return f"CASE WHEN {only_where} THEN xxhash64({ITEM}) END" if only_where else f"xxhash64({ITEM})"
+    return f"CASE WHEN {condition} THEN xxhash64({ITEM}) END" if condition else f"xxhash64({ITEM})"
 
 
 def entry(*columns: str) -> str:
@@ -62,12 +62,12 @@ _WORDS_OF_A_HASH = 10
 _N_RELEVANT_ROWS = "_relevant_rows"
 
 
-def item_words(only_where: str) -> dict[str, str]:
+def item_words(relevant: str) -> dict[str, str]:
     """Aggregates of the search: each relevant row sets one bit in each of ``WORDS`` words, chosen by its item's hash.
 
-    ``only_where`` is the condition of a relevant row; the FILTER keeps Spark from touching the buffers for others.
+    ``relevant`` is the condition of a relevant row; the FILTER keeps Spark from touching the buffers for others.
     """
-    words = {f"_word_{j}": f"bit_or({_bit(j)}) FILTER (WHERE {only_where})" for j in range(WORDS)}
+    words = {f"_word_{j}": f"bit_or({_bit(j)}) FILTER (WHERE {relevant})" for j in range(WORDS)}
     return {_N_RELEVANT_ROWS: f"count({HASH})"} | words
 
 
@@ -96,13 +96,13 @@ RANK_AGGREGATES = {
     "_fingerprint": f"bit_xor(xxhash64({POSITION}))",
 }
 LONGEST = 100_000
-"""Longer lists are always looked at again, since their fingerprint takes a loop over 1..n."""
-EACH_RANK_HAS_ITS_BIT = f"{TOP} <= {MASK_RANKS} AND bit_count(_ranks) = {N_ROWS}"
-# n ranks up to n whose hashes give the same exclusive or as those of 1..n are 1..n: for that every rank has to be there
-# an odd number of times. Another list passes only if 64-bit hashes collide, which is one list in 2**64.
+"""Longer lists are always flagged, because their fingerprint takes a loop over 1..n."""
+DISTINCT_MASK_RANKS = f"{TOP} <= {MASK_RANKS} AND bit_count(_ranks) = {N_ROWS}"
+# If the hashes of n ranks up to n have the same exclusive or as those of 1..n, the ranks are 1..n: every rank must
+# occur an odd number of times. Another list passes only if 64-bit hashes collide, which is one list in 2**64.
 _IS_1_TO_N = (
     f"{TOP} = {N_ROWS} AND {N_ROWS} <= {LONGEST} AND "
-    f"_fingerprint = aggregate(sequence(1L, {N_ROWS}), 0L, (found, rank) -> found ^ xxhash64(rank))"
+    f"_fingerprint = aggregate(sequence(1L, {N_ROWS}), 0L, (hash, rank) -> hash ^ xxhash64(rank))"
 )
-RANK_MAY_REPEAT_SQL = f"NOT (({EACH_RANK_HAS_ITS_BIT}) OR ({_IS_1_TO_N}))"
-"""Condition on ``RANK_AGGREGATES``: neither does each rank have a bit of its own, nor are the ranks 1..n."""
+RANK_MAY_REPEAT_SQL = f"NOT (({DISTINCT_MASK_RANKS}) OR ({_IS_1_TO_N}))"
+"""Condition on ``RANK_AGGREGATES``: the ranks are neither distinct ranks up to ``MASK_RANKS`` nor 1..n."""

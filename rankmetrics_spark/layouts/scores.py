@@ -1,6 +1,6 @@
 """One batch of packed lists -> the values of each metric under each convention. This runs inside the Python workers.
 
-Judged items give the shown items their grade, and tell what was judged but not shown.
+The judgements give shown items their grade, and add the judged items that were not shown.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rankmetrics_spark.layouts.lists import Arrays, Assembled, Entries, Layout, Reading, flat, ints, numbers
+from rankmetrics_spark.layouts.lists import Arrays, Entries, Layout, RankedLists, Reading, flat, ints, numbers
 from rankmetrics_spark.metrics import Batch, Convention, Floats, Ints, Lists, Metric, compute, m_relevant
 from rankmetrics_spark.schemas import (
     ALL_ROWS_SEEN,
@@ -29,7 +29,7 @@ from rankmetrics_spark.schemas import (
 )
 
 
-def with_judgements(lists: Assembled, columns: Arrays, convention: Convention) -> Batch:
+def with_judgements(lists: RankedLists, columns: Arrays, convention: Convention) -> Batch:
     """The batch with its judged items; without judgements, those are the shown items with a grade.
 
     With ``duplicates: count`` a judged item that was shown c times is c items, in the list and among the judged ones,
@@ -42,12 +42,12 @@ def with_judgements(lists: Assembled, columns: Arrays, convention: Convention) -
     pool_list, values = flat(columns[POOL_GRADE])
     grades = numbers(values, np.float64)
     if convention.duplicates == "count" and POOL_HASH in columns and lists.hash is not None and len(grades):
-        times = np.maximum(_times_shown(pool_list, ints(flat(columns[POOL_HASH])[1]), batch.list, lists.hash), 1)
+        times = np.maximum(_n_shown(pool_list, ints(flat(columns[POOL_HASH])[1]), batch.list, lists.hash), 1)
         pool_list, grades = np.repeat(pool_list, times), np.repeat(grades, times)
     return replace(batch, pool_list=pool_list, pool_grade=grades)
 
 
-def looked_up(entries: Entries, columns: Arrays) -> Floats:
+def judged_grades(entries: Entries, columns: Arrays) -> Floats:
     """(e,) grade of each entry from the judgements (``_pool_hash``, ``_pool_grade`` per list); NaN = not judged."""
     index, judged_hash = flat(columns[POOL_HASH])
     grades = numbers(flat(columns[POOL_GRADE])[1], np.float64)
@@ -60,7 +60,7 @@ def looked_up(entries: Entries, columns: Arrays) -> Floats:
 
 
 def n_unknown(batch: Batch, convention: Convention) -> Ints:
-    """(n,) relevant items shown beyond the m that the judgements hold: the list and the judgements contradict.
+    """(n,) relevant items shown beyond the m of the judgements: the list and the judgements contradict each other.
 
     >>> from rankmetrics_spark.metrics import one_list
     >>> n_unknown(one_list([1, 1, 0], pool=[1]).batch, Convention()).tolist()
@@ -84,7 +84,7 @@ def n_graded(batch: Batch) -> Ints:
     return counts
 
 
-def _times_shown(pool_list: Ints, pool_hash: Ints, list: Ints, hash: Ints) -> Ints:
+def _n_shown(pool_list: Ints, pool_hash: Ints, list: Ints, hash: Ints) -> Ints:
     """(p,) how often each judged item of a list was shown in it."""
     if not len(hash):
         return np.zeros(len(pool_list), np.int64)
@@ -132,7 +132,7 @@ class Scoring:
 
 def score_batch(columns: Arrays, layout: Layout, scoring: Scoring) -> Iterator[Mapping[str, npt.NDArray[Any]]]:
     """Score n lists under each convention."""
-    lists_by_order: dict[tuple[object, ...], Assembled] = {}
+    lists_by_order: dict[tuple[object, ...], RankedLists] = {}
     for index, rule in enumerate(scoring.conventions):
         order = (rule.ties, rule.score_precision, rule.duplicates, rule.averages_ties)
         if order not in lists_by_order:
@@ -141,12 +141,12 @@ def score_batch(columns: Arrays, layout: Layout, scoring: Scoring) -> Iterator[M
         yield {CONVENTION_INDEX: np.full(lists_by_order[order].batch.size, index, np.int32), **values}
 
 
-def _score(lists: Assembled, columns: Arrays, rule: Convention, scoring: Scoring) -> dict[str, npt.NDArray[Any]]:
+def _score(lists: RankedLists, columns: Arrays, rule: Convention, scoring: Scoring) -> dict[str, npt.NDArray[Any]]:
     batch = with_judgements(lists, columns, rule)
     n_beyond = n_unknown(batch, rule) if scoring.judged else np.zeros(batch.size)
     n_known = np.bincount(batch.list, ~np.isnan(batch.grade), minlength=batch.size) if scoring.judged else n_beyond
     flags = {} if lists.all_rows_seen is None else {ALL_ROWS_SEEN: lists.all_rows_seen}
-    counts = (batch.shown, m_relevant(batch, rule), lists.dropped, lists.tied, n_beyond, n_known, n_graded(batch))
+    counts = (batch.shown, m_relevant(batch, rule), lists.n_repeated, lists.n_tied, n_beyond, n_known, n_graded(batch))
     count_columns = {name: np.asarray(count, np.int64) for name, count in zip(COUNTS, counts, strict=True)}
     values = compute(batch, scoring.metrics, rule).T
     return flags | count_columns | dict(zip((metric.column for metric in scoring.metrics), values, strict=True))

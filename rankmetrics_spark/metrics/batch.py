@@ -129,7 +129,7 @@ def order_within(groups: Ints, key: Floats) -> Ints:
     if width := _width_of_all(groups):
         by = np.argsort(key.reshape(-1, width), axis=1)
         return np.asarray((by + np.arange(0, len(groups), width)[:, None]).ravel())
-    order, integers = np.arange(len(groups)), _in_order(key)
+    order, integers = np.arange(len(groups)), _sort_keys(key)
     for at, inside in grids(groups):
         by = np.argsort(np.where(inside, integers[at], _LAST), axis=1)
         order[at[inside]] = np.take_along_axis(at, by, axis=1)[inside]
@@ -137,7 +137,7 @@ def order_within(groups: Ints, key: Floats) -> Ints:
 
 
 _HEAD = 1000
-"""Elements that show in most cases that groups are not sorted, at no cost."""
+"""The first elements, which in most cases show at no cost that groups are not sorted."""
 
 
 def _is_sorted(groups: Ints, key: Floats) -> bool:
@@ -151,7 +151,7 @@ def _is_sorted(groups: Ints, key: Floats) -> bool:
     return bool(((key[1:] >= key[:-1]) | (groups[1:] != groups[:-1])).all())
 
 
-def _in_order(key: Floats) -> Ints:
+def _sort_keys(key: Floats) -> Ints:
     """Whole numbers in the order of the doubles, all below ``_LAST``.
 
     Padding must sort last. NaN cannot be the padding: NumPy's vectorized sort treats NaN and infinity as equal.

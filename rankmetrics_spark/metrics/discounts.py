@@ -115,9 +115,9 @@ def spread(weight: Weight, first: Ints, last: Ints, cut: int | Ints) -> Floats:
 
 
 LARGEST = 2.0**1000
-"""Gains stop here, so that sums of gains stay finite."""
+"""The largest gain, so that sums of gains stay finite."""
 SUMMABLE = 2.0**900
-"""A discounted sum of gains from here on is called infinite: one of its gains may have been cut to ``LARGEST``."""
+"""Discounted sums from here on count as infinite: one of their gains may have been cut to ``LARGEST``."""
 
 
 def gain(grade: Floats, convention: Convention) -> Floats:
@@ -165,7 +165,7 @@ def power_of_two(exponent: Floats) -> Floats:
         return np.asarray(np.ldexp(factor, np.minimum(whole, 1100.0).astype(np.int64)))
 
 
-def _tabled(grade: Floats, convention: Convention) -> Floats:
+def _gain_of_table(grade: Floats, convention: Convention) -> Floats:
     grades, gains = np.array(convention.gain_table).T
     return np.concatenate([[0.0], gains])[np.searchsorted(grades, grade, side="right")]
 
@@ -174,5 +174,5 @@ GAINS: dict[str, Callable[[Floats, Convention], Floats]] = {
     "linear": lambda grade, _: grade,
     "exponential": lambda grade, _: exponential(grade),
     "binary": lambda grade, convention: convention.relevant(grade).astype(np.float64),
-    "table": _tabled,
+    "table": _gain_of_table,
 }

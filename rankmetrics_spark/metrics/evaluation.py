@@ -1,4 +1,4 @@
-"""Runs kernels over a batch, and gives lists without a value the one that the convention asks for."""
+"""Runs kernels over a batch, and fills lists without a value as the convention says."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rankmetrics_spark import errors
 from rankmetrics_spark.metrics.batch import Batch, Floats, Ints
 from rankmetrics_spark.metrics.conventions import Convention
 from rankmetrics_spark.metrics.lists import Lists
-from rankmetrics_spark.metrics.names import REGISTRY, Definition, Metric
+from rankmetrics_spark.metrics.names import REGISTRY, Metric
 
 ZERO_RELEVANT = {"zero": 0.0, "skip": np.nan, "one": 1.0}
 """Value of a metric without a value, per setting of the knob ``zero_relevant``."""
@@ -42,16 +42,13 @@ def compute(batch: Batch, metrics: Sequence[Metric], convention: Convention) -> 
     for column, metric in enumerate(metrics):
         reading = metric.definition.reading(convention)
         lists = views.setdefault(reading, Lists(batch, convention, reading))
-        values[:, column] = _fill(metric.definition.kernel(lists, **metric.arguments), metric.definition, convention)
+        scores = metric.definition.kernel(lists, **metric.arguments)
+        if metric.definition.zero_policy:
+            scores = np.where(np.isnan(scores), ZERO_RELEVANT[convention.zero_relevant], scores)
+        values[:, column] = scores
     if convention.zero_relevant == "skip":
         values[~Lists(batch, convention).has_relevant] = np.nan
     return values
-
-
-def _fill(values: Floats, definition: Definition, convention: Convention) -> Floats:
-    if not definition.zero_policy:
-        return values
-    return np.where(np.isnan(values), ZERO_RELEVANT[convention.zero_relevant], values)
 
 
 def check(metrics: Iterable[Metric], convention: Convention) -> None:

@@ -36,7 +36,7 @@ def _where_relevant(lists: Lists, values: Floats) -> Floats:
     return np.where(lists.m > 0, _at_most_one(values), np.nan)
 
 
-def _summed(gains: Floats) -> Floats:
+def _sum_or_infinite(gains: Floats) -> Floats:
     """Sums of gains, infinite where they are too large to be known."""
     return np.where(gains < SUMMABLE, gains, np.inf)
 
@@ -191,7 +191,7 @@ def cg(lists: Lists, k: int | None = None) -> Floats:
     >>> cg(one_list([3, 0, 2]), k=2).tolist()
     [3.0]
     """
-    return _summed(lists.total(lists.gains, unit, k))
+    return _sum_or_infinite(lists.total(lists.gains, unit, k))
 
 
 @metric(range=NO_MAXIMUM, zero_policy=False, readings=EXPECTED, tie_knob="ndcg_ties")
@@ -201,7 +201,7 @@ def dcg(lists: Lists, k: int | None = None) -> Floats:
     >>> dcg(one_list([3, 0, 2])).tolist()  # 3 / 1 + 2 / 2
     [4.0]
     """
-    return _summed(lists.dcg_at(k))
+    return _sum_or_infinite(lists.dcg_at(k))
 
 
 @metric(range=NO_MAXIMUM, higher_is_better=None, zero_policy=False, readings=EXPECTED)
@@ -211,7 +211,7 @@ def idcg(lists: Lists, k: int | None = None) -> Floats:
     >>> idcg(one_list([0, 0, 3], pool=[3, 1, 0]), k=1).tolist()
     [3.0]
     """
-    return _summed(lists.ideal_at(k))
+    return _sum_or_infinite(lists.ideal_at(k))
 
 
 @metric

@@ -81,7 +81,7 @@ class Lists:
             ties: ``plain`` (ranks as they are), ``expected`` or ``threshold``: see ``Definition.readings``.
         """
         self.batch, self.convention, self.ties = batch, convention, ties
-        self._kept: dict[Hashable, object] = {}
+        self._cache: dict[Hashable, object] = {}
 
     @cached_property
     def found(self) -> Batch:
@@ -113,7 +113,7 @@ class Lists:
     def has_relevant(self) -> npt.NDArray[np.bool_]:
         """(n,) whether a list has what every metric of the convention needs: a relevant item, and one with a gain.
 
-        They are looked for where the convention looks for them: among the judged or only among the shown items.
+        The convention decides whether judged items count, or shown items only.
         """
         ideal = self.shown_ideal if self.convention.ideal_pool == "shown" else self.judged_ideal
         present = (self.m > 0) & (np.bincount(ideal.list, minlength=self.batch.size) > 0)
@@ -162,8 +162,8 @@ class Lists:
 
     def log_sum_exp(self, t: float, keep: npt.NDArray[np.bool_] | None = None) -> Floats:
         """(n,) log of the sum of exp(score / t) over the entries in ``keep`` (default: all); minus infinity if none."""
-        chosen = slice(None) if keep is None else keep
-        group, scores = self.batch.list[chosen], self.scores[chosen] / t
+        index = slice(None) if keep is None else keep
+        group, scores = self.batch.list[index], self.scores[index] / t
         top = np.full(self.batch.size, -np.inf)
         np.maximum.at(top, group, scores)
         # Without the subtraction, exp overflows for large scores.
@@ -212,9 +212,9 @@ class Lists:
 
     def keep(self, key: Hashable, compute: Callable[[], T]) -> T:
         """The value of ``compute``, computed once per key; for values that metrics or cut-offs share."""
-        if key not in self._kept:
-            self._kept[key] = compute()
-        return cast(T, self._kept[key])
+        if key not in self._cache:
+            self._cache[key] = compute()
+        return cast(T, self._cache[key])
 
     @cached_property
     def judged_ideal(self) -> Ideal:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from functools import cached_property
@@ -165,12 +165,9 @@ def _check_name(name: str, definition: Definition) -> None:
     if name in RESERVED:
         raise errors.ConfigError(f"metric name {name!r} is a column of the output tables; choose another name")
     owner = find(split_cut(name)[0])
-    if owner is not None and not _same_function(owner.kernel, definition.kernel):
+    kernels = {(each.kernel.__module__, each.kernel.__qualname__) for each in (owner or definition, definition)}
+    if owner is not None and len(kernels) > 1:
         raise errors.ConfigError(f"metric name {name!r} already belongs to metric {owner.name!r}; choose another name")
-
-
-def _same_function(a: Kernel, b: Kernel) -> bool:
-    return (a.__module__, a.__qualname__) == (b.__module__, b.__qualname__)
 
 
 def names() -> dict[str, Definition]:
@@ -403,3 +400,17 @@ def _read_number(text: str, name: str, value: object, bounds: Bounds) -> float:
     if not low < number < high:
         raise errors.ConfigError(f"metric '{text}': {name} is {value!r}; it must be a number above {low} below {high}")
     return number
+
+
+def cut_of(metric: Metric) -> float:
+    """The cut-off; infinity without one."""
+    return metric.cut or math.inf
+
+
+def deciding(metrics: Sequence[Metric]) -> Metric | None:
+    """The metric that decides unless it is said which: the first one, with its largest cut-off.
+
+    >>> str(deciding([parse("ap@5"), parse("ap@10"), parse("ndcg@20")]))
+    'ap@10'
+    """
+    return max((metric for metric in metrics if metric.name == metrics[0].name), key=cut_of, default=None)

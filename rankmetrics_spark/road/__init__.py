@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from rankmetrics_spark.engines import Step
 from rankmetrics_spark.layouts import LAYOUTS, NO_ENTRIES, RECHECK, Layout
 from rankmetrics_spark.road import aggregation, checking, ranking, scoring
-from rankmetrics_spark.road.aggregation import averages_of_sums, sums_of_lists
+from rankmetrics_spark.road.aggregation import averages_of_sums, sums_of_lists, sums_of_users
 from rankmetrics_spark.road.checking import (
     FAULTY,
     GRADE,
@@ -42,6 +42,7 @@ from rankmetrics_spark.schemas import (
     TOP,
     USER,
     Columns,
+    lists_with_value,
 )
 
 __all__ = [
@@ -64,6 +65,7 @@ __all__ = [
     "repeated",
     "scored_lists",
     "sums_of_lists",
+    "sums_of_users",
     "typed_judgements",
     "typed_rows",
     "users",
@@ -105,17 +107,17 @@ def faulty_of(table: DataFrame, plan: Plan) -> DataFrame:
 def scored_lists(
     rows: DataFrame, packed_lists: DataFrame, pools: DataFrame | None, plan: Plan, then: Step | None = None
 ) -> DataFrame:
-    """Score: one row per list, or what ``then`` makes of them.
+    """Score: one row per list, or the result of ``then`` over these rows.
 
-    Lists that the layout cannot vouch for are computed again from their rows.
+    Flagged lists, for which the packed form may be wrong, are recomputed from their rows.
     """
     columns, layout = plan.columns, plan.layout
-    if not layout.pack(columns, plan.scoring.repeats).doubts:
+    if not layout.pack(columns, plan.scoring.repeats).flags:
         return _scored(packed_lists.where(F.col(REJECTED).isNull()), layout, pools, plan, then)
-    done = _scored(packed_lists.where(f"NOT {FLAGGED}"), layout, pools, plan, then)
+    scores = _scored(packed_lists.where(f"NOT {FLAGGED}"), layout, pools, plan, then)
     flagged = packed_lists.where(FLAGGED).select(*columns.keys, RANK_MAY_REPEAT)
-    again = ranking.packed(ranking.rows_of(rows, flagged, columns), columns, RECHECK, plan.scoring.repeats)
-    return done.unionByName(_scored(again, RECHECK, pools, plan, then))
+    recheck = ranking.packed(ranking.rows_of(rows, flagged, columns), columns, RECHECK, plan.scoring.repeats)
+    return scores.unionByName(_scored(recheck, RECHECK, pools, plan, then))
 
 
 def _scored(lists: DataFrame, layout: Layout, pools: DataFrame | None, plan: Plan, then: Step | None) -> DataFrame:
@@ -139,10 +141,10 @@ def users(
     lists: DataFrame, known: DataFrame, pools: DataFrame | None, plan: Plan, within: str | None = None
 ) -> DataFrame:
     """One row per (experiment, user, convention) of the convention's population, in internal names."""
-    found = scoring.per_user(lists, plan.columns, plan.scoring, within)
+    rows = scoring.per_user(lists, plan.columns, plan.scoring, within)
     if pools is None:
-        return found
-    members = found.where(f"{JUDGED} OR {_has_population(plan, 'shown', 'either')}")
+        return rows
+    members = rows.where(f"{JUDGED} OR {_has_population(plan, 'shown', 'either')}")
     with_unseen = _has_population(plan, "judged", "either")
     if with_unseen == "false":
         return members
@@ -157,10 +159,10 @@ def _has_population(plan: Plan, *populations: str) -> str:
 
 def _without_list(known: DataFrame, pools: DataFrame, plan: Plan) -> DataFrame:
     """Judged users without a list, once per experiment: the metrics of an empty list."""
-    there = known.where(F.col(REJECTED).isNull()).select(EXPERIMENT, USER).distinct()
-    every = pools.crossJoin(F.broadcast(there.select(EXPERIMENT).distinct()))
-    missing = every.join(there, [EXPERIMENT, USER], "left_anti")
-    empty = missing.selectExpr("*", f"0L AS {N_ROWS}", f"{NO_ENTRIES} AS {ENTRIES}", f"0L AS {TOP}")
+    users_with_list = known.where(F.col(REJECTED).isNull()).select(EXPERIMENT, USER).distinct()
+    judged_users = pools.crossJoin(F.broadcast(users_with_list.select(EXPERIMENT).distinct()))
+    others = judged_users.join(users_with_list, [EXPERIMENT, USER], "left_anti")
+    empty = others.selectExpr("*", f"0L AS {N_ROWS}", f"{NO_ENTRIES} AS {ENTRIES}", f"0L AS {TOP}")
     columns = Columns(item=True, position=True, score=False, relevance=True)
     by_position = replace(plan.scoring, by_position=True)
     lists = scoring.scored(empty, columns, LAYOUTS["relevant"], by_position)
@@ -171,10 +173,11 @@ def published_users(table: DataFrame, plan: Plan, *more: str) -> DataFrame:
     """``user_metrics`` with the segments and the covariate under the user's own names."""
     public = [*plan.public_segments.values(), *([plan.public_covariate] if plan.public_covariate else [])]
     described = zip(plan.columns.of_user, public, strict=True)
-    named = [F.col(internal).alias(public) for internal, public in described]
+    renamed = [F.col(internal).alias(public) for internal, public in described]
     counts = (N_LISTS, N_SHOWN, N_RELEVANT, N_REPEATED)
     metrics = (metric.column for metric in plan.scoring.metrics)
-    return table.select(EXPERIMENT, USER, *named, *counts, *metrics, *more)
+    with_value = map(lists_with_value, scoring.without_value(plan.columns, plan.scoring))
+    return table.select(EXPERIMENT, USER, *renamed, *counts, *metrics, *with_value, *more)
 
 
 def averages(
@@ -194,16 +197,16 @@ def averages(
 def repeated(rows: DataFrame, lists: DataFrame, pools: DataFrame | None, plan: Plan) -> DataFrame:
     """The rows that are set aside because they repeat an item or a rank of their list, as ``quarantine`` holds them.
 
-    Looks only at the lists that lost some, and there at the rows that were looked at when they did.
+    Reads only the lists that have such rows, and of these the rows that scoring has read.
     """
     work, columns = plan.scoring, plan.columns
     keys = lists.where(F.col(N_REPEATED) > 0).select(*columns.keys, ALL_ROWS_SEEN)
-    seen = f"{ALL_ROWS_SEEN} OR {RELEVANCE} > 0" if columns.relevance else ALL_ROWS_SEEN
-    left = ranking.with_text(ranking.rows_of(rows, keys, columns).where(seen), columns)
+    condition = f"{ALL_ROWS_SEEN} OR {RELEVANCE} > 0" if columns.relevance else ALL_ROWS_SEEN
+    candidates = ranking.with_text(ranking.rows_of(rows, keys, columns).where(condition), columns)
     if not columns.relevance and pools is not None:
         # Which of several rows stays depends on their grades, here as in Python.
-        left, columns = ranking.with_looked_up_grades(left, pools), replace(columns, relevance=True)
+        candidates, columns = ranking.with_judged_grades(candidates, pools), replace(columns, relevance=True)
     if not work.repeats:
         columns = replace(columns, item=False)
-    found = ranking.repeated_rows(left, columns, work.by_position, work.conventions[0].duplicates)
-    return checking.as_quarantined(found, plan.columns)
+    repeats = ranking.repeated_rows(candidates, columns, work.by_position, work.conventions[0].duplicates)
+    return checking.as_quarantined(repeats, plan.columns)

@@ -54,13 +54,13 @@ _KEYS = {
 }
 _COUNTS = (N_USERS, N_USERS_WITH_RELEVANT, N_USERS_WITHOUT_LIST, N_REPEATED)
 _OPTIONAL = {CONVENTION_INDEX: 0, N_LISTS: 1}
-"""Columns that may be missing, and the value that they have then."""
+"""Columns that may be missing -> their default."""
 _KINDS = ("values", "squares", "of_relevant")
-"""What is summed: the values, their squares, and the values of users with a relevant item."""
+"""Sums: of the values, of their squares, and of the values of users with a relevant item."""
 _EXPONENTS = {kind: SQUARE_EXPONENTS if kind == "squares" else LIMB_EXPONENTS for kind in _KINDS}
 _LIMBS = tuple(f"_{kind}_{i}" for kind, exponents in _EXPONENTS.items() for i in range(len(exponents)))
 _N_BEYOND = "_beyond"
-"""Values that cannot be summed; an experiment with such a value has no mean."""
+"""Number of values that cannot be summed; an experiment with such a value has no mean."""
 _SUMS = T.StructType(
     [T.StructField(name, kind) for name, kind in _KEYS.items()]
     + [T.StructField(name, T.LongType()) for name in (*_COUNTS, _N_BEYOND, *_LIMBS)]
@@ -99,8 +99,8 @@ def sums_of_users(
     """
     labels = (f"{quoted(column)} AS _segment_{i}" for i, column in enumerate(segments.values()))
     counts = [N_RELEVANT, N_LISTS, N_REPEATED] + [CONVENTION_INDEX] * several_conventions
-    read = users.selectExpr(EXPERIMENT, *counts, *labels, *(metric.column for metric in metrics))
-    return sums_of_lists(metrics, tuple(segments), combinations).of(read)
+    inputs = users.selectExpr(EXPERIMENT, *counts, *labels, *(metric.column for metric in metrics))
+    return sums_of_lists(metrics, tuple(segments), combinations).of(inputs)
 
 
 def averages_of_sums(partial_sums: DataFrame, conventions: Sequence[Convention], confidence: float) -> DataFrame:
@@ -114,13 +114,13 @@ def averages_of_sums(partial_sums: DataFrame, conventions: Sequence[Convention],
     Returns:
         Columns experiment_id, segment, metric, convention, n_users, n_users_with_relevant, n_users_without_list, mean,
         std, ci_low, ci_high, confidence, mean_with_relevant, n_repeated, convention_text, convention_hash; doubles are
-        null where they are not defined, and where a user's value is above ``exact_sums.LARGEST_SUMMAND``.
+        null where they are not defined, and where a user's value is above ``LARGEST_SUMMAND``.
     """
-    added = ", ".join(f"sum({name}) AS {name}" for name in (*_COUNTS, _N_BEYOND, *_LIMBS))
-    moments = partial_sums.groupBy(*_KEYS).agg(F.expr(f"struct({added}) AS sums")).select(*_KEYS, "sums.*")
-    kept = T.StructType(_SUMS.fields[: len(_KEYS) + len(_COUNTS)])
+    totals = ", ".join(f"sum({name}) AS {name}" for name in (*_COUNTS, _N_BEYOND, *_LIMBS))
+    moments = partial_sums.groupBy(*_KEYS).agg(F.expr(f"struct({totals}) AS sums")).select(*_KEYS, "sums.*")
+    keys = T.StructType(_SUMS.fields[: len(_KEYS) + len(_COUNTS)])
     doubles = T.StructType([T.StructField(name, T.DoubleType()) for name in _ESTIMATES])
-    estimated = computing(partial(_estimates, confidence=confidence), kept, doubles).of(moments)
+    estimated = computing(partial(_estimates, confidence=confidence), keys, doubles).of(moments)
     *estimates, of_relevant = _ESTIMATES
     return estimated.select(
         *(name for name in _KEYS if name != CONVENTION_INDEX),
@@ -154,10 +154,10 @@ def _sums_of_batches(
 def _sums_of_batch(
     columns: Arrays, metrics: Sequence[Metric], splits: Iterable[tuple[list[str], Ints]]
 ) -> Iterator[pa.RecordBatch]:
-    counted = _counted(columns)
-    cells = [_cells(_numbers(columns[metric.column]), counted) for metric in metrics]
+    counts = _counts(columns)
+    cells = [_cells(_numbers(columns[metric.column]), counts) for metric in metrics]
     names, experiment = _coded(columns[EXPERIMENT])
-    rules = _given(columns, CONVENTION_INDEX).astype(np.int64)
+    rules = _column_or_default(columns, CONVENTION_INDEX).astype(np.int64)
     for labels, label in splits:
         code = (rules * len(names) + experiment) * len(labels) + label
         groups, group = np.unique(code, return_inverse=True)
@@ -168,55 +168,56 @@ def _sums_of_batch(
         yield pa.RecordBatch.from_arrays([*arrays, *_totals(cells, group, len(groups))], _SUMS.fieldNames())
 
 
-def _counted(columns: Arrays) -> list[Floats]:
-    """(n,) what a user adds to each of ``_COUNTS``."""
+def _counts(columns: Arrays) -> list[Floats]:
+    """(n,) summands of a user, for each of ``_COUNTS``."""
     everyone = np.ones(len(columns[EXPERIMENT]))
     with_relevant = _numbers(columns[N_RELEVANT]) > 0
-    counted = (everyone, with_relevant, _given(columns, N_LISTS) == 0, _numbers(columns[N_REPEATED]))
-    return [np.asarray(each, np.float64) for each in counted]
+    without_list = _column_or_default(columns, N_LISTS) == 0
+    counts = (everyone, with_relevant, without_list, _numbers(columns[N_REPEATED]))
+    return [np.asarray(count, np.float64) for count in counts]
 
 
-def _cells(values: Floats, counted: list[Floats]) -> list[Floats]:
-    """(n,) what a row adds to each count and to each limb of each sum of a metric.
+def _cells(values: Floats, counts: list[Floats]) -> list[Floats]:
+    """(n,) summands of a row, for each count and for each limb of each sum of a metric.
 
-    What is the same for several counts or metrics is the same array, so that it is added up once.
+    Equal summands of several counts or metrics are the same array, so that they are added up once.
     """
-    values, relevant = values.astype(np.float64, copy=False), counted[1]
-    there = ~np.isnan(values)
-    if not there.all():
+    values, relevant = values.astype(np.float64, copy=False), counts[1]
+    has_value = ~np.isnan(values)
+    if not has_value.all():
         # Repeated rows are counted for every user, with a value or without.
-        counted = [*(each * there for each in counted[:-1]), counted[-1]]
-        values = np.where(there, values, 0.0)
+        counts = [*(count * has_value for count in counts[:-1]), counts[-1]]
+        values = np.where(has_value, values, 0.0)
     beyond = (np.abs(values) > LARGEST_SUMMAND).astype(np.float64)
     values = np.where(beyond, 0.0, values) if beyond.any() else values
     limbs = limbs_of(values)
-    # As a rule, users without a relevant item have 0 everywhere.
+    # Users without a relevant item usually have 0 everywhere.
     of_relevant = limbs if not values[relevant == 0].any() else [limb * relevant for limb in limbs]
-    return [*counted, beyond, *limbs, *limbs_of(values * values, SQUARE_EXPONENTS), *of_relevant]
+    return [*counts, beyond, *limbs, *limbs_of(values * values, SQUARE_EXPONENTS), *of_relevant]
 
 
 def _totals(cells: Sequence[Sequence[Floats]], group: Ints, size: int) -> Iterator[pa.Array]:
     """Per kind of sum one column: all groups of the first metric, then of the second, ..."""
-    # Doubles are exact here: a limb is below 2**31, and a batch has nowhere near 2**22 rows.
-    known = {id(cell): cell for of_metric in cells for cell in of_metric}
-    sums = {name: _added(cell, group, size) for name, cell in known.items()}
+    # Doubles are exact here: a limb is below 2**31, and a batch has far fewer than 2**22 rows.
+    distinct = {id(cell): cell for of_metric in cells for cell in of_metric}
+    sums = {key: _sums_of_groups(cell, group, size) for key, cell in distinct.items()}
     for kind in range(len(cells[0])):
         yield pa.array(np.concatenate([sums[id(of_metric[kind])] for of_metric in cells]))
 
 
-def _added(cell: Floats, group: Ints, size: int) -> Ints:
-    """(size,) sum per group; most batches hold one experiment, and their only group needs no search for its rows."""
-    added = np.array([cell.sum()]) if size == 1 else np.bincount(group, cell, minlength=size)
-    return added.astype(np.int64)
+def _sums_of_groups(cell: Floats, group: Ints, size: int) -> Ints:
+    """(size,) sum per group; most batches hold one experiment, and a plain sum is faster for a single group."""
+    sums = np.array([cell.sum()]) if size == 1 else np.bincount(group, cell, minlength=size)
+    return sums.astype(np.int64)
 
 
-def _given(columns: Arrays, name: str) -> npt.NDArray[Any]:
-    """A column, or the same value for every row where there is none."""
+def _column_or_default(columns: Arrays, name: str) -> npt.NDArray[Any]:
+    """A column, or its default for every row if it is missing."""
     return _numbers(columns[name]) if name in columns else np.full(len(columns[EXPERIMENT]), _OPTIONAL[name])
 
 
 def _numbers(column: pa.Array) -> npt.NDArray[Any]:
-    """As NumPy, in the type that the column has; null becomes NaN."""
+    """A column as NumPy, in its own type; null becomes NaN."""
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
@@ -227,14 +228,14 @@ def _coded(column: pa.Array) -> tuple[list[str | None], Ints]:
 
 
 def _estimates(columns: Arrays, confidence: float) -> Iterator[Computed]:
-    """From counts and sums of limbs; few rows, whatever the number of users."""
+    """Estimates from counts and sums of limbs; few rows, whatever the number of users."""
     total, squares, of_relevant = (_total(columns, kind) for kind in _KINDS)
     moments = Moments(_objects(columns[N_USERS]), total, squares)
     low, high = t_interval(moments, confidence)
     with_relevant = Moments(_objects(columns[N_USERS_WITH_RELEVANT]), of_relevant, of_relevant).mean
-    known = ints(columns[_N_BEYOND]) == 0
-    found = (moments.mean, moments.std, low, high, with_relevant)
-    yield {name: np.where(known, values, np.nan) for name, values in zip(_ESTIMATES, found, strict=True)}
+    exact = ints(columns[_N_BEYOND]) == 0
+    estimates = (moments.mean, moments.std, low, high, with_relevant)
+    yield {name: np.where(exact, values, np.nan) for name, values in zip(_ESTIMATES, estimates, strict=True)}
 
 
 def _total(columns: Arrays, kind: str) -> npt.NDArray[Any]:

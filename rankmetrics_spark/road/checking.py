@@ -1,8 +1,8 @@
-"""Impressions as they came -> typed rows under canonical names, each faulty one with its reason; and the counts.
+"""Raw impressions -> typed rows under canonical names, each faulty one with its reason; judgements likewise.
 
-No row is dropped here: a faulty row keeps its values (as text) in the struct column ``_rejected``, which is part of the
-grouping key later on. So faulty rows ride through the same shuffle as all others, and can be counted and written
-without a second look at the input.
+No row is dropped here: a faulty row keeps its values (as text) in the struct column ``_rejected``, which later is part
+of the grouping key. Faulty rows pass through the same shuffle as all others, so they are counted and written without
+reading the input again.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from rankmetrics_spark.schemas import (
 NUMBERS = (T.NumericType, T.BooleanType)
 _IDS = (T.StringType, T.IntegralType, T.FractionalType, T.BooleanType, T.DateType, T.TimestampType)
 UNDECODABLE = "undecodable_"
-"""How the reason of a row starts whose id from a text format is in another encoding than the reader's."""
+"""Start of the reason of a row with an id from a text format in another encoding than the reader's."""
 _EXACT = 2**53
 """From here on, two whole numbers can be the same double."""
 _EXACT_FLOAT = 2**24
 _EXACT_DIGITS = 15
-"""Decimals of so many digits are different doubles if they are different."""
+"""Different decimals with up to this many digits are different doubles."""
 
 
 def checked_rows(
@@ -56,9 +56,9 @@ def checked_rows(
     table = renamed(impressions, mapping, (*names, *columns.of_user), "impressions", text)
     kinds = {field.name: field.dataType for field in table.schema.fields}
     faults = [
-        f"WHEN {condition} THEN {_sql_text(label)}"
+        f"WHEN {condition} THEN {_literal(label)}"
         for name in (*names, *columns.segment_columns)
-        # A rank that only breaks ties never costs a row.
+        # A rank that only breaks ties never makes a row faulty.
         if not (columns.by_score and name == POSITION)
         for label, condition in _faults(name, kinds[name], columns.first_rank, mapping.get(name), text)
         # A segment may be null or NaN.
@@ -81,8 +81,8 @@ def checked_rows(
     )
 
 
-def _sql_text(text: str) -> str:
-    """A text as a literal of SQL, whatever characters it holds."""
+def _literal(text: str) -> str:
+    """A text as a literal of SQL, whatever characters it contains."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
@@ -91,26 +91,25 @@ def renamed(
     table: DataFrame, mapping: Mapping[str, str | None], names: Sequence[str], what: str, text: bool
 ) -> DataFrame:
     """The mapped columns under canonical names, with usable types; a name mapped to null becomes a constant."""
-    there = table.columns
-    selected = []
+    columns, expressions = table.columns, []
     for name in names:
         source = mapping.get(name, name)
-        if source is not None and source not in there:
+        if source is not None and source not in columns:
             raise InputError(
-                f"the {what} have no column for {_spoken(name, source)}: {unknown('column', source, there)}"
+                f"the {what} have no column for {_spoken(name, source)}: {unknown('column', source, columns)}"
             )
         if source is not None:
             check_unambiguous(table, source, what)
         value = f"'{EVERYONE}'" if source is None else quoted(source)
-        selected.append(f"{value} AS {name}")
-    result = table.selectExpr(*selected)
+        expressions.append(f"{value} AS {name}")
+    result = table.selectExpr(*expressions)
     for field in result.schema.fields:
         _check_type(field, mapping.get(field.name, field.name), text)
     return result
 
 
 def _spoken(name: str, source: str | None) -> str:
-    """How a message calls a column: list and segment columns by the user's own name.
+    """Name of a column in messages: list and segment columns have the user's own name.
 
     >>> _spoken("user_id", "uid"), _spoken("_list_0", "session")
     ('user_id', 'session')
@@ -119,16 +118,16 @@ def _spoken(name: str, source: str | None) -> str:
 
 
 def _check_type(field: T.StructField, source: str | None, text: bool) -> None:
-    """Refuse a column whose type cannot serve, before any job starts."""
+    """Refuse a column with an unsuitable type, before any job starts."""
     is_number = field.name in (POSITION, SCORE, RELEVANCE, COVARIATE)
     allowed: tuple[type[T.DataType], ...] = (*NUMBERS, *((T.StringType,) if text else ())) if is_number else _IDS
     if field.name == POSITION:
         allowed = tuple(kind for kind in allowed if kind is not T.BooleanType)
     if not isinstance(field.dataType, allowed):
-        wanted = "a number" if is_number else "a string, number, boolean, date or timestamp"
+        types = "a number" if is_number else "a string, number, boolean, date or timestamp"
         raise InputError(
             f"column '{source}' ({_spoken(field.name, source)}) has type {field.dataType.simpleString()}; "
-            f"it must be {wanted}"
+            f"it must be {types}"
         )
 
 
@@ -142,14 +141,11 @@ def _typed(name: str, kind: T.DataType, columns: Columns) -> str | None:
         return rank if columns.first_rank == 1 else f"try_add({rank}, {1 - columns.first_rank}L)"
     if name == RELEVANCE and is_whole(kind):
         return f"bigint({name})"
-    if name == SCORE and _is_wide(kind):
+    # Two different numbers of these types can be the same double.
+    is_wide = isinstance(kind, T.LongType) or (isinstance(kind, T.DecimalType) and kind.precision > _EXACT_DIGITS)
+    if name == SCORE and is_wide:
         return name
     return number(name, kind) if name in (SCORE, RELEVANCE) else None
-
-
-def _is_wide(kind: T.DataType) -> bool:
-    """Whether two different numbers of this type can be the same double."""
-    return isinstance(kind, T.LongType) or (isinstance(kind, T.DecimalType) and kind.precision > _EXACT_DIGITS)
 
 
 def faulty_id(name: str, kind: T.DataType, text: bool) -> str:
@@ -165,12 +161,12 @@ def _no_id(name: str, kind: T.DataType) -> str:
 
 
 def _not_decoded(name: str) -> str:
-    # Readers put this character in the place of bytes that are no UTF-8: several ids would become one.
+    # Readers replace bytes that are not UTF-8 by this character: several ids would become one.
     return f"contains({name}, '\ufffd')"
 
 
 def is_whole(kind: T.DataType) -> bool:
-    """Whether a relevance of this type is a whole number, and stays one."""
+    """Whether a relevance of this type is a whole number."""
     return isinstance(kind, T.IntegralType | T.BooleanType)
 
 
@@ -180,15 +176,15 @@ def number(name: str, kind: T.DataType) -> str:
         return name
     if not isinstance(kind, T.StringType):
         return f"double({name})"
-    found = as_number(name)
+    parsed = as_number(name)
     if name != RELEVANCE:
-        return found
+        return parsed
     # A click may be written as true or false.
-    return f"CASE lower(trim({name})) WHEN 'true' THEN 1D WHEN 'false' THEN 0D ELSE {found} END"
+    return f"CASE lower(trim({name})) WHEN 'true' THEN 1D WHEN 'false' THEN 0D ELSE {parsed} END"
 
 
 def _faults(name: str, kind: T.DataType, first_rank: int, source: str | None, text: bool) -> Iterator[tuple[str, str]]:
-    """(reason, condition) of every way in which a value of this column can be faulty, in the order of the check."""
+    """(reason, condition) of each possible fault of this column, in the order of the check."""
     short = {EXPERIMENT: "experiment", USER: "user", ITEM: "item"}.get(name) or _spoken(name, source)
     yield f"null_{short}", f"{name} IS NULL"
     if name in (POSITION, SCORE, RELEVANCE):
@@ -200,7 +196,7 @@ def _faults(name: str, kind: T.DataType, first_rank: int, source: str | None, te
         if text:
             yield f"{UNDECODABLE}{short}", _not_decoded(name)
         if name == EXPERIMENT:
-            # A partition directory cannot tell an empty name from a null one.
+            # In the name of a partition directory, an empty name and a null are the same.
             yield "empty_experiment", f"{name} = ''"
 
 
@@ -219,7 +215,7 @@ def _number_faults(name: str, kind: T.DataType, first_rank: int) -> Iterator[tup
             # Not floor: in ANSI mode it is an error for a number that no bigint can hold.
             yield "fractional_position", f"{value} != rint({value})"
         yield f"position_below_{first_rank}", f"{value} < {first_rank}"
-        # Ranks are packed and squared in 64 bits; nobody scrolls past two billion items.
+        # Ranks are packed and squared in 64 bits.
         yield "position_too_large", f"{value} > {2**31 - 2 + first_rank}"
 
 
@@ -234,14 +230,14 @@ def rejected_rows(groups: DataFrame, columns: Columns) -> DataFrame:
 
 def as_quarantined(rows: DataFrame, columns: Columns) -> DataFrame:
     """Rows with a ``reason`` as the table ``quarantine`` holds them: as they came."""
-    named = _quarantined(columns).items()
-    return rows.select(*(F.col(name if name == REASON else f"{RAW}.{name}").alias(public) for name, public in named))
+    names = _quarantined(columns).items()
+    return rows.select(*(F.col(name if name == REASON else f"{RAW}.{name}").alias(public) for name, public in names))
 
 
 def _quarantined(columns: Columns) -> dict[str, str]:
     """Internal name -> name in ``quarantine``, in its order."""
-    own = dict(zip(columns.list_columns, public_names(columns.list, QUARANTINE_COLUMNS), strict=True))
-    return {name: own.get(name, name) for name in (*columns.keys, *columns.values, REASON)}
+    lists = dict(zip(columns.list_columns, public_names(columns.list, QUARANTINE_COLUMNS), strict=True))
+    return {name: lists.get(name, name) for name in (*columns.keys, *columns.values, REASON)}
 
 
 COLUMNS = (USER, ITEM, RELEVANCE)
@@ -252,20 +248,20 @@ def pools(judgements: DataFrame, mapping: Mapping[str, str | None], every_grade:
     """Group sound judgements by user; of a repeated (user, item) the highest grade counts."""
     sound = typed_judgements(judgements, mapping, text).where(f"NOT {FAULTY}")
     best = sound.groupBy(USER, F.xxhash64(ITEM).alias(HASH)).agg(F.max(GRADE).alias(GRADE))
-    kept = F.lit(True) if every_grade else F.col(GRADE) > 0
-    pool = F.sort_array(F.collect_list(F.when(kept, F.struct(GRADE, HASH))), asc=False)
+    in_pool = F.lit(True) if every_grade else F.col(GRADE) > 0
+    pool = F.sort_array(F.collect_list(F.when(in_pool, F.struct(GRADE, HASH))), asc=False)
     grouped = best.groupBy(USER).agg(pool.alias("_pool"))
     return grouped.selectExpr(USER, f"_pool.{GRADE} AS {POOL_GRADE}", f"_pool.{HASH} AS {POOL_HASH}")
 
 
 def typed_judgements(judgements: DataFrame, mapping: Mapping[str, str | None], text: bool) -> DataFrame:
-    """user_id, item_id, ``_grade`` as the engine reads them; ``_faulty`` marks rows with a null or unsafe id."""
+    """Columns user_id, item_id, ``_grade`` with the engine's types; ``_faulty`` marks rows with a null or unsafe id."""
     table = renamed(judgements, mapping, COLUMNS, "judgements", text)
     kinds = {field.name: field.dataType for field in table.schema.fields}
     grade = f"double({number(RELEVANCE, kinds[RELEVANCE])})"
     unsafe = [faulty_id(name, kinds[name], text) for name in (USER, ITEM)]
-    missing = [f"{name} IS NULL" for name in (USER, ITEM, grade)]
-    faulty = " OR ".join([*missing, *unsafe, f"isnan({grade})", f"abs({grade}) = double('inf')"])
+    null = [f"{name} IS NULL" for name in (USER, ITEM, grade)]
+    faulty = " OR ".join([*null, *unsafe, f"isnan({grade})", f"abs({grade}) = double('inf')"])
     engine = engine_of(judgements.sparkSession)
     ids = (f"{as_text(name, kinds[name], engine)} AS {name}" for name in (USER, ITEM))
     return table.selectExpr(*ids, f"{grade} AS {GRADE}", f"coalesce({faulty}, true) AS {FAULTY}")

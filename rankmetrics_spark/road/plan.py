@@ -1,9 +1,10 @@
-"""What was asked and what is there -> one frozen plan: which columns, which layout, what to compute."""
+"""Options and schemas -> one frozen plan: which columns, which layout, what to compute."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from pyspark.sql import types as T
 
@@ -23,6 +24,7 @@ from rankmetrics_spark.schemas import (
     SCORE,
     USER_COLUMNS,
     Columns,
+    lists_with_value,
     public_names,
 )
 
@@ -35,7 +37,7 @@ class Plan:
     """A planned evaluation; it holds no table.
 
     Attributes:
-        options: What was asked.
+        options: Those of the request.
         columns: What the impressions hold.
         mapping: Canonical or internal name -> column of the impressions; ``None`` = a constant.
         judgement_mapping: Canonical name -> column of the judgements; empty without judgements.
@@ -62,11 +64,12 @@ class Plan:
         """The column of the covariate in ``user_metrics``."""
         return self._public_names[-1] if self.columns.covariate else None
 
-    @property
+    @cached_property
     def _public_names(self) -> tuple[str, ...]:
-        taken = (*USER_COLUMNS, CONVENTION_INDEX, *(metric.column for metric in self.scoring.metrics))
+        metrics = [metric.column for metric in self.scoring.metrics]
+        reserved = (*USER_COLUMNS, CONVENTION_INDEX, *metrics, *map(lists_with_value, metrics))
         covariate = [self.columns.covariate] if self.columns.covariate else []
-        return public_names((*self.columns.segments, *covariate), taken)
+        return public_names((*self.columns.segments, *covariate), reserved)
 
     @property
     def lists_are_users(self) -> bool:
@@ -77,8 +80,8 @@ class Plan:
     def on(self, engine: str, impressions: T.StructType) -> Plan:
         """The same plan for an engine.
 
-        Sail computes what two branches of a query share twice, so no list is looked at again there, unless a layout was
-        asked for by name.
+        Sail computes twice what two branches of a query share. Unless the options name a layout, it therefore gets the
+        layout ``whole``, which flags no list.
         """
         layout = self.layout
         if engine == "sail" and self.options.layout == "auto" and layout.name != "rows":
@@ -108,41 +111,49 @@ def make_plan(
     layout = _layout(options, columns, scoring, _kind(impressions, mapping[RELEVANCE]))
     if scoring.by_position and columns.relevance and not scoring.repeats:
         columns = replace(columns, item=False)
-    own = dict(zip((*columns.list_columns, *columns.segment_columns), (*options.list, *options.segments), strict=True))
+    extra = dict(
+        zip((*columns.list_columns, *columns.segment_columns), (*options.list, *options.segments), strict=True)
+    )
     of_judgements = _mapped(options.judgement_columns, JUDGEMENT_ROLES, judgements.names) if judgements else {}
-    own |= {COVARIATE: options.covariate} if options.covariate else {}
-    return Plan(options, columns, mapping | own, of_judgements, scoring, layout)
+    extra |= {COVARIATE: options.covariate} if options.covariate else {}
+    return Plan(options, columns, mapping | extra, of_judgements, scoring, layout)
 
 
-def _mapped(given: Mapping[str, str | None], roles: Mapping[str, str], there: Sequence[str]) -> dict[str, str | None]:
-    """Canonical name -> input column: as given, else the column of the same long or short name."""
-    return {name: given.get(role, name if name in there else role) for role, name in roles.items()}
+def _mapped(
+    option: Mapping[str, str | None], roles: Mapping[str, str], columns: Sequence[str]
+) -> dict[str, str | None]:
+    """Canonical name -> input column: that of the option, else the column of the same long or short name."""
+    return {name: option.get(role, name if name in columns else role) for role, name in roles.items()}
 
 
 def _columns(
     options: Options, rules: Sequence[Convention], mapping: Mapping[str, str | None], schema: T.StructType
 ) -> Columns:
-    """Which columns are read; those that nothing needs are not."""
+    """The columns that the evaluation reads."""
     by_score = options.rank_by == SCORE
-    given = options.columns.get("relevance") if "relevance" in options.columns else mapping[RELEVANCE]
-    relevance = not options.judged or (given is not None and ("relevance" in options.columns or given in schema.names))
+    is_mapped = "relevance" in options.columns
+    source = options.columns.get("relevance") if is_mapped else mapping[RELEVANCE]
+    relevance = not options.judged or (source is not None and (is_mapped or source in schema.names))
     breaks_ties = any(rule.ties == "position" for rule in rules) and mapping[POSITION] in schema.names
     score = by_score or any(metric.needs == "scores" for metric in options.metrics)
     item = mapping[ITEM] is not None
     if not item and not relevance:
         raise ConfigError("columns.item is null; an item column is needed to look up relevance in the judgements")
-    _check_scores(options, mapping[SCORE], schema.names)
-    ranks = not by_score or breaks_ties
-    found = Columns(options.list, options.segments, item, ranks, score, relevance, by_score, options.first_rank)
-    return replace(found, covariate=options.covariate)
-
-
-def _check_scores(options: Options, source: str | None, there: Sequence[str]) -> None:
     for metric in options.metrics:
-        if metric.needs == "scores" and source not in there:
-            raise ConfigError(
-                f"metric '{metric}' needs scores: {unknown('score column', source, there)} (set columns.score)"
-            )
+        if metric.needs == "scores" and mapping[SCORE] not in schema.names:
+            known = unknown("score column", mapping[SCORE], schema.names)
+            raise ConfigError(f"metric '{metric}' needs scores: {known} (set columns.score)")
+    return Columns(
+        list=options.list,
+        segments=options.segments,
+        item=item,
+        position=not by_score or breaks_ties,
+        score=score,
+        relevance=relevance,
+        by_score=by_score,
+        first_rank=options.first_rank,
+        covariate=options.covariate,
+    )
 
 
 def _kind(schema: T.StructType, source: str | None) -> T.DataType | None:
@@ -150,7 +161,7 @@ def _kind(schema: T.StructType, source: str | None) -> T.DataType | None:
 
 
 def _layout(options: Options, columns: Columns, scoring: Scoring, relevance: T.DataType | None) -> Layout:
-    """The cheapest layout that can compute what is asked; a wish is granted where it can be."""
+    """The cheapest layout that can compute the metrics; the option ``layout`` counts where it can."""
     if _needs_every_row(options, columns, scoring):
         return LAYOUTS["rows"]
     # The smallest segment value of a list is a text, and an aggregate of texts leaves generated code anyway.
@@ -172,10 +183,10 @@ def _needs_every_row(options: Options, columns: Columns, scoring: Scoring) -> bo
 def _reads_every_row(rule: Convention, scoring: Scoring) -> bool:
     if rule.duplicates in ("best_rank", "refuse"):
         return True
-    # How often a judged item was shown is known of relevant rows only in the other layouts.
+    # The other layouts know only of relevant rows how often a judged item was shown.
     if scoring.judged and rule.duplicates == "count":
         return True
-    # So is the length of a list without its repeated rows.
+    # Nor do they know the length of a list without its repeated rows.
     uncut = any(metric.cut is None for metric in scoring.metrics)
     return rule.ap_denominator == "min(L,k)" or (
         uncut and (rule.ap_denominator == "k" or rule.ideal_pool == "constant_k")

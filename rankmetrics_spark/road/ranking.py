@@ -30,78 +30,77 @@ from rankmetrics_spark.schemas import (
 )
 
 HEAD = 20_000
-"""Rows of the log that are looked at before a layout is chosen."""
+"""Rows of the log that the choice of a layout reads."""
 _REPEATS_ITEM = "_repeats_item"
 _TEXT = "_text"
 _FEW_RELEVANT = 8
-"""With more relevant items in a list, the search for repeats would flag one list in a thousand in vain."""
+"""With more relevant items in a list, the search for repeats flags one list in a thousand that has none."""
 
 
 def packed(rows: DataFrame, columns: Columns, layout: Layout, repeats: bool) -> DataFrame:
     """Group typed rows by list, in the given layout; equal faulty rows form groups of their own."""
     packing, keys = layout.pack(columns, repeats), (*columns.keys, REJECTED)
-    doubts = (
+    flags = (
         f"CASE WHEN {REJECTED} IS NULL THEN coalesce({condition}, true) END AS {name}"
-        for name, condition in packing.doubts.items()
+        for name, condition in packing.flags.items()
     )
-    return _grouped(rows, columns, packing, keys).selectExpr(*keys, *_kept(packing, columns), *doubts)
+    return _grouped(rows, columns, packing, keys).selectExpr(*keys, *_aggregates(packing, columns), *flags)
 
 
 def packed_sound(rows: DataFrame, columns: Columns, layout: Layout, repeats: bool) -> DataFrame:
     """As ``packed``, but without the groups of faulty rows: on Sail, a struct as a key doubles the time of a pass."""
     packing, sound = layout.pack(columns, repeats), rows.where(F.col(REJECTED).isNull())
-    doubts = (f"coalesce({condition}, true) AS {name}" for name, condition in packing.doubts.items())
+    flags = (f"coalesce({condition}, true) AS {name}" for name, condition in packing.flags.items())
     grouped = _grouped(sound, columns, packing, columns.keys)
-    return grouped.selectExpr(*columns.keys, f"string(null) AS {REJECTED}", *_kept(packing, columns), *doubts)
+    return grouped.selectExpr(*columns.keys, f"string(null) AS {REJECTED}", *_aggregates(packing, columns), *flags)
 
 
 def faulty_groups(rows: DataFrame, columns: Columns) -> DataFrame:
     """Groups of equal faulty rows: the keys, ``_rows`` and ``_rejected``."""
-    found = rows.where(F.col(REJECTED).isNotNull()).groupBy(*columns.keys, REJECTED)
-    return found.agg(F.count(F.lit(1)).alias(N_ROWS)).select(*columns.keys, N_ROWS, REJECTED)
+    groups = rows.where(F.col(REJECTED).isNotNull()).groupBy(*columns.keys, REJECTED)
+    return groups.agg(F.count(F.lit(1)).alias(N_ROWS)).select(*columns.keys, N_ROWS, REJECTED)
 
 
-def _kept(packing: Packing, columns: Columns) -> dict[str, str]:
-    """Aggregates that go on to Python."""
-    return {**packing.kept, **_of_user(columns)} | ({} if columns.by_score else {TOP: f"max({POSITION})"})
+def _aggregates(packing: Packing, columns: Columns) -> dict[str, str]:
+    """Aggregates that Python reads: the layout's, the last rank, and those of segments and covariate.
+
+    The segment of a list is the smallest of its rows' values; ``_mixed`` is whether these differ. A covariate on which
+    rows differ is unknown.
+    """
+    names = columns.segment_columns
+    aggregates = {**packing.aggregates, **{name: f"min({name})" for name in names}}
+    if columns.covariate:
+        aggregates[COVARIATE] = only_value(COVARIATE)
+    if names:
+        differ = (f"NOT (min({name}) <=> max({name})) OR count({name}) NOT IN (0, count(1))" for name in names)
+        aggregates[MIXED] = " OR ".join(differ)
+    return aggregates if columns.by_score else aggregates | {TOP: f"max({POSITION})"}
 
 
 def _grouped(rows: DataFrame, columns: Columns, packing: Packing, keys: Sequence[str]) -> DataFrame:
     hashed = rows.selectExpr("*", f"{packing.item_hash} AS {HASH}")
-    wanted = {**_kept(packing, columns), **packing.seen}
-    aggregates = ", ".join(f"{sql} AS {name}" for name, sql in wanted.items())
+    columns_sql = {**_aggregates(packing, columns), **packing.evidence}
+    aggregates = ", ".join(f"{sql} AS {name}" for name, sql in columns_sql.items())
     return hashed.groupBy(*keys).agg(F.expr(f"struct({aggregates}) AS aggregates")).selectExpr(*keys, "aggregates.*")
 
 
-def _of_user(columns: Columns) -> dict[str, str]:
-    """Aggregates: the segments of a list, each the smallest of the values of its rows, and whether these differ.
-
-    A covariate on which rows differ is unknown.
-    """
-    names = columns.segment_columns
-    found = {name: f"min({name})" for name in names} | ({COVARIATE: only_value(COVARIATE)} if columns.covariate else {})
-    differ = (f"NOT (min({name}) <=> max({name})) OR count({name}) NOT IN (0, count(1))" for name in names)
-    return found | ({MIXED: " OR ".join(differ)} if names else {})
-
-
 def share_exchange(table: DataFrame) -> DataFrame:
-    """The same table behind a projection that keeps Spark from pruning columns below it.
+    """Keep Spark from pruning columns below this table, so that two branches of a query share one exchange.
 
-    Two branches of one query that read different columns of an aggregate would otherwise get two different
-    aggregates, and the input would be read twice; with the same columns Spark shares the exchange.
+    Branches that read different columns of an aggregate get two different aggregates, and read the input twice.
     """
     return table.select(F.expr("inline(array(struct(*)))"))
 
 
 def rows_of(rows: DataFrame, lists: DataFrame, columns: Columns) -> DataFrame:
-    """The sound rows of some lists, beside the other columns of ``lists``.
+    """The sound rows of some lists, with the other columns of ``lists``.
 
-    ``lists`` is broadcast, so that adaptive execution sees that it is empty before it starts to read the rows again.
+    ``lists`` is broadcast: if it is empty, adaptive execution does not read the rows again.
     """
     return rows.where(F.col(REJECTED).isNull()).join(F.broadcast(lists), list(columns.keys))
 
 
-def with_looked_up_grades(rows: DataFrame, pools: DataFrame) -> DataFrame:
+def with_judged_grades(rows: DataFrame, pools: DataFrame) -> DataFrame:
     """The rows with the grade that the judgements give their item as ``relevance``; null = not judged."""
     grade = f"get({POOL_GRADE}, int(array_position({POOL_HASH}, xxhash64({ITEM})) - 1))"
     return rows.join(pools, USER, "left").selectExpr(*rows.columns, f"{grade} AS {RELEVANCE}")
@@ -109,7 +108,7 @@ def with_looked_up_grades(rows: DataFrame, pools: DataFrame) -> DataFrame:
 
 def with_text(rows: DataFrame, columns: Columns) -> DataFrame:
     """The rows with their numbers as they came: of rows that are equal otherwise, -0.0 is listed before 0.0."""
-    names = [name for name, there in ((RELEVANCE, columns.relevance), (SCORE, columns.score)) if there]
+    names = [name for name, exists in ((RELEVANCE, columns.relevance), (SCORE, columns.score)) if exists]
     return rows.withColumn(_TEXT, F.concat_ws(" ", *(F.col(f"{RAW}.{name}") for name in names)))
 
 
@@ -121,18 +120,18 @@ def repeated_rows(rows: DataFrame, columns: Columns, by_position: bool, keep: st
     The rows come from ``with_text``.
     """
     rows = _one_zero(rows)
-    found = rows.withColumn(_REPEATS_ITEM, _item_repeats(columns, by_position, keep))
+    rows = rows.withColumn(_REPEATS_ITEM, _item_repeats(columns, by_position, keep))
     if not by_position:
-        return found.where(_REPEATS_ITEM).withColumn(REASON, F.lit("duplicate_item")).drop(_REPEATS_ITEM)
+        return rows.where(_REPEATS_ITEM).withColumn(REASON, F.lit("duplicate_item")).drop(_REPEATS_ITEM)
     item = F.xxhash64(ITEM) if columns.item else F.lit(0)
     same_rank = Window.partitionBy(*columns.keys, _REPEATS_ITEM, POSITION).orderBy(_highest_grade(columns), item, _TEXT)
     repeats_rank = F.row_number().over(same_rank) > 1
     reason = F.when(F.col(_REPEATS_ITEM), "duplicate_item").when(repeats_rank, "repeated_position")
-    return found.withColumn(REASON, reason).where(F.col(REASON).isNotNull()).drop(_REPEATS_ITEM)
+    return rows.withColumn(REASON, reason).where(F.col(REASON).isNotNull()).drop(_REPEATS_ITEM)
 
 
 def _one_zero(rows: DataFrame) -> DataFrame:
-    """The rows with 0.0 for -0.0 on Sail, which sorts the two apart; the rows as they came keep their text."""
+    """The rows with 0.0 for -0.0 on Sail, which sorts them as two values; the text of ``with_text`` stays."""
     if engine_of(rows.sparkSession) != "sail":
         return rows
     real = [field.name for field in rows.schema.fields if isinstance(field.dataType, REAL)]
@@ -156,7 +155,7 @@ def _highest_grade(columns: Columns) -> Column:
 
 def head_fits_masks(rows: DataFrame) -> bool:
     """Whether the head of the log suggests that nearly all lists fit into masks: a guess about cost, not values."""
-    # Taken, not aggregated: an aggregation behind a limit would read the head of every partition.
+    # Not an aggregation: behind a limit, it reads the head of every partition.
     head = rows.where(F.col(REJECTED).isNull()).select(POSITION, RELEVANCE).take(HEAD)
     if not head:
         return True

@@ -13,11 +13,10 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rankmetrics_spark.config import TEXT_FORMATS, Input, local_path
+from rankmetrics_spark.config import FORMATS, Input, local_path
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.sources.files import expand_path, files_of, is_pattern, open_file
 
-FORMATS = ("parquet", "csv", "json", "trec_run", "trec_qrels", "table")
 CSV_OPTIONS = ("header", "sep", "delimiter", "quote", "enforceschema")
 """CSV options that have an effect on Sail, and ``enforceSchema``, which has no effect there and is allowed."""
 JSON_OPTIONS = ("mode",)
@@ -28,7 +27,7 @@ _NO_UTF8 = re.compile("invalid utf-8", re.IGNORECASE)
 
 def check(section: Input) -> None:
     """Refuse an input that Sail would misread, and paths that do not exist."""
-    if section.format not in FORMATS:
+    if not FORMATS[section.format].on_sail:
         location = section.table or ", ".join(section.path or ())
         raise InputError(
             f"cannot read {section.format} from '{location}': the engine sail has no reader for it; {_OTHER}"
@@ -111,7 +110,7 @@ def _uneven_line(file: str, section: Input) -> str | None:
 def _line_of_other_encoding(file: str, section: Input) -> str | None:
     """Describe the first line that is not UTF-8."""
     with open_file(file) as lines:
-        for number, line in enumerate(lines if section.format in TEXT_FORMATS else (), start=1):
+        for number, line in enumerate(lines if FORMATS[section.format].is_text else (), start=1):
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError:
