@@ -21,8 +21,7 @@ if TYPE_CHECKING:
         table,
         tie_warnings,
     )
-    from rankmetrics_spark.report.display import figures_of_frames
-    from rankmetrics_spark.report.figures import ANY_WIDTH, Figures, blocks, deciding, printable, seconds_of
+    from rankmetrics_spark.report.figures import ANY_WIDTH, Figures, blocks, period_means, printable, seconds_of
     from rankmetrics_spark.report.html import (
         INSTALL_PAGE,
         MOST_BYTES,
@@ -32,22 +31,31 @@ if TYPE_CHECKING:
         page,
         write_page,
     )
-    from rankmetrics_spark.report.mlflow import log_run, parameters, values
-    from rankmetrics_spark.report.notebook import as_html, plot, summary
+    from rankmetrics_spark.report.notebook import (
+        as_html,
+        log_run,
+        logged_metrics,
+        logged_parameters,
+        plot,
+        summary,
+    )
+    from rankmetrics_spark.report.over_time import print_over_time, sentences_over_time
     from rankmetrics_spark.report.palette import LIGHT
     from rankmetrics_spark.report.payload import payload_of
+    from rankmetrics_spark.report.periods import figures_of_period, figures_of_run, merged_record
     from rankmetrics_spark.report.read import (
         FolderTables,
+        difference_rows,
         everyone_and_largest,
         figures_of,
-        figures_of_run,
+        figures_of_frames,
         format_of,
         local_tables,
         spark_tables,
     )
     from rankmetrics_spark.report.story import Answer, answer, cards, leader
     from rankmetrics_spark.report.terminal import Shown, print_all, print_result, print_verdict
-    from rankmetrics_spark.report.trust import checks, without_relevant
+    from rankmetrics_spark.report.trust import checks, newer_failures, without_relevant
     from rankmetrics_spark.report.verdict import MOST_SENTENCES, Change, p_value, sentence, verdict_of
 
 __getattr__ = lazy(
@@ -59,16 +67,19 @@ __getattr__ = lazy(
             "CONVENTION_PRINTERS LIST_PRINTERS PRINTERS accounting compared_rows paths_text "
             "print_conventions print_list print_table result_rows safe_cells table tie_warnings"
         ),
-        "display": "figures_of_frames",
-        "figures": "ANY_WIDTH Figures blocks deciding printable seconds_of",
+        "figures": "ANY_WIDTH Figures blocks period_means printable seconds_of",
         "html": "INSTALL_PAGE MOST_BYTES check_page_file check_page_libraries has_page_libraries page write_page",
-        "mlflow": "log_run parameters values",
-        "notebook": "as_html plot summary",
+        "notebook": "as_html log_run logged_metrics logged_parameters plot summary",
+        "over_time": "print_over_time sentences_over_time",
         "payload": "payload_of",
-        "read": "FolderTables figures_of figures_of_run format_of local_tables spark_tables everyone_and_largest",
+        "periods": "figures_of_period figures_of_run merged_record",
+        "read": (
+            "FolderTables difference_rows everyone_and_largest figures_of figures_of_frames format_of local_tables "
+            "spark_tables"
+        ),
         "story": "Answer answer cards leader",
         "terminal": "Shown print_all print_result print_verdict",
-        "trust": "checks without_relevant",
+        "trust": "checks newer_failures without_relevant",
         "verdict": "Change MOST_SENTENCES p_value sentence verdict_of",
     },
 )

@@ -133,13 +133,68 @@ def trend() -> alt.LayerChart:
     return alt.LayerChart(layer=[band, line, point, rule, sign], width="container", height=HEIGHT)
 
 
+def difference_by_date() -> alt.LayerChart:
+    """Differences with their intervals by date. Rows: date, name, value, low, high, colour, texts,
+    and the opacities band and rule.
+
+    Bad days are rows with state, from and to instead; they are shaded.
+    """
+    axis = alt.Axis(format="%-d %b", labelAngle=0, tickCount=6, grid=False)
+    return _difference(alt.X("date:T", title=None, axis=axis, scale=alt.Scale(type="utc", padding=10)), "date")
+
+
+def difference_by_day() -> alt.LayerChart:
+    """The same by days since a user's first date. Rows: day instead of date."""
+    axis = alt.Axis(format="d", labelAngle=0, tickMinStep=1, tickCount=7, grid=False)
+    scale = alt.Scale(padding=10, nice=False)
+    return _difference(alt.X("day:Q", title="days since the user's first date", axis=axis, scale=scale), "days")
+
+
+def _difference(x: alt.X, title: str) -> alt.LayerChart:
+    labels = "(abs(datum.value) < 1e-9 ? '0' : format(datum.value, '+~g')) + suffix"
+    y = alt.Y("value:Q", title=None, axis=alt.Axis(tickCount=5, labelExpr=labels), scale=alt.Scale(zero=True))
+    bad = alt.Chart(ROWS).transform_filter("datum.state").encode(tooltip=[
+        alt.Tooltip("label:N", title="date"), alt.Tooltip("alert:N", title="what")])  # fmt: skip
+    opacity = alt.Opacity("shade:Q", scale=None)
+    shade = bad.mark_rect(color="var(--faint)").encode(x=alt.X("from:T", title=None), x2="to:T", opacity=opacity)
+    zero = alt.Chart(alt.InlineData([{"zero": 0}])).mark_rule(color="var(--faint)").encode(y=alt.Y("zero:Q"))
+    base = alt.Chart(ROWS).transform_filter("!datum.state").encode(x=x, color=alt.Color("colour:N", scale=None))
+    low, detail = alt.Y("low:Q", title=None), "name:N"
+    bounds = base.mark_area().encode(y=low, y2="high:Q", detail=detail, opacity=alt.Opacity("band:Q", scale=None))
+    line = base.mark_line(strokeWidth=2).encode(y=y, detail="name:N")
+    tooltip = [
+        alt.Tooltip("label:N", title=title),
+        *_WHO,
+        alt.Tooltip("text:N", title="difference"),
+        alt.Tooltip("interval:N"),
+        alt.Tooltip("means:N"),
+        alt.Tooltip("users:N"),
+    ]
+    rule = base.mark_rule(strokeWidth=1.5)
+    whisker = rule.encode(y=low, y2="high:Q", opacity=alt.Opacity("rule:Q", scale=None))
+    point = base.mark_point(filled=True, size=45, opacity=1).encode(y=y, tooltip=tooltip)
+    name = base.mark_text(align="right", dx=-2, dy=-11).encode(y=y, text="end:N", color=alt.value("var(--ink)"))
+    layers = [bounds, zero, line, whisker, point, name]
+    layers = [shade, *layers] if title == "date" else layers
+    suffix = alt.param(name="suffix", value="")
+    chart: alt.LayerChart = alt.LayerChart(layer=layers, width="container", height=HEIGHT).add_params(suffix)
+    return chart
+
+
 def templates() -> dict[str, dict[str, Any]]:
     """Name of a chart -> its specification, as the page fills it; dragging moves it, Shift and the wheel zoom."""
-    charts = {"forest": forest(), "cutoffs": cutoffs(), "distribution": distribution(), "trend": trend()}
-    axes = {"forest": ["x"], "cutoffs": ["y"], "distribution": ["x"], "trend": ["x"]}
+    charts = {
+        "forest": forest(),
+        "cutoffs": cutoffs(),
+        "distribution": distribution(),
+        "trend": trend(),
+        "byDate": difference_by_date(),
+        "byDay": difference_by_day(),
+    }
+    axes = {"cutoffs": ["y"]}
     # Whatever theme a notebook has: these templates are kept for other pages.
     with alt.theme.enable("default"):
-        return {name: _zoomable(chart, axes[name]).to_dict() for name, chart in charts.items()}
+        return {name: _zoomable(chart, axes.get(name, ["x"])).to_dict() for name, chart in charts.items()}
 
 
 def _zoomable(chart: alt.LayerChart, axes: list[Any]) -> alt.LayerChart:

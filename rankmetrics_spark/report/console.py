@@ -29,6 +29,8 @@ from rankmetrics_spark.schemas import (
     N_USERS,
     N_USERS_WITH_RELEVANT,
     N_USERS_WITHOUT_LIST,
+    PERIOD_FROM,
+    PERIOD_TO,
     SEGMENT,
 )
 
@@ -143,6 +145,8 @@ def title(rows: list[Row]) -> str:
     """What the numbers of a table are."""
     if not rows:
         return "no users"
+    if rows[0].get(PERIOD_FROM):
+        return f"mean over users of {rows[0][PERIOD_FROM]} to {rows[0][PERIOD_TO]}; convention {rows[0][CONVENTION]}"
     return f"mean over users ± {percent(rows[0]['confidence'])} margin; convention {rows[0][CONVENTION]}"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,8 +13,22 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from rankmetrics_spark.metrics import Metric, parse
-from rankmetrics_spark.schemas import BASELINE, EVERYONE, EXPERIMENT, METRIC, SEGMENT
+from rankmetrics_spark.config import Days
+from rankmetrics_spark.metrics import Metric, cut_of, deciding, parse
+from rankmetrics_spark.schemas import (
+    BASELINE,
+    CONVENTION,
+    EVERYONE,
+    EXPERIMENT,
+    METRIC,
+    N_USERS,
+    PERIOD_FROM,
+    PERIOD_TO,
+    PRIMARY,
+    ROLE,
+    SEGMENT,
+    number,
+)
 
 Row = Mapping[str, Any]
 
@@ -33,10 +46,12 @@ class Figures:
         users: Users per (experiment_id, metric, step), with the edges ``low`` and ``high`` of the step.
         record: The run record; empty if there is none.
         trend: Rows of ``experiment_metrics`` for all users, of every date.
+        over_time: Differences by date, or by days since a user's first date: rows of ``effect_over_time``.
         history: A run record per date.
         n_means: Rows of ``experiment_metrics`` of the date, where ``means`` lacks some segments.
         n_comparisons: Rows of ``comparisons`` of the date, where ``comparisons`` lacks some segments.
         order: The metrics in the order of the run, where there is no record that says it.
+        days: The days of the period, where the tables are about one; ``record`` is that of all of its runs then.
     """
 
     means: Sequence[Row]
@@ -44,10 +59,12 @@ class Figures:
     users: Sequence[Row] = ()
     record: Row = field(default_factory=dict)
     trend: Sequence[Row] = ()
+    over_time: Sequence[Row] = ()
     history: Sequence[Row] = ()
     n_means: int = 0
     n_comparisons: int = 0
     order: Sequence[str] = ()
+    days: Days | None = None
 
     @cached_property
     def metrics(self) -> list[Metric]:
@@ -87,6 +104,12 @@ class Figures:
         return [row for row in self.comparisons if row[SEGMENT] == EVERYONE]
 
     @property
+    def period(self) -> tuple[str, str] | None:
+        """The first and the last date of the period that the comparisons are about; None for a single date."""
+        dates = next(((row.get(PERIOD_FROM), row.get(PERIOD_TO)) for row in self.comparisons), None)
+        return None if dates is None or dates[0] is None or dates[1] is None else (dates[0], dates[1])
+
+    @property
     def config(self) -> Row:
         """The config of the run, as its record holds it; empty without a record."""
         config: Row = self.record.get("config") or {}
@@ -94,22 +117,43 @@ class Figures:
 
     @cached_property
     def primary(self) -> Metric | None:
-        """The metric that decides."""
-        gates = self.config.get("gates") or ()
-        return deciding(self.metrics, gates[0].get("metric") if gates else None)
+        """The metric that decides: the first primary one of the comparisons, or of the run's config."""
+        names = primary_names(self.comparisons) or (self.config.get("comparison") or {}).get("primary") or ()
+        return next((metric for metric in self.metrics if str(metric) in names), deciding(self.metrics))
 
 
-def deciding(metrics: Sequence[Metric], gate_metric: object = None) -> Metric | None:
-    """The metric that decides: that of the first gate, or the first one with its largest cut-off."""
-    matches = [metric for metric in metrics if gate_metric is not None and str(metric) == str(gate_metric)]
-    return next(iter(matches), None) or max(
-        (metric for metric in metrics if metric.name == metrics[0].name), key=cut_of, default=None
-    )
+def period_means(rows: Sequence[dict[str, Any]], comparisons: Sequence[Row]) -> Sequence[dict[str, Any]]:
+    """The means that the comparisons of a period are about, without margins; without a period, ``rows``.
+
+    >>> row = {"experiment_id": "b", "baseline": "a", "segment": "all", "metric": "ap", "confidence": 0.95,
+    ...        "period_from": "2026-11-08", "period_to": "2026-11-21", "mean_baseline": 0.4, "mean_candidate": 0.5,
+    ...        "n_users_baseline": 10, "n_users_candidate": 12}
+    >>> [(mean["experiment_id"], mean["n_users"], mean["mean"]) for mean in period_means([{"convention": "x"}], [row])]
+    [('a', 10, 0.4), ('b', 12, 0.5)]
+    """
+    if not rows or not comparisons or comparisons[0].get(PERIOD_FROM) is None:
+        return rows
+    means: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in comparisons:
+        for name, side in ((row[BASELINE], "baseline"), (row[EXPERIMENT], "candidate")):
+            mean = {
+                **dict.fromkeys(rows[0]),
+                EXPERIMENT: name,
+                SEGMENT: row[SEGMENT],
+                METRIC: row[METRIC],
+                CONVENTION: rows[0][CONVENTION],
+                N_USERS: row[f"n_users_{side}"],
+                "mean": row[f"mean_{side}"],
+                PERIOD_FROM: row[PERIOD_FROM],
+                PERIOD_TO: row[PERIOD_TO],
+            }
+            means.setdefault((name, row[SEGMENT], row[METRIC]), mean)
+    return [*means.values()]
 
 
-def cut_of(metric: Metric) -> float:
-    """The cut-off; infinity without one."""
-    return metric.cut or math.inf
+def primary_names(rows: Iterable[Row]) -> set[str]:
+    """The primary metrics of rows of ``comparisons``."""
+    return {row[METRIC] for row in rows if row.get(ROLE) == PRIMARY}
 
 
 def label_of(metric: Metric) -> str:
@@ -139,11 +183,6 @@ def seconds_of(record: Mapping[str, Any]) -> float | None:
     steps = record.get("seconds")
     seconds: float | None = record.get("total_seconds", round(sum(steps.values()), 3) if steps else None)
     return seconds
-
-
-def number(value: Any) -> float | None:
-    """The value; None for NaN and the infinities, which JSON does not have."""
-    return None if value is None or not math.isfinite(value) else float(value)
 
 
 def first_of(rows: Iterable[Row], **values: object) -> Row | None:

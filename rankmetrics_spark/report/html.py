@@ -24,6 +24,7 @@ from rankmetrics_spark.errors import ConfigError, OutputError, without_secrets
 from rankmetrics_spark.report import palette, story, trust
 from rankmetrics_spark.report import trust as wording
 from rankmetrics_spark.report.figures import Figures, label_of, printable, seconds_of
+from rankmetrics_spark.report.over_time import sentences_over_time
 from rankmetrics_spark.report.payload import as_script, payload_of
 
 MOST_BYTES = 1_990_000
@@ -148,7 +149,10 @@ def _context(figures: Figures) -> dict[str, Any]:
     return {
         "title": "Ranking report: " + "".join(shortened(part) for part in answer.title),
         "date": figures.record.get("evaluation_date") or _date(figures),
+        "days": figures.days,
         "answer": answer,
+        "newer": trust.newer_failures(figures),
+        "development": sentences_over_time(figures.over_time, figures.metrics, figures.primary),
         "warnings": {0: "", 1: "One check"}.get(n_warnings, f"{n_warnings} checks"),
         "cards": visible_cards,
         "n_cards": len(cards),
@@ -207,17 +211,19 @@ def _run(figures: Figures) -> dict[str, Any]:
     engine = f"Spark {versions['spark']}"
     if "sail" in versions:
         engine = f"Sail {versions['sail']}, with the client of {engine}"
+    several, last_record = figures.days is not None, record.get("last_record", record)
     about = [
-        ("run", record["run_id"]),
+        *([("runs", f"{record['n_runs']:,}")] if several else []),
+        ("last run" if several else "run", record["run_id"]),
         ("started", record["started"].replace("T", " ").replace("+00:00", " UTC")),
-        ("took", f"{seconds_of(record) or 0:.0f} s"),
+        ("took in all" if several else "took", f"{seconds_of(record) or 0:.0f} s"),
         ("versions", f"rankmetrics_spark {versions['rankmetrics_spark']}, {engine}"),
     ]
     return {
         "rules": rules,
         "convention": f"{record['convention']['name']} ({record['convention']['hash']})",
         "about": about,
-        "record": printable_lines(without_secrets(json.dumps(record, indent=2, ensure_ascii=False, default=str))),
+        "record": printable_lines(without_secrets(json.dumps(last_record, indent=2, ensure_ascii=False, default=str))),
     }
 
 

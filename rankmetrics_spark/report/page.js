@@ -13,7 +13,7 @@
   // ---- rows and words
 
   const rowsOf = (table) => table.e.map((_, i) => Object.fromEntries(Object.entries(table).map(([k, v]) => [k, v[i]])));
-  const means = rowsOf(data.means), compared = rowsOf(data.compared), trend = rowsOf(data.trend);
+  const means = rowsOf(data.means), compared = rowsOf(data.compared), trend = rowsOf(data.trend), developed = rowsOf(data.overTime);
   const { steps: [STEPS], ...userTable } = data.users;
   const users = rowsOf(userTable);
   const name = (place) => data.experiments[place];
@@ -56,7 +56,7 @@
   const best = data.leader;
   const drawn = new Set([...data.experiments.keys()].slice(0, DRAWN));
   if (best >= 0) drawn.add(best);
-  const chosen = { metrics: new Set(data.metrics.keys()), experiments: drawn, focus: best, pair: 0 };
+  const chosen = { metrics: new Set(data.metrics.keys()), experiments: drawn, focus: best, pair: 0, kind: 0 };
   const shown = (row) => chosen.metrics.has(row.m) && chosen.experiments.has(row.e);
   const GREYS = ["var(--faint)", "var(--soft)"];
   const colour = (place) => place === chosen.focus ? "var(--accent)" : data.baselines.includes(place) && !several ? "var(--ink)" : GREYS[place % 2];
@@ -80,6 +80,10 @@
     const spec = structuredClone(charts[template]);
     spec.datasets = { ...spec.datasets, rows };
     if (template === "forest") stretch(spec, rows, unit, domain);
+    else for (const parameter of spec.params) if (parameter.name === "suffix") parameter.value = unit ?? "";
+    // The first layer are the bad days; without one, its axis would have no end.
+    if (template === "byDate" && !rows.some((row) => row.state)) spec.layer = spec.layer.slice(1);
+    if (template === "byDate") wholeDays(spec, rows.map((row) => row.label).sort());
     // Vega gives its own element a role and a name; they are for nobody.
     const place = make("div", { "aria-hidden": "true" });
     const chart = make("div", { className: "chart", role: "img", "aria-label": `${about}. The numbers are in the table below.` }, place);
@@ -93,6 +97,11 @@
     for (const parameter of spec.params) if (parameter.name === "suffix") parameter.value = unit ?? "";
     for (const layer of spec.layer) if (domain && layer.encoding.x?.field === "value") layer.encoding.x.scale = { domain, nice: true, zero: false };
     spec.height = 26 * rows.length;
+  }
+  /** A label for each day, or for every second one, and so on. */
+  function wholeDays(spec, dates) {
+    const days = (Date.parse(dates.at(-1)) - Date.parse(dates[0])) / 864e5;
+    for (const { encoding } of spec.layer) if (encoding.x?.field === "date") encoding.x.axis.tickCount = { interval: "day", step: Math.max(1, Math.ceil(days / 7)) };
   }
   function domainOf(rows, ends) {
     const values = [0, ...rows.flatMap((row) => ends(row).filter((x) => x !== null))], low = Math.min(...values), high = Math.max(...values), room = 0.04 * (high - low || 1);
@@ -207,7 +216,7 @@
   function differences() {
     const rows = compared.filter(everyone);
     if (!rows.length) return;
-    const level = data.confidence ? `${data.confidence} intervals` : "intervals";
+    const level = (data.confidence ? `${data.confidence} intervals` : "intervals") + (data.valid ? `, ${data.valid}` : "");
     say("differences", `Each candidate against ${several ? "each baseline" : short(name(data.baselines[0]))}, with ${level}. ${KEY}.${limited()}${heldNote("differences", rows)}`);
     const drawnRows = rows.filter(shown), domain = sharedDomain(drawnRows);
     panels("differences", metricsShown(), (grid, m) => {
@@ -277,7 +286,7 @@
     const sizes = [...new Map(mine.map((row) => [row.s, row.n])).entries()].sort((a, b) => b[1] - a[1]);
     const drawnSegments = new Set(sizes.slice(0, LINES).map(([s]) => s));
     const left = sizes.length > LINES ? ` The ${LINES} segments with the most users of ${whole(sizes.length)} are drawn.` : "";
-    say("segments", `One candidate by segment, with all users first. Segments are small: look at the intervals.${left}${heldNote("segments", rows)}`);
+    say("segments", `One candidate by segment, with all users first. Segments are small: look at the intervals${data.valid ? `, ${data.valid}` : ""}.${left}${heldNote("segments", rows)}`);
     choose("segments", "Candidate", pairs.map(pair), chosen.pair, (i) => { chosen.pair = i; bySegment(); });
     const domain = sharedDomain(compared.filter((row) => row.e === one.e && row.b === one.b && chosen.metrics.has(row.m) && (everyone(row) || drawnSegments.has(row.s))));
     panels("segments", metricsShown(), (grid, m) => {
@@ -314,24 +323,74 @@
     if (focused) select.focus();
   }
 
+  // ---- over time
+
+  const KINDS = { cumulative: "up to each day", day: "per day", days_since_first: "by days since a user's first date" };
+  const SHADES = { warned: 0.16, missing: 0.3, failed: 0.45 };
+  const STATES = { failed: "the run failed", warned: "the run warned", missing: "nothing is published" };
+  const BANDS = 3;
+  const noon = (date, days) => new Date(Date.parse(`${date}T12:00:00Z`) + days * 864e5).toISOString();
+  /** The dates of a section, and the days among them that need a word. */
+  const badDays = (dates) => data.alerts.filter(({ date }) => date >= dates[0]);
+  const badDayTable = (place, bad) => table(place, "Days that failed, warned or are missing", [
+    names("date", (row) => row.date), names("what", (row) => STATES[row.state]), names("why", (row) => row.text)], bad);
+
   function overTime() {
-    const dates = new Set(trend.map((row) => row.date));
-    if (dates.size < 2) return;
-    const marked = data.alerts.filter((alert) => dates.has(alert.date) || true);
-    const note = marked.length ? " A triangle marks a day with a warning or a failed gate." : "";
+    const kinds = Object.keys(KINDS).filter((kind) => new Set(developed.filter((row) => row.kind === kind).map((row) => row.label)).size > 1);
+    if (!kinds.length) return meansOverTime();
+    const kind = kinds[Math.min(chosen.kind, kinds.length - 1)], byDate = kind !== "days_since_first";
+    const rows = developed.filter((row) => row.kind === kind).sort((a, b) => byDate ? (a.label > b.label) - (a.label < b.label) : a.label - b.label);
+    const dates = [...new Set(rows.map((row) => row.label))].sort(), bad = byDate ? badDays(dates) : [];
+    const about = { cumulative: "Difference over all days up to each day", day: "Difference of each day by itself", days_since_first: "Difference of all users by how many days after their first date it is" }[kind];
+    const there = Object.keys(SHADES).filter((state) => bad.some((each) => each.state === state)).map((state) => STATES[state]);
+    const shaded = bad.length ? ` Grey days${there.length > 1 ? ", from light to dark" : ""}: ${there.join(", ")}.` : "";
+    const series = new Set(rows.filter(shown).map(pair)), thin = series.size > BANDS ? " Intervals are drawn for the highlighted experiment; hover over a point for the others." : "";
+    say("trend", `${about}, with ${data.confidence} intervals${kind === "cumulative" && data.valid ? `, ${data.valid}` : ""}; 0 is ${several ? "no difference" : `no difference to ${short(name(data.baselines[0]))}`}.${shaded}${thin}${limited()}${heldNote("overTime", developed)}`);
+    if (kinds.length > 1) choose("trend", "Show the difference", kinds.map((each) => KINDS[each]), kinds.indexOf(kind), (i) => { chosen.kind = i; overTime(); });
+    panels("trend", metricsShown(), (grid, m) => {
+      const mine = rows.filter((row) => shown(row) && row.m === m && row.d !== null), inPercent = allPercentages(mine);
+      const points = mine.map((row) => {
+        const drawn = span(row, inPercent), { value, low, high } = drawn, wide = low !== null && (series.size <= BANDS || row.e === chosen.focus);
+        // Up to each day, intervals are of the same users and more; those of single days are apart.
+        const band = wide && kind === "cumulative" ? 0.14 : 0, rule = wide && !band ? 0.45 : 0, last = row.label === mine.filter((each) => each.e === row.e && each.b === row.b).at(-1).label;
+        return { date: row.label, day: Number(row.label), label: row.label, name: short(pair(row)), metric: label(row), value, low: low ?? value, high: high ?? value, band, rule, colour: colour(row.e),
+          end: last && (series.size <= BANDS || row.e === chosen.focus) ? short(pair(row)) : "",
+          text: changeText(drawn), interval: spanText(drawn), means: `${fixed(row.meanB)} → ${fixed(row.meanC)}`, users: whole(row.n) };
+      });
+      const grey = bad.map(({ date, state, text }) => ({ state, label: date, from: noon(date, -1), to: noon(date, 0), shade: SHADES[state], alert: `${STATES[state]}: ${text}` }));
+      if (points.length) draw(grid, byDate ? "byDate" : "byDay", [...grey, ...points], data.metrics[m].label, `${against()}; ${data.metrics[m].direction}`, `Differences on ${data.metrics[m].label} ${KINDS[kind]}`, inPercent ? " %" : "");
+    });
+    numbers("trend", (place) => {
+      const all = table(place, `Differences ${KINDS[kind]}${held("overTime", developed)}`, [
+        byDate ? names("date", (row) => row.label) : column("days", (row) => Number(row.label), (row) => row.label),
+        names("experiment", (row) => name(row.e)), ...(several ? [names("against", (row) => name(row.b))] : []), names("metric", label),
+        column("baseline", (row) => row.meanB, (row) => fixed(row.meanB)), column("candidate", (row) => row.meanC, (row) => fixed(row.meanC)),
+        column("difference", (row) => span(row, hasRatio(row)).value, (row) => changeText(span(row))),
+        column("interval", (row) => span(row, hasRatio(row)).low, (row) => spanText(span(row))), column("users", (row) => row.n),
+      ], rows);
+      if (!bad.length) return all;
+      const more = badDayTable(place, bad);
+      return () => { all(); more(); };
+    });
+  }
+  /** Nothing was compared: the means by date. */
+  function meansOverTime() {
+    const dates = [...new Set(trend.map((row) => row.date))].sort();
+    if (dates.length < 2) return;
+    const bad = badDays(dates), note = bad.length ? " A triangle marks a day whose run failed or warned, or that is missing." : "";
     say("trend", `Mean of each evaluation date with its interval.${note}${limited()}${counted(trend)}${heldNote("trend", trend)}`);
     panels("trend", metricsShown(), (grid, m) => {
       const made = trend.filter((row) => shown(row) && row.m === m && row.mean !== null).map((row) => ({ date: row.date, day: row.date, name: short(name(row.e)), metric: label(row), mean: row.mean,
         low: row.low ?? row.mean, high: row.high ?? row.mean, colour: colour(row.e), text: fixed(row.mean), interval: interval(row.low, row.high), users: whole(row.n), alert: "" }));
-      if (made.length) draw(grid, "trend", [...made, ...marked.map(({ date, text }) => ({ date, day: date, alert: text }))], data.metrics[m].label, "", `${data.metrics[m].label} over time`);
+      if (made.length) draw(grid, "trend", [...made, ...bad.map(({ date, text }) => ({ date, day: date, alert: text }))], data.metrics[m].label, "", `${data.metrics[m].label} over time`);
     });
     numbers("trend", (place) => {
       const all = table(place, `Means by evaluation date${held("trend", trend)}`, [
         names("date", (row) => row.date), names("experiment", (row) => name(row.e)), names("metric", label), column("mean", (row) => row.mean, (row) => fixed(row.mean)),
         column("interval", (row) => row.low, (row) => interval(row.low, row.high)), column("users", (row) => row.n),
       ], trend);
-      if (!marked.length) return all;
-      const more = table(place, "Warnings and failed gates", [names("date", (row) => row.date), names("what", (row) => row.text)], marked);
+      if (!bad.length) return all;
+      const more = badDayTable(place, bad);
       return () => { all(); more(); };
     });
   }

@@ -5,14 +5,17 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from datetime import date as date_of
+from datetime import timedelta
 from typing import Any
 
 from rankmetrics_spark.metrics import DIRECTIONS, parse
-from rankmetrics_spark.report.figures import STEPS, Figures, Row, label_of, number, percent
+from rankmetrics_spark.report.figures import STEPS, Figures, Row, label_of, percent
 from rankmetrics_spark.report.story import leader, state_of
-from rankmetrics_spark.report.verdict import p_text
+from rankmetrics_spark.report.verdict import p_text, valid_at
 from rankmetrics_spark.schemas import (
     BASELINE,
     DATE,
@@ -22,6 +25,7 @@ from rankmetrics_spark.schemas import (
     N_USERS,
     N_USERS_WITH_RELEVANT,
     SEGMENT,
+    number,
     of_test,
 )
 
@@ -44,13 +48,15 @@ def payload_of(figures: Figures, most: int | None = None) -> dict[str, Any]:
         "segments": segments,
         "metrics": [_metric(name) for name in metrics],
         "confidence": percent(next(iter(confidence))) if len(confidence) == 1 else "",
+        "valid": next(filter(None, map(valid_at, part.comparisons)), ""),
         "totals": _totals(figures),
         "means": _table(part.means, index, MEANS),
         "compared": _table(part.comparisons, index, COMPARED)
         | {"state": [state_of(row) for row in part.comparisons], "said": [_p_text(row) for row in part.comparisons]},
         "users": _table(part.users, index, USERS) | {"steps": [STEPS]},
         "trend": _table(part.trend, index, TREND),
-        "alerts": [{"date": date, "text": text} for date, text in alerts(figures.history)],
+        "overTime": _table(part.over_time, index, OVER_TIME),
+        "alerts": bad_days(figures),
     }
 
 
@@ -64,6 +70,7 @@ def _totals(figures: Figures) -> dict[str, int]:
         "segmentMeans": max(len(figures.means), figures.n_means) - means,
         "users": len(figures.users),
         "trend": len(figures.trend),
+        "overTime": len(figures.over_time),
     }
 
 
@@ -118,6 +125,7 @@ def shortened(figures: Figures, most: int) -> Figures:
         comparisons=first(figures.comparisons, lambda row: decides(row) and baseline is not None),
         users=series(figures.users, 3 * most, is_main),
         trend=series(figures.trend, most, lambda row: decides(row) and row[EXPERIMENT] == baseline),
+        over_time=series(figures.over_time, most, lambda row: decides(row) and baseline is not None),
     )
 
 
@@ -150,6 +158,11 @@ COMPARED = {
 }
 USERS = {"e": EXPERIMENT, "m": METRIC, "step": "step", "low": "low", "high": "high", "n": "users"}
 TREND = {"e": EXPERIMENT, "m": METRIC, "date": DATE, "n": N_USERS, "mean": "mean", "low": "ci_low", "high": "ci_high"}
+OVER_TIME = {
+    **{short: name for short, name in COMPARED.items() if short not in ("s", "p", "note")},
+    "kind": "kind",
+    "label": "label",
+}
 """Short name of a column of the page -> the column of the table."""
 
 
@@ -177,15 +190,35 @@ def _cell(value: Any, index: Mapping[str, int] | None) -> Any:
     )
 
 
-def alerts(history: Iterable[Row]) -> list[tuple[str, str]]:
-    """What the runs of the dates warn of: gates that failed, and quality."""
-    messages = []
-    for record in history:
-        error = record.get("error")
+def bad_days(figures: Figures) -> list[dict[str, str]]:
+    """The dates whose run failed or warned, and those between two dates for which there is none, with the reason."""
+    days = []
+    for record in figures.history:
+        error, date = record.get("error"), str(record[DATE])
+        warnings = [str(text) for text in (record.get("quality") or {}).get("warnings", ())]
         texts = [str(error["message"] if isinstance(error, Mapping) else error)] if error else []
-        texts += [str(text) for text in (record.get("quality") or {}).get("warnings", ())]
-        messages += [(str(record["evaluation_date"]), "; ".join(texts))] if texts else []
-    return sorted(messages)
+        if texts or warnings:
+            days.append(
+                {"date": date, "text": "; ".join([*texts, *warnings]), "state": "failed" if texts else "warned"}
+            )
+    dates = {str(row[DATE]) for row in figures.trend} | {str(row["label"]) for row in by_date(figures.over_time)}
+    known = {*dates, *(str(record[DATE]) for record in figures.history)}
+    missing = [date for date in _between(dates) if date not in known]
+    days += [{"date": date, "text": "nothing is published for this date", "state": "missing"} for date in missing]
+    return sorted(days, key=lambda day: (day["date"], day["state"]))
+
+
+def by_date(rows: Sequence[Row]) -> list[Row]:
+    """The rows of an effect over time that are about a date."""
+    return [row for row in rows if row["kind"] in ("day", "cumulative")]
+
+
+def _between(dates: Collection[str]) -> list[str]:
+    """Every date from the first to the last one; none where a date is none."""
+    with suppress(ValueError):
+        days = sorted(date_of.fromisoformat(text) for text in dates)
+        return [(days[0] + timedelta(n)).isoformat() for n in range((days[-1] - days[0]).days)] if days else []
+    return []
 
 
 def as_script(value: Any) -> str:

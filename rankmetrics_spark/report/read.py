@@ -1,4 +1,4 @@
-"""Figures from what earlier runs have published, read with Arrow from a folder of this machine or through a session."""
+"""Figures of what earlier runs have published, read with Arrow or through a session, and of the tables of a result."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.config import local_path
@@ -18,9 +19,21 @@ from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import FOLDER as POINTERS
 from rankmetrics_spark.pointers import Pointer, unpublished
-from rankmetrics_spark.report.figures import STEPS, Figures
+from rankmetrics_spark.report.figures import STEPS, Figures, period_means
 from rankmetrics_spark.report.verdict import surest_first
-from rankmetrics_spark.schemas import DATE, EVERYONE, EXPERIMENT, METRIC, N_USERS, PARTITION, RUN, SEGMENT
+from rankmetrics_spark.schemas import (
+    BASELINE,
+    DATE,
+    EVERYONE,
+    EXPERIMENT,
+    METRIC,
+    N_USERS,
+    PARTITION,
+    RELATIVE,
+    RUN,
+    SEGMENT,
+    of_test,
+)
 from rankmetrics_spark.sinks import (
     Files,
     Store,
@@ -36,7 +49,7 @@ from rankmetrics_spark.sinks import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rankmetrics_spark.config import Config, Sink
+    from rankmetrics_spark.config import Sink
 
 
 def figures_of(tables: Tables, date: str | None = None, place: str = "--date") -> Figures:
@@ -58,19 +71,38 @@ def _figures(tables: Tables, pointers: Mapping[str, Pointer], requested_date: st
     draft = Figures(
         means=means,
         comparisons=tables.rows("comparisons", date, MOST_ROWS),
-        record=_record_of(records, date, pointers[date].entries[0].run_id if date in pointers else None),
+        record=record_of(records, date, pointers[date].entries[0].run_id if date in pointers else None),
         history=[newest[day] for day in sorted(newest)[-MOST_DATES:]],
         n_means=tables.size("experiment_metrics", date),
         n_comparisons=tables.size("comparisons", date),
     )
     experiments = draft.experiments[:MOST_EXPERIMENTS]
-    edges = _edges(tables, date, draft.metrics)
+    edges = edges_of(tables, date, draft.metrics)
     users = tables.users(date, edges, draft.metrics, experiments)
-    trend = tables.history(dates[-MOST_DATES:], experiments) if len(dates) > 1 else []
-    return replace(draft, users=users, trend=trend)
+    trend: Rows = []
+    over_time: Rows = []
+    if len(dates) > 1:
+        over_time = difference_rows(tables.differences(dates[-MOST_DATES:], experiments))
+        trend = [] if over_time else tables.history(dates[-MOST_DATES:], experiments)
+    return replace(draft, users=users, trend=trend, over_time=over_time)
 
 
-def _record_of(records: Sequence[Mapping[str, Any]], date: str, run: str | None) -> Mapping[str, Any]:
+def difference_rows(comparisons: Iterable[Mapping[str, Any]]) -> Rows:
+    """Rows of ``comparisons`` of several dates as rows of ``effect_over_time``: of the day, or of a period up to it."""
+    rows = []
+    for row in comparisons:
+        if row[SEGMENT] == EVERYONE:
+            kind = "cumulative" if row.get("period_from") else "day"
+            shown = {name: of_test(row, name) for name in (*RELATIVE, "difference", "ci_low", "ci_high")}
+            kept = {name: row.get(name) for name in _OF_DIFFERENCE}
+            rows.append({**kept, **shown, "kind": kind, "label": str(row[DATE]), "day_number": None})
+    return sorted(rows, key=lambda row: (str(row[EXPERIMENT]), str(row[BASELINE]), row[METRIC], row["label"]))
+
+
+_OF_DIFFERENCE = (EXPERIMENT, BASELINE, METRIC, N_USERS, "mean_baseline", "mean_candidate", "p_value", "confidence")
+
+
+def record_of(records: Sequence[Mapping[str, Any]], date: str, run: str | None) -> Mapping[str, Any]:
     """The record of the run that published the date; the newest run that ended well where no pointer names one."""
     complete = [record for record in records if record.get(DATE) == date and "quarantine_reasons" in record]
     successful = [record for record in complete if record.get("outcome") == "done"]
@@ -78,7 +110,7 @@ def _record_of(records: Sequence[Mapping[str, Any]], date: str, run: str | None)
     return (of_run or successful or [{}])[-1]
 
 
-def _edges(tables: Tables, date: str, metrics: Sequence[Metric]) -> dict[str, tuple[float, float]]:
+def edges_of(tables: Tables, date: str, metrics: Sequence[Metric]) -> dict[str, tuple[float, float]]:
     """Where the steps of each metric begin and end: at its range, or at the values where it has none."""
     ranges = {str(metric): metric.definition.range for metric in metrics}
     unbounded = [metric for metric in metrics if not np.isfinite(ranges[str(metric)]).all()]
@@ -105,7 +137,7 @@ def format_of(folder: str) -> str:
     return "delta" if path is not None and any(path.glob("experiment_metrics/_delta_log")) else "parquet"
 
 
-def spark_tables(spark: SparkSession, sink: Sink, place: str = "--input") -> Tables:
+def spark_tables(spark: SparkSession, sink: Sink, place: str = "--input") -> SparkTables:
     """The tables of an output that Spark can read."""
     from rankmetrics_spark import sinks
 
@@ -115,15 +147,6 @@ def spark_tables(spark: SparkSession, sink: Sink, place: str = "--input") -> Tab
             f"{place} '{store.path}' holds no experiment_metrics; allowed: the output folder of an earlier run"
         )
     return SparkTables(store)
-
-
-def figures_of_run(spark: SparkSession, config: Config) -> Figures:
-    """What a report of a run shows that has just ended, read back from where it wrote."""
-    # A Connect server may have written to a disk of its own, under a path that is also one of this machine.
-    remote = "connect" in type(spark).__module__
-    path = None if remote or config.sink.format != "parquet" else config.sink.path
-    tables = local_tables(path) if path else None
-    return figures_of(tables or spark_tables(spark, config.sink, "sink"), config.evaluation_date, "evaluation_date")
 
 
 @dataclass(frozen=True)
@@ -181,6 +204,14 @@ class FolderTables:
             if experiment in chosen:
                 keys = {EXPERIMENT: experiment, DATE: date}
                 records += [{**row, **keys} for row in rows.to_pylist() if row[SEGMENT] == EVERYONE]
+        return records
+
+    def differences(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
+        chosen, records = set(experiments), []
+        for experiment, date, rows in self._tables("comparisons", dates, list):
+            if experiment in chosen:
+                everyone = rows.filter(pc.field(SEGMENT) == EVERYONE).to_pylist()
+                records += [{**row, EXPERIMENT: experiment, DATE: date} for row in everyone]
         return records
 
     def ends(self, date: str, metrics: Sequence[Metric]) -> Edges:
@@ -266,7 +297,14 @@ class SparkTables:
         return 0 if rows is None else rows.count()
 
     def history(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
-        table = self.read("experiment_metrics")
+        return self._of_everyone("experiment_metrics", dates, experiments)
+
+    def differences(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
+        return self._of_everyone("comparisons", dates, experiments)
+
+    def _of_everyone(self, name: str, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
+        """The rows of all users on these dates."""
+        table = self.read(name)
         if table is None:
             return []
         rows = table.where(
@@ -314,6 +352,8 @@ Edges = Mapping[str, tuple[float, float]]
 
 MOST_ROWS = 20_000
 """Rows of segments that are read at most, and rows of a history; the page shows fewer."""
+MOST_ROWS_OF_FRAMES = 10_000
+"""Rows of segments that are read of a result."""
 MOST_EXPERIMENTS = 200
 """Experiments whose users are counted and whose history is shown."""
 MOST_DATES = 90
@@ -340,6 +380,9 @@ class Tables(Protocol):
 
     def history(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
         """Rows of ``experiment_metrics`` for all users on these dates."""
+
+    def differences(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
+        """Rows of ``comparisons`` for all users on these dates."""
 
     def size(self, table: str, date: str) -> int:
         """Number of rows."""
@@ -377,3 +420,31 @@ def counted(values: Any, low: float, high: float) -> Any:
 def step_row(experiment: str, metric: str, step: int, users: int, edges: Edges) -> dict[str, Any]:
     low, high = edges[metric]
     return {EXPERIMENT: experiment, METRIC: metric, "step": step, "low": low, "high": high, "users": users}
+
+
+# ---- figures of a result
+
+
+def figures_of_frames(averages: DataFrame, comparisons: DataFrame | None, **more: Any) -> Figures:
+    """Return figures of averages and comparisons; ``more`` are further fields, such as the run record. Starts a job."""
+    means, n_means = _everyone_and_largest(averages)
+    comparison_rows, n_compared = ([], 0) if comparisons is None else _everyone_and_largest(comparisons)
+    return Figures(
+        period_means(means, comparison_rows), comparison_rows, n_means=n_means, n_comparisons=n_compared, **more
+    )
+
+
+def _everyone_and_largest(table: DataFrame) -> tuple[list[dict[str, Any]], int]:
+    """Return the rows of all users and of the largest segments, and how many rows the table has."""
+    everyone = F.col(SEGMENT) == EVERYONE
+    keys = [name for name in (BASELINE, EXPERIMENT, SEGMENT, METRIC) if name in table.columns]
+    parts = Window.partitionBy(everyone)
+    places = table.withColumns(
+        {
+            "_place": F.row_number().over(parts.orderBy(F.col(N_USERS).desc(), *keys)),
+            "_size": F.count(F.lit(1)).over(parts),
+        }
+    )
+    rows = [row.asDict() for row in few_rows(places.where(everyone | (F.col("_place") <= MOST_ROWS_OF_FRAMES)))]
+    size = sum({row[SEGMENT] == EVERYONE: row["_size"] for row in rows}.values())
+    return [{name: row[name] for name in table.columns} for row in rows], size

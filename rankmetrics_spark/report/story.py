@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of, number, percent
-from rankmetrics_spark.report.verdict import Change, all_percentages, change_of, detectable, p_value
-from rankmetrics_spark.schemas import BASELINE, CUPED, EXPERIMENT, METRIC, N_USERS, of_test
+from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of, percent
+from rankmetrics_spark.report.verdict import Change, all_percentages, change_of, detectable, p_value, valid_at
+from rankmetrics_spark.schemas import BASELINE, CUPED, EXPERIMENT, METRIC, N_USERS, number, of_test
 
 State = Literal["better", "worse", "open", "doubtful"]
 """What the primary metric says of a candidate; ``open`` = no difference shown."""
@@ -67,8 +67,10 @@ class Card:
     @property
     def interval(self) -> str:
         """The interval with its level; empty without one."""
-        interval = self.change.interval if self.change else ""
-        return f"{percent(self.row['confidence'])} interval {interval}" if interval else ""
+        interval, valid = self.change.interval if self.change else "", valid_at(self.row)
+        if not interval:
+            return ""
+        return f"{percent(self.row['confidence'])} interval {interval}" + (f", {valid}" if valid else "")
 
     @property
     def means(self) -> tuple[str, str] | None:

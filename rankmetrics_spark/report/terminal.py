@@ -15,9 +15,9 @@ from rich.text import Text
 
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report.console import LIST_PRINTERS, as_text, best_mean, chosen, print_json, print_table, title
-from rankmetrics_spark.report.figures import Figures, label_of, number, print_fitting, print_records, printable
+from rankmetrics_spark.report.figures import Figures, label_of, print_fitting, print_records, printable
 from rankmetrics_spark.report.story import State, state_of
-from rankmetrics_spark.report.verdict import CORRECTIONS, Change, change_of, is_percentage, p_text, verdict_of
+from rankmetrics_spark.report.verdict import CORRECTIONS, Change, change_of, is_percentage, p_text, valid_at, verdict_of
 from rankmetrics_spark.schemas import (
     BASELINE,
     DATE,
@@ -27,6 +27,7 @@ from rankmetrics_spark.schemas import (
     N_USERS,
     SEGMENT,
     is_unknown,
+    number,
     of_test,
 )
 
@@ -147,7 +148,8 @@ def _titles(result: Shown) -> list[str]:
     lines = [title(list(result.rows))]
     for row in list(result.differences.values())[:1]:
         marks = f"▲ better, ▼ worse than {result.baseline}, ≈ no difference shown"
-        lines.append(f"{marks} ({CORRECTIONS[row['correction']]})")
+        valid = f", {valid_at(row)}" if valid_at(row) else ""
+        lines.append(f"{marks} ({CORRECTIONS[row['correction']]}{valid})")
     return lines
 
 

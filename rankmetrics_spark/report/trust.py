@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of, number
+from rankmetrics_spark.config import Days
+from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of
 from rankmetrics_spark.report.verdict import p_text
-from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, N_USERS, N_USERS_WITH_RELEVANT
+from rankmetrics_spark.schemas import BASELINE, DATE, EXPERIMENT, METRIC, N_USERS, N_USERS_WITH_RELEVANT, number
 
 FEW_USERS = 100
 """Below so many users in an experiment, a person is warned."""
@@ -41,7 +42,26 @@ def checks(figures: Figures) -> list[Check]:
     return sorted(_all(figures), key=lambda check: order.index(check.level))
 
 
+def newer_failures(figures: Figures, most: int = 3) -> list[str]:
+    """The dates after the one that is shown whose run failed, in words, the newest first."""
+    shown = str(figures.record.get(DATE) or next((row.get(DATE) for row in figures.means), ""))
+    failed = [record for record in figures.history if record.get("error") and str(record.get(DATE)) > shown]
+    # A run that was refused may have no date.
+    dated = sorted((str(record[DATE]), record["error"]) for record in failed if str(record.get(DATE))[:1].isdigit())
+    lines = [f"The run of {date} failed, so nothing newer than {shown} is shown: {_message(error)}"
+             for date, error in dated[::-1]]  # fmt: skip
+    left_out = len(lines) - most
+    more = "1 more run of a newer date" if left_out == 1 else f"{left_out:,} more runs of newer dates"
+    return lines[:most] + ([f"{more} failed."] if left_out > 0 else [])
+
+
+def _message(error: Any) -> str:
+    return str(error["message"] if isinstance(error, Mapping) else error)
+
+
 def _all(figures: Figures) -> Iterator[Check]:
+    if figures.days:
+        yield _days(figures.days, figures.record)
     yield from _users(figures)
     yield _split(figures)
     if not figures.record:
@@ -52,6 +72,16 @@ def _all(figures: Figures) -> Iterator[Check]:
     yield from _judged(figures.record)
     for warning in (figures.record.get("quality") or {}).get("warnings", ()):
         yield Check("warn", "Quality of the log", _sentence(warning))
+
+
+def _days(days: Days, record: Row) -> Check:
+    """Whether every day of the period is there, with the record of its run."""
+    title, n = "Days of the period", record.get("n_runs", 0)
+    if days.gap:
+        return Check("warn", title, f"{days.gap}. The numbers are about the other days.")
+    if record and n < len(days.dates):
+        return Check("warn", title, f"All are published; the rows that came in are known of {n} of {days.length} days.")
+    return Check("ok", title, "All are published.")
 
 
 def _users(figures: Figures) -> Iterator[Check]:

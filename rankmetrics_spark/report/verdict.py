@@ -7,17 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rankmetrics_spark.metrics import Metric, parse
-from rankmetrics_spark.report.figures import deciding, number
+from rankmetrics_spark.metrics import Metric, deciding, parse
+from rankmetrics_spark.report.figures import primary_names
 from rankmetrics_spark.schemas import (
     BASELINE,
     CUPED,
     EVERYONE,
     EXPERIMENT,
+    LOOKS,
     METRIC,
     RELATIVE,
     SEGMENT,
     is_unknown,
+    number,
     of_test,
 )
 
@@ -130,6 +132,8 @@ MOST_SENTENCES = 12
 
 CORRECTIONS = {
     "holm": "after Holm",
+    "hochberg": "after Hochberg",
+    "hommel": "after Hommel",
     "bonferroni": "after Bonferroni",
     "fdr_bh": "after Benjamini-Hochberg",
     "fdr_by": "after Benjamini-Yekutieli",
@@ -138,16 +142,17 @@ CORRECTIONS = {
 """Correction of p-values -> how a sentence names it."""
 
 
-def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), gate: object = None, more: int = 0) -> list[str]:
-    """What the comparisons of all users say: the metric that decides first, then differences that are shown."""
+def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 0) -> list[str]:
+    """What the comparisons of all users say: primary metrics first, then differences that are shown."""
     everyone = [row for row in rows if row[SEGMENT] == EVERYONE]
     names = {str(metric): metric for metric in metrics}
     names |= {name: parse(name) for name in dict.fromkeys(row[METRIC] for row in everyone) if name not in names}
-    main, order = str(deciding([*names.values()], gate)), {name: place for place, name in enumerate(names)}
+    order = {name: place for place, name in enumerate(names)}
+    primary = primary_names(everyone) or {str(deciding([*names.values()]))}
     sorted_rows = sorted(
         everyone,
         key=lambda row: (
-            row[METRIC] != main,
+            row[METRIC] not in primary,
             row["better"] is None,
             p_or_last(row) if len(everyone) > MOST_SENTENCES else 0.0,
             str(row[EXPERIMENT]),
@@ -157,7 +162,76 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), gate: object
     )
     lines = [sentence(row, names[row[METRIC]]) for row in sorted_rows[:MOST_SENTENCES]]
     n_more = len(sorted_rows) - len(lines) + more
-    return [*lines, f"... and {n_more:,} more, in the table comparisons"] if n_more else lines
+    rest = [f"... and {n_more:,} more, in the table comparisons"] if n_more else []
+    return [*lines, *rest, *_repeated_looks(everyone), *_limits_of_looks(everyone)]
+
+
+def _repeated_looks(rows: Sequence[Row]) -> list[str]:
+    """What earlier looks at the same pairs do to p-values of a single look; empty at the first look.
+
+    >>> def row(name, look): return {"baseline": "a", "experiment_id": name, "look": look}
+    >>> _repeated_looks([row("b", 6)])[0].partition(". ")[0]
+    'This is look 6: the pair was compared on 5 earlier dates'
+    >>> _repeated_looks([row("b", 2), row("c", 2)])[0].partition(". ")[0]
+    'This is look 2: the pairs were compared on 1 earlier date'
+    >>> _repeated_looks([row("b", 3), row("c", 1)])[0].partition(". ")[0]
+    'This is look 3 at b against a: the pair was compared on 2 earlier dates'
+    >>> _repeated_looks([row("b", 1), row("c", None)])
+    []
+    """
+    looks = {
+        (row[EXPERIMENT], row[BASELINE]): row.get("look") or 1 for row in rows if is_unknown(row.get("p_sequential"))
+    }
+    most = max(looks.values(), default=1)
+    if most == 1:
+        return []
+    pairs = [pair for pair, look in looks.items() if look == most]
+    where = "" if len(pairs) == len(looks) else f" at {pairs[0][0]} against {pairs[0][1]}"
+    who = "the pairs were" if len(pairs) > 1 and not where else "the pair was"
+    dates = f"{most - 1} earlier date{'s' if most > 2 else ''}"
+    return [
+        f"This is look {most}{where}: {who} compared on {dates}. Each p-value is that of a single look, so 'beats' "
+        "is less sure than it says"
+    ]
+
+
+def _limits_of_looks(rows: Sequence[Row]) -> list[str]:
+    """What limits a verdict over several looks: data that do not add up, and users who return.
+
+    >>> [line.partition(":")[0] for line in _limits_of_looks([{"looks": "any", "look": 6}])]
+    ['This is look 6, and no comparison.period is set']
+    >>> row = {"looks": "6 of 14, pocock", "look": 6, "period_from": "2026-11-08", "n_days": 6}
+    >>> [line.partition(".")[0] for line in _limits_of_looks([row])]
+    ['The bounds of planned looks count on users who are new at each look']
+    >>> _limits_of_looks([row | {"looks": "any"}, {"looks": "any", "look": 1}, {"look": 3}])
+    []
+    """
+    over_looks = [row for row in rows if row.get(LOOKS) is not None]
+    apart = [row.get("look") or 1 for row in over_looks if row.get("period_from") is None]
+    lines = []
+    if max(apart, default=1) > 1:
+        lines.append(
+            f"This is look {max(apart)}, and no comparison.period is set: a verdict over several looks needs data that "
+            "grow from look to look, not a new date each time"
+        )
+    days = max((row.get("n_days") or 1 for row in over_looks if row[LOOKS] != "any"), default=1)
+    if days > 1:
+        lines.append(
+            "The bounds of planned looks count on users who are new at each look. If many of them return on several of "
+            f"the {days} days, up to 9 instead of 5 of 100 tests without a difference 'beat'; looks: any has no such "
+            "limit"
+        )
+    return lines
+
+
+def valid_at(row: Row) -> str:
+    """The looks that interval and p-value of a row hold for; empty for a single look.
+
+    >>> valid_at({"looks": "any"}), valid_at({"looks": "6 of 14, pocock"}), valid_at({"looks": None}), valid_at({})
+    ('valid at every look', 'valid at look 6 of 14', '', '')
+    """
+    looks = row.get(LOOKS)
+    return "" if looks is None else "valid at every look" if looks == "any" else f"valid at look {looks.split(',')[0]}"
 
 
 def sentence(row: Row, metric: Metric) -> str:
@@ -171,6 +245,10 @@ def sentence(row: Row, metric: Metric) -> str:
     'b beats a on NDCG@10: +10.0 % [+8.0, +12.0], p < 0.001 after Holm (4 comparisons)'
     >>> sentence(row | {"better": None, "p_adjusted": 0.3, "adjusted_minimum_detectable_effect": None}, parse("ap"))
     'b against a on MAP: no difference shown (+10.0 % [+8.0, +12.0], p = 0.300)'
+    >>> of_looks = {"sequential_relative_ci_low": 0.07, "sequential_relative_ci_high": 0.13,
+    ...             "sequential_ci_low": 0.03, "sequential_ci_high": 0.07, "looks": "any"}
+    >>> sentence(row | of_looks, parse("ndcg@10"))
+    'b beats a on NDCG@10: +10.0 % [+7.0, +13.0], p < 0.001 after Holm (4 comparisons), valid at every look'
     """
     candidate, baseline = row[EXPERIMENT], row[BASELINE]
     name = metric.headline.removeprefix("mean ")
@@ -180,16 +258,17 @@ def sentence(row: Row, metric: Metric) -> str:
     difference = change_of(row)
     change = (difference.plain if difference else "-") + (" with CUPED" if row.get("test") == CUPED else "")
     also = f"; {note}" if note else ""
+    valid = f", {valid_at(row)}" if valid_at(row) else ""
     if row["better"] is None:
         effect = detectable(row)
         after = "" if row["correction"] == "none" or row["n_comparisons"] == 1 else " (after the correction)"
         could = f"; {row['n_users']:,} users are enough to find changes of {effect} or more{after}" if effect else ""
         says = "no difference shown" if metric.higher_is_better is not None else "neither direction is better"
-        return f"{candidate} against {baseline} on {name}: {says} ({change}, {p_value(row)}){could}{also}"
+        return f"{candidate} against {baseline} on {name}: {says} ({change}, {p_value(row)}{valid}){could}{also}"
     verb = "beats" if row["better"] == "candidate" else "loses to"
     n = row["n_comparisons"]
     family = f"{CORRECTIONS[row['correction']]} ({n} {'comparison' if n == 1 else 'comparisons'})"
-    return f"{candidate} {verb} {baseline} on {name}: {change}, {p_value(row)} {family}{also}"
+    return f"{candidate} {verb} {baseline} on {name}: {change}, {p_value(row)} {family}{valid}{also}"
 
 
 def detectable(row: Row, in_percent: bool | None = None) -> str:

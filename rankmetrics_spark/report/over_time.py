@@ -1,0 +1,174 @@
+"""How an effect develops, in words and as a table: does it fade, and did the users differ before the start?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from rankmetrics_spark.metrics import Metric, deciding, parse
+from rankmetrics_spark.report.console import LIST_PRINTERS, print_json
+from rankmetrics_spark.report.figures import label_of, percent, print_records, printable
+from rankmetrics_spark.report.verdict import Change, change_of, p_text, p_value
+from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, number
+
+Row = Mapping[str, Any]
+Pair = tuple[str, str, str]
+"""Baseline, candidate and metric."""
+
+KIND_NAMES = {
+    "day": "day",
+    "cumulative": "up to",
+    "days_since_first": "days since the first date",
+    "slope": "change per day",
+    "before": "before",
+}
+"""Kind of a row -> how a table calls it."""
+
+
+def sentences_over_time(rows: Sequence[Row], metrics: Sequence[Metric] = (), main: Metric | None = None) -> list[str]:
+    """Whether each effect fades, and whether the users differed before the start.
+
+    The metric that decides has a sentence for every pair. Other metrics have one where the effect changes, or where the
+    users differed before.
+    """
+    first_metric = deciding_metric(rows, metrics) if main is None else str(main)
+    by_pair: dict[Pair, dict[str, list[Row]]] = {}
+    for row in rows:
+        kinds = by_pair.setdefault((row[BASELINE], row[EXPERIMENT], row[METRIC]), {})
+        kinds.setdefault(row["kind"], []).append(row)
+    ordered = sorted(
+        by_pair.items(), key=lambda item: (item[0][2] != first_metric, _order(metrics, item[0][2]), item[0])
+    )
+    texts = [(pair, _fading(pair, kinds), _before(pair, kinds)) for pair, kinds in ordered]
+    before = [text for pair, _, (alarm, text) in texts if text and (alarm or pair[2] == first_metric)]
+    return before + [text for pair, (changes, text), _ in texts if text and (changes or pair[2] == first_metric)]
+
+
+def deciding_metric(rows: Iterable[Row], metrics: Sequence[Metric] = ()) -> str:
+    """The metric that decides, among those of the rows."""
+    names = dict.fromkeys(row[METRIC] for row in rows)
+    there = [metric for metric in metrics if str(metric) in names] or [parse(name) for name in names]
+    return str(deciding(there)) if there else ""
+
+
+def _order(metrics: Sequence[Metric], name: str) -> int:
+    names = [str(metric) for metric in metrics]
+    return names.index(name) if name in names else len(names)
+
+
+def _fading(pair: Pair, kinds: Mapping[str, Sequence[Row]]) -> tuple[bool, str]:
+    """Whether the effect changes with a user's days, and the sentence about it; empty without a slope."""
+    slope = next(iter(kinds.get("slope", ())), None)
+    if slope is None or not kinds.get("cumulative"):
+        return False, ""
+    whole = max(kinds["cumulative"], key=lambda row: str(row["label"]))
+    baseline, candidate, name = pair
+    on = f"on {label_of(parse(name))}"
+    is_shown = _is_shown(whole, "p_value")
+    effect = f"the effect of {candidate} against {baseline}"
+    if not is_shown:
+        effect = f"the difference between {candidate} and {baseline}"
+    if number(slope["p_adjusted"]) is None:
+        return False, f"Nobody can tell yet whether {effect} {on} changes with a user's days: {slope['note']}."
+    change = change_of(slope, _in_percent(slope))
+    if change is None:
+        return False, ""
+    certainty = f"({_interval(slope, change)}, {p_value(slope)})"
+    if not _is_shown(slope, "p_adjusted"):
+        verb = "fades or grows" if is_shown else "changes with a user's days"
+        return False, f"No sign that {effect} {on} {verb}: {change.text} per day {certainty}."
+    falls = (slope["difference"] > 0) != (whole["difference"] > 0)
+    verb = ("fades" if falls else "grows") if is_shown else ("rises" if slope["difference"] > 0 else "falls")
+    start = f" It is {first.text} on a user's first day." if (first := _first_day(kinds)) else ""
+    text = f"{effect[0].upper()}{effect[1:]} {on} {verb} with a user's days: {change.text} per day {certainty}.{start}"
+    return True, text
+
+
+def _first_day(kinds: Mapping[str, Sequence[Row]]) -> Change | None:
+    """The difference on the first day of each user."""
+    rows = [row for row in kinds.get("days_since_first", ()) if row["day_number"] == 0]
+    return change_of(rows[0], _in_percent(rows[0])) if rows else None
+
+
+def _before(pair: Pair, kinds: Mapping[str, Sequence[Row]]) -> tuple[bool, str]:
+    """Whether the users differed before the start, and the sentence about it; empty where nobody knows."""
+    row = next(iter(kinds.get("before", ())), None)
+    change = change_of(row, _in_percent(row)) if row else None
+    if row is None or change is None or number(row["p_adjusted"]) is None:
+        return False, ""
+    baseline, candidate, name = pair
+    who = f"the users of {candidate} and {baseline}"
+    numbers = f"{change.text} on {label_of(parse(name))} ({_interval(row, change)}, {p_value(row)})"
+    if _is_shown(row, "p_adjusted"):
+        cause = "Find the cause before you trust this effect: the split is not by chance alone, or the log has a fault."
+        return True, f"Before {row['label']}, {who} differed already: {numbers}. {cause}"
+    return False, f"Before {row['label']}, {who} did not differ clearly, as it should be: {numbers}."
+
+
+def _in_percent(row: Row) -> bool:
+    """Whether the baseline's mean is above 0: then numbers are in percent of it."""
+    return (number(row["mean_baseline"]) or 0.0) > 0 and number(row["relative_difference"]) is not None
+
+
+def _is_shown(row: Row, name: str) -> bool:
+    p = number(row[name])
+    return p is not None and p < 1 - row["confidence"]
+
+
+def _interval(row: Row, change: Change) -> str:
+    return f"{percent(row['confidence'])} interval {change.interval}"
+
+
+def print_over_time(about: str, rows: Sequence[Row], style: str, metrics: Sequence[Metric] = ()) -> None:
+    """The sentences and a line per row; of several metrics, the table holds the one that decides.
+
+    Args:
+        about: The dates in words.
+        rows: Of ``effect_over_time``.
+        style: ``table``, ``json`` or ``csv``.
+        metrics: In the order of the run.
+    """
+    sentences = sentences_over_time(rows, metrics)
+    if style == "json":
+        print_json({"dates": about, "over_time": [*rows], "sentences": sentences})
+        return
+    if style == "csv":
+        LIST_PRINTERS["csv"](list(rows))
+        return
+    main = deciding_metric(rows, metrics)
+    texts = [_texts(row) for row in rows if row[METRIC] == main]
+    grid = Table(title=_title(main, {row[METRIC] for row in rows}), title_justify="left", title_style="")
+    for name in texts[0] if texts else {}:
+        is_label = name in ("candidate", "baseline", "kind", "label")
+        grid.add_column(name, justify="left" if is_label else "right", overflow="fold", no_wrap=name == "label")
+    for text in texts:
+        grid.add_row(*(Text(printable(value)) for value in text.values()))
+    for line in sentences:
+        print(printable(line))
+    print_records(texts, grid)
+
+
+def _title(main: str, metrics: set[str]) -> str:
+    others = len(metrics) - 1
+    more = f"; --metrics chooses another, JSON and CSV hold all {others + 1}" if others else ""
+    return f"{label_of(parse(main))} over time{more}"
+
+
+def _texts(row: Row) -> dict[str, str]:
+    difference, low, high = ("-" if (value := number(row[name])) is None else f"{value:+.4f}"
+                             for name in ("difference", "ci_low", "ci_high"))  # fmt: skip
+    change = change_of(row, True) if _in_percent(row) else None
+    p = number(row["p_value"])
+    return {
+        "candidate": str(row[EXPERIMENT]),
+        "baseline": str(row[BASELINE]),
+        "kind": KIND_NAMES[row["kind"]],
+        "label": "" if row["kind"] == "slope" else str(row["label"]),
+        "users": f"{row['n_users']:,}",
+        "difference": f"{difference} [{low}, {high}]",
+        "change": change.plain if change else "-",
+        "p": "-" if p is None else p_text(p, 1 - row["confidence"]),
+    }

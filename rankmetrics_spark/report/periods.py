@@ -1,0 +1,201 @@
+"""The figures of a period: computed from the stored users of its days, with what the runs of these days recorded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from rankmetrics_spark import comparison, road
+from rankmetrics_spark.config import Comparison, Days
+from rankmetrics_spark.engines import few_rows
+from rankmetrics_spark.errors import InputError
+from rankmetrics_spark.metrics import Convention, Metric
+from rankmetrics_spark.pointers import History
+from rankmetrics_spark.report.figures import Figures, seconds_of
+from rankmetrics_spark.report.read import (
+    MOST_DATES,
+    MOST_EXPERIMENTS,
+    MOST_ROWS,
+    SparkTables,
+    edges_of,
+    everyone_and_largest,
+    figures_of,
+    local_tables,
+    record_of,
+    spark_tables,
+)
+from rankmetrics_spark.schemas import DATE, PERIOD_FROM, PERIOD_TO
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rankmetrics_spark.config import Config, Sink
+
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class PeriodTables(SparkTables):
+    """The tables of an output, with the users of a period instead of those of a date.
+
+    Attributes:
+        period_users: One row per experiment and user.
+        date: The date whose run may have published the comparisons of the period.
+    """
+
+    period_users: DataFrame
+    date: str
+
+    def _of_date(self, table: str, date: str) -> DataFrame | None:
+        return self.period_users if table == "user_metrics" else super()._of_date(table, date)
+
+
+def figures_of_period(
+    spark: SparkSession, sink: Sink, first: str, last: str | None = None, date: str | None = None
+) -> Figures:
+    """What a report of a period shows; means and comparisons are computed as the newest run of its days was asked to.
+
+    Args:
+        spark: The session.
+        sink: Where the runs wrote.
+        first: The first date.
+        last: The last date; by default the last one that is published.
+        date: The date whose run may have published the comparisons of the period; by default its last day.
+
+    Raises:
+        ConfigError: A date is none, or the first is after the last.
+        InputError: Nothing is there, or the dates follow different conventions.
+    """
+    tables = spark_tables(spark, sink)
+    users = tables.read("user_metrics")
+    if users is None:
+        raise InputError(f"--input '{tables.name}' holds no user_metrics; allowed: the output folder of an earlier run")
+    days = comparison.published_days(users, first, last or max(*tables.dates(), first), "--from")
+    all_records, pointers = [*tables.records()], tables.pointers()
+    runs = {date: pointers[date].entries[0].run_id if date in pointers else None for date in days.dates}
+    records = [record for date, run in runs.items() if (record := record_of(all_records, date, run))]
+    # Each query reads the days again: serverless compute refuses to keep rows.
+    of_period = PeriodTables(tables.store, comparison.period_rows(users, days), date or days.last)
+    return _figures(of_period, users, days, records, _newest(all_records, days))
+
+
+def figures_of_run(spark: SparkSession, config: Config, record: Record) -> Figures:
+    """What a report of a run shows that has just ended, read back from where it wrote."""
+    date, period = config.evaluation_date, record.get("period")
+    if period is not None:
+        return figures_of_period(spark, config.sink, period[PERIOD_FROM], period[PERIOD_TO], date)
+    # A Connect server may have written to a disk of its own, under a path that is also one of this machine.
+    remote = "connect" in type(spark).__module__
+    path = None if remote or config.sink.format != "parquet" else config.sink.path
+    tables = local_tables(path) if path else None
+    return figures_of(tables or spark_tables(spark, config.sink, "sink"), date, "evaluation_date")
+
+
+def _figures(
+    tables: PeriodTables, users: DataFrame, days: Days, records: Sequence[Record], history: Sequence[Record]
+) -> Figures:
+    record = merged_record(records)
+    config = record.get("config") or {}
+    # The period of the run is that of the page, and not asked for twice.
+    section = Comparison.read({**(config.get("comparison") or {}), "period": None})
+    segments = {name: name for name in (config.get("source") or {}).get("segments") or () if name in users.columns}
+    before = _before(users, section, days)
+    # Wanted by name, a metric that was not stored would be an error; the order is that of the config all the same.
+    table = comparison.UserTable.of(tables.period_users, None, segments, before)
+    table = replace(table, days=days, looks=History.before(days.last, tables.pointers(), days.first))
+    means = _means(table, section.confidence)
+    compared = _published(tables, days)
+    if section.is_requested and not compared:
+        compared = [row.asDict() for row in few_rows(comparison.comparisons(table, section))]
+    draft = Figures(
+        means=everyone_and_largest([row.asDict() for row in means], MOST_ROWS),
+        comparisons=everyone_and_largest([_without_gap(row, days) for row in compared], MOST_ROWS),
+        record=record,
+        history=history,
+        n_means=len(means),
+        n_comparisons=len(compared),
+        days=days,
+    )
+    experiments = draft.experiments[:MOST_EXPERIMENTS]
+    edges = edges_of(tables, days.last, draft.metrics)
+    trend = tables.history(days.dates[-MOST_DATES:], experiments) if len(days.dates) > 1 else []
+    return replace(draft, users=tables.users(days.last, edges, draft.metrics, experiments), trend=trend)
+
+
+def _published(tables: PeriodTables, days: Days) -> list[dict[str, Any]]:
+    """The comparisons of this period as a run has published them; empty if it compared other days."""
+    rows = tables.rows("comparisons", tables.date, MOST_ROWS)
+    compared = {(row.get(PERIOD_FROM), row.get(PERIOD_TO), row.get("n_days")) for row in rows}
+    return rows if compared == {(days.first, days.last, len(days.dates))} else []
+
+
+def _without_gap(row: dict[str, Any], days: Days) -> dict[str, Any]:
+    """The row without the missing dates in its note: the page says them once for all rows."""
+    gap = days.gap
+    note = (row["note"] or "").removesuffix(gap).removesuffix("; ") if gap else row["note"]
+    return {**row, "note": note or None}
+
+
+def _means(table: comparison.UserTable, confidence: float) -> list[Any]:
+    """Rows of ``experiment_metrics`` over the users of the period."""
+    metrics: Sequence[Metric] = table.metrics
+    sums = road.sums_of_users(table.rows, metrics, table.segments)
+    # The columns of the convention are those of the record; nothing here reads them.
+    return few_rows(road.averages_of_sums(sums, [Convention()], confidence))
+
+
+def _before(users: DataFrame, section: Comparison, days: Days) -> DataFrame | str | None:
+    """The earlier values for CUPED; None where they are of a date of the period itself."""
+    if section.cuped is None or section.cuped.column is not None:
+        return section.cuped.column if section.cuped else None
+    date = section.cuped.date
+    return users.where(F.col(DATE) == date) if date is not None and date < days.first else None
+
+
+def _newest(records: Sequence[Record], days: Days) -> list[Record]:
+    """The newest record of each date of the period, also of dates on which nothing was published."""
+    newest = {str(record.get(DATE)): record for record in records}
+    return [newest[date] for date in sorted(newest) if days.first <= date <= days.last][-MOST_DATES:]
+
+
+def merged_record(records: Sequence[Record]) -> dict[str, Any]:
+    """The records of the runs of several dates as one: counts are added up, all else is that of the last date.
+
+    >>> day = {"rows": {"in": 3}, "experiments": {"a": {"lists": 2}}, "evaluation_date": "2026-11-20"}
+    >>> both = merged_record([day, day | {"evaluation_date": "2026-11-21"}])
+    >>> both["rows"], both["experiments"], both["evaluation_date"]
+    ({'in': 6}, {'a': {'lists': 4}}, '2026-11-21')
+    """
+    if not records:
+        return {}
+    experiments: dict[str, Counter[str]] = {}
+    for record in records:
+        for name, counts in record.get("experiments", {}).items():
+            numbers = {key: value for key, value in counts.items() if isinstance(value, int)}
+            experiments.setdefault(name, Counter()).update(numbers)
+    warnings: dict[str, list[str]] = {}
+    for record in records:
+        for text in (record.get("quality") or {}).get("warnings", ()):
+            warnings.setdefault(str(text), []).append(str(record.get(DATE)))
+    return {
+        **records[-1],
+        "rows": dict(_added(record.get("rows", {}) for record in records)),
+        "experiments": {name: dict(counts) for name, counts in experiments.items()},
+        "quarantine_reasons": dict(_added(record.get("quarantine_reasons", {}) for record in records)),
+        "total_seconds": round(sum(seconds_of(record) or 0.0 for record in records), 3),
+        "quality": {"warnings": [f"{text} ({', '.join(dates)})" for text, dates in warnings.items()]},
+        "n_runs": len(records),
+        "last_record": records[-1],
+    }
+
+
+def _added(counts: Any) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each)
+    return total
