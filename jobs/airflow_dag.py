@@ -22,6 +22,7 @@ CONFIG           HOME/conf/example.yaml     use an absolute source.path: a worke
 OUTPUT           HOME/out                   replaces sink.path; s3a://... needs the Amazon provider with its extra s3fs
 OUTPUT_CONN_ID   (none)                     connection for reading OUTPUT; by default what the worker itself may read
 WHERE            event_date = '{{ ds }}'    replaces source.where; empty: {date} in the config selects the day
+PERIOD_FROM      (none)                     first day of a test: the days from it on are compared as one; see below
 JOB              rankmetrics on a cluster   name or id of a job of conf/databricks.yml; see below
 START_DATE       2020-01-01                 first day to evaluate
 CATCHUP          false                      true: evaluate every day since START_DATE
@@ -29,6 +30,10 @@ MAX_ACTIVE_RUNS  1                          days evaluated at the same time
 RETRIES          3                          per task
 RETRY_DELAY      900                        seconds between tries
 ===============  =========================  ====================================================================
+
+PERIOD_FROM sets ``comparison.period``, so CONFIG needs a ``comparison.baseline``. Days before it are compared alone. A
+backfill fills the period in; days that ran while an earlier one was missing are compared again when they are repeated.
+On Databricks the period is the bundle's variable ``period``.
 
 The bundle's target ``prod`` deploys the job under this name, the target ``dev`` with ``[dev USER]`` before it. JOB is
 ``[dev jane_doe] rankmetrics on a cluster`` there, or the id: ``databricks bundle summary`` prints the job's address,
@@ -73,6 +78,7 @@ HOME = setting("HOME", str(Path(__file__).resolve().parents[1]))
 OUTPUT = setting("OUTPUT", f"{HOME}/out").rstrip("/")
 WHERE = setting("WHERE", "event_date = '{{ ds }}'")
 START = setting("START_DATE", "2020-01-01", "[0-9]{4}-[0-9]{2}-[0-9]{2}", "a date as YYYY-MM-DD")
+PERIOD_FROM = setting("PERIOD_FROM", "", "|[0-9]{4}-[0-9]{2}-[0-9]{2}", "a date as YYYY-MM-DD")
 PUBLISHED = Asset("rankmetrics")
 
 
@@ -103,6 +109,8 @@ def on_spark() -> Any:
         "apache-airflow-providers-apache-spark", "apache.spark.operators.spark_submit", "SparkSubmitOperator"
     )
     where = ["--set", f"source.where={WHERE}"] if WHERE else []
+    named = f"{{{{ '{{from: {PERIOD_FROM}}}' if ds >= '{PERIOD_FROM}' else 'null' }}}}"
+    period = ["--set", f"comparison.period={named}"] if PERIOD_FROM else []
     config = setting("CONFIG", f"{HOME}/conf/example.yaml")
     return submit(
         task_id="evaluate",
@@ -110,12 +118,17 @@ def on_spark() -> Any:
         name="rankmetrics",
         application=f"{HOME}/jobs/evaluate.py",
         py_files=f"{HOME}/dist/rankmetrics_spark.zip",
-        application_args=["--config", config, "--output", OUTPUT, "--date", "{{ ds }}", *where],
+        application_args=["--config", config, "--output", OUTPUT, "--date", "{{ ds }}", *where, *period],
         retry_policy=FailOnPermanentErrors(),
     )
 
 
 def on_databricks() -> Any:
+    if PERIOD_FROM:
+        raise ValueError(
+            f"RANKMETRICS_PERIOD_FROM is '{PERIOD_FROM}', and RANKMETRICS_PLATFORM is 'databricks'; allowed: the "
+            "variable period of the bundle"
+        )
     run_now = operator(
         "apache-airflow-providers-databricks", "databricks.operators.databricks", "DatabricksRunNowOperator"
     )

@@ -41,6 +41,8 @@ dbutils.widgets.combobox("convention", "standard", list(PRESETS), "5 Convention"
 dbutils.widgets.text("output", "main.rankmetrics", "6 Results: catalog.schema, or /Volumes/...")
 dbutils.widgets.text("date", "", "7 Evaluation date (empty: today; yesterday, -2)")
 dbutils.widgets.text("time_zone", "UTC", "8 Time zone of today")
+dbutils.widgets.text("baseline", "", "9 Baseline (empty: nothing is compared)")
+dbutils.widgets.text("period", "", "10 Days compared as one, such as {from: 2026-11-08}")
 
 # COMMAND ----------
 
@@ -60,6 +62,8 @@ KEYS = {
     "convention": "convention",
     "date": "evaluation_date",
     "time_zone": "time_zone",
+    "baseline": "comparison.baseline",
+    "period": "comparison.period",
 }
 
 output = dbutils.widgets.get("output").strip()
@@ -96,4 +100,4 @@ display(outcome.summary())
 
 # COMMAND ----------
 
-displayHTML(page(figures_of_run(spark, config)))
+displayHTML(page(figures_of_run(spark, config, outcome.record)))

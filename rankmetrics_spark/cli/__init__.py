@@ -13,7 +13,17 @@ from rich.console import Console
 
 from rankmetrics_spark import __version__
 from rankmetrics_spark.cli.exit_codes import exit_codes, live
-from rankmetrics_spark.config import ENGINES, Config, Sink, check_local_paths, evaluation_day, load, resolved
+from rankmetrics_spark.config import (
+    ENGINES,
+    Config,
+    Days,
+    Sink,
+    check_local_paths,
+    dates_in_words,
+    evaluation_day,
+    load,
+    resolved,
+)
 from rankmetrics_spark.engines import Choice, choose, separate_output, session_of
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, without_secrets
 from rankmetrics_spark.report import (
@@ -28,7 +38,9 @@ from rankmetrics_spark.report import (
     compared_rows,
     has_page_libraries,
     paths_text,
+    period_means,
     print_all,
+    print_over_time,
     print_result,
     print_verdict,
     result_rows,
@@ -57,7 +69,7 @@ _apart = True
 
 
 def _chosen_format(context: click.Context, option: click.Parameter, style: str) -> str:
-    """The format; where stderr would end in it, nothing is said beside the result, except an error."""
+    """Return the format. If stderr and stdout are one stream, print only the result and errors."""
     _say.quiet = style != "table" and not _apart
     return style
 
@@ -92,11 +104,18 @@ ENGINE = click.option(
 )
 
 
+def PERIOD(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a period."""
+    last = click.option("--to", "last", help="Last date of the period; by default the last date there is.")
+    first = click.option("--from", "first", help="First date of a period: its dates are taken together.")
+    return first(last(command))
+
+
 class _Command(click.Command):
-    """A command that returns when it has succeeded: Databricks counts a SystemExit as a failure, even with code 0."""
+    """A command that returns on success: Databricks counts a SystemExit as a failure, even with code 0."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuse an option with two values where one is meant, instead of taking the last."""
+        """Refuse an option that is given twice, unless it may be repeated; click would take the last value."""
         values, _, given = self.make_parser(ctx).parse_args(list(args))
         for option in given:
             n = given.count(option)
@@ -134,40 +153,48 @@ def main() -> None:
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key: metrics=ap@10.")
 @click.option("--output", help="Output folder, instead of sink.path.")
 @click.option("--date", help=DATE)
+@click.option("--from", "first", help="With --to: evaluate each of these days, one after the other; instead of --date.")
+@click.option("--to", "last", help="The last of these days; it is the one that is printed.")
 @FORMAT
 @click.option("--segments", is_flag=True, help=SEGMENTS)
 @ENGINE
 @MASTER
-def evaluate(config: str, style: str, segments: bool, engine: str | None, master: str | None, **asked: Any) -> None:
+def evaluate(config: str, style: str, segments: bool, engine: str | None, master: str | None, **options: Any) -> None:
     """Evaluate an impression log and write Parquet tables."""
     with exit_codes(_say):
-        loaded = _loaded(config, **asked)
+        first, last = options.pop("first"), options.pop("last")
+        *earlier, loaded = _of_days(config, first, last, options) if first or last else [_loaded(config, **options)]
         choice = choose(engine or loaded.engine, master)
-        _say_report(_evaluate(loaded, style, choice, segments))
+        _say_report(_evaluate(loaded, style, choice, segments, earlier))
 
 
 @main.command()
-@click.option("--output", default="out/demo", show_default=True, help="Output folder.")
-@click.option("--users", default=24_000, show_default=True, type=click.IntRange(min=100), help="Ten rows per user.")
+@click.option("--output", help="Output folder; by default out/demo, with --days out/days.")
+@click.option("--users", default=24_000, show_default=True, type=click.IntRange(min=100), help="Ten rows per list.")
 @click.option("--seed", default=7, show_default=True, type=int, help="Another seed makes another log.")
+@click.option(
+    "--days",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 90),
+    help="Several days with users who come back, evaluated day by day.",
+)
 @FORMAT
 @click.option("--segments", is_flag=True, help=SEGMENTS)
 @ENGINE
-def demo(output: str, users: int, seed: int, style: str, segments: bool, engine: str | None) -> None:
+def demo(output: str | None, style: str, segments: bool, engine: str | None, **log: Any) -> None:
     """Make a seeded impression log with a known best ranker, evaluate it and write a report."""
     from rankmetrics_spark.tools import make_log
 
     with exit_codes(_say):
         # The log is on this machine; a Connect server may be unable to read it.
         choice = choose(engine, local=True)
-        made = make_log(Path(output) / "input", users=users, seed=seed)
-        _say.print(
-            f"made an impression log of {made.rows:,} rows; known order of its rankers: {' > '.join(made.best_first)}",
-            soft_wrap=True,
-        )
+        output = output or ("out/demo" if log["days"] == 1 else "out/days")
+        made = make_log(Path(output) / "input", **log)
+        _say.print(f"made an impression log of {made.rows:,} rows; {made.known}", soft_wrap=True)
         file = str(Path(output) / "report.html") if has_page_libraries() else None
-        loaded = _loaded(str(made.config), (), output, report=file)
-        written = _evaluate(loaded, style, choice, segments)
+        *earlier, last = (_loaded(str(made.config), (), output, date, file) for date in made.days or [None])
+        written = _evaluate(last, style, choice, segments, earlier)
     _say_report(written, f"no report: its charts need {INSTALL_PAGE}")
 
 
@@ -175,23 +202,31 @@ def demo(output: str, users: int, seed: int, style: str, segments: bool, engine:
 @click.option("--input", "folder", required=True, help="Output folder of earlier runs.")
 @click.option("--html", "html", required=True, type=click.Path(), help="HTML file to write.")
 @click.option("--date", help=DATE_OF_TABLES)
+@PERIOD
 @ENGINE
 @MASTER
-def report(folder: str, html: str, date: str | None, engine: str | None, master: str | None) -> None:
+def report(folder: str, html: str, engine: str | None, master: str | None, **dates: str | None) -> None:
     """Write a page with verdict, charts and tables from the tables of earlier runs."""
-    from rankmetrics_spark.report import figures_of, format_of, local_tables, spark_tables
+    from rankmetrics_spark.report import figures_of, figures_of_period, format_of, local_tables, spark_tables
 
     with exit_codes(_say):
         check_page_file("--html", html)
         check_page_libraries()
-        day = _day(date)
-        tables = None if (master or "").startswith("sc://") else local_tables(folder)
-        if tables is None:
+        chosen = _dates(**dates)
+        day, first, last = chosen["date"], chosen["first"], chosen["last"]
+        tables = None if first or (master or "").startswith("sc://") else local_tables(folder)
+        if first:
+            sink = Sink(path=folder, format=format_of(folder))
+            figures = _on(choose(engine, master), lambda spark: figures_of_period(spark, sink, first, last))
+        elif tables is None:
             sink = Sink(path=folder, format=format_of(folder))
             choice = choose(engine, master)
             figures = _on(choice, lambda spark: figures_of(spark_tables(spark, sink), day))
         else:
             figures = figures_of(tables, day)
+        if not first and (period := figures.period):
+            sink = Sink(path=folder, format=format_of(folder))
+            figures = _on(choose(engine, master), lambda spark: figures_of_period(spark, sink, *period))
         path = write_page(figures, html)
     _say_report(path)
 
@@ -227,10 +262,10 @@ def metrics(style: str) -> None:
 @FORMAT
 @ENGINE
 @MASTER
-def conventions(config: str, style: str, engine: str | None, master: str | None, **given: Any) -> None:
+def conventions(config: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """The same data under every convention, side by side; writes nothing."""
     with exit_codes(_say):
-        loaded = _loaded(config, given["overrides"], None, given["date"])
+        loaded = _loaded(config, options["overrides"], None, options["date"])
         choice = choose(engine or loaded.engine, master)
         if _on_this_machine(loaded, choice):
             check_local_paths(loaded.inputs)
@@ -256,6 +291,7 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
 @click.option("--baseline", help="The experiment that the others are compared with.")
 @click.option("--candidate", "candidates", multiple=True, help="Only this experiment; repeat for several.")
 @click.option("--date", help=DATE_OF_TABLES)
+@PERIOD
 @click.option("--pairs", type=click.Choice(["baseline", "all"]), default="baseline", show_default=True)
 @click.option("--metrics", help="Only these, such as ap@10,ndcg@10; all by default.")
 @click.option("--segment", "segments", multiple=True, help="A column that splits the users; repeat for several.")
@@ -263,25 +299,62 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A key of comparison: bootstrap=true.")
 @click.option("--losses", type=click.IntRange(min=0), default=0, help="List so many users with the largest losses.")
 @click.option("--decompose", "decomposed", help="Split each difference by the mix of users in this column.")
+@click.option(
+    "--over-time", is_flag=True, help="By day, up to each day and by days since a user's first date; does it fade?"
+)
 @FORMAT
 @ENGINE
 @MASTER
-def compare(folder: str, style: str, engine: str | None, master: str | None, **asked: Any) -> None:
+def compare(folder: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """Compare experiments from the tables of an earlier run; writes nothing."""
     with exit_codes(_say):
-        from rankmetrics_spark.cli.earlier import Asked, comparison_of
+        from rankmetrics_spark.cli.earlier import CompareRequest, comparison_of, development_of
 
-        asked["date"] = _day(asked["date"])
-        wanted = Asked(folder, **asked)
-        if style == "csv" and wanted.losses and wanted.decomposed:
+        options |= _dates(options["date"], options["first"], options["last"])
+        request = CompareRequest(folder, **options)
+        if style == "csv" and request.losses and request.decomposed:
             raise ConfigError(
                 "--format csv is one table, and both --losses and --decompose are given; allowed: one of them, or json"
             )
-        found = _on(choose(engine, master), lambda spark: comparison_of(spark, wanted))
-    _say.print(found.of_day, soft_wrap=True)
-    more = {"losses": found.losses} if wanted.losses else {}
-    more |= {"decomposition": found.decomposition} if wanted.decomposed else {}
-    print_all(found.date, found.comparisons, more, style, found.metrics)
+        if request.over_time:
+            _ = request.comparison  # refused before an engine is started
+            developed = _on(choose(engine, master), lambda spark: development_of(spark, request))
+            _say.print(developed.dates, soft_wrap=True)
+            print_over_time(developed.dates, developed.rows, style, developed.metrics)
+            return
+        result = _on(choose(engine, master), lambda spark: comparison_of(spark, request))
+    _say.print(result.of_day, soft_wrap=True)
+    more = {"losses": result.losses} if request.losses else {}
+    more |= {"decomposition": result.decomposition} if request.decomposed else {}
+    print_all(result.date, result.comparisons, more, style, result.metrics)
+
+
+@main.command()
+@click.option("--input", "folder", required=True, help="Output folder of earlier runs, with their user_metrics.")
+@click.option("--metric", required=True, help="One metric, such as ndcg@10.")
+@click.option("--days", default=14, show_default=True, type=click.IntRange(1, 1000), help="How long the test may run.")
+@click.option("--effect", help="Find the day that shows it: 0.5% of the mean, or a number in the metric's unit.")
+@click.option("--users", type=click.IntRange(min=4), help="Users by the last day, if not those of the stored days.")
+@click.option("--shares", default="0.5,0.5", show_default=True, help="Shares of the users: baseline, candidate.")
+@click.option("--from", "first", help="First stored day, as YYYY-MM-DD; all by default.")
+@click.option("--to", "last", help="Last stored day.")
+@click.option("--before", help="Earlier days for CUPED, as YYYY-MM-DD..YYYY-MM-DD.")
+@click.option("--experiment", help="Only users of this experiment.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="confidence, power or tuning_users.")
+@FORMAT
+@ENGINE
+@MASTER
+def plan(style: str, engine: str | None, master: str | None, **options: Any) -> None:
+    """How long a test has to run: the smallest change that it finds by each day; writes nothing."""
+    with exit_codes(_say):
+        from rankmetrics_spark.cli.planning import PlanRequest, lines_of, plan_of
+
+        request = PlanRequest(**options)
+        found = _on(choose(engine, master), lambda spark: plan_of(spark, request))
+    rows: Any = {"table": lines_of(found), "json": found.as_dict()}.get(style, [*found.rows])
+    LIST_PRINTERS[style](rows)
+    for line in filter(None, (found.test, found.basis, found.answer)):
+        _say.print(line, markup=False, soft_wrap=True)
 
 
 @main.command()
@@ -298,8 +371,8 @@ def runs(output: str | None, table: str | None, sink_format: str, style: str, ma
         if (output is None) == (table is None):
             raise ConfigError("allowed: exactly one of --output and --table")
         sink = Sink(path=output) if table is None else Sink(table=table, format=sink_format)
-        found = records_of(sink, lambda work: _on(choose(None, master), work))
-    LIST_PRINTERS[style](found if style == "json" else summaries(found))
+        records = records_of(sink, lambda work: _on(choose(None, master), work))
+    LIST_PRINTERS[style](records if style == "json" else summaries(records))
 
 
 T = TypeVar("T")
@@ -324,22 +397,49 @@ def _loaded(
     date: str | None = None,
     report: str | None = None,
 ) -> Config:
-    # Not as an override: YAML would read an empty text as no value.
+    # The folder is no override, because YAML reads an empty text as null.
     return load(config, overrides, date=date, sink=None if output is None else {"path": output}, report=report)
 
 
+def _of_days(config: str, first: str | None, last: str | None, options: dict[str, Any]) -> list[Config]:
+    """The configs of all days from the first to the last."""
+    if not first or not last or options["date"]:
+        raise ConfigError("--from and --to name the days to evaluate; allowed: both of them, without --date")
+    first, last = (_loaded(config, **options | {"date": date}).evaluation_date for date in (first, last))
+    days = Days(first, last, ())
+    if days.first > days.last:
+        raise ConfigError(f"--from is {days.first}; allowed: a date up to --to, {days.last}")
+    return [_loaded(config, **options | {"date": date}) for date in days.calendar]
+
+
 def _day(date: str | None) -> str | None:
-    """The date of an option; ``yesterday`` and days back are counted in UTC."""
+    """Return the date of an option; ``yesterday`` and days back are counted in UTC."""
     return resolved(evaluation_day("--date", date), "UTC") if date else date
 
 
+def _dates(date: str | None, first: str | None, last: str | None) -> dict[str, str | None]:
+    """The dates of --date, --from and --to; refuse them where they say different things."""
+    if date and (first or last):
+        raise ConfigError(
+            f"--date {date} is given with {'--from' if first else '--to'}; allowed: one date, or --from and --to"
+        )
+    if last and not first:
+        raise ConfigError(f"--to {last} is given without --from; allowed: --from, or --from and --to")
+    return {"date": _day(date), "first": _day(first), "last": _day(last)}
+
+
 def _on_this_machine(config: Config, choice: Choice) -> bool:
-    """Whether this process can look at local paths: the engine runs here, and nothing names another file system."""
+    """Whether this process can check local paths: the engine runs here, and no setting names another file system."""
     return choice.here and not any("defaultFS" in name for name in config.spark)
 
 
-def _evaluate(config: Config, style: str, choice: Choice, segments: bool = False) -> Path | None:
-    """Run a config and print its result, then write the report; return its file, if there is one."""
+def _evaluate(
+    config: Config, style: str, choice: Choice, segments: bool = False, earlier: Sequence[Config] = ()
+) -> Path | None:
+    """Run a config and print its result, then write the report; return its file, if there is one.
+
+    The configs of ``earlier`` days are run before, in the same session, without a word; a day that fails stops it.
+    """
     with ExitStack() as engine:
         with live(_say) as progress:
             with _refusals_on_record(config, choice):
@@ -352,7 +452,18 @@ def _evaluate(config: Config, style: str, choice: Choice, segments: bool = False
             from rankmetrics_spark.job import rows_here, run
             from rankmetrics_spark.report import figures_of_run
 
-            outcome = run(spark, config, progress)
+            published: list[str] = []
+            try:
+                for of_day in earlier:
+                    progress(f"evaluating {of_day.evaluation_date}")
+                    run(spark, of_day)
+                    published.append(of_day.evaluation_date)
+                outcome = run(spark, config, progress)
+            except BaseException:
+                if earlier:
+                    failed = (*earlier, config)[len(published)].evaluation_date
+                    _say.print(f"stopped at {failed}; published: {dates_in_words(published) or 'no day'}")
+                raise
             progress("reading the result")
             here = {name: rows_here(outcome, name) for name in ("experiment_metrics", "comparisons")}
             rows = result_rows(here["experiment_metrics"] or outcome.experiment_metrics)
@@ -360,13 +471,13 @@ def _evaluate(config: Config, style: str, choice: Choice, segments: bool = False
             if not config.report:
                 engine.close()
         try:
-            _print(outcome, Shown(rows, compared, config.metrics), style, segments)
+            _print(outcome, Shown(period_means(rows, compared), compared, config.metrics), style, segments)
         finally:
-            # Also where the reader of the output has gone.
+            # Even if the reader of the output has closed it.
             if config.report:
                 with live(_say) as progress:
                     progress("writing the report")
-                    write_page(figures_of_run(spark, config), config.report)
+                    write_page(figures_of_run(spark, config, outcome.record), config.report)
     return Path(config.report) if config.report else None
 
 
@@ -377,7 +488,7 @@ def _print(outcome: Outcome, shown: Shown, style: str, segments: bool) -> None:
         print_verdict(outcome.record["verdict"], style)
     if style == "table":
         print_result(shown, segments)
-    # Nobody has to wait for the report to read the result.
+    # People can read the result before the report is written.
     sys.stdout.flush()
     for line in accounting(outcome.record):
         _say.print(line, markup=False, soft_wrap=True)
@@ -386,7 +497,7 @@ def _print(outcome: Outcome, shown: Shown, style: str, segments: bool) -> None:
 
 @contextmanager
 def _refusals_on_record(config: Config, choice: Choice) -> Iterator[None]:
-    """A run that ends before it has a session leaves a record too, where that can be written."""
+    """Write a record for a run that fails before it has a session, if this process can write it."""
     try:
         yield
     except RankmetricsError as error:

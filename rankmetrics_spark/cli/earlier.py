@@ -10,27 +10,31 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import comparison, sinks
-from rankmetrics_spark.config import Comparison, Options, Sink, check_cuped, override
+from rankmetrics_spark.config import Comparison, Days, Options, Sink, check_cuped, override
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import ConfigError, InputError, first_sentence, unknown
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.pointers import unpublished
+from rankmetrics_spark.pointers import History, unpublished
 from rankmetrics_spark.report import seconds_of
 from rankmetrics_spark.schemas import BASELINE, CONVENTION_HASH, DATE, EXPERIMENT, METRIC, SEGMENT
 from rankmetrics_spark.sinks import records_in, run_records, store_of
 
+Partitions = dict[str, set[tuple[str, str]]]
+"""Date -> its experiments, each with the hash of its convention."""
 MOST_ROWS = 100_000
 """Rows of users or of segments that are shown at most."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the command asks for: its options."""
+class CompareRequest:
+    """The options of ``rankmetrics compare``."""
 
     folder: str
     baseline: str | None = None
     candidates: Sequence[str] = ()
     date: str | None = None
+    first: str | None = None
+    last: str | None = None
     pairs: str = "baseline"
     metrics: str | None = None
     segments: Sequence[str] = ()
@@ -38,6 +42,7 @@ class Asked:
     overrides: Sequence[str] = ()
     losses: int = 0
     decomposed: str | None = None
+    over_time: bool = False
 
     @property
     def comparison(self) -> Comparison:
@@ -53,17 +58,21 @@ class Asked:
         }
         for assignment in self.overrides:
             document = override(document, assignment)
-        found = Comparison.read(document)
-        if not found.asked:
+        section = Comparison.read(document)
+        if not section.is_requested:
             raise ConfigError("neither --baseline nor --pairs all is given; allowed: one of the two")
-        if (self.losses or self.decomposed) and not found.baseline:
+        if (self.losses or self.decomposed) and not section.baseline:
             raise ConfigError("--losses and --decompose need a --baseline")
-        return found
+        others = {"--date": self.date, "--segment": self.segments, "--combine": self.combined,
+                  "--losses": self.losses, "--decompose": self.decomposed}  # fmt: skip
+        if self.over_time and (given := [name for name, value in others.items() if value]):
+            raise ConfigError(f"--over-time is given with {' and '.join(given)}; allowed: all users of several dates")
+        return section
 
 
 @dataclass(frozen=True)
-class Found:
-    """What the command shows.
+class CompareResult:
+    """What ``rankmetrics compare`` prints.
 
     Attributes:
         date: Evaluation date of the users.
@@ -71,7 +80,8 @@ class Found:
         comparisons: Rows of the table ``comparisons``.
         losses: Users with the largest losses, per candidate and metric.
         decomposition: Differences split by segment.
-        metrics: Those that are compared: as they were asked for, or in the order of the run.
+        metrics: The metrics that are compared, in the order of the request or of the run.
+        days: The days of the period, if the users are of one.
     """
 
     date: str
@@ -80,133 +90,178 @@ class Found:
     losses: list[dict[str, Any]]
     decomposition: list[dict[str, Any]]
     metrics: Sequence[Metric]
+    days: Days | None = None
 
     @property
     def of_day(self) -> str:
-        """Whose users were compared, in words."""
+        """The date of the users, or their dates, as a note for people."""
+        if self.days is not None:
+            return f"users of {self.days.sentence_part}"
         return f"users of {self.date}" + (f", one of {self.dates} evaluation dates" if self.dates > 1 else "")
 
 
-def comparison_of(spark: SparkSession, asked: Asked) -> Found:
-    """Read ``user_metrics`` of a date and compare its experiments.
+def comparison_of(spark: SparkSession, request: CompareRequest) -> CompareResult:
+    """Read ``user_metrics`` of a date, or of a period, and compare its experiments.
 
     Raises:
         ConfigError: A wrong argument, or an experiment that is not there.
         InputError: There is no such table or date, or its experiments follow different conventions.
     """
-    wanted = asked.comparison
-    written = _users(spark, asked.folder)
-    known = _partitions(written)
-    date = asked.date or max(known)
-    users = _of_date(written, known, date, "--date")
-    _refuse_unknown(known[date], wanted)
-    check_cuped(wanted, date)
-    before: DataFrame | str | None = wanted.cuped.column if wanted.cuped else None
-    if wanted.cuped is not None and wanted.cuped.date is not None:
-        before = _of_date(written, known, wanted.cuped.date, "cuped.date")
-    options = Options(segments=asked.segments or None, segment_combinations=asked.combined or None)
-    shown = comparison.UserTable.of(users, asked.metrics, {name: name for name in options.segments}, before)
-    shown = replace(shown, combinations=options.combined_segments)
-    comparison.refuse_too_many_replicates(wanted, sorted({name for name, _ in known[date]}), len(shown.metrics))
-    rows = comparison.comparisons(shown, wanted).orderBy(BASELINE, EXPERIMENT, SEGMENT, METRIC)
-    compared = [{DATE: date, **row.asDict()} for row in few_rows(rows)]
-    losses = comparison.largest_losses(shown, wanted, asked.losses) if asked.losses else None
-    return Found(date, len(known), compared, _rows(losses), _rows(_split(users, asked, wanted)), shown.metrics)
+    section = request.comparison
+    every_date = stored_users(spark, request.folder)
+    partitions = _partitions(every_date)
+    days = None if request.first is None else _days(partitions, request.first, request.last)
+    date = request.date or (days.last if days else max(partitions))
+    users = comparison.period_rows(every_date, days) if days else _of_date(every_date, partitions, date, "--date")
+    experiments = {name for each in (days.dates if days else [date]) for name, _ in partitions[each]}
+    _refuse_unknown(sorted(experiments), section)
+    check_cuped(section, days.first if days else date)
+    before = _covariate(section, every_date, partitions)
+    options = Options(segments=request.segments or None, segment_combinations=request.combined or None)
+    table = comparison.UserTable.of(users, request.metrics, {name: name for name in options.segments}, before)
+    looks = History.before(date, sinks.pointers_of(spark, request.folder), days.first if days else "")
+    table = replace(table, combinations=options.combined_segments, days=days, looks=looks)
+    comparison.refuse_too_many_replicates(section, sorted(experiments), len(table.metrics))
+    rows = comparison.comparisons(table, section).orderBy(BASELINE, EXPERIMENT, SEGMENT, METRIC)
+    comparisons = [{DATE: date, **row.asDict()} for row in few_rows(rows)]
+    losses = comparison.largest_losses(table, section, request.losses) if request.losses else None
+    decomposition = None
+    if column := request.decomposed:
+        split = comparison.UserTable.of(users, request.metrics, {column: column})
+        decomposition = comparison.decomposition(split, section, column)
+    return CompareResult(date, len(partitions), comparisons, _rows(losses), _rows(decomposition), table.metrics, days)
 
 
-def _split(users: DataFrame, asked: Asked, wanted: Comparison) -> DataFrame | None:
-    name = asked.decomposed
-    return (
-        comparison.decomposition(comparison.UserTable.of(users, asked.metrics, {name: name}), wanted, name)
-        if name
-        else None
-    )
+def _days(partitions: Partitions, first: str, last: str | None) -> Days:
+    """The days of a period, which ends on the last date there is unless it is said where."""
+    return comparison.period_days(_conventions(partitions), first, last or max(max(partitions), first), "--from")
+
+
+def _conventions(partitions: Partitions) -> dict[str, set[str]]:
+    """Date -> the hashes of its conventions."""
+    return {date: {digest for _, digest in pairs} for date, pairs in partitions.items()}
+
+
+def _covariate(section: Comparison, every_date: DataFrame, partitions: Partitions) -> DataFrame | str | None:
+    """The earlier values for CUPED: a column, or the users of an earlier date."""
+    if section.cuped is None or section.cuped.date is None:
+        return section.cuped.column if section.cuped else None
+    return _of_date(every_date, partitions, section.cuped.date, "cuped.date")
+
+
+@dataclass(frozen=True)
+class Development:
+    """What ``rankmetrics compare --over-time`` prints.
+
+    Attributes:
+        dates: The dates in words.
+        rows: Of ``effect_over_time``.
+        metrics: The metrics that are compared, in the order of the request or of the run.
+    """
+
+    dates: str
+    rows: list[dict[str, Any]]
+    metrics: Sequence[Metric]
+
+
+def development_of(spark: SparkSession, request: CompareRequest) -> Development:
+    """Read ``user_metrics`` of a period, by default of all dates, and compare its experiments over time.
+
+    Dates before the period tell whether the users differed before.
+
+    Raises:
+        ConfigError: A wrong argument, or an experiment that is not there.
+        InputError: There is no such table or date, or its dates follow different conventions.
+    """
+    section = request.comparison
+    every_date = stored_users(spark, request.folder)
+    partitions = _partitions(every_date)
+    days = _days(partitions, request.first or min(partitions), request.last)
+    _refuse_unknown(sorted({name for date in days.dates for name, _ in partitions[date]}), section)
+    check_cuped(section, days.first)
+    before = _covariate(section, every_date, partitions)
+    conventions = _conventions(partitions)
+    newest = conventions[days.dates[-1]]
+    earlier = [date for date in partitions if date < days.first and conventions[date] == newest]
+    users = every_date.where(F.col(DATE).cast("string").isin([*earlier, *days.dates]))
+    table = comparison.UserTable.of(users, request.metrics, None, before)
+    rows = few_rows(comparison.development(table, section, (days.first, days.last)))
+    return Development(f"users of {days.sentence_part}", [row.asDict() for row in rows], table.metrics)
 
 
 def _rows(table: DataFrame | None) -> list[dict[str, Any]]:
     return [] if table is None else [row.asDict() for row in few_rows(table.limit(MOST_ROWS))]
 
 
-def _users(spark: SparkSession, folder: str) -> DataFrame:
-    """The table in the output folder, or in the folder of the table itself."""
+def stored_users(spark: SparkSession, folder: str) -> DataFrame:
+    """Return ``user_metrics`` of an output folder; the folder of the table itself will do."""
     path, errors = folder.rstrip("/"), []
     for place in (f"{path}/user_metrics", path):
         try:
-            found = sinks.read(spark, place)
+            table = sinks.read(spark, place)
         except Exception as error:  # Spark has a class of its own for each kind of session
             errors.append(error)
             continue
-        if EXPERIMENT in found.columns and CONVENTION_HASH in found.columns:
-            return found
+        if EXPERIMENT in table.columns and CONVENTION_HASH in table.columns:
+            return table
     raise InputError(
         f"--input '{folder}' holds no user_metrics; allowed: the output folder of an earlier run"
         + (f" ({first_sentence(errors[0])})" if errors else "")
     )
 
 
-def _partitions(users: DataFrame) -> dict[str, set[tuple[str, str]]]:
-    """Date -> its experiments, each with the hash of its convention.
+def _partitions(users: DataFrame) -> Partitions:
+    """Return date -> its experiments, each with the hash of its convention.
 
     Raises:
         InputError: The table has no rows.
     """
-    found: dict[str, set[tuple[str, str]]] = {}
+    partitions: Partitions = {}
     for row in few_rows(users.select(DATE, EXPERIMENT, CONVENTION_HASH).distinct()):
-        found.setdefault(str(row[0]), set()).add((str(row[1]), str(row[2])))
-    if not found:
+        partitions.setdefault(str(row[0]), set()).add((str(row[1]), str(row[2])))
+    if not partitions:
         raise InputError("--input holds a user_metrics without rows; allowed: the output folder of an earlier run")
-    return found
+    return partitions
 
 
-def _of_date(users: DataFrame, known: Mapping[str, set[tuple[str, str]]], date: str, place: str) -> DataFrame:
-    """The rows of a date.
-
-    Args:
-        users: ``user_metrics``.
-        known: See ``_partitions``.
-        date: The date.
-        place: What messages call it.
-
-    Raises:
-        InputError: There are no rows of that date, or they follow different conventions.
-    """
-    if date not in known:
-        raise InputError(f"{place}: {unpublished(date, known)}")
-    if len({digest for _, digest in known[date]}) > 1:
+def _of_date(users: DataFrame, partitions: Partitions, date: str, option: str) -> DataFrame:
+    """Return the rows of a date; raise an error that names the option if there are none, or under two conventions."""
+    if date not in partitions:
+        raise InputError(f"{option}: {unpublished(date, partitions)}")
+    if len({digest for _, digest in partitions[date]}) > 1:
         raise InputError(f"the experiments of {date} follow different conventions; their values cannot be compared")
     return users.where(F.col(DATE) == date)
 
 
-def _refuse_unknown(there: set[tuple[str, str]], wanted: Comparison) -> None:
-    known = sorted(name for name, _ in there)
-    for name in (wanted.baseline, *wanted.candidates, *(wanted.shares or ())):
-        if name is not None and name not in known:
-            raise ConfigError(unknown("experiment", name, known))
+def _refuse_unknown(experiments: Sequence[str], section: Comparison) -> None:
+    for name in (section.baseline, *section.candidates, *(section.shares or ())):
+        if name is not None and name not in experiments:
+            raise ConfigError(unknown("experiment", name, experiments))
 
 
 Records = list[dict[str, Any]]
 
 
 def records_of(sink: Sink, on_spark: Callable[[Callable[[SparkSession], Records]], Records]) -> Records:
-    """The records of all runs of an output, the newest first.
+    """Return the records of all runs of an output, newest first.
 
     Args:
         sink: Where the runs write.
-        on_spark: Runs a function on a session; called only where this process does not reach the records.
+        on_spark: Runs a function on a session; called only if this process cannot read the records.
 
     Raises:
         InputError: There are none.
     """
-    found = records_in(sink.path) if sink.path else None
-    if found is None:
-        found = on_spark(lambda spark: run_records(store_of(spark, sink, "")))
-    if not found:
+    records = records_in(sink.path) if sink.path else None
+    if records is None:
+        records = on_spark(lambda spark: run_records(store_of(spark, sink, "")))
+    if not records:
         raise InputError(f"'{sink.path or sink.table}' has no run records; allowed: the output of an earlier run")
-    return found
+    return records
 
 
 def summaries(records: Sequence[Mapping[str, Any]]) -> Records:
-    """One flat row per run: outcome, date, counts, seconds, and the error of one that failed.
+    """Return one flat row per run: outcome, date, counts, seconds, and the error of one that failed.
 
     >>> row = summaries([{"run_id": "r", "rows": {"in": 3, "evaluated": 2, "quarantined": 1}, "outcome": "done"}])[0]
     >>> row["outcome"], row["rows"], row["quarantined"], row["error"]

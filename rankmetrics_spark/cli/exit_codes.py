@@ -1,4 +1,4 @@
-"""What a command says on stderr: the live progress, and how it ends: one sentence and the exit code of the error."""
+"""What a command prints on stderr: live progress, and one sentence with the exit code of an error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def exit_codes(say: Console) -> Iterator[None]:
     """Report a user's mistake in one sentence and exit with its code.
 
     Args:
-        say: Where the sentence goes; an error is said even if the console is quiet.
+        say: Console for the sentence; a quiet console prints it too.
     """
     _mute()
     try:
@@ -35,7 +35,7 @@ def exit_codes(say: Console) -> Iterator[None]:
         _fail(say, lost_engine(error) or error)
     except KeyboardInterrupt:
         _fail(say, RankmetricsError("interrupted"))
-    except BrokenPipeError:  # the reader of our output has gone
+    except BrokenPipeError:  # the reader of the output has closed it
         raise
     except OSError as error:
         if lost := lost_engine(error):
@@ -47,7 +47,7 @@ def exit_codes(say: Console) -> Iterator[None]:
             _fail(say, ours)
         if os.environ.get(TRACE) or not _of_spark(error):
             raise
-        # Without Spark there is no error of Spark.
+        # An error of Spark means that pyspark is installed.
         from rankmetrics_spark.engines import name_of_engine
 
         failed = f"{name_of_engine()} failed: {root_cause(error)}"
@@ -69,7 +69,7 @@ def _fail(say: Console, error: RankmetricsError) -> NoReturn:
 
 
 def _of_spark(error: Exception) -> bool:
-    """Whether Spark raised the error; one of our own code on its executors is a bug, and keeps its trace."""
+    """Whether Spark raised the error; an error of our own code on executors is a bug and keeps its trace."""
     kinds = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
     ours = any(name.endswith(".PythonException") for name in kinds)
     return not ours and any(name.startswith(("pyspark.errors.", "py4j.")) for name in kinds)
@@ -77,7 +77,7 @@ def _of_spark(error: Exception) -> bool:
 
 @contextmanager
 def live(console: Console) -> Iterator[Callable[[str], None]]:
-    """Show stages on a terminal; print nothing elsewhere, where nobody watches.
+    """Show stages on a terminal; print nothing elsewhere.
 
     Args:
         console: Where to show them.
@@ -108,7 +108,7 @@ class _Stages:
         self.progress.reset(self.task, description=self.text)
 
     def end(self) -> None:
-        """Leave a line for the stage that is done."""
+        """Print a line for the completed stage."""
         if self.text:
             seconds = time.monotonic() - self.since
             self.progress.console.print(Text(f"  {self.text}  {seconds:.1f} s", style="dim"), soft_wrap=True)
