@@ -587,6 +587,9 @@ def probed(airflow: Airflow) -> dict[str, Any]:
         {"RANKMETRICS_PLATFORM": "emr"},
         {"RANKMETRICS_RETRIES": "many"},
         {"RANKMETRICS_START_DATE": "today"},
+        {"RANKMETRICS_PERIOD_FROM": FIRST},
+        {"RANKMETRICS_PERIOD_FROM": "2099-01-01"},
+        {"RANKMETRICS_PERIOD_FROM": FIRST, "RANKMETRICS_PLATFORM": "databricks"},
         *({"HIDE": name, "RANKMETRICS_PLATFORM": platform_of(name)} for name in MISSING),
     ]
     work = json.dumps({"settings": settings, "said": list(DECISIONS), "output": str(output)})
@@ -631,6 +634,14 @@ def test_settings_are_used_or_refused_with_one_sentence(probed: dict[str, Any]) 
     ):
         name, value = given.split("=")
         assert probed[given] == {"errors": [f"ValueError: {name} is '{value}'; allowed: {allowed}"]}
+
+
+def test_comparisons_are_over_the_days_from_the_first_one_of_the_test(probed: dict[str, Any]) -> None:
+    for first, period in ((FIRST, f"{{from: {FIRST}}}"), ("2099-01-01", "null")):
+        fields = probed[f"RANKMETRICS_PERIOD_FROM={first}"]["fields"]
+        assert fields["application_args"][-2:] == ["--set", f"comparison.period={period}"]
+    (error,) = probed[f"RANKMETRICS_PERIOD_FROM={FIRST} RANKMETRICS_PLATFORM=databricks"]["errors"]
+    assert error.endswith("allowed: the variable period of the bundle")
 
 
 @pytest.mark.parametrize("module", MISSING)

@@ -515,14 +515,24 @@ def test_the_wheel_has_the_command_that_a_job_calls(bundle: dict[str, Any], work
     words = words_of(task, DATE)
     assert not any("{{" in word or "${" in word for word in words)
     context = cli.evaluate.make_context("evaluate", words[1:])
-    chosen = {name: context.params.pop(name) for name in ("master", "engine", "style", "segments")}
-    assert words[0] == "evaluate" and [*chosen.values()] == [None, None, "table", False]
+    chosen = {name: context.params.pop(name) for name in ("master", "engine", "style", "segments", "first", "last")}
+    assert words[0] == "evaluate" and [*chosen.values()] == [None, None, "table", False, None, None]
     config = cli._loaded(**context.params)
     assert (config.source.table, config.source.where) == ("main.default.impressions", f"event_date = '{DATE}'")
     assert config.source.columns["experiment"] == "experiment_id"
     assert [str(metric) for metric in config.metrics] == ["ap@5", "ap@10", "ndcg@5", "ndcg@10"]
     assert (config.sink.format, config.sink.path, config.sink.table) == ("delta", None, "main.rankmetrics")
     assert config.evaluation_date == DATE
+    assert (config.comparison.baseline, config.comparison.period) == (None, None)
+
+
+@pytest.mark.parametrize("name", ["serverless", "cluster"])
+def test_a_job_compares_the_days_of_its_period(name: str) -> None:
+    job = expanded("prod", baseline="control", period="{from: 2026-11-08}")["resources"]["jobs"][name]
+    context = cli.evaluate.make_context("evaluate", words_of(job["tasks"][0], DATE)[1:])
+    config = cli._loaded(**{name: context.params[name] for name in ("config", "overrides", "output", "date")})
+    assert config.comparison.baseline == "control" and config.comparison.period is not None
+    assert (config.comparison.period.first, config.comparison.period.last) == ("2026-11-08", DATE)
 
 
 @pytest.mark.parametrize("name", ["serverless", "cluster"])

@@ -1,7 +1,8 @@
 """The suite passes with old and new versions of Python, Spark and the libraries, and all compute the same values.
 
 ``constraints/<name>.txt`` lists all packages of an environment, except the main one. Each environment runs all of
-tests/spark, except the real data sets and the demo, which add rows but use no more of Spark. The oldest libraries
+tests/spark, except the real data sets, the demo, the runs of a period and the plans of a test, which add rows and
+commands but use no more of Spark: test_periods.py has the queries of a period. The oldest libraries
 (``lowest``) also run what does not start Spark. The environments that CORE names run a few of the files. The tests
 against other libraries (test_peers.py) run only in the main environment, which has these libraries.
 
@@ -34,7 +35,8 @@ from tests.platforms import values
 from tests.platforms.support import Running, built_wheel
 
 UNIT = ["tests/unit", "rankmetrics_spark", "--ignore=tests/unit/test_peers.py"]
-SPARK = ["tests/spark", "--ignore=tests/spark/test_real_data.py", "--ignore=tests/spark/test_demo_run.py"]
+MORE_ROWS = ("real_data", "demo_run", "period_runs", "plan_ahead")
+SPARK = ["tests/spark", *(f"--ignore=tests/spark/test_{name}.py" for name in MORE_ROWS)]
 # What does not start Spark depends on the libraries, so it runs with the oldest ones only.
 SUITES = {"spark35": SPARK, "spark40": SPARK, "spark41": SPARK, "spark42": SPARK, "lowest": [*UNIT, *SPARK]}
 # What differs most between two versions of Spark: reading, checking, collecting and writing.

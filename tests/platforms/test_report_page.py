@@ -414,20 +414,29 @@ def test_names_that_look_like_markup_are_shown_as_text(opened: Callable[..., Ope
     assert found.page.evaluate("document.documentElement.scrollWidth") <= DESK["width"]
 
 
-def test_dates_make_a_trend_and_days_with_warnings_are_marked(opened: Callable[..., Opened], tmp_path: Path) -> None:
+def test_dates_make_a_line_of_differences_and_bad_days_are_shaded(
+    opened: Callable[..., Opened], tmp_path: Path
+) -> None:
     output = Output(tmp_path / "days")
-    for day in range(1, 6):
+    for day in (1, 2, 3, 5):
         more = {"quality": {"warnings": ["tie_rate is 31.00%"]}} if day == 3 else {}
         output.write(f"2026-11-0{day}", seed=day, **more)
     found = opened(output.path)
     trend = found.section("trend")
     assert trend.is_visible() and trend.locator(".chart").count() == 4
+    assert "Difference of each day by itself, with 95 % intervals; 0 is no difference to control." in trend.inner_text()
+    assert "Grey days, from light to dark: the run warned, nothing is published." in trend.inner_text()
     table = found.table("trend")
-    assert table.locator("tbody tr").count() == 50
-    assert set(texts(table, 1)) <= {f"2026-11-0{day}" for day in range(1, 6)}
-    assert "2026-11-03" in trend.locator("table").nth(1).inner_text()
-    sign = trend.locator(".chart").first.locator("svg path[fill='var(--ink)']").last
-    sign.hover(force=True)
+    assert table.locator("tbody tr").count() == 4 * 2 * 4
+    assert set(texts(table, 1)) == {f"2026-11-0{day}" for day in (1, 2, 3, 5)}
+    (file,) = (output.path / "comparisons" / "experiment_id=candidate_a").glob("*-05/*.parquet")
+    rows = {row["metric"]: row for row in pq.ParquetFile(file).read().to_pylist() if row["segment"] == "all"}
+    cells = [row.locator("td, th").all_inner_texts() for row in table.locator("tbody tr").all()]
+    shown = next(row for row in cells if row[:3] == ["2026-11-05", "candidate_a", "MAP@10"])
+    assert shown[5] == Change(100 * rows["ap@10"]["relative_difference"], " %").text
+    days = trend.locator("table").nth(1).inner_text()
+    assert "2026-11-03" in days and "2026-11-04" in days and "nothing is published" in days
+    trend.locator(".chart").first.locator("svg .mark-rect path").first.hover(force=True)
     tip = found.page.locator("#vg-tooltip-element.visible")
     tip.wait_for()
     assert "tie_rate is 31.00%" in tip.inner_text()

@@ -65,6 +65,7 @@ def test_all_pairs_have_the_numbers_of_the_reference(
         rows = compare(
             users,
             pairs="all",
+            families="one",
             wilcoxon=seed == 1,
             randomization={"replicates": 1_999, "seed": seed},
             bootstrap={"replicates": 1_000, "seed": seed},
@@ -410,7 +411,9 @@ def test_cuped_takes_a_column_of_the_log(call: Call, spark: SparkSession, tmp_pa
     # The column is in user_metrics, so that the numbers can be had from there.
     written = read(spark, str(tmp_path / "out" / "user_metrics"))
     (again,) = compare(written, baseline="a", before="earlier").collect()
-    assert again.asDict() == {name: row[name] for name in types_of(STATISTICS.values())}
+    # Only the output knows of earlier dates.
+    assert again.asDict() == {name: row[name] for name in types_of(STATISTICS.values())} | {"look": None}
+    assert row["look"] == 1
     for column, message in (("earlyer", "did you mean 'earlier'?"), ("user_id", "of type string; allowed: numbers")):
         with pytest.raises(InputError, match=re.escape(message)):
             compare(written, baseline="a", before=column)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from rankmetrics_spark.tools import BEST_FIRST, USERS_PER_FAULT
-from tests.helpers.commands import command
+from tests.helpers.commands import Call, command
 
 
 # The demo always runs on this machine.
@@ -29,3 +30,14 @@ def test_the_demo_finds_the_ranker_that_is_known_to_be_best(tmp_path: Path) -> N
     assert f"rows: {rows:,} in = " in done.stderr
     assert str(out) in done.stderr.replace("\n", "")
     assert (out / "experiment_metrics").is_dir()
+
+
+def test_the_days_of_a_demo_are_evaluated_one_by_one(tmp_path: Path, call: Call) -> None:
+    code, out, err = call("demo", "--output", tmp_path, "--users", "600", "--days", "2", "--format", "json")
+    assert code == 0, err
+    log = pd.read_parquet(tmp_path / "input" / "impressions", filters=[("event_date", "=", "2026-11-09")])
+    users = log.groupby("variant")["user_id"].nunique().to_dict()
+    assert {row["experiment_id"]: row["n_users"] for row in json.loads(out) if row["segment"] == "all"} == users
+    published = sorted(path.stem for path in (tmp_path / "published").glob("*.json"))
+    assert published == ["2026-11-08", "2026-11-09"]
+    assert "2026-11-08 to 2026-11-09; true difference of NDCG@10 to control: candidate_a +" in err

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.config import Config, Sink, Source
 from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.report import display, figures_of, local_tables, spark_tables
+from rankmetrics_spark.report import figures_of, local_tables, read, spark_tables
 from rankmetrics_spark.tools import make_log
 from tests.helpers.commands import QUICK, ROOT, ran
 from tests.helpers.logs import a_list, config, impressions, parquet
@@ -47,17 +47,17 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_result_shows_itself_from_tables_that_are_read_once(
     spark: SparkSession, log: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, small = [], display._small
-    monkeypatch.setattr(display, "_small", lambda table: read.append(table) or small(table))
+    tables, rows_of = [], read._everyone_and_largest
+    monkeypatch.setattr(read, "_everyone_and_largest", lambda table: tables.append(table) or rows_of(table))
     result = evaluate(spark.read.parquet(log), ["ap@10", "dcg@10"], columns=COLUMNS, baseline="control")
-    assert read == [], "nothing is computed before somebody looks"
+    assert tables == [], "nothing is computed before somebody looks"
     shown = result._repr_html_()
     assert "<bdi>candidate_a</bdi> beats <bdi>control</bdi>" in shown
     frame = result.summary()
     assert frame["experiment"].tolist() == ["control", "candidate_a", "candidate_b"] * 2
     assert frame["users"].sum() == 2 * 2400
     assert set(frame["better"].dropna()) == {"candidate", "baseline"}
-    assert len(read) == 2
+    assert len(tables) == 2
     (mean,) = frame[(frame["experiment"] == "candidate_a") & (frame["metric"] == "ap@10")]["mean"]
     assert f"{mean:.4f}" in shown
 

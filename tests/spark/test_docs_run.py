@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.report import has_page_libraries
 from tests.helpers.commands import ROOT, Call
 from tests.helpers.logs import DATE, a_list, config, impressions, parquet
-from tests.helpers.readme import blocks, commands
+from tests.helpers.readme import blocks, commands, section
 
 REPORT = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
+COMPARING = (ROOT / "docs" / "comparing.md").read_text(encoding="utf-8")
 PUBLISHING = (ROOT / "docs" / "publishing.md").read_text(encoding="utf-8")
 LOG = [row for n in range(6) for name in ("a", "b") for row in a_list([n % 2, int(name == "b"), 1], f"u{n}", name)]
 
@@ -28,6 +30,27 @@ def published(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     out = tmp_path / "out" / "first"
     run(spark, config(parquet(tmp_path / "log", LOG), out, metrics=["ap@10", "ndcg@10"], comparison={"baseline": "a"}))
     return out
+
+
+@pytest.mark.skipif(not has_page_libraries(), reason="needs the libraries of the page")
+def test_the_commands_and_the_code_of_a_period_run(
+    call: Call, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = tmp_path / "out" / "first"
+    rows = [row._replace(experiment_id="control" if row.experiment_id == "a" else "b") for row in LOG]
+    for day in ("2026-11-08", "2026-11-21"):
+        asked = config(parquet(tmp_path / "log", rows), out, metrics=["ap@10"], comparison={"baseline": "control"})
+        run(spark, replace(asked, evaluation_date=day))
+    text = section("One answer over many days", COMPARING)
+    for program in commands("rankmetrics", text):
+        code, _, err = call(*words_of(program, out))
+        assert code == 0, err
+    assert "Period" in Path("report.html").read_text(encoding="utf-8")
+    (program,) = blocks("python", text)
+    names: dict[str, Any] = {"spark": spark}
+    exec(program.replace("out/first", str(out)), names)
+    assert {row["n_days"] for row in names["period"].collect()} == {2}
 
 
 def words_of(program: list[str], out: Path) -> list[str]:

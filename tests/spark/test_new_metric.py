@@ -16,8 +16,8 @@ from rankmetrics_spark import run
 from rankmetrics_spark.metrics import REGISTRY
 from rankmetrics_spark.report import table
 from rankmetrics_spark.sinks import read
-from rankmetrics_spark.tools import markdown
 from tests.helpers.logs import a_list, averages, config, parquet
+from tests.metric_table import markdown
 
 MODULE = '''
 import numpy as np

@@ -14,9 +14,10 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark import evaluate
 from rankmetrics_spark.metrics import PRESETS
 from rankmetrics_spark.report import has_page_libraries
-from rankmetrics_spark.tools import BEST_FIRST, make_log, updated
+from rankmetrics_spark.tools import BEST_FIRST, make_log
 from tests.helpers.commands import ROOT, Call, command
 from tests.helpers.readme import README, blocks, commands, section
+from tests.metric_table import updated
 
 OWN_LOG, ANSWER = section("Your own log"), section("Is B better than A?")
 
@@ -80,7 +81,7 @@ def test_the_commands_and_the_python_code_give_the_same_numbers(spark: SparkSess
     # The next section goes on from there.
     chosen, every_pair, report = (
         [f"{folder}/{word}" if word.startswith("out/first") else word for word in words[1:]]
-        for words in commands("rankmetrics", ANSWER)
+        for words in commands("rankmetrics", ANSWER.partition("### ")[0])
     )
     code, out, _ = call(*chosen)
     assert code == 0
@@ -101,6 +102,26 @@ def test_the_commands_and_the_python_code_give_the_same_numbers(spark: SparkSess
         "candidate_a": "candidate",
         "candidate_b": "baseline",
     }
+
+
+def test_the_commands_for_a_test_of_many_days_find_the_true_difference(tmp_path: Path, call: Call) -> None:
+    made, of_day, compared, planned = (
+        [f"{tmp_path}/{word}" if word.startswith("out/") else word for word in words[1:]]
+        for words in commands("rankmetrics", section("A test of many days"))
+    )
+    # Two days with as many users show what fourteen show.
+    assert made[1:3] == ["--days", "14"]
+    code, _, err = call(made[0], "--days", 2, *made[3:], "--format", "json")
+    assert (code, "true difference of NDCG@10 to control: candidate_a +" in err) == (0, True), err
+    assert call(*of_day)[0] == 0
+    code, out, err = call(*compared, "--segment", "country", "--format", "json")
+    assert code == 0, err
+    rows = {row["experiment_id"]: row for row in json.loads(out)["comparisons"] if row["segment"] == "all"}
+    true = make_log(tmp_path / "again", days=2).true_differences["candidate_a"]
+    assert rows["candidate_a"]["relative_ci_low"] < true < rows["candidate_a"]["relative_ci_high"]
+    assert rows["candidate_b"]["better"] is None
+    code, out, _ = call(*planned, "--days", 6, "--format", "json")
+    assert (code, len(json.loads(out)["days"])) == (0, 6)
 
 
 def test_the_code_of_the_user_guide_runs(spark: SparkSession, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,9 +161,12 @@ def test_the_udfs_give_the_values_of_an_evaluation(spark: SparkSession, folder: 
 def test_the_modules_of_how_it_works_stand_in_the_order_of_the_road() -> None:
     modules = re.findall(r"`([\w./]+)`", " ".join(re.findall(r"^\| \w+ \| (`[^|]+) \|", section("How it works"), re.M)))
     assert [name for name in modules if not (ROOT / "rankmetrics_spark" / name).exists()] == []
-    road = (ROOT / "rankmetrics_spark" / "job" / "__init__.py").read_text().split("def _evaluate(")[1]
-    calls = ["inputs(", "make_plan(", "typed_rows(", "judged_items(", "road.outcome(", "_publish("]
+    road = (ROOT / "rankmetrics_spark" / "job" / "__init__.py").read_text().split("def _tables_of(")[1]
+    calls = ["inputs(", "Tables.of(", ".with_fitting_layout(", ".stored(", "_check(", "_publish("]
     assert [road.index(call) for call in calls] == sorted(road.index(call) for call in calls)
+    tables = (ROOT / "rankmetrics_spark" / "pipeline.py").read_text().split("def of(")[1]
+    calls = ["make_plan(", "typed_rows(", "judged_items(", "road.outcome("]
+    assert [tables.index(call) for call in calls] == sorted(tables.index(call) for call in calls)
     steps = [f"road/{name}.py" for name in ("plan", "checking", "ranking", "scoring", "aggregation")]
     assert [name for name in modules if name != "config/"] == [
         *("sources/", *steps, "comparison/", "job/results.py", "sinks/")

@@ -54,7 +54,7 @@ def test_clef_with_relevance_looked_up_counts_a_topic_without_a_list_as_zero(
         judgements={"path": str(clef / "qrels.parquet"), "columns": {"user": "topic", "relevance": "grade"}},
         metrics=["ap", "ap@10", "ndcg@10", "ndcg@20"],
         convention={"preset": "standard", "population": "judged"},
-        comparison={"pairs": "all", "wilcoxon": True, "bootstrap": {"replicates": 99}},
+        comparison={"pairs": "all", "families": "one", "wilcoxon": True, "bootstrap": {"replicates": 99}},
     )
     wanted = reference(clef / "ref.perquery.csv.gz", "run", "query")
     columns = {"ap": "ap", "ap_at_10": "ap10_min", "ndcg_at_10": "ndcg10_lin", "ndcg_at_20": "ndcg20_lin"}

@@ -28,7 +28,7 @@ def config(**sections: Any) -> Config:
 
 def test_without_a_section_nothing_is_compared() -> None:
     found = config()
-    assert not found.comparison.asked and found.gates == ()
+    assert not found.comparison.is_requested and found.gates == ()
     assert (found.comparison.correction, found.comparison.confidence, found.comparison.design) == ("holm", 0.95, "auto")
 
 
@@ -56,7 +56,7 @@ def test_without_a_section_nothing_is_compared() -> None:
 )
 def test_a_section_is_read_as_users_write_it(section: dict[str, Any], wanted: Comparison) -> None:
     found = config(comparison=section).comparison
-    assert found == wanted and found.asked
+    assert found == wanted and found.is_requested
 
 
 def test_the_defaults_of_resampling() -> None:

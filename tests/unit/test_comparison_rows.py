@@ -23,8 +23,10 @@ from rankmetrics_spark.comparison import (
     mean_intervals,
     statistic,
 )
+from rankmetrics_spark.config import Days
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import parse
+from rankmetrics_spark.pointers import Compared, Entry, History, Pointer
 from rankmetrics_spark.report import sentence
 from rankmetrics_spark.statistics import minimum_detectable_effect, poisson_weights, strictest_level
 from tests.helpers.commands import ROOT
@@ -100,15 +102,13 @@ def test_p_values_are_corrected_over_all_pairs_metrics_and_segments(method: str)
     users = table({name: rng.random(30) + shift for name, shift in (("a", 0), ("b", 0.1), ("c", 0.2), ("d", 0.2))})
     users["country"] = ["de", "fr", "it"] * 40
     users["ndcg"] = rng.random(len(users))
-    found = compared(users, metrics=(METRIC, "ndcg"), segments=("country",), correction=method)
+    found = compared(users, metrics=(METRIC, "ndcg"), segments=("country",), correction=method, one_family=True)
     rows = [*found.values()]
     assert len(rows) == 6 * 2 * 4
     p = [row["p_value"] for row in rows]
     wanted = p if method == "none" else multipletests(p, method=method)[1]
     assert [row["p_adjusted"] for row in rows] == pytest.approx(list(wanted), rel=1e-12)
-    assert {(row["family"], row["n_comparisons"], row["correction"]) for row in rows} == {
-        ("48 comparisons of this run", 48, method)
-    }
+    assert {(row["family"], row["n_comparisons"], row["correction"]) for row in rows} == {("all", 48, method)}
 
 
 def test_bootstrap_intervals_are_quantiles_of_means_with_the_same_weights() -> None:
@@ -376,7 +376,7 @@ def untested(row: dict[str, Any]) -> None:
     for name in ("p_randomization", "bootstrap_ci_low", "bootstrap_ci_high", "aa_share"):
         assert np.isnan(row.get(name, np.nan)), name
     assert row["better"] is None
-    assert row["n_comparisons"] == 0 and row["family"] == "0 comparisons of this run"
+    assert row["n_comparisons"] == 0
 
 
 def test_one_user_has_a_difference_and_no_test() -> None:
@@ -497,6 +497,14 @@ def test_a_baseline_that_is_not_there_names_the_nearest() -> None:
         compared(users, Request("control", candidates=("candidate_b",)))
     with pytest.raises(ConfigError, match="unknown experiment 'x'; known: candidate_a, control"):
         compared(users, Request("control"), shares={"x": 1, "control": 1})
+
+
+def test_each_row_has_the_number_of_the_look_at_its_pair() -> None:
+    entry = Entry("20261101T000000-00000000", ("b",), compared=Compared(("a", "b")))
+    days = {date: Pointer(date, (entry,)) for date in ("2026-11-08", "2026-11-09")}
+    found = compared(mixed_users(), Request("a"), looks=History.before("2026-11-10", days))
+    assert {key[1]: row["look"] for key, row in found.items()} == {"b": 3, "c": 1}
+    assert {row["look"] for row in compared(mixed_users(), Request("a")).values()} == {None}
 
 
 def test_only_the_candidates_are_compared_and_all_pairs_start_with_the_baseline() -> None:
@@ -645,3 +653,68 @@ def test_a_statistic_that_does_not_fit_is_refused(columns: Any, settings: Any, m
     with pytest.raises(ConfigError, match=re.escape(message)):
         statistic(*columns, **settings)(new)
     assert known == STATISTICS
+
+
+# ---- users of more than one experiment
+
+
+def with_shared(n: int = 200) -> pd.DataFrame:
+    """Experiments a and b of n users each; 20 of them are in both, and 5 of b are in c too."""
+    rng = np.random.default_rng(4)
+    names = {"a": [f"u{i}" for i in range(n)], "b": [f"u{i}" for i in range(n - 20, 2 * n - 20)]}
+    names["c"] = [*names["b"][-5:], "w0", "w1"]
+    return table({name: rng.random(len(users)) for name, users in names.items()}, names)
+
+
+def test_users_of_more_than_one_experiment_are_left_out_and_counted() -> None:
+    users = with_shared()
+    found = compared(users, Request("a", drop_shared=True), design="independent")["a", "b", "all", METRIC]
+    experiments = users.groupby("user")["experiment"].nunique()
+    alone = users[users["user"].map(experiments) == 1]
+    a, b = (alone.loc[alone["experiment"] == name, METRIC] for name in "ab")
+    assert (len(a), len(b)) == (180, 175)
+    assert found["p_value"] == pytest.approx(stats.ttest_ind(b, a, equal_var=False).pvalue, rel=1e-9)
+    assert (found["n_users_baseline"], found["n_users_candidate"], found["n_users_both"]) == (180, 175, 0)
+    assert found["note"] == (
+        "without 20 of the 200 users of a and 25 of the 200 users of b, who are in more than one experiment"
+    )
+    kept = compared(users, Request("a"), design="independent")["a", "b", "all", METRIC]
+    assert kept["n_users_both"] == 20 and "20 users are in both experiments" in kept["note"]
+
+
+def test_only_experiments_that_are_compared_share_users() -> None:
+    asked = Request("a", candidates=("b",), drop_shared=True)
+    found = compared(with_shared(), asked, design="independent")["a", "b", "all", METRIC]
+    assert found["n_users_candidate"] == 180
+    assert found["note"].startswith("without 20 of the 200 users of a and 20 of the 200 users of b,")
+
+
+def test_users_who_are_left_out_belong_to_the_sample_ratio() -> None:
+    # Nine of ten users are in a: 20 who are in both would be a quarter of b, and a small part of a.
+    names = {"a": [f"u{i}" for i in range(720)], "b": [f"u{i}" for i in range(700, 780)]}
+    users = table({name: np.linspace(0, 1, len(of)) for name, of in names.items()}, names)
+    asked = Request("a", drop_shared=True)
+    found = compared(users, asked, design="independent", shares={"a": 9, "b": 1})["a", "b", "all", METRIC]
+    assert found["sample_ratio_p"] == pytest.approx(stats.chisquare([720, 80], [720, 80]).pvalue)
+
+
+def test_where_every_user_is_left_out_the_row_says_so() -> None:
+    users = table({"a": [0.1, 0.2], "b": [0.3, 0.4]})
+    found = compared(users, Request("a", drop_shared=True), design="independent")["a", "b", "all", METRIC]
+    assert np.isnan(found["p_value"])
+    assert found["note"] == (
+        "no users in a and b; without 2 of the 2 users of a and 2 of the 2 users of b, who are in more than one "
+        "experiment"
+    )
+
+
+# ---- a period
+
+
+def test_the_days_of_a_period_stand_in_the_row_and_missing_ones_in_its_note() -> None:
+    users = apart(a=[0.1, 0.2, 0.4], b=[0.3, 0.5, 0.4])
+    days = Days("2026-11-08", "2026-11-11", ("2026-11-08", "2026-11-11"))
+    row = one(users, days=days)
+    assert (row["period_from"], row["period_to"], row["n_days"]) == ("2026-11-08", "2026-11-11", 2)
+    assert row["note"] == "2 of 4 days are not published: 2026-11-09, 2026-11-10"
+    assert "period_from" not in one(users)

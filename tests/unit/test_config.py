@@ -395,7 +395,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (
         {"comparison": {"correction": "bonferoni"}},
         "comparison.correction: unknown value 'bonferoni'; did you mean "
-        "'bonferroni'? known: holm, bonferroni, fdr_bh, fdr_by, none",
+        "'bonferroni'? known: holm, hochberg, hommel, bonferroni, fdr_bh, fdr_by, none",
     ),
     ({"sink": {"format": "csv"}}, "sink.format: unknown value 'csv'; known: parquet, delta, iceberg"),
     (
@@ -790,9 +790,11 @@ def test_the_record_is_plain_and_hides_secrets() -> None:
         "quality": {"on_invalid": "quarantine", "max_invalid_fraction": 0.01, "repeated_items": "relevant",
                     "gates": {}},
         "comparison": {"baseline": None, "pairs": "baseline", "candidates": [], "confidence": 0.95,
-                       "correction": "holm", "design": "auto", "wilcoxon": False, "randomization": None,
-                       "bootstrap": None, "aa_check": None, "shares": None, "power": 0.8, "min_users": 0,
-                       "cuped": None},
+                       "correction": "holm", "primary": [], "guardrails": [], "families": "split",
+                       "primary_share": None, "design": "auto", "shared_users": "keep", "wilcoxon": False,
+                       "randomization": None, "bootstrap": None, "aa_check": None, "shares": None,
+                       "power": 0.8, "min_users": 0, "cuped": None, "looks": "one", "tuning_users": 10_000,
+                       "period": None},
         "gates": [],
         "sink": {"format": "parquet", "path": "out", "mode": "overwrite_partitions", "table": None},
         "report": None,

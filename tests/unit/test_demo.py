@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import date
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pandas as pd
 import pytest
 
 from rankmetrics_spark import config
-from rankmetrics_spark.tools import BEST_FIRST, FAULTS, FILES, SLOTS, DemoLog, make_log
+from rankmetrics_spark.tools import BEST_FIRST, FAULTS, FILES, SLOTS, USERS_PER_FAULT, DemoLog, make_log
 
 IMPRESSION = ["event_date", "variant", "user_id", "item_id", "slot", "model_score", "clicked", "country", "device"]
 
@@ -114,3 +115,76 @@ def test_the_config_beside_the_log_is_valid(log: DemoLog) -> None:
     loaded = config.load(str(log.config))
     assert loaded.source.path == (str(log.impressions),)
     assert loaded.source.columns["relevance"] == "clicked"
+
+
+# ---- several days
+
+
+@pytest.fixture(scope="module")
+def days(tmp_path_factory: pytest.TempPathFactory) -> DemoLog:
+    return make_log(tmp_path_factory.mktemp("two weeks"), users=3_000, days=14)
+
+
+@pytest.fixture(scope="module")
+def visits(days: DemoLog) -> pd.DataFrame:
+    """One row per list: its user, day, experiment and NDCG@10 of its clicks."""
+    log = pd.read_parquet(days.impressions).astype({"event_date": str}).dropna().query("slot > 0")
+    clicked: dict[tuple[str, str, str], set[int]] = {}
+    for row in log.itertuples():
+        clicked.setdefault((row.user_id, row.event_date, row.variant), set()).update({row.slot} if row.clicked else ())
+    found = []
+    for names, slots in clicked.items():
+        ideal = sum(1 / math.log2(rank + 1) for rank in range(1, len(slots) + 1))
+        found.append((*names, sum(1 / math.log2(slot + 1) for slot in sorted(slots)) / ideal if slots else 0.0))
+    return pd.DataFrame(found, columns=["user", "day", "variant", "ndcg"])
+
+
+def test_a_log_of_days_has_a_folder_and_faults_for_each_day(days: DemoLog) -> None:
+    assert days.days == tuple(f"2026-11-{day:02}" for day in range(8, 22))
+    assert sorted(path.name for path in days.impressions.iterdir()) == [f"event_date={day}" for day in days.days]
+    log = pd.read_parquet(days.impressions)
+    assert len(log) == days.rows
+    assert set(log.columns) == set(IMPRESSION)
+    lists = log.groupby("event_date", observed=True)["user_id"].nunique()
+    assert log["item_id"].isna().groupby(log["event_date"], observed=True).sum().eq(lists // USERS_PER_FAULT).all()
+
+
+def test_some_users_come_every_day_and_others_once(visits: pd.DataFrame) -> None:
+    n_days = visits.groupby("user")["day"].nunique()
+    assert (n_days == 14).any()
+    # A chance p has the density of Beta(0.6, 2.4): of 3,000 users, how many have exactly one visit in 14 days?
+    once = (
+        14 * math.gamma(1.6) * math.gamma(15.4) / math.gamma(17) / (math.gamma(0.6) * math.gamma(2.4) / math.gamma(3))
+    )
+    assert abs((n_days == 1).sum() - 3_000 * once) < 4 * math.sqrt(3_000 * once * (1 - once))
+    assert (visits.groupby("user")["variant"].nunique() == 1).all()
+
+
+def test_the_days_show_the_true_differences_that_the_log_states(days: DemoLog, visits: pd.DataFrame) -> None:
+    users = visits.groupby(["variant", "user"])["ndcg"].mean().groupby("variant").agg(["mean", "var", "count"])
+    base = users.loc["control"]
+    assert days.true_differences["candidate_b"] == 0.0
+    assert 0.03 < days.true_differences["candidate_a"] < 0.10
+    for name, true in days.true_differences.items():
+        arm = users.loc[name]
+        error = math.sqrt(arm["var"] / arm["count"] + base["var"] / base["count"]) / base["mean"]
+        assert abs(arm["mean"] / base["mean"] - 1 - true) < 4 * error
+    assert days.known == (
+        "2026-11-08 to 2026-11-21; true difference of NDCG@10 to control: "
+        f"candidate_a +{100 * days.true_differences['candidate_a']:.1f} %, candidate_b +0.0 %"
+    )
+
+
+def test_a_log_of_days_replaces_one_of_a_day_and_the_other_way_round(tmp_path: Path) -> None:
+    for number in (1, 3, 2, 1):
+        log = make_log(tmp_path, users=300, days=number)
+        assert len(pd.read_parquet(log.impressions)) == log.rows
+        assert len({*pd.read_parquet(log.impressions)["event_date"]}) == number
+
+
+def test_the_config_of_a_log_of_days_evaluates_one_of_them(days: DemoLog) -> None:
+    loaded = config.load(str(days.config), date="2026-11-09")
+    assert loaded.source.where == "event_date = '2026-11-09'"
+    assert str(loaded.metrics[0]) == "ndcg@10"
+    # The comparisons are those of the test so far.
+    assert (loaded.comparison.period.first, loaded.comparison.period.last) == ("2026-11-08", "2026-11-09")

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import os
 import re
-import shutil
-import sys
-from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Literal, get_args, get_origin, get_type_hints
@@ -15,14 +11,14 @@ from typing import Literal, get_args, get_origin, get_type_hints
 import click
 import pytest
 
-import rankmetrics_spark
 from rankmetrics_spark.cli import main
 from rankmetrics_spark.config import Comparison, Options, Section, Setting, description
 from rankmetrics_spark.weighting import off_policy
-from tests.helpers.commands import ROOT, ran
+from tests.helpers.commands import ROOT
+from tests.helpers.packages import Changes, run_with
 from tests.options_page import CALLS, markdown
 
-TABLES = {"self", "impressions", "judgements", "user_metrics", "before"}
+TABLES = {"self", "impressions", "judgements", "user_metrics", "before", "dates"}
 """Parameters that are tables."""
 ELSEWHERE = {"Options": {"judged", "paths"}, "Comparison": {"cuped"}, "Quality": {"repeated_items"}}
 """Fields that no call has as a keyword: they follow from the tables, or another section's keyword sets them."""
@@ -65,7 +61,8 @@ def test_a_keyword_has_the_default_the_words_and_the_help_of_its_setting(call: s
 
 def test_every_field_is_a_keyword_of_a_call() -> None:
     assert hold("evaluate") == names(Options) | {"baseline", "pairs", "correction"}
-    assert hold("compare") == names(Comparison) | {"metrics", "segments", "segment_combinations"}
+    # The dates of a call are those of its rows: ``dates``.
+    assert hold("compare") == names(Comparison) - {"period"} | {"metrics", "segments", "segment_combinations"}
     assert hold("result.check") == names(CALLS["result.check"][1][0])
 
 
@@ -114,7 +111,7 @@ def test_an_option_of_a_command_has_a_help_and_the_words_and_the_default_of_its_
 
 # ---- A new option: two files, and what make readme writes
 
-NEW: Mapping[str, Mapping[str, str]] = {
+NEW: Changes = {
     "config/options.py": {
         "    layout: str = key(": """    shortest: int = key(
         0, count(0, 100), "Lists with fewer items are left out.", "quality.shortest"
@@ -127,7 +124,6 @@ NEW: Mapping[str, Mapping[str, str]] = {
         "        text_numbers=text_numbers,": "        shortest=shortest,\n        text_numbers=text_numbers,",
     },
 }
-"""File -> what stands there, and what stands there with the option."""
 USED = """
 import rankmetrics_spark, sys
 from rankmetrics_spark.cli import load
@@ -155,19 +151,5 @@ assert row in markdown().splitlines()
 
 
 def test_a_new_option_touches_two_files(tmp_path: Path) -> None:
-    package = Path(rankmetrics_spark.__file__).parent
-    shutil.copytree(package, tmp_path / package.name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name, changes in NEW.items():
-        file = tmp_path / package.name / name
-        text = file.read_text(encoding="utf-8")
-        for old, new in changes.items():
-            assert text.count(old) == 1, old
-            text = text.replace(old, new)
-        file.write_text(text, encoding="utf-8")
     assert len(NEW) == 2
-    (tmp_path / "use.py").write_text(USED, encoding="utf-8")
-    # The folder of the program comes first: the changed package, with the tests of this checkout.
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    program = [sys.executable, tmp_path / "use.py", tmp_path, ROOT / "conf" / "example.yaml"]
-    done = ran(program, tmp_path, environment)
-    assert done.returncode == 0, done.stderr
+    run_with(NEW, USED, tmp_path, ROOT / "conf" / "example.yaml")

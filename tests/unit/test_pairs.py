@@ -15,10 +15,12 @@ from rankmetrics_spark.comparison import (
     Key,
     Request,
     Totals,
-    batches,
     pairs,
     signed_sizes,
     totals,
+)
+from rankmetrics_spark.comparison import (
+    sums as sums_by_key,
 )
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, POWERS, poisson_weights, random_signs, weighted_totals
@@ -207,14 +209,14 @@ def test_too_many_replicates_are_refused_with_the_number_that_can_be_had() -> No
 
 
 def test_replicates_travel_in_pieces_and_come_back_to_the_last_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "PIECE", 100)
-    monkeypatch.setattr(batches, "ROWS_OF_PIECES", 7)
+    monkeypatch.setattr(sums_by_key, "PIECE", 100)
+    monkeypatch.setattr(sums_by_key, "ROWS_OF_PIECES", 7)
     users = some_users()
     part = users["user"].map(lambda name: int(name[1:]) % 3)
-    sent = [batch for i in range(3) for batch in batches.as_batches(all_sums(users[part == i]))]
+    sent = [batch for i in range(3) for batch in sums_by_key.as_batches(all_sums(users[part == i]))]
     assert max(batch.num_rows for batch in sent) == 7
     assert max(len(cells) for batch in sent for cells in batch.column("replicates").to_pylist() if cells) == 100
-    assert plain(batches.read(reversed(sent))[0]) == plain(all_sums(users))
+    assert plain(sums_by_key.read(reversed(sent))[0]) == plain(all_sums(users))
 
 
 def test_more_replicates_than_memory_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

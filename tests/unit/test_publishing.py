@@ -25,7 +25,7 @@ from rankmetrics_spark.sinks import (
     Files,
     ParquetFolder,
     Partitions,
-    Staged,
+    StagedFile,
     Written,
     claims,
     live_files,
@@ -57,10 +57,10 @@ def output(folder: Path) -> Files:
 
 
 def stage(files: Files, run: str, tables: dict[str, Any]) -> Swap:
-    staged: dict[str, list[Staged]] = {}
+    staged: dict[str, list[StagedFile]] = {}
     for table, names in tables.items():
         for number, name in enumerate(names):
-            one = Staged(name, f"part-{run}-{number}.parquet", 1)
+            one = StagedFile(name, f"part-{run}-{number}.parquet", 1)
             files.write(f"_staging/{run}/{table}/{one.name}", run)
             staged.setdefault(table, []).append(one)
     return Swap(DATE, Entry(run, EXPERIMENTS), staged)
@@ -287,7 +287,7 @@ def test_a_report_shows_what_is_published_and_nothing_else(
     # A killed run has written the new pointer beside the earlier one, which it was about to replace.
     point_to(tmp_path, RUNS[1], DATE, "{date}.next.json")
     figures = figures_of(tables)
-    assert {row["evaluation_date"] for row in figures.means} == {DATE} and len(figures.trend) == 2 * 3 * 4
+    assert {row["evaluation_date"] for row in figures.means} == {DATE} and len(figures.over_time) == 2 * 2 * 4
     assert figures.record["run_id"] == RUNS[1]
 
 
@@ -330,7 +330,7 @@ def test_only_records_are_read_as_records(tmp_path: Path) -> None:
 def test_an_experiment_may_be_called_like_a_run(tmp_path: Path) -> None:
     files = output(tmp_path)
     run, name = "20261122T010203-0a1b2c3d", "model-20261121T120000-deadbeef"
-    staged = {"user_metrics": [Staged(name, f"part-{run}-1.parquet", 1)]}
+    staged = {"user_metrics": [StagedFile(name, f"part-{run}-1.parquet", 1)]}
     files.write(f"_staging/{run}/user_metrics/part-{run}-1.parquet", "rows")
     swap(files, Swap("2026-11-22", Entry(run, (name,)), staged))
     recover(files, run, "2026-11-22", [name])

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
@@ -31,16 +32,19 @@ from rankmetrics_spark.report import (
     cards,
     checks,
     console,
+    difference_rows,
     everyone_and_largest,
     figures_of,
     html,
     leader,
     local_tables,
+    logged_metrics,
+    logged_parameters,
+    newer_failures,
     notebook,
-    parameters,
     payload_of,
     print_result,
-    values,
+    sentences_over_time,
     without_relevant,
 )
 from tests.helpers.results import Output
@@ -225,7 +229,7 @@ def test_what_a_page_holds_keeps_the_baseline_and_the_metric_that_decides(most: 
     found = payload_of(figures, most)
     assert found["totals"] == {
         "differences": 130 * 31, "means": 131 * 31, "segments": 2 * 130 * 31 + 7, "segmentMeans": 2 * 131 * 31,
-        "users": 131 * 31 * 20, "trend": 2 * 3 * 31,
+        "users": 131 * 31 * 20, "trend": 2 * 3 * 31, "overTime": 0,
     }  # fmt: skip
     last = len(found["metrics"]) - 1
     assert found["metrics"][last]["name"] == "dcg@31", "the metric that decides"
@@ -429,12 +433,16 @@ def test_one_experiment_has_nothing_to_be_compared_with() -> None:
     assert found.sure == ("There is one experiment, so nothing to compare it with.",)
 
 
-def test_the_metric_of_the_first_gate_decides_else_the_largest_cut_off_of_the_first_metric() -> None:
-    rows = [mean("a", metric) for metric in ("ndcg@10", "ap@5", "ap@10")]
+def test_the_primary_metric_decides_else_the_largest_cut_off_of_the_first_metric() -> None:
+    names = ("ndcg@10", "ap@5", "ap@10")
+    rows = [mean("a", metric) for metric in names]
     config = {"metrics": ["ap@5", "ap@10", "ndcg@10"]}
     assert str(Figures(rows, record={"config": config}).primary) == "ap@10"
-    gated = config | {"gates": [{"metric": "ndcg@10", "max_drop": 0.1}]}
-    assert str(Figures(rows, record={"config": gated}).primary) == "ndcg@10"
+    of_config = config | {"comparison": {"primary": ["ndcg@10"]}}
+    assert str(Figures(rows, record={"config": of_config}).primary) == "ndcg@10"
+    roles = dict(zip(names, ("secondary", "primary", "guardrail"), strict=True))
+    of_rows = [compared("b", None, 0.1) | {"metric": name, "role": role} for name, role in roles.items()]
+    assert str(Figures(rows, of_rows, record={"config": config}).primary) == "ap@5"
 
 
 def test_a_card_without_a_relative_difference_shows_the_difference_itself() -> None:
@@ -546,7 +554,9 @@ def test_the_scripts_of_a_page_are_made_once(tmp_path: Path, monkeypatch: pytest
     with monkeypatch.context() as patched:
         patched.setattr(html, "_made", lambda: pytest.fail("made again"))
         assert html.scripts() == made
-    assert "</script" not in made[0] and set(json.loads(made[1])) == {"forest", "cutoffs", "distribution", "trend"}
+    assert "</script" not in made[0] and set(json.loads(made[1])) == {
+        "forest", "cutoffs", "distribution", "trend", "byDate", "byDay",
+    }  # fmt: skip
     # Those of other libraries, or what was left of a file, are replaced.
     monkeypatch.setattr(html, "_made", lambda: ("new library", "new charts"))
     for spoilt in (b'{"made_of": "others", "library": "", "charts": ""}', b"{", b"[]", b'{"made_of": 1}', b"\xff"):
@@ -727,10 +737,132 @@ def test_a_plot_of_a_metric_that_was_not_computed_is_refused() -> None:
 
 def test_mlflow_gets_means_and_differences_under_keys_that_it_takes() -> None:
     figures = Figures([mean("control"), mean("a(1)", value=0.6)], [compared("a(1)", "candidate", 0.1)])
-    assert values(figures) == {
+    assert logged_metrics(figures) == {
         "ap_at_10/control": 0.5,
         "ap_at_10/a_1_": 0.6,
         "ap_at_10_difference/a_1_": 0.1,
         "ap_at_10_p_adjusted/a_1_": 0.0001,
     }
-    assert parameters(figures) == {"convention": "standard", "baseline": "control"}
+    assert logged_parameters(figures) == {"convention": "standard", "baseline": "control"}
+
+
+# ---- over time
+
+
+def developed(kind: str, label: str, change: float, p: float = 0.5, **more: Any) -> dict[str, Any]:
+    """A row of ``effect_over_time``: a difference of ``change`` to a mean of 0.5, and 0.02 to each side."""
+    row = compared("b", None, change, baseline="a", **more)
+    number = int(label) if kind == "days_since_first" else None
+    return row | {"kind": kind, "label": label, "day_number": number, "p_value": p, "p_adjusted": p, "note": None}
+
+
+def sentences(slope: dict[str, Any], whole_p: float = 0.001, whole: float = 0.05, *more: dict[str, Any]) -> list[str]:
+    rows = [developed("cumulative", "2026-11-08", 0.2, 0.9), developed("cumulative", "2026-11-21", whole, whole_p),
+            developed("days_since_first", "0", 0.1), developed("days_since_first", "1", 0.02), slope,
+            *more]  # fmt: skip
+    return [line.replace("\N{MINUS SIGN}", "-") for line in sentences_over_time(rows)]
+
+
+def test_an_effect_that_gets_smaller_with_the_days_of_a_user_fades() -> None:
+    assert sentences(developed("slope", "per day", -0.025, 0.0123)) == [
+        "The effect of b against a on MAP@10 fades with a user's days: -5.0 % per day (95 % interval -9.0 to -1.0 %, "
+        "p = 0.012). It is +20.0 % on a user's first day."
+    ]
+    # A candidate that is worse by less and less.
+    (line,) = sentences(developed("slope", "per day", 0.025, 0.01), 0.001, -0.05)
+    assert line.startswith("The effect of b against a on MAP@10 fades with a user's days: +5.0 % per day")
+
+
+def test_an_effect_that_gets_larger_grows_and_one_that_is_not_shown_is_a_difference() -> None:
+    (line,) = sentences(developed("slope", "per day", 0.025, 0.01))
+    assert line.startswith("The effect of b against a on MAP@10 grows with a user's days: +5.0 % per day")
+    (line,) = sentences(developed("slope", "per day", 0.025, 0.01), 0.2)
+    assert line.startswith("The difference between b and a on MAP@10 rises with a user's days: +5.0 % per day")
+    (line,) = sentences(developed("slope", "per day", -0.025, 0.01), 0.2)
+    assert line.startswith("The difference between b and a on MAP@10 falls with a user's days: -5.0 % per day")
+
+
+def test_a_slope_that_chance_explains_is_no_sign() -> None:
+    assert sentences(developed("slope", "per day", -0.005, 0.4)) == [
+        "No sign that the effect of b against a on MAP@10 fades or grows: -1.0 % per day (95 % interval -5.0 to "
+        "+3.0 %, p = 0.400)."
+    ]
+    (line,) = sentences(developed("slope", "per day", -0.005, 0.4), 0.2)
+    assert line.startswith(
+        "No sign that the difference between b and a on MAP@10 changes with a user's days: -1.0 % per"
+    )
+    unknown = developed("slope", "per day", -0.005) | {"p_adjusted": None, "note": "no slope: too few users"}
+    assert sentences(unknown) == [
+        "Nobody can tell yet whether the effect of b against a on MAP@10 changes with a user's days: no slope: too few "
+        "users."
+    ]
+
+
+def test_users_who_differed_before_the_start_come_first() -> None:
+    slope = developed("slope", "per day", -0.005, 0.4)
+    same = sentences(slope, 0.001, 0.05, developed("before", "2026-11-08", 0.005, 0.6))
+    assert same[0] == (
+        "Before 2026-11-08, the users of b and a did not differ clearly, as it should be: +1.0 % on MAP@10 (95 % "
+        "interval -3.0 to +5.0 %, p = 0.600)."
+    )
+    other = sentences(slope, 0.001, 0.05, developed("before", "2026-11-08", 0.05, 0.003, metric="ndcg@10"))
+    assert len(other) == 2 and other[0].startswith(
+        "Before 2026-11-08, the users of b and a differed already: +10.0 % on NDCG@10 (95 % interval +6.0 to +14.0 %, "
+        "p = 0.003). Find the cause before you trust this effect"
+    )
+    # Of other metrics, only what is out of the ordinary is said.
+    quiet = [developed(kind, "2026-11-08", 0.005, 0.6, metric="ndcg@10") for kind in ("before", "cumulative", "slope")]
+    assert len(sentences(slope, 0.001, 0.05, *quiet)) == 1
+
+
+def test_bad_days_are_those_that_failed_warned_or_are_missing() -> None:
+    error = {"message": "the gate allows 0.09", "class": "MetricGateError"}
+    history = [{"evaluation_date": f"2026-11-{day:02}"} for day in (8, 9, 10, 12)]
+    history[1] |= {"quality": {"warnings": ["tie_rate is 31.00%"]}}
+    history[2] |= {"error": error}
+    rows = [developed("day", f"2026-11-{day:02}", 0.1) for day in (8, 9, 12)]
+    found = payload_of(Figures([mean("a"), mean("b")], rows[:1], over_time=rows, history=history))
+    assert [(day["date"][-2:], day["state"], day["text"]) for day in found["alerts"]] == [
+        ("09", "warned", "tie_rate is 31.00%"),
+        ("10", "failed", "the gate allows 0.09"),
+        ("11", "missing", "nothing is published for this date"),
+    ]
+    assert found["overTime"]["label"] == ["2026-11-08", "2026-11-09", "2026-11-12"]
+    assert (found["overTime"]["d"][0], found["overTime"]["low"][0], found["overTime"]["rel"][0]) == (0.1, 0.08, 0.2)
+
+
+def test_failed_runs_of_newer_dates_are_named_above_the_headline() -> None:
+    history: list[dict[str, Any]] = [
+        {"evaluation_date": f"2026-11-{day}", "error": {"message": f"reason {day}"}} for day in range(19, 25)
+    ]
+    history += [{"evaluation_date": "2026-11-25"}, {"error": {"message": "refused"}}]
+    shown = Figures([mean("a")], record={"evaluation_date": "2026-11-20"}, history=history)
+    assert newer_failures(shown) == [
+        *(
+            f"The run of 2026-11-{day} failed, so nothing newer than 2026-11-20 is shown: reason {day}"
+            for day in (24, 23, 22)
+        ),
+        "1 more run of a newer date failed.",
+    ]
+    assert len(newer_failures(replace(shown, record={"evaluation_date": "2026-11-22"}))) == 2
+    assert newer_failures(Figures([mean("a")], record={"evaluation_date": "2026-11-26"}, history=history)) == []
+
+
+def test_differences_of_dates_are_read_from_a_folder(tmp_path: Path) -> None:
+    output = Output(tmp_path / "days")
+    for day in ("2026-11-18", "2026-11-19"):
+        output.write(day, seed=int(day[-2:]))
+    tables = local_tables(str(output.path))
+    assert tables is not None
+    found = figures_of(tables)
+    assert found.trend == [] and len(found.over_time) == 2 * 2 * 4
+    for row in found.over_time:
+        (file,) = output.path.glob(f"comparisons/*={row['experiment_id']}/*={row['label']}/*.parquet")
+        wanted = next(each for each in pq.read_table(file, partitioning=None).to_pylist()
+                      if (each["segment"], each["metric"]) == ("all", row["metric"]))  # fmt: skip
+        assert row["kind"] == "day" and row["difference"] == wanted["difference"]
+        assert row["relative_ci_high"] == wanted["relative_ci_high"]
+    of_period = difference_rows(
+        [{**wanted, "experiment_id": "b", "evaluation_date": "2026-11-19", "period_from": "2026-11-08"}]
+    )
+    assert of_period[0]["kind"] == "cumulative"

@@ -14,6 +14,7 @@ from statsmodels.stats.power import TTestIndPower, TTestPower
 from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
 from rankmetrics_spark.statistics import (
+    Estimate,
     Moments,
     PairMoments,
     effect_size_independent,
@@ -42,6 +43,10 @@ def ranked(differences: Floats) -> tuple[int, int, int, int]:
     ranks = stats.rankdata(np.abs(moved))
     ties = np.unique(np.abs(moved), return_counts=True)[1]
     return len(moved), round(2 * ranks[moved > 0].sum()), int((ties**3 - ties).sum()), len(differences) - len(moved)
+
+
+def shown_of(found: Estimate) -> tuple[Floats, Floats, Floats]:
+    return found.difference, found.ci_low, found.ci_high
 
 
 def wilcoxon(rows: Any) -> Floats:
@@ -186,7 +191,7 @@ def test_identical_arms_have_no_difference_and_p_is_one() -> None:
     for found in (paired_t(pair.difference, 0.95), welch(same.baseline, same.candidate, 0.95)):
         shown = found.difference, found.p_value, found.ci_low, found.ci_high
         assert [each.tolist() for each in shown] == [[0], [1], [0], [0]]
-    assert [each.tolist() for each in relative_paired(pair, 0.95)] == [[0], [0], [0]]
+    assert [each.tolist() for each in shown_of(relative_paired(pair, 0.95))] == [[0], [0], [0]]
 
 
 def test_a_constant_difference_has_the_p_value_of_a_permutation_test() -> None:
@@ -231,21 +236,21 @@ def test_below_two_users_nothing_is_tested(values: list[float]) -> None:
         assert np.isnan([found.standard_error, found.df, found.ci_low, found.ci_high, found.p_value]).all()
         assert np.isnan(minimum_detectable_effect(found.standard_error, found.df, 0.95)).all()
         assert np.isnan(users_needed(len(values), found.difference, found.standard_error, 0.95)).all()
-    for bounds in (relative_paired(PairMoments(few, few, few), 0.95)[1:], relative_independent(many, few, 0.95)[1:]):
-        assert np.isnan(bounds).all()
+    for found in (relative_paired(PairMoments(few, few, few), 0.95), relative_independent(many, few, 0.95)):
+        assert np.isnan(shown_of(found)[1:]).all()
     assert np.isnan(effect_size_paired(few)).all() and np.isnan(effect_size_independent(few, many)).all()
 
 
 def test_no_pairs_give_no_rows() -> None:
     none = moments(np.zeros((0, 3)))
     assert paired_t(none, 0.95).p_value.tolist() == welch(none, none, 0.95).p_value.tolist() == []
-    assert wilcoxon([[]])[:0].tolist() == relative_independent(none, none, 0.95)[0].tolist() == []
+    assert wilcoxon([[]])[:0].tolist() == relative_independent(none, none, 0.95).difference.tolist() == []
 
 
 def test_the_relative_difference_of_a_baseline_of_zero_is_unknown() -> None:
     zero, some = np.zeros((1, 5)), np.arange(5.0)[None]
-    assert np.isnan(relative_paired(pair_moments(zero, some), 0.95)).all()
-    assert np.isnan(relative_independent(moments(zero), moments(some), 0.95)).all()
+    assert np.isnan(shown_of(relative_paired(pair_moments(zero, some), 0.95))).all()
+    assert np.isnan(shown_of(relative_independent(moments(zero), moments(some), 0.95))).all()
 
 
 def test_the_relative_interval_is_that_of_the_delta_method_done_by_hand() -> None:
@@ -256,13 +261,13 @@ def test_the_relative_interval_is_that_of_the_delta_method_done_by_hand() -> Non
     gradient, covariance = np.array([-c / b**2, 1 / b]), np.cov(left, right)
     half = stats.t.ppf(0.975, 39) * np.sqrt(gradient @ covariance @ gradient / 40)
     found = relative_paired(pair_moments([left], [right]), 0.95)
-    assert np.concatenate(found) == pytest.approx([c / b - 1, c / b - 1 - half, c / b - 1 + half], rel=1e-9)
+    assert np.concatenate(shown_of(found)) == pytest.approx([c / b - 1, c / b - 1 - half, c / b - 1 + half], rel=1e-9)
     right = rng.random(25) + 1
     c, parts = right.mean(), (right.mean() ** 2 / b**4 * left.var(ddof=1) / 40, right.var(ddof=1) / 25 / b**2)
     df = sum(parts) ** 2 / (parts[0] ** 2 / 39 + parts[1] ** 2 / 24)
     half = stats.t.ppf(0.975, df) * np.sqrt(sum(parts))
     found = relative_independent(moments([left]), moments([right]), 0.95)
-    assert np.concatenate(found) == pytest.approx([c / b - 1, c / b - 1 - half, c / b - 1 + half], rel=1e-9)
+    assert np.concatenate(shown_of(found)) == pytest.approx([c / b - 1, c / b - 1 - half, c / b - 1 + half], rel=1e-9)
 
 
 def test_effect_sizes_are_those_of_their_definitions() -> None:
@@ -329,4 +334,4 @@ def test_relative_intervals_cover_the_truth_in_95_percent_of_draws() -> None:
         relative_paired(pair_moments(baseline, candidate), 0.95),
         relative_independent(moments(baseline), moments(1.1 * own), 0.95),
     ):
-        assert 0.94 <= np.mean((found[1] <= 0.1) & (found[2] >= 0.1)) <= 0.96
+        assert 0.94 <= np.mean((found.ci_low <= 0.1) & (found.ci_high >= 0.1)) <= 0.96

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rankmetrics_spark.udfs import RankBy, _asked, _values
+from rankmetrics_spark.udfs import RankBy, _checked, _values
 
 NAN = float("nan")
 LISTS = {
@@ -24,7 +24,7 @@ EXACT = [[2**53, 2**53 + 1, 1], [], [3, 4], [5, 5, 5], [2**53 + 1, 2**53, 2**53 
 @pytest.mark.parametrize("rank_by", ["position", "score"])
 @pytest.mark.parametrize("scores", [LISTS["score"], EXACT, [[Decimal(v) for v in each] for each in EXACT]])
 def test_many_lists_have_the_values_of_each_alone(name: str, rank_by: RankBy, scores: list[list[object]]) -> None:
-    metric, rule = _asked(name, "standard", rank_by)
+    metric, rule = _checked(name, "standard", rank_by)
     names = ("position", "relevance", "item") if rank_by == "position" else ("score", "relevance", "item")
     lists = LISTS | {"score": scores}
 
@@ -40,7 +40,7 @@ def test_many_lists_have_the_values_of_each_alone(name: str, rank_by: RankBy, sc
 
 
 def test_lists_of_which_no_row_counts_have_no_value() -> None:
-    metric, rule = _asked("rr", "standard", "position")
+    metric, rule = _checked("rr", "standard", "position")
     columns = {"position": pd.Series([NAN, 1, 2]), "relevance": pd.Series([1.0, 0.0, 1.0])}
     # No sound row; no row; the relevant item at rank 2.
     assert np.array_equal(_values(columns, np.array([1, 0, 2]), metric, rule), [NAN, NAN, 1 / 2], equal_nan=True)

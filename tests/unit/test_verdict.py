@@ -149,13 +149,14 @@ def test_the_first_sentences_are_about_the_metric_that_decides() -> None:
     ]
     metrics = [parse(name) for name in ("ap@5", "ap@10", "ndcg@10")]
 
-    def subjects(*gated: object) -> list[str]:
-        words = (text.partition(":")[0].split() for text in verdict_of(rows, metrics, *gated))
+    def subjects(primary: str = "") -> list[str]:
+        of_role = [row | {"role": "primary" if row["metric"] == primary else "secondary"} for row in rows]
+        words = (text.partition(":")[0].split() for text in verdict_of(of_role, metrics))
         return [f"{name} {words[-1]}" for name, *words in words]
 
-    # The largest cut-off of the first metric, else the metric of the first gate; then the differences that are shown.
+    # The primary metric, else the largest cut-off of the first metric; then the differences that are shown.
     assert subjects()[:4] == ["b MAP@10", "c MAP@10", "b MAP@5", "c MAP@5"]
-    assert subjects(parse("ndcg@10"))[:4] == ["b NDCG@10", "c NDCG@10", "b MAP@5", "c MAP@5"]
+    assert subjects("ndcg@10")[:4] == ["b NDCG@10", "c NDCG@10", "b MAP@5", "c MAP@5"]
 
 
 def test_a_long_verdict_begins_with_the_metric_that_decides_and_counts_what_was_not_read() -> None:
@@ -188,3 +189,14 @@ def test_a_p_value_has_the_digits_that_support_the_verb(p: float, confidence: fl
     # The number as it is read falls on the side of the level that decided.
     number = float(said.split()[-1])
     assert said.startswith("p <") or (number < round(1 - confidence, 9)) == (p < 1 - confidence)
+
+
+def test_a_verdict_says_that_the_same_pair_was_looked_at_before() -> None:
+    single = "Each p-value is that of a single look, so 'beats' is less sure than it says"
+    sixth = verdict_of([row(look=6), row(look=6, segment="country=de"), row(look=6, metric="ap@10")])
+    assert sixth[-1] == f"This is look 6: the pair was compared on 5 earlier dates. {single}"
+    assert [line.partition(":")[0] for line in sixth[:-1]] == ["b beats a on NDCG@10", "b beats a on MAP@10"]
+    later = verdict_of([row(look=2), row(look=1, experiment_id="c")])
+    assert later[-1] == f"This is look 2 at b against a: the pair was compared on 1 earlier date. {single}"
+    for first in ({"look": 1}, {"look": None}, {}, {"look": 6, "p_sequential": 0.01}):
+        assert not any("look" in line for line in verdict_of([row(**first)]))

@@ -1,0 +1,142 @@
+"""How an effect develops, on an engine: the rows of the test without one, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from rankmetrics_spark import compare, effect_over_time
+from rankmetrics_spark.errors import ConfigError, InputError
+from tests.helpers.commands import ROOT, Call
+from tests.helpers.days import DATES, by_label, developed, log
+from tests.helpers.users import METRIC
+
+NAMES = {"experiment": "experiment_id", "user": "user_id", "date": "evaluation_date", METRIC: "ap_at_10",
+         "lists": "n_lists"}  # fmt: skip
+
+
+def stored(spark: SparkSession, rows: pd.DataFrame) -> DataFrame:
+    """Rows as ``user_metrics``; a list without a value counts in n_lists and not in the metric's own number."""
+    return spark.createDataFrame(rows.rename(columns=NAMES).drop(columns="relevant").assign(n_relevant=1))
+
+
+def texts(rows: Any) -> list[str]:
+    """Rows as text, in their order: equal texts are equal bits; an engine has null where NumPy has NaN."""
+    plain = [
+        {name: value.item() if isinstance(value, np.generic) else value for name, value in row.items()} for row in rows
+    ]
+    return [str({name: None if pd.isna(value) else value for name, value in row.items()}) for row in plain]
+
+
+@pytest.mark.both_engines
+def test_an_engine_has_the_bits_of_the_loop_without_one(spark: SparkSession) -> None:
+    rows = log(users=25)
+    # Some users of a are in c as well.
+    rows.loc[(rows.experiment == "c") & (rows.date > DATES[5]), "user"] = "a" + rows.user.str[1:]
+    table = stored(spark, rows)
+    for start in (None, DATES[4]):
+        dates = (start, DATES[-1]) if start else None
+        for parts in (1, 3):
+            found = effect_over_time(table.repartition(parts), "a", dates=dates).collect()
+            assert texts(by_label([row.asDict() for row in found]).values()) == texts(
+                by_label([{**row, "metric": "ap@10"} for row in developed(rows, start).values()]).values()
+            )
+
+
+@pytest.mark.both_engines
+def test_the_last_day_up_to_which_users_count_is_the_end_of_the_period(spark: SparkSession) -> None:
+    rows = log(users=25)
+    found = by_label(
+        [row.asDict() for row in effect_over_time(stored(spark, rows), "a", dates=(DATES[2], DATES[9])).collect()]
+    )
+    assert {label for _, kind, label in found if kind in ("day", "cumulative")} == {*DATES[2:10]}
+    of_period = rows[rows.date.between(DATES[2], DATES[9]) & rows[METRIC].notna()]
+    means = (
+        of_period.assign(v=of_period[METRIC] * of_period.lists).groupby(["experiment", "user"])[["v", "lists"]].sum()
+    )
+    table = (means.v / means.lists).rename("ap_at_10").reset_index().rename(columns=NAMES).assign(n_relevant=1)
+    for row in compare(spark.createDataFrame(table), "a").collect():
+        mine = found[row["experiment_id"], "cumulative", DATES[9]]
+        for name in ("n_users", "difference", "ci_low", "relative_ci_high", "p_value", "mean_candidate"):
+            assert mine[name] == pytest.approx(row[name], rel=1e-9)
+
+
+def test_wrong_dates_and_tables_without_dates_are_one_sentence(spark: SparkSession) -> None:
+    table = stored(spark, log(users=3))
+    with pytest.raises(ConfigError, match="2026-11-09 to 2026-11-08; allowed: a first date up to the last one"):
+        effect_over_time(table, "a", dates=("2026-11-09", "2026-11-08"))
+    with pytest.raises(ConfigError, match="dates is '8 Nov'"):
+        effect_over_time(table, "a", dates=("8 Nov", "2026-11-09"))
+    with pytest.raises(InputError, match="no column evaluation_date"):
+        effect_over_time(table.drop("evaluation_date"), "a")
+    with pytest.raises(ConfigError, match=r"comparison\.baseline is null"):
+        effect_over_time(table)
+
+
+def test_the_code_of_the_guide_runs_as_it_stands_there(spark: SparkSession, tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "comparing.md").read_text(encoding="utf-8").partition("## How the effect develops")[2]
+    (code,) = re.findall(r"```python\n(.*?)```", text.partition("\n## ")[0], re.DOTALL)
+    rows = log(users=8)
+    rows["experiment"] = rows.experiment.replace({"a": "control"})
+    folder = str(tmp_path / "user_metrics")
+    stored(spark, rows).write.partitionBy("experiment_id", "evaluation_date").parquet(folder)
+    names: dict[str, Any] = {"spark": spark}
+    exec(code.replace("out/first/user_metrics", folder), names)
+    assert {row["kind"] for row in names["found"].collect()} == {"day", "cumulative", "days_since_first", "slope"}
+
+
+@pytest.mark.both_engines
+def test_intervals_up_to_each_day_hold_at_every_look_where_that_is_asked_for(spark: SparkSession) -> None:
+    table = stored(spark, log(users=25))
+    single, every = (
+        by_label([row.asDict() for row in effect_over_time(table, "a", looks=looks, tuning_users=60).collect()])
+        for looks in ("one", "any")
+    )
+    for key, row in every.items():
+        is_growing = key[1] == "cumulative"
+        assert row["valid_at"] == ("every look" if is_growing else "a single look")
+        if not is_growing:
+            assert str(row) == str(single[key])
+            continue
+        # The half width of the normal mixture, with the error that the interval of one look has.
+        n, plain = row["n_users"], single[key]
+        rho = 60 / (np.log(1 - 2 * np.log(0.05)) - 2 * np.log(0.05))
+        half = np.sqrt((n + rho) / n * np.log((n + rho) / (rho * 0.05**2)))
+        for name in ("", "relative_"):
+            widths = [each[f"{name}ci_high"] - each[f"{name}ci_low"] for each in (row, plain)]
+            assert widths[0] > widths[1]
+            # The quantile of t is 2.01 with 48 degrees of freedom, and 1.96 without end.
+            assert n < 48 or widths[0] / widths[1] == pytest.approx(half / 1.96, rel=0.03)
+        assert row["difference"] == plain["difference"] and row["p_value"] > plain["p_value"]
+
+
+def test_the_command_says_whether_the_effect_fades(call: Call, spark: SparkSession, tmp_path: Path) -> None:
+    rows = log(users=60, share=0.6)
+    first = rows.groupby(["experiment", "user"]).date.transform("min")
+    since = (pd.to_datetime(rows.date) - pd.to_datetime(first)).dt.days
+    rows.loc[rows.experiment == "b", METRIC] += 0.4 - 0.05 * since[rows.experiment == "b"]
+    folder = tmp_path / "out" / "user_metrics"
+    table = stored(spark, rows).selectExpr("*", "'f679' AS convention_hash")
+    table.write.partitionBy("experiment_id", "evaluation_date").parquet(str(folder))
+    asked = ("compare", "--input", tmp_path / "out", "--baseline", "a", "--over-time")
+    code, out, err = call(*asked, "--format", "json")
+    found = json.loads(out)
+    assert code == 0 and f"users of {DATES[0]} to {DATES[-1]} (14 days)" in err
+    assert [line.partition(":")[0] for line in found["sentences"]] == [
+        "The effect of b against a on MAP@10 fades with a user's days",
+        "No sign that the difference between c and a on MAP@10 changes with a user's days",
+    ]
+    whole = by_label([row.asDict() for row in effect_over_time(table, "a").collect()])
+    assert texts(by_label(found["over_time"]).values()) == texts(whole.values())
+    code, out, _ = call(*asked, "--candidate", "b")
+    assert code == 0 and out.startswith("The effect of b against a on MAP@10 fades") and "change per day" in out
+    for option, value in (("--date", DATES[0]), ("--segment", "country"), ("--losses", "3")):
+        code, _, err = call(*asked, option, value)
+        assert code == 2 and f"--over-time is given with {option}; allowed: all users of several dates" in err

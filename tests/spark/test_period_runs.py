@@ -1,0 +1,375 @@
+"""Runs with ``comparison.period``: the comparisons are those of one run over all rows of these days."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from rankmetrics_spark import evaluate, run
+from rankmetrics_spark.config import from_mapping
+from rankmetrics_spark.errors import ConfigError, MetricGateError
+from rankmetrics_spark.job import Outcome
+from rankmetrics_spark.sinks import read
+from tests.helpers.commands import Call
+from tests.helpers.logs import bits
+
+DAYS = ("2026-11-08", "2026-11-09", "2026-11-10", "2026-11-11")
+SCHEMA = "day string, experiment_id string, user_id string, item_id string, position int, relevance int, country string"
+METRICS = ("ap@5", "ndcg@5")
+PERIOD = {"period": {"from": DAYS[0]}}
+
+
+def a_log(days: tuple[str, ...] = DAYS, users: int = 30, seed: int = 3) -> list[tuple[Any, ...]]:
+    """Users who come on some of the days, one list a day; users of b find a little more. Most return."""
+    rng, rows = random.Random(seed), []
+    for number in range(users):
+        country = rng.choice(["de", "fr"])
+        for experiment in "abc":
+            for day in days:
+                if rng.random() < 0.7:
+                    for rank in range(1, rng.randint(3, 6)):
+                        clicked = int(rng.random() < (0.5 if experiment == "b" else 0.3))
+                        rows.append((day, experiment, f"u{number}", f"i{rank}", rank, clicked, country))
+    return rows
+
+
+class Log:
+    """A log of several days on disk, an output, and the runs of a test."""
+
+    def __init__(self, spark: SparkSession, folder: Path, rows: list[tuple[Any, ...]]) -> None:
+        self.spark, self.folder, self.out = spark, folder, folder / "out"
+        spark.createDataFrame(rows, SCHEMA).coalesce(1).write.mode("overwrite").parquet(str(folder / "log"))
+
+    def config(self, day: str, comparison: dict[str, Any], **more: Any) -> Any:
+        source = {"path": str(self.folder / "log"), "where": "day = '{date}'", **more.pop("source", {})}
+        document = {"source": source, "metrics": list(METRICS), "evaluation_date": day, "sink": {"path": str(self.out)}}
+        return from_mapping(document | {"comparison": {"baseline": "a", **comparison}} | more)
+
+    def run(self, day: str, comparison: dict[str, Any] | None = None, **more: Any) -> Outcome:
+        return run(self.spark, self.config(day, PERIOD if comparison is None else comparison, **more))
+
+    def rows(self, day: str, *names: str) -> dict[tuple[str, ...], dict[str, Any]]:
+        """Published comparisons of a day by candidate, segment and metric."""
+        table = read(self.spark, str(self.out / "comparisons")).where(f"evaluation_date = '{day}'").collect()
+        return by_key([row.asDict() for row in table])
+
+
+def by_key(rows: list[dict[str, Any]]) -> dict[tuple[str, ...], dict[str, Any]]:
+    return {(row["experiment_id"], row["segment"], row["metric"]): row for row in rows}
+
+
+OF_PERIOD = ("look", "period_from", "period_to", "n_days")
+NOT_OF_THE_TEST = {"evaluation_date", "run_id", "note", *OF_PERIOD}
+
+
+def numbers(rows: dict[tuple[str, ...], dict[str, Any]]) -> dict[tuple[str, ...], Any]:
+    """Every number of the rows to the bit."""
+    return {key: {n: bits(v) for n, v in row.items() if n not in NOT_OF_THE_TEST} for key, row in rows.items()}
+
+
+def all_at_once(spark: SparkSession, rows: list[tuple[Any, ...]], **more: Any) -> dict[tuple[str, ...], Any]:
+    """The comparisons of one evaluation of all rows, the lists of a user told apart by day."""
+    result = evaluate(spark.createDataFrame(rows, SCHEMA), metrics=METRICS, list="day", baseline="a", **more)
+    return numbers(by_key([row.asDict() for row in result.comparisons.collect()]))
+
+
+@pytest.mark.both_engines
+def test_the_comparisons_of_a_period_are_those_of_one_run_over_all_its_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = a_log()
+    log = Log(spark, tmp_path, rows)
+    for n, day in enumerate(DAYS, start=1):
+        outcome = log.run(day)
+        so_far = [row for row in rows if row[0] <= day]
+        assert numbers(log.rows(day)) == all_at_once(spark, so_far), day
+        n_of = "1 day" if n == 1 else f"{n} days"
+        assert outcome.record["verdict"][-1] == f"The comparisons are over {DAYS[0]} to {day} ({n_of})"
+        of_period = {tuple(row[name] for name in OF_PERIOD) for row in log.rows(day).values()}
+        assert of_period == {(n, DAYS[0], day, n)}
+    assert outcome.record["period"] == {
+        "period_from": DAYS[0], "period_to": DAYS[3], "days": [*DAYS], "missing": []
+    }  # fmt: skip
+    shown = outcome.summary().query("segment == 'all'").set_index(["experiment", "metric"])
+    for (name, segment, metric), row in log.rows(DAYS[3]).items():
+        assert segment != "all" or shown.loc[(name, metric), "mean"] == row["mean_candidate"]
+    # The published means of a day stay those of the day.
+    means = read(spark, str(log.out / "experiment_metrics")).where(f"evaluation_date = '{DAYS[3]}'")
+    assert {row["n_users"] for row in means.collect()} < set(range(31)) - {30}
+
+
+def test_a_day_in_the_middle_that_is_run_again_counts_with_its_new_rows(spark: SparkSession, tmp_path: Path) -> None:
+    rows = a_log(DAYS[:3])
+    log = Log(spark, tmp_path, rows)
+    for day in DAYS[:3]:
+        log.run(day)
+    first_answers = {day: numbers(log.rows(day)) for day in DAYS[:3]}
+    # Half of the users of the second day were missing.
+    mended = [row for row in rows if row[0] != DAYS[1] or int(row[2][1:]) % 2]
+    log = Log(spark, tmp_path, mended)
+    log.run(DAYS[1])
+    up_to_then = [row for row in mended if row[0] <= DAYS[1]]
+    assert numbers(log.rows(DAYS[1])) == all_at_once(spark, up_to_then) != first_answers[DAYS[1]]
+    # The others are as they were, until they are run again. It is no further look: the earlier dates are the same.
+    assert numbers(log.rows(DAYS[2])) == first_answers[DAYS[2]]
+    log.run(DAYS[2])
+    assert numbers(log.rows(DAYS[2])) == all_at_once(spark, mended)
+    assert {row["look"] for row in log.rows(DAYS[2]).values()} == {3}
+    # With an end that the config names, a day in the middle sees what is published after it.
+    whole = log.run(DAYS[1], {"period": {"from": DAYS[0], "to": DAYS[3]}})
+    assert numbers(log.rows(DAYS[1])) == all_at_once(spark, mended)
+    assert whole.record["verdict"][-1] == f"The comparisons are over {DAYS[0]} to {DAYS[2]} (3 days)"
+
+
+def test_a_day_that_is_missing_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    rows = a_log(DAYS[:3])
+    log = Log(spark, tmp_path, rows)
+    log.run(DAYS[0])
+    outcome = log.run(DAYS[2])
+    assert numbers(log.rows(DAYS[2])) == all_at_once(spark, [row for row in rows if row[0] != DAYS[1]])
+    assert outcome.record["verdict"][-1] == (
+        f"The comparisons are over {DAYS[0]} to {DAYS[2]} (2 of 3 days); 1 of 3 days is not published: {DAYS[1]}"
+    )
+    assert outcome.record["period"]["missing"] == [DAYS[1]]
+    of_period = {tuple(row[name] for name in OF_PERIOD) for row in log.rows(DAYS[2]).values()}
+    assert of_period == {(2, DAYS[0], DAYS[2], 2)}
+    assert any(line.startswith("This is look 2: the pairs were compared on 1 earlier date") for line in
+               outcome.record["verdict"])  # fmt: skip
+
+
+@pytest.mark.outcome(
+    "a run over a period with a day that is published under another convention",
+    "exit 2 before the log is read: the day, both conventions; nothing but a run record is written",
+)
+def test_a_day_under_another_convention_is_refused_before_anything_is_read(spark: SparkSession, tmp_path: Path) -> None:
+    log = Log(spark, tmp_path, a_log(DAYS[:2]))
+    log.run(DAYS[0], {}, convention="trec_eval")
+    before = sorted(path for path in log.out.rglob("*") if path.parent.name != "runs")
+    with pytest.raises(ConfigError) as error:
+        log.run(DAYS[1], source={"path": str(tmp_path / "is not read")})
+    assert str(error.value) == (
+        f"comparison.period: {log.out}/user_metrics holds {DAYS[0]} under the convention 'trec_eval', and this run has "
+        "'standard'; allowed: days of one convention"
+    )
+    assert sorted(path for path in log.out.rglob("*") if path.parent.name != "runs") == before
+
+
+def two_days(first: str, second: str) -> list[tuple[Any, ...]]:
+    """Three users: their grades by rank on two days, as "baseline candidate"."""
+    return [
+        (day, name, f"u{user}", f"i{rank}", rank, int(grade), "de")
+        for day, grades in zip(DAYS, (first, second), strict=False)
+        for name, of in zip("ab", grades.split(), strict=True)
+        for user in range(3)
+        for rank, grade in enumerate(of, start=1)
+    ]
+
+
+def test_a_gate_on_a_drop_is_about_the_period(spark: SparkSession, tmp_path: Path) -> None:
+    # AP of b: 1 and 1/2, of a: 1/2 and 1. The second day alone drops by 1/2, both together by nothing.
+    gate = [{"metric": "ap@5", "max_drop": 0.1}]
+    log = Log(spark, tmp_path, two_days("01 10", "10 01"))
+    log.run(DAYS[0])
+    with pytest.raises(MetricGateError, match=r"b is 0\.5000 below a on ap@5"):
+        log.run(DAYS[1], {}, gates=gate)
+    assert json.loads(min((log.out / "published").iterdir()).read_text())["evaluation_date"] == DAYS[0]
+    log.run(DAYS[1], gates=gate)
+    assert log.rows(DAYS[1])["b", "all", "ap@5"]["difference"] == 0
+    # And the other way round: a good day does not hide a bad period.
+    other = Log(spark, tmp_path / "other", two_days("10 00", "10 10"))
+    other.run(DAYS[0])
+    with pytest.raises(MetricGateError, match=r"b is 0\.5000 below a on ap@5"):
+        other.run(DAYS[1], gates=gate)
+    assert [path.name for path in (other.out / "published").iterdir()] == [f"{DAYS[0]}.json"]
+
+
+def test_segments_are_those_of_the_period_where_users_have_one_list_a_day(spark: SparkSession, tmp_path: Path) -> None:
+    rows = a_log(DAYS[:2])
+    log = Log(spark, tmp_path, rows)
+    for day in DAYS[:2]:
+        log.run(day, source={"segments": ["country"]})
+    assert numbers(log.rows(DAYS[1])) == all_at_once(spark, rows, segments="country")
+    assert {key[1] for key in log.rows(DAYS[1])} == {"all", "country=de", "country=fr"}
+
+
+def test_where_users_have_several_lists_a_day_the_period_compares_all_users(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    # The country tells the lists of a user apart, and the item the segments: a user's lists may be in several.
+    rows = [(*row[:6], "de" if row[4] % 2 else "fr") for row in a_log(DAYS[:2])]
+    log = Log(spark, tmp_path, rows)
+    source = {"list": ["country"], "segments": ["item_id"]}
+    for day in DAYS[:2]:
+        outcome = log.run(day, source=source, quality={"max_invalid_fraction": 1})
+    found = log.rows(DAYS[1])
+    assert {key[1] for key in found} == {"all"}
+    result = evaluate(spark.createDataFrame(rows, SCHEMA), metrics=METRICS, list=["day", "country"], baseline="a")
+    wanted = by_key([row.asDict() for row in result.comparisons.collect()])
+    assert found.keys() == wanted.keys()
+    for key, row in wanted.items():
+        for name in ("mean_baseline", "difference", "ci_low", "p_value"):
+            assert found[key][name] == pytest.approx(row[name], rel=1e-12, abs=1e-12)
+    assert any(note.startswith("the comparisons of a period are of all users") for note in outcome.record["notes"])
+    with pytest.raises(ConfigError, match="allowed: a gate without a segment"):
+        log.run(DAYS[1], source=source, gates=[{"metric": "ap@5", "max_drop": 1, "segment": "item_id=i1"}])
+
+
+def test_only_experiments_of_the_run_are_compared_and_new_metrics_are_noted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = [row for row in a_log(DAYS[:2]) if (row[0], row[1]) != (DAYS[1], "c")]
+    log = Log(spark, tmp_path, rows)
+    log.run(DAYS[0])
+    outcome = log.run(DAYS[1], metrics=["ap@5", "rr@5"])
+    found = log.rows(DAYS[1])
+    assert {key[::2] for key in found} == {("b", "ap@5"), ("b", "rr@5")}
+    without_c = [row for row in rows if row[1] != "c"]
+    both, second = (
+        evaluate(spark.createDataFrame([row for row in without_c if row[0] in days], SCHEMA), metrics=["ap@5", "rr@5"],
+                 list="day", baseline="a")
+        for days in (DAYS[:2], DAYS[1:2])
+    )  # fmt: skip
+    for metric, result in (("ap@5", both), ("rr@5", second)):
+        wanted = by_key([row.asDict() for row in result.comparisons.collect()])["b", "all", metric]
+        for name in ("n_users", "mean_baseline", "mean_candidate", "difference", "p_value"):
+            assert found["b", "all", metric][name] == wanted[name], (metric, name)
+    assert f"user_metrics of {DAYS[0]} has no column rr_at_5; it counts without it" in outcome.record["notes"]
+    entry = json.loads((log.out / "published" / f"{DAYS[1]}.json").read_text())["runs"][0]
+    assert entry["compared"] == {"experiments": ["a", "b"], "every_pair": False}
+
+
+def test_bootstrap_means_are_those_of_the_day_and_intervals_of_differences_of_the_period(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = a_log(DAYS[:2])
+    log, bootstrap = Log(spark, tmp_path, rows), {"replicates": 99}
+    log.run(DAYS[0])
+    log.run(DAYS[1], PERIOD | {"bootstrap": bootstrap})
+    alone = Log(spark, tmp_path / "alone", rows)
+    alone.run(DAYS[1], {"bootstrap": bootstrap})
+    found, wanted = (
+        {(row["experiment_id"], row["metric"]): (row["mean"], row["bootstrap_ci_low"]) for row in
+         read(spark, str(each.out / "experiment_metrics")).where(f"evaluation_date = '{DAYS[1]}'").collect()}
+        for each in (log, alone)
+    )  # fmt: skip
+    assert found == wanted and len(wanted) == 6
+    once = Log(spark, tmp_path / "once", rows)
+    once.run(DAYS[1], {"bootstrap": bootstrap}, source={"where": "true", "list": ["day"]})
+    assert numbers(log.rows(DAYS[1])) == numbers(once.rows(DAYS[1]))
+
+
+def test_cuped_takes_the_values_of_a_date_before_the_period(spark: SparkSession, tmp_path: Path) -> None:
+    rows = a_log(DAYS[:3])
+    log = Log(spark, tmp_path, rows)
+    log.run(DAYS[0], {})
+    assert {tuple(row[name] for name in OF_PERIOD) for row in log.rows(DAYS[0]).values()} == {(1, None, None, None)}
+    for day in DAYS[1:3]:
+        log.run(day, {"period": {"from": DAYS[1]}, "cuped": {"date": DAYS[0]}})
+    once = Log(spark, tmp_path / "once", rows)
+    once.run(DAYS[0], {})
+    in_period = f"day > '{DAYS[0]}'"
+    once.run(DAYS[2], {"cuped": {"date": DAYS[0]}}, source={"where": in_period, "list": ["day"]})
+    assert numbers(log.rows(DAYS[2])) == numbers(once.rows(DAYS[2]))
+    assert {row["look"] for row in log.rows(DAYS[2]).values()} == {2}
+    assert any(row["cuped_variance_reduction"] for row in log.rows(DAYS[2]).values())
+
+
+def write_config(log: Log, **more: Any) -> Path:
+    source = {"path": str(log.folder / "log"), "where": "day = '{date}'"}
+    comparison = {"baseline": "a", "period": {"from": DAYS[0]}}
+    document = {"source": source, "metrics": ["ap@5"], "sink": {"path": str(log.out)}, "comparison": comparison}
+    file = log.folder / "config.yaml"
+    file.write_text(json.dumps(document | more))
+    return file
+
+
+@pytest.mark.both_engines
+def test_a_backfill_publishes_each_day_on_its_own_and_prints_the_last(
+    spark: SparkSession, tmp_path: Path, call: Call
+) -> None:
+    rows = a_log(DAYS[:3])
+    log = Log(spark, tmp_path, rows)
+    code, out, err = call("evaluate", "--config", write_config(log), "--from", DAYS[0], "--to", DAYS[2])
+    assert code == 0, err
+    assert sorted(path.name for path in (log.out / "published").iterdir()) == [f"{day}.json" for day in DAYS[:3]]
+    for n, day in enumerate(DAYS[:3], start=1):
+        found = log.rows(day)
+        assert {(row["look"], row["n_days"], row["period_to"]) for row in found.values()} == {(n, n, day)}
+        so_far = evaluate(
+            spark.createDataFrame([row for row in rows if row[0] <= day], SCHEMA), "ap@5", list="day", baseline="a"
+        )
+        assert numbers(found) == numbers(by_key([row.asDict() for row in so_far.comparisons.collect()]))
+    assert f"The comparisons are over {DAYS[0]} to {DAYS[2]} (3 days)" in out
+    assert "(2 days)" not in out + err
+
+
+@pytest.mark.outcome(
+    "a day of a backfill that fails (`evaluate --from --to`)",
+    "the exit code of that day; the days before it stay published, and stderr names them",
+)
+def test_a_day_that_fails_stops_a_backfill_after_naming_the_days_before(
+    spark: SparkSession, tmp_path: Path, call: Call
+) -> None:
+    log = Log(spark, tmp_path, [row for row in a_log(DAYS) if row[0] != DAYS[2]])
+    code, _, err = call("evaluate", "--config", write_config(log), "--from", DAYS[0], "--to", DAYS[3])
+    assert code == 3
+    assert err.splitlines()[-2] == f"stopped at {DAYS[2]}; published: {DAYS[0]}, {DAYS[1]}"
+    assert err.splitlines()[-1].startswith("rankmetrics: the input is empty")
+    assert sorted(path.name for path in (log.out / "published").iterdir()) == [f"{day}.json" for day in DAYS[:2]]
+    # The next days, once more: the verdict names the one that is missing.
+    code, out, err = call("evaluate", "--config", log.folder / "config.yaml", "--date", DAYS[3])
+    assert code == 0 and f"(3 of 4 days); 1 of 4 days is not published: {DAYS[2]}" in out, err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--from", DAYS[0]), "--from and --to name the days to evaluate; allowed: both of them, without --date"),
+        (
+            ("--from", DAYS[0], "--to", DAYS[1], "--date", DAYS[1]),
+            "--from and --to name the days to evaluate; allowed: both of them, without --date",
+        ),
+        (("--from", DAYS[1], "--to", DAYS[0]), f"--from is {DAYS[1]}; allowed: a date up to --to, {DAYS[0]}"),
+        (
+            ("--from", "2026-11-07", "--to", DAYS[1]),
+            f"comparison.period.from is '{DAYS[0]}'; allowed: a date up to comparison.period.to, 2026-11-07",
+        ),
+    ],
+)
+def test_days_that_cannot_be_evaluated_are_refused_before_the_first(
+    tmp_path: Path, spark: SparkSession, call: Call, options: tuple[str, ...], said: str
+) -> None:
+    log = Log(spark, tmp_path, a_log(DAYS[:1], users=2))
+    code, _, err = call("evaluate", "--config", write_config(log), *options)
+    assert (code, err.splitlines()[-1]) == (2, f"rankmetrics: {said}")
+    assert not log.out.exists()
+
+
+@pytest.mark.parametrize("command", ["evaluate", "report"])
+def test_the_table_and_the_page_of_a_run_show_the_means_of_its_period(
+    spark: SparkSession, tmp_path: Path, call: Call, command: str
+) -> None:
+    log, page = Log(spark, tmp_path, a_log(DAYS[:3])), tmp_path / "page.html"
+    of_run = ("--set", f"report={page}") if command == "evaluate" else ()
+    code, out, err = call("evaluate", "--config", write_config(log), "--from", DAYS[0], "--to", DAYS[2], *of_run)
+    assert code == 0, err
+    assert f"mean over users of {DAYS[0]} to {DAYS[2]};" in out
+    if command == "report":
+        code, _, err = call("report", "--input", log.out, "--html", page)
+        assert code == 0, err
+    html = page.read_text(encoding="utf-8")
+    text = re.sub(r"<[^>]+>", "", html[html.index("<header") : html.index("<script")])
+    assert f"Period {DAYS[0]} to {DAYS[2]}" in text
+    # The users of each pair are others, so the baseline has a mean for each; the table shows one of them.
+    rows = [*log.rows(DAYS[2]).values()]
+    assert [f"{row['mean_candidate']:.4f}" in out for row in rows] == [True, True]
+    assert any(f"{row['mean_baseline']:.4f}   baseline" in out for row in rows)
+    data = json.loads(html.split('id="data">')[1].split("</script>")[0])
+    users = {row["n_users"] for key, row in log.rows(DAYS[2]).items() if key[1] == "all"}
+    assert set(data["means"]["n"]) >= users

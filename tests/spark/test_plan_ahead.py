@@ -1,0 +1,275 @@
+"""The plan of a test from stored days, against a loop over users and days."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from statsmodels.stats.power import TTestIndPower
+
+from rankmetrics_spark import plan
+from rankmetrics_spark.errors import ConfigError, InputError
+from tests.helpers.commands import Call
+
+DAYS = [f"2026-11-{day:02}" for day in range(8, 13)]
+EARLIER = ["2026-11-01", "2026-11-02"]
+SCHEMA = "experiment_id string, user_id string, evaluation_date string, n_lists bigint, n_lists_ap bigint, ap double, "
+SCHEMA += "n_relevant bigint, convention_hash string"
+Rows = list[tuple[Any, ...]]
+
+
+def log(seed: int = 3, users: int = 150) -> Rows:
+    """Users with levels and chances of their own; some are in a second experiment too, and some lists have no value."""
+    rng = random.Random(seed)
+    rows: Rows = []
+    for number in range(users):
+        level, chance = rng.random(), rng.choice([0.1, 0.4, 0.9, 1.0])
+        for day in EARLIER + DAYS:
+            for experiment in ["ab"[number % 2]] + (["c"] if number % 10 == 0 else []):
+                if rng.random() < chance:
+                    n_lists = rng.randint(1, 3)
+                    with_value = n_lists - (rng.random() < 0.1)
+                    value = level + (experiment == "b") * 0.5 + rng.gauss(0, 0.3)
+                    valued = (with_value, value) if with_value else (0, None)
+                    rows.append((experiment, f"u{number}", day, n_lists, *valued, 1, "h"))
+    return rows
+
+
+def table(spark: SparkSession, rows: Rows) -> DataFrame:
+    return spark.createDataFrame(rows, SCHEMA)
+
+
+def states(rows: Rows, days: list[str]) -> dict[tuple[str, str], tuple[float, int]]:
+    """(experiment, user) -> mean over the lists of these days, and the number of days with a value."""
+    found: dict[tuple[str, str], list[tuple[int, float]]] = {}
+    experiment: dict[str, str] = {}
+    for name, user, _, _, n, value, *_ in sorted(
+        (row for row in rows if row[2] in days), key=lambda row: (row[2], row[0])
+    ):
+        if value is not None and experiment.setdefault(user, name) == name:
+            found.setdefault((name, user), []).append((n, value))
+    return {key: (sum(n * value for n, value in own) / sum(n for n, _ in own), len(own)) for key, own in found.items()}
+
+
+def spread(of: dict[tuple[str, str], float]) -> float:
+    """Variance within experiments."""
+    squares, freedom = 0.0, 0
+    for experiment in {name for name, _ in of}:
+        own = [value for (name, _), value in of.items() if name == experiment]
+        mean = sum(own) / len(own)
+        squares, freedom = squares + sum((value - mean) ** 2 for value in own), freedom + len(own) - 1
+    return squares / freedom
+
+
+@pytest.mark.both_engines
+def test_the_stored_days_are_measured_as_a_loop_over_users_measures_them(spark: SparkSession) -> None:
+    rows = log()
+    found = plan(table(spark, rows), "ap", 5, dates=(DAYS[0], DAYS[-1]), power=0.9)
+    assert [row["date"] for row in found.rows] == DAYS
+    assert {row["basis"] for row in found.rows} == {"measured"}
+    for day, row in enumerate(found.rows, 1):
+        means = {key: value for key, (value, _) in states(rows, DAYS[:day]).items()}
+        assert row["users"] == len(means)
+        assert row["standard_deviation"] == pytest.approx(math.sqrt(spread(means)), rel=1e-12)
+        arm = len(means) // 2
+        power = TTestIndPower().power(row["smallest_effect"] / row["standard_deviation"], arm, 0.05)
+        assert power == pytest.approx(0.9, abs=0.005)
+        assert row["smallest_effect_any_look"] > row["smallest_effect"]
+        for looks in ("", "_any_look"):
+            assert row[f"smallest_relative_effect{looks}"] == pytest.approx(row[f"smallest_effect{looks}"] / found.mean)
+    assert found.mean == pytest.approx(sum(means.values()) / len(means))
+
+
+def test_later_days_are_expected_by_the_users_who_came_once_and_twice(spark: SparkSession) -> None:
+    rows = log()
+    found = plan(table(spark, rows), "ap", 8, dates=(DAYS[0], DAYS[-1]))
+    counts = [n for _, n in states(rows, DAYS).values()]
+    once, twice = counts.count(1), counts.count(2)
+    unseen = 4 / 5 * once**2 / (2 * twice)
+    by_day = [len(counts) + unseen * (1 - (1 - once / (5 * unseen + once)) ** more) for more in (1, 2, 3)]
+    assert [row["users"] for row in found.rows[5:]] == [round(n) for n in by_day]
+    assert [(row["date"], row["basis"]) for row in found.rows[5:]] == [(None, "expected")] * 3
+    half = [n for _, n in states(rows, DAYS[:2]).values()]
+    unseen = 1 / 2 * half.count(1) ** 2 / (2 * half.count(2))
+    by_half = len(half) + unseen * (1 - (1 - half.count(1) / (2 * unseen + half.count(1))) ** 3)
+    error = 100 * (by_half / len(counts) - 1)
+    assert found.basis == (
+        "measured on 2026-11-08 to 2026-11-12 (5 days); days 6 to 8 are expected; from the first 2 days the same rule "
+        f"expects {abs(error):.1f} % {'fewer' if error < 0 else 'more'} users by day 5 than came"
+    )
+
+
+@pytest.mark.both_engines
+def test_earlier_days_take_away_what_they_explain(spark: SparkSession) -> None:
+    rows = log(users=400)
+    found = plan(table(spark, rows), "ap", 5, dates=(DAYS[0], DAYS[-1]), before=(EARLIER[0], EARLIER[-1]))
+    period = {key: value for key, (value, _) in states(rows, DAYS).items()}
+    before: dict[str, list[float]] = {}
+    for name in "abc":
+        for (_, user), (value, _) in states([row for row in rows if row[0] == name], EARLIER).items():
+            before.setdefault(user, []).append(value)
+    known = {user: sum(own) / len(own) for user, own in before.items()}
+    fill = sum(known[user] for _, user in period if user in known) / sum(user in known for _, user in period)
+    x = {key: known.get(key[1], fill) for key in period}
+    centred = {}
+    for experiment in "abc":
+        own = [key for key in period if key[0] == experiment]
+        my, mx = (sum(of[key] for key in own) / len(own) for of in (period, x))
+        centred |= {key: (period[key] - my, x[key] - mx) for key in own}
+    theta = sum(y * b for y, b in centred.values()) / sum(b * b for _, b in centred.values())
+    residual = spread({key: period[key] - theta * x[key] for key in period})
+    assert found.rows[-1]["standard_deviation"] == pytest.approx(math.sqrt(residual), rel=1e-9)
+    assert residual < 0.9 * spread(period)
+
+
+@pytest.mark.both_engines
+def test_order_and_partitions_change_no_bit(spark: SparkSession) -> None:
+    rows, options = log(), {"days": 9, "effect": "20%", "dates": (DAYS[0], DAYS[-1]), "before": tuple(EARLIER)}
+    once = plan(table(spark, rows), "ap", **options)  # type: ignore[arg-type]
+    assert plan(table(spark, rows[::-1]).repartition(7), "ap", **options) == once  # type: ignore[arg-type]
+    assert [row["users"] for row in once.rows] == sorted(row["users"] for row in once.rows)
+
+
+def test_users_and_experiments_can_be_chosen(spark: SparkSession) -> None:
+    rows = log()
+    users = table(spark, rows)
+    own = plan(users, "ap", 5, dates=(DAYS[0], DAYS[-1]), experiment="b")
+    assert own.rows[-1]["users"] == len(states([row for row in rows if row[0] == "b"], DAYS))
+    plain = plan(users, "ap", 5, dates=(DAYS[0], DAYS[-1]))
+    scaled = plan(users, "ap", 5, dates=(DAYS[0], DAYS[-1]), users=6_000)
+    share = plain.rows[1]["users"] / plain.rows[4]["users"]
+    assert [scaled.rows[i]["users"] for i in (1, 4)] == [round(6_000 * share), 6_000]
+    # Without dates, the days of `before` are not among the stored ones.
+    assert plan(users, "ap", 5, before=(EARLIER[0], EARLIER[1])).days.dates == tuple(DAYS)
+    assert plan(users, "ap", 5).days.dates == (*EARLIER, *DAYS)
+
+
+def test_the_answer_names_days_and_users(spark: SparkSession) -> None:
+    users = table(spark, log())
+    found = plan(users, "ap", 5, dates=(DAYS[0], DAYS[-1]))
+    third = found.rows[2]["smallest_effect"]
+    asked = plan(users, "ap", 5, third, dates=(DAYS[0], DAYS[-1]))
+    assert (asked.days_needed, asked.users_needed) == (3, found.rows[2]["users"])
+    relative = plan(users, "ap", 1, f"{100 * third / found.mean}%", dates=(DAYS[0], DAYS[-1]))
+    assert relative.effect == pytest.approx(third)
+    far = plan(users, "ap", 5, "0.1%", dates=(DAYS[0], DAYS[-1]))
+    assert (far.days_needed, far.days_needed_any_look, far.furthest) == (None, None, 15)
+    assert far.answer == (
+        f"a change of {0.001 * found.mean:.3g} (0.1 %) in ap is not found within 15 days, 3 times the stored ones: it "
+        f"needs about {far.users_needed:,} users"
+    )
+    sd = plan(users, "ap", 15, dates=(DAYS[0], DAYS[-1])).rows[-1]["standard_deviation"]
+    per_arm = TTestIndPower().solve_power(0.001 * found.mean / sd, alpha=0.05, power=0.8)
+    assert far.users_needed == pytest.approx(2 * per_arm, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"metric": "rr"}, "user_metrics has no column for rr: unknown column 'rr'"),
+        ({"days": 16}, "days is 16, and 5 days are stored; allowed: up to 15, 3 times the stored days"),
+        ({"days": 2, "dates": (DAYS[0], DAYS[0])},
+         "days is 2, and 1 day is stored; allowed: up to 1, since one day does not say who comes back"),
+        ({"dates": ("2026-12-01", "2026-12-02")}, "nothing is published from 2026-12-01 to 2026-12-02"),
+        ({"experiment": "d"}, "unknown experiment 'd'"),
+        ({"effect": "many"}, "effect is 'many'; allowed: a share of the mean such as 0.5%, or a number above 0"),
+        ({"effect": "-1%"}, "effect is '-1%'; allowed"),
+        ({"shares": (0.5, 0.6)}, r"shares is \[0.5, 0.6\]; allowed: two shares above 0 that add up to 1 at most"),
+        ({"shares": (1.0,)}, r"shares is \[1.0\]; allowed: two shares"),
+        ({"power": 1.5}, "power"),
+        ({"users": 1}, "users is 1; allowed: a whole number from 4"),
+        ({"before": (DAYS[0], DAYS[1])}, "before: 2026-11-09 is not before the first stored day 2026-11-08"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_planned_is_refused_in_a_sentence(
+    spark: SparkSession, options: dict[str, Any], said: str
+) -> None:
+    arguments = {"metric": "ap", "days": 5, "dates": (DAYS[0], DAYS[-1]), **options}
+    with pytest.raises((ConfigError, InputError), match=said):
+        plan(table(spark, log(users=20)), **arguments)
+
+
+def test_one_user_has_no_spread(spark: SparkSession) -> None:
+    one = table(spark, [("a", "u", day, 1, 1, 0.5, 1, "h") for day in DAYS])
+    with pytest.raises(
+        InputError, match="1 users have a value of ap; allowed: at least 2, since one user has no spread"
+    ):
+        plan(one, "ap", 5)
+
+
+# ---- the command
+
+
+@pytest.fixture
+def folder(spark: SparkSession, tmp_path: Path) -> Path:
+    users = table(spark, log()).where(F.col("evaluation_date") >= DAYS[0])
+    users.write.partitionBy("experiment_id", "evaluation_date").parquet(str(tmp_path / "user_metrics"))
+    return tmp_path
+
+
+def test_the_command_prints_the_plan_in_every_format(spark: SparkSession, folder: Path, call: Call) -> None:
+    wanted = plan(table(spark, log()), "ap", 7, "20%", dates=(DAYS[0], DAYS[-1]))
+    asked = ("plan", "--input", folder, "--metric", "ap", "--days", 7, "--effect", "20%")
+    code, out, err = call(*asked, "--format", "json")
+    assert (code, json.loads(out)) == (0, json.loads(json.dumps(wanted.as_dict())))
+    code, out, _ = call(*asked, "--format", "csv")
+    header, *lines = out.splitlines()
+    assert (code, len(lines)) == (0, 7)
+    assert lines[6].split(",")[:4] == ["7", "", "expected", str(wanted.rows[6]["users"])]
+    assert header.split(",") == [*wanted.rows[0]]
+    code, out, err = call(*asked)
+    last = wanted.rows[6]
+    assert code == 0
+    assert f"{last['smallest_effect']:#.3g} ({100 * last['smallest_relative_effect']:#.3g} %)" in out
+    assert wanted.test in err and wanted.basis in err and wanted.answer in err
+    assert f"(mean {wanted.mean:.4g}) that 50 / 50 % of the users show with a probability of 80 %" in wanted.test
+
+
+def test_the_options_of_the_command_reach_the_plan(spark: SparkSession, folder: Path, call: Call) -> None:
+    asked = ("plan", "--input", folder, "--metric", "ap", "--days", 3, "--format", "json")
+    users = table(spark, log())
+    for arguments, options in [
+        (("--from", DAYS[2], "--to", DAYS[3]), {"dates": (DAYS[2], DAYS[3])}),
+        (("--from", DAYS[2], "--to", DAYS[4], "--before", f"{DAYS[0]}..{DAYS[1]}"),
+         {"dates": (DAYS[2], DAYS[4]), "before": (DAYS[0], DAYS[1])}),
+        (("--from", DAYS[1], "--to", DAYS[4], "--before", DAYS[0]),
+         {"dates": (DAYS[1], DAYS[4]), "before": (DAYS[0], DAYS[0])}),
+        (("--users", 5_000, "--shares", "0.2,0.3"),
+         {"users": 5_000, "shares": (0.2, 0.3), "dates": (DAYS[0], DAYS[4])}),
+        (("--set", "confidence=0.9", "--set", "power=0.5", "--set", "tuning_users=77", "--experiment", "a"),
+         {"confidence": 0.9, "power": 0.5, "tuning_users": 77, "experiment": "a", "dates": (DAYS[0], DAYS[4])}),
+    ]:  # fmt: skip
+        code, out, err = call(*asked, *arguments)
+        assert code == 0, err
+        assert json.loads(out) == json.loads(json.dumps(plan(users, "ap", 3, **options).as_dict()))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--metric", "rr"), 2, "user_metrics has no column for rr"),
+        (("--days", 16), 2, "days is 16, and 5 days are stored; allowed: up to 15"),
+        (("--from", DAYS[0]), 2, "--from and --to: one of the two is given; allowed: both, or none"),
+        (("--shares", "half"), 2, "--shares is 'half'; allowed: two numbers such as 0.5,0.5"),
+        (("--set", "correction=holm"), 2, "--set: unknown key 'correction'"),
+        (("--from", "2026-12-01", "--to", "2026-12-02"), 3, "nothing is published from 2026-12-01"),
+    ],
+)
+def test_the_command_ends_with_the_code_of_the_mistake(
+    folder: Path, call: Call, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    metric = () if "--metric" in arguments else ("--metric", "ap")
+    found, out, err = call("plan", "--input", folder, *metric, *arguments)
+    assert (found, out) == (code, "")
+    assert said in err and err.count("\n") == 1
+
+
+def test_a_folder_without_stored_days_ends_with_3(tmp_path: Path, call: Call) -> None:
+    code, _, err = call("plan", "--input", tmp_path, "--metric", "ap")
+    assert (code, "holds no user_metrics" in err) == (3, True)

@@ -1,0 +1,136 @@
+"""Dates that are compared as one: what a config may ask for, what is refused, and the number of a look."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from rankmetrics_spark.config import Comparison, Config, as_dict, from_mapping
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.pointers import Compared, Entry, History, Pointer, parse
+
+
+def config(date: str = "2026-11-21", **comparison: Any) -> Config:
+    asked = {"baseline": "control", **comparison}
+    return from_mapping({"source": {"path": "logs"}, "evaluation_date": date, "comparison": asked})
+
+
+def of(settings: Config) -> tuple[str, str]:
+    assert settings.comparison.period is not None
+    return settings.comparison.period.first, settings.comparison.period.last
+
+
+def test_a_period_ends_with_the_evaluation_date_unless_the_config_says_when() -> None:
+    assert of(config(period={"from": "2026-11-08"})) == ("2026-11-08", "2026-11-21")
+    assert of(config(period={"from": "2026-11-08", "to": "{date}"})) == ("2026-11-08", "2026-11-21")
+    assert of(config(period={"from": "2026-11-08", "to": "2026-11-30"})) == ("2026-11-08", "2026-11-30")
+    assert of(config("2026-11-08", period={"from": "2026-11-08"})) == ("2026-11-08", "2026-11-08")
+    assert config().comparison.period is None
+    for text in ("{from: 2026-11-08, to: '{date}'}", "{from: 2026-11-08, to: {date}}", "{from: '2026-11-08'}"):
+        assert of(config(period=yaml.safe_load(text))) == ("2026-11-08", "2026-11-21")
+
+
+def test_the_record_of_a_run_names_the_period_as_the_config_does() -> None:
+    record = as_dict(config(period={"from": "2026-11-08"}))
+    assert record["comparison"]["period"] == {"from": "2026-11-08", "to": "2026-11-21"}
+
+
+@pytest.mark.outcome(
+    "`comparison.period` that starts after it ends, lies before or after the day, or has no start",
+    "exit 2, before anything is read: the dates and what is allowed",
+)
+@pytest.mark.parametrize(
+    ("period", "said"),
+    [
+        ({}, "comparison.period.from is null; allowed: the first date of the period, as YYYY-MM-DD"),
+        (
+            {"from": "2026-11-22"},
+            "comparison.period.from is '2026-11-22'; allowed: a date up to comparison.period.to, 2026-11-21",
+        ),
+        (
+            {"from": "2026-11-08", "to": "2026-11-20"},
+            "comparison.period is 2026-11-08 to 2026-11-20, and the evaluation date is 2026-11-21; allowed: a period "
+            "with the evaluation date in it",
+        ),
+        (
+            {"from": "2026-11-22", "to": "2026-11-30"},
+            "comparison.period is 2026-11-22 to 2026-11-30, and the evaluation date is 2026-11-21; allowed: a period "
+            "with the evaluation date in it",
+        ),
+        (
+            {"from": "8 November"},
+            "comparison.period.from is '8 November'; allowed: a date as YYYY-MM-DD, or {date} for the evaluation date",
+        ),
+        (
+            {"from": "2026-11-08", "till": "2026-11-21"},
+            "comparison.period.till: unknown key 'till'; known: from, to",
+        ),
+        ("2026-11-08", "comparison.period is '2026-11-08'; allowed: a mapping with keys out of from, to"),
+    ],
+)
+def test_a_period_that_cannot_be_is_refused_in_one_sentence(period: Any, said: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        config(period=period)
+    assert str(error.value) == said
+
+
+def test_a_period_needs_a_comparison() -> None:
+    said = "comparison.period is given without comparison.baseline; allowed: both, or comparison.pairs: all"
+    with pytest.raises(ConfigError, match=said):
+        Comparison.read({"period": {"from": "2026-11-08"}})
+    assert Comparison.read({"pairs": "all", "period": {"from": "2026-11-08"}}).period is not None
+
+
+@pytest.mark.outcome("a CUPED date that is within `comparison.period`", "exit 2: a date before the period is allowed")
+def test_the_earlier_values_of_cuped_are_from_before_the_period() -> None:
+    asked = {"period": {"from": "2026-11-08"}}
+    assert config(**asked, cuped={"date": "2026-11-07"}).comparison.cuped is not None
+    for date in ("2026-11-08", "2026-11-12"):
+        said = f"comparison.cuped.date is '{date}'; allowed: a date before the period from 2026-11-08 on"
+        with pytest.raises(ConfigError, match=said):
+            config(**asked, cuped={"date": date})
+    with pytest.raises(ConfigError, match="allowed: a date before the evaluation date 2026-11-21"):
+        config(cuped={"date": "2026-11-21"})
+
+
+EVERY = ("a", "b", "c")
+
+
+def pointer(date: str, *names: str, every_pair: bool = False) -> Pointer:
+    """A date on which one run has compared these experiments."""
+    compared = Compared(names, every_pair) if names else None
+    return Pointer(date, (Entry("20261101T000000-00000000", EVERY, compared=compared),))
+
+
+def looks(history: History) -> dict[str, int]:
+    """The next look at each pair that was compared before."""
+    pairs = {f"{first} {second}": history.get((first, second)) for first in EVERY for second in EVERY}
+    return {pair: look for pair, look in pairs.items() if look > 1}
+
+
+def test_a_look_counts_the_earlier_dates_on_which_a_pair_was_compared() -> None:
+    days = [
+        pointer("2026-11-07", "a", "b"),
+        pointer("2026-11-08", *EVERY),
+        pointer("2026-11-09"),
+        pointer("2026-11-10", *EVERY, every_pair=True),
+        pointer("2026-11-11", "a", "b"),
+    ]
+    known = {day.date: day for day in days}
+    assert looks(History.before("2026-11-11", known)) == {"a b": 4, "a c": 3, "b c": 2}
+    # A run of a day again is no further look, and what was before the period is another test.
+    assert looks(History.before("2026-11-10", known, "2026-11-08")) == {"a b": 2, "a c": 2}
+    assert looks(History.before("2026-11-07", known)) == {}
+
+
+def test_a_pointer_keeps_what_was_compared_with_the_experiments_that_a_run_still_holds() -> None:
+    first = pointer("2026-11-08", *EVERY)
+    assert parse(first.as_json()) == first
+    later = first.with_run(Entry("20261102T000000-00000000", ("b",), compared=None))
+    assert parse(later.as_json()) == later
+    assert looks(History.before("2026-11-09", {later.date: later})) == {"a c": 2}
+    # Pointers of earlier versions do not say what was compared.
+    without = parse(first.as_json().replace('"compared"', '"other"'))
+    assert without is not None and looks(History.before("2026-11-09", {without.date: without})) == {}

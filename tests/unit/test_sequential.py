@@ -1,0 +1,283 @@
+"""Tests that are looked at more than once: printed values of other systems, normal integrals of SciPy, simulation."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rankmetrics_spark.statistics import (
+    SPENDING,
+    AnyLook,
+    Estimate,
+    Looks,
+    Moments,
+    PlannedLook,
+    always_valid_bound,
+    always_valid_p,
+    minimum_detectable_effect,
+    mixture_rho,
+    over_looks,
+    paired_t,
+    relative_independent,
+    spending_bounds,
+    users_needed,
+    welch,
+)
+from tests.helpers.samples import moments
+
+ANY = AnyLook(tuning_users=1_000, alpha=0.05)
+
+
+def of_sums(n: int, total: float, squares: float) -> Moments:
+    """Moments as printed: users, sum, sum of squares."""
+    return Moments(
+        *(np.array([round(each * unit)], object) for each, unit in ((n, 1), (total, 2**60), (squares, 2**60)))
+    )
+
+
+def of_share(n: int, total: int) -> tuple[int, float, float]:
+    """Users, sum and sum of squares of a share whose sample variance is p * (1 - p), as others take it."""
+    share = total / n
+    return n, total, share * (1 - share) * (n - 1) + n * share**2
+
+
+def of_z(z: Any, df: float = 1e9) -> Estimate:
+    """Differences of these many standard errors."""
+    difference = np.atleast_1d(np.asarray(z, float))
+    return Estimate.of(difference, np.ones(len(difference)), np.full(len(difference), df), 0.95)
+
+
+# ---- however often: values that other systems print
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "tuning", "wanted", "digits"),
+    [
+        # Tests of GrowthBook's gbstats, 5 digits; the further digits are the closed form.
+        (
+            (3000, 1396.87, 52377.9767),
+            (3461, 2422.7, 134698.29),
+            1_000,
+            (0.5033610858562358, 0.3334122146400735, -0.5584405051, 1.5651626768),
+            1e-9,
+        ),
+        (of_share(3000, 1396), of_share(3461, 2422), 5_000, (0.50386, 0.0338602148, 0.4009784967, 0.6067482067), 1e-5),
+    ],
+)
+def test_the_relative_interval_is_that_of_growthbook(
+    baseline: tuple[int, float, float],
+    candidate: tuple[int, float, float],
+    tuning: int,
+    wanted: tuple[float, ...],
+    digits: float,
+) -> None:
+    single = relative_independent(of_sums(*baseline), of_sums(*candidate), 0.95)
+    found = over_looks(single, baseline[0] + candidate[0], AnyLook(tuning, 0.05), 0.95)
+    shown = [found.difference[0], found.standard_error[0], found.ci_low[0], found.ci_high[0]]
+    assert shown == pytest.approx(wanted, rel=digits)
+    assert bool(found.p_value[0] == 1) is (wanted[2] < 0)
+
+
+def test_bound_and_evidence_are_those_of_confseq() -> None:
+    rho = mixture_rho(100, 0.05)
+    assert rho == pytest.approx(12.60056, abs=5e-6)
+    # Its bound is of the sum of 100 values of variance 1.
+    assert 10 * always_valid_bound(100, rho, 0.05) == pytest.approx(30.35209, abs=5e-6)
+    # A sum of 10: evidence below 1 is a p-value of 1, and that of 30 is its inverse.
+    log_mixture = 10**2 / (2 * (100 + rho)) - np.log((100 + rho) / rho) / 2
+    assert log_mixture == pytest.approx(-0.6510052, abs=5e-8)
+    assert always_valid_p(1.0, 100, rho) == 1
+    assert always_valid_p(3.0, 100, rho) == pytest.approx(np.exp(-log_mixture - (9 - 1) * 100 / (2 * (100 + rho))))
+
+
+@pytest.mark.parametrize(
+    ("z", "wanted"),
+    [
+        (2, (0.471574, 0.506041, 0.823203)),
+        (3, (0.101734, 0.054948, 0.072934)),
+        (3.5, (0.037541, 0.012978, 0.015092)),
+        (4, (0.011884, 0.002455, 0.002451)),
+    ],
+)
+def test_the_p_value_is_that_of_the_closed_form(z: float, wanted: tuple[float, ...]) -> None:
+    found = always_valid_p([z, -z, z], [1_000, 5_000, 20_000], mixture_rho(5_000, 0.05))
+    assert found == pytest.approx(wanted, abs=5e-7)
+
+
+def test_the_half_width_is_that_of_the_closed_form() -> None:
+    found = always_valid_bound([100, 1_000, 5_000, 20_000], mixture_rho(5_000, 0.05), 0.05) / 1.959964
+    assert found == pytest.approx([3.41557, 1.71630, 1.54860, 1.59550], abs=5e-6)
+
+
+@pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])
+def test_the_interval_is_tightest_near_the_tuning_users(confidence: float) -> None:
+    def width(n: float, tuning: float) -> float:
+        return float(always_valid_bound(n, mixture_rho(tuning, 1 - confidence), 1 - confidence))
+
+    # The closed form of rho is an approximation of the best one: within 2 % of the users, nothing in the width.
+    best = min(range(500, 2_000, 5), key=lambda tuning: width(1_000, tuning))
+    assert width(1_000, 1_000) <= width(1_000, best) * 1.0005
+    assert width(1_000, 10) > width(1_000, 1_000) < width(1_000, 100_000)
+
+
+# ---- a planned number of looks
+
+
+@pytest.mark.parametrize(
+    ("spending", "alpha", "fractions", "wanted"),
+    [
+        ("obrien_fleming", 0.025, [0.3, 0.6, 1], [3.9285725, 2.6699720, 1.9810245]),
+        (
+            "obrien_fleming",
+            0.025,
+            [k / 5 for k in range(1, 6)],
+            [4.8768849, 3.3570119, 2.6802801, 2.2898168, 2.0310320],
+        ),
+        (
+            "obrien_fleming",
+            0.025,
+            [k / 7 for k in range(1, 8)],
+            [5.8153274, 4.0333494, 3.2351016, 2.7671945, 2.4553751, 2.2294196, 2.0561786],
+        ),
+        ("linear", 0.05, [0.25, 0.5, 0.75, 1], [2.2414027, 2.1251188, 2.0187043, 1.9255292]),
+    ],
+)
+def test_the_bounds_of_lan_and_demets(spending: str, alpha: float, fractions: list[float], wanted: list[float]) -> None:
+    assert spending_bounds(fractions, alpha, spending) == pytest.approx(wanted, abs=1e-7)
+
+
+@pytest.mark.parametrize("spending", SPENDING)
+@pytest.mark.parametrize("fractions", [(0.5, 1.0), (0.2, 0.25, 1.0), (0.1, 0.5, 0.7)])
+def test_as_much_is_passed_as_may_be_spent(spending: str, fractions: tuple[float, ...]) -> None:
+    bounds, times = spending_bounds(fractions, 0.025, spending), np.array(fractions)
+    # z-values of sums at two times are as correlated as the root of the ratio of the times.
+    correlation = np.sqrt(np.minimum.outer(times, times) / np.maximum.outer(times, times))
+    spent = {
+        "obrien_fleming": 2 * stats.norm.sf(stats.norm.isf(0.025 / 2) / np.sqrt(times)),
+        "pocock": 0.025 * np.log(1 + (np.e - 1) * times),
+        "linear": 0.025 * times,
+    }
+    for k in range(1, len(times) + 1):
+        stays = stats.multivariate_normal(np.zeros(k), correlation[:k, :k], abseps=1e-9, releps=1e-9).cdf(bounds[:k])
+        assert 1 - stays == pytest.approx(spent[spending][k - 1], abs=1e-6)
+
+
+def test_one_planned_look_is_the_test_of_a_single_look() -> None:
+    single = paired_t(moments([[1.0, 2.0, 3.0, 2.5, 0.5, 4.0, -1.0]]), 0.9)
+    for spending in SPENDING:
+        found = over_looks(single, 7, PlannedLook(1, 1, spending, 0.1), 0.9)
+        assert found.p_value == pytest.approx(single.p_value, rel=1e-9)
+        assert found.ci_low == pytest.approx(single.ci_low, rel=1e-9)
+
+
+@pytest.mark.parametrize("spending", SPENDING)
+@pytest.mark.parametrize(("look", "planned"), [(1, 14), (6, 14), (14, 14), (2, 2)])
+def test_the_p_value_of_a_planned_look_is_the_level_whose_bound_is_reached(
+    spending: str, look: int, planned: int
+) -> None:
+    rule = PlannedLook(look, planned, spending, 0.05)
+    for level in (0.5, 0.05, 0.013, 1e-4, 1e-9):
+        fractions = np.arange(1, look + 1) / planned
+        reached = of_z(spending_bounds(fractions, level / 2, spending)[-1])
+        assert rule.p_value(reached, 1) == pytest.approx([level], rel=2e-4)
+
+
+def test_a_tiny_z_at_a_planned_look_has_a_p_value_of_one() -> None:
+    found = PlannedLook(3, 14, "obrien_fleming", 0.05).p_value(of_z([0.0, 0.5, np.nan, 1e3]), 1)
+    assert found[:2].tolist() == [1, 1] and np.isnan(found[2]) and 0 <= found[3] < 1e-15
+
+
+# ---- interval and p-value say the same
+
+
+RULES = (
+    ANY,
+    AnyLook(10_000, 0.1),
+    PlannedLook(1, 14, "obrien_fleming", 0.05),
+    PlannedLook(14, 14, "pocock", 0.05),
+    PlannedLook(6, 14, "linear", 0.01),
+)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("df", [1, 3, 20, 1e6])
+def test_the_p_value_is_below_the_level_exactly_where_the_interval_excludes_zero(rule: Looks, df: float) -> None:
+    alpha: float = rule.alpha  # type: ignore[attr-defined]
+    bound = float(rule.critical(np.array([df + 1]), np.array([df]), alpha)[0])
+    bound = max(bound, stats.t.isf(alpha / 2, df))
+    z = bound * np.array([0.5, 1 - 1e-6, 1 + 1e-6, 2, -1 - 1e-6, -1 + 1e-6])
+    single = Estimate.of(z, np.ones(6), np.full(6, df), 1 - alpha)
+    found = over_looks(single, np.full(6, df + 1), rule, 1 - alpha)
+    assert (found.p_value < alpha).tolist() == [False, False, True, True, True, False]
+    assert ((found.ci_low > 0) | (found.ci_high < 0)).tolist() == (found.p_value < alpha).tolist()
+    assert (found.p_value >= single.p_value).all()
+    assert (found.ci_high - found.ci_low >= (single.ci_high - single.ci_low) * (1 - 1e-9)).all()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_without_a_spread_the_test_is_that_of_a_single_look(rule: Looks) -> None:
+    same, few = paired_t(moments([[0.5] * 9]), 0.95), paired_t(moments([[0.5] * 4]), 0.95)
+    for single, n in ((same, 9), (few, 4), (paired_t(moments([[0.0] * 4]), 0.95), 4)):
+        found = over_looks(single, n, rule, 0.95)
+        assert found.p_value.tolist() == single.p_value.tolist()
+        assert np.array_equal(found.ci_low, single.ci_low, equal_nan=True)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_fewer_than_two_users_give_no_interval_and_no_p_value(rule: Looks) -> None:
+    none, one = moments(np.zeros((1, 0))), moments([[1.0]])
+    for single, n in ((paired_t(one, 0.95), 1), (welch(none, one, 0.95), 1), (welch(none, none, 0.95), 0)):
+        found = over_looks(single, np.array([n]), rule, 0.95)
+        assert np.isnan([found.ci_low, found.ci_high, found.p_value]).all()
+        assert np.isnan(rule.users_needed(found, np.array([n]), 0.05, 0.8)).all()
+
+
+# ---- what could be found
+
+
+def test_the_detectable_effect_is_found_at_this_look_with_its_power() -> None:
+    rules: tuple[Looks, ...] = RULES
+    for rule, n in itertools.product(rules, (200, 5_000)):
+        bound = rule.critical(np.array([n]), np.array([n - 1.0]), 0.05)
+        effect = minimum_detectable_effect(np.ones(1), np.array([n - 1.0]), 0.95, 0.8, bound)
+        assert stats.nct.sf(bound, n - 1, effect) == pytest.approx(0.8, abs=2e-3)
+    assert minimum_detectable_effect(np.ones(1), np.array([99.0]), 0.95, 0.8, np.zeros(1)) == (
+        minimum_detectable_effect(np.ones(1), np.array([99.0]), 0.95)
+    )
+
+
+@pytest.mark.parametrize("effect", [0.02, 0.1, 0.5])
+def test_the_users_needed_have_the_effect_as_what_they_can_find(effect: float) -> None:
+    n, error = 400, np.array([1 / np.sqrt(400)])
+    single = Estimate.of(np.array([-effect]), error, np.array([n - 1.0]), 0.95)
+    needed = float(ANY.users_needed(single, np.array([n]), 0.05, 0.8)[0])
+    for users, enough in ((needed - 1, False), (needed, True)):
+        reach = (always_valid_bound(users, mixture_rho(1_000, 0.05), 0.05) + stats.norm.ppf(0.8)) / np.sqrt(users)
+        assert bool(reach <= effect) is enough
+    # The last of 14 looks needs more than a single look, by the square of its bound.
+    last = spending_bounds(np.arange(1, 15) / 14, 0.025, "obrien_fleming")[-1]
+    ratio = ((last + stats.norm.ppf(0.8)) / (stats.norm.ppf(0.975) + stats.norm.ppf(0.8))) ** 2
+    planned = PlannedLook(3, 14, "obrien_fleming", 0.05).users_needed(single, n, 0.05, 0.8)
+    assert planned[0] == pytest.approx(users_needed(n, single.difference, error, 0.95)[0] * ratio, rel=0.02)
+
+
+def test_no_difference_needs_no_number_of_users_and_a_certain_one_needs_two() -> None:
+    single = Estimate.of(np.array([0.0, 0.5]), np.array([0.1, 0.0]), np.array([9.0, 9.0]), 0.95)
+    for rule in RULES:
+        found = rule.users_needed(single, np.array([10, 10]), 0.05, 0.8)
+        assert np.isnan(found[0]) and found[1] == 2
+
+
+def test_more_users_than_growthbook_asks_for_are_not_needed() -> None:
+    """Its test file: 500 users a side, a lift of 5 %, power 0.8."""
+    baseline, candidate = of_sums(500, 500, 1500), of_sums(500, 525, 1551.25)
+    single = relative_independent(baseline, candidate, 0.95)
+    assert single.difference == pytest.approx([0.05])
+    fixed = users_needed(1_000, single.difference, single.standard_error, 0.95)[0] / 1_000 - 1
+    assert fixed == pytest.approx(25.45703125, rel=2e-3)
+    ours = AnyLook(5_000, 0.05).users_needed(single, np.array([1_000]), 0.05, 0.8)[0] / 1_000 - 1
+    assert ours == pytest.approx(55.66796875, rel=2e-3)

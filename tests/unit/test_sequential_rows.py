@@ -1,0 +1,343 @@
+"""Rows of ``comparisons`` over several looks: the closed forms over the single test; everything that follows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from rankmetrics_spark.comparison import STATISTICS, Request, types_of
+from rankmetrics_spark.config import Comparison, Config, Gate, PlannedLooks, as_dict, from_mapping
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.gates import failed_gates
+from rankmetrics_spark.metrics import parse
+from rankmetrics_spark.report import Figures, answer, cards, sentence, verdict_of
+from rankmetrics_spark.schemas import of_test
+from rankmetrics_spark.statistics import MOST_LOOKS, SPENDING, adjusted_p_values, spending_bounds
+from tests.helpers.users import METRIC, apart, compared, table
+
+PLAN: dict[str, Any] = {"planned": 14, "spending": "obrien_fleming", "look": 6}
+
+
+def one(users: pd.DataFrame, **rules: Any) -> dict[str, Any]:
+    """The row of b against a over all users."""
+    return compared(users, Request("a"), **rules)["a", "b", "all", METRIC]
+
+
+def both(n: int = 200, effect: float = 0.05, seed: int = 1) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    a = rng.random(n)
+    return table({"a": a, "b": a + effect + rng.normal(0, 0.2, n)})
+
+
+def rho_of(tuning: float, alpha: float = 0.05) -> float:
+    return float(tuning / (np.log(1 - 2 * np.log(alpha)) - 2 * np.log(alpha)))
+
+
+def half_width(error: float, n: int, tuning: float, alpha: float = 0.05) -> float:
+    rho = rho_of(tuning, alpha)
+    return float(error * np.sqrt((n + rho) / n * np.log((n + rho) / (rho * alpha**2))))
+
+
+# ---- any look
+
+
+@pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])
+@pytest.mark.parametrize("design", ["paired", "independent"])
+def test_the_interval_is_the_closed_form_over_the_error_of_the_test(design: str, confidence: float) -> None:
+    users = both()
+    row = one(users, design=design, sequential="any", tuning_users=700, confidence=confidence)
+    n = 200 if design == "paired" else 400
+    half = half_width(row["standard_error"], n, 700, 1 - confidence)
+    assert (row["n_users"], row["looks"], row["tuning_users"]) == (n, "any", 700)
+    assert row["sequential_ci_low"] == pytest.approx(row["difference"] - half, rel=1e-9)
+    assert row["sequential_ci_high"] == pytest.approx(row["difference"] + half, rel=1e-9)
+    rho, z = rho_of(700, 1 - confidence), row["difference"] / row["standard_error"]
+    evidence = np.exp(n * z**2 / (2 * (n + rho))) * np.sqrt(rho / (n + rho))
+    assert row["p_sequential"] == pytest.approx(min(1, 1 / evidence), rel=1e-9)
+    # The interval of the relative difference is wider by the same factor.
+    single = one(users, design=design, confidence=confidence)
+    assert all(row[name] == single[name] for name in single if name not in FOLLOWS)
+    share = (row["relative_ci_high"] - row["relative_difference"]) / (row["ci_high"] - row["difference"])
+    relative_half = row["sequential_relative_ci_high"] - row["relative_difference"]
+    assert relative_half == pytest.approx(half * share, rel=5e-3)
+    assert row["relative_difference"] - row["sequential_relative_ci_low"] == pytest.approx(relative_half, rel=1e-9)
+
+
+FOLLOWS = (
+    "p_adjusted",
+    "better",
+    "minimum_detectable_effect",
+    "adjusted_minimum_detectable_effect",
+    "users_needed",
+)
+"""Columns that follow the looks, beside those that only they have."""
+
+
+def test_without_looks_their_columns_are_null() -> None:
+    row = one(both())
+    names = [name for name in types_of(STATISTICS.values()) if name.startswith("sequential_")]
+    assert len(names) == 4
+    assert not {*names, "looks", "p_sequential", "tuning_users"} & {*row}
+
+
+def test_a_difference_of_a_single_look_is_none_over_any_looks() -> None:
+    users = both(effect=0.05)
+    single, row = one(users), one(users, sequential="any", tuning_users=1_000)
+    assert single["p_value"] < 0.05 < row["p_sequential"] == row["p_adjusted"]
+    assert (single["better"], row["better"]) == ("candidate", None)
+    assert row["sequential_ci_low"] < 0 < row["ci_low"]
+    assert of_test(row, "ci_low") == row["sequential_ci_low"] and of_test(single, "ci_low") == single["ci_low"]
+    assert of_test(row, "relative_ci_high") == row["sequential_relative_ci_high"]
+
+
+@pytest.mark.parametrize("method", ["holm", "fdr_by"])
+def test_the_p_values_over_looks_are_corrected(method: str) -> None:
+    rng = np.random.default_rng(3)
+    users = table({name: rng.random(60) + shift for name, shift in (("a", 0), ("b", 0.2), ("c", 0.25), ("d", 0.2))})
+    users["country"] = ["de", "fr", "it"] * 80
+    rows = [
+        *compared(
+            users, segments=("country",), correction=method, sequential="any", tuning_users=50, one_family=True
+        ).values()
+    ]
+    assert len(rows) == 6 * 4  # all pairs, all users and three countries
+    p = np.array([row["p_sequential"] for row in rows])
+    assert [row["p_adjusted"] for row in rows] == pytest.approx(list(adjusted_p_values(p, method)), rel=1e-12)
+    better = {row["better"] is not None for row in rows}
+    assert better == {True, False}
+    for row in rows:
+        assert row["better"] is None or row["sequential_ci_low"] > 0 or row["sequential_ci_high"] < 0
+        assert row["p_sequential"] >= row["p_value"]
+
+
+def test_what_can_be_found_is_what_this_look_can_find() -> None:
+    row = one(both(), sequential="any", tuning_users=700)
+    reach = half_width(row["standard_error"], 200, 700) + stats.norm.ppf(0.8) * row["standard_error"]
+    assert row["minimum_detectable_effect"] == pytest.approx(reach, rel=0.02)
+    assert row["adjusted_minimum_detectable_effect"] == row["minimum_detectable_effect"]  # one comparison
+    n, deviation = row["users_needed"], row["standard_error"] * np.sqrt(200)
+    for users, is_enough in ((n, True), (n - 1, False)):
+        error = deviation / np.sqrt(users)
+        reach = half_width(error, users, 700) + stats.norm.ppf(0.8) * error
+        assert bool(reach <= row["difference"]) is is_enough
+
+
+def test_the_corrected_effect_is_that_of_the_stricter_level() -> None:
+    users = both()
+    users["ndcg"] = users[METRIC]
+    row = compared(users, Request("a"), metrics=(METRIC, "ndcg"), sequential="any", tuning_users=700)[
+        "a", "b", "all", METRIC
+    ]
+    # The mixture is that of the run's level, also where a comparison has to pass half of it.
+    rho, error = rho_of(700), row["standard_error"]
+    bound = error * np.sqrt((200 + rho) / 200 * np.log((200 + rho) / (rho * 0.025**2)))
+    wanted = bound + stats.norm.ppf(0.8) * error
+    assert row["adjusted_minimum_detectable_effect"] == pytest.approx(wanted, rel=0.02)
+    assert row["adjusted_minimum_detectable_effect"] > row["minimum_detectable_effect"] * 1.02
+
+
+# ---- planned looks
+
+
+@pytest.mark.parametrize("spending", SPENDING)
+def test_a_planned_look_has_the_bound_of_its_number(spending: str) -> None:
+    row = one(both(2_000), sequential=PlannedLooks(14, spending, 6))
+    bound = spending_bounds(np.arange(1, 7) / 14, 0.025, spending)[-1]
+    half = row["sequential_ci_high"] - row["difference"]
+    assert half / row["standard_error"] == pytest.approx(stats.t.isf(stats.norm.sf(bound), 1_999), rel=1e-6)
+    assert (row["looks"], row["tuning_users"]) == (f"6 of 14, {spending}", None)
+
+
+def test_the_number_of_a_look_is_that_of_earlier_dates() -> None:
+    users = both(300)
+    planned = one(users, sequential=PlannedLooks(14, "pocock", 6))
+    counted = one(users, sequential=PlannedLooks(14, "pocock"), looks={("a", "b"): 6})
+    assert counted["look"] == 6 and planned["sequential_ci_low"] == counted["sequential_ci_low"]
+    assert counted["looks"] == "6 of 14, pocock"
+
+
+def test_each_pair_has_the_bound_of_its_own_look() -> None:
+    rng = np.random.default_rng(5)
+    users = table({name: rng.random(400) for name in "abc"})
+    looks = {("a", "b"): 1, ("a", "c"): 9}
+    rows = compared(users, Request("a"), sequential=PlannedLooks(10, "obrien_fleming"), looks=looks)
+    for name, look in (("b", 1), ("c", 9)):
+        row = rows["a", name, "all", METRIC]
+        bound = spending_bounds(np.arange(1, look + 1) / 10, 0.025, "obrien_fleming")[-1]
+        half = (row["sequential_ci_high"] - row["difference"]) / row["standard_error"]
+        assert half == pytest.approx(stats.t.isf(stats.norm.sf(bound), 399), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("rules", "note"),
+    [
+        ({"looks": {("a", "b"): 15}}, "this is look 15, and 14 are planned"),
+        ({}, "looks are planned, and the number of this look is not known"),
+    ],
+)
+def test_beyond_the_plan_there_is_no_test(rules: dict[str, Any], note: str) -> None:
+    row = one(both(effect=1.0), sequential=PlannedLooks(14), **rules)
+    assert row["note"] == note and row["better"] is None and row["test"] is None
+    for name in ("p_sequential", "p_adjusted", "sequential_ci_low", "sequential_relative_ci_high", "users_needed"):
+        assert np.isnan(row[name])
+    assert sentence(row, parse(METRIC)) == f"b against a on MAP@10: {note}"
+    gate = Gate(metric=parse(METRIC), max_drop=0.1, on="bound")
+    assert failed_gates([gate], [], [row]) == ["b against a has no difference on ap@10; the gate cannot be checked"]
+
+
+# ---- what decides, and what is shown
+
+
+def test_cuped_is_widened_where_it_decides() -> None:
+    rng = np.random.default_rng(25)
+    x, arm = rng.normal(0.5, 0.2, 80), np.repeat([0.0, 1.0], 40)
+    y = x - 0.02 * arm + rng.normal(0, 0.02, 80)
+    users = apart(a=y[:40], b=y[40:])
+    users[f"before {METRIC}"] = x
+    row = one(users, cuped=True, sequential="any", tuning_users=80)
+    half = half_width(row["cuped_standard_error"], 80, 80)
+    assert row["test"] == "cuped"
+    assert row["sequential_ci_low"] == pytest.approx(row["cuped_difference"] - half, rel=1e-9)
+    assert of_test(row, "ci_high") == row["sequential_ci_high"] == pytest.approx(row["cuped_difference"] + half)
+    ratio = (row["sequential_relative_ci_high"] - row["cuped_relative_difference"]) / (
+        row["cuped_relative_ci_high"] - row["cuped_relative_difference"]
+    )
+    assert ratio == pytest.approx(half / (row["cuped_ci_high"] - row["cuped_difference"]), rel=5e-3)
+
+
+def test_gates_on_the_bound_look_at_the_interval_over_looks() -> None:
+    row = one(both(), sequential="any", tuning_users=700)
+    worst = -row["sequential_ci_low"]
+    assert -row["ci_low"] < worst
+    gate = Gate(metric=parse(METRIC), max_drop=worst - 1e-3, on="bound")
+    if worst > 1e-3:
+        assert len(failed_gates([gate], [], [row])) == 1
+    lowest = row["sequential_relative_ci_low"]
+    drop = Gate(metric=parse(METRIC), max_relative_drop=max(0.0, -lowest) + 1e-6, on="bound")
+    assert failed_gates([drop], [], [row]) == []
+    tight = one(both(effect=-0.05), sequential="any", tuning_users=700)
+    limit = -(tight["ci_low"] + tight["sequential_ci_low"]) / 2
+    found = failed_gates([Gate(metric=parse(METRIC), max_drop=limit, on="bound")], [], [tight])
+    assert found == [f"b may be {-tight['sequential_ci_low']:.4f} below a on ap@10; allowed: a drop of {limit:g}"]
+    assert failed_gates([Gate(metric=parse(METRIC), max_drop=limit, on="bound")], [], [one(both(effect=-0.05))]) == []
+
+
+def test_the_sentence_shows_the_interval_that_decides() -> None:
+    row = one(both(effect=0.2), sequential="any", tuning_users=700)
+    shown = [
+        100 * row[name] for name in ("relative_difference", "sequential_relative_ci_low", "sequential_relative_ci_high")
+    ]
+    assert sentence(row, parse(METRIC)) == (
+        f"b beats a on MAP@10: {shown[0]:+.1f} % [{shown[1]:+.1f}, {shown[2]:+.1f}], p < 0.001 after Holm "
+        "(1 comparison), valid at every look"
+    )
+    row = one(both(effect=0.2), sequential=PlannedLooks(**PLAN))
+    assert sentence(row, parse(METRIC)).endswith(" after Holm (1 comparison), valid at look 6 of 14")
+    row = one(both(effect=0.0), sequential="any")
+    assert ", valid at every look); 200 users are enough to find" in sentence(row, parse(METRIC))
+
+
+def test_the_verdict_says_what_limits_it() -> None:
+    row = one(both(), sequential="any", looks={("a", "b"): 6})
+    assert verdict_of([row])[1:] == [
+        "This is look 6, and no comparison.period is set: a verdict over several looks needs data that grow from look "
+        "to look, not a new date each time"
+    ]
+    of_period = row | {"period_from": "2026-11-08", "n_days": 6}
+    assert verdict_of([of_period])[1:] == []
+    planned = of_period | {"looks": "6 of 14, pocock"}
+    assert verdict_of([planned])[1:] == [
+        "The bounds of planned looks count on users who are new at each look. If many of them return on several of the "
+        "6 days, up to 9 instead of 5 of 100 tests without a difference 'beat'; looks: any has no such limit"
+    ]
+    assert verdict_of([planned | {"n_days": 1}])[1:] == []
+    assert "single look" in verdict_of([one(both(), looks={("a", "b"): 6})])[1]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_a_handful_of_users_is_never_surer_than_a_single_look(n: int) -> None:
+    users = both(n, effect=3.0)
+    single, row = one(users), one(users, sequential="any", tuning_users=2)
+    if n == 1:
+        assert np.isnan(row["p_sequential"]) and row["note"] == "fewer than two users in both experiments"
+    else:
+        assert row["p_sequential"] >= single["p_value"]
+        assert row["sequential_ci_low"] <= single["ci_low"]
+
+
+def test_without_a_spread_the_single_look_decides() -> None:
+    row = one(table({"a": np.zeros(9), "b": np.full(9, 0.5)}), sequential="any")
+    assert row["p_sequential"] == row["p_value"] == 2**-8
+    assert row["sequential_ci_low"] == row["sequential_ci_high"] == 0.5 and row["better"] == "candidate"
+    tiny = one(table({"a": np.zeros(9), "b": np.full(9, 1e-17)}), sequential="any")
+    assert np.isnan(tiny["p_sequential"]) and tiny["note"] == "the values differ too little from one another for a test"
+
+
+# ---- the config
+
+
+def config(**comparison: Any) -> Config:
+    return from_mapping({"source": {"path": "logs"}, "comparison": {"baseline": "a", **comparison}})
+
+
+def test_looks_are_read_as_users_write_them() -> None:
+    assert config().comparison.looks == "one" and config().comparison.tuning_users == 10_000
+    assert config(looks="ANY", tuning_users=500).comparison == Comparison(baseline="a", looks="any", tuning_users=500)
+    planned = config(looks={"planned": 14}).comparison.looks
+    assert planned == PlannedLooks(14, "obrien_fleming", None)
+    record = as_dict(config(looks=PLAN))["comparison"]
+    assert record["looks"] == PLAN and record["tuning_users"] == 10_000
+    for spending in SPENDING:
+        assert config(looks={"planned": 2, "spending": spending}).comparison.looks == PlannedLooks(2, spending)
+
+
+@pytest.mark.parametrize(
+    ("comparison", "said"),
+    [
+        (
+            {"looks": "daily"},
+            "comparison.looks is 'daily'; allowed: one, any, or a plan such as {planned: 14, spending: obrien_fleming}",
+        ),
+        ({"looks": {"spending": "pocock"}}, "comparison.looks.planned is null; allowed: a whole number from 1 to 100"),
+        (
+            {"looks": {"planned": 101}},
+            f"comparison.looks.planned is 101; allowed: a whole number from 1 to {MOST_LOOKS}",
+        ),
+        (
+            {"looks": {"planned": 14, "look": 15}},
+            "comparison.looks.look is 15; allowed: a look up to comparison.looks.planned, 14",
+        ),
+        (
+            {"looks": {"planned": 14, "spending": "obrien"}},
+            "comparison.looks.spending: unknown value 'obrien'; did you mean 'obrien_fleming'? known: obrien_fleming, "
+            "pocock, linear",
+        ),
+        ({"tuning_users": 1}, "comparison.tuning_users is 1; allowed: a whole number from 2 to 1,000,000,000,000"),
+    ],
+)
+def test_other_looks_are_refused(comparison: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config(**comparison)
+    assert str(caught.value) == said
+
+
+# ---- the page
+
+
+def test_the_page_shows_the_interval_that_decides_and_says_at_which_looks_it_holds() -> None:
+    row = one(both(effect=0.2), sequential="any", tuning_users=700)
+    means = [{"experiment_id": name, "segment": "all", "metric": METRIC, "mean": 0.5} for name in "ab"]
+    figures = Figures(means, [row | {"experiment_id": "b", "baseline": "a"}])
+    found = answer(figures)
+    shown = [100 * row[f"sequential_relative_ci_{side}"] for side in ("low", "high")]
+    assert "".join(found.detail) == f"(95 % interval {shown[0]:+.1f} to {shown[1]:+.1f} %, valid at every look)"
+    (card,) = cards(figures)
+    assert card.interval == f"95 % interval {shown[0]:+.1f} to {shown[1]:+.1f} %, valid at every look"
+    open_row = one(both(effect=0.02), sequential=PlannedLooks(**PLAN))
+    (card,) = cards(Figures(means, [open_row]))
+    assert card.state == "open" and card.interval.endswith(", valid at look 6 of 14")
+    assert card.change is not None and card.change.low == pytest.approx(100 * open_row["sequential_relative_ci_low"])
