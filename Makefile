@@ -27,8 +27,8 @@ PLATFORM_TESTS = $(BIN)/python -m pytest tests/platforms/$(1)
 
 .PHONY: help venv run test test-all mutants lint audit readme bench bench-small docs pictures wheel clean
 .PHONY: test-spark test-programs test-sail test-connect test-matrix test-cluster test-airflow test-databricks test-lakehouse test-s3 test-packaging
-.PHONY: test-soak test-fresh test-report test-faults test-yarn
-.PHONY: $(addprefix for-test-,sail connect matrix cluster yarn airflow databricks lakehouse s3 packaging fresh report faults)
+.PHONY: test-soak test-fresh test-report test-faults test-yarn test-peers
+.PHONY: $(addprefix for-test-,sail connect matrix cluster yarn airflow databricks lakehouse s3 packaging fresh report faults peers)
 .PRECIOUS: .venvs/%/made .jars/%/made
 
 help: ## show this list
@@ -97,6 +97,8 @@ mutants: $(if $(filter sail,$(ENGINES)),.venvs/laptop/tools) venv ## plant bugs 
 PYTHON_spark35 := python3.10
 PYTHON_spark41 := python3.12
 PYTHON_spark42 := python3.13
+# pandas 1.5, which gbstats asks for, has no wheel for a later one.
+PYTHON_peers := python3.11
 
 .venvs/%/made: constraints/%.txt
 	@echo "Installing .venvs/$* ..." >&2
@@ -127,6 +129,7 @@ for-test-databricks for-test-lakehouse: venv $(call ENVIRONMENT,spark40) .jars/l
 for-test-s3: venv $(call ENVIRONMENT,s3) .jars/s3/made
 for-test-report: venv $(call ENVIRONMENT,mlflow)
 for-test-faults: for-test-s3 for-test-lakehouse
+for-test-peers: $(call ENVIRONMENT,peers)
 
 test-sail: for-test-sail ## test the laptop engine as a process: the same bits as Spark, memory, crashes, who reaches it
 	@$(call PLATFORM_TESTS,test_sail.py)
@@ -190,6 +193,9 @@ test-report: for-test-report ## test the HTML report in Chromium, and a result i
 	@$(call PLATFORM_TESTS,test_report_page.py)
 	@.venvs/mlflow/bin/python -m pytest tests/platforms/test_mlflow.py
 
+test-peers: for-test-peers ## test intervals over several looks against gbstats and seqabpy
+	@.venvs/peers/bin/python -m pytest tests/platforms/test_peers.py
+
 pictures: venv ## draw the pictures of README and docs, from the demo
 	@command -v chromium >/dev/null || { echo "chromium not found: apt install chromium" >&2; exit 1; }
 	@$(BIN)/rankmetrics demo --output out/pictures
@@ -215,7 +221,7 @@ audit: venv $(call ENVIRONMENT,audit) ## check what SECURITY.md says, and look u
 	.venvs/audit/bin/python -m tests.known_vulnerabilities .venv $(wildcard .venvs/laptop)
 
 readme: venv ## write the tables that code describes: metrics, options, statistics, and docs/bad_input.md
-	@$(BIN)/python -m rankmetrics_spark.tools.metric_table README.md
+	@$(BIN)/python -m tests.metric_table README.md
 	@$(BIN)/python -m tests.options_page docs/options.md
 	@$(BIN)/python -m tests.bad_input docs/bad_input.md
 	@$(BIN)/python -m tests.statistics_table docs/comparing.md
