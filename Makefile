@@ -89,9 +89,11 @@ test-programs: venv ## test the command, spark-submit and a script as programs o
 	@$(BIN)/python -m pytest tests/spark -m program
 
 ENGINES ?= none spark sail
+# The lists of tests/mutants; by default all of them.
+AREAS ?=
 
-mutants: $(if $(filter sail,$(ENGINES)),.venvs/laptop/tools) venv ## plant bugs in a copy, one at a time: a test must fail for each; ENGINES=none tries those whose tests start no engine
-	@$(BIN)/python -m tests.mutants --engines $(ENGINES)
+mutants: $(if $(filter sail,$(ENGINES)),.venvs/laptop/tools) venv ## plant bugs in a copy, one at a time: a test must fail for each; AREAS="page suite" tries two of the lists
+	@$(BIN)/python -m tests.mutants --engines $(ENGINES) $(addprefix --only ,$(AREAS))
 
 # Between them, the environments have every allowed Python. One that the machine lacks is replaced by $(PYTHON).
 PYTHON_spark35 := python3.10

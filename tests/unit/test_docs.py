@@ -6,6 +6,7 @@ import doctest
 import importlib
 import os
 import re
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import rankmetrics_spark
 from rankmetrics_spark.config import from_mapping, parse
 from rankmetrics_spark.metrics import REGISTRY
 from tests.helpers.commands import ROOT, ran
-from tests.mutants import ENGINES, mutants
+from tests.mutants import mutants
 
 DOCS = ROOT / "docs"
 PAGES = sorted([*DOCS.glob("*.md"), ROOT / "CONTRIBUTING.md"])
@@ -85,12 +86,18 @@ def test_platforms_without_a_test_are_named_as_not_checked() -> None:
         assert ("```text" in section) <= ("Not checked: " in section)
 
 
+def _lines_of(array: str, script: str) -> list[list[str]]:
+    """The words of each line of an array of a script."""
+    (lines,) = re.findall(rf"^{array}=\(\n(.*?)^\)", script, re.MULTILINE | re.DOTALL)
+    return [line.strip().strip('"').split() for line in lines.splitlines()]
+
+
 def test_ci_runs_every_platform_and_every_spark_in_one_of_the_turns_of_contributing() -> None:
     ci = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    (matrix,) = re.findall(r"^matrix=\((.*)\)$", ci, re.MULTILINE)
-    (named,) = re.findall(r"^platforms=\(\n(.*?)^\)", ci, re.MULTILINE | re.DOTALL)
-    turns = [line.strip().strip('"').split() for line in named.splitlines()]
-    assert len(turns) == len(matrix.split()) == 5
+    (whole,) = re.findall(r"^whole=\((.*)\)$", ci, re.MULTILINE)
+    turns, areas = (_lines_of(name, ci) for name in ("platforms", "mutants"))
+    assert len(turns) == len(areas) == len(whole.split()) == 5
+    assert sorted(chain(*areas)) == sorted({mutant.area for mutant in mutants()})
     makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^(test-[a-z0-9]+):", makefile, re.MULTILINE)) - {"test-all"}
     assert re.search(r"^test-all: .*\n\t@CI_TURN=all \.ci/run\n\t@\$\(MAKE\) test-soak$", makefile, re.MULTILINE)
@@ -101,15 +108,10 @@ def test_ci_runs_every_platform_and_every_spark_in_one_of_the_turns_of_contribut
     assert all(f"`make {target}`" in contributing for target in by_hand)
     always |= {"lint", "audit", "test", "docs", "mutants", "bench-small"}
     assert all(re.search(rf"^ *make .*\b{target}\b", ci, re.MULTILINE) for target in always)
-    engines = [
-        name
-        for names in re.findall(r"^ *make mutants ENGINES=(.*)$", ci, re.MULTILINE)
-        for name in names.strip('"').split()
-    ]
-    assert sorted(engines) == sorted(ENGINES)
     suites = (ROOT / "tests" / "platforms" / "test_matrix.py").read_text(encoding="utf-8")
     (known,) = re.findall(r"^SUITES = (.*)$", suites, re.MULTILINE)
-    assert sorted(matrix.split()) == sorted(re.findall(r'"(\w+)":', known))
+    others = set(re.findall(r"^ *make test-matrix .*CORE=(\w+)$", ci, re.MULTILINE))
+    assert {*whole.split()} - {"main"} | others == {*re.findall(r'"(\w+)":', known)}
     table = re.findall(r"^\| (\d) \| [^|]+ \| ([^|]+) \|$", contributing, re.MULTILINE)
     said = [{f"test-{name.split()[0]}" for name in platforms.split(", ")} for _, platforms in table]
     assert said == [set(turn) for turn in turns]
