@@ -207,26 +207,20 @@ def demo(output: str | None, style: str, segments: bool, engine: str | None, **l
 @MASTER
 def report(folder: str, html: str, engine: str | None, master: str | None, **dates: str | None) -> None:
     """Write a page with verdict, charts and tables from the tables of earlier runs."""
-    from rankmetrics_spark.report import figures_of, figures_of_period, format_of, local_tables, spark_tables
+    from rankmetrics_spark.report import figures_of, figures_of_output, format_of, local_tables, period_of
 
     with exit_codes(_say):
         check_page_file("--html", html)
         check_page_libraries()
         chosen = _dates(**dates)
-        day, first, last = chosen["date"], chosen["first"], chosen["last"]
+        day, first = chosen["date"], chosen["first"]
         tables = None if first or (master or "").startswith("sc://") else local_tables(folder)
-        if first:
+        period = (first, chosen["last"]) if first else period_of(tables, day) if tables else None
+        if tables is None or period:
             sink = Sink(path=folder, format=format_of(folder))
-            figures = _on(choose(engine, master), lambda spark: figures_of_period(spark, sink, first, last))
-        elif tables is None:
-            sink = Sink(path=folder, format=format_of(folder))
-            choice = choose(engine, master)
-            figures = _on(choice, lambda spark: figures_of(spark_tables(spark, sink), day))
+            figures = _on(choose(engine, master), lambda spark: figures_of_output(spark, sink, day, period))
         else:
             figures = figures_of(tables, day)
-        if not first and (period := figures.period):
-            sink = Sink(path=folder, format=format_of(folder))
-            figures = _on(choose(engine, master), lambda spark: figures_of_period(spark, sink, *period))
         path = write_page(figures, html)
     _say_report(path)
 

@@ -39,13 +39,18 @@ if TYPE_CHECKING:
         plot,
         summary,
     )
-    from rankmetrics_spark.report.over_time import print_over_time, sentences_over_time
+    from rankmetrics_spark.report.over_time import difference_rows, print_over_time, sentences_over_time
     from rankmetrics_spark.report.palette import LIGHT
     from rankmetrics_spark.report.payload import payload_of
-    from rankmetrics_spark.report.periods import figures_of_period, figures_of_run, merged_record
+    from rankmetrics_spark.report.periods import (
+        figures_of_output,
+        figures_of_period,
+        figures_of_run,
+        merged_record,
+        period_of,
+    )
     from rankmetrics_spark.report.read import (
         FolderTables,
-        difference_rows,
         everyone_and_largest,
         figures_of,
         figures_of_frames,
@@ -70,13 +75,10 @@ __getattr__ = lazy(
         "figures": "ANY_WIDTH Figures blocks period_means printable seconds_of",
         "html": "INSTALL_PAGE MOST_BYTES check_page_file check_page_libraries has_page_libraries page write_page",
         "notebook": "as_html log_run logged_metrics logged_parameters plot summary",
-        "over_time": "print_over_time sentences_over_time",
+        "over_time": "difference_rows print_over_time sentences_over_time",
         "payload": "payload_of",
-        "periods": "figures_of_period figures_of_run merged_record",
-        "read": (
-            "FolderTables difference_rows everyone_and_largest figures_of figures_of_frames format_of local_tables "
-            "spark_tables"
-        ),
+        "periods": "figures_of_output figures_of_period figures_of_run merged_record period_of",
+        "read": ("FolderTables everyone_and_largest figures_of figures_of_frames format_of local_tables spark_tables"),
         "story": "Answer answer cards leader",
         "terminal": "Shown print_all print_result print_verdict",
         "trust": "checks newer_failures without_relevant",

@@ -12,7 +12,19 @@ from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.report.console import LIST_PRINTERS, print_json
 from rankmetrics_spark.report.figures import label_of, percent, print_records, printable
 from rankmetrics_spark.report.verdict import Change, change_of, p_text, p_value
-from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, number
+from rankmetrics_spark.schemas import (
+    BASELINE,
+    DATE,
+    EVERYONE,
+    EXPERIMENT,
+    LOOKS,
+    METRIC,
+    N_USERS,
+    RELATIVE,
+    SEGMENT,
+    number,
+    of_test,
+)
 
 Row = Mapping[str, Any]
 Pair = tuple[str, str, str]
@@ -26,6 +38,27 @@ KIND_NAMES = {
     "before": "before",
 }
 """Kind of a row -> how a table calls it."""
+
+
+def difference_rows(comparisons: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of ``comparisons`` of several dates as rows of ``effect_over_time``: of the day, or of a period up to it."""
+    rows = []
+    for row in comparisons:
+        if row[SEGMENT] == EVERYONE:
+            kind = "cumulative" if row.get("period_from") else "day"
+            shown = {name: of_test(row, name) for name in (*RELATIVE, "difference", "ci_low", "ci_high")}
+            kept = {name: row.get(name) for name in _OF_DIFFERENCE}
+            of_looks = {"kind": kind, "label": str(row[DATE]), "day_number": None, "valid_at": _looks_of(row)}
+            rows.append({**kept, **shown, **of_looks})
+    return sorted(rows, key=lambda row: (str(row[EXPERIMENT]), str(row[BASELINE]), row[METRIC], row["label"]))
+
+
+def _looks_of(row: Mapping[str, Any]) -> str:
+    looks = row.get(LOOKS)
+    return "a single look" if looks is None else "every look" if looks == "any" else "the look of its day"
+
+
+_OF_DIFFERENCE = (EXPERIMENT, BASELINE, METRIC, N_USERS, "mean_baseline", "mean_candidate", "p_value", "confidence")
 
 
 def sentences_over_time(rows: Sequence[Row], metrics: Sequence[Metric] = (), main: Metric | None = None) -> list[str]:

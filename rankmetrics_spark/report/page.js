@@ -345,7 +345,7 @@
     const there = Object.keys(SHADES).filter((state) => bad.some((each) => each.state === state)).map((state) => STATES[state]);
     const shaded = bad.length ? ` Grey days${there.length > 1 ? ", from light to dark" : ""}: ${there.join(", ")}.` : "";
     const series = new Set(rows.filter(shown).map(pair)), thin = series.size > BANDS ? " Intervals are drawn for the highlighted experiment; hover over a point for the others." : "";
-    say("trend", `${about}, with ${data.confidence} intervals${kind === "cumulative" && data.valid ? `, ${data.valid}` : ""}; 0 is ${several ? "no difference" : `no difference to ${short(name(data.baselines[0]))}`}.${shaded}${thin}${limited()}${heldNote("overTime", developed)}`);
+    say("trend", `${about}, with ${data.confidence} intervals${kind === "cumulative" && data.validOverTime ? `, ${data.validOverTime}` : ""}; 0 is ${several ? "no difference" : `no difference to ${short(name(data.baselines[0]))}`}.${shaded}${thin}${limited()}${heldNote("overTime", developed)}`);
     if (kinds.length > 1) choose("trend", "Show the difference", kinds.map((each) => KINDS[each]), kinds.indexOf(kind), (i) => { chosen.kind = i; overTime(); });
     panels("trend", metricsShown(), (grid, m) => {
       const mine = rows.filter((row) => shown(row) && row.m === m && row.d !== null), inPercent = allPercentages(mine);

@@ -56,6 +56,7 @@ def payload_of(figures: Figures, most: int | None = None) -> dict[str, Any]:
         "users": _table(part.users, index, USERS) | {"steps": [STEPS]},
         "trend": _table(part.trend, index, TREND),
         "overTime": _table(part.over_time, index, OVER_TIME),
+        "validOverTime": next(filter(None, map(_valid_over_time, part.over_time)), ""),
         "alerts": bad_days(figures),
     }
 
@@ -206,6 +207,16 @@ def bad_days(figures: Figures) -> list[dict[str, str]]:
     missing = [date for date in _between(dates) if date not in known]
     days += [{"date": date, "text": "nothing is published for this date", "state": "missing"} for date in missing]
     return sorted(days, key=lambda day: (day["date"], day["state"]))
+
+
+def _valid_over_time(row: Row) -> str:
+    """The looks that the interval up to a day holds for; empty for a single look.
+
+    >>> _valid_over_time({"kind": "cumulative", "valid_at": "every look"}), _valid_over_time({"kind": "day"})
+    ('valid at every look', '')
+    """
+    looks = row.get("valid_at") or "a single look"
+    return f"valid at {looks}" if row["kind"] == "cumulative" and looks != "a single look" else ""
 
 
 def by_date(rows: Sequence[Row]) -> list[Row]:

@@ -22,6 +22,7 @@ from rankmetrics_spark.report.read import (
     MOST_EXPERIMENTS,
     MOST_ROWS,
     SparkTables,
+    Tables,
     edges_of,
     everyone_and_largest,
     figures_of,
@@ -29,7 +30,8 @@ from rankmetrics_spark.report.read import (
     record_of,
     spark_tables,
 )
-from rankmetrics_spark.schemas import DATE, PERIOD_FROM, PERIOD_TO
+from rankmetrics_spark.schemas import BASELINE, CONVENTION_HASH, DATE, EXPERIMENT, PERIOD_FROM, PERIOD_TO
+from rankmetrics_spark.sinks import settled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,7 +83,38 @@ def figures_of_period(
     records = [record for date, run in runs.items() if (record := record_of(all_records, date, run))]
     # Each query reads the days again: serverless compute refuses to keep rows.
     of_period = PeriodTables(tables.store, comparison.period_rows(users, days), date or days.last)
-    return _figures(of_period, users, days, records, _newest(all_records, days))
+    is_newest = days.dates[-1] == max(tables.dates())
+    return _figures(of_period, users, days, records, _newest(all_records, days, is_newest))
+
+
+def figures_of_output(
+    spark: SparkSession, sink: Sink, date: str | None, period: tuple[str, str | None] | None = None
+) -> Figures:
+    """What a report of an output shows: of a period, or of a date, whose run may have compared a period.
+
+    Args:
+        spark: The session.
+        sink: Where the runs wrote.
+        date: The date; by default the newest.
+        period: The first date of the period, and the last one, by default the last one that is published.
+
+    Raises:
+        ConfigError: A date is none, or the first is after the last.
+        InputError: Nothing is there, or the dates follow different conventions.
+    """
+    tables = spark_tables(spark, sink)
+    chosen = period or period_of(tables, date)
+    return figures_of_period(spark, sink, *chosen, date) if chosen else figures_of(tables, date)
+
+
+def period_of(tables: Tables, date: str | None) -> tuple[str, str] | None:
+    """The first and the last date of the period that the comparisons of a date are about; None where there is none."""
+
+    def period(known: Tables) -> tuple[str, str] | None:
+        day = date or max(known.dates(), default="")
+        return Figures((), known.rows("comparisons", day, 0)).period
+
+    return settled(tables.name, tables.pointers, lambda known: period(tables.at(known)))
 
 
 def figures_of_run(spark: SparkSession, config: Config, record: Record) -> Figures:
@@ -123,8 +156,44 @@ def _figures(
     )
     experiments = draft.experiments[:MOST_EXPERIMENTS]
     edges = edges_of(tables, days.last, draft.metrics)
-    trend = tables.history(days.dates[-MOST_DATES:], experiments) if len(days.dates) > 1 else []
-    return replace(draft, users=tables.users(days.last, edges, draft.metrics, experiments), trend=trend)
+    rows_of_users = tables.users(days.last, edges, draft.metrics, experiments)
+    draft = replace(draft, users=rows_of_users)
+    if len(days.dates) == 1:
+        return draft
+    if developed := _over_time(_with_earlier_days(users, days, tables.dates(), record), days, section, draft, before):
+        return replace(draft, over_time=developed)
+    return replace(draft, trend=tables.history(days.dates[-MOST_DATES:], experiments))
+
+
+def _with_earlier_days(users: DataFrame, days: Days, dates: Sequence[str], record: Record) -> DataFrame:
+    """The users of each day, and of the last days before the period that follow the same convention."""
+    earlier = [date for date in dates if date < days.first][-MOST_DATES:]
+    date, convention = F.col(DATE).cast("string"), (record.get("convention") or {}).get("hash")
+    is_earlier = date.isin(earlier) & F.col(CONVENTION_HASH).eqNullSafe(F.lit(convention))
+    return users.where(date.isin([*days.dates]) | is_earlier if earlier and convention else date.isin([*days.dates]))
+
+
+def _over_time(
+    users: DataFrame, days: Days, section: Comparison, draft: Figures, before: DataFrame | str | None
+) -> list[dict[str, Any]]:
+    """Rows of ``effect_over_time``: of the metric that decides alone, and of the best candidates, if all are too many.
+
+    None where nothing is compared, and where even these pairs are too many.
+    """
+    pairs, size = {(row[BASELINE], row[EXPERIMENT]) for row in draft.compared}, 3 * days.length + 2
+    table = comparison.UserTable.of(users, None, None, before)
+    if not pairs or draft.primary is None:
+        return []
+    if len(pairs) * len(table.metrics) * size > MOST_ROWS:
+        table = replace(table, metrics=(draft.primary,))
+    room = MOST_ROWS // (size * len(table.metrics))
+    if len(pairs) > room:
+        best = [name for name in draft.experiments if (section.baseline, name) in pairs][:room]
+        if section.pairs == "all" or not best:
+            return []
+        section = replace(section, candidates=tuple(best))
+    rows = few_rows(comparison.development(table, section, (days.first, days.last)))
+    return [row.asDict() for row in rows]
 
 
 def _published(tables: PeriodTables, days: Days) -> list[dict[str, Any]]:
@@ -157,10 +226,14 @@ def _before(users: DataFrame, section: Comparison, days: Days) -> DataFrame | st
     return users.where(F.col(DATE) == date) if date is not None and date < days.first else None
 
 
-def _newest(records: Sequence[Record], days: Days) -> list[Record]:
-    """The newest record of each date of the period, also of dates on which nothing was published."""
+def _newest(records: Sequence[Record], days: Days, is_newest: bool) -> list[Record]:
+    """The newest record of each date of the period, also of dates on which nothing was published.
+
+    Where nothing newer than the period is published, later dates belong to it: their runs have failed.
+    """
     newest = {str(record.get(DATE)): record for record in records}
-    return [newest[date] for date in sorted(newest) if days.first <= date <= days.last][-MOST_DATES:]
+    dates = [date for date in sorted(newest) if days.first <= date and (date <= days.last or is_newest)]
+    return [newest[date] for date in dates][-MOST_DATES:]
 
 
 def merged_record(records: Sequence[Record]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import FOLDER as POINTERS
 from rankmetrics_spark.pointers import Pointer, unpublished
 from rankmetrics_spark.report.figures import STEPS, Figures, period_means
+from rankmetrics_spark.report.over_time import difference_rows
 from rankmetrics_spark.report.verdict import surest_first
 from rankmetrics_spark.schemas import (
     BASELINE,
@@ -29,10 +30,8 @@ from rankmetrics_spark.schemas import (
     METRIC,
     N_USERS,
     PARTITION,
-    RELATIVE,
     RUN,
     SEGMENT,
-    of_test,
 )
 from rankmetrics_spark.sinks import (
     Files,
@@ -85,21 +84,6 @@ def _figures(tables: Tables, pointers: Mapping[str, Pointer], requested_date: st
         over_time = difference_rows(tables.differences(dates[-MOST_DATES:], experiments))
         trend = [] if over_time else tables.history(dates[-MOST_DATES:], experiments)
     return replace(draft, users=users, trend=trend, over_time=over_time)
-
-
-def difference_rows(comparisons: Iterable[Mapping[str, Any]]) -> Rows:
-    """Rows of ``comparisons`` of several dates as rows of ``effect_over_time``: of the day, or of a period up to it."""
-    rows = []
-    for row in comparisons:
-        if row[SEGMENT] == EVERYONE:
-            kind = "cumulative" if row.get("period_from") else "day"
-            shown = {name: of_test(row, name) for name in (*RELATIVE, "difference", "ci_low", "ci_high")}
-            kept = {name: row.get(name) for name in _OF_DIFFERENCE}
-            rows.append({**kept, **shown, "kind": kind, "label": str(row[DATE]), "day_number": None})
-    return sorted(rows, key=lambda row: (str(row[EXPERIMENT]), str(row[BASELINE]), row[METRIC], row["label"]))
-
-
-_OF_DIFFERENCE = (EXPERIMENT, BASELINE, METRIC, N_USERS, "mean_baseline", "mean_candidate", "p_value", "confidence")
 
 
 def record_of(records: Sequence[Mapping[str, Any]], date: str, run: str | None) -> Mapping[str, Any]:

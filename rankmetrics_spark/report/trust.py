@@ -44,7 +44,8 @@ def checks(figures: Figures) -> list[Check]:
 
 def newer_failures(figures: Figures, most: int = 3) -> list[str]:
     """The dates after the one that is shown whose run failed, in words, the newest first."""
-    shown = str(figures.record.get(DATE) or next((row.get(DATE) for row in figures.means), ""))
+    last = figures.days.dates[-1] if figures.days else figures.record.get(DATE)
+    shown = str(last or next((row.get(DATE) for row in figures.means), ""))
     failed = [record for record in figures.history if record.get("error") and str(record.get(DATE)) > shown]
     # A run that was refused may have no date.
     dated = sorted((str(record[DATE]), record["error"]) for record in failed if str(record.get(DATE))[:1].isdigit())

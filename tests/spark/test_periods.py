@@ -292,6 +292,8 @@ def test_the_page_of_a_period_is_about_all_of_its_days(call: Call, spark: SparkS
         asked = document(parquet(tmp_path / day, shown), out, comparison={"baseline": "a", "design": "independent"})
         code, _, err = call("evaluate", "--config", asked, "--date", day)
         assert code == 0, err
+    failing = document(tmp_path / "nowhere", out)
+    assert call("evaluate", "--config", failing, "--date", "2026-11-12")[0] == 3
     code, _, err = call("report", "--input", out, "--html", page, "--from", DAYS[0], "--to", DAYS[3])
     assert code == 0, err
     html = page.read_text(encoding="utf-8")
@@ -307,7 +309,20 @@ def test_the_page_of_a_period_is_about_all_of_its_days(call: Call, spark: SparkS
     assert f"None of {3 * 240 + 2 * 120 + 600:,}." in text
     assert "The runs" in text and "runs3" in text.replace(" ", "")
     data = json.loads(html.split('id="data">')[1].split("</script>")[0])
-    assert {*data["trend"]["date"]} == {DAYS[0], DAYS[1], DAYS[3]}
+    drawn = data["overTime"]
+    found = {key: (d, n) for *key, d, n in zip(drawn["kind"], drawn["label"], drawn["d"], drawn["n"], strict=True)
+             for key in [tuple(key)]}  # fmt: skip
+    # Each day b has 1, 1 and 1/5, and a has 11/18.
+    for kind, differences in (("day", (1, 1, 1 / 5)), ("cumulative", (1, 1, after))):
+        for day, of_b in zip((DAYS[0], DAYS[1], DAYS[3]), differences, strict=True):
+            assert found[kind, day] == (pytest.approx(of_b - before), 240), (kind, day)
+    assert {label for kind, label in found if kind == "days_since_first"} == {"0", "1", "3"}
+    assert data["trend"]["date"] == [] and data["validOverTime"] == ""
+    assert {each["date"]: each["state"] for each in data["alerts"]} == {DAYS[2]: "missing", "2026-11-12": "failed"}
+    # The run of the next day failed: that stands above the headline, and only where nothing newer is published.
+    newer = f"The run of 2026-11-12 failed, so nothing newer than {DAYS[3]} is shown: "
+    assert -1 < text.index(newer) < text.index("b beats a")
+    assert "The effect of b against a on MAP@5" in text
     assert data["means"]["n"] == [120, 120]
     # All of b have 1 on the first two days and 1/5 on the last: one mean, which is no value of any day.
     of_b = data["experiments"].index("b")
@@ -315,6 +330,15 @@ def test_the_page_of_a_period_is_about_all_of_its_days(call: Call, spark: SparkS
     assert [data["users"]["n"][i] for i in steps] == [120]
     step, n_steps = data["users"]["step"][steps[0]], data["users"]["steps"][0]
     assert step / n_steps < after <= (step + 1) / n_steps
+    code, _, err = call("report", "--input", out, "--html", page, "--from", DAYS[1], "--to", DAYS[1])
+    one_day = page.read_text(encoding="utf-8")
+    assert code == 0 and "The run of 2026-11-12 failed" not in one_day, err
+    assert json.loads(one_day.split('id="data">')[1].split("</script>")[0])["overTime"]["d"] == []
+    code, _, err = call("report", "--input", out, "--html", page, "--from", DAYS[1])
+    later = page.read_text(encoding="utf-8")
+    assert code == 0, err
+    # The users of the day before the period were those of the experiments already, and differed.
+    assert f"Before {DAYS[1]}, the users of b and a differed already: +63.6 % on MAP@5" in later
     for options, exit_code, sentence in (
         (("--date", DAYS[0], "--from", DAYS[0]), 2, "--date 2026-11-08 is given with --from"),
         (("--from", "2026-12-01"), 3, "--from: nothing is published from 2026-12-01"),

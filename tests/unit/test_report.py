@@ -20,6 +20,7 @@ import pytest
 from rich.console import Console
 
 from rankmetrics_spark.cli.exit_codes import live
+from rankmetrics_spark.config import Days
 from rankmetrics_spark.engines import cache
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.pointers import Entry, Pointer
@@ -866,3 +867,26 @@ def test_differences_of_dates_are_read_from_a_folder(tmp_path: Path) -> None:
         [{**wanted, "experiment_id": "b", "evaluation_date": "2026-11-19", "period_from": "2026-11-08"}]
     )
     assert of_period[0]["kind"] == "cumulative"
+
+
+def test_the_page_says_which_looks_an_interval_up_to_a_day_holds_for() -> None:
+    row = compared("b", None, 0.1, baseline="a") | {"evaluation_date": "2026-11-19", "sequential_ci_low": -0.5}
+    row |= {f"sequential_{name}": 0.5 for name in ("ci_high", "relative_ci_low", "relative_ci_high")}
+    of_period = row | {"period_from": "2026-11-08"}
+    for given, valid in (
+        (row | {"looks": None}, ""),
+        (of_period | {"looks": None}, ""),
+        (row | {"looks": "any"}, ""),
+        (of_period | {"looks": "any"}, "valid at every look"),
+        (of_period | {"looks": "6 of 14, pocock"}, "valid at the look of its day"),
+    ):
+        payload = payload_of(Figures([mean("a"), mean("b")], over_time=difference_rows([given])))
+        assert payload["validOverTime"] == valid
+        assert payload["overTime"]["low"] == [-0.5 if given["looks"] else given["ci_low"]]
+
+
+def test_failed_runs_after_a_period_are_named_after_its_last_day() -> None:
+    days = Days("2026-11-08", "2026-11-30", ("2026-11-08", "2026-11-21"))
+    history = [{"evaluation_date": f"2026-11-{day}", "error": {"message": "why"}} for day in (20, 22)]
+    shown = Figures([mean("a")], record={"evaluation_date": "2026-11-08"}, history=history, days=days)
+    assert newer_failures(shown) == ["The run of 2026-11-22 failed, so nothing newer than 2026-11-21 is shown: why"]
