@@ -9,28 +9,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich.console import Console
 
 from rankmetrics_spark import __version__
 from rankmetrics_spark.cli.exit_codes import exit_codes, live
-from rankmetrics_spark.config import (
-    ENGINES,
-    Config,
-    Days,
-    Sink,
-    check_local_paths,
-    dates_in_words,
-    evaluation_day,
-    load,
-    resolved,
+from rankmetrics_spark.cli.options import (
+    DATE,
+    DATE_OF_TABLES,
+    ENGINE,
+    FORMAT,
+    MASTER,
+    PERIOD,
+    RESULT,
+    SEGMENTS,
+    Commands,
+    dates_of,
+    table_of_csv,
 )
-from rankmetrics_spark.engines import Choice, choose, separate_output, session_of
+from rankmetrics_spark.cli.options import say as _say
+from rankmetrics_spark.config import Config, Days, Sink, check_local_paths, dates_in_words, load
+from rankmetrics_spark.engines import Choice, choose, session_of
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, without_secrets
 from rankmetrics_spark.report import (
     CONVENTION_PRINTERS,
     INSTALL_PAGE,
     LIST_PRINTERS,
-    PRINTERS,
     Shown,
     accounting,
     check_page_file,
@@ -40,11 +42,13 @@ from rankmetrics_spark.report import (
     paths_text,
     period_means,
     print_all,
+    print_csv,
+    print_json,
     print_over_time,
     print_result,
     print_verdict,
+    result_object,
     result_rows,
-    safe_cells,
     tie_warnings,
     write_page,
 )
@@ -54,95 +58,8 @@ if TYPE_CHECKING:
 
     from rankmetrics_spark.job import Outcome
 
-MASTER = click.option(
-    "--master",
-    default=None,
-    help="Spark master, or a Connect server (sc://...); by default $SPARK_REMOTE, that of spark-submit, or local[*].",
-)
-DATE = "YYYY-MM-DD, today, yesterday, or days back such as -2, counted in the config's time_zone; today by default."
-DATE_OF_TABLES = "YYYY-MM-DD, yesterday, or days back such as -2, in UTC; the newest by default."
-SEGMENTS = "Print a line per experiment and segment, not only the segments that differ most."
-# Paths and ids are text: no markup, no emoji.
-_say = Console(stderr=True, highlight=False, markup=False, emoji=False)
-_apart = True
-"""Whether what goes to stderr stays apart from stdout."""
 
-
-def _chosen_format(context: click.Context, option: click.Parameter, style: str) -> str:
-    """Return the format. If stderr and stdout are one stream, print only the result and errors."""
-    _say.quiet = style != "table" and not _apart
-    return style
-
-
-_STYLE = click.option(
-    "--format",
-    "style",
-    type=click.Choice(["table", "json", "csv"]),
-    default="table",
-    callback=_chosen_format,
-    help="How the result is printed on stdout.",
-)
-_SAFE_CELLS = click.option(
-    "--safe-cells",
-    is_flag=True,
-    expose_value=False,
-    callback=lambda context, option, value: safe_cells.set(value),
-    help="With --format csv: an apostrophe before texts that a spreadsheet would compute, which start with = + - or @.",
-)
-
-
-def FORMAT(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of everything that prints a result."""
-    return _STYLE(_SAFE_CELLS(command))
-
-
-ENGINE = click.option(
-    "--engine",
-    type=click.Choice(ENGINES),
-    default=None,
-    help="spark, or sail: one machine, no Java; by default sail where it is installed and no --master is given.",
-)
-
-
-def PERIOD(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of a period."""
-    last = click.option("--to", "last", help="Last date of the period; by default the last date there is.")
-    first = click.option("--from", "first", help="First date of a period: its dates are taken together.")
-    return first(last(command))
-
-
-class _Command(click.Command):
-    """A command that returns on success: Databricks counts a SystemExit as a failure, even with code 0."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuse an option that is given twice, unless it may be repeated; click would take the last value."""
-        values, _, given = self.make_parser(ctx).parse_args(list(args))
-        for option in given:
-            n = given.count(option)
-            if n > 1 and isinstance(option, click.Option) and not (option.multiple or option.is_flag or option.count):
-                last = values[option.name or ""]
-                ctx.fail(f"{option.opts[0]} is given {n} times, the last time as '{last}'; allowed: once")
-        return super().parse_args(ctx, args)
-
-    def main(self, *arguments: Any, **more: Any) -> Any:
-        """Run the command; SystemExit with its code if it fails."""
-        global _apart
-        _apart = separate_output()
-        try:
-            return super().main(*arguments, **more)
-        except SystemExit as end:
-            if end.code:
-                raise
-            return None
-
-
-class _Commands(_Command, click.Group):
-    """The commands of the package."""
-
-    command_class = _Command
-
-
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="rankmetrics")
 def main() -> None:
     """Which ranking experiment is better, and how sure is that?"""
@@ -155,7 +72,7 @@ def main() -> None:
 @click.option("--date", help=DATE)
 @click.option("--from", "first", help="With --to: evaluate each of these days, one after the other; instead of --date.")
 @click.option("--to", "last", help="The last of these days; it is the one that is printed.")
-@FORMAT
+@RESULT
 @click.option("--segments", is_flag=True, help=SEGMENTS)
 @ENGINE
 @MASTER
@@ -179,7 +96,7 @@ def evaluate(config: str, style: str, segments: bool, engine: str | None, master
     type=click.IntRange(1, 90),
     help="Several days with users who come back, evaluated day by day.",
 )
-@FORMAT
+@RESULT
 @click.option("--segments", is_flag=True, help=SEGMENTS)
 @ENGINE
 def demo(output: str | None, style: str, segments: bool, engine: str | None, **log: Any) -> None:
@@ -212,7 +129,7 @@ def report(folder: str, html: str, engine: str | None, master: str | None, **dat
     with exit_codes(_say):
         check_page_file("--html", html)
         check_page_libraries()
-        chosen = _dates(**dates)
+        chosen = dates_of(**dates)
         day, first = chosen["date"], chosen["first"]
         tables = None if first or (master or "").startswith("sc://") else local_tables(folder)
         period = (first, chosen["last"]) if first else period_of(tables, day) if tables else None
@@ -304,7 +221,7 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
     with exit_codes(_say):
         from rankmetrics_spark.cli.earlier import CompareRequest, comparison_of, development_of
 
-        options |= _dates(options["date"], options["first"], options["last"])
+        options |= dates_of(options["date"], options["first"], options["last"])
         request = CompareRequest(folder, **options)
         if style == "csv" and request.losses and request.decomposed:
             raise ConfigError(
@@ -313,14 +230,16 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
         if request.over_time:
             _ = request.comparison  # refused before an engine is started
             developed = _on(choose(engine, master), lambda spark: development_of(spark, request))
-            _say.print(developed.dates, soft_wrap=True)
-            print_over_time(developed.dates, developed.rows, style, developed.metrics)
+            if style != "table":
+                _say.print(f"users of {developed.days.sentence_part}", soft_wrap=True)
+            print_over_time(developed.days, developed.rows, style, developed.metrics)
             return
         result = _on(choose(engine, master), lambda spark: comparison_of(spark, request))
-    _say.print(result.of_day, soft_wrap=True)
+    if style != "table" or result.dates > 1:
+        _say.print(result.of_day, soft_wrap=True)
     more = {"losses": result.losses} if request.losses else {}
     more |= {"decomposition": result.decomposition} if request.decomposed else {}
-    print_all(result.date, result.comparisons, more, style, result.metrics)
+    print_all(result.date, result.comparisons, more, style, result.metrics, result.days)
 
 
 @main.command()
@@ -406,22 +325,6 @@ def _of_days(config: str, first: str | None, last: str | None, options: dict[str
     return [_loaded(config, **options | {"date": date}) for date in days.calendar]
 
 
-def _day(date: str | None) -> str | None:
-    """Return the date of an option; ``yesterday`` and days back are counted in UTC."""
-    return resolved(evaluation_day("--date", date), "UTC") if date else date
-
-
-def _dates(date: str | None, first: str | None, last: str | None) -> dict[str, str | None]:
-    """The dates of --date, --from and --to; refuse them where they say different things."""
-    if date and (first or last):
-        raise ConfigError(
-            f"--date {date} is given with {'--from' if first else '--to'}; allowed: one date, or --from and --to"
-        )
-    if last and not first:
-        raise ConfigError(f"--to {last} is given without --from; allowed: --from, or --from and --to")
-    return {"date": _day(date), "first": _day(first), "last": _day(last)}
-
-
 def _on_this_machine(config: Config, choice: Choice) -> bool:
     """Whether this process can check local paths: the engine runs here, and no setting names another file system."""
     return choice.here and not any("defaultFS" in name for name in config.spark)
@@ -434,6 +337,7 @@ def _evaluate(
 
     The configs of ``earlier`` days are run before, in the same session, without a word; a day that fails stops it.
     """
+    table_of_csv(style, config.comparison.is_requested)
     with ExitStack() as engine:
         with live(_say) as progress:
             with _refusals_on_record(config, choice):
@@ -461,11 +365,12 @@ def _evaluate(
             progress("reading the result")
             here = {name: rows_here(outcome, name) for name in ("experiment_metrics", "comparisons")}
             rows = result_rows(here["experiment_metrics"] or outcome.experiment_metrics)
-            compared = compared_rows(here["comparisons"] or outcome.comparisons) if style == "table" else []
+            compared = compared_rows(here["comparisons"] or outcome.comparisons)
             if not config.report:
                 engine.close()
         try:
-            _print(outcome, Shown(period_means(rows, compared), compared, config.metrics), style, segments)
+            shown = Shown(period_means(rows, compared) if style == "table" else rows, compared, config.metrics)
+            _print(outcome, shown, style, segments)
         finally:
             # Even if the reader of the output has closed it.
             if config.report:
@@ -476,8 +381,11 @@ def _evaluate(
 
 
 def _print(outcome: Outcome, shown: Shown, style: str, segments: bool) -> None:
-    if style != "table":
-        PRINTERS[style]([*shown.rows], shown.metrics)
+    tables = {"means": shown.rows, "comparisons": shown.compared}
+    if style == "json":
+        print_json(result_object(outcome.record, tables, outcome.paths))
+    elif style == "csv":
+        print_csv(tables[table_of_csv(style, outcome.comparisons is not None)])
     if not _say.quiet:
         print_verdict(outcome.record["verdict"], style)
     if style == "table":

@@ -154,12 +154,12 @@ class Development:
     """What ``rankmetrics compare --over-time`` prints.
 
     Attributes:
-        dates: The dates in words.
+        days: The dates of the users.
         rows: Of ``effect_over_time``.
         metrics: The metrics that are compared, in the order of the request or of the run.
     """
 
-    dates: str
+    days: Days
     rows: list[dict[str, Any]]
     metrics: Sequence[Metric]
 
@@ -186,7 +186,7 @@ def development_of(spark: SparkSession, request: CompareRequest) -> Development:
     users = every_date.where(F.col(DATE).cast("string").isin([*earlier, *days.dates]))
     table = comparison.UserTable.of(users, request.metrics, None, before)
     rows = few_rows(comparison.development(table, section, (days.first, days.last)))
-    return Development(f"users of {days.sentence_part}", [row.asDict() for row in rows], table.metrics)
+    return Development(days, [row.asDict() for row in rows], table.metrics)
 
 
 def _rows(table: DataFrame | None) -> list[dict[str, Any]]:

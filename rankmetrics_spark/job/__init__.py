@@ -103,6 +103,13 @@ class Outcome(Presentation):
         written = self._tables.get("comparisons")
         return None if written is None else self._store.result(written)
 
+    @property
+    def paths(self) -> dict[str, Any]:
+        """Where the output, its tables, the run record and, if asked for, the page are."""
+        tables = {name: self._store.name_of(name) for name, table in self._tables.items() if table.partitions.filled}
+        report = {"report": page} if (page := self.record["config"].get("report")) else {}
+        return {"output": self.path, "tables": tables, "record": self.record_path} | report
+
     @cached_property
     def _figures(self) -> Figures:
         from rankmetrics_spark.report import figures_of_frames

@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from rankmetrics_spark.report.console import (
         CONVENTION_PRINTERS,
         LIST_PRINTERS,
-        PRINTERS,
         accounting,
         compared_rows,
         paths_text,
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
         print_list,
         print_table,
         result_rows,
-        safe_cells,
         table,
         tie_warnings,
     )
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
         page,
         write_page,
     )
+    from rankmetrics_spark.report.machine import RESULT_TABLES, print_csv, print_json, result_object, safe_cells
     from rankmetrics_spark.report.notebook import (
         as_html,
         log_run,
@@ -69,11 +68,12 @@ __getattr__ = lazy(
         "charts": "templates",
         "palette": "LIGHT",
         "console": (
-            "CONVENTION_PRINTERS LIST_PRINTERS PRINTERS accounting compared_rows paths_text "
-            "print_conventions print_list print_table result_rows safe_cells table tie_warnings"
+            "CONVENTION_PRINTERS LIST_PRINTERS accounting compared_rows paths_text "
+            "print_conventions print_list print_table result_rows table tie_warnings"
         ),
         "figures": "ANY_WIDTH Figures blocks period_means printable seconds_of",
         "html": "INSTALL_PAGE MOST_BYTES check_page_file check_page_libraries has_page_libraries page write_page",
+        "machine": "RESULT_TABLES print_csv print_json result_object safe_cells",
         "notebook": "as_html log_run logged_metrics logged_parameters plot summary",
         "over_time": "difference_rows print_over_time sentences_over_time",
         "payload": "payload_of",

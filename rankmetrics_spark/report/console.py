@@ -1,16 +1,11 @@
-"""A run's result for people and programs: a table, JSON or CSV on stdout."""
+"""A run's result for people: tables on stdout, and the lines below them."""
 
 from __future__ import annotations
 
-import csv
 import itertools
-import json
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextvars import ContextVar
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
-from unicodedata import category
 
 from rich.markup import escape
 from rich.table import Table
@@ -20,6 +15,7 @@ from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import without_secrets
 from rankmetrics_spark.metrics import Metric, parse
 from rankmetrics_spark.report.figures import percent, print_fitting, print_records, printable
+from rankmetrics_spark.report.machine import print_csv, print_json
 from rankmetrics_spark.schemas import (
     CONVENTION,
     EVERYONE,
@@ -187,50 +183,6 @@ def _cell(row: Row | None, best: float | None) -> str:
     return f"[bold]{text}[/bold]" if row["mean"] == best else text
 
 
-def print_json(rows: list[Row] | Mapping[str, Any], metrics: Iterable[Metric] = ()) -> None:
-    """A JSON array of the rows, or a mapping of several tables."""
-    json.dump(rows, sys.stdout, ensure_ascii=False, indent=2)
-    sys.stdout.write("\n")
-
-
-def print_csv(rows: list[Row], metrics: Iterable[Metric] = ()) -> None:
-    """The averages as CSV with a header."""
-    _write_csv(rows, COLUMNS)
-
-
-def _write_csv(rows: list[Row], columns: Sequence[str]) -> None:
-    writer = csv.DictWriter(sys.stdout, fieldnames=columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: _csv_cell(value) for name, value in row.items()} for row in rows)
-
-
-_FORMULA = ("=", "+", "-", "@")
-safe_cells: ContextVar[bool] = ContextVar("safe_cells", default=False)
-"""Whether a text cell of CSV that a spreadsheet would compute gets an apostrophe in front."""
-
-
-def _csv_cell(value: object) -> object:
-    r"""A cell: texts without control characters, numbers as they are.
-
-    >>> _csv_cell("a\x1b[1m\nb"), _csv_cell(-0.13), _csv_cell("=1+1")
-    ('a\\x1b[1m\\nb', -0.13, '=1+1')
-    """
-    if not isinstance(value, str):
-        return value
-    text = "".join(c if category(c) not in _CONTROLS else c.encode("unicode_escape").decode() for c in value)
-    return f"'{text}" if safe_cells.get() and text.startswith(_FORMULA) else text
-
-
-_CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")
-
-
-PRINTERS: dict[str, Callable[[list[Row], Iterable[Metric]], None]] = {
-    "table": print_table,
-    "json": print_json,
-    "csv": print_csv,
-}
-
-
 # ---- conventions side by side
 
 
@@ -283,7 +235,7 @@ def _plain(value: object) -> str:
 CONVENTION_PRINTERS: dict[str, Callable[[list[Row]], None]] = {
     "table": print_conventions,
     "json": print_json,
-    "csv": lambda rows: _write_csv(rows, list(rows[0]) if rows else []),
+    "csv": print_csv,
 }
 LIST_PRINTERS: dict[str, Callable[[list[Any]], None]] = CONVENTION_PRINTERS | {"table": print_list}
 

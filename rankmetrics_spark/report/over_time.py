@@ -8,9 +8,10 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import Metric, deciding, parse
-from rankmetrics_spark.report.console import LIST_PRINTERS, print_json
 from rankmetrics_spark.report.figures import label_of, percent, print_records, printable
+from rankmetrics_spark.report.machine import print_csv, print_json
 from rankmetrics_spark.report.verdict import Change, change_of, p_text, p_value
 from rankmetrics_spark.schemas import (
     BASELINE,
@@ -20,6 +21,8 @@ from rankmetrics_spark.schemas import (
     LOOKS,
     METRIC,
     N_USERS,
+    PERIOD_FROM,
+    PERIOD_TO,
     RELATIVE,
     SEGMENT,
     number,
@@ -155,21 +158,23 @@ def _interval(row: Row, change: Change) -> str:
     return f"{percent(row['confidence'])} interval {change.interval}"
 
 
-def print_over_time(about: str, rows: Sequence[Row], style: str, metrics: Sequence[Metric] = ()) -> None:
-    """The sentences and a line per row; of several metrics, the table holds the one that decides.
+def print_over_time(days: Days, rows: Sequence[Row], style: str, metrics: Sequence[Metric] = ()) -> None:
+    """The sentences, the dates and a line per row; of several metrics, the table holds the one that decides.
 
     Args:
-        about: The dates in words.
+        days: The dates of the users.
         rows: Of ``effect_over_time``.
         style: ``table``, ``json`` or ``csv``.
         metrics: In the order of the run.
     """
-    sentences = sentences_over_time(rows, metrics)
+    sentences, about = sentences_over_time(rows, metrics), days.sentence_part
+    period = {PERIOD_FROM: days.first, PERIOD_TO: days.last}
     if style == "json":
-        print_json({"dates": about, "over_time": [*rows], "sentences": sentences})
+        more = {"missing": days.missing, "dates": f"users of {about}"}
+        print_json({"period": period, **more, "over_time": [*rows], "sentences": sentences})
         return
     if style == "csv":
-        LIST_PRINTERS["csv"](list(rows))
+        print_csv([{**period, **row} for row in rows])
         return
     main = deciding_metric(rows, metrics)
     texts = [_texts(row) for row in rows if row[METRIC] == main]
@@ -179,7 +184,7 @@ def print_over_time(about: str, rows: Sequence[Row], style: str, metrics: Sequen
         grid.add_column(name, justify="left" if is_label else "right", overflow="fold", no_wrap=name == "label")
     for text in texts:
         grid.add_row(*(Text(printable(value)) for value in text.values()))
-    for line in sentences:
+    for line in (*sentences, f"Users of {about}."):
         print(printable(line))
     print_records(texts, grid)
 

@@ -13,9 +13,11 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.report.console import LIST_PRINTERS, as_text, best_mean, chosen, print_json, print_table, title
+from rankmetrics_spark.report.console import LIST_PRINTERS, as_text, best_mean, chosen, print_table, title
 from rankmetrics_spark.report.figures import Figures, label_of, print_fitting, print_records, printable
+from rankmetrics_spark.report.machine import print_csv, print_json
 from rankmetrics_spark.report.story import State, state_of
 from rankmetrics_spark.report.verdict import CORRECTIONS, Change, change_of, is_percentage, p_text, valid_at, verdict_of
 from rankmetrics_spark.schemas import (
@@ -24,7 +26,10 @@ from rankmetrics_spark.schemas import (
     EVERYONE,
     EXPERIMENT,
     METRIC,
+    N_DAYS,
     N_USERS,
+    PERIOD_FROM,
+    PERIOD_TO,
     SEGMENT,
     is_unknown,
     number,
@@ -223,9 +228,9 @@ def print_verdict(sentences: Sequence[str], style: str = "table") -> None:
         out.write(printable(line) + "\n")
 
 
-def print_comparisons(rows: Sequence[Row], metrics: Sequence[Metric] = ()) -> None:
-    """The verdict, the metric that decides first, and one line per comparison."""
-    print_verdict(verdict_of(rows, metrics))
+def print_comparisons(rows: Sequence[Row], metrics: Sequence[Metric] = (), about: str = "") -> None:
+    """The verdict, the metric that decides first, whose users these are, and one line per comparison."""
+    print_verdict([*verdict_of(rows, metrics), *filter(None, [about])])
     texts = [_texts(row, any(row[SEGMENT] != EVERYONE for row in rows)) for row in rows]
     grid = Table()
     for name in texts[0] if texts else {}:
@@ -270,17 +275,34 @@ def print_all(
     more: Mapping[str, Sequence[Row]],
     style: str,
     metrics: Sequence[Metric] = (),
+    days: Days | None = None,
 ) -> None:
-    """Comparisons and further tables."""
+    """Comparisons and further tables, with the date or the period of their users.
+
+    Args:
+        date: Evaluation date of the users, or the last one of their period.
+        rows: Of ``comparisons``.
+        more: Name -> rows of another table; CSV holds the first of them instead of the comparisons.
+        style: ``table``, ``json`` or ``csv``.
+        metrics: In the order of the run.
+        days: The days of the period, if the users are of one.
+    """
+    period = period_entries(days) if days else {}
     if style == "json":
-        print_json({DATE: date, "comparisons": rows, "verdict": verdict_of(rows, metrics), **more})
+        found = {"comparisons": rows, "verdict": verdict_of(rows, metrics), **more}
+        print_json({DATE: date, "period": days and {**period, "missing": days.missing}, **found})
     elif style == "csv":
-        LIST_PRINTERS["csv"](list(next(iter(more.values()), rows)))
+        print_csv([{DATE: date, **period, **row} for row in next(iter(more.values()), rows)])
     else:
-        print_comparisons(rows, metrics)
+        print_comparisons(rows, metrics, f"Users of {days.sentence_part if days else date}.")
         for name, table in more.items():
             sys.stdout.write(f"\n{_TITLES[name]}\n")
             LIST_PRINTERS[style](list(table))
+
+
+def period_entries(days: Days) -> dict[str, Any]:
+    """A period as columns of a row."""
+    return {PERIOD_FROM: days.first, PERIOD_TO: days.last, N_DAYS: len(days.dates)}
 
 
 _TITLES = {

@@ -113,8 +113,8 @@ def test_spark_submit_reads_and_writes_s3(submitted: str, session: SparkSession,
         assert exact_rows(found / table) == exact_rows(local / table), table
     users = {(row["experiment_id"], row["user_id"]): row for row in rows_of(found / "user_metrics")}
     assert_close(users, obvious(LOG, ["ap@5", "rr"], STANDARD))
-    said, _ = json.JSONDecoder().raw_decode(submitted, submitted.index("\n[\n") + 1)
-    assert {row["experiment_id"] for row in said} == {"a", "b"}
+    said, _ = json.JSONDecoder().raw_decode(submitted, submitted.index("\n{\n") + 1)
+    assert {row["experiment_id"] for row in said["means"]} == {"a", "b"}
 
 
 def test_a_record_is_one_file_and_nothing_is_left_in_the_staging(submitted: str, bucket: Bucket) -> None:

@@ -42,9 +42,17 @@ def error_line(err: str) -> str:
 def test_a_run_ends_with_0_and_prints_json(call: Call, tmp_path: Path, document: dict[str, Any]) -> None:
     code, out, err = call("evaluate", "--config", write(tmp_path, document), "--format", "json", "--date", DATE)
     assert code == 0
-    assert {(row["experiment_id"], row["metric"]): row["mean"] for row in json.loads(out)} == {
+    found = json.loads(out)
+    assert {(row["experiment_id"], row["metric"]): row["mean"] for row in found["means"]} == {
         ("a", "ap@5"): 1 / 2,
         ("b", "ap@5"): 1,
+    }
+    assert (found["evaluation_date"], found["comparisons"], found["verdict"]) == (DATE, [], [])
+    assert found["counts"]["rows"] == {"in": 4, "evaluated": 4, "quarantined": 0}
+    assert {name: count["lists"] for name, count in found["counts"]["experiments"].items()} == {"a": 1, "b": 1}
+    assert json.loads(Path(found["paths"]["record"]).read_text())["run_id"] == found["run_id"]
+    assert found["paths"]["tables"] == {
+        name: f"{tmp_path}/out/{name}" for name in ("user_metrics", "experiment_metrics")
     }
     assert "rows: 4 in = 4 evaluated + 0 quarantined" in err
     assert (tmp_path / "out" / "user_metrics" / "experiment_id=a" / f"evaluation_date={DATE}").is_dir()
@@ -102,6 +110,50 @@ def test_set_and_output_replace_config_values_and_csv_is_printed(
         ("b", "rr"): 1,
     }
     assert (tmp_path / "other" / "runs").is_dir() and not (tmp_path / "out").exists()
+
+
+def test_a_compared_run_prints_one_object_or_one_table_of_csv(
+    call: Call, tmp_path: Path, document: dict[str, Any]
+) -> None:
+    """Experiment a has the relevant item at rank 2, b at rank 1."""
+    file = write(tmp_path, document | {"comparison": {"baseline": "a"}})
+    code, out, err = call("evaluate", "--config", file, "--format", "json", "--date", DATE)
+    found = json.loads(out)
+    (row,) = found["comparisons"]
+    assert (code, row["mean_baseline"], row["mean_candidate"]) == (0, 1 / 2, 1), err
+    assert found["verdict"] and all(line in err for line in found["verdict"])
+    assert [*found["paths"]["tables"]] == ["user_metrics", "experiment_metrics", "comparisons"]
+    # One user has no interval: null, and no NaN, which is not JSON.
+    assert (row["ci_low"], "NaN" in out) == (None, False)
+    tables = {}
+    for name in ("means", "comparisons"):
+        code, out, err = call("evaluate", "--config", file, "--format", "csv", "--table", name, "--date", DATE)
+        assert code == 0, err
+        tables[name] = list(csv.DictReader(io.StringIO(out)))
+    assert [(each["experiment_id"], float(each["mean"])) for each in tables["means"]] == [("a", 1 / 2), ("b", 1)]
+    (each,) = tables["comparisons"]
+    assert (each["baseline"], each["experiment_id"], float(each["difference"]), each["ci_low"]) == ("a", "b", 1 / 2, "")
+
+
+@pytest.mark.outcome("`--table {table} --format {style}`", "exit 2: {message}")
+@pytest.mark.parametrize(
+    ("table", "style", "message"),
+    [
+        ("means", "json", "--table means is given with --format json; allowed: --format csv with it"),
+        (
+            "comparisons",
+            "csv",
+            "--table comparisons is given, and nothing is compared; allowed: a comparison.baseline,",
+        ),
+    ],
+)
+def test_a_table_that_cannot_be_printed_ends_with_2_before_anything_is_read(
+    call: Call, tmp_path: Path, document: dict[str, Any], table: str, style: str, message: str
+) -> None:
+    words = ("evaluate", "--config", write(tmp_path, document), "--table", table, "--format", style)
+    code, out, err = call(*words)
+    assert (code, out) == (2, "") and message in error_line(err)
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_table_names_map_and_each_experiment(call: Call, tmp_path: Path, document: dict[str, Any]) -> None:

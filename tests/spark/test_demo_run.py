@@ -21,7 +21,7 @@ def test_the_demo_finds_the_ranker_that_is_known_to_be_best(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     means = {
         row["experiment_id"]: row["mean"]
-        for row in json.loads(done.stdout)
+        for row in json.loads(done.stdout)["means"]
         if (row["segment"], row["metric"]) == ("all", "ap@10")
     }
     assert sorted(means, key=means.__getitem__, reverse=True) == list(BEST_FIRST)
@@ -37,7 +37,9 @@ def test_the_days_of_a_demo_are_evaluated_one_by_one(tmp_path: Path, call: Call)
     assert code == 0, err
     log = pd.read_parquet(tmp_path / "input" / "impressions", filters=[("event_date", "=", "2026-11-09")])
     users = log.groupby("variant")["user_id"].nunique().to_dict()
-    assert {row["experiment_id"]: row["n_users"] for row in json.loads(out) if row["segment"] == "all"} == users
+    assert {
+        row["experiment_id"]: row["n_users"] for row in json.loads(out)["means"] if row["segment"] == "all"
+    } == users
     published = sorted(path.stem for path in (tmp_path / "published").glob("*.json"))
     assert published == ["2026-11-08", "2026-11-09"]
     assert "2026-11-08 to 2026-11-09; true difference of NDCG@10 to control: candidate_a +" in err

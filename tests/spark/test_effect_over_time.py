@@ -137,6 +137,7 @@ def test_the_command_says_whether_the_effect_fades(call: Call, spark: SparkSessi
     assert texts(by_label(found["over_time"]).values()) == texts(whole.values())
     code, out, _ = call(*asked, "--candidate", "b")
     assert code == 0 and out.startswith("The effect of b against a on MAP@10 fades") and "change per day" in out
+    assert f"\nUsers of {DATES[0]} to {DATES[-1]} (14 days).\n" in out
     for option, value in (("--date", DATES[0]), ("--segment", "country"), ("--losses", "3")):
         code, _, err = call(*asked, option, value)
         assert code == 2 and f"--over-time is given with {option}; allowed: all users of several dates" in err

@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def overall_means(out: str) -> dict[tuple[str, str], float]:
-    rows = [row for row in json.loads(out) if row["segment"] == "all"]
+    rows = [row for row in json.loads(out)["means"] if row["segment"] == "all"]
     return {(row["experiment_id"], row["metric"]): row["mean"] for row in rows}
 
 
@@ -63,7 +63,7 @@ def test_the_commands_and_the_python_code_give_the_same_numbers(spark: SparkSess
     means = overall_means(out)
     assert code == 0
     code, out, _ = call(*numbers)
-    assert (code, {row["metric"] for row in json.loads(out)}) == (0, {"ap@5", "rr"})
+    assert (code, {row["metric"] for row in json.loads(out)["means"]}) == (0, {"ap@5", "rr"})
     code, out, _ = call(*conventions, "--format", "json")
     found = {
         (row["experiment_id"], "ap@10"): row["ap@10"] for row in json.loads(out) if row["convention"] == "standard"

@@ -63,7 +63,7 @@ def test_spark_submit_evaluates_with_only_the_zip(folder: Path) -> None:
     done = submit(folder, "--config", "config.yaml", "--date", DATE, "--format", "json")
     assert done.returncode == 0, done.stderr
     # spark-submit itself would write the steps to stdout too.
-    found = json.loads(done.stdout)
+    found = json.loads(done.stdout)["means"]
     assert "rows: 4 in = 4 evaluated" in done.stderr
     assert {row["experiment_id"]: row["mean"] for row in found} == {"a": 1 / 2, "b": 1}
     assert (folder / "my out" / "user_metrics" / "experiment_id=a" / f"evaluation_date={DATE}").is_dir()
@@ -89,7 +89,7 @@ def test_a_file_of_stderr_holds_all_that_is_said_and_no_stack_trace(folder: Path
     done = submit(folder, "--config", "config.yaml", "--date", DATE, "--format", "json", err=file)
     said = file.read_text().splitlines()
     assert done.returncode == 0, said
-    assert {row["experiment_id"]: row["mean"] for row in json.loads(done.stdout)} == {"a": 1 / 2, "b": 1}
+    assert {row["experiment_id"]: row["mean"] for row in json.loads(done.stdout)["means"]} == {"a": 1 / 2, "b": 1}
     # Whole lines, though the JVM writes to the same file.
     starts = (
         "b beats a on ",

@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 
 from rankmetrics_spark import cli
+from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import (
     ANY_WIDTH,
@@ -25,6 +26,7 @@ from rankmetrics_spark.report import (
     print_all,
     print_conventions,
     print_list,
+    print_over_time,
     print_table,
     safe_cells,
     table,
@@ -181,11 +183,69 @@ def test_compare_is_one_table_as_csv_and_one_object_as_json(capsys: pytest.Captu
         print_all("2026-11-20", compared, more, style)
         return capsys.readouterr().out
 
-    assert printed({}, "csv").splitlines()[1:] == ["b,a,all,ap@5,not tested,,"]
-    assert printed({"losses": losses}, "csv").splitlines() == ["experiment_id,user_id,loss", "b,u1,0.5"]
-    said = {"evaluation_date": "2026-11-20", "comparisons": compared, "verdict": ["b against a on MAP@5: not tested"]}
+    assert printed({}, "csv").splitlines()[1:] == ["2026-11-20,b,a,all,ap@5,not tested,,"]
+    assert printed({"losses": losses}, "csv").splitlines() == [
+        "evaluation_date,experiment_id,user_id,loss",
+        "2026-11-20,b,u1,0.5",
+    ]
+    verdict = ["b against a on MAP@5: not tested"]
+    said = {"evaluation_date": "2026-11-20", "period": None, "comparisons": compared, "verdict": verdict}
     assert json.loads(printed({}, "json")) == said
     assert json.loads(printed({"losses": losses}, "json")) == said | {"losses": losses}
+
+
+def test_compare_names_the_period_that_it_took_in_each_format(capsys: pytest.CaptureFixture[str]) -> None:
+    days = Days("2026-11-08", "2026-11-10", ("2026-11-08", "2026-11-10"))
+    losses = [{EXPERIMENT: "b", "user_id": "u1", "loss": 0.5}]
+
+    def printed(style: str) -> str:
+        print_all("2026-11-10", [], {"losses": losses}, style, (), days)
+        return capsys.readouterr().out
+
+    assert json.loads(printed("json"))["period"] == {
+        "period_from": "2026-11-08",
+        "period_to": "2026-11-10",
+        "n_days": 2,
+        "missing": ["2026-11-09"],
+    }
+    assert printed("csv").splitlines() == [
+        "evaluation_date,period_from,period_to,n_days,experiment_id,user_id,loss",
+        "2026-11-10,2026-11-08,2026-11-10,2,b,u1,0.5",
+    ]
+    gap = "1 of 3 days is not published: 2026-11-09"
+    assert f"Users of 2026-11-08 to 2026-11-10 (2 of 3 days); {gap}.\n" in printed("table")
+    print_all("2026-11-10", [], {}, "table")
+    assert "Users of 2026-11-10.\n" in capsys.readouterr().out
+
+
+def test_an_effect_over_time_names_its_dates_in_each_format(capsys: pytest.CaptureFixture[str]) -> None:
+    days = Days("2026-11-08", "2026-11-09", ("2026-11-08", "2026-11-09"))
+    row = {"kind": "slope", EXPERIMENT: "b", "baseline": "a", METRIC: "ap@5", "difference": float("nan")}
+
+    def printed(style: str, *rows: Any) -> str:
+        print_over_time(days, rows, style)
+        return capsys.readouterr().out
+
+    found = json.loads(printed("json", row))
+    assert (found["period"], found["missing"]) == ({"period_from": "2026-11-08", "period_to": "2026-11-09"}, [])
+    assert found["over_time"] == [row | {"difference": None}]
+    assert printed("csv", row).splitlines() == [
+        "period_from,period_to,kind,experiment_id,baseline,metric,difference",
+        "2026-11-08,2026-11-09,slope,b,a,ap@5,",
+    ]
+
+
+def test_what_is_no_number_is_null_in_json_and_empty_in_csv(capsys: pytest.CaptureFixture[str]) -> None:
+    nan, inf = float("nan"), float("inf")
+    LIST_PRINTERS["json"]([{"mean": nan, "more": {"low": -inf, "high": [inf, 1.5, 3]}}])
+
+    def refused(name: str) -> None:
+        raise AssertionError(f"{name} is not JSON")
+
+    found = json.loads(capsys.readouterr().out, parse_constant=refused)
+    assert found == [{"mean": None, "more": {"low": None, "high": [None, 1.5, 3]}}]
+    LIST_PRINTERS["csv"]([{"mean": nan, "low": -inf, "n": 1}])
+    assert capsys.readouterr().out.splitlines() == ["mean,low,n", ",,1"]
 
 
 def test_compare_begins_with_the_first_metric_of_the_run_not_of_the_alphabet(

@@ -1,0 +1,151 @@
+"""Options that several commands have, and the command class that checks them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+import click
+from rich.console import Console
+
+from rankmetrics_spark.config import ENGINES, evaluation_day, resolved
+from rankmetrics_spark.engines import separate_output
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.report import RESULT_TABLES, safe_cells
+
+MASTER = click.option(
+    "--master",
+    default=None,
+    help="Spark master, or a Connect server (sc://...); by default $SPARK_REMOTE, that of spark-submit, or local[*].",
+)
+DATE = "YYYY-MM-DD, today, yesterday, or days back such as -2, counted in the config's time_zone; today by default."
+DATE_OF_TABLES = "YYYY-MM-DD, yesterday, or days back such as -2, in UTC; the newest by default."
+SEGMENTS = "Print a line per experiment and segment, not only the segments that differ most."
+# Paths and ids are text: no markup, no emoji.
+say = Console(stderr=True, highlight=False, markup=False, emoji=False)
+_apart = True
+"""Whether what goes to stderr stays apart from stdout."""
+
+
+def _chosen_format(context: click.Context, option: click.Parameter, style: str) -> str:
+    """Return the format. If stderr and stdout are one stream, print only the result and errors."""
+    say.quiet = style != "table" and not _apart
+    return style
+
+
+_STYLE = click.option(
+    "--format",
+    "style",
+    type=click.Choice(["table", "json", "csv"]),
+    default="table",
+    callback=_chosen_format,
+    help="How the result is printed on stdout.",
+)
+_SAFE_CELLS = click.option(
+    "--safe-cells",
+    is_flag=True,
+    expose_value=False,
+    callback=lambda context, option, value: safe_cells.set(value),
+    help="With --format csv: an apostrophe before texts that a spreadsheet would compute, which start with = + - or @.",
+)
+
+
+def FORMAT(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of everything that prints a result."""
+    return _STYLE(_SAFE_CELLS(command))
+
+
+_csv_table: ContextVar[str | None] = ContextVar("_csv_table", default=None)
+_TABLE = click.option(
+    "--table",
+    type=click.Choice(RESULT_TABLES),
+    expose_value=False,
+    callback=lambda context, option, value: _csv_table.set(value),
+    help="With --format csv: which table is printed; the means by default.",
+)
+
+
+def RESULT(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of what prints the result of a run."""
+    return FORMAT(_TABLE(command))
+
+
+def table_of_csv(style: str, compared: bool) -> str:
+    """The table that CSV holds; refuse one that is not asked for as CSV, or that the run does not have.
+
+    Args:
+        style: How the result is printed.
+        compared: Whether experiments are compared.
+    """
+    table = _csv_table.get()
+    if table is not None and style != "csv":
+        raise ConfigError(f"--table {table} is given with --format {style}; allowed: --format csv with it")
+    if table == "comparisons" and not compared:
+        raise ConfigError(
+            "--table comparisons is given, and nothing is compared; allowed: a comparison.baseline, pairs: all, or "
+            f"one of {', '.join(name for name in RESULT_TABLES if name != table)}"
+        )
+    return table or RESULT_TABLES[0]
+
+
+ENGINE = click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    default=None,
+    help="spark, or sail: one machine, no Java; by default sail where it is installed and no --master is given.",
+)
+
+
+def PERIOD(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a period."""
+    last = click.option("--to", "last", help="Last date of the period; by default the last date there is.")
+    first = click.option("--from", "first", help="First date of a period: its dates are taken together.")
+    return first(last(command))
+
+
+class Command(click.Command):
+    """A command that returns on success: Databricks counts a SystemExit as a failure, even with code 0."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse an option that is given twice, unless it may be repeated; click would take the last value."""
+        values, _, given = self.make_parser(ctx).parse_args(list(args))
+        for option in given:
+            n = given.count(option)
+            if n > 1 and isinstance(option, click.Option) and not (option.multiple or option.is_flag or option.count):
+                last = values[option.name or ""]
+                ctx.fail(f"{option.opts[0]} is given {n} times, the last time as '{last}'; allowed: once")
+        return super().parse_args(ctx, args)
+
+    def main(self, *arguments: Any, **more: Any) -> Any:
+        """Run the command; SystemExit with its code if it fails."""
+        global _apart
+        _apart = separate_output()
+        try:
+            return super().main(*arguments, **more)
+        except SystemExit as end:
+            if end.code:
+                raise
+            return None
+
+
+class Commands(Command, click.Group):
+    """The commands of the package."""
+
+    command_class = Command
+
+
+def _day(date: str | None) -> str | None:
+    """Return the date of an option; ``yesterday`` and days back are counted in UTC."""
+    return resolved(evaluation_day("--date", date), "UTC") if date else date
+
+
+def dates_of(date: str | None, first: str | None, last: str | None) -> dict[str, str | None]:
+    """The dates of --date, --from and --to; refuse them where they say different things."""
+    if date and (first or last):
+        raise ConfigError(
+            f"--date {date} is given with {'--from' if first else '--to'}; allowed: one date, or --from and --to"
+        )
+    if last and not first:
+        raise ConfigError(f"--to {last} is given without --from; allowed: --from, or --from and --to")
+    return {"date": _day(date), "first": _day(first), "last": _day(last)}
