@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.config import Options
-from rankmetrics_spark.engines import few_rows
+from rankmetrics_spark.engines import AnyTable, few_rows
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import PRESETS, STANDARD, Convention, knobs
 from rankmetrics_spark.pipeline import Tables
@@ -32,8 +32,8 @@ _Cells = dict[tuple[Any, str], dict[str, dict[str, Any]]]
 
 
 def compare_conventions(
-    impressions: DataFrame,
-    judgements: DataFrame | None = None,
+    impressions: AnyTable,
+    judgements: AnyTable | None = None,
     options: Options | Mapping[str, object] | None = None,
     conventions: Sequence[Convention] | None = None,
 ) -> list[dict[str, Any]]:
@@ -76,7 +76,7 @@ def compare_conventions(
 
 
 def _means(
-    impressions: DataFrame, judgements: DataFrame | None, options: Options, rules: Sequence[Convention]
+    impressions: AnyTable, judgements: AnyTable | None, options: Options, rules: Sequence[Convention]
 ) -> DataFrame:
     """Return ``experiment_metrics`` under each convention; a row without a metric counts the faulty rows.
 

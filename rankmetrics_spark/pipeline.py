@@ -7,35 +7,46 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import comparison, road, sinks
 from rankmetrics_spark.comparison import UserTable, Within
-from rankmetrics_spark.config import DEFAULT_METRICS, Comparison, LayoutName, Options, Quality, check_experiments
-from rankmetrics_spark.engines import engine_of, spark_table, with_fields
+from rankmetrics_spark.config import (
+    DEFAULT_METRICS,
+    Comparison,
+    LayoutName,
+    Options,
+    Quality,
+    check_experiments,
+    choice,
+)
+from rankmetrics_spark.engines import AnyTable, engine_of, python_table, spark_table, with_fields
 from rankmetrics_spark.errors import QualityWarning
 from rankmetrics_spark.gates import Findings, Inspected, check_quality
 from rankmetrics_spark.metrics import Convention, Metric
 from rankmetrics_spark.road import Plan, averages_of_sums, make_plan, rejected_rows, sums_of_lists
-from rankmetrics_spark.schemas import CONVENTION_INDEX, REJECTED
+from rankmetrics_spark.schemas import CONVENTION_INDEX, EXPERIMENT, METRIC, REJECTED, USER
 
 if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
+    import polars as pl
     from pyspark.sql import SparkSession
 
     from rankmetrics_spark.report import Figures
 
 ColumnMap: TypeAlias = Mapping[str, str | None]
+TableName: TypeAlias = Literal["experiment_metrics", "user_metrics", "comparisons", "quarantine"]
+_KEYS = (EXPERIMENT, "baseline", USER, "segment", METRIC)
 
 
 def evaluate(
-    impressions: DataFrame,
+    impressions: AnyTable,
     metrics: str | Sequence[str | Metric] = DEFAULT_METRICS,
-    judgements: DataFrame | None = None,
+    judgements: AnyTable | None = None,
     rank_by: Literal["position", "score"] = "position",
     *,
     columns: ColumnMap | None = None,
@@ -57,7 +68,8 @@ def evaluate(
     """Per-user and per-experiment ranking metrics of an impression log, all out of one pass over it.
 
     Args:
-        impressions: One row per shown item.
+        impressions: One row per shown item: a DataFrame of Spark, pandas or polars, a table of PyArrow or a list of
+            dicts. A table of Python is computed on the session that is running, else on the laptop engine.
         metrics: Names such as ``ap@10`` or ``ndcg@10``; each metric once.
         judgements: (user, item, relevance), including items that were never shown. They define the number of relevant
             items and the ideal list.
@@ -160,21 +172,22 @@ class Tables:
     @classmethod
     def of(
         cls,
-        impressions: DataFrame,
-        judgements: DataFrame | None,
+        impressions: AnyTable,
+        judgements: AnyTable | None,
         options: Options,
         conventions: Sequence[Convention] = (),
     ) -> Tables:
         """Plan the evaluation that the options describe; with several ``conventions``, under each of them.
 
         Raises:
-            ConfigError: A table is no DataFrame of Spark, or the options do not fit one another.
+            ConfigError: A table is none, or the options do not fit one another.
             InputError: A column is missing or has a type that cannot serve.
         """
         columns = (*options.columns.values(), *options.list, *options.segments, options.covariate)
-        impressions = with_fields(spark_table(impressions, "impressions"), filter(None, columns))
+        impressions = with_fields(spark_table(impressions, "impressions", judgements), filter(None, columns))
         if judgements is not None:
-            judgements = with_fields(spark_table(judgements, "judgements"), options.judgement_columns.values())
+            judgements = spark_table(judgements, "judgements", impressions)
+            judgements = with_fields(judgements, options.judgement_columns.values())
         schema = None if judgements is None else judgements.schema
         plan = make_plan(options, impressions.schema, schema, conventions)
         plan = plan.on(engine_of(impressions.sparkSession), impressions.schema)
@@ -332,6 +345,27 @@ class Presentation:
         from rankmetrics_spark.report import log_run
 
         log_run(self._figures, report)
+
+    def to_pandas(self, table: TableName = "experiment_metrics") -> pd.DataFrame:
+        """A table as a DataFrame of pandas, sorted by its keys: collects all of its rows.
+
+        Raises:
+            ConfigError: There is no such table.
+        """
+        return python_table(self._sorted(table), "pandas")  # type: ignore[no-any-return]
+
+    def to_polars(self, table: TableName = "experiment_metrics") -> pl.DataFrame:
+        """A table as a DataFrame of polars, sorted by its keys: collects all of its rows.
+
+        Raises:
+            ConfigError: There is no such table, or polars is not installed.
+        """
+        return python_table(self._sorted(table), "polars")
+
+    def _sorted(self, table: str) -> DataFrame:
+        choice(*(name for name in get_args(TableName) if hasattr(type(self), name)))("table", table)
+        rows: DataFrame = getattr(self, table)
+        return rows.orderBy(*(name for name in rows.columns if name in _KEYS))
 
     def _repr_html_(self) -> str:
         from rankmetrics_spark.report import as_html

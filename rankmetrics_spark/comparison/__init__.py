@@ -36,7 +36,7 @@ from rankmetrics_spark.comparison.sums import signed_ranks, sums_by_key
 from rankmetrics_spark.comparison.table import UserTable, Within
 from rankmetrics_spark.comparison.totals import ARM_SUMS, PAIR_SUMS, Key, Request, Totals
 from rankmetrics_spark.config import AaCheck, Bootstrap, Comparison, Options, PlannedLooks, Resampling, day, refuse
-from rankmetrics_spark.engines import spark_table
+from rankmetrics_spark.engines import AnyTable, spark_table
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, METRIC, SEGMENT, USER
@@ -86,7 +86,7 @@ __all__ = [
 
 
 def compare(
-    user_metrics: DataFrame,
+    user_metrics: AnyTable,
     baseline: str | None = None,
     candidates: str | Sequence[str] | None = None,
     metrics: str | Sequence[str | Metric] | None = None,
@@ -108,7 +108,7 @@ def compare(
     shares: Mapping[str, float] | None = None,
     power: float = 0.8,
     min_users: int = 0,
-    before: DataFrame | str | None = None,
+    before: AnyTable | str | None = None,
     looks: str | Mapping[str, object] | PlannedLooks = "one",
     tuning_users: int = 10_000,
     dates: tuple[str, str] | None = None,
@@ -118,7 +118,7 @@ def compare(
 
     Args:
         user_metrics: One row per (experiment_id, user_id), of one date: ``result.user_metrics``, or read back. With
-            ``dates``, one row per (experiment_id, user_id, evaluation_date).
+            ``dates``, one row per (experiment_id, user_id, evaluation_date). Any table that ``evaluate`` takes.
         baseline: The experiment that the others are compared with.
         candidates: Only these are compared with the baseline; empty = all.
         metrics: Names such as ``ap@10`` or ``ndcg@10``; each metric once. By default every one that has a column.
@@ -182,10 +182,10 @@ def compare(
         }
     )
     split = Options(segments=segments or None, segment_combinations=segment_combinations or None)
-    users = spark_table(user_metrics, "user_metrics")
+    users = spark_table(user_metrics, "user_metrics", before)
     days = None if dates is None else published_days(users, *first_and_last(dates))
     users = users if days is None else period_rows(users, days)
-    table = UserTable.of(users, metrics, {name: name for name in split.segments}, _earlier_values(before))
+    table = UserTable.of(users, metrics, {name: name for name in split.segments}, _earlier_values(before, users))
     return comparisons(replace(table, combinations=split.combined_segments, days=days), asked)
 
 
@@ -201,7 +201,7 @@ def first_and_last(dates: object) -> tuple[str, str]:
 
 
 def effect_over_time(
-    user_metrics: DataFrame,
+    user_metrics: AnyTable,
     baseline: str | None = None,
     candidates: str | Sequence[str] | None = None,
     metrics: str | Sequence[str | Metric] | None = None,
@@ -212,7 +212,7 @@ def effect_over_time(
     pairs: str = "baseline",
     design: str = "auto",
     min_users: int = 0,
-    before: DataFrame | str | None = None,
+    before: AnyTable | str | None = None,
     looks: str = "one",
     tuning_users: int = 10_000,
 ) -> DataFrame:
@@ -261,7 +261,8 @@ def effect_over_time(
             "tuning_users": tuning_users,
         }
     )
-    table = UserTable.of(spark_table(user_metrics, "user_metrics"), metrics, None, _earlier_values(before))
+    users = spark_table(user_metrics, "user_metrics", before)
+    table = UserTable.of(users, metrics, None, _earlier_values(before, users))
     return development(table, asked, dates)
 
 
@@ -282,9 +283,9 @@ def _refuse_nothing(asked: Comparison) -> None:
         raise ConfigError("comparison.baseline is null; allowed: an experiment, or comparison.pairs: all")
 
 
-def _earlier_values(before: DataFrame | str | None) -> DataFrame | str | None:
+def _earlier_values(before: AnyTable | str | None, users: DataFrame) -> DataFrame | str | None:
     """Values for CUPED: a table that a session has, or the name of a column."""
-    return before if before is None or isinstance(before, str) else spark_table(before, "before")
+    return before if before is None or isinstance(before, str) else spark_table(before, "before", users)
 
 
 def comparisons(table: UserTable, asked: Comparison, sums: DataFrame | None = None) -> DataFrame:

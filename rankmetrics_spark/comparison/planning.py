@@ -14,7 +14,7 @@ from rankmetrics_spark.comparison.arrivals import arrivals
 from rankmetrics_spark.comparison.periods import published_days
 from rankmetrics_spark.comparison.table import UserTable
 from rankmetrics_spark.config import Comparison, Days
-from rankmetrics_spark.engines import few_rows, spark_table
+from rankmetrics_spark.engines import AnyTable, few_rows, spark_table
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.schemas import DATE, EXPERIMENT
@@ -114,7 +114,7 @@ class Plan:
 
 
 def plan(
-    user_metrics: DataFrame,
+    user_metrics: AnyTable,
     metric: str | Metric,
     days: int = 14,
     effect: float | str | None = None,

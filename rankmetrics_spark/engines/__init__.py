@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from rankmetrics_spark.engines.choice import QUICK_JAVA, Choice, choose, separate_output, session_of
     from rankmetrics_spark.engines.driver import all_of, few_rows
     from rankmetrics_spark.engines.means import group_means, weight_of
+    from rankmetrics_spark.engines.python_tables import AnyTable, python_table, spark_table
     from rankmetrics_spark.engines.sail import laptop_session
     from rankmetrics_spark.engines.settings import SETTINGS_OF_ROWS, SETTINGS_OF_RUNS, session_settings
     from rankmetrics_spark.engines.tables import (
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
         check_unambiguous,
         computing,
         own_or_field,
-        spark_table,
         struct_udf,
         text_fields,
         with_fields,
@@ -43,11 +43,12 @@ __getattr__ = lazy(
         "choice": "Choice QUICK_JAVA choose separate_output session_of",
         "driver": "all_of few_rows",
         "means": "group_means weight_of",
+        "python_tables": "AnyTable python_table spark_table",
         "sail": "laptop_session",
         "settings": "SETTINGS_OF_ROWS SETTINGS_OF_RUNS session_settings",
         "tables": (
             "Batches Computed REAL Step as_number as_text check_unambiguous computing own_or_field "
-            "spark_table struct_udf text_fields with_fields"
+            "struct_udf text_fields with_fields"
         ),
         "which": "ORDER engine_of in_order is_laptop name_of_engine sail_path version_of",
     },

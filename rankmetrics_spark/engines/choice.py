@@ -150,6 +150,18 @@ def _existing_session() -> SparkSession:
     return active or _platform_session()
 
 
+def session_in_use() -> SparkSession:
+    """The session for tables of Python: that of the platform, the active one, else the laptop engine."""
+    if _has_session():
+        return _existing_session()
+    if not sail.installed():
+        raise RankmetricsError(
+            "no Spark session is running here; allowed: start one first (SparkSession.builder.getOrCreate()), or "
+            f"{sail.INSTALL}, which computes without Spark"
+        )
+    return sail.laptop_session()
+
+
 def _platform_session() -> SparkSession:
     """Return the session that notebooks of the platform call ``spark``."""
     from pyspark.errors import PySparkException

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import pandas_udf
 
-from rankmetrics_spark.errors import ConfigError, InputError
+from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.layouts import Arrays
 from rankmetrics_spark.schemas import quoted
 
@@ -84,21 +84,6 @@ def struct_udf(body: Callable[[Arrays], Computed], inputs: Sequence[str], comput
         return pd.DataFrame(dict(body(arrays)))
 
     return pandas_udf(compute, computed)  # type: ignore[call-overload]
-
-
-def spark_table(value: Any, name: str) -> DataFrame:
-    """Return the value if it is a DataFrame of Spark, classic or Connect; else raise an error."""
-    kinds = type(value).__mro__
-    if any(kind.__name__ == "DataFrame" and kind.__module__.startswith("pyspark.sql") for kind in kinds):
-        return value  # type: ignore[no-any-return]
-    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
-    advice = ""
-    if kind.endswith("DataFrame"):
-        is_pandas_api = kind.startswith("pyspark.pandas")
-        advice = f", such as {name}.to_spark()" if is_pandas_api else f", such as spark.createDataFrame({name})"
-    elif isinstance(value, str):
-        advice = ", such as spark.read.parquet(path) or spark.table(name)"
-    raise ConfigError(f"{name} is a {kind}; allowed: a DataFrame of Spark{advice}")
 
 
 def with_fields(table: DataFrame, names: Iterable[str]) -> DataFrame:

@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 
 from rankmetrics_spark.comparison import rows_of, schema_text
 from rankmetrics_spark.config import Options, Section, choice, key, listed, number, refuse, text
-from rankmetrics_spark.engines import Batches, check_unambiguous, spark_table, with_fields
+from rankmetrics_spark.engines import AnyTable, Batches, check_unambiguous, spark_table, with_fields
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.layouts import Arrays, entry, ints
 from rankmetrics_spark.metrics import Floats, Ints, Metric
@@ -136,7 +136,7 @@ class _Work:
 
 
 def off_policy(
-    impressions: DataFrame,
+    impressions: AnyTable,
     metrics: str | Sequence[str | Metric] = ("p@3", "ndcg@3", "ap@3"),
     *,
     propensity: str = "propensity",

@@ -199,8 +199,11 @@ def test_32_experiments_start_as_many_jobs_as_3(spark: SparkSession) -> None:
         ({"baseline": "e00", "metrics": []}, "metrics is an empty list"),
         ({"baseline": "e00", "segments": "contry"}, "did you mean 'country'"),
         ({"baseline": "e00", "candidates": "e00"}, "comparison.candidates is 'e00'; allowed: experiments other than"),
-        ({"user_metrics": pd.DataFrame()}, "user_metrics is a pandas.+; allowed: a DataFrame of Spark"),
-        ({"baseline": "e00", "before": pd.DataFrame()}, "before is a pandas.+; allowed: a DataFrame of Spark"),
+        ({"user_metrics": pd.DataFrame()}, "user_metrics is a table without columns; allowed: one column per role"),
+        (
+            {"baseline": "e00", "before": [1, 2]},
+            "before is a list without dicts; allowed: a DataFrame of Spark, pandas",
+        ),
     ],
 )
 def test_a_wrong_argument_is_refused_before_anything_runs(

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 import yaml
 from pyspark.sql import SparkSession
@@ -218,25 +217,25 @@ def test_claims_of_other_partitions_and_of_ended_runs_do_not_count(tmp_path: Pat
 # ---- Python
 
 
-@pytest.mark.outcome("a table of pandas, a path or a list of rows instead of a table of Spark", "`ConfigError`")
-def test_anything_but_a_table_of_spark_is_refused(spark: SparkSession) -> None:
+@pytest.mark.outcome("a path, or rows that are no dicts, instead of a table", "`ConfigError`")
+def test_anything_but_a_table_is_refused(spark: SparkSession) -> None:
     log = impressions(spark, LOG)
-    table = pd.DataFrame(LOG)
+    allowed = "allowed: a DataFrame of Spark, pandas or polars, a table of PyArrow, a list of dicts"
     wanted = {
-        "pandas.core.frame.DataFrame; allowed: a DataFrame of Spark, such as spark.createDataFrame({})": table,
-        "str; allowed: a DataFrame of Spark, such as spark.read.parquet(path) or spark.table(name)": "logs",
-        "list; allowed: a DataFrame of Spark": LOG,
-        "NoneType; allowed: a DataFrame of Spark": None,
+        f"str; {allowed}, such as spark.read.parquet(path) or pandas.read_csv(path)": "logs",
+        f"list without dicts; {allowed}": LOG,
+        f"list without rows; {allowed}": [],
+        f"NoneType; {allowed}": None,
     }
     for message, value in wanted.items():
         for call in (evaluate, compare_conventions):
             with pytest.raises(ConfigError) as caught:
                 call(value)  # type: ignore[arg-type]
-            assert str(caught.value) == f"impressions is a {message.format('impressions')}"
+            assert str(caught.value) == f"impressions is a {message}"
         if value is not None:
             with pytest.raises(ConfigError) as caught:
                 evaluate(log, judgements=value)  # type: ignore[arg-type]
-            assert str(caught.value) == f"judgements is a {message.format('judgements')}"
+            assert str(caught.value) == f"judgements is a {message}"
     with pytest.raises(ConfigError, match=r"^columns is \[\]; allowed: a mapping"):
         evaluate(log, columns=[])  # type: ignore[arg-type]
 

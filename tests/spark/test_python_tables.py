@@ -1,0 +1,192 @@
+"""Tables of Python instead of DataFrames of Spark: the same values, on the session that is there."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from rankmetrics_spark import compare, compare_conventions, evaluate, off_policy
+from rankmetrics_spark.engines import is_laptop, spark_table
+from rankmetrics_spark.errors import ConfigError, RankmetricsError
+from tests.helpers.logs import SCHEMA, Shown, a_list, impressions
+
+LOG = [
+    *a_list([0, 1, 0], "u", "a"),
+    *a_list([1, 0, 0], "u", "b"),
+    *a_list([0, 0, 1], "v", "a"),
+    *a_list([1, 0, 1], "v", "b"),
+]
+# By the definition: the mean over the relevant ranks of the share of relevant items up to there.
+AP = {("a", "u"): 1 / 2, ("b", "u"): 1.0, ("a", "v"): 1 / 3, ("b", "v"): (1 + 2 / 3) / 2}
+
+
+def dicts() -> list[dict[str, Any]]:
+    return [row._asdict() for row in LOG]
+
+
+def polars_of(rows: list[dict[str, Any]]) -> Any:
+    import polars
+
+    return polars.DataFrame(rows)
+
+
+TABLES: dict[str, Callable[[list[dict[str, Any]]], Any]] = {
+    "dicts": lambda rows: rows,
+    "pandas": pd.DataFrame,
+    "pyarrow": pa.Table.from_pylist,
+    "batch": pa.RecordBatch.from_pylist,
+}
+if find_spec("polars"):  # an environment with the oldest libraries has none
+    TABLES |= {"polars": polars_of, "lazy polars": lambda rows: polars_of(rows).lazy()}
+
+
+def values(rows: pd.DataFrame, name: str = "ap_at_3") -> dict[tuple[str, str], float]:
+    return {(row.experiment_id, row.user_id): getattr(row, name) for row in rows.itertuples()}
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_a_table_of_python_has_the_values_of_the_definition(spark: SparkSession, kind: str) -> None:
+    result = evaluate(TABLES[kind](dicts()), metrics="ap@3", baseline="a")
+    assert result.user_metrics.sparkSession is spark
+    assert values(result.to_pandas("user_metrics")) == pytest.approx(AP, rel=1e-15)
+    (row,) = result.comparisons.where("metric = 'ap@3'").take(1)
+    assert row.difference == pytest.approx((1 - 1 / 2 + (1 + 2 / 3) / 2 - 1 / 3) / 2, rel=1e-14)
+
+
+def test_one_table_of_spark_decides_the_session_of_the_other(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = impressions(spark, LOG, SCHEMA)
+    qrels = pd.DataFrame({"user_id": ["u", "v"], "item_id": ["i3", "i1"], "relevance": [1, 1]})
+    # AP with one relevant item is 1 / its rank.
+    expected = {("a", "u"): 1 / 3, ("b", "u"): 1 / 3, ("a", "v"): 1.0, ("b", "v"): 1.0}
+    columns = {"relevance": None}
+
+    def no_session() -> None:
+        raise AssertionError("a session is looked for, although a table has one")
+
+    monkeypatch.setattr("rankmetrics_spark.engines.python_tables.session_in_use", no_session)
+    found = evaluate(log, "ap@3", qrels, columns=columns)
+    assert values(found.to_pandas("user_metrics")) == pytest.approx(expected, rel=1e-15)
+    shown = pd.DataFrame(LOG)
+    found = evaluate(shown, "ap@3", spark_table(qrels, "judgements", log), columns=columns)
+    assert values(found.to_pandas("user_metrics")) == pytest.approx(expected, rel=1e-15)
+    earlier = pd.DataFrame({"experiment_id": ["a"], "user_id": ["u"], "ap_at_3": [0.5]})
+    users = evaluate(log, "ap@3").user_metrics
+    assert compare(users, "a", before=earlier).count() == 1
+
+
+def test_written_rows_are_compared_out_of_python(spark: SparkSession) -> None:
+    users = evaluate(impressions(spark, LOG, SCHEMA), "ap@3").to_pandas("user_metrics")
+    (row,) = compare(users, "a").take(1)
+    assert (row.experiment_id, row.n_users) == ("b", 2)
+    assert row.mean_candidate == pytest.approx((1 + (1 + 2 / 3) / 2) / 2, rel=1e-15)
+    names = {line["experiment_id"] for line in compare_conventions(pd.DataFrame(LOG), options={"metrics": "ap@3"})}
+    assert names == {"a", "b"}
+    # Every item was shown with certainty: the weighted mean is the mean.
+    weighted = off_policy(pd.DataFrame(LOG).assign(propensity=1.0), "ap@3", estimators="ips", least_effective=0)
+    assert {row.experiment_id: row.value for row in weighted.collect()} == pytest.approx(
+        {"a": (1 / 2 + 1 / 3) / 2, "b": (1 + (1 + 2 / 3) / 2) / 2}, rel=1e-14
+    )
+
+
+def test_types_that_no_engine_has_become_their_plain_kin(spark: SparkSession) -> None:
+    table = pa.table(
+        {
+            "experiment_id": pa.array(["a", None]).dictionary_encode(),
+            "user_id": pa.array([1, 2**31], pa.uint32()),
+            "item_id": pa.array(["x", "y"], pa.large_string()),
+            "position": pa.array([1, 2], pa.uint8()),
+            "relevance": pa.array([0.5, float("nan")], pa.float16() if hasattr(np, "float16") else pa.float32()),
+            "at": pa.array([0, 1], pa.timestamp("ns")),
+            "nothing": pa.nulls(2),
+        }
+    )
+    types = dict(spark_table(table, "impressions").dtypes)
+    assert {name: types[name] for name in types if name != "at"} == {
+        "experiment_id": "string",
+        "user_id": "bigint",
+        "item_id": "string",
+        "position": "smallint",
+        "relevance": "float",
+        "nothing": "string",
+    }
+    first, second = spark_table(table, "impressions").orderBy("position").collect()
+    assert (first.experiment_id, first.user_id, first.relevance, first.nothing) == ("a", 1, 0.5, None)
+    assert (second.experiment_id, second.user_id, str(second.relevance)) == (None, 2**31, "nan")
+    assert second.at.replace(tzinfo=None) == datetime.datetime(1970, 1, 1)
+
+
+def test_a_missing_value_of_pandas_is_null(spark: SparkSession) -> None:
+    table = pd.DataFrame({"a": [1.5, np.nan], "b": pd.Series([1, None], dtype="Int64"), "c": ["x", None]})
+    rows = {tuple(row) for row in spark_table(table, "impressions").collect()}
+    assert rows == {(1.5, 1, "x"), (None, None, None)}
+
+
+def test_a_row_may_lack_a_key(spark: SparkSession) -> None:
+    rows = [{"user_id": "u"}, {"user_id": "v", "country": "DE"}]
+    assert {tuple(row) for row in spark_table(rows, "impressions").collect()} == {("u", None), ("v", "DE")}
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (pd.DataFrame({"user_id": ["u", 1]}), "impressions has a column of values that have no common type: "),
+        ([{"user_id": "u"}, {"user_id": 1}], "impressions has a column of values that have no common type: "),
+        (pd.DataFrame([["u", "v"]], columns=["user_id", "user_id"]), "several columns named 'user_id'; allowed: each"),
+        (pd.DataFrame(index=[1]), "impressions is a table without columns"),
+        (pa.table({"a": pa.array([2**64 - 1], pa.uint64())}), "impressions has a column that no engine takes: "),
+    ],
+)
+def test_what_is_no_table_of_one_type_per_column_is_refused(spark: SparkSession, table: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        spark_table(table, "impressions")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_large_table_reaches_the_laptop_engine_as_a_file(spark: SparkSession) -> None:
+    lists, length = 20_000, 10
+    table = pa.table(
+        {
+            "experiment_id": pa.array(["a"] * lists * length),
+            "user_id": np.repeat(np.arange(lists), length),
+            "item_id": np.tile(np.arange(length), lists),
+            "position": np.tile(np.arange(1, length + 1), lists),
+            "relevance": np.tile([0] * (length - 1) + [1], lists),
+        }
+    )
+    rows = spark_table(table, "impressions")
+    assert bool(rows.inputFiles()) == is_laptop(spark)
+    found = evaluate(table, "ap@10").to_pandas()
+    assert (found.n_users[0], found["mean"][0]) == (lists, pytest.approx(1 / length, rel=1e-15))
+
+
+def test_a_table_is_sorted_by_its_keys_and_known_by_name(spark: SparkSession) -> None:
+    result = evaluate(pd.DataFrame(LOG[::-1]), metrics=["ndcg@3", "ap@3"])
+    users = result.to_pandas("user_metrics")
+    assert [*zip(users.experiment_id, users.user_id, strict=True)] == sorted(AP)
+    assert [*result.to_pandas().metric] == ["ap@3", "ndcg@3"] * 2
+    if find_spec("polars"):
+        assert result.to_polars("user_metrics")["user_id"].to_list() == [*users.user_id]
+    with pytest.raises(ConfigError, match="table: unknown value 'users'; did you mean 'user_metrics'"):
+        result.to_pandas("users")  # type: ignore[arg-type]
+
+
+def test_where_no_engine_is_the_sentence_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rankmetrics_spark.engines.choice._has_session", lambda: False)
+    monkeypatch.setattr("rankmetrics_spark.engines.sail.installed", lambda: False)
+    with pytest.raises(RankmetricsError, match="no Spark session is running here; allowed: start one first"):
+        evaluate(pd.DataFrame(LOG))
+
+
+def test_a_frame_keeps_the_order_of_columns(spark: SparkSession, tmp_path: Path) -> None:
+    assert spark_table(pd.DataFrame(LOG), "impressions").columns == list(Shown._fields)
