@@ -74,6 +74,10 @@ SEQUENTIAL = "sequential"
 """Bounds of intervals that hold over several looks have this prefix."""
 LOOKS = "looks"
 """Which looks a row of ``comparisons`` holds for; null or absent where it is a single one."""
+REST = ("rest_difference", "rest_relative_difference")
+"""The difference among the users who are not in the segment of a row of ``comparisons``."""
+FROM_REST = ("from_rest", "from_rest_ci_low", "from_rest_ci_high")
+"""How the difference of a segment differs from that of the rest, with its interval."""
 BOUNDS = ("ci_low", "ci_high", "relative_ci_low", "relative_ci_high")
 """Bounds of the intervals of a row of ``comparisons``."""
 

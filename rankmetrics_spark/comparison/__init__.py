@@ -21,6 +21,7 @@ from rankmetrics_spark.comparison.pairs import UserRows, add_rows, signed_sizes
 from rankmetrics_spark.comparison.periods import period_days, period_rows, published_days
 from rankmetrics_spark.comparison.planning import Plan, plan
 from rankmetrics_spark.comparison.registry import STATISTICS, statistic, types_of
+from rankmetrics_spark.comparison.rest import against_rest
 from rankmetrics_spark.comparison.rows import (
     DECOMPOSITION,
     MEANS,
@@ -59,6 +60,7 @@ __all__ = [
     "Within",
     "add_days",
     "add_rows",
+    "against_rest",
     "bootstrap_means",
     "compare",
     "comparison_rows",

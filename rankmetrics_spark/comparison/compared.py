@@ -70,6 +70,7 @@ NEEDS = {
     "shares": "`shares: {...}`",
     "earlier": "`cuped: {date: ...}` or `cuped: {column: ...}`",
     "looks": "`looks: any` or `looks: {planned: ...}`",
+    "segments": "`segments: [...]`",
     "period": "`period: {from: ..., to: ...}`, or `--from` and `--to`",
 }
 """What a statistic may need beside the sums of experiments and pairs -> what asks for it."""
@@ -230,14 +231,14 @@ class Compared:
     @cached_property
     def deciding(self) -> Estimate:
         """The test that p-values are corrected from, and that says who is better; over several looks if asked for."""
-        return self._over_looks(self.single)
+        return self.at_looks(self.single)
 
     @cached_property
     def deciding_relative(self) -> Estimate:
         """The difference of the deciding test as a share of the baseline."""
         if not self.rules.cuped:
-            return self._over_looks(self.relative)
-        return self._over_looks(self.adjusted.relative.where(self.decided_by_cuped, self.relative))
+            return self.at_looks(self.relative)
+        return self.at_looks(self.adjusted.relative.where(self.decided_by_cuped, self.relative))
 
     @cached_property
     def looks(self) -> list[tuple[Bools, Looks]]:
@@ -268,13 +269,15 @@ class Compared:
             found = np.where(rows, of(rule), found)
         return found
 
-    def _over_looks(self, single: Estimate) -> Estimate:
+    def at_looks(self, single: Estimate, n_users: Ints | None = None) -> Estimate:
+        """Tests of a single look -> those of the rule over looks; by default of the users of the rows."""
         if self.rules.sequential == "one":
             return single
         none = np.full(len(self.keys), np.nan)
         found = Estimate(single.difference, single.standard_error, single.df, none, none, none)
         for rows, rule in self.looks:
-            found = over_looks(single, self.n_users, rule, self.rules.confidence).where(rows, found)
+            n = self.n_users if n_users is None else n_users
+            found = over_looks(single, n, rule, self.rules.confidence).where(rows, found)
         return found
 
     @cached_property
@@ -366,6 +369,7 @@ class Compared:
             "earlier": rules.cuped,
             "shares": rules.shares,
             "looks": rules.sequential != "one",
+            "segments": any(key.segment != EVERYONE for key in self.keys),
             "period": rules.days,
         }
         return bool(asked[need] if need in asked else getattr(request, need))

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         weighted_sums,
         weighted_totals,
     )
-    from rankmetrics_spark.statistics.segments import decompose, splits
+    from rankmetrics_spark.statistics.segments import decompose, difference_of_differences, splits
     from rankmetrics_spark.statistics.sequential import (
         MOST_LOOKS,
         SPENDING,
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         effect_size_independent,
         effect_size_paired,
         minimum_detectable_effect,
+        nonzero,
         paired_t,
         relative_independent,
         relative_paired,
@@ -98,15 +99,15 @@ __getattr__ = lazy(
             "percentile poisson_weights random_bits random_signs weighted_sums weighted_totals"
         ),
         "planning": "Arrivals Design FURTHEST first_day new_users",
-        "segments": "decompose splits",
+        "segments": "decompose difference_of_differences splits",
         "sequential": (
             "AnyLook Looks MOST_LOOKS PlannedLook SPENDING always_valid_bound always_valid_p mixture_rho over_looks "
             "spending_bounds"
         ),
         "significance": (
             "CORRECTIONS Estimate adjusted_p_values effect_size_independent effect_size_paired "
-            "minimum_detectable_effect paired_t relative_independent relative_paired sample_ratio_p sign_flip_p "
-            "signed_rank strictest_level users_needed welch"
+            "minimum_detectable_effect nonzero paired_t relative_independent relative_paired sample_ratio_p "
+            "sign_flip_p signed_rank strictest_level users_needed welch"
         ),
         "trends": "SHARED_PRODUCTS Slope TREND_PRODUCTS TrendMoments USER_SUMS slope_difference user_sums",
         "variance_reduction": (

@@ -458,6 +458,8 @@ def test_a_list_is_compared_within_its_own_segment(call: Call, spark: SparkSessi
         assert row["p_value"] == pytest.approx(stats.ttest_rel(b, a).pvalue, rel=1e-10)
         assert row["p_wilcoxon"] == pytest.approx(stats.wilcoxon(b - a, method="approx").pvalue, rel=1e-10)
         assert row["bootstrap_ci_low"] <= row["difference"] <= row["bootstrap_ci_high"]
+        # Each user is in both segments, so no other users are the rest.
+        assert row["p_rest"] is None and row["rest_difference"] is None
     means = read(spark, str(tmp_path / "out" / "experiment_metrics"))
     assert means.where("bootstrap_ci_low IS NULL").isEmpty() and means.count() == 6
 
