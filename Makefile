@@ -222,11 +222,12 @@ audit: venv $(call ENVIRONMENT,audit) ## check what SECURITY.md says, and look u
 	$(BIN)/python -m pip check
 	.venvs/audit/bin/python -m tests.known_vulnerabilities .venv $(wildcard .venvs/laptop)
 
-readme: venv ## write the tables that code describes: metrics, options, statistics, and docs/bad_input.md
+readme: venv ## write what code describes: metrics, options, statistics, docs/bad_input.md, conf/schema.json
 	@$(BIN)/python -m tests.metric_table README.md
 	@$(BIN)/python -m tests.options_page docs/options.md
 	@$(BIN)/python -m tests.bad_input docs/bad_input.md
 	@$(BIN)/python -m tests.statistics_table docs/comparing.md
+	@$(BIN)/rankmetrics schema > conf/schema.json
 
 $(BENCH): $(INSTALLED)
 	@echo "Installing DuckDB, Polars and the measuring tools into .venv, about 250 MB. This happens once ..." >&2

@@ -167,6 +167,36 @@ def metrics(style: str) -> None:
 
 
 @main.command()
+def schema() -> None:
+    """The JSON schema of a config: editors complete its keys and mark mistakes."""
+    from rankmetrics_spark.config import schema as schema_of_config
+
+    print_json(schema_of_config())
+
+
+@main.command()
+@click.argument("config", type=click.Path())
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a config key.")
+@click.option("--date", help=DATE)
+@FORMAT
+@ENGINE
+@MASTER
+def check(config: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
+    """What a config would do: columns, metrics, comparisons, tables; reads schemas and computes nothing."""
+    with exit_codes(_say):
+        from rankmetrics_spark.cli.first import plan_in_words
+
+        loaded = _loaded(config, options["overrides"], None, options["date"])
+        choice = choose(engine or loaded.engine, master)
+        if _on_this_machine(loaded, choice):
+            check_local_paths(loaded.inputs, loaded.sink)
+        lines = _on(choice, lambda spark: plan_in_words(spark, loaded))
+    rows: Any = dict(lines) if style == "json" else [{"part": part, "what": what} for part, what in lines]
+    LIST_PRINTERS[style](rows)
+    _say.print(f"nothing was computed; to run it: rankmetrics evaluate --config {config}", soft_wrap=True)
+
+
+@main.command()
 @click.option("--config", "config", required=True, type=click.Path(), help="YAML file; see conf/example.yaml.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a config key.")
 @click.option("--date", help=DATE)

@@ -44,6 +44,7 @@ from rankmetrics_spark.config.fields import (
     text,
 )
 from rankmetrics_spark.config.filters import FUNCTIONS, KNOWN, QUERY_WORDS, Token, condition, table_name, tokens
+from rankmetrics_spark.config.json_schema import json_schema
 from rankmetrics_spark.config.options import DEFAULT_METRICS, PATHS, LayoutName, Options, with_options
 from rankmetrics_spark.config.places import check_local_paths, check_output, local_path, refuse_overlap
 from rankmetrics_spark.config.sections import (
@@ -113,6 +114,7 @@ __all__ = [
     "refuse",
     "refuse_overlap",
     "resolved",
+    "schema",
     "table_name",
     "text",
     "tokens",
@@ -210,6 +212,16 @@ def _value_at(config: Config, path: str) -> object:
     for name in path.split("."):
         value = None if value is None else getattr(value, name)
     return value
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of a config (draft 7); editors complete and check its keys with it.
+
+    >>> schema()["properties"]["engine"]["enum"]
+    ['spark', 'sail', None]
+    """
+    draft = "http://json-schema.org/draft-07/schema#"
+    return {"$schema": draft, "title": "rankmetrics-spark config", **json_schema(Config, description())}
 
 
 def description() -> dict[str, Setting]:

@@ -1,0 +1,70 @@
+"""``rankmetrics check``: what a config would do, from its values and the schemas of its inputs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.helpers.commands import Call
+from tests.helpers.logs import a_list, parquet
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    log = parquet(tmp_path / "log", a_list([0, 1]))
+    document = {
+        "source": {"path": str(log), "columns": {"relevance": "position"}, "where": "item_id <> 'x'"},
+        "metrics": ["ap@5", "ndcg@10", "ndcg@5"],
+        "comparison": {"baseline": "a", "correction": "hommel"},
+        "sink": {"path": str(tmp_path / "out")},
+        "evaluation_date": "2026-11-20",
+    }
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump(document))
+    return file
+
+
+def test_it_says_what_each_part_means_and_writes_nothing(call: Call, config: Path) -> None:
+    code, out, err = call("check", config, "--format", "json")
+    assert code == 0, err
+    found = json.loads(out)
+    size = (config.parent / "log" / "part-0.parquet").stat().st_size
+    assert found == {
+        "impressions": f"parquet, {config.parent / 'log'}, 1 file of {size / 1e6:,.1f} MB, where item_id <> 'x'",
+        "columns": "experiment = experiment_id, user = user_id, item = item_id, position = position, "
+        "relevance = position",
+        "lists": "one per user, ranked by position",
+        "metrics": "ap@5, ndcg@10, ndcg@5",
+        "convention": "standard",
+        "compared": "every other experiment with a, p-values corrected by hommel",
+        "decides": "ap@5",
+        "tables": f"parquet in {config.parent / 'out'}, the partitions of 2026-11-20",
+    }
+    assert f"nothing was computed; to run it: rankmetrics evaluate --config {config}" in err.replace("\n", " ")
+    assert not (config.parent / "out").exists()
+
+
+def test_the_metric_of_a_gate_decides(call: Call, config: Path) -> None:
+    more = ("--set", "gates=[{metric: ndcg@10, max_drop: 0.1}]", "--set", "source.segments=item_id")
+    found = json.loads(call("check", config, "--format", "json", *more)[1])
+    assert (found["decides"], found["segments"]) == ("ndcg@10", "item_id")
+    assert found["gates"] == "ndcg@10 of every candidate"
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "message"),
+    [
+        ("source.columns.user=uid", 3, "the impressions have no column for user_id: unknown column 'uid'"),
+        ("source.path=nowhere", 3, "cannot read parquet from 'nowhere': there is no such file or folder"),
+        ("metrics=ndgc@10", 2, "did you mean 'ndcg@10'"),
+        ("source.where=lenght(item_id) > 1", 2, "lenght"),
+    ],
+)
+def test_what_a_run_would_refuse_is_refused(call: Call, config: Path, change: str, code: int, message: str) -> None:
+    found, out, err = call("check", config, "--set", change)
+    assert (found, out) == (code, "")
+    assert message in err.replace("\n", " ")
+    assert not (config.parent / "out").exists()

@@ -1,0 +1,92 @@
+"""The JSON schema of a config: complete, true of the configs at hand, and never stricter than the config itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+import yaml
+
+from rankmetrics_spark.config import Config, described, from_mapping, schema
+from rankmetrics_spark.errors import ConfigError
+from tests.helpers.commands import ROOT
+
+CONF = sorted((ROOT / "conf").glob("*.yaml"))
+# The oldest libraries come without it.
+needs_validator = pytest.mark.skipif(find_spec("jsonschema") is None, reason="jsonschema is not installed")
+
+
+def test_the_file_beside_the_configs_is_the_schema() -> None:
+    assert json.loads((ROOT / "conf" / "schema.json").read_text(encoding="utf-8")) == schema(), "run make readme"
+    assert all(file.read_text().startswith("# yaml-language-server: $schema=schema.json\n") for file in CONF)
+
+
+def keys(part: dict[str, Any], at: str = "") -> Iterator[str]:
+    for kind in (part, *part.get("anyOf", ())):
+        for name, inner in {**kind.get("properties", {}), **kind.get("items", {}).get("properties", {})}.items():
+            yield f"{at}{name}"
+            yield from keys(inner, f"{at}{name}.")
+
+
+def test_it_has_every_key_of_a_config_and_no_other() -> None:
+    assert {*keys(schema())} == {setting.path for setting in described(Config)}
+
+
+@needs_validator
+@pytest.mark.parametrize("file", CONF, ids=lambda file: file.name)
+def test_the_configs_at_hand_fit(file: Any) -> None:
+    import jsonschema
+
+    jsonschema.Draft7Validator.check_schema(schema())
+    jsonschema.validate(yaml.safe_load(file.read_text(encoding="utf-8")), schema())
+
+
+WRONG = [
+    {"metric": ["ap@10"]},
+    {"engine": "dask"},
+    {"rank_by": 1},
+    {"quality": {"max_invalid_fraction": 1.5}},
+    {"quality": {"on_invalid": True}},
+    {"comparison": {"confidence": 1}},
+    {"comparison": {"wilcoxon": "yes"}},
+    {"comparison": {"bootstrap": {"replicates": 1.5}}},
+    {"comparison": {"bootstrap": {"replicate": 100}}},
+    {"comparison": {"period": {"since": "2026-11-08"}}},
+    {"gates": [{"metrics": "ap@10", "min": 0.1}]},
+    {"source": "logs"},
+    {"sink": {"format": "csv"}},
+]
+RIGHT: list[dict[str, Any]] = [
+    {"convention": {"preset": "trec_eval", "ties": "expected"}, "rank_by": "score"},
+    {"metrics": "ap@10, ndcg@10"},
+    {"comparison": {"baseline": 7, "bootstrap": True, "looks": "any"}},
+    {"comparison": {"baseline": "a", "bootstrap": {"method": "bca"}, "looks": {"planned": 14, "look": 3}}},
+    {"comparison": {"baseline": "a"}, "metrics": ["ap@10"], "gates": [{"metric": "ap@10", "max_drop": 0.01}]},
+    {"comparison": {"baseline": "a", "shares": {"a": 0.5, "b": 0.5}, "period": {"from": "2026-11-08"}}},
+    {"evaluation_date": -2, "engine": None, "judgements": {"format": "trec_qrels", "path": "q"}},
+    {"source": {"path": ["a", "b"], "list": "request", "segments": ["country"], "columns": {"item": None}}},
+]
+
+
+@needs_validator
+@pytest.mark.parametrize("document", WRONG, ids=str)
+def test_a_config_refuses_what_the_schema_refuses(document: dict[str, Any]) -> None:
+    import jsonschema
+
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(document, schema())
+    with pytest.raises(ConfigError):
+        from_mapping({"source": {"path": "logs"}} | document)
+
+
+@needs_validator
+@pytest.mark.parametrize("document", RIGHT, ids=str)
+def test_the_schema_takes_what_a_config_takes(document: dict[str, Any]) -> None:
+    import jsonschema
+
+    whole = {"source": {"path": "logs"}} | document
+    from_mapping(whole)
+    jsonschema.validate(whole, schema())
