@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         local_tables,
         spark_tables,
     )
+    from rankmetrics_spark.report.segments import sentences_of_segments
     from rankmetrics_spark.report.story import Answer, answer, cards, leader
     from rankmetrics_spark.report.terminal import Shown, print_all, print_result, print_verdict
     from rankmetrics_spark.report.trust import checks, newer_failures, without_relevant
@@ -79,6 +80,7 @@ __getattr__ = lazy(
         "payload": "payload_of",
         "periods": "figures_of_output figures_of_period figures_of_run merged_record period_of",
         "read": ("FolderTables everyone_and_largest figures_of figures_of_frames format_of local_tables spark_tables"),
+        "segments": "sentences_of_segments",
         "story": "Answer answer cards leader",
         "terminal": "Shown print_all print_result print_verdict",
         "trust": "checks newer_failures without_relevant",

@@ -214,6 +214,13 @@ def print_fitting(build: Callable[[Sequence[C]], Table], columns: Sequence[C], *
         console.print(build(block))
 
 
+def print_lines(lines: Iterable[str]) -> None:
+    """Print sentences on stdout, folded to the width of a terminal."""
+    console = _stdout()
+    for line in lines:
+        console.print(Text(printable(line)), soft_wrap=console.width == ANY_WIDTH)
+
+
 def blocks(build: Callable[[Sequence[C]], Table], columns: Sequence[C], console: Console) -> list[list[C]]:
     """The columns in their order, in as few blocks as fit into the width of the console; at least one block.
 

@@ -26,6 +26,7 @@ from rankmetrics_spark.report import trust as wording
 from rankmetrics_spark.report.figures import Figures, label_of, printable, seconds_of
 from rankmetrics_spark.report.over_time import sentences_over_time
 from rankmetrics_spark.report.payload import as_script, payload_of
+from rankmetrics_spark.report.segments import sentences_of_segments
 
 MOST_BYTES = 1_990_000
 """Size of a page."""
@@ -153,6 +154,7 @@ def _context(figures: Figures) -> dict[str, Any]:
         "answer": answer,
         "newer": trust.newer_failures(figures),
         "development": sentences_over_time(figures.over_time, figures.metrics, figures.primary),
+        "differing": sentences_of_segments(figures.comparisons, figures.primary),
         "warnings": {0: "", 1: "One check"}.get(n_warnings, f"{n_warnings} checks"),
         "cards": visible_cards,
         "n_cards": len(cards),

@@ -286,7 +286,7 @@
     const sizes = [...new Map(mine.map((row) => [row.s, row.n])).entries()].sort((a, b) => b[1] - a[1]);
     const drawnSegments = new Set(sizes.slice(0, LINES).map(([s]) => s));
     const left = sizes.length > LINES ? ` The ${LINES} segments with the most users of ${whole(sizes.length)} are drawn.` : "";
-    say("segments", `One candidate by segment, with all users first. Segments are small: look at the intervals${data.valid ? `, ${data.valid}` : ""}.${left}${heldNote("segments", rows)}`);
+    say("segments", `One candidate by segment, with all users first. Small segments vary by chance${data.valid ? `; intervals are ${data.valid}` : ""}.${left}${heldNote("segments", rows)}`);
     choose("segments", "Candidate", pairs.map(pair), chosen.pair, (i) => { chosen.pair = i; bySegment(); });
     const domain = sharedDomain(compared.filter((row) => row.e === one.e && row.b === one.b && chosen.metrics.has(row.m) && (everyone(row) || drawnSegments.has(row.s))));
     panels("segments", metricsShown(), (grid, m) => {

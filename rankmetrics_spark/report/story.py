@@ -9,7 +9,7 @@ from typing import Literal
 
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of, percent
-from rankmetrics_spark.report.verdict import Change, all_percentages, change_of, detectable, p_value, valid_at
+from rankmetrics_spark.report.verdict import Change, all_percentages, but, change_of, detectable, p_value, valid_at
 from rankmetrics_spark.schemas import BASELINE, CUPED, EXPERIMENT, METRIC, N_USERS, number, of_test
 
 State = Literal["better", "worse", "open", "doubtful"]
@@ -43,6 +43,7 @@ class Card:
         note: What forbids or weakens the verdict.
         p: The corrected p-value in words.
         row: The comparison.
+        but: What clearly falls although the candidate wins, in words.
     """
 
     candidate: str
@@ -53,6 +54,7 @@ class Card:
     note: str
     p: str
     row: Row
+    but: str = ""
 
     @property
     def said(self) -> str:
@@ -144,6 +146,7 @@ def _card(row: Row, pair: Sequence[Row], in_percent: bool) -> Card:
         note=str(row["note"] or ""),
         p=sure_of(row),
         row=row,
+        but=but(row, pair),
     )
 
 
@@ -211,9 +214,10 @@ def _of_candidates(metric: Metric, results: list[Card]) -> Answer:
         more = counts["better"] - 1
         beat = "candidate beats" if more == 1 else "candidates beat"
         also: Words = (f" {more:,} more {beat} ", baseline, " as well.") if more else ()
-        return Answer((Id(best.candidate), " beats ", baseline), *numbers, (*_chance(best), *also))
+        title: Words = (Id(best.candidate), " beats ", baseline, *([f" on {name}, {best.but}"] if best.but else []))
+        return Answer(title, *numbers, (*_chance(best), *also))
     if len(results) == 1 and best.state == "open":
-        title: Words = ("No clear difference between ", Id(best.candidate), " and ", baseline)
+        title = ("No clear difference between ", Id(best.candidate), " and ", baseline)
         return Answer(title, *numbers, _chance(best), won=False)
     if counts["worse"] == len(results):
         every: Words = (Id(best.candidate), " loses to ") if len(results) == 1 else ("Every candidate loses to ",)

@@ -1,4 +1,4 @@
-"""A run's result on a terminal: the verdict, then one line per experiment, then the segments that differ most."""
+"""A run's result on a terminal: the verdict, then one line per experiment, then where the effect differs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from rich.text import Text
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report.console import LIST_PRINTERS, as_text, best_mean, chosen, print_table, title
-from rankmetrics_spark.report.figures import Figures, label_of, print_fitting, print_records, printable
+from rankmetrics_spark.report.figures import Figures, label_of, print_fitting, print_lines, print_records, printable
 from rankmetrics_spark.report.machine import print_csv, print_json
+from rankmetrics_spark.report.segments import sentences_of_segments
 from rankmetrics_spark.report.story import State, state_of
 from rankmetrics_spark.report.verdict import CORRECTIONS, Change, change_of, is_percentage, p_text, valid_at, verdict_of
 from rankmetrics_spark.schemas import (
@@ -93,7 +94,7 @@ class Shown:
 
 
 def print_result(result: Shown, every_segment: bool = False) -> None:
-    """The table of a result on stdout, and the segments that differ most."""
+    """The table of a result on stdout, and in which segments the effect differs."""
     if every_segment or not result.figures.everyone:
         print_table(list(result.rows), result.metrics)
         return
@@ -162,25 +163,20 @@ def _titles(result: Shown) -> list[str]:
 
 
 def telling(result: Shown, limit: int = MOST_SEGMENTS) -> list[Row]:
-    """The rows of segments that are furthest from what holds for all users, on the primary metric.
+    """The means of segments that are furthest from that of all users, on the primary metric.
 
-    Comparisons if there are some, else means; how far is counted in half widths of the segment's interval, and a
-    segment is named once.
+    How far is counted in half widths of the segment's interval, and a segment is named once.
     """
-    metric, source = str(result.figures.primary), result.compared if result.differences else result.rows
-    value = "difference" if result.differences else "mean"
-    overall = {
-        row[EXPERIMENT]: of_test(row, value) for row in source if row[SEGMENT] == EVERYONE and row[METRIC] == metric
-    }
+    metric = str(result.figures.primary)
+    overall = {row[EXPERIMENT]: row["mean"] for row in result.figures.everyone if row[METRIC] == metric}
 
     def distance(row: Row) -> float:
-        middle, low = number(of_test(row, value)), number(of_test(row, "ci_low"))
-        everyone = number(overall.get(row[EXPERIMENT]))
+        middle, low, everyone = (number(each) for each in (row["mean"], row["ci_low"], overall.get(row[EXPERIMENT])))
         if middle is None or low is None or everyone is None or middle == low:
             return -math.inf
         return abs(middle - everyone) / abs(middle - low)
 
-    rows = [row for row in source if row[SEGMENT] != EVERYONE and row[METRIC] == metric and distance(row) > 0]
+    rows = [row for row in result.rows if row[SEGMENT] != EVERYONE and row[METRIC] == metric and distance(row) > 0]
     by_segment: dict[str, Row] = {}
     for row in sorted(rows, key=lambda row: (-distance(row), str(row[SEGMENT]), str(row[EXPERIMENT]))):
         by_segment.setdefault(row[SEGMENT], row)
@@ -188,7 +184,13 @@ def telling(result: Shown, limit: int = MOST_SEGMENTS) -> list[Row]:
 
 
 def _print_segments(result: Shown) -> None:
-    rows, metric = telling(result), result.figures.primary
+    """Where the effect differs from that of the rest, in words; without comparisons the means that are furthest."""
+    metric = result.figures.primary
+    if result.compared:
+        lines = sentences_of_segments(result.compared, metric)
+        print_lines([*lines, "--segments prints the means of all segments"] if lines else [])
+        return
+    rows = telling(result)
     if not rows or metric is None:
         return
     n = len({row[SEGMENT] for row in result.rows} - {EVERYONE})
@@ -209,16 +211,9 @@ def _print_segments(result: Shown) -> None:
 
 
 def _segment_texts(result: Shown, row: Row, metric: Metric) -> dict[str, str]:
+    overall = result.cells[row[EXPERIMENT], str(metric)]
     labels = {"segment": str(row[SEGMENT]), "experiment": str(row[EXPERIMENT]), "users": f"{row['n_users']:,}"}
-    if not result.differences:
-        overall = result.cells[row[EXPERIMENT], str(metric)]
-        return labels | {"mean": f"{row['mean']:.4f}", "all users": f"{overall['mean']:.4f}"}
-    whole_row = result.differences[row[EXPERIMENT], str(metric)]
-    return labels | {f"against {row[BASELINE]}": _said(row), "all users": _said(whole_row)}
-
-
-def _said(row: Row) -> str:
-    return _difference(row).plain.strip()
+    return labels | {"mean": f"{row['mean']:.4f}", "all users": f"{overall['mean']:.4f}"}
 
 
 def print_verdict(sentences: Sequence[str], style: str = "table") -> None:

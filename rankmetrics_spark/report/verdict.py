@@ -14,9 +14,12 @@ from rankmetrics_spark.schemas import (
     CUPED,
     EVERYONE,
     EXPERIMENT,
+    GUARDRAIL,
     LOOKS,
     METRIC,
+    PRIMARY,
     RELATIVE,
+    ROLE,
     SEGMENT,
     is_unknown,
     number,
@@ -160,7 +163,13 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 
             order[row[METRIC]],
         ),
     )
-    lines = [sentence(row, names[row[METRIC]]) for row in sorted_rows[:MOST_SENTENCES]]
+    pairs: dict[tuple[Any, Any], list[Row]] = {}
+    for row in everyone:
+        pairs.setdefault((row[EXPERIMENT], row[BASELINE]), []).append(row)
+    lines = [
+        "; ".join(filter(None, [sentence(row, names[row[METRIC]]), but(row, pairs[row[EXPERIMENT], row[BASELINE]])]))
+        for row in sorted_rows[:MOST_SENTENCES]
+    ]
     n_more = len(sorted_rows) - len(lines) + more
     rest = [f"... and {n_more:,} more, in the table comparisons"] if n_more else []
     return [*lines, *rest, *_repeated_looks(everyone), *_limits_of_looks(everyone)]
@@ -269,6 +278,45 @@ def sentence(row: Row, metric: Metric) -> str:
     n = row["n_comparisons"]
     family = f"{CORRECTIONS[row['correction']]} ({n} {'comparison' if n == 1 else 'comparisons'})"
     return f"{candidate} {verb} {baseline} on {name}: {change}, {p_value(row)} {family}{valid}{also}"
+
+
+MOST_FALLS = 2
+"""Metrics that are named beside a winner; the others are counted."""
+
+
+def but(row: Row, pair: Sequence[Row]) -> str:
+    """What a candidate that wins on a primary metric clearly loses: guardrails first, then the largest changes.
+
+    Args:
+        row: Of a primary metric.
+        pair: The rows of the candidate and its baseline, of all users.
+
+    >>> row = {"metric": "ndcg@10", "role": "primary", "better": "candidate", "note": None, "mean_baseline": 0.5,
+    ...        "difference": -0.05, "relative_difference": -0.1, "relative_ci_low": -0.12, "relative_ci_high": -0.08,
+    ...        "ci_low": -0.06, "ci_high": -0.04}
+    >>> lost = row | {"metric": "rr", "role": "secondary", "better": "baseline"}
+    >>> guardrail = lost | {"metric": "p@10", "role": "guardrail", "relative_difference": -0.03}
+    >>> but(row, [row, lost, guardrail])
+    'but the guardrail P@10 falls by 3.0 %, and MRR by 10.0 %'
+    >>> but(row | {"better": None}, [lost]), but(row, [row])
+    ('', '')
+    """
+    if row["better"] != "candidate" or row.get(ROLE, PRIMARY) != PRIMARY:
+        return ""
+    lost = [other for other in pair if other["better"] == "baseline"]
+    lost.sort(key=lambda other: (other.get(ROLE) != GUARDRAIL, -abs(number(of_test(other, RELATIVE[0])) or 0.0)))
+    parts, verb = [], ""
+    for other in lost[:MOST_FALLS]:
+        metric, change = parse(other[METRIC]), change_of(other)
+        guardrail = "the guardrail " if other.get(ROLE) == GUARDRAIL else ""
+        size = f" by {abs(change.value):.{change.digits}f}{change.unit}" if change else ""
+        before, verb = verb, "rises" if change and change.value > 0 else "falls"
+        parts.append(f"{guardrail}{metric.headline.removeprefix('mean ')}{f' {verb}' if verb != before else ''}{size}")
+    more = len(lost) - len(parts)
+    if more:
+        parts.append(f"{more:,} more {'metric is' if more == 1 else 'metrics are'} clearly worse")
+    *first, last = parts or [""]
+    return f"but {', '.join(first)}{', and ' if first else ''}{last}" if parts else ""
 
 
 def detectable(row: Row, in_percent: bool | None = None) -> str:

@@ -46,6 +46,7 @@ from rankmetrics_spark.report import (
     payload_of,
     print_result,
     sentences_over_time,
+    verdict_of,
     without_relevant,
 )
 from tests.helpers.results import Output
@@ -79,6 +80,31 @@ def title(*rows: dict[str, Any], names: str = "control a b") -> str:
 
 
 # ---- the answer in words
+
+
+def test_what_clearly_falls_stands_in_the_title_and_in_the_verdict() -> None:
+    won = compared("a", "candidate", 0.1, role="primary")
+    guardrail = compared("a", "baseline", -0.085, role="guardrail", metric="p@10")
+    others = [
+        compared("a", "baseline", change, role="secondary", metric=name)
+        for name, change in (("rr", -0.04), ("ndcg@5", -0.09), ("f1@10", -0.01))
+    ]
+    unclear = compared("a", None, -0.09, role="guardrail", metric="ndcg@10")
+    assert title(won, guardrail) == "a beats control on MAP@10, but the guardrail P@10 falls by 17.0 %"
+    assert title(won, unclear) == title(won) == "a beats control"
+    assert title(won, others[0]) == "a beats control on MAP@10, but MRR falls by 8.0 %"
+    assert title(won, *others, guardrail) == (
+        "a beats control on MAP@10, but the guardrail P@10 falls by 17.0 %, NDCG@5 by 18.0 %, and 2 more metrics are "
+        "clearly worse"
+    )
+    # A metric where lower is better is worse when it rises.
+    higher = compared("a", "baseline", 0.02, role="guardrail", metric="softmax_loss")
+    assert title(won, higher).endswith(" rises by 4.0 %") and "but the guardrail" in title(won, higher)
+    assert title(won, compared("b", "baseline", -0.2, role="guardrail", metric="p@10")) == "a beats control"
+    line = verdict_of([won, guardrail])[0]
+    assert line.startswith("a beats control on MAP@10: ")
+    assert line.endswith("; but the guardrail P@10 falls by 17.0 %")
+    assert "but" not in verdict_of([won | {"better": None}, guardrail])[0]
 
 
 def test_the_title_says_who_won() -> None:
@@ -649,11 +675,16 @@ def result() -> Shown:
     rows += [mean(name, segment=segment) for name in ("control", "a", "b[/b]") for segment in segments]
     changes = {"country=DE": 0.1, "country=FR": 0.3, "country=GB": 0.12, "country=PL": -0.05}
     differences = [compared("a", "candidate", 0.1), compared("b[/b]", "baseline", -0.1)]
-    differences += [compared("a", "candidate", change) | {"segment": name} for name, change in changes.items()]
+    p = {"country=DE": 0.8, "country=FR": 0.0001, "country=GB": 0.9, "country=PL": 0.0499}
+    rest = {"rest_difference": 0.05, "rest_relative_difference": 0.1}
+    differences += [
+        compared("a", "candidate", change) | rest | {"segment": name, "p_rest": p[name] / 4, "p_rest_adjusted": p[name]}
+        for name, change in changes.items()
+    ]
     return Shown(rows, differences)
 
 
-def test_a_pipe_gets_one_line_per_experiment_with_its_difference_and_the_telling_segments(
+def test_a_pipe_gets_one_line_per_experiment_with_its_difference_and_the_segments_that_differ(
     printed: Callable[..., str],
 ) -> None:
     text = printed(result(), None).replace("\u2212", "-")
@@ -663,9 +694,23 @@ def test_a_pipe_gets_one_line_per_experiment_with_its_difference_and_the_telling
         "control │ 1,000 │ 0.5000 ± 0.0100 baseline",
         "b[/b] │ 1,000 │ 0.4000 ± 0.0100 ▼ -20.0 %",
     ]
-    # Half widths of 0.02 around 0.1: France is 10 away, Poland 7.5, Great Britain 1, Germany 0.
-    assert [line.split(" │ ")[0] for line in lines[3:]] == ["country=FR", "country=PL", "country=GB"]
-    assert "3 of 4 segments" in text and "\x1b" not in text
+    assert text.splitlines()[-4:] == [
+        "The effect of a on MAP@10 differs in country=FR: +0.3000 (+60.0 %) against +0.0500 (+10.0 %) elsewhere "
+        "(p < 0.001)",
+        "The effect of a on MAP@10 differs in country=PL: -0.0500 (-10.0 %) against +0.0500 (+10.0 %) elsewhere "
+        "(p = 0.0499)",
+        "No sign that the effect of a on MAP@10 differs in the other 2 segments of country",
+        "--segments prints the means of all segments",
+    ]
+    assert "\x1b" not in text
+
+
+def test_without_comparisons_the_segments_are_shown_whose_means_are_furthest(printed: Callable[..., str]) -> None:
+    means = {"country=DE": 0.52, "country=FR": 0.3, "country=GB": 0.51, "country=PL": 0.6}
+    text = printed(Shown([mean("a"), *(mean("a", value=value, segment=name) for name, value in means.items())]), None)
+    lines = [line.strip("│ ").split(" ")[0] for line in text.splitlines() if line.startswith("│")]
+    # Half widths of 0.01 around 0.5: France is 20 away, Poland 10, Germany 2, Great Britain 1.
+    assert lines[1:] == ["country=FR", "country=PL", "country=DE"] and "3 of 4 segments" in text
 
 
 def test_every_segment_is_printed_on_request(printed: Callable[..., str]) -> None:
