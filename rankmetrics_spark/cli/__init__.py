@@ -167,6 +167,32 @@ def metrics(style: str) -> None:
 
 
 @main.command()
+@click.argument("log", type=click.Path())
+@click.option("--output", "-o", default="rankmetrics.yaml", show_default=True, type=click.Path(), help="New YAML file.")
+@click.option("--column", "columns", multiple=True, metavar="ROLE=NAME", help="A column, not to be guessed: user=uid.")
+@click.option("--baseline", help="The experiment that the others are compared with.")
+@click.option("--judgements", type=click.Path(), help="File of judgements; a TREC run needs it.")
+@FORMAT
+@ENGINE
+@MASTER
+def init(log: str, output: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
+    """Write a commented config for a log, guessed from its first rows, and evaluate these rows."""
+    with exit_codes(_say):
+        from rankmetrics_spark.cli.first import first_config, sample_means, write_first_config
+
+        first = first_config(log, **options)
+        write_first_config(first, Path(output))
+        _say.print(f"wrote {output}: its comments say what was guessed", soft_wrap=True)
+        date = first.dates[-1] if first.dates else None
+        loaded = _loaded(output, (), date=date)
+        rows = _on(choose(engine, master), lambda spark: sample_means(spark, loaded, first))
+    LIST_PRINTERS[style](rows)
+    part = "all rows" if first.log.whole else f"the first {len(first.log.rows):,} rows: a trial, not a result"
+    day = f" --date {date}" if date else ""
+    _say.print(f"means of {part}; next: rankmetrics evaluate --config {output}{day}", soft_wrap=True)
+
+
+@main.command()
 def schema() -> None:
     """The JSON schema of a config: editors complete its keys and mark mistakes."""
     from rankmetrics_spark.config import schema as schema_of_config

@@ -6,12 +6,14 @@ from rankmetrics_spark.doors import lazy
 
 if TYPE_CHECKING:
     from rankmetrics_spark.tools.demo import BEST_FIRST, FAULTS, FILES, SLOTS, USERS_PER_FAULT, DemoLog, make_log
+    from rankmetrics_spark.tools.first_config import FirstConfig, guesses, sample
     from rankmetrics_spark.tools.selftest import by_kernels, by_spark, golden_checks
 
 __getattr__ = lazy(
     __name__,
     {
         "demo": "BEST_FIRST DemoLog FAULTS FILES SLOTS USERS_PER_FAULT make_log",
+        "first_config": "FirstConfig guesses sample",
         "selftest": "by_kernels by_spark golden_checks",
     },
 )

@@ -1,0 +1,229 @@
+"""What ``rankmetrics init`` guesses of a log, and what it writes about that."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rankmetrics_spark.config import from_mapping, parse
+from rankmetrics_spark.errors import ConfigError, InputError
+from rankmetrics_spark.tools import FirstConfig, guesses, sample
+
+LISTS = [(arm, user, rank) for arm in ("new", "control") for user in ("u1", "u2") for rank in (1, 2, 3)]
+
+
+def log(**changes: Any) -> pd.DataFrame:
+    """A log with names that nobody else uses, and further or other columns."""
+    return pd.DataFrame(
+        {
+            "variant": [arm for arm, _, _ in LISTS],
+            "visitor_id": [user for _, user, _ in LISTS],
+            "sku": [f"i{rank}" for _, _, rank in LISTS],
+            "slot": [rank for _, _, rank in LISTS],
+            "clicked": [int(rank == 2) for _, _, rank in LISTS],
+            **changes,
+        }
+    )
+
+
+def parquet(tmp_path: Path, rows: pd.DataFrame) -> str:
+    pq.write_table(pa.Table.from_pandas(rows, preserve_index=False), tmp_path / "log.parquet")
+    return str(tmp_path / "log.parquet")
+
+
+def first(path: str, **more: Any) -> FirstConfig:
+    found = sample(path)
+    return FirstConfig(found, guesses(found.rows, {}), **more)
+
+
+def written(config: FirstConfig) -> dict[str, Any]:
+    """What the text means; every text has to be a config."""
+    content = parse(config.text())
+    assert isinstance(content, dict)
+    from_mapping(content)
+    return content
+
+
+def test_columns_are_known_by_the_names_that_people_use(tmp_path: Path) -> None:
+    config = first(parquet(tmp_path, log(model_score=0.5, country=["DE", "FR"] * 6)))
+    assert written(config)["source"] == {
+        "format": "parquet",
+        "path": str(tmp_path / "log.parquet"),
+        "columns": {
+            "experiment": "variant",
+            "user": "visitor_id",
+            "item": "sku",
+            "position": "slot",
+            "score": "model_score",
+            "relevance": "clicked",
+        },
+    }
+    lines = config.text().splitlines()
+    assert "    experiment: variant  # by its name; control, new" in lines
+    assert "    user: visitor_id  # by its name; 2 values in the sample" in lines
+    assert "    position: slot  # by its name; 1 to 3" in lines
+    assert "    relevance: clicked  # by its name; values 0, 1" in lines
+    assert "  # segments: [country]  # a mean for each value of each column" in lines
+    assert "# comparison: {baseline: control}  # one of control, new" in lines
+    assert config.missing() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "role", "column", "reason"),
+    [
+        # A name whose values cannot serve is no guess.
+        ({"position": ["top"] * 12}, "position", "slot", "by its name"),
+        ({"clicked": ["yes"] * 12, "opened": [0, 1] * 6}, "relevance", "opened", "by its values"),
+        ({"label": [True, False] * 6, "clicked": [-1] * 12}, "relevance", "label", "by its name"),
+        ({"RequestId": range(12)}, "list", "RequestId", "by its name"),
+        # The most telling of two names wins, whatever their order.
+        ({"uid": range(12), "user_id": range(12)}, "user", "user_id", "by its name"),
+    ],
+)
+def test_values_decide_beside_names(changes: dict[str, Any], role: str, column: str, reason: str) -> None:
+    found = guesses(log(**changes), {})[role]
+    assert (found.column, found.reason) == (column, reason)
+
+
+def test_a_position_without_a_name_is_known_by_its_values() -> None:
+    found = guesses(log().rename(columns={"slot": "x"}), {})["position"]
+    assert (found.column, found.reason) == ("x", "by its values")
+
+
+def test_a_few_faulty_values_are_no_reason_to_doubt_a_name() -> None:
+    rows = pd.concat([log()] * 20, ignore_index=True).astype({"slot": object})
+    rows.loc[0, "slot"] = "?"
+    assert guesses(rows, {})["position"].column == "slot"
+
+
+@pytest.mark.parametrize(
+    ("positions", "first_rank"),
+    [([0, 1, 2] * 4, 0), ([1, 2, 3] * 4, 1), ([0, *[2, 3, 1] * 3, 1, 1], 1)],
+)
+def test_lists_start_at_0_where_0_is_as_frequent_as_1(tmp_path: Path, positions: list[int], first_rank: int) -> None:
+    content = written(first(parquet(tmp_path, log(slot=positions))))
+    assert content["source"].get("first_rank", 1) == first_rank
+
+
+def test_a_log_of_several_days_is_filtered_by_its_date(tmp_path: Path) -> None:
+    config = first(parquet(tmp_path, log(event_date=["2026-11-21"] * 6 + ["2026-11-20"] * 6)))
+    assert written(config)["source"]["where"] == "event_date = '{date}'"
+    assert "# the sample: 2026-11-20 to 2026-11-21" in config.text()
+    assert "--date 2026-11-21" in config.text()
+
+
+def test_a_user_with_several_lists_needs_the_column_of_the_lists(tmp_path: Path) -> None:
+    twice = pd.concat([log(request_id="r1"), log(request_id="r2")], ignore_index=True)
+    assert written(first(parquet(tmp_path, twice)))["source"]["list"] == ["request_id"]
+    unknown = first(parquet(tmp_path, twice.drop(columns="request_id")))
+    assert "  # list: [COLUMN]  # users have a rank more than once" in unknown.text()
+    once = first(parquet(tmp_path, log(request_id="r1")))
+    assert "list" not in written(once)["source"]
+    # On different days, a user may have the same list again.
+    days = pd.concat([log(date="2026-11-20"), log(date="2026-11-21")], ignore_index=True)
+    assert not first(parquet(tmp_path, days)).has_several_lists
+
+
+def test_grades_above_1_raise_the_question_which_are_relevant(tmp_path: Path) -> None:
+    graded = parquet(tmp_path, log(clicked=[0, 1, 3] * 4))
+    assert "# convention: {relevant_from: 2}  # grades are 0, 1, 3, ...: by default all above 0" in first(graded).text()
+    assert written(first(graded, relevant_from=3.0))["convention"] == {"preset": "standard", "relevant_from": 3}
+
+
+def test_the_baseline_is_the_experiment_whose_name_says_so(tmp_path: Path) -> None:
+    config = first(parquet(tmp_path, log()))
+    assert (config.experiments, config.likely_baseline) == (["control", "new"], "control")
+    assert written(first(parquet(tmp_path, log()), baseline="new"))["comparison"] == {"baseline": "new"}
+    plain = first(parquet(tmp_path, log(variant=["x", "y"] * 6)))
+    assert (plain.experiments, plain.likely_baseline) == (["x", "y"], None)
+
+
+def test_what_a_run_needs_and_nobody_can_guess_is_missing(tmp_path: Path) -> None:
+    rows = log(x1=["p", "q"] * 6).drop(columns=["variant", "visitor_id", "sku", "clicked"])
+    config = first(parquet(tmp_path, rows))
+    assert config.missing() == ["user", "relevance"]
+    assert first(parquet(tmp_path, rows), judgements="truth.parquet").missing() == ["user"]
+    found = guesses(rows, {"user": "x1"})
+    assert (found["user"].column, found["user"].reason) == ("x1", "given")
+    text = FirstConfig(config.log, found).text()
+    assert "    experiment: null  # no column looks like one" in text and "    item: null  # no column" in text
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"usr": "x"}, "--column: unknown role 'usr'; did you mean 'user'?"),
+        ({"user": "visitor"}, "--column user=visitor: unknown column 'visitor'; did you mean 'visitor_id'?"),
+    ],
+)
+def test_a_given_column_has_to_be_there(given: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        guesses(log(), given)
+    assert str(caught.value).startswith(message)
+
+
+def test_a_csv_file_is_read_with_its_separator_and_its_leading_zeros(tmp_path: Path) -> None:
+    file = tmp_path / "log.csv.gz"
+    with gzip.open(file, "wt") as stream:
+        log(variant=["007", "control"] * 6).to_csv(stream, sep=";", index=False)
+    config = first(str(file))
+    assert written(config)["source"]["options"] == {"sep": ";"}
+    assert config.experiments == ["control", "007"]
+    assert "# comparison: {baseline: control}  # one of control, 007" in config.text()
+
+
+def test_a_folder_is_known_by_its_first_file_and_its_partitions(tmp_path: Path) -> None:
+    folder = tmp_path / "log" / "event_date=2026-11-20"
+    folder.mkdir(parents=True)
+    (tmp_path / "log" / "_SUCCESS").touch()
+    rows = [*log(nested=[{"a": 1}] * 12).to_dict("records")]
+    (folder / "part.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = first(str(tmp_path / "log"))
+    assert written(config)["source"]["format"] == "json"
+    assert config.dates == ["2026-11-20"]
+    assert "nested" not in config.log.rows.columns
+
+
+def test_a_trec_run_needs_its_judgements(tmp_path: Path) -> None:
+    run, qrels = tmp_path / "results.test", tmp_path / "qrels.test"
+    run.write_text("q1 Q0 d1 1 2.5 bm25\nq1 Q0 d2 2 1.5 bm25\n")
+    qrels.write_text("q1 0 d1 1\nq1 0 d2 0\n")
+    content = written(first(str(run), judgements=str(qrels)))
+    assert (content["source"], content["rank_by"]) == ({"format": "trec_run", "path": str(run)}, "score")
+    assert content["judgements"] == {"format": "trec_qrels", "path": str(qrels)}
+    with pytest.raises(InputError, match="looks like TREC judgements; allowed: a run, with the judgements as"):
+        sample(str(qrels))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("log.bin", b"\xff\xfe", "the format of .* is unknown; allowed: a name that ends with .parquet"),
+        ("log.txt", b"one two\n", "the format of .* is unknown"),
+        ("log.parquet", b"PAR", "cannot read parquet from "),
+        ("log.csv", b"1,2,3\n4,5,6\n", "its first line holds numbers; allowed: a first line with the names"),
+        ("log.csv", b"user,slot\n", "has no rows; allowed: a log with at least one row"),
+    ],
+)
+def test_a_file_that_is_no_log_is_one_sentence(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=message) as caught:
+        sample(str(tmp_path / name))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_place_without_files_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist; allowed: a file or a folder"):
+        sample(str(tmp_path / "nowhere"))
+    with pytest.raises(InputError, match="is a folder without files"):
+        sample(str(tmp_path))
+    (tmp_path / "_delta_log").mkdir()
+    with pytest.raises(InputError, match="is a Delta table; allowed"):
+        sample(str(tmp_path))
