@@ -12,7 +12,7 @@ from rich.console import Console
 from rankmetrics_spark.config import ENGINES, evaluation_day, resolved
 from rankmetrics_spark.engines import separate_output
 from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.report import RESULT_TABLES, safe_cells
+from rankmetrics_spark.report import DOCUMENT_STYLES, RESULT_TABLES, document, safe_cells
 
 MASTER = click.option(
     "--master",
@@ -29,15 +29,20 @@ _apart = True
 
 
 def _chosen_format(context: click.Context, option: click.Parameter, style: str) -> str:
-    """Return the format. If stderr and stdout are one stream, print only the result and errors."""
+    """Return the format; a document has the sentences and tables of ``table`` in another notation.
+
+    If stderr and stdout are one stream, print only the result and errors.
+    """
     say.quiet = style != "table" and not _apart
-    return style
+    is_document = style in DOCUMENT_STYLES
+    document.set(style if is_document else None)
+    return "table" if is_document else style
 
 
 _STYLE = click.option(
     "--format",
     "style",
-    type=click.Choice(["table", "json", "csv"]),
+    type=click.Choice(["table", "json", "csv", *DOCUMENT_STYLES]),
     default="table",
     callback=_chosen_format,
     help="How the result is printed on stdout.",

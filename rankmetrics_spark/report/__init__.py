@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     )
     from rankmetrics_spark.report.over_time import difference_rows, print_over_time, sentences_over_time
     from rankmetrics_spark.report.palette import LIGHT
+    from rankmetrics_spark.report.paper import DOCUMENT_STYLES, document
     from rankmetrics_spark.report.payload import payload_of
     from rankmetrics_spark.report.periods import (
         figures_of_output,
@@ -77,6 +78,7 @@ __getattr__ = lazy(
         "machine": "RESULT_TABLES print_csv print_json result_object safe_cells",
         "notebook": "as_html log_run logged_metrics logged_parameters plot summary",
         "over_time": "difference_rows print_over_time sentences_over_time",
+        "paper": "DOCUMENT_STYLES document",
         "payload": "payload_of",
         "periods": "figures_of_output figures_of_period figures_of_run merged_record period_of",
         "read": ("FolderTables everyone_and_largest figures_of figures_of_frames format_of local_tables spark_tables"),

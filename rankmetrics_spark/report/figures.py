@@ -15,6 +15,7 @@ from rich.text import Text
 
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import Metric, cut_of, deciding, parse
+from rankmetrics_spark.report import paper
 from rankmetrics_spark.schemas import (
     BASELINE,
     CONVENTION,
@@ -208,17 +209,26 @@ def printable(text: str) -> str:
 def print_fitting(build: Callable[[Sequence[C]], Table], columns: Sequence[C], *titles: str) -> None:
     """Print a table on stdout; on a narrow terminal as several tables that share the labels of their rows."""
     console = _stdout()
-    for title in titles:
-        console.print(Text(printable(title)), soft_wrap=console.width == ANY_WIDTH)
+    print_lines(titles)
     for block in blocks(build, columns, console):
-        console.print(build(block))
+        _print(build(block), console)
+
+
+def print_sentence(line: str, is_result: bool = True) -> None:
+    """Print a sentence on stdout, as part of a document where tables are; on stderr beside a result for programs."""
+    style = paper.document.get()
+    text = paper.sentence(printable(line), style) if style else printable(line) + "\n"
+    (sys.stdout if is_result else sys.stderr).write(text)
 
 
 def print_lines(lines: Iterable[str]) -> None:
     """Print sentences on stdout, folded to the width of a terminal."""
-    console = _stdout()
+    console, style = _stdout(), paper.document.get()
     for line in lines:
-        console.print(Text(printable(line)), soft_wrap=console.width == ANY_WIDTH)
+        if style:
+            print_sentence(line)
+        else:
+            console.print(Text(printable(line)), soft_wrap=console.width == ANY_WIDTH)
 
 
 def blocks(build: Callable[[Sequence[C]], Table], columns: Sequence[C], console: Console) -> list[list[C]]:
@@ -246,7 +256,7 @@ def print_records(records: Sequence[Mapping[str, str]], whole: Table) -> None:
     """Print ``whole`` where it fits, else the name and text of each field of a record, one record after another."""
     console = _stdout()
     if console.width == ANY_WIDTH or _width(whole, console) <= console.width:
-        console.print(whole)
+        _print(whole, console)
         return
     for record in records:
         grid = Table.grid(padding=(0, 2))
@@ -258,7 +268,14 @@ def print_records(records: Sequence[Mapping[str, str]], whole: Table) -> None:
 
 
 def _stdout() -> Console:
-    return Console(width=None if sys.stdout.isatty() else ANY_WIDTH)
+    return Console(width=None if sys.stdout.isatty() and not paper.document.get() else ANY_WIDTH)
+
+
+def _print(grid: Table, console: Console) -> None:
+    if style := paper.document.get():
+        sys.stdout.write(paper.table(grid, style) + "\n")
+    else:
+        console.print(grid)
 
 
 def _width(table: Any, console: Console) -> int:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import Metric, deciding, parse
-from rankmetrics_spark.report.figures import label_of, percent, print_records, printable
+from rankmetrics_spark.report.figures import label_of, percent, print_records, print_sentence, printable
 from rankmetrics_spark.report.machine import print_csv, print_json
 from rankmetrics_spark.report.verdict import Change, change_of, p_text, p_value
 from rankmetrics_spark.schemas import (
@@ -185,7 +185,7 @@ def print_over_time(days: Days, rows: Sequence[Row], style: str, metrics: Sequen
     for text in texts:
         grid.add_row(*(Text(printable(value)) for value in text.values()))
     for line in (*sentences, f"Users of {about}."):
-        print(printable(line))
+        print_sentence(line)
     print_records(texts, grid)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +15,15 @@ from rich.text import Text
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report.console import LIST_PRINTERS, as_text, best_mean, chosen, print_table, title
-from rankmetrics_spark.report.figures import Figures, label_of, print_fitting, print_lines, print_records, printable
+from rankmetrics_spark.report.figures import (
+    Figures,
+    label_of,
+    print_fitting,
+    print_lines,
+    print_records,
+    print_sentence,
+    printable,
+)
 from rankmetrics_spark.report.machine import print_csv, print_json
 from rankmetrics_spark.report.segments import sentences_of_segments
 from rankmetrics_spark.report.story import State, state_of
@@ -218,9 +225,8 @@ def _segment_texts(result: Shown, row: Row, metric: Metric) -> dict[str, str]:
 
 def print_verdict(sentences: Sequence[str], style: str = "table") -> None:
     """The verdict of a run: below the table on stdout, and on stderr where stdout holds JSON or CSV."""
-    out = sys.stdout if style == "table" else sys.stderr
     for line in sentences:
-        out.write(printable(line) + "\n")
+        print_sentence(line, style == "table")
 
 
 def print_comparisons(rows: Sequence[Row], metrics: Sequence[Metric] = (), about: str = "") -> None:
@@ -291,7 +297,7 @@ def print_all(
     else:
         print_comparisons(rows, metrics, f"Users of {days.sentence_part if days else date}.")
         for name, table in more.items():
-            sys.stdout.write(f"\n{_TITLES[name]}\n")
+            print_sentence(_TITLES[name])
             LIST_PRINTERS[style](list(table))
 
 

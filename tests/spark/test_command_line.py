@@ -112,6 +112,21 @@ def test_set_and_output_replace_config_values_and_csv_is_printed(
     assert (tmp_path / "other" / "runs").is_dir() and not (tmp_path / "out").exists()
 
 
+def test_a_document_has_the_verdict_and_the_table_on_stdout(
+    call: Call, tmp_path: Path, document: dict[str, Any]
+) -> None:
+    file = write(tmp_path, document | {"metrics": "ap@5"})
+    code, out, err = call("evaluate", "--config", file, "--format", "markdown")
+    assert code == 0, err
+    rows = [line.strip("| ").split(" | ") for line in out.splitlines() if line.startswith("|")]
+    assert [row[:2] for row in rows[2:]] == [["b", "1"], ["a", "1"]]
+    # The best mean is bold.
+    assert [row[2].startswith("**") for row in rows[2:]] == [True, False]
+    assert "0.5000" in rows[3][2] and "1.0000" in rows[2][2]
+    code, out, err = call("evaluate", "--config", file, "--format", "latex")
+    assert (code, "\\textbf{1.0000" in out, out.count("\\begin{tabular}")) == (0, True, 1), err
+
+
 def test_a_compared_run_prints_one_object_or_one_table_of_csv(
     call: Call, tmp_path: Path, document: dict[str, Any]
 ) -> None:

@@ -34,6 +34,7 @@ BEHIND = {
     "gates.limits": "rates and limits are compared with visible arithmetic, without a log",
     "report.console": "the printers are replaced",
     "report.html": "its parts are looked at, libraries are missing, and the disk is full",
+    "report.paper": "cells of a made table",
     "report.notebook": "the points of a chart are looked at without drawing it",
     "report.read": "the reads of a result are counted",
     "road.ranking": "what one layout packs is unpacked by another",
