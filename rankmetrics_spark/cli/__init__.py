@@ -295,7 +295,7 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
         _say.print(result.of_day, soft_wrap=True)
     more = {"losses": result.losses} if request.losses else {}
     more |= {"decomposition": result.decomposition} if request.decomposed else {}
-    print_all(result.date, result.comparisons, more, style, result.metrics, result.days)
+    print_all(result.date, result.comparisons, more, style, result.metrics, result.days, result.outlook)
 
 
 @main.command()

@@ -15,7 +15,7 @@ from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import ConfigError, InputError, first_sentence, unknown
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import History, unpublished
-from rankmetrics_spark.report import seconds_of
+from rankmetrics_spark.report import outlook_of, seconds_of
 from rankmetrics_spark.schemas import BASELINE, CONVENTION_HASH, DATE, EXPERIMENT, METRIC, SEGMENT
 from rankmetrics_spark.sinks import records_in, run_records, store_of
 
@@ -82,6 +82,7 @@ class CompareResult:
         decomposition: Differences split by segment.
         metrics: The metrics that are compared, in the order of the request or of the run.
         days: The days of the period, if the users are of one.
+        outlook: When open comparisons of the period could find an effect, in words.
     """
 
     date: str
@@ -91,6 +92,7 @@ class CompareResult:
     decomposition: list[dict[str, Any]]
     metrics: Sequence[Metric]
     days: Days | None = None
+    outlook: Sequence[str] = ()
 
     @property
     def of_day(self) -> str:
@@ -129,7 +131,9 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> CompareResult
     if column := request.decomposed:
         split = comparison.UserTable.of(users, request.metrics, {column: column})
         decomposition = comparison.decomposition(split, section, column)
-    return CompareResult(date, len(partitions), comparisons, _rows(losses), _rows(decomposition), table.metrics, days)
+    outlook = outlook_of(comparisons, every_date, days, section, table.metrics) if days else ()
+    more_rows = _rows(losses), _rows(decomposition)
+    return CompareResult(date, len(partitions), comparisons, *more_rows, table.metrics, days, outlook)
 
 
 def _days(partitions: Partitions, first: str, last: str | None) -> Days:

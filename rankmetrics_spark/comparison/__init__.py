@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from rankmetrics_spark.comparison.columns import comparison_rows
 from rankmetrics_spark.comparison.compared import Ranks, Rules
 from rankmetrics_spark.comparison.daily import KINDS, UserDays, add_days
+from rankmetrics_spark.comparison.forecasts import Outlook, outlook, outlooks
 from rankmetrics_spark.comparison.over_time import OVER_TIME, over_time, over_time_rows
 from rankmetrics_spark.comparison.pairs import UserRows, add_rows, signed_sizes
 from rankmetrics_spark.comparison.periods import period_days, period_rows, published_days
@@ -49,6 +50,7 @@ __all__ = [
     "PAIR_SUMS",
     "STATISTICS",
     "Key",
+    "Outlook",
     "Plan",
     "Ranks",
     "Request",
@@ -72,6 +74,8 @@ __all__ = [
     "first_and_last",
     "largest_losses",
     "mean_intervals",
+    "outlook",
+    "outlooks",
     "over_time_rows",
     "period_days",
     "period_rows",

@@ -359,8 +359,8 @@ def _users(store: Store, tables: Tables, counts: Counts, context: _Context) -> r
         return results.Users.of(store, rows, tables, config, earlier)
     with context.steps("period", f"reading the period {earlier.days.text}"):
         context.record.entries["notes"] += earlier.notes(tables)
-        staged = earlier.with_users(store, tables, rows, config.evaluation_date, counts)
-        return results.Users.of(store, rows, tables, config, staged)
+        context.earlier = earlier.with_users(store, tables, rows, config.evaluation_date, counts)
+        return results.Users.of(store, rows, tables, config, context.earlier)
 
 
 def _stage_users(store: Store, rows: DataFrame, tables: Tables, counts: Counts, context: _Context) -> Written:
@@ -389,8 +389,11 @@ def _stage_quarantine(store: Store, tables: Tables, counts: Counts, context: _Co
 def _publish(store: Store, tables: dict[str, Written], counts: Counts, context: _Context) -> Outcome:
     """Publish the staged tables and write the end of the record."""
     rule, date = context.config.convention, context.config.evaluation_date
-    verdict = results.verdict_sentences(tables.get("comparisons"), context.record.plan)
-    context.record.entries["verdict"] = [*verdict, *context.earlier.sentences]
+    with context.steps("verdict"):
+        verdict = results.verdict_sentences(
+            tables.get("comparisons"), context.record.plan, context.config, context.earlier
+        )
+    context.record.entries["verdict"] = verdict
     context.record.note_publishing(store)
     with context.steps("publish", "publishing"):
         compared = results.compared_of(context.config.comparison, counts)

@@ -28,12 +28,14 @@ class Earlier:
         days: The days that are compared as one, with that of this run; None = the day of this run alone.
         looks: (baseline, candidate) -> the number of this look at the two.
         users: One row per experiment and user over these days; None before ``with_users``, and without a period.
+        dated: One row per experiment, user and date of them; None like ``users``.
         pointers: What is published on these days.
     """
 
     days: Days | None = None
     looks: LookNumbers = field(default_factory=unknown_looks)
     users: DataFrame | None = None
+    dated: DataFrame | None = None
     pointers: Mapping[str, Pointer] | None = None
 
     @classmethod
@@ -73,7 +75,7 @@ class Earlier:
         if published is not None:
             names = [name for name, count in counts.items() if count["lists"]]
             own = own.unionByName(published.where(_is_one_of(names)), allowMissingColumns=True)
-        return replace(self, users=store.stage(comparison.period_rows(own, self.days), "period"))
+        return replace(self, users=store.stage(comparison.period_rows(own, self.days), "period"), dated=own)
 
     def notes(self, tables: Tables) -> list[str]:
         """What a reader of the comparisons has to know of the period."""

@@ -16,7 +16,7 @@ from rankmetrics_spark.gates import Counts, failed_gates
 from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.pipeline import Tables
 from rankmetrics_spark.pointers import Compared
-from rankmetrics_spark.report import verdict_of
+from rankmetrics_spark.report import outlook_of, verdict_of
 from rankmetrics_spark.road import Plan
 from rankmetrics_spark.schemas import BASELINE, DATE, EVERYONE, EXPERIMENT, METRIC, PRIMARY, ROLE, SEGMENT
 from rankmetrics_spark.sinks import Store, Written, partitions_for
@@ -170,14 +170,17 @@ def _cuped_rows(store: Store, config: Config) -> DataFrame | None:
     return rows
 
 
-def verdict_sentences(comparisons: Written | None, plan: Plan) -> list[str]:
-    """Return one sentence per comparison of all users; those on primary metrics come first."""
+def verdict_sentences(comparisons: Written | None, plan: Plan, config: Config, earlier: Earlier) -> list[str]:
+    """Return one sentence per comparison of all users, those on primary metrics first, then what a period adds."""
     if comparisons is None or not comparisons.partitions.filled:
-        return []
-    if (rows := comparisons.rows_here()) is not None:
-        return verdict_of(rows, plan.scoring.metrics)
-    everyone = comparisons.rows.where(F.col(SEGMENT) == EVERYONE)
-    first = everyone.orderBy(F.col(ROLE) != PRIMARY, F.col("better").isNull(), F.col("p_adjusted").asc_nulls_last())
-    rows = [row.asDict() for row in few_rows(first.limit(MOST_ROWS))]
-    n_more = everyone.count() - len(rows) if len(rows) == MOST_ROWS else 0
-    return verdict_of(rows, plan.scoring.metrics, n_more)
+        return earlier.sentences
+    rows, n_more = comparisons.rows_here(), 0
+    if rows is None:
+        everyone = comparisons.rows.where(F.col(SEGMENT) == EVERYONE)
+        first = everyone.orderBy(F.col(ROLE) != PRIMARY, F.col("better").isNull(), F.col("p_adjusted").asc_nulls_last())
+        rows = [row.asDict() for row in few_rows(first.limit(MOST_ROWS))]
+        n_more = everyone.count() - len(rows) if len(rows) == MOST_ROWS else 0
+    metrics, outlook = plan.scoring.metrics, []
+    if earlier.days is not None and earlier.dated is not None:
+        outlook = outlook_of(rows, earlier.dated, earlier.days, config.comparison, metrics, config.gates)
+    return [*verdict_of(rows, metrics, n_more), *outlook, *earlier.sentences]

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         figures_of_period,
         figures_of_run,
         merged_record,
+        outlook_of,
         period_of,
     )
     from rankmetrics_spark.report.read import (
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from rankmetrics_spark.report.story import Answer, answer, cards, leader
     from rankmetrics_spark.report.terminal import Shown, print_all, print_result, print_verdict
     from rankmetrics_spark.report.trust import checks, newer_failures, without_relevant
-    from rankmetrics_spark.report.verdict import MOST_SENTENCES, Change, p_value, sentence, verdict_of
+    from rankmetrics_spark.report.verdict import MOST_SENTENCES, Change, outlook_sentence, p_value, sentence, verdict_of
 
 __getattr__ = lazy(
     __name__,
@@ -80,12 +81,12 @@ __getattr__ = lazy(
         "over_time": "difference_rows print_over_time sentences_over_time",
         "paper": "DOCUMENT_STYLES document",
         "payload": "payload_of",
-        "periods": "figures_of_output figures_of_period figures_of_run merged_record period_of",
+        "periods": "figures_of_output figures_of_period figures_of_run merged_record outlook_of period_of",
         "read": ("FolderTables everyone_and_largest figures_of figures_of_frames format_of local_tables spark_tables"),
         "segments": "sentences_of_segments",
         "story": "Answer answer cards leader",
         "terminal": "Shown print_all print_result print_verdict",
         "trust": "checks newer_failures without_relevant",
-        "verdict": "Change MOST_SENTENCES p_value sentence verdict_of",
+        "verdict": "Change MOST_SENTENCES outlook_sentence p_value sentence verdict_of",
     },
 )

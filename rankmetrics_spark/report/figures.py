@@ -53,6 +53,7 @@ class Figures:
         n_comparisons: Rows of ``comparisons`` of the date, where ``comparisons`` lacks some segments.
         order: The metrics in the order of the run, where there is no record that says it.
         days: The days of the period, where the tables are about one; ``record`` is that of all of its runs then.
+        outlook: When open comparisons of the period could find an effect, in words.
     """
 
     means: Sequence[Row]
@@ -66,6 +67,7 @@ class Figures:
     n_comparisons: int = 0
     order: Sequence[str] = ()
     days: Days | None = None
+    outlook: Sequence[str] = ()
 
     @cached_property
     def metrics(self) -> list[Metric]:

@@ -147,13 +147,18 @@ def _context(figures: Figures) -> dict[str, Any]:
     visible_cards = cards[:MOST_CARDS]
     checks = trust.checks(figures)
     n_warnings = sum(check.level == "warn" for check in checks)
+    outlook = [f"{line}." for line in figures.outlook]
     return {
         "title": "Ranking report: " + "".join(shortened(part) for part in answer.title),
         "date": figures.record.get("evaluation_date") or _date(figures),
         "days": figures.days,
         "answer": answer,
         "newer": trust.newer_failures(figures),
-        "development": sentences_over_time(figures.over_time, figures.metrics, figures.primary),
+        "outlook": () if answer.won else outlook,
+        "development": [
+            *sentences_over_time(figures.over_time, figures.metrics, figures.primary),
+            *(outlook if answer.won else ()),
+        ],
         "differing": sentences_of_segments(figures.comparisons, figures.primary),
         "warnings": {0: "", 1: "One check"}.get(n_warnings, f"{n_warnings} checks"),
         "cards": visible_cards,

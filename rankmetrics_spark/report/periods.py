@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import comparison, road
-from rankmetrics_spark.config import Comparison, Days
+from rankmetrics_spark.config import Comparison, Days, Gate
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import Convention, Metric
@@ -30,6 +30,7 @@ from rankmetrics_spark.report.read import (
     record_of,
     spark_tables,
 )
+from rankmetrics_spark.report.verdict import deciding_of, outlook_sentence
 from rankmetrics_spark.schemas import BASELINE, CONVENTION_HASH, DATE, EXPERIMENT, PERIOD_FROM, PERIOD_TO
 from rankmetrics_spark.sinks import settled
 
@@ -160,9 +161,35 @@ def _figures(
     draft = replace(draft, users=rows_of_users)
     if len(days.dates) == 1:
         return draft
+    gates = [Gate.read(gate) for gate in config.get("gates") or ()]
+    draft = replace(draft, outlook=outlook_of(draft.compared, users, days, section, draft.metrics, gates))
     if developed := _over_time(_with_earlier_days(users, days, tables.dates(), record), days, section, draft, before):
         return replace(draft, over_time=developed)
     return replace(draft, trend=tables.history(days.dates[-MOST_DATES:], experiments))
+
+
+def outlook_of(
+    rows: Sequence[Record],
+    users: DataFrame,
+    days: Days,
+    section: Comparison,
+    metrics: Sequence[Metric],
+    gates: Sequence[Gate] = (),
+) -> list[str]:
+    """When the open comparisons of a period could find an effect, in words; reads the users again if one is open.
+
+    Args:
+        rows: Rows of ``comparisons`` over the period.
+        users: One row per (experiment_id, user_id, evaluation_date).
+        days: The days of the period.
+        section: How the rows were made.
+        metrics: In the order of the run.
+        gates: Limits of drops, which are the effects of interest.
+    """
+    metric = deciding_of(rows, metrics)
+    if metric is None:
+        return []
+    return [outlook_sentence(each) for each in comparison.outlooks(rows, users, days, section, metric, gates)]
 
 
 def _with_earlier_days(users: DataFrame, days: Days, dates: Sequence[str], record: Record) -> DataFrame:

@@ -229,9 +229,9 @@ def print_verdict(sentences: Sequence[str], style: str = "table") -> None:
         print_sentence(line, style == "table")
 
 
-def print_comparisons(rows: Sequence[Row], metrics: Sequence[Metric] = (), about: str = "") -> None:
-    """The verdict, the metric that decides first, whose users these are, and one line per comparison."""
-    print_verdict([*verdict_of(rows, metrics), *filter(None, [about])])
+def print_comparisons(rows: Sequence[Row], verdict: Sequence[str], about: str = "") -> None:
+    """The verdict, whose users these are, and one line per comparison."""
+    print_verdict([*verdict, *filter(None, [about])])
     texts = [_texts(row, any(row[SEGMENT] != EVERYONE for row in rows)) for row in rows]
     grid = Table()
     for name in texts[0] if texts else {}:
@@ -277,6 +277,7 @@ def print_all(
     style: str,
     metrics: Sequence[Metric] = (),
     days: Days | None = None,
+    outlook: Sequence[str] = (),
 ) -> None:
     """Comparisons and further tables, with the date or the period of their users.
 
@@ -287,15 +288,17 @@ def print_all(
         style: ``table``, ``json`` or ``csv``.
         metrics: In the order of the run.
         days: The days of the period, if the users are of one.
+        outlook: Sentences that end the verdict.
     """
+    verdict = [*verdict_of(rows, metrics), *outlook]
     period = period_entries(days) if days else {}
     if style == "json":
-        found = {"comparisons": rows, "verdict": verdict_of(rows, metrics), **more}
+        found = {"comparisons": rows, "verdict": verdict, **more}
         print_json({DATE: date, "period": days and {**period, "missing": days.missing}, **found})
     elif style == "csv":
         print_csv([{DATE: date, **period, **row} for row in next(iter(more.values()), rows)])
     else:
-        print_comparisons(rows, metrics, f"Users of {days.sentence_part if days else date}.")
+        print_comparisons(rows, verdict, f"Users of {days.sentence_part if days else date}.")
         for name, table in more.items():
             print_sentence(_TITLES[name])
             LIST_PRINTERS[style](list(table))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.report.figures import primary_names
@@ -25,6 +25,9 @@ from rankmetrics_spark.schemas import (
     number,
     of_test,
 )
+
+if TYPE_CHECKING:
+    from rankmetrics_spark.comparison import Outlook
 
 MINUS = "\N{MINUS SIGN}"
 _MOST_DIGITS = 3
@@ -145,6 +148,12 @@ CORRECTIONS = {
 """Correction of p-values -> how a sentence names it."""
 
 
+def deciding_of(rows: Sequence[Row], metrics: Sequence[Metric]) -> Metric | None:
+    """The metric that decides: the first primary one of these comparisons, in the order of ``metrics``."""
+    names = primary_names(rows)
+    return next((metric for metric in metrics if str(metric) in names), deciding(metrics) if metrics else None)
+
+
 def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 0) -> list[str]:
     """What the comparisons of all users say: primary metrics first, then differences that are shown."""
     everyone = [row for row in rows if row[SEGMENT] == EVERYONE]
@@ -231,6 +240,41 @@ def _limits_of_looks(rows: Sequence[Row]) -> list[str]:
             "limit"
         )
     return lines
+
+
+def outlook_sentence(outlook: Outlook) -> str:
+    """When an open comparison could find an effect, in words that promise nothing.
+
+    >>> from types import SimpleNamespace
+    >>> case = SimpleNamespace(candidate="b", baseline="a", metric="ndcg@10", effect=0.0125, relative_effect=0.025,
+    ...                        of_gate=False, days=20, users=24_310, furthest=28, has_new_users=True, looks=None)
+    >>> outlook_sentence(case)  # doctest: +NORMALIZE_WHITESPACE
+    'b against a on NDCG@10: if users keep arriving as they do, a change of 2.5 % takes about 20 more days (about
+    24,000 users, looked at once)'
+    """
+    share, size = outlook.relative_effect, f"{outlook.effect:.3g}"
+    change = f"a change of {size if share is None else f'{100 * share:.3g} %'}"
+    gate = ", the limit of a gate" if outlook.of_gate else ""
+    takes = f"{change}{gate}{',' if gate else ''} takes about {_days(outlook.days or 0)}"
+    users = f"about {round(outlook.users, min(1 - math.floor(math.log10(max(outlook.users, 1))), 0)):,} users"
+    looks = {None: "looked at once", "any": "valid at every look"}.get(outlook.looks, "valid at planned looks")
+    verb = "is" if outlook.furthest == 1 else "are"
+    if outlook.days and outlook.has_new_users:
+        text = f"if users keep arriving as they do, {takes} ({users}, {looks})"
+    elif outlook.days:
+        text = f"no new users arrive; if the same ones keep coming, {takes} ({looks})"
+    elif outlook.has_new_users:
+        further = f"{_days(outlook.furthest)} {verb} not enough for {change}{gate}"
+        text = f"even if users keep arriving as they do, {further}: that takes {users}"
+    else:
+        further = f"{_days(outlook.furthest)} of the same ones {verb} not enough for {change}{gate}"
+        text = f"no new users arrive, and {further}"
+    name = parse(outlook.metric).headline.removeprefix("mean ")
+    return f"{outlook.candidate} against {outlook.baseline} on {name}: {text}"
+
+
+def _days(n: int) -> str:
+    return "1 more day" if n == 1 else f"{n} more days"
 
 
 def valid_at(row: Row) -> str:

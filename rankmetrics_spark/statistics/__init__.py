@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         total_of,
     )
     from rankmetrics_spark.statistics.moments import Moments, PairMoments, Whole, t_interval
-    from rankmetrics_spark.statistics.planning import FURTHEST, Arrivals, Design, first_day, new_users
+    from rankmetrics_spark.statistics.planning import FURTHEST, Arrivals, Design, first_day, new_users, round_below
     from rankmetrics_spark.statistics.resampling import (
         POISSON_COUNTS,
         RESAMPLING_LIMBS,
@@ -98,7 +98,7 @@ __getattr__ = lazy(
             "POISSON_COUNTS RESAMPLING_LIMBS aa_share_independent aa_share_paired acceleration_of_difference bca "
             "percentile poisson_weights random_bits random_signs weighted_sums weighted_totals"
         ),
-        "planning": "Arrivals Design FURTHEST first_day new_users",
+        "planning": "Arrivals Design FURTHEST first_day new_users round_below",
         "segments": "decompose difference_of_differences splits",
         "sequential": (
             "AnyLook Looks MOST_LOOKS PlannedLook SPENDING always_valid_bound always_valid_p mixture_rho over_looks "

@@ -1,0 +1,213 @@
+"""An open comparison of a period -> after how many more days it could find an effect, if users keep arriving."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from scipy.special import ndtri
+
+from rankmetrics_spark.comparison.arrivals import arrivals
+from rankmetrics_spark.comparison.compared import PAIRED
+from rankmetrics_spark.comparison.periods import lists_of
+from rankmetrics_spark.config import Comparison, Days, Gate
+from rankmetrics_spark.metrics import Metric
+from rankmetrics_spark.schemas import (
+    BASELINE,
+    DATE,
+    EVERYONE,
+    EXPERIMENT,
+    LOOKS,
+    METRIC,
+    N_LISTS,
+    N_RELEVANT,
+    SEGMENT,
+    USER,
+    number,
+)
+from rankmetrics_spark.statistics import (
+    Arrivals,
+    Floats,
+    always_valid_bound,
+    mixture_rho,
+    round_below,
+    spending_bounds,
+    strictest_level,
+)
+
+Row = Mapping[str, Any]
+
+MOST_PAIRS = 3
+"""Open comparisons whose outlook is computed at most."""
+USERS_OF_SAMPLE = 200_000
+"""From about so many users on, how users arrive is measured on a part of them."""
+FEW_NEW_USERS = 0.01
+"""Below this growth until the last expected day, no new users arrive."""
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """When an open comparison could find an effect, if users keep arriving as they did on its days.
+
+    Attributes:
+        candidate: The experiment.
+        baseline: What it is compared with.
+        metric: Name of the metric.
+        effect: In the metric's unit.
+        relative_effect: The same as a share of the baseline's mean; None where it was not chosen as one.
+        of_gate: Whether it is the limit of a gate.
+        days: Further days that find it with the chosen power; None if ``furthest`` days do not.
+        users: Users of the test by then; where no day is known, about as many as it needs.
+        furthest: Further days that the stored ones allow to expect, or the planned looks that are left.
+        has_new_users: Whether new users arrive on further days.
+        looks: The looks that the comparison holds for, as in its row; None for a single one.
+    """
+
+    candidate: str
+    baseline: str
+    metric: str
+    effect: float
+    relative_effect: float | None
+    of_gate: bool
+    days: int | None
+    users: int
+    furthest: int
+    has_new_users: bool
+    looks: str | None
+
+
+def outlooks(
+    rows: Sequence[Row], users: DataFrame, days: Days, section: Comparison, metric: Metric, gates: Sequence[Gate] = ()
+) -> list[Outlook]:
+    """The outlook of the open comparisons of a period; runs a small job for each of their designs, if there are any.
+
+    Args:
+        rows: Rows of ``comparisons`` over the period.
+        users: One row per (experiment_id, user_id, evaluation_date).
+        days: The period; a single day does not say who comes back.
+        section: How the rows were made.
+        metric: The metric that decides.
+        gates: Their limits are the effects of interest; without one, it is a round number below what is found today.
+
+    Returns:
+        At most ``MOST_PAIRS``, in the order of the rows; those whose effect is found already are left out.
+    """
+    if len(days.dates) < 2:
+        return []
+    wanted = {place: effect for place, row in enumerate(rows)
+              if _is_open(row, metric) and (effect := _wanted(row, gates, metric))}  # fmt: skip
+    chosen = [*wanted][:MOST_PAIRS]
+    found: dict[int, Outlook | None] = {}
+    for design in dict.fromkeys(rows[place]["design"] for place in chosen):
+        places = [place for place in chosen if rows[place]["design"] == design]
+        pairs = [(rows[place][BASELINE], rows[place][EXPERIMENT]) for place in places]
+        n_users = max(rows[place]["n_users"] for place in places)
+        rate = arrivals(_measured(users, metric, pairs, design == PAIRED, n_users), metric, days)
+        found |= {place: outlook(rows[place], rate, section, wanted[place]) for place in places}
+    return [each for place in chosen if (each := found[place]) is not None]
+
+
+Wanted = tuple[float, float | None, bool]
+"""An effect in the metric's unit, the same as a share of the baseline's mean, and whether a gate names it."""
+
+
+def outlook(row: Row, rate: Arrivals, section: Comparison, wanted: Wanted) -> Outlook | None:
+    """The outlook of one comparison; None where nobody knows it, and at the last planned look.
+
+    What is found today shrinks as the standard error does, and with the bound of the looks.
+    """
+    left = _planned_looks(row)
+    further = min(2 * rate.days, 2 * rate.days if left is None else left[1] - left[0])
+    if further < 1:
+        return None
+    growth, errors = rate.growth(further)
+    n_users = row["n_users"] * np.concatenate([[1.0], growth])
+    bounds = _bounds(row, section, n_users)
+    effects = row["adjusted_minimum_detectable_effect"] * errors * bounds[1:] / bounds[0]
+    if not np.isfinite(effects).all():
+        return None
+    effect, relative, of_gate = wanted
+    enough = np.flatnonzero(effects <= effect)
+    at = int(enough[0]) + 1 if len(enough) else None
+    needed = n_users[at] if at else n_users[-1] * (effects[-1] / effect) ** 2
+    names = (row[EXPERIMENT], row[BASELINE], row[METRIC])
+    has_new_users = bool(growth[-1] >= 1 + FEW_NEW_USERS)
+    return Outlook(*names, effect, relative, of_gate, at, round(float(needed)), further, has_new_users, row.get(LOOKS))
+
+
+def _is_open(row: Row, metric: Metric) -> bool:
+    """Whether a comparison of all users on the metric shows no difference."""
+    return bool(
+        row[SEGMENT] == EVERYONE
+        and row[METRIC] == str(metric)
+        and metric.higher_is_better is not None
+        and row["better"] is None
+        and number(row["p_adjusted"]) is not None
+        and not str(row["note"] or "").startswith("not trustworthy")
+        and number(row.get("adjusted_minimum_detectable_effect"))
+    )
+
+
+def _wanted(row: Row, gates: Sequence[Gate], metric: Metric) -> Wanted | None:
+    """The smallest drop that a gate forbids, else a round number below what is found today; None if that is enough."""
+    mean, today = number(row["mean_baseline"]) or 0.0, float(row["adjusted_minimum_detectable_effect"])
+    limits: list[Wanted] = []
+    for gate in gates:
+        if gate.metric == metric and gate.segment == EVERYONE and gate.experiment in (None, row[EXPERIMENT]):
+            limits += [(gate.max_drop, None, True)] if gate.max_drop else []
+            share = gate.max_relative_drop
+            limits += [(share * mean, share, True)] if share and mean > 0 else []
+    if limits:
+        return limit if (limit := min(limits, key=lambda each: each[0]))[0] < today else None
+    if mean > 0:
+        share = round_below(100 * today / mean) / 100
+        return share * mean, share, False
+    return round_below(today), None, False
+
+
+def _planned_looks(row: Row) -> tuple[int, int] | None:
+    """The number of this look, and of all planned ones; None where no looks are planned."""
+    looks = row.get(LOOKS)
+    if looks is None or looks == "any":
+        return None
+    look, _, planned = looks.partition(",")[0].partition(" of ")
+    return int(look), int(planned)
+
+
+def _bounds(row: Row, section: Comparison, n_users: Floats) -> Floats:
+    """(1 + d,) standard errors that an effect has to have to be found, today and on each further day."""
+    level = strictest_level(
+        (1 - section.confidence) * (section.primary_share or 1.0), row["n_comparisons"], section.correction
+    )
+    bounds = np.full(len(n_users), -ndtri(level / 2))
+    if row.get(LOOKS) == "any":
+        rho = mixture_rho(section.tuning_users, 1 - section.confidence)
+        bounds = np.maximum(bounds, always_valid_bound(n_users, rho, level))
+    elif (looks := _planned_looks(row)) is not None:
+        (look, planned), spending = looks, row[LOOKS].rpartition(", ")[2]
+        of_looks = spending_bounds(np.arange(1, planned + 1) / planned, level / 2, spending)
+        bounds = np.maximum(bounds, of_looks[look - 1 :][: len(n_users)])
+    return np.asarray(bounds + ndtri(section.power))
+
+
+def _measured(
+    users: DataFrame, metric: Metric, pairs: Sequence[tuple[str, str]], is_paired: bool, n_users: int
+) -> DataFrame:
+    """The rows that say how users arrive: of the experiments, or of the differences of the first pair's users."""
+    # A rate is as sure from a part of many users, and reading them all again would cost as much as the comparison.
+    parts = 2 ** max(0, math.floor(math.log2(max(n_users, 1) / USERS_OF_SAMPLE)))
+    rows = users.where(f"pmod(xxhash64({USER}), {parts}) = 0") if parts > 1 else users
+    experiment = F.col(EXPERIMENT).cast("string")
+    if not is_paired:
+        return rows.where(experiment.isin([*{name for pair in pairs for name in pair}]))
+    value = F.col(metric.column)
+    sides = [F.max(F.when(experiment == name, value)) for name in pairs[0]]
+    lists = F.min(F.expr(lists_of(metric.column, users.columns)))
+    both = rows.where(experiment.isin([*pairs[0]])).groupBy(USER, DATE)
+    differences = both.agg((sides[1] - sides[0]).alias(metric.column), lists.alias(N_LISTS))
+    return differences.select("*", F.lit("difference").alias(EXPERIMENT), F.lit(1).alias(N_RELEVANT))

@@ -1,0 +1,164 @@
+"""After how many more days an open comparison could find an effect: arithmetic, and the sentences."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from rankmetrics_spark.comparison import Outlook, outlook
+from rankmetrics_spark.config import Comparison
+from rankmetrics_spark.report import outlook_sentence
+from rankmetrics_spark.statistics import Arrivals, round_below, spending_bounds
+
+GATE = (0.03, None, True)
+ONE = Comparison.read({"baseline": "a"})
+
+
+def new_each_day(days: int = 10) -> Arrivals:
+    """1,000 users a day, who never come back."""
+    users, ones = 1_000.0 * np.arange(1, days + 1), np.ones(days)
+    return Arrivals(users, users, 0 * users, ones, ones, ones, ones, math.nan)
+
+
+def a_row(**more: Any) -> dict[str, Any]:
+    return {
+        "experiment_id": "b",
+        "baseline": "a",
+        "metric": "ndcg@10",
+        "n_users": 20_000,
+        "n_comparisons": 1,
+        "adjusted_minimum_detectable_effect": 0.04,
+        "looks": None,
+    } | more
+
+
+def found(row: dict[str, Any], rate: Arrivals, effect: float = 0.03, section: Comparison = ONE) -> Outlook:
+    each = outlook(row, rate, section, (effect, None, True))
+    assert each is not None
+    return each
+
+
+def test_users_who_arrive_at_the_same_rate_shrink_the_effect_with_their_root() -> None:
+    # (0.04 / 0.03)**2 = 1.78 times the users: 17.8 days of 10, so the eighth further day, with 18,000 for 10,000.
+    open_row = found(a_row(), new_each_day())
+    assert (open_row.days, open_row.furthest, open_row.has_new_users) == (8, 20, True)
+    assert open_row.users == pytest.approx(20_000 * 1.8, rel=0.005)
+    # (0.04 / 0.02)**2 = 4 times the users, and three times the days are expected.
+    beyond = found(a_row(), new_each_day(), 0.02)
+    assert beyond.days is None and beyond.users == pytest.approx(4 * 20_000, rel=0.005)
+
+
+def test_where_everybody_is_there_already_only_the_spread_within_users_shrinks() -> None:
+    days = np.arange(1, 5)
+    # 1 between users, and 3 / days within, for users who come every day.
+    users, zeros, variance = np.full(4, 500.0), np.zeros(4), 1 + 3 / days
+    rate = Arrivals(users, zeros + (days == 1) * 500.0, zeros + (days == 2) * 500.0, zeros, variance, variance,
+                    1 / days, 3.0)  # fmt: skip
+    # On day 12: sqrt((1 + 3 / 12) / (1 + 3 / 4)) = 0.845 of what is found on day 4, and 0.9 on the third further day.
+    assert found(a_row(), rate, 0.04 * 0.9).days == next(
+        i for i in range(1, 9) if math.sqrt((1 + 3 / (4 + i)) / (1 + 3 / 4)) <= 0.9
+    )
+    last = found(a_row(), rate, 0.04 * 0.84)
+    assert (last.days, last.has_new_users, last.furthest) == (None, False, 8)
+
+
+def test_at_every_look_the_bound_changes_with_the_users() -> None:
+    n, level, power = 20_000, 0.05 / 3, 0.9
+    tuning = 1_000
+    rho = tuning / (math.log(1 - 2 * math.log(0.05)) - 2 * math.log(0.05))
+
+    def bound(users: float) -> float:
+        return math.sqrt((users + rho) / users * math.log((users + rho) / (rho * level**2))) + norm.ppf(power)
+
+    section = Comparison.read({"baseline": "a", "looks": "any", "tuning_users": tuning, "power": power})
+    row = a_row(looks="any", n_comparisons=3)
+    effects = [0.04 * math.sqrt(10 / (10 + i)) * bound(n * (10 + i) / 10) / bound(n) for i in range(1, 21)]
+    for i in (3, 9, 17):
+        # Between the effects of two days, where users who are a few per mille too few do not matter.
+        middle = (effects[i] + effects[i - 1]) / 2
+        assert found(row, new_each_day(), middle, section).days == i + 1
+    one_look = [0.04 * math.sqrt(10 / (10 + i)) for i in range(1, 21)]
+    assert effects[-1] > one_look[-1] * 1.002
+
+
+def test_planned_looks_end_with_the_plan() -> None:
+    section = Comparison.read({"baseline": "a", "looks": {"planned": 8, "spending": "obrien_fleming"}})
+    bounds = spending_bounds(np.arange(1, 9) / 8, 0.025, "obrien_fleming") + norm.ppf(0.8)
+    row = a_row(looks="4 of 8, obrien_fleming")
+    effects = [0.04 * math.sqrt(10 / (10 + i)) * bounds[3 + i] / bounds[3] for i in range(1, 5)]
+    for i in (1, 2, 3):
+        assert found(row, new_each_day(), (effects[i] + effects[i - 1]) / 2, section).days == i + 1
+    last = found(row, new_each_day(), effects[-1] * 0.99, section)
+    assert (last.days, last.furthest) == (None, 4)
+    assert outlook(a_row(looks="8 of 8, obrien_fleming"), new_each_day(), section, GATE) is None
+
+
+def test_what_nobody_knows_has_no_outlook() -> None:
+    rate = new_each_day()
+    alone = Arrivals(rate.users, rate.once, rate.twice, rate.mean, rate.variance * np.nan, rate.residual,
+                     rate.inverse_lists, math.nan)  # fmt: skip
+    assert outlook(a_row(), alone, ONE, GATE) is None
+
+
+@pytest.mark.parametrize(
+    ("found_today", "wanted"),
+    [(3.9, 2.5), (0.75, 0.5), (0.74, 0.4), (1.5, 1.0), (1.49, 0.8), (15, 10), (0.0016, 0.001), (2.25, 1.5), (12, 8)],
+)
+def test_the_effect_is_the_largest_round_number_of_at_most_two_thirds(found_today: float, wanted: float) -> None:
+    assert round_below(found_today) == wanted
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (
+            {},
+            "if users keep arriving as they do, a change of 2.5 % takes about 20 more days (about 24,000 users, "
+            "looked at once)",
+        ),
+        (
+            {"days": 1, "looks": "any", "users": 987},
+            "if users keep arriving as they do, a change of 2.5 % takes about 1 more day (about 990 users, valid at "
+            "every look)",
+        ),
+        (
+            {"relative_effect": None, "looks": "4 of 8, pocock", "of_gate": True},
+            "if users keep arriving as they do, a change of 0.0125, the limit of a gate, takes about 20 more days "
+            "(about 24,000 users, valid at planned looks)",
+        ),
+        (
+            {"days": None},
+            "even if users keep arriving as they do, 28 more days are not enough for a change of 2.5 %: that takes "
+            "about 24,000 users",
+        ),
+        (
+            {"days": None, "furthest": 1, "of_gate": True},
+            "even if users keep arriving as they do, 1 more day is not enough for a change of 2.5 %, the limit of a "
+            "gate: that takes about 24,000 users",
+        ),
+        (
+            {"has_new_users": False},
+            "no new users arrive; if the same ones keep coming, a change of 2.5 % takes about 20 more days (looked at "
+            "once)",
+        ),
+        (
+            {"has_new_users": False, "days": None},
+            "no new users arrive, and 28 more days of the same ones are not enough for a change of 2.5 %",
+        ),
+        (
+            {"has_new_users": False, "days": None, "of_gate": True, "furthest": 1},
+            "no new users arrive, and 1 more day of the same ones is not enough for a change of 2.5 %, the limit of a "
+            "gate",
+        ),
+    ],
+)
+def test_the_outlook_in_words_promises_nothing(more: dict[str, Any], sentence: str) -> None:
+    case: dict[str, Any] = {
+        "candidate": "b", "baseline": "a", "metric": "ndcg@10", "effect": 0.0125, "relative_effect": 0.025,
+        "of_gate": False, "days": 20, "users": 24_310, "furthest": 28, "has_new_users": True, "looks": None,
+    }  # fmt: skip
+    assert outlook_sentence(Outlook(**case | more)) == f"b against a on NDCG@10: {sentence}"
