@@ -360,7 +360,8 @@ class Presentation:
         Raises:
             ConfigError: There is no such table, or polars is not installed.
         """
-        return python_table(self._sorted(table), "polars")
+        found: pl.DataFrame = python_table(self._sorted(table), "polars")
+        return found
 
     def _sorted(self, table: str) -> DataFrame:
         choice(*(name for name in get_args(TableName) if hasattr(type(self), name)))("table", table)
