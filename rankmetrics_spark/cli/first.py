@@ -41,8 +41,13 @@ def first_config(log: str, columns: Sequence[str], baseline: str | None, judgeme
     first = FirstConfig(found, guesses(found.rows, given), judgements=judgements)
     for role in first.missing():
         if not _asks():
+            requests = first.columns.get("list")
+            advice = (
+                f", also {role}={requests.column} for requests instead of users" if role == "user" and requests else ""
+            )
             raise ConfigError(
                 f"no column of '{log}' looks like the {role}; it has {', '.join(names)}; allowed: --column {role}=NAME"
+                + advice
             )
         given[role] = click.prompt(f"Which column is the {role}?", type=click.Choice(names), err=True)
         first = replace(first, columns=guesses(found.rows, given))

@@ -28,7 +28,7 @@ NAMES = {
     "converted conversion purchased bought target engaged rating",
     "score": "score modelscore prediction pred predictedscore rankingscore",
     "experiment": "experimentid experiment variant variation arm experimentgroup abgroup bucket treatment cohort run "
-    "runid system ranker algorithm model tag group",
+    "runid system ranker algorithm model policy tag group",
     "user": "userid user uid visitorid visitor customerid customer memberid member accountid profileid queryid query "
     "qid topicid topic",
     "item": "itemid item iid productid product documentid docid docno doc sku asin articleid contentid movieid videoid "
@@ -359,9 +359,7 @@ class FirstConfig:
 
     def _rest(self) -> Iterator[str]:
         if self.judgements:
-            is_trec = _trec_fields(Path(self.judgements)) == 4
-            format = "trec_qrels" if is_trec else _format_of(Path(self.judgements))
-            yield f"judgements: {{format: {format}, path: {_scalar(self.judgements)}}}"
+            yield from self._judged(self.judgements)
         yield f"rank_by: {self.rank_by}"
         yield "metrics: [ndcg@10, ap@10, p@10, rr]"
         if self.relevant_from is not None:
@@ -374,6 +372,24 @@ class FirstConfig:
         elif len(self.experiments) > 1:
             yield f"# comparison: {{baseline: {_scalar(self.experiments[0])}}}  # one of {_some(self.experiments)}"
         yield "sink: {path: out}"
+
+    def _judged(self, path: str) -> Iterator[str]:
+        if Path(path).is_file() and _trec_fields(Path(path)) == 4:
+            yield f"judgements: {{format: trec_qrels, path: {_scalar(path)}}}"
+            return
+        found = sample(path)
+        yield "judgements:"
+        yield f"  format: {found.format}"
+        yield f"  path: {_scalar(path)}"
+        if found.options:
+            yield f"  options: {json.dumps(dict(found.options))}"
+        yield "  columns:"
+        columns = guesses(found.rows, {})
+        for role in ("user", "item", "relevance"):
+            named = columns.get(role)
+            shown = "null  # no column looks like one: which is it?" if named is None else (
+                f"{_scalar(named.column)}  # {named.reason}")  # fmt: skip
+            yield f"    {role}: {shown}"
 
     def _values(self, role: str) -> str:
         column = self.log.rows[self.columns[role].column]

@@ -77,6 +77,9 @@ def test_what_nobody_can_guess_is_named_with_the_columns(call: Call, log: Path, 
     code, _, err = call("init", log, "-o", tmp_path / "first.yaml")
     wanted = f"no column of '{log}' looks like the user; it has x, variant, doc, rank, click, day; allowed: --column"
     assert (code, wanted in " ".join(err.split())) == (2, True), err
+    assert "instead of users" not in err
+    log.write_text(log.read_text().replace("day", "request_id"))
+    assert "also user=request_id for requests instead of users" in " ".join(call("init", log)[2].split())
     code, _, err = call("init", log, "-o", tmp_path / "first.yaml", "--column", "user=x")
     assert code == 0, err
     assert load(tmp_path / "first.yaml").source.columns["user"] == "x"

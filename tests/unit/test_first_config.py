@@ -202,6 +202,18 @@ def test_a_trec_run_needs_its_judgements(tmp_path: Path) -> None:
         sample(str(qrels))
 
 
+def test_the_columns_of_judgements_are_guessed_as_well(tmp_path: Path) -> None:
+    judged = pd.DataFrame({"topic": ["u1"], "doc": ["i1"], "grade": [2]})
+    judged.to_csv(tmp_path / "truth.csv", sep=";", index=False)
+    config = first(parquet(tmp_path, log()), judgements=str(tmp_path / "truth.csv"))
+    assert written(config)["judgements"] == {
+        "format": "csv",
+        "path": str(tmp_path / "truth.csv"),
+        "options": {"sep": ";"},
+        "columns": {"user": "topic", "item": "doc", "relevance": "grade"},
+    }
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
