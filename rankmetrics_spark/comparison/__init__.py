@@ -17,6 +17,7 @@ from rankmetrics_spark.comparison.columns import comparison_rows
 from rankmetrics_spark.comparison.compared import Ranks, Rules
 from rankmetrics_spark.comparison.daily import KINDS, UserDays, add_days
 from rankmetrics_spark.comparison.forecasts import Outlook, outlook, outlooks
+from rankmetrics_spark.comparison.margins import margins, within_margin
 from rankmetrics_spark.comparison.over_time import OVER_TIME, over_time, over_time_rows
 from rankmetrics_spark.comparison.pairs import UserRows, add_rows, signed_sizes
 from rankmetrics_spark.comparison.periods import period_days, period_rows, published_days
@@ -73,6 +74,7 @@ __all__ = [
     "effect_over_time",
     "first_and_last",
     "largest_losses",
+    "margins",
     "mean_intervals",
     "outlook",
     "outlooks",
@@ -88,6 +90,7 @@ __all__ = [
     "statistic",
     "sums_of",
     "types_of",
+    "within_margin",
 ]
 
 
@@ -111,6 +114,7 @@ def compare(
     guardrails: str | Sequence[str | Metric] = (),
     families: str = "split",
     primary_share: float | None = None,
+    margin: Mapping[str, float | str] | None = None,
     shares: Mapping[str, float] | None = None,
     power: float = 0.8,
     min_users: int = 0,
@@ -144,6 +148,7 @@ def compare(
         families: ``split`` = roles of metrics and segment columns are corrected apart, ``one`` = all rows together.
         primary_share: Share of the level of significance for the primary metrics; all other comparisons share the
             rest.
+        margin: Metric -> how much worse is no harm: ``1%`` of the baseline's mean, or a number in its unit.
         shares: Planned share of the users of each experiment, for the check of the sample ratio.
         power: Probability of finding the minimum detectable effect.
         min_users: Segments with fewer users in an experiment are not compared.
@@ -179,6 +184,7 @@ def compare(
             "guardrails": guardrails or None,
             "families": families,
             "primary_share": primary_share,
+            "margin": margin,
             "shares": shares,
             "power": power,
             "min_users": min_users,
@@ -404,6 +410,7 @@ def _rules(asked: Comparison, table: UserTable) -> Rules:
         roles=asked.roles(table.metrics),
         one_family=asked.families == "one",
         primary_share=asked.primary_share,
+        margins=asked.margins(table.metrics),
         # Without the users of both experiments there is nothing to pair.
         design="independent" if asked.shared_users == "drop" else asked.design,
         days=table.days,

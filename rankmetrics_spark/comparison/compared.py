@@ -70,6 +70,7 @@ NEEDS = {
     "shares": "`shares: {...}`",
     "earlier": "`cuped: {date: ...}` or `cuped: {column: ...}`",
     "looks": "`looks: any` or `looks: {planned: ...}`",
+    "margin": "`margin: {...}`",
     "segments": "`segments: [...]`",
     "period": "`period: {from: ..., to: ...}`, or `--from` and `--to`",
 }
@@ -88,6 +89,7 @@ class Rules:
         roles: Metric -> ``primary``, ``guardrail`` or ``secondary``; others are secondary.
         one_family: Whether all rows are corrected together.
         primary_share: Share of the level of significance for the primary metrics; all other rows share the rest.
+        margins: Metric -> its margin, and whether it is a share of the baseline's mean.
         design: ``auto``, ``paired`` or ``independent``.
         power: Of the minimum detectable effect.
         min_users: Fewer users of a segment in one of the experiments: no row for this segment.
@@ -107,6 +109,7 @@ class Rules:
     roles: Mapping[str, str] = field(default_factory=dict)
     one_family: bool = False
     primary_share: float | None = None
+    margins: Mapping[str, tuple[float, bool]] = field(default_factory=dict)
     design: str = "auto"
     power: float = 0.8
     min_users: int = 0
@@ -369,6 +372,7 @@ class Compared:
             "earlier": rules.cuped,
             "shares": rules.shares,
             "looks": rules.sequential != "one",
+            "margin": rules.margins,
             "segments": any(key.segment != EVERYONE for key in self.keys),
             "period": rules.days,
         }

@@ -185,6 +185,24 @@ def _shares(path: str, value: object) -> dict[str, float]:
     return found
 
 
+def _margins(path: str, value: object) -> dict[str, float | str]:
+    """Metric -> its margin: a number in its unit, or a text such as ``1%`` of the baseline's mean."""
+    if not isinstance(value, Mapping) or not value:
+        raise refuse(path, value, "a mapping of metrics to their margins, such as {ndcg@10: 1%, p@10: 0.005}")
+    return {str(_metric(path, name)): _margin(f"{path}.{name}", size) for name, size in value.items()}
+
+
+def _margin(path: str, value: object) -> float | str:
+    in_percent = isinstance(value, str) and value.strip().endswith("%")
+    try:
+        size = float(str(value).strip().removesuffix("%"))
+    except ValueError:
+        size = 0.0
+    if isinstance(value, bool) or not 0 < size < (100 if in_percent else 1e300):
+        raise refuse(path, value, "a number above 0 in the unit of the metric, or a percentage such as 1%, below 100%")
+    return f"{size:g}%" if in_percent else size
+
+
 def _experiments(path: str, value: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text(f"{path}[{i}]", name) for i, name in enumerate(listed(path, value))))
 
@@ -245,6 +263,9 @@ class Comparison(Section):
         None,
         number(0, 1, inclusive=False),
         "Share of the level of significance for the primary metrics; all other comparisons share the rest.",
+    )
+    margin: Mapping[str, float | str] | None = key(
+        None, _margins, "Metric -> how much worse is no harm: ``1%`` of the baseline's mean, or a number in its unit."
     )
     design: str = key(
         "auto",
@@ -329,10 +350,25 @@ class Comparison(Section):
             for metric in getattr(self, name):
                 if metric not in metrics:
                     raise ConfigError(f"{self.path_of(name)}: {unknown('metric', metric, map(str, metrics))}")
+        for name in self.margin or ():
+            if name not in map(str, metrics):
+                raise ConfigError(f"{self.path_of('margin')}: {unknown('metric', name, map(str, metrics))}")
         others = [metric for metric in metrics if metric not in self.guardrails]
         primary = self.primary or tuple(filter(None, [deciding(others)]))
         roles = {metric: PRIMARY if metric in primary else SECONDARY for metric in metrics}
         return {str(metric): role for metric, role in (roles | dict.fromkeys(self.guardrails, GUARDRAIL)).items()}
+
+    def margins(self, metrics: Sequence[Metric]) -> dict[str, tuple[float, bool]]:
+        """Metric -> its margin, and whether it is a share of the baseline's mean; of these metrics.
+
+        >>> Comparison.read({"margin": {"nDCG@10": "1 %"}}).margins([parse("ndcg@10")])
+        {'ndcg@10': (0.01, True)}
+        """
+        sizes = {name: size for name, size in (self.margin or {}).items() if name in map(str, metrics)}
+        return {
+            name: (float(size.removesuffix("%")) / 100, True) if isinstance(size, str) else (size, False)
+            for name, size in sizes.items()
+        }
 
 
 @dataclass(frozen=True)

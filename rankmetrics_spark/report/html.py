@@ -27,12 +27,15 @@ from rankmetrics_spark.report.figures import Figures, label_of, printable, secon
 from rankmetrics_spark.report.over_time import sentences_over_time
 from rankmetrics_spark.report.payload import as_script, payload_of
 from rankmetrics_spark.report.segments import sentences_of_segments
+from rankmetrics_spark.report.verdict import sentence_of_margin
 
 MOST_BYTES = 1_990_000
 """Size of a page."""
 MOST_ROWS = (4_000, 2_000, 1_000, 500, 200, 50)
 """Rows of a table; the next number is tried where a page with so many is too large."""
 MOST_CARDS = 6
+MOST_MARGINS = 12
+"""Sentences about margins."""
 MOST_COUNTED = 40
 """Experiments whose rows are listed."""
 LONGEST_NAME = 60
@@ -159,6 +162,7 @@ def _context(figures: Figures) -> dict[str, Any]:
             *sentences_over_time(figures.over_time, figures.metrics, figures.primary),
             *(outlook if answer.won else ()),
         ],
+        "margins": [*filter(None, map(sentence_of_margin, figures.compared))][:MOST_MARGINS],
         "differing": sentences_of_segments(figures.comparisons, figures.primary),
         "warnings": {0: "", 1: "One check"}.get(n_warnings, f"{n_warnings} checks"),
         "cards": visible_cards,

@@ -181,7 +181,8 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 
     ]
     n_more = len(sorted_rows) - len(lines) + more
     rest = [f"... and {n_more:,} more, in the table comparisons"] if n_more else []
-    return [*lines, *rest, *_repeated_looks(everyone), *_limits_of_looks(everyone)]
+    margins = [*filter(None, map(sentence_of_margin, sorted_rows))][:MOST_SENTENCES]
+    return [*lines, *rest, *margins, *_repeated_looks(everyone), *_limits_of_looks(everyone)]
 
 
 def _repeated_looks(rows: Sequence[Row]) -> list[str]:
@@ -322,6 +323,42 @@ def sentence(row: Row, metric: Metric) -> str:
     n = row["n_comparisons"]
     family = f"{CORRECTIONS[row['correction']]} ({n} {'comparison' if n == 1 else 'comparisons'})"
     return f"{candidate} {verb} {baseline} on {name}: {change}, {p_value(row)} {family}{valid}{also}"
+
+
+def sentence_of_margin(row: Row) -> str:
+    """Whether a candidate is shown to be no worse than a margin; empty without a margin.
+
+    >>> row = {"experiment_id": "b", "baseline": "a", "metric": "ndcg@10", "within_margin": "no worse", "margin": None,
+    ...        "relative_margin": 0.01, "relative_worst_case": 0.0042, "p_no_worse": 0.001}
+    >>> sentence_of_margin(row)
+    'NDCG@10 of b is no more than 1 % below that of a: shown, at most 0.4 % below'
+    >>> sentence_of_margin(row | {"within_margin": None, "relative_worst_case": 0.0213, "p_no_worse": 0.2})
+    'NDCG@10 of b is no more than 1 % below that of a: not shown, it may be 2.1 % below'
+    >>> sentence_of_margin(row | {"within_margin": "equivalent", "relative_worst_case": -0.002})
+    'NDCG@10 of b and a are within 1 % of each other: shown, b is at least 0.2 % above'
+    """
+    share, size = number(row.get("relative_margin")), number(row.get("margin"))
+    if share is None and size is None:
+        return ""
+    metric, (candidate, baseline) = parse(row[METRIC]), (row[EXPERIMENT], row[BASELINE])
+    factor, unit, worst = (
+        (100, " %", number(row["relative_worst_case"])) if share is not None else (1, "", number(row["worst_case"]))
+    )
+    margin = f"{factor * (share or size or 0.0):g}{unit}"
+    below, above = ("above", "below") if metric.higher_is_better is False else ("below", "above")
+    name, shown = metric.headline.removeprefix("mean "), row["within_margin"]
+    limit = f"{name} of {candidate} is no more than {margin} {below} that of {baseline}"
+    if shown == "equivalent" or metric.higher_is_better is None:
+        limit = f"{name} of {candidate} and {baseline} are within {margin} of each other"
+    if number(row["p_no_worse"]) is None and shown is None:
+        return f"{limit}: {'not shown' if number(row.get('p_equivalent')) is not None else 'not tested'}"
+    bound = None if worst is None else Change(factor * abs(worst), unit)
+    text = "" if bound is None else f"{bound.value:.{bound.digits}f}{bound.unit}"
+    if shown is None:
+        return f"{limit}: not shown{f', it may be {text} {below}' if text else ''}"
+    if worst is not None and worst < 0:
+        return f"{limit}: shown, {candidate} is at least {text} {above}"
+    return f"{limit}: shown{f', at most {text} {below}' if text else ''}"
 
 
 MOST_FALLS = 2

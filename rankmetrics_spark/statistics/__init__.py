@@ -20,6 +20,14 @@ if TYPE_CHECKING:
         limbs_of_products,
         total_of,
     )
+    from rankmetrics_spark.statistics.margins import (
+        critical_t,
+        one_sided_p,
+        share_bounds,
+        share_independent,
+        share_paired,
+        shifted,
+    )
     from rankmetrics_spark.statistics.moments import Moments, PairMoments, Whole, t_interval
     from rankmetrics_spark.statistics.planning import FURTHEST, Arrivals, Design, first_day, new_users, round_below
     from rankmetrics_spark.statistics.resampling import (
@@ -58,6 +66,7 @@ if TYPE_CHECKING:
         minimum_detectable_effect,
         nonzero,
         paired_t,
+        permutation_p,
         relative_independent,
         relative_paired,
         sample_ratio_p,
@@ -66,6 +75,7 @@ if TYPE_CHECKING:
         strictest_level,
         users_needed,
         welch,
+        with_spread,
     )
     from rankmetrics_spark.statistics.trends import (
         SHARED_PRODUCTS,
@@ -93,6 +103,7 @@ __getattr__ = lazy(
             "Floats LARGEST_SUMMAND LIMB_EXPONENTS LIMB_UNIT POWERS SQUARE_EXPONENTS exact_mean exact_total "
             "group_sums limb_columns limbs_of limbs_of_products total_of"
         ),
+        "margins": "critical_t one_sided_p share_bounds share_independent share_paired shifted",
         "moments": "Moments PairMoments Whole t_interval",
         "resampling": (
             "POISSON_COUNTS RESAMPLING_LIMBS aa_share_independent aa_share_paired acceleration_of_difference bca "
@@ -106,8 +117,8 @@ __getattr__ = lazy(
         ),
         "significance": (
             "CORRECTIONS Estimate adjusted_p_values effect_size_independent effect_size_paired "
-            "minimum_detectable_effect nonzero paired_t relative_independent relative_paired sample_ratio_p "
-            "sign_flip_p signed_rank strictest_level users_needed welch"
+            "minimum_detectable_effect nonzero paired_t permutation_p relative_independent relative_paired "
+            "sample_ratio_p sign_flip_p signed_rank strictest_level users_needed welch with_spread"
         ),
         "trends": "SHARED_PRODUCTS Slope TREND_PRODUCTS TrendMoments USER_SUMS slope_difference user_sums",
         "variance_reduction": (

@@ -1,0 +1,140 @@
+"""Rows of ``comparisons`` against a margin: is the candidate no worse than it, are the two equivalent within it?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rankmetrics_spark.comparison.registry import statistic
+from rankmetrics_spark.statistics import (
+    Floats,
+    critical_t,
+    one_sided_p,
+    permutation_p,
+    share_bounds,
+    share_independent,
+    share_paired,
+    shifted,
+    with_spread,
+)
+
+if TYPE_CHECKING:
+    from rankmetrics_spark.comparison.compared import Bools, Compared
+
+EQUIVALENT, NO_WORSE = "equivalent", "no worse"
+
+
+@dataclass(frozen=True)
+class _Found:
+    """(g,) numbers of the rows.
+
+    Attributes:
+        absolute: Margins in the metric's unit; NaN where there is none.
+        share: Margins as a share of the baseline's mean.
+        p_above: One-sided p-values of the test that the difference is above -margin.
+        p_below: That it is below the margin.
+        worst: How far the difference may be below 0, and above.
+    """
+
+    absolute: Floats
+    share: Floats
+    p_above: Floats
+    p_below: Floats
+    worst: tuple[Floats, Floats]
+
+
+_COLUMNS = ("margin", "relative_margin", "worst_case", "relative_worst_case", "p_no_worse", "p_equivalent")
+
+
+@statistic(*_COLUMNS, needs="margin")
+def margins(rows: Compared) -> tuple[Floats, ...]:
+    """The margin of the metric, in its unit or as a share of the baseline's mean; how much worse the candidate may be
+    at this confidence, in the same unit (below 0: it is better); one-sided p-value of the test that it is no worse than
+    the margin; p-value of the two one-sided tests (TOST) that the difference is within the margin on both sides. Not
+    corrected.
+    """
+    found = _found(rows)
+    directions = [rows.rules.directions.get(key.metric) for key in rows.keys]
+    higher, lower = (np.array([each is wanted for each in directions], bool) for wanted in (True, False))
+    p = np.where(higher, found.p_above, np.where(lower, found.p_below, np.nan))
+    worst = np.where(higher, found.worst[0], np.where(lower, found.worst[1], np.nan))
+    return (
+        found.absolute,
+        found.share,
+        np.where(np.isnan(found.absolute), np.nan, worst),
+        np.where(np.isnan(found.share), np.nan, worst),
+        p,
+        np.maximum(found.p_above, found.p_below),
+    )
+
+
+@statistic(type="string", needs="margin")
+def within_margin(rows: Compared) -> list[str | None]:
+    """`equivalent` where `p_equivalent`, else `no worse` where `p_no_worse` is below (1 - `confidence`) / 2, so that it
+    agrees with the interval; null where neither is shown.
+    """
+    *_, no_worse, equivalent = margins(rows)
+    level = (1 - rows.rules.confidence) / 2
+    shown = zip(equivalent < level, no_worse < level, rows.doubts, strict=True)
+    return [None if doubt else EQUIVALENT if both else NO_WORSE if one else None for both, one, doubt in shown]
+
+
+def _found(rows: Compared) -> _Found:
+    sizes = [rows.rules.margins.get(key.metric, (np.nan, False)) for key in rows.keys]
+    in_shares = np.array([is_share for _, is_share in sizes], bool)
+    size = np.array([each for each, _ in sizes], float)
+    sound = rows.testable & ~rows.unresolved & ~np.isnan(size)
+    sides = [_side(rows, size, in_shares, sign) for sign in (1, -1)]
+    p_above, p_below = (np.where(sound, p, np.nan) for p, _ in sides)
+    below, above = (np.where(sound, worst, np.nan) for _, worst in sides)
+    absolute, share = np.where(in_shares, np.nan, size), np.where(in_shares, size, np.nan)
+    return _Found(absolute, share, p_above, p_below, (below, above))
+
+
+def _side(rows: Compared, size: Floats, in_shares: Bools, sign: int) -> tuple[Floats, Floats]:
+    """(g,) one-sided p-values of being within the margin below (1) or above (-1), and how far it may be there."""
+    confidence, shift, (baseline, candidate) = rows.rules.confidence, sign * size, rows.moments
+    still_p = np.where(rows.paired, 2.0 ** (1 - rows.n_users.astype(float)), permutation_p(baseline, candidate))
+    of_pairs = share_paired(rows.pair, shift, confidence)
+    share = of_pairs.where(rows.paired, share_independent(baseline, candidate, shift, confidence))
+    if rows.rules.cuped:
+        # The delta method, as the interval in percent that CUPED shows.
+        by_cuped = shifted(rows.adjusted.relative, shift, confidence, still_p)
+        share = by_cuped.where(rows.decided_by_cuped, share)
+    test = share.where(in_shares, shifted(rows.single, shift, confidence, still_p))
+    at_look = rows.at_looks(test)
+
+    low, high = share_bounds(rows.estimate, _baseline(rows), _critical(rows, share.df))
+    ratio = rows.deciding_relative
+    low, high = (
+        np.where(rows.decided_by_cuped, mine, fieller) for mine, fieller in ((ratio.ci_low, low), (ratio.ci_high, high))
+    )
+    worst = (
+        np.where(in_shares, -low, -rows.deciding.ci_low)
+        if sign > 0
+        else np.where(in_shares, high, rows.deciding.ci_high)
+    )
+    return one_sided_p(at_look, sign), worst
+
+
+def _baseline(rows: Compared) -> tuple[Floats, Floats, Floats]:
+    """(g,) the baseline's means, their squared errors, and the covariances of their errors with the differences'."""
+    arms, pair = rows.moments, rows.pair
+    n = pair.baseline.n.astype(float)
+    error = with_spread(arms[0].variance, arms[1].variance)[0] / arms[0].n.astype(float)
+    return (
+        np.where(rows.paired, pair.baseline.mean, arms[0].mean),
+        np.where(rows.paired, pair.baseline.variance / n, error),
+        np.where(rows.paired, (pair.covariance - pair.baseline.variance) / n, -error),
+    )
+
+
+def _critical(rows: Compared, df: Floats) -> Floats:
+    """(g,) standard errors that the test asks for, at these looks."""
+    confidence = rows.rules.confidence
+    single = critical_t(df, confidence)
+    if not rows.has("looks"):
+        return single
+    return np.maximum(rows.by_look(lambda rule: rule.critical(rows.n_users, df, 1 - confidence)), single)

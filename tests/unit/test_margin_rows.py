@@ -1,0 +1,222 @@
+"""Non-inferiority and equivalence: statsmodels, SciPy on a scaled baseline, the interval; levels by simulation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from statsmodels.stats.weightstats import CompareMeans, ttost_ind, ttost_paired
+
+from rankmetrics_spark.comparison import Request
+from rankmetrics_spark.config import Comparison
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.metrics import parse
+from rankmetrics_spark.report import Figures, html, verdict_of
+from rankmetrics_spark.statistics import Moments, PairMoments, one_sided_p, share_independent, share_paired
+from tests.helpers.users import METRIC, apart, compared, table
+
+COLUMNS = ("margin", "relative_margin", "worst_case", "relative_worst_case", "p_no_worse", "p_equivalent")
+
+
+def same(n: int = 150, effect: float = -0.005, seed: int = 1) -> tuple[Any, Any]:
+    rng = np.random.default_rng(seed)
+    a = rng.beta(2, 2, n)
+    return a, a + effect + rng.normal(0, 0.05, n)
+
+
+def row_of(users: pd.DataFrame, margin: float, in_shares: bool, **rules: Any) -> dict[str, Any]:
+    return compared(users, Request("a"), margins={METRIC: (margin, in_shares)}, **rules)["a", "b", "all", METRIC]
+
+
+# ---- oracles
+
+
+@pytest.mark.parametrize("margin", [0.004, 0.02])
+def test_a_paired_row_has_the_p_values_of_statsmodels(margin: float) -> None:
+    a, b = same()
+    row = row_of(table({"a": a, "b": b}), margin, False)
+    p, lower, _ = ttost_paired(b, a, -margin, margin)
+    assert row["p_equivalent"] == pytest.approx(p, rel=1e-9)
+    assert row["p_no_worse"] == pytest.approx(lower[1], rel=1e-9)
+    assert (row["margin"], np.isnan(row["relative_margin"])) == (margin, True)
+    assert row["worst_case"] == -row["ci_low"] and np.isnan(row["relative_worst_case"])
+
+
+@pytest.mark.parametrize("margin", [0.01, 0.3])
+def test_an_independent_row_has_the_p_values_of_statsmodels(margin: float) -> None:
+    rng = np.random.default_rng(3)
+    a, b = rng.random(80), rng.beta(2, 1, 110)
+    row = row_of(apart(a=a, b=b), margin, False)
+    p, lower, _ = ttost_ind(b, a, -margin, margin, usevar="unequal")
+    assert row["p_equivalent"] == pytest.approx(p, rel=1e-9)
+    assert row["p_no_worse"] == pytest.approx(lower[1], rel=1e-9)
+    again = CompareMeans.from_data(b, a).ttost_ind(-margin, margin, usevar="unequal")
+    assert row["p_equivalent"] == pytest.approx(again[0], rel=1e-9)
+
+
+@pytest.mark.parametrize("share", [0.01, 0.05])
+@pytest.mark.parametrize("paired", [True, False])
+def test_a_relative_margin_is_a_test_of_the_scaled_baseline(paired: bool, share: float) -> None:
+    a, b = same()
+    b = b if paired else b[:120]
+    row = row_of(table({"a": a, "b": b}) if paired else apart(a=a, b=b), share, True)
+
+    def p_of(scale: float, alternative: str) -> float:
+        if paired:
+            return float(stats.ttest_1samp(b - scale * a, 0, alternative=alternative).pvalue)
+        return float(stats.ttest_ind(b, scale * a, equal_var=False, alternative=alternative).pvalue)
+
+    assert row["p_no_worse"] == pytest.approx(p_of(1 - share, "greater"), rel=1e-9)
+    both = max(p_of(1 - share, "greater"), p_of(1 + share, "less"))
+    assert row["p_equivalent"] == pytest.approx(both, rel=1e-9)
+    # The worst case is the margin that would just be shown; its degrees of freedom are those at the margin.
+    tolerance = 1e-9 if paired else 1e-2
+    assert p_of(1 - row["relative_worst_case"], "greater") == pytest.approx(0.025, rel=tolerance)
+    assert (row["relative_margin"], np.isnan(row["margin"]), np.isnan(row["worst_case"])) == (share, True, True)
+
+
+@pytest.mark.parametrize("in_shares", [True, False])
+def test_where_lower_is_better_the_candidate_must_not_be_above_the_margin(in_shares: bool) -> None:
+    a, b = same(effect=0.004)
+    row = row_of(table({"a": a, "b": b}), 0.01, in_shares, directions={METRIC: False})
+    wanted = stats.ttest_1samp(b - 1.01 * a if in_shares else b - a - 0.01, 0, alternative="less").pvalue
+    assert row["p_no_worse"] == pytest.approx(wanted, rel=1e-9)
+    worst = row["relative_worst_case" if in_shares else "worst_case"]
+    at = stats.ttest_1samp(b - (1 + worst) * a if in_shares else b - a - worst, 0, alternative="less").pvalue
+    assert at == pytest.approx(0.025, rel=1e-9)
+
+
+# ---- what is shown
+
+
+@pytest.mark.parametrize("design", ["paired", "independent"])
+@pytest.mark.parametrize("in_shares", [True, False])
+@pytest.mark.parametrize("sequential", ["one", "any"])
+def test_what_is_shown_agrees_with_the_worst_case_and_the_interval(
+    design: str, in_shares: bool, sequential: str
+) -> None:
+    rules: dict[str, Any] = {"design": design, "sequential": sequential, "tuning_users": 300}
+    shown = set()
+    for effect in (-0.03, -0.01, 0.0, 0.01, 0.05):
+        a, b = same(effect=effect, seed=7)
+        for margin in (0.01, 0.02, 0.04, 0.2):
+            row = row_of(table({"a": a, "b": b}), margin, in_shares, **rules)
+            worst = row["relative_worst_case" if in_shares else "worst_case"]
+            assert (row["within_margin"] is not None) == (worst < margin)
+            if not in_shares:
+                low, high = (row[f"{'' if sequential == 'one' else 'sequential_'}ci_{end}"] for end in ("low", "high"))
+                wanted = "equivalent" if -margin < low and high < margin else "no worse" if -margin < low else None
+                assert row["within_margin"] == wanted
+            shown.add(row["within_margin"])
+    assert shown == {None, "no worse", "equivalent"}
+
+
+def test_over_any_looks_less_is_shown() -> None:
+    a, b = same()
+    rows = [row_of(table({"a": a, "b": b}), 0.03, True, sequential=looks) for looks in ("one", "any")]
+    assert rows[0]["p_no_worse"] < rows[1]["p_no_worse"]
+    assert rows[0]["relative_worst_case"] < rows[1]["relative_worst_case"]
+
+
+@pytest.mark.parametrize("in_shares", [True, False])
+def test_with_cuped_the_margin_is_that_of_cuped(in_shares: bool) -> None:
+    rng = np.random.default_rng(4)
+    before = rng.random(240)
+    users = apart(a=before[:120] + rng.normal(0, 0.05, 120), b=before[120:] + rng.normal(0, 0.05, 120))
+    users[f"before {METRIC}"] = before
+    row = row_of(users, 0.04, in_shares, cuped=True)
+    assert row["test"] == "cuped"
+    prefix = "cuped_relative_" if in_shares else "cuped_"
+    worst = row["relative_worst_case" if in_shares else "worst_case"]
+    assert worst == pytest.approx(-row[f"{prefix}ci_low"], rel=1e-12)
+    assert (row["within_margin"] is not None) == (worst < 0.04)
+    assert (row["p_no_worse"] < 0.025) == (worst < 0.04)
+
+
+def test_nothing_is_shown_without_a_test_a_margin_or_a_direction() -> None:
+    a, b = same()
+    users = table({"a": a, "b": b})
+    both = users.assign(rr=users[METRIC])
+    found = compared(both, Request("a"), metrics=(METRIC, "rr"), margins={METRIC: (0.1, False)})
+    assert np.isnan([found["a", "b", "all", "rr"][name] for name in COLUMNS]).all()
+    assert found["a", "b", "all", "rr"]["within_margin"] is None
+    row = row_of(users, 0.1, False, directions={METRIC: None})
+    assert np.isnan(row["p_no_worse"]) and row["within_margin"] == "equivalent"
+    one_user = row_of(users[users.user == "u0"], 0.1, False)
+    assert np.isnan(one_user["p_no_worse"]) and one_user["within_margin"] is None
+    spoilt = row_of(users.iloc[:-60], 0.1, False, shares={"a": 1.0, "b": 9.0}, design="independent")
+    assert spoilt["note"].startswith("not trustworthy") and spoilt["within_margin"] is None
+    assert "margin" not in compared(users, Request("a"))["a", "b", "all", METRIC]
+
+
+def test_a_few_users_without_a_spread_show_little() -> None:
+    """Four equal differences are one of the 2**4 ways of signs: one-sided p = 1 / 16."""
+    row = row_of(table({"a": [0.5] * 4, "b": [0.5] * 4}), 0.01, False)
+    assert row["p_no_worse"] == pytest.approx(1 / 16)
+    assert row["within_margin"] is None
+
+
+# ---- words, config
+
+
+def test_verdict_and_page_say_what_is_shown() -> None:
+    a, b = same()
+    row = row_of(table({"a": a, "b": b}), 0.05, True)
+    worst = f"{100 * row['relative_worst_case']:.1f} %"
+    assert verdict_of([row])[-1] == f"MAP@10 of b and a are within 5 % of each other: shown, at most {worst} below"
+    row = row_of(table({"a": a, "b": b}), 0.005, False)
+    line = verdict_of([row])[-1]
+    assert (
+        line == f"MAP@10 of b is no more than 0.005 below that of a: not shown, it may be {row['worst_case']:.4f} below"
+    )
+    counts = {"n_users": 150, "n_users_with_relevant": 150, "confidence": 0.95, "convention": "standard"}
+    mean = {"segment": "all", "metric": METRIC, "mean": 0.5, "ci_low": 0.4, "ci_high": 0.6, **counts}
+    page = html.page(Figures([mean | {"experiment_id": name} for name in "ab"], [row]))
+    assert f"<li>{line}.</li>" in page
+
+
+def test_margins_are_read_as_people_write_them() -> None:
+    section = Comparison.read({"margin": {"nDCG@10": "1 %", "ap@5": 0.02, "p@5": "0.5%"}})
+    metrics = [parse(name) for name in ("ndcg@10", "ap@5", "p@5")]
+    assert section.margins(metrics) == {"ndcg@10": (0.01, True), "ap@5": (0.02, False), "p@5": (0.005, True)}
+    assert section.margin == {"ndcg@10": "1%", "ap@5": 0.02, "p@5": "0.5%"}
+    assert Comparison.read({"margin": section.margin}) == section
+
+
+@pytest.mark.parametrize("margin", [{"ap@5": 0}, {"ap@5": "-1%"}, {"ap@5": "100%"}, {"ap@5": True}, {"ap@5": "a bit"}])
+def test_a_margin_is_above_0(margin: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=r"comparison.margin.ap@5 is .*; allowed: a number above 0 in the unit"):
+        Comparison.read({"margin": margin})
+
+
+def test_margins_are_a_mapping_of_metrics_of_the_run() -> None:
+    with pytest.raises(ConfigError, match=r"comparison.margin is 0.01; allowed: a mapping of metrics to their margins"):
+        Comparison.read({"margin": 0.01})
+    with pytest.raises(ConfigError, match=r"comparison.margin: unknown metric 'rr'"):
+        Comparison.read({"margin": {"rr": 0.1}}).roles([parse("ap@5")])
+
+
+# ---- levels
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_at_the_margin_no_worse_is_shown_in_at_most_the_level_of_the_runs(paired: bool) -> None:
+    """The candidate is exactly 5 % worse: 2.5 in 100 runs may show that it is no more than 5 % worse."""
+    rng, n, runs, share = np.random.default_rng(5), 200, 4_000, 0.05
+    a, other = (rng.beta(2, 3, (n, runs)) for _ in range(2))
+    b = (1 - share) * (a if paired else other) + rng.normal(0, 0.1, (n, runs))
+
+    def moments(values: Any) -> Moments:
+        sums = ([int(x * 2**60) for x in (values**power).sum(axis=0)] for power in (1, 2))
+        return Moments(np.full(runs, n, object), *(np.array(each, object) for each in sums))
+
+    margin = np.full(runs, share)
+    if paired:
+        found = share_paired(PairMoments(moments(a), moments(b), moments(b - a)), margin, 0.95)
+    else:
+        found = share_independent(moments(a), moments(b), margin, 0.95)
+    shown = np.mean(one_sided_p(found, 1) < 0.025)
+    assert abs(shown - 0.025) < 3 * np.sqrt(0.025 * 0.975 / runs)
