@@ -329,11 +329,13 @@ def sentence_of_margin(row: Row) -> str:
     """Whether a candidate is shown to be no worse than a margin; empty without a margin.
 
     >>> row = {"experiment_id": "b", "baseline": "a", "metric": "ndcg@10", "within_margin": "no worse", "margin": None,
-    ...        "relative_margin": 0.01, "relative_worst_case": 0.0042, "p_no_worse": 0.001}
+    ...        "relative_margin": 0.01, "relative_worst_case": 0.0042, "p_no_worse": 0.001, "confidence": 0.95}
     >>> sentence_of_margin(row)
     'NDCG@10 of b is no more than 1 % below that of a: shown, at most 0.4 % below'
     >>> sentence_of_margin(row | {"within_margin": None, "relative_worst_case": 0.0213, "p_no_worse": 0.2})
     'NDCG@10 of b is no more than 1 % below that of a: not shown, it may be 2.1 % below'
+    >>> sentence_of_margin(row | {"within_margin": None, "relative_worst_case": 0.0213, "p_no_worse": 0.99})
+    'NDCG@10 of b is clearly more than 1 % below that of a, by up to 2.1 %'
     >>> sentence_of_margin(row | {"within_margin": "equivalent", "relative_worst_case": -0.002})
     'NDCG@10 of b and a are within 1 % of each other: shown, b is at least 0.2 % above'
     """
@@ -354,6 +356,9 @@ def sentence_of_margin(row: Row) -> str:
         return f"{limit}: {'not shown' if number(row.get('p_equivalent')) is not None else 'not tested'}"
     bound = None if worst is None else Change(factor * abs(worst), unit)
     text = "" if bound is None else f"{bound.value:.{bound.digits}f}{bound.unit}"
+    if shown is None and 1 - (number(row["p_no_worse"]) or 0.0) < (1 - row["confidence"]) / 2:
+        by = f", by up to {text}" if text else ""
+        return f"{name} of {candidate} is clearly more than {margin} {below} that of {baseline}{by}"
     if shown is None:
         return f"{limit}: not shown{f', it may be {text} {below}' if text else ''}"
     if worst is not None and worst < 0:

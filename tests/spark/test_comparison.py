@@ -143,6 +143,7 @@ def test_partitions_and_the_order_of_rows_change_no_bit(spark: SparkSession, par
             randomization=drawn,
             aa_check=drawn,
             shares={"e00": 1, "e01": 1, "e02": 1},
+            margin={"ap@10": "1%", "ndcg@10": 1000},
             **more,
         )
         rows = rows.collect()
@@ -157,6 +158,11 @@ def test_partitions_and_the_order_of_rows_change_no_bit(spark: SparkSession, par
             "minimum",
             "adjusted",
             "users_needed",
+            "worst_case",
+            "relative_worst_case",
+            "p_no_worse",
+            "p_equivalent",
+            "within_margin",
         )
         return exact(rows), exact(rows, [name for name in types_of(STATISTICS.values()) if name.startswith(left_out)])
 
