@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,9 @@ from rankmetrics_spark.statistics import (
     LARGEST_SUMMAND,
     POWERS,
     Floats,
+    group_sums,
     limbs_of,
+    limbs_of_products,
     poisson_weights,
     random_signs,
     weighted_sums,
@@ -147,6 +149,23 @@ class UserRows:
     before: dict[str, Floats] = field(default_factory=dict)
     before_own: dict[str, Floats] = field(default_factory=dict)
 
+    def of_users(self, chosen: npt.NDArray[np.bool_]) -> UserRows:
+        """The rows of some users; ``chosen`` is (u,)."""
+        if chosen.all():
+            return self
+        stays = chosen[self.user]
+        return replace(
+            self,
+            user=(np.cumsum(chosen) - 1)[self.user[stays]],
+            keys=self.keys[chosen],
+            experiment=self.experiment[stays],
+            segments=[(labels, code[stays]) for labels, code in self.segments],
+            relevant=self.relevant[stays],
+            values={metric: each[stays] for metric, each in self.values.items()},
+            before={metric: each[stays] for metric, each in self.before.items()},
+            before_own={metric: each[stays] for metric, each in self.before_own.items()},
+        )
+
 
 @dataclass(frozen=True)
 class Units:
@@ -229,24 +248,28 @@ def add_rows(totals: Totals, rows: UserRows, request: Request) -> None:
         rows = _without_shared(totals, rows, request)
         if not len(rows.user):
             return
-    resample = Resampler(rows.keys, request) if request.most_replicates else None
-    pairs = request.pairs(rows.experiments)
     for labels, code in rows.segments:
-        units = Units.of(rows, labels, code)
-        relevant = units.dense(rows.relevant.astype(float))
-        tables = {}
+        group = _Group(rows.experiments, labels, code * len(rows.experiments) + rows.experiment)
         for metric, values in rows.values.items():
-            table = units.dense(values)
-            _add_arms(totals, units, (rows.experiments, metric), table, relevant)
-            table = _summable(table)
+            _add_arms(totals, group, metric, values, rows.relevant)
             if metric in rows.before:
-                _add_before(totals, units, (rows.experiments, metric), table, units.dense(rows.before[metric]))
+                _add_before(totals, group, metric, _summable(values), rows.before[metric])
+    pairs = request.pairs(rows.experiments)
+    # Most users of an independent test are in no pair.
+    paired = rows.of_users(np.bincount(rows.user, minlength=len(rows.keys)) > 1)
+    for labels, code in paired.segments if len(paired.user) else ():
+        units = Units.of(paired, labels, code)
+        for metric, values in paired.values.items():
+            table = _summable(units.dense(values))
             _add_pairs(totals, units, (rows.experiments, metric, pairs), table)
-            if metric in rows.before_own:
-                own = _summable(units.dense(rows.before_own[metric]))
+            if metric in paired.before_own:
+                own = _summable(units.dense(paired.before_own[metric]))
                 _add_before_pairs(totals, units, (rows.experiments, metric, pairs), (table, own))
-            tables[metric] = table
-        if resample:
+    if request.most_replicates:
+        resample = Resampler(rows.keys, request)
+        for labels, code in rows.segments:
+            units = Units.of(rows, labels, code)
+            tables = {metric: _summable(units.dense(values)) for metric, values in rows.values.items()}
             resample.add(totals, units, (rows.experiments, pairs), tables)
 
 
@@ -260,18 +283,7 @@ def _without_shared(totals: Totals, rows: UserRows, request: Request) -> UserRow
         for name, n in zip(rows.experiments, table[shared].sum(axis=0).tolist(), strict=True):
             for metric in rows.values if n else ():
                 totals.add(Key(SHARED, "", name, EVERYONE, metric), np.array([n], np.int64))
-    stays = ~shared[rows.user]
-    return replace(
-        rows,
-        user=(np.cumsum(~shared) - 1)[rows.user[stays]],
-        keys=rows.keys[~shared],
-        experiment=rows.experiment[stays],
-        segments=[(labels, code[stays]) for labels, code in rows.segments],
-        relevant=rows.relevant[stays],
-        values={metric: each[stays] for metric, each in rows.values.items()},
-        before={metric: each[stays] for metric, each in rows.before.items()},
-        before_own={metric: each[stays] for metric, each in rows.before_own.items()},
-    )
+    return rows.of_users(~shared)
 
 
 def compared_users(rows: UserRows, request: Request) -> npt.NDArray[np.bool_]:
@@ -298,26 +310,52 @@ def _summable(table: Floats) -> Floats:
     return np.where(beyond, np.nan, table) if beyond.any() else table
 
 
-def _add_arms(totals: Totals, units: Units, of: tuple[list[Name], str], table: Floats, relevant: Floats) -> None:
+@dataclass(frozen=True)
+class _Group:
+    """Rows by segment and experiment.
+
+    Attributes:
+        experiments: Names of the experiments.
+        labels: The segments.
+        number: (n,) segment * experiments + experiment of each row.
+    """
+
+    experiments: list[Name]
+    labels: list[str]
+    number: Ints
+
+    def add(
+        self, totals: Totals, kind: str, metric: str, counts: Iterable[npt.NDArray[Any]], summed: _Products
+    ) -> None:
+        """Add counts, and the sums of values and of products of values, of each experiment in each segment."""
+        shape = (len(self.labels), len(self.experiments))
+        nothing = np.zeros(shape, np.int64)
+        columns = [*counts, *limbs_of_products(summed)]
+        sums = [self._sums(each).reshape(shape) if each.any() else nothing for each in columns]
+        _scatter(totals, kind, self.labels, metric, [("", name) for name in self.experiments], sums)
+
+    def _sums(self, column: npt.NDArray[Any]) -> Ints:
+        return group_sums([column], self.number, len(self.labels) * len(self.experiments))[:, 0]
+
+
+_Products = Sequence[tuple[Floats, int]]
+"""Values, and how many factors each of them is made of."""
+
+
+def _add_arms(totals: Totals, group: _Group, metric: str, values: Floats, relevant: npt.NDArray[np.bool_]) -> None:
     """Sums of each experiment; an experiment whose users have no value has a key too."""
-    experiments, metric = of
-    has_value, users = ~np.isnan(table), ~np.isnan(relevant)
-    v = np.nan_to_num(_summable(table))
-    counts = (users, has_value, has_value & (relevant > 0), has_value & (np.abs(table) > LARGEST_SUMMAND))
-    columns = [units.sums(each) for each in counts]
-    columns += [limb for power, each in enumerate((v, v * v, v * v * v), 1) for limb in units.limb_sums(each, power)]
-    _scatter(totals, "arm", units.labels, metric, [("", name) for name in experiments], columns)
+    has_value = ~np.isnan(values)
+    v = np.nan_to_num(_summable(values))
+    counts = (np.ones(len(v)), has_value, has_value & relevant, has_value & (np.abs(values) > LARGEST_SUMMAND))
+    group.add(totals, "arm", metric, counts, ((v, 1), (v * v, 2), (v * v * v, 3)))
 
 
-def _add_before(totals: Totals, units: Units, of: tuple[list[Name], str], table: Floats, before: Floats) -> None:
+def _add_before(totals: Totals, group: _Group, metric: str, values: Floats, before: Floats) -> None:
     """Sums of the users of each experiment who have a value of an earlier date."""
-    experiments, metric = of
     before = _summable(before)
-    known = ~np.isnan(table) & ~np.isnan(before)
-    b, v = np.where(known, before, 0.0), np.where(known, table, 0.0)
-    summed = ((b, 1), (b * b, 2), (b * v, 2), (v, 1))
-    columns = [units.sums(known), *(limb for each, power in summed for limb in units.limb_sums(each, power))]
-    _scatter(totals, "before", units.labels, metric, [("", name) for name in experiments], columns)
+    known = ~np.isnan(values) & ~np.isnan(before)
+    b, v = np.where(known, before, 0.0), np.where(known, values, 0.0)
+    group.add(totals, "before", metric, [known], ((b, 1), (b * b, 2), (b * v, 2), (v, 1)))
 
 
 _Pairs = tuple[list[Name], str, tuple[Ints, Ints]]
