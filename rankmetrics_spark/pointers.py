@@ -49,10 +49,12 @@ class Compared:
     Attributes:
         experiments: In the order in which an earlier one is the baseline of a later one.
         every_pair: Whether every one is compared with all after it, not only the first one.
+        runs: Other date -> the runs whose users are compared with those of this run; empty without a period.
     """
 
     experiments: tuple[str | None, ...]
     every_pair: bool = False
+    runs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @cached_property
     def _places(self) -> dict[str | None, int]:
@@ -152,6 +154,7 @@ class Pointer:
                     and {
                         "experiments": list(entry.compared.experiments),
                         "every_pair": entry.compared.every_pair,
+                        "runs": {date: list(ids) for date, ids in entry.compared.runs.items()},
                     },
                 }
                 for entry in self.entries
@@ -159,6 +162,14 @@ class Pointer:
             "partitions": [{EXPERIMENT: name, DATE: self.date} for name in newest.experiments],
         }
         return json.dumps(document, indent=1, ensure_ascii=False)
+
+
+def _compared(stored: Mapping[str, Any] | None) -> Compared | None:
+    """What a pointer says of a run; those of earlier versions say nothing, or name no runs."""
+    if not stored:
+        return None
+    runs = {date: tuple(ids) for date, ids in stored.get("runs", {}).items()}
+    return Compared(tuple(stored["experiments"]), stored["every_pair"], runs)
 
 
 def parse(text: str | None) -> Pointer | None:
@@ -172,8 +183,7 @@ def parse(text: str | None) -> Pointer | None:
                 run["tables"],
                 run["convention"],
                 run["named"],
-                # Pointers of earlier versions do not have it.
-                Compared(tuple(of["experiments"]), of["every_pair"]) if (of := run.get("compared")) else None,
+                _compared(run.get("compared")),
             )
             for run in document["runs"]
         ]

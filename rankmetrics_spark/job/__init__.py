@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -234,8 +234,6 @@ def _tables_of(context: _Context, store: Store) -> Tables:
         *whole_log(config.source, impressions.schema, config.evaluation_date),
         *at_midnight(config.source, impressions.schema),
     ]
-    if period := context.earlier.as_record:
-        record.entries["period"] = period
     tables = Tables.of(impressions, judgements, config.options).with_fitting_layout()
     if tables.plan.layout.name == "rows" and tables.plan.engine != "sail":
         # Each list travels with all of its rows, so hold fewer lists in memory, unless the config says how many.
@@ -334,9 +332,20 @@ def _stage_aggregates(
             lists = partitions_for(date, counts, "lists")
             return {"experiment_metrics": store.write("experiment_metrics", results.averages(users, tables), lists)}
 
+    def stage(users: results.Users) -> dict[str, Written]:
+        return {"comparisons": results.stage_comparisons(store, users, date, counts)}
+
     def comparisons() -> dict[str, Written]:
-        with context.steps("comparisons"):
-            return {"comparisons": results.stage_comparisons(store, users, date, counts)}
+        days = context.earlier.days if users.compared is users.table else None
+        with context.steps("comparisons", f"comparing over {days.text}" if days else ""):
+            if days is None:
+                return stage(users)
+
+            def over(earlier: Earlier) -> dict[str, Written]:
+                context.earlier = earlier.with_users(store, tables, users.table.rows, config, counts)
+                return stage(users.over(context.earlier, tables))
+
+            return context.earlier.settled(store, config, over)
 
     return _in_threads(users.table.rows, averages, *([comparisons] if config.comparison.is_requested else []))
 
@@ -355,12 +364,16 @@ def _users(store: Store, tables: Tables, counts: Counts, context: _Context) -> r
         (rule,) = tables.plan.scoring.conventions
         rows = tables.user_metrics.withColumn(CONVENTION_HASH, F.lit(rule.digest()))
         rows = rows if tables.plan.lists_are_users else store.stage(rows, "users")
-    if earlier.days is None:
-        return results.Users.of(store, rows, tables, config, earlier)
+    users = results.Users.of(store, rows, tables, config, earlier)
+    if earlier.days is None or not results.reads_users_again(config):
+        return users
+
+    def staged(earlier: Earlier) -> results.Users:
+        context.earlier = earlier.with_users(store, tables, rows, config, counts)
+        return users.over(context.earlier, tables, lambda rows: store.stage(rows, "period"))
+
     with context.steps("period", f"reading the period {earlier.days.text}"):
-        context.record.entries["notes"] += earlier.notes(tables)
-        context.earlier = earlier.with_users(store, tables, rows, config.evaluation_date, counts)
-        return results.Users.of(store, rows, tables, config, context.earlier)
+        return earlier.settled(store, config, staged)
 
 
 def _stage_users(store: Store, rows: DataFrame, tables: Tables, counts: Counts, context: _Context) -> Written:
@@ -389,14 +402,21 @@ def _stage_quarantine(store: Store, tables: Tables, counts: Counts, context: _Co
 def _publish(store: Store, tables: dict[str, Written], counts: Counts, context: _Context) -> Outcome:
     """Publish the staged tables and write the end of the record."""
     rule, date = context.config.convention, context.config.evaluation_date
+    earlier = context.earlier
+
+    def verdict_of(now: Earlier) -> list[str]:
+        # Where a run has replaced a day meanwhile, its users can no longer be read for the outlook.
+        known = earlier if now is earlier else replace(earlier, dated=None)
+        return results.verdict_sentences(tables.get("comparisons"), context.record.plan, context.config, known)
+
     with context.steps("verdict"):
-        verdict = results.verdict_sentences(
-            tables.get("comparisons"), context.record.plan, context.config, context.earlier
-        )
-    context.record.entries["verdict"] = verdict
+        context.record.entries["verdict"] = earlier.settled(store, context.config, verdict_of)
+    if period := earlier.as_record(counts):
+        context.record.entries["period"] = period
+        context.record.entries["notes"] += earlier.notes(context.record.plan)
     context.record.note_publishing(store)
     with context.steps("publish", "publishing"):
-        compared = results.compared_of(context.config.comparison, counts)
+        compared = results.compared_of(context.config.comparison, counts, earlier)
         convention = {"name": rule.name, "hash": rule.digest()}
         entry = Entry(context.record.run_id, (), convention=convention, compared=compared)
         warnings = publish(store, [*tables.values()], entry, partitions_for(date, counts, "rows"))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -16,8 +16,25 @@ from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.gates import Counts
 from rankmetrics_spark.pipeline import Tables
 from rankmetrics_spark.pointers import History, LookNumbers, Pointer, unknown_looks
-from rankmetrics_spark.schemas import DATE, EVERYONE, EXPERIMENT, PARTITION, PERIOD_FROM, PERIOD_TO, lists_with_value
+from rankmetrics_spark.road import Plan
+from rankmetrics_spark.schemas import (
+    DATE,
+    EVERYONE,
+    EXPERIMENT,
+    N_LISTS,
+    N_RELEVANT,
+    PARTITION,
+    PERIOD_FROM,
+    PERIOD_TO,
+    USER,
+    lists_with_value,
+    quoted,
+)
 from rankmetrics_spark.sinks import Store
+
+Result = TypeVar("Result")
+ATTEMPTS = 4
+"""How often a period is read again because runs publish its days meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -29,18 +46,18 @@ class Earlier:
         looks: (baseline, candidate) -> the number of this look at the two.
         users: One row per experiment and user over these days; None before ``with_users``, and without a period.
         dated: One row per experiment, user and date of them; None like ``users``.
-        pointers: What is published on these days.
+        pointers: What is published on these days, without that of this run.
     """
 
     days: Days | None = None
     looks: LookNumbers = field(default_factory=unknown_looks)
     users: DataFrame | None = None
     dated: DataFrame | None = None
-    pointers: Mapping[str, Pointer] | None = None
+    pointers: Mapping[str, Pointer] = field(default_factory=dict)
 
     @classmethod
     def of(cls, store: Store, config: Config) -> Earlier:
-        """What is published as the run begins.
+        """What is published now.
 
         Raises:
             ConfigError: A day of the period is published under another convention, or a gate needs a segment that the
@@ -60,27 +77,56 @@ class Earlier:
         days = Days(period.first, used[-1], tuple(used))
         return cls(days, History.before(date, pointers, period.first), pointers=others)
 
-    def with_users(self, store: Store, tables: Tables, rows: DataFrame, date: str, counts: Counts) -> Earlier:
-        """Stage the users of the period: those of the published days, and ``rows`` for the day of the run.
+    def with_users(self, store: Store, tables: Tables, rows: DataFrame, config: Config, counts: Counts) -> Earlier:
+        """The users of the period, lazily: those of the published days, and ``rows`` for the day of the run.
 
         Only experiments of this run are compared; what is published of them on its day is about to be replaced.
         """
-        if self.days is None:
-            return self
-        own = rows.withColumn(DATE, F.lit(date))
-        weights = [lists_with_value(metric.column) for metric in tables.plan.scoring.metrics]
+        assert self.days is not None
+        plan = tables.plan
+        metrics = [metric.column for metric in plan.scoring.metrics]
+        weights = [*map(lists_with_value, metrics)]
+        described = (*plan.public_segments.values(), plan.public_covariate)
+        read = {EXPERIMENT, USER, N_LISTS, N_RELEVANT, *described, *metrics}
+        own = rows.select(*(quoted(name) for name in rows.columns if name in {*read, *weights}))
         fields = [field for field in own.schema.fields if field.name not in (*PARTITION, *weights)]
         schema = T.StructType([*fields, *(T.StructField(name, T.LongType()) for name in weights)])
-        published = store.days("user_metrics", [day for day in self.days.dates if day != date], schema)
+        own = own.withColumn(DATE, F.lit(config.evaluation_date))
+        published = store.days("user_metrics", self.pointers, schema)
         if published is not None:
-            names = [name for name, count in counts.items() if count["lists"]]
-            own = own.unionByName(published.where(_is_one_of(names)), allowMissingColumns=True)
-        return replace(self, users=store.stage(comparison.period_rows(own, self.days), "period"), dated=own)
+            own = own.unionByName(published.where(_is_one_of(_names(counts))), allowMissingColumns=True)
+        return replace(self, users=comparison.period_rows(own, self.days), dated=own)
 
-    def notes(self, tables: Tables) -> list[str]:
+    def runs(self, counts: Counts) -> dict[str, tuple[str, ...]]:
+        """Date -> the runs of which experiments of this run are compared, without this run; empty without a period."""
+        names = {*_names(counts)}
+        runs = {
+            date: tuple(entry.run_id for entry in self.pointers[date].entries if names & {*entry.experiments})
+            for date in sorted(self.pointers)
+        }
+        return {date: ids for date, ids in runs.items() if ids}
+
+    def settled(self, store: Store, config: Config, work: Callable[[Earlier], Result]) -> Result:
+        """What is computed from these days.
+
+        If a run replaces a day while it is read, reading fails, since the earlier files are gone. The work is then
+        repeated with what is published now. A day that is replaced after it was read counts as it was.
+        """
+        earlier = self
+        for _ in range(ATTEMPTS):
+            try:
+                return work(earlier)
+            except Exception:  # each kind of session has a class of its own for a file that is gone
+                now = Earlier.of(store, config)
+                if now.pointers == earlier.pointers:
+                    raise
+                earlier = now
+        return work(earlier)
+
+    def notes(self, plan: Plan) -> list[str]:
         """What a reader of the comparisons has to know of the period."""
-        plan, notes = tables.plan, []
-        if self.days is None or self.pointers is None:
+        notes: list[str] = []
+        if self.days is None:
             return []
         if plan.columns.list and plan.columns.segments:
             notes.append(
@@ -98,13 +144,18 @@ class Earlier:
         """Over which days the verdict is, and which of them are missing."""
         return [] if self.days is None else [f"The comparisons are over {self.days.sentence_part}"]
 
-    @property
-    def as_record(self) -> dict[str, Any] | None:
-        """The period for the run record."""
+    def as_record(self, counts: Counts) -> dict[str, Any]:
+        """The period for the run record; empty without one."""
         if self.days is None:
-            return None
+            return {}
         first, last, dates = self.days.first, self.days.last, [*self.days.dates]
-        return {PERIOD_FROM: first, PERIOD_TO: last, "days": dates, "missing": [*self.days.missing]}
+        runs = {date: [*ids] for date, ids in self.runs(counts).items()}
+        return {PERIOD_FROM: first, PERIOD_TO: last, "days": dates, "missing": [*self.days.missing], "runs": runs}
+
+
+def _names(counts: Counts) -> list[str | None]:
+    """The experiments with lists, as a pointer and a partition have them."""
+    return [name or None for name, count in counts.items() if count["lists"]]
 
 
 def _lacks(pointer: Pointer, column: str) -> bool:

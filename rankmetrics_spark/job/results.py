@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,12 +39,14 @@ def refuse_comparison(config: Config, counts: Counts) -> None:
         comparison.refuse_too_many_replicates(request, experiments, len(config.metrics))
 
 
-def compared_of(request: Comparison, counts: Counts) -> Compared | None:
-    """Return which experiments a run compares; None if there is no pair."""
+def compared_of(request: Comparison, counts: Counts, earlier: Earlier) -> Compared | None:
+    """Return which experiments a run compares, and from which other runs; None if there is no pair."""
     names = [name for name, count in counts.items() if count["lists"]]
     places = dict.fromkeys(int(place) for part in comparison.request_of(request).pairs(names) for place in part)
     every_pair = request.pairs == "all"
-    return Compared(tuple(names[place] for place in places), every_pair) if request.is_requested and places else None
+    if not (request.is_requested and places):
+        return None
+    return Compared(tuple(names[place] for place in places), every_pair, earlier.runs(counts))
 
 
 def refuse_missing_date(store: Store, config: Config) -> None:
@@ -89,6 +92,11 @@ def _rows(table: DataFrame, config: Config) -> list[dict[str, Any]]:
     return [row.asDict() for row in few_rows(table.where(is_gated))]
 
 
+def reads_users_again(config: Config) -> bool:
+    """Whether comparisons are computed for gates too, or read the users twice."""
+    return config.comparison.wilcoxon or any(gate.compares for gate in config.gates)
+
+
 @dataclass(frozen=True)
 class Users:
     """The users of a run, as averages and comparisons read them.
@@ -107,18 +115,23 @@ class Users:
 
     @classmethod
     def of(cls, store: Store, rows: DataFrame, tables: Tables, config: Config, earlier: Earlier) -> Users:
-        """Return the users of a run, and of its period."""
+        """Return the users of the day of a run."""
+        table = replace(tables.compared_users(rows, _covariate(store, tables.plan, config)), looks=earlier.looks)
+        return cls(table, table, config.comparison)
+
+    def over(
+        self, earlier: Earlier, tables: Tables, stage: Callable[[DataFrame], DataFrame] = lambda rows: rows
+    ) -> Users:
+        """Return the same users with those of the period, to be compared."""
+        assert earlier.users is not None
         plan = tables.plan
-        table = replace(tables.compared_users(rows, _covariate(store, plan, config)), looks=earlier.looks)
-        if earlier.users is None:
-            return cls(table, table, config.comparison)
         # The lists of a user may be in different segments, which the rows of users do not tell.
         split = {} if plan.columns.list else plan.public_segments
         combined = () if plan.columns.list else plan.options.combined_segments
         compared = replace(
-            table, rows=earlier.users, segments=split, combinations=combined, within={}, days=earlier.days
+            self.table, rows=stage(earlier.users), segments=split, combinations=combined, within={}, days=earlier.days
         )
-        return cls(table, compared, config.comparison)
+        return replace(self, compared=compared)
 
     def with_sums(self, store: Store) -> Users:
         """Return the same users with the sums that the bootstrap needs, staged."""

@@ -11,7 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from rankmetrics_spark.config import dates_in_words
 from rankmetrics_spark.engines import few_rows
+from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION
 from rankmetrics_spark.sinks.files import STAGING, writing
@@ -51,14 +53,19 @@ class ParquetFolder(Folder):
 
         return settled(self.path, self.pointers, select)
 
-    def days(self, table: str, dates: Sequence[str], schema: T.StructType) -> DataFrame | None:
-        """The published rows of some dates with these columns, null where a date lacks one; None if there are none."""
+    def days(self, table: str, pointers: Mapping[str, Pointer], schema: T.StructType) -> DataFrame | None:
+        """The rows that these pointers name, with these columns; None if there are none.
 
-        def select(pointers: Mapping[str, Pointer]) -> DataFrame | None:
-            chosen = {date: pointers[date] for date in dates if date in pointers}
-            return of_dates(self.spark, self.name_of(table), chosen, schema) if chosen else None
-
-        return settled(self.path, self.pointers, select)
+        Raises:
+            InputError: A run has replaced some of them.
+        """
+        rows = of_dates(self.spark, self.name_of(table), pointers, schema) if pointers else None
+        # A run removes files after it has written its pointer: until then, all of them are there.
+        now = self.pointers() if pointers else {}
+        if replaced := [date for date in pointers if now.get(date) != pointers[date]]:
+            raise InputError(f"cannot read {self.name_of(table)}: {dates_in_words(replaced)} was published again while "
+                             "it was read; run this again")  # fmt: skip
+        return rows
 
     def pointers(self) -> dict[str, Pointer]:
         """Date -> its pointer."""

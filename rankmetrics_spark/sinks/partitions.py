@@ -258,8 +258,11 @@ class Store(Protocol):
     def existing(self, table: str) -> DataFrame | None:
         """The rows of a table that are published, or None if it does not exist."""
 
-    def days(self, table: str, dates: Sequence[str], schema: T.StructType) -> DataFrame | None:
-        """The published rows of some dates with these columns, null where a date lacks one; None if there are none."""
+    def days(self, table: str, pointers: Mapping[str, Pointer], schema: T.StructType) -> DataFrame | None:
+        """The rows that these pointers name, with these columns, null where a date lacks one; None if there are none.
+
+        Reading them later gives these rows or fails, even if a run replaces them meanwhile.
+        """
 
     def pointer(self, date: str) -> Pointer | None:
         """What is published on a date; None if nothing is."""

@@ -124,14 +124,18 @@ def of_run(spark: SparkSession, path: str, schema: T.StructType, run_id: str, pa
 
 def of_dates(spark: SparkSession, path: str, pointers: Mapping[str, Pointer], schema: T.StructType) -> DataFrame | None:
     """The rows of a table of Parquet files that these pointers name, with these columns; None if there are none."""
+    disk = of_disk(path)
+    files = live_files(disk, pointers, pointers.__contains__) if disk else []
     if engine_of(spark) == "sail":
-        disk = of_disk(path)
-        return rows_of(spark, disk, live_files(disk, pointers, pointers.__contains__), schema) if disk else None
+        return rows_of(spark, disk, files, schema) if disk else None
     try:
-        rows = with_schema(spark, path, schema)
+        rows = with_schema(spark, path, schema).where(F.col(DATE).isin(*pointers))
     except AnalysisException:  # no date has a row in this table
         return None
-    return live(rows, pointers, path).where(F.col(DATE).isin(*pointers))
+    if disk is None:
+        return live(rows, pointers, path)
+    # Names in a list: a pattern would be looked for in each row. Spark leaves out the other files as it plans.
+    return rows.where(F.col(_FILE).isin(*(file.rpartition("/")[2] for file in files)))
 
 
 def pointers_of(spark: SparkSession | None, root: str, date: str = "") -> dict[str, Pointer]:

@@ -6,7 +6,7 @@ import re
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from pyspark.errors import AnalysisException
@@ -105,14 +105,14 @@ class SqlTables(ABC):
             return rows
         return published(rows, table, pointers, lambda version: self.at_version(table, version))
 
-    def days(self, table: str, dates: Sequence[str], schema: T.StructType) -> DataFrame | None:
-        """The published rows of some dates with these columns, null where a date lacks one; None if there are none."""
-        current, pointers = self.current(table), self.pointers()
-        chosen = {date: pointers[date] for date in dates if date in pointers}
-        if current is None or not chosen:
+    def days(self, table: str, pointers: Mapping[str, Pointer], schema: T.StructType) -> DataFrame | None:
+        """The rows that these pointers name, with these columns; None if there are none."""
+        version = self.version(table) if pointers else None
+        if version is None:
             return None
-        of_dates = current.where(F.col(DATE).isin(*chosen))
-        rows = published(of_dates, table, chosen, lambda version: self.at_version(table, version))
+        # Of one version: an Iceberg table that is read later may hold what another run has committed meanwhile.
+        of_dates = self.at_version(table, version).where(F.col(DATE).isin(*pointers))
+        rows = published(of_dates, table, pointers, lambda version: self.at_version(table, version))
         known = _lower(rows.columns)
         columns = [
             F.col(quoted(field.name)) if field.name.lower() in known else F.lit(None).cast(field.dataType)

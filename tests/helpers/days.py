@@ -1,54 +1,86 @@
-"""Users' rows of several dates, and what an effect over time makes of them without Spark."""
+"""A log of several days, the runs of each day over the period so far, and what one run over all rows says."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
+from pyspark.sql import SparkSession
 
-from rankmetrics_spark.comparison import Request, Rules, Totals, UserDays, add_days, over_time_rows
-from tests.helpers.users import METRIC, user_rows
+from rankmetrics_spark import evaluate, run
+from rankmetrics_spark.config import from_mapping
+from rankmetrics_spark.job import Outcome
+from rankmetrics_spark.sinks import read
+from tests.helpers.logs import bits
 
-DATES = [f"2026-11-{day:02}" for day in range(8, 22)]
-Rows = dict[tuple[str, str, str], dict[str, Any]]
-"""(candidate, kind, label) -> the row."""
-
-
-def log(seed: int = 1, users: int = 40, share: float = 0.4, **effects: float) -> Any:
-    """A row per user and day of three experiments, each with users of its own who return; some lack a value."""
-    rng, rows = np.random.default_rng(seed), []
-    for name, effect in ({"a": 0.0, "b": 0.1, "c": 0.0} | effects).items():
-        for i in range(users):
-            level = rng.normal(0.5, 0.2)
-            for date in DATES:
-                if rng.random() < share:
-                    value = level + effect + rng.normal(0, 0.1)
-                    n_lists = int(rng.integers(1, 4))
-                    rows.append((name, f"{name}{i}", date, value if rng.random() > 0.05 else np.nan, n_lists))
-    return pd.DataFrame(rows, columns=["experiment", "user", "date", METRIC, "lists"]).assign(relevant=True)
+DAYS = ("2026-11-08", "2026-11-09", "2026-11-10", "2026-11-11")
+SCHEMA = "day string, experiment_id string, user_id string, item_id string, position int, relevance int, country string"
+METRICS = ("ap@5", "ndcg@5")
+PERIOD = {"period": {"from": DAYS[0]}}
 
 
-def days_of(rows: pd.DataFrame) -> UserDays:
-    """The rows of whole users, as a chunk of them arrives."""
-    plain = user_rows(rows)
-    # The helper puts the rows of a user together, in the order in which users first appear.
-    rows = rows.iloc[np.argsort(pd.factorize(rows["user"])[0], kind="stable")]
-    lists = rows["lists"].to_numpy(float)
-    with_value = rows["with_value"].to_numpy(float) if "with_value" in rows else np.full(len(rows), np.nan)
-    return UserDays.of(plain, rows["date"].to_numpy("datetime64[D]"), lists, {METRIC: with_value})
+def a_log(days: tuple[str, ...] = DAYS, users: int = 30, seed: int = 3) -> list[tuple[Any, ...]]:
+    """Users who come on some of the days, one list a day; users of b find a little more. Most return."""
+    rng, rows = random.Random(seed), []
+    for number in range(users):
+        country = rng.choice(["de", "fr"])
+        for experiment in "abc":
+            for day in days:
+                if rng.random() < 0.7:
+                    for rank in range(1, rng.randint(3, 6)):
+                        clicked = int(rng.random() < (0.5 if experiment == "b" else 0.3))
+                        rows.append((day, experiment, f"u{number}", f"i{rank}", rank, clicked, country))
+    return rows
 
 
-def developed(rows: pd.DataFrame, start: str | None = None, request: Request | None = None, **rules: Any) -> Rows:
-    """The rows of the effect over time, from two chunks of users."""
-    totals, asked = Totals(), request or Request(baseline="a")
-    for _, some in rows.groupby(rows["user"].map(lambda name: len(name) % 2)):
-        add_days(totals, days_of(some), asked, start)
-    columns = over_time_rows(totals, asked, Rules(**rules), start)
-    return by_label([dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)])
+class Log:
+    """A log of several days on disk, an output, and the runs of a test."""
+
+    def __init__(self, spark: SparkSession, folder: Path, rows: list[tuple[Any, ...]]) -> None:
+        self.spark, self.folder, self.out = spark, folder, folder / "out"
+        spark.createDataFrame(rows, SCHEMA).coalesce(1).write.mode("overwrite").parquet(str(folder / "log"))
+
+    def config(self, day: str, comparison: dict[str, Any], **more: Any) -> Any:
+        source = {"path": str(self.folder / "log"), "where": "day = '{date}'", **more.pop("source", {})}
+        document = {"source": source, "metrics": list(METRICS), "evaluation_date": day, "sink": {"path": str(self.out)}}
+        return from_mapping(document | {"comparison": {"baseline": "a", **comparison}} | more)
+
+    def run(
+        self,
+        day: str,
+        comparison: dict[str, Any] | None = None,
+        progress: Callable[[str], None] = lambda text: None,
+        **more: Any,
+    ) -> Outcome:
+        return run(self.spark, self.config(day, PERIOD if comparison is None else comparison, **more), progress)
+
+    def rows(self, day: str, *names: str) -> dict[tuple[str, ...], dict[str, Any]]:
+        """Published comparisons of a day by candidate, segment and metric."""
+        table = read(self.spark, str(self.out / "comparisons")).where(f"evaluation_date = '{day}'").collect()
+        return by_key([row.asDict() for row in table])
+
+    def compared(self, day: str) -> Any:
+        """What the pointer of a day says that its newest run has compared."""
+        return json.loads((self.out / "published" / f"{day}.json").read_text())["runs"][0]["compared"]
 
 
-def by_label(rows: Sequence[dict[str, Any]]) -> Rows:
-    """Rows by what they are about."""
-    return {(row["experiment_id"], row["kind"], row["label"]): row for row in rows}
+def by_key(rows: list[dict[str, Any]]) -> dict[tuple[str, ...], dict[str, Any]]:
+    return {(row["experiment_id"], row["segment"], row["metric"]): row for row in rows}
+
+
+OF_PERIOD = ("look", "period_from", "period_to", "n_days")
+NOT_OF_THE_TEST = {"evaluation_date", "run_id", "note", *OF_PERIOD}
+
+
+def numbers(rows: dict[tuple[str, ...], dict[str, Any]]) -> dict[tuple[str, ...], Any]:
+    """Every number of the rows to the bit."""
+    return {key: {n: bits(v) for n, v in row.items() if n not in NOT_OF_THE_TEST} for key, row in rows.items()}
+
+
+def all_at_once(spark: SparkSession, rows: list[tuple[Any, ...]], **more: Any) -> dict[tuple[str, ...], Any]:
+    """The comparisons of one evaluation of all rows, the lists of a user told apart by day."""
+    result = evaluate(spark.createDataFrame(rows, SCHEMA), metrics=METRICS, list="day", baseline="a", **more)
+    return numbers(by_key([row.asDict() for row in result.comparisons.collect()]))

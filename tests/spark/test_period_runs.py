@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 from pathlib import Path
 from typing import Any
@@ -11,72 +10,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark import evaluate, run
-from rankmetrics_spark.config import from_mapping
+from rankmetrics_spark import evaluate
 from rankmetrics_spark.errors import ConfigError, MetricGateError
-from rankmetrics_spark.job import Outcome
 from rankmetrics_spark.sinks import read
 from tests.helpers.commands import Call
-from tests.helpers.logs import bits
-
-DAYS = ("2026-11-08", "2026-11-09", "2026-11-10", "2026-11-11")
-SCHEMA = "day string, experiment_id string, user_id string, item_id string, position int, relevance int, country string"
-METRICS = ("ap@5", "ndcg@5")
-PERIOD = {"period": {"from": DAYS[0]}}
-
-
-def a_log(days: tuple[str, ...] = DAYS, users: int = 30, seed: int = 3) -> list[tuple[Any, ...]]:
-    """Users who come on some of the days, one list a day; users of b find a little more. Most return."""
-    rng, rows = random.Random(seed), []
-    for number in range(users):
-        country = rng.choice(["de", "fr"])
-        for experiment in "abc":
-            for day in days:
-                if rng.random() < 0.7:
-                    for rank in range(1, rng.randint(3, 6)):
-                        clicked = int(rng.random() < (0.5 if experiment == "b" else 0.3))
-                        rows.append((day, experiment, f"u{number}", f"i{rank}", rank, clicked, country))
-    return rows
-
-
-class Log:
-    """A log of several days on disk, an output, and the runs of a test."""
-
-    def __init__(self, spark: SparkSession, folder: Path, rows: list[tuple[Any, ...]]) -> None:
-        self.spark, self.folder, self.out = spark, folder, folder / "out"
-        spark.createDataFrame(rows, SCHEMA).coalesce(1).write.mode("overwrite").parquet(str(folder / "log"))
-
-    def config(self, day: str, comparison: dict[str, Any], **more: Any) -> Any:
-        source = {"path": str(self.folder / "log"), "where": "day = '{date}'", **more.pop("source", {})}
-        document = {"source": source, "metrics": list(METRICS), "evaluation_date": day, "sink": {"path": str(self.out)}}
-        return from_mapping(document | {"comparison": {"baseline": "a", **comparison}} | more)
-
-    def run(self, day: str, comparison: dict[str, Any] | None = None, **more: Any) -> Outcome:
-        return run(self.spark, self.config(day, PERIOD if comparison is None else comparison, **more))
-
-    def rows(self, day: str, *names: str) -> dict[tuple[str, ...], dict[str, Any]]:
-        """Published comparisons of a day by candidate, segment and metric."""
-        table = read(self.spark, str(self.out / "comparisons")).where(f"evaluation_date = '{day}'").collect()
-        return by_key([row.asDict() for row in table])
-
-
-def by_key(rows: list[dict[str, Any]]) -> dict[tuple[str, ...], dict[str, Any]]:
-    return {(row["experiment_id"], row["segment"], row["metric"]): row for row in rows}
-
-
-OF_PERIOD = ("look", "period_from", "period_to", "n_days")
-NOT_OF_THE_TEST = {"evaluation_date", "run_id", "note", *OF_PERIOD}
-
-
-def numbers(rows: dict[tuple[str, ...], dict[str, Any]]) -> dict[tuple[str, ...], Any]:
-    """Every number of the rows to the bit."""
-    return {key: {n: bits(v) for n, v in row.items() if n not in NOT_OF_THE_TEST} for key, row in rows.items()}
-
-
-def all_at_once(spark: SparkSession, rows: list[tuple[Any, ...]], **more: Any) -> dict[tuple[str, ...], Any]:
-    """The comparisons of one evaluation of all rows, the lists of a user told apart by day."""
-    result = evaluate(spark.createDataFrame(rows, SCHEMA), metrics=METRICS, list="day", baseline="a", **more)
-    return numbers(by_key([row.asDict() for row in result.comparisons.collect()]))
+from tests.helpers.days import DAYS, METRICS, OF_PERIOD, PERIOD, SCHEMA, Log, a_log, all_at_once, by_key, numbers
 
 
 @pytest.mark.both_engines
@@ -84,18 +22,21 @@ def test_the_comparisons_of_a_period_are_those_of_one_run_over_all_its_rows(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     rows = a_log()
-    log = Log(spark, tmp_path, rows)
+    log, runs = Log(spark, tmp_path, rows), {}
     for n, day in enumerate(DAYS, start=1):
         outcome = log.run(day)
+        runs[day] = [outcome.run_id]
         so_far = [row for row in rows if row[0] <= day]
         assert numbers(log.rows(day)) == all_at_once(spark, so_far), day
         n_of = "1 day" if n == 1 else f"{n} days"
         assert outcome.record["verdict"][-1] == f"The comparisons are over {DAYS[0]} to {day} ({n_of})"
         of_period = {tuple(row[name] for name in OF_PERIOD) for row in log.rows(day).values()}
         assert of_period == {(n, DAYS[0], day, n)}
+    del runs[DAYS[3]]
     assert outcome.record["period"] == {
-        "period_from": DAYS[0], "period_to": DAYS[3], "days": [*DAYS], "missing": []
+        "period_from": DAYS[0], "period_to": DAYS[3], "days": [*DAYS], "missing": [], "runs": runs
     }  # fmt: skip
+    assert log.compared(DAYS[3]) == {"experiments": ["a", "b", "c"], "every_pair": False, "runs": runs}
     shown = outcome.summary().query("segment == 'all'").set_index(["experiment", "metric"])
     for (name, segment, metric), row in log.rows(DAYS[3]).items():
         assert segment != "all" or shown.loc[(name, metric), "mean"] == row["mean_candidate"]
@@ -225,7 +166,7 @@ def test_only_experiments_of_the_run_are_compared_and_new_metrics_are_noted(
 ) -> None:
     rows = [row for row in a_log(DAYS[:2]) if (row[0], row[1]) != (DAYS[1], "c")]
     log = Log(spark, tmp_path, rows)
-    log.run(DAYS[0])
+    first = log.run(DAYS[0])
     outcome = log.run(DAYS[1], metrics=["ap@5", "rr@5"])
     found = log.rows(DAYS[1])
     assert {key[::2] for key in found} == {("b", "ap@5"), ("b", "rr@5")}
@@ -240,8 +181,8 @@ def test_only_experiments_of_the_run_are_compared_and_new_metrics_are_noted(
         for name in ("n_users", "mean_baseline", "mean_candidate", "difference", "p_value"):
             assert found["b", "all", metric][name] == wanted[name], (metric, name)
     assert f"user_metrics of {DAYS[0]} has no column rr_at_5; it counts without it" in outcome.record["notes"]
-    entry = json.loads((log.out / "published" / f"{DAYS[1]}.json").read_text())["runs"][0]
-    assert entry["compared"] == {"experiments": ["a", "b"], "every_pair": False}
+    runs = {DAYS[0]: [first.run_id]}
+    assert log.compared(DAYS[1]) == {"experiments": ["a", "b"], "every_pair": False, "runs": runs}
 
 
 def test_bootstrap_means_are_those_of_the_day_and_intervals_of_differences_of_the_period(
