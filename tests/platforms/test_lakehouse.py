@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Barrier
@@ -13,17 +14,18 @@ from typing import Any
 
 import pytest
 import yaml
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
-from rankmetrics_spark import read, run, sources
+from rankmetrics_spark import cli, compare, read, run, sources
 from rankmetrics_spark.config import Config, from_mapping
-from rankmetrics_spark.engines import QUICK_JAVA
+from rankmetrics_spark.engines import QUICK_JAVA, Choice
 from rankmetrics_spark.engines.spark import local_session
 from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.job import Outcome
 from rankmetrics_spark.sinks import Partitions
 from rankmetrics_spark.sinks.lakehouse import CatalogSchema
 from tests.helpers.commands import ROOT, ran, spark_environment
+from tests.helpers.days import DAYS, METRICS, Log, a_log, all_at_once, by_key, numbers
 from tests.helpers.logs import DATE, Shown, a_list, exact, impressions, parquet
 from tests.helpers.readme import commands, rename, section
 
@@ -305,6 +307,92 @@ def test_what_another_run_has_begun_to_replace_is_read_from_its_earlier_version(
         assert published() == [("a", 1 / 2, newest.run_id), ("b", 1 / 2, second.run_id)]
     third = run(spark, b)
     assert published() == [("a", 1 / 2, newest.run_id), ("b", 1 / 2, third.run_id)]
+
+
+@pytest.mark.parametrize("make", [in_folder, in_iceberg])
+def test_a_period_over_tables_is_that_over_parquet_files(
+    spark: SparkSession,
+    tmp_path: Path,
+    make: Callable[[SparkSession, Path], Place],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    place, rows = make(spark, tmp_path), a_log(DAYS[:3])
+    log = Log(spark, tmp_path, rows)
+    sinks = {"files": {"path": str(log.out)}, "tables": place.sink}
+    runs = {}
+    for day, metrics in zip(DAYS, (["ap@5"], METRICS, METRICS), strict=False):
+        # The tables get their second metric on the second day.
+        runs[day] = {name: log.run(day, sink=sink, metrics=metrics) for name, sink in sinks.items()}
+        answers = {name: numbers(by_key(dicts(each.comparisons))) for name, each in runs[day].items()}
+        assert answers["tables"] == answers["files"] and len(answers["files"]) == 2 * len(metrics)
+    assert answers["files"]["b", "all", "ap@5"] == all_at_once(spark, rows)["b", "all", "ap@5"]
+    compared = {day: [runs[day]["tables"].run_id] for day in DAYS[:2]}
+    assert runs[DAYS[2]]["tables"].record["period"]["runs"] == pointer(place, DAYS[2])["compared"]["runs"] == compared
+
+    # What is read of the tables themselves.
+    format, name = place.sink["format"], place.name("user_metrics")
+    name = f"{place.sink['path']}/user_metrics" if "path" in place.sink else name
+    places = {"tables": (name, format), "files": (f"{log.out}/user_metrics", "parquet")}
+    for dates in ((DAYS[0], DAYS[2]), (DAYS[1], DAYS[3])):
+        period, found = {}, {}
+        for key, (path, kind) in places.items():
+            names = ["experiment_id", "user_id", "ap_at_5", "ndcg_at_5", "n_lists", "n_days", "first_date"]
+            period[key] = exact(read(spark, path, kind, dates=dates).select(*names).collect())
+            found[key] = numbers(by_key(dicts(compare(read(spark, path, kind), "a", dates=dates))))
+        assert period["tables"] == period["files"] and len(period["files"]) > 60
+        assert found["tables"] == found["files"] and len(found["files"]) == 4
+    assert numbers(by_key(dicts(runs[DAYS[2]]["tables"].comparisons))).keys() == found["files"].keys()
+
+    if "path" in place.sink:
+        monkeypatch.setattr(cli, "choose", lambda *_, **__: Choice("spark"))
+        monkeypatch.setattr(cli, "session_of", lambda *_: nullcontext(spark))
+        printed = []
+        for folder in (place.sink["path"], str(log.out)):
+            capsys.readouterr()
+            words = ["compare", "--input", folder, "--baseline", "a", "--from", DAYS[0], "--to", DAYS[2]]
+            cli.main([*words, "--format", "json"], "rankmetrics")
+            printed.append(json.loads(capsys.readouterr().out))
+        assert printed[0] == printed[1] and printed[0]["comparisons"][0]["n_days"] == 3
+
+
+@pytest.mark.parametrize("make", [in_folder, in_iceberg])
+def test_a_period_over_tables_reads_the_runs_that_its_pointer_names(
+    spark: SparkSession, tmp_path: Path, make: Callable[[SparkSession, Path], Place]
+) -> None:
+    place, rows = make(spark, tmp_path), a_log(DAYS[:3])
+    log = Log(spark, tmp_path, rows)
+    mended = Log(spark, tmp_path / "mended", [row for row in rows if row[0] != DAYS[0] or int(row[2][1:]) % 2])
+    first, second = (log.run(day, sink=place.sink) for day in DAYS[:2])
+    # A run of the second day is killed after its first commit.
+    sql = f"UPDATE {place.name('user_metrics')} SET run_id = 'killed', ap_at_5 = 0 WHERE evaluation_date = '{DAYS[1]}'"
+    spark.sql(sql)
+
+    def replace_first_day(text: str) -> None:
+        if text.startswith("comparing over"):
+            mended.run(DAYS[0], {}, sink=place.sink)
+
+    done = log.run(DAYS[2], progress=replace_first_day, sink=place.sink)
+    # The first day is replaced while the third one compares: the earlier version of the table still holds it.
+    assert numbers(by_key(dicts(done.comparisons))) == all_at_once(spark, rows)
+    named = {DAYS[0]: [first.run_id], DAYS[1]: [second.run_id]}
+    assert pointer(place, DAYS[2])["compared"]["runs"] == done.record["period"]["runs"] == named
+    again = log.run(DAYS[2], sink=place.sink)
+    users = [row for row in rows if row[0] != DAYS[0] or int(row[2][1:]) % 2]
+    assert numbers(by_key(dicts(again.comparisons))) == all_at_once(spark, users) != all_at_once(spark, rows)
+
+
+def dicts(table: DataFrame) -> list[dict[str, Any]]:
+    return [row.asDict() for row in table.collect()]
+
+
+def pointer(place: Place, day: str) -> Any:
+    """What the pointer of a day says of its newest run."""
+    if "path" in place.sink:
+        text = Path(place.sink["path"], "published", f"{day}.json").read_text()
+    else:
+        (text,) = (row["pointer"] for row in place.rows("published") if row["evaluation_date"] == day)
+    return json.loads(text)["runs"][0]
 
 
 def test_an_error_of_the_catalog_becomes_one_sentence(spark: SparkSession, tmp_path: Path) -> None:

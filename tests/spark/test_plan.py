@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import uuid
 from collections.abc import Callable
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from rankmetrics_spark import evaluate
+from rankmetrics_spark import compare, evaluate, read
 from rankmetrics_spark.job import run
+from rankmetrics_spark.metrics import Convention
+from rankmetrics_spark.pointers import Entry, Pointer
 from tests.helpers.logs import a_list, config, impressions, judgements
 
 # Only a classic session gives access to plans and job counts.
@@ -24,6 +31,8 @@ JOBS = 4
 """Of the averages, without comparisons."""
 JOBS_OF_A_RUN = {"averages": 12, "comparisons": 16}
 """Of the whole job, from reading schemas to the run record."""
+JOBS_OF_A_PERIOD = 3
+"""More jobs at most, whatever the number of its days."""
 
 TWELVE_METRICS = [f"{name}@{k}" for name in ("ap", "ndcg", "p", "r") for k in (1, 5, 10)]
 
@@ -98,6 +107,56 @@ def test_a_run_starts_a_known_number_of_jobs(spark: SparkSession, folder: str, t
     assert found == JOBS_OF_A_RUN[tables] or not spark.version.startswith(PINNED)
     fewer = config(folder, tmp_path / "fewer", metrics=["ap@10"], **changes)
     assert found <= jobs(spark, lambda: run(spark, fewer))
+
+
+FIRST = date(2026, 8, 23)
+NINETY = [(FIRST + timedelta(days=n)).isoformat() for n in range(90)]
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What runs of 90 days have published of two experiments: b is better in the second half of the days."""
+    out, run_id = tmp_path_factory.mktemp("days") / "out", "20261121T120000-0a1b2c3d"
+    (out / "published").mkdir(parents=True)
+    users = [f"u{n}" for n in range(20)]
+    for n, day in enumerate(NINETY):
+        for name, value in (("a", 0.25), ("b", 0.75 if n >= 45 else 0.25)):
+            folder = out / "user_metrics" / f"experiment_id={name}" / f"evaluation_date={day}"
+            folder.mkdir(parents=True)
+            values, ones = [value + i / 100 for i in range(20)], [1] * 20
+            columns = {"user_id": users, "n_lists": ones, "n_relevant": ones, "ap_at_10": values, "ndcg_at_10": values}
+            columns |= {"convention_hash": [Convention().digest()] * 20}
+            pq.write_table(pa.table(columns), folder / f"part-{run_id}-{n}.parquet")
+        entry = Entry(run_id, ("a", "b"), convention={"name": "standard", "hash": Convention().digest()})
+        (out / "published" / f"{day}.json").write_text(Pointer(day, (entry,), 1).as_json())
+    return out
+
+
+def test_ninety_days_of_two_experiments_are_read_once(spark: SparkSession, stored: Path) -> None:
+    users = read(spark, str(stored / "user_metrics"))
+    table = compare(users, "a", metrics="ap@10", dates=(NINETY[0], NINETY[-1]))
+    plan = executed(table)
+    (schema,) = re.findall(r"FileScan parquet.*ReadSchema: struct<([^>]*)>", plan)
+    assert {part.split(":")[0] for part in schema.split(",")} == {"user_id", "n_lists", "n_relevant", "ap_at_10"}
+    (row,) = table.collect()
+    # Half of the days are 0.5 better.
+    assert (row["n_days"], row["n_users"], row["difference"]) == (90, 20, pytest.approx(0.25))
+
+
+def test_a_run_over_ninety_days_starts_few_more_jobs_than_its_day(
+    spark: SparkSession, folder: str, stored: Path, tmp_path: Path
+) -> None:
+    def count(out: Path, **comparison: Any) -> int:
+        asked = config(folder, out, metrics=["ap@10"], evaluation_date="2026-11-21", comparison=comparison)
+        return jobs(spark, lambda: run(spark, asked))
+
+    alone = count(tmp_path / "alone", baseline="a")
+    out = shutil.copytree(stored, tmp_path / "out")
+    whole = count(out, baseline="a", period={"from": NINETY[0]})
+    record = json.loads(max((out / "runs").glob("*.json")).read_text())
+    assert len(record["period"]["days"]) == 91
+    # One that groups by user, and a listing of the folders of each experiment.
+    assert whole - alone <= JOBS_OF_A_PERIOD
 
 
 def jobs(spark: SparkSession, action: Callable[[], Any]) -> int:
