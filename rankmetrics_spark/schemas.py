@@ -72,6 +72,8 @@ CUPED = "cuped"
 RELATIVE = ("relative_difference", "relative_ci_low", "relative_ci_high")
 SEQUENTIAL = "sequential"
 """Bounds of intervals that hold over several looks have this prefix."""
+ADJUSTED = "adjusted"
+"""Bounds of intervals that agree with the corrected p-value have this prefix."""
 LOOKS = "looks"
 """Which looks a row of ``comparisons`` holds for; null or absent where it is a single one."""
 REST = ("rest_difference", "rest_relative_difference")
@@ -239,6 +241,30 @@ def of_test(row: Mapping[str, Any], name: str) -> Any:
         return row[f"{SEQUENTIAL}_{name}"]
     cuped_name = f"{CUPED}_{name}"
     return row[cuped_name] if row.get("test") == CUPED and cuped_name in row else row[name]
+
+
+def shown_of(row: Mapping[str, Any], name: str) -> Any:
+    """A number of a row of ``comparisons`` as people see it: bounds are those that agree with the decision.
+
+    Rows that were written before there were such bounds have none where theirs say something else of 0 than
+    ``p_adjusted``.
+
+    >>> row = {"test": "welch", "difference": 0.1, "ci_low": 0.05, "ci_high": 0.15}
+    >>> agreeing = {"adjusted_ci_low": -0.01, "adjusted_ci_high": 0.21}
+    >>> shown_of(row, "difference"), shown_of(row | agreeing, "ci_low"), of_test(row | agreeing, "ci_low")
+    (0.1, -0.01, 0.05)
+    >>> shown_of(row | {"p_adjusted": 0.3, "confidence": 0.95}, "ci_low"), shown_of(row, "ci_low")
+    (None, 0.05)
+    """
+    if name not in BOUNDS:
+        return of_test(row, name)
+    if f"{ADJUSTED}_{name}" in row:
+        return row[f"{ADJUSTED}_{name}"]
+    prefix, p = name.removesuffix("low").removesuffix("high"), number(row.get("p_adjusted"))
+    low, high = (number(of_test(row, f"{prefix}{side}")) for side in ("low", "high"))
+    if p is None or low is None or high is None:
+        return of_test(row, name)
+    return of_test(row, name) if (low > 0 or high < 0) == (p < 1 - row["confidence"]) else None
 
 
 def quoted(name: str) -> str:

@@ -115,6 +115,7 @@ def compare(
     families: str = "split",
     primary_share: float | None = None,
     margin: Mapping[str, float | str] | None = None,
+    simultaneous: bool = False,
     shares: Mapping[str, float] | None = None,
     power: float = 0.8,
     min_users: int = 0,
@@ -149,6 +150,7 @@ def compare(
         primary_share: Share of the level of significance for the primary metrics; all other comparisons share the
             rest.
         margin: Metric -> how much worse is no harm: ``1%`` of the baseline's mean, or a number in its unit.
+        simultaneous: Intervals of a family cover jointly; they and the p-values are of ``correction: bonferroni``.
         shares: Planned share of the users of each experiment, for the check of the sample ratio.
         power: Probability of finding the minimum detectable effect.
         min_users: Segments with fewer users in an experiment are not compared.
@@ -185,6 +187,7 @@ def compare(
             "families": families,
             "primary_share": primary_share,
             "margin": margin,
+            "simultaneous": simultaneous,
             "shares": shares,
             "power": power,
             "min_users": min_users,
@@ -406,7 +409,8 @@ def request_of(asked: Comparison) -> Request:
 def _rules(asked: Comparison, table: UserTable) -> Rules:
     return Rules(
         confidence=asked.confidence,
-        correction=asked.correction,
+        correction="bonferroni" if asked.simultaneous else asked.correction,
+        simultaneous=asked.simultaneous,
         roles=asked.roles(table.metrics),
         one_family=asked.families == "one",
         primary_share=asked.primary_share,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from rankmetrics_spark.comparison.intervals import Share
 from rankmetrics_spark.comparison.totals import (
     BASELINE,
     BEFORE_PAIR_SUMS,
@@ -26,6 +27,8 @@ from rankmetrics_spark.statistics import (
     Floats,
     Moments,
     PairMoments,
+    cuped_denominator_independent,
+    cuped_denominator_paired,
     cuped_independent,
     cuped_paired,
     paired_t,
@@ -45,7 +48,7 @@ class Adjusted:
 
     Attributes:
         estimate: The difference, less what the earlier values explain.
-        relative: The same as a share of the baseline.
+        share: The same as a share of the baseline.
         reduction: (g,) share of the variance that the earlier values explain.
         n_before: (g,) users with earlier values.
         spread: (g,) of the earlier values; 0 where they tell no user from another.
@@ -53,7 +56,7 @@ class Adjusted:
     """
 
     estimate: Estimate
-    relative: Estimate
+    share: Share
     reduction: Floats
     n_before: Floats
     spread: Floats
@@ -84,9 +87,11 @@ def of_arms(totals: Totals, keys: Sequence[Key], arms: tuple[Moments, Moments], 
     with np.errstate(all="ignore"):
         estimate, reduction = cuped_independent(baseline, candidate, confidence)
         relative = relative_cuped_independent(baseline, candidate, confidence)
+        denominator = cuped_denominator_independent(baseline, candidate)
         earlier = welch(before[0], before[1], confidence)
     n = (before[0].n + before[1].n).astype(float)
-    return Adjusted(estimate, relative, reduction, n, baseline.spread + candidate.spread, earlier.p_value)
+    spread = baseline.spread + candidate.spread
+    return Adjusted(estimate, Share(relative, denominator), reduction, n, spread, earlier.p_value)
 
 
 def of_pairs(totals: Totals, keys: Sequence[Key], pair: PairMoments, confidence: float) -> Adjusted:
@@ -108,16 +113,18 @@ def of_pairs(totals: Totals, keys: Sequence[Key], pair: PairMoments, confidence:
     with np.errstate(all="ignore"):
         estimate, reduction = cuped_paired(difference, confidence)
         relative = relative_cuped_paired(pair, difference, baseline, confidence)
+        denominator = cuped_denominator_paired(pair, difference, baseline)
         earlier = paired_t(before, confidence)
-    return Adjusted(estimate, relative, reduction, before.n.astype(float), difference.spread, earlier.p_value)
+    n = before.n.astype(float)
+    return Adjusted(estimate, Share(relative, denominator), reduction, n, difference.spread, earlier.p_value)
 
 
 def either(chosen: Any, of_pairs: Adjusted, of_arms: Adjusted) -> Adjusted:
     """Row by row ``of_pairs`` where ``chosen``, else ``of_arms``."""
     names = ("reduction", "n_before", "spread", "earlier_p")
     others = (np.where(chosen, getattr(of_pairs, name), getattr(of_arms, name)) for name in names)
-    estimates = (getattr(of_pairs, name).where(chosen, getattr(of_arms, name)) for name in ("estimate", "relative"))
-    return Adjusted(*estimates, *others)
+    tests = (getattr(of_pairs, name).where(chosen, getattr(of_arms, name)) for name in ("estimate", "share"))
+    return Adjusted(*tests, *others)
 
 
 def _covariate_sums(totals: Totals, keys: list[Key], values: Moments) -> tuple[Moments, Moments, Any, Any]:

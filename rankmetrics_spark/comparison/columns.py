@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rankmetrics_spark.comparison.compared import INDEPENDENT, PAIRED, Bools, Compared, Ranks, Rules, interval
+from rankmetrics_spark.comparison.compared import INDEPENDENT, PAIRED, Bools, Compared, Ranks, Rules
+from rankmetrics_spark.comparison.intervals import corrected_intervals, interval, intervals_at
 from rankmetrics_spark.comparison.notes import left_out_of_all, remarks
 from rankmetrics_spark.comparison.registry import STATISTICS, Statistic, statistic
 from rankmetrics_spark.comparison.totals import (
@@ -22,8 +23,8 @@ from rankmetrics_spark.comparison.totals import (
     of_pair,
     replicate_means,
 )
-from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME
 from rankmetrics_spark.schemas import (
+    ADJUSTED,
     BOUNDS,
     CUPED,
     EXPERIMENT,
@@ -36,6 +37,7 @@ from rankmetrics_spark.schemas import (
     SEGMENT,
     SEQUENTIAL,
 )
+from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME
 from rankmetrics_spark.statistics import (
     LIMB_UNIT,
     Floats,
@@ -125,7 +127,7 @@ def wins(rows: Compared) -> tuple[Ints, ...]:
 def better(rows: Compared) -> Texts:
     """`candidate` or `baseline` where `p_adjusted < 1 - confidence`, by the direction of the metric; null otherwise."""
     found: Texts = [None] * len(rows.keys)
-    for i in np.flatnonzero(rows.p_adjusted < 1 - rows.rules.confidence).tolist():
+    for i in np.flatnonzero(rows.decided).tolist():
         direction = rows.rules.directions.get(rows.keys[i].metric)
         if direction is not None and not rows.doubts[i]:
             found[i] = "candidate" if bool(rows.deciding.difference[i] > 0) == direction else "baseline"
@@ -180,8 +182,20 @@ def counts(rows: Compared) -> tuple[Ints, ...]:
 
 @statistic("standard_error", "relative_ci_low", "relative_ci_high")
 def errors(rows: Compared) -> tuple[Floats, ...]:
-    """Of `difference` in the plain test; interval of `relative_difference`, by the delta method."""
+    """Of `difference` in the plain test; interval of `relative_difference`, by the delta method, and Fieller's where
+    the delta method says something else of 0 than `ci_low` and `ci_high`.
+    """
     return rows.estimate.standard_error, rows.relative.ci_low, rows.relative.ci_high
+
+
+@statistic(*(f"{ADJUSTED}_{name}" for name in BOUNDS))
+def adjusted(rows: Compared) -> tuple[Floats, ...]:
+    """Intervals of the difference and of the relative difference of the test that decides, with `looks` over these
+    looks, at the level of the correction: they exclude 0 exactly where `p_adjusted < 1 - confidence`. This is the
+    interval that verdict, terminal and page show. See "Intervals".
+    """
+    of, share = corrected_intervals(rows)
+    return of.ci_low, of.ci_high, share.ci_low, share.ci_high
 
 
 @statistic()
@@ -316,7 +330,8 @@ _OF_CUPED = ("difference", "ci_low", "ci_high", "p_value", "variance_reduction",
 @statistic(*(f"{CUPED}_{name}" for name in _OF_CUPED), needs="earlier")
 def cuped(rows: Compared) -> tuple[Floats, ...]:
     """The same numbers less what the users' values from before the experiment explain; see below."""
-    found, of, share = rows.adjusted, rows.adjusted.estimate, rows.adjusted.relative
+    found, of = rows.adjusted, rows.adjusted.estimate
+    share = intervals_at(rows.rules.confidence, of, found.share)[1]
     numbers = (of.difference, of.ci_low, of.ci_high, of.p_value, found.reduction, of.standard_error)
     in_shares = (share.difference, share.ci_low, share.ci_high)
     return tuple(np.where(rows.testable & ~rows.unresolved, each, np.nan) for each in (*numbers, *in_shares))

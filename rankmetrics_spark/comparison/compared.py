@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rankmetrics_spark.comparison import adjusted
+from rankmetrics_spark.comparison.intervals import Share, intervals_at, over_rules
 from rankmetrics_spark.comparison.notes import doubt
 from rankmetrics_spark.comparison.totals import (
     ARM_SUMS,
@@ -19,16 +20,17 @@ from rankmetrics_spark.comparison.totals import (
     SHARED,
     Ints,
     Key,
-    Name,
     Request,
     Totals,
     arm,
     arm_moments,
     experiments_of,
+    large_enough,
     of_arm,
     of_pair,
     pair_moments,
     refuse_unknown,
+    row_keys,
     stacked,
     stacked_arms,
 )
@@ -45,10 +47,10 @@ from rankmetrics_spark.statistics import (
     PairMoments,
     PlannedLook,
     adjusted_p_values,
-    bca,
+    denominator_independent,
+    denominator_paired,
     over_looks,
     paired_t,
-    percentile,
     relative_independent,
     relative_paired,
     sample_ratio_p,
@@ -86,6 +88,7 @@ class Rules:
     Attributes:
         confidence: Of every interval.
         correction: Of the p-values: see ``adjusted_p_values``.
+        simultaneous: Whether the intervals of a family cover jointly; the correction is that of Bonferroni then.
         roles: Metric -> ``primary``, ``guardrail`` or ``secondary``; others are secondary.
         one_family: Whether all rows are corrected together.
         primary_share: Share of the level of significance for the primary metrics; all other rows share the rest.
@@ -106,6 +109,7 @@ class Rules:
 
     confidence: float = 0.95
     correction: str = "holm"
+    simultaneous: bool = False
     roles: Mapping[str, str] = field(default_factory=dict)
     one_family: bool = False
     primary_share: float | None = None
@@ -166,7 +170,7 @@ class Compared:
         """
         known = experiments_of(totals)
         refuse_unknown([request.baseline, *request.candidates, *(rules.shares or ())], known)
-        keys = _large_enough(totals, _row_keys(totals, request, known), rules.min_users)
+        keys = large_enough(totals, row_keys(totals, request, known), rules.min_users)
         arms = stacked_arms(totals, keys, BASELINE), stacked_arms(totals, keys, CANDIDATE)
         both = stacked(totals, keys, len(PAIR_SUMS))
         return cls(totals, ranks, request, rules, keys, arms, both, _designs(totals, keys, rules.design))
@@ -205,10 +209,17 @@ class Compared:
         return self._of_design(paired, independent)
 
     @cached_property
-    def relative(self) -> Estimate:
+    def share(self) -> Share:
         """The difference as a share of the baseline."""
         of_pairs = relative_paired(self.pair, self.rules.confidence)
-        return self._resolved(self._of_design(of_pairs, relative_independent(*self.moments, self.rules.confidence)))
+        relative = self._of_design(of_pairs, relative_independent(*self.moments, self.rules.confidence))
+        arms = denominator_independent(*self.moments)
+        return Share(self._resolved(relative), denominator_paired(self.pair).where(self.paired, arms))
+
+    @cached_property
+    def relative(self) -> Estimate:
+        """The difference of the design's test as a share of the baseline, with an interval."""
+        return intervals_at(self.rules.confidence, self.estimate, self.share)[1]
 
     @cached_property
     def adjusted(self) -> adjusted.Adjusted:
@@ -232,16 +243,30 @@ class Compared:
         return self.adjusted.estimate.where(self.decided_by_cuped, self.estimate)
 
     @cached_property
+    def single_share(self) -> Share:
+        """The difference of that test as a share of the baseline."""
+        if not self.rules.cuped:
+            return self.share
+        return self.adjusted.share.where(self.decided_by_cuped, self.share)
+
+    @cached_property
     def deciding(self) -> Estimate:
         """The test that p-values are corrected from, and that says who is better; over several looks if asked for."""
-        return self.at_looks(self.single)
+        return self._deciding[0]
 
     @cached_property
     def deciding_relative(self) -> Estimate:
         """The difference of the deciding test as a share of the baseline."""
-        if not self.rules.cuped:
-            return self.at_looks(self.relative)
-        return self.at_looks(self.adjusted.relative.where(self.decided_by_cuped, self.relative))
+        return self._deciding[1]
+
+    @cached_property
+    def _deciding(self) -> tuple[Estimate, Estimate]:
+        return over_rules(self, self.rules.confidence)
+
+    @cached_property
+    def decided(self) -> Bools:
+        """(g,) whether the corrected test found a difference."""
+        return np.asarray(self.p_adjusted < 1 - self.rules.confidence)
 
     @cached_property
     def looks(self) -> list[tuple[Bools, Looks]]:
@@ -415,26 +440,6 @@ def _rounding(of: Moments) -> Floats:
     return np.asarray(((1 + 4 * mean) * 2.0**-LIMB_UNIT + mean**2 * 2.0**-52) / of.n.astype(float))
 
 
-def _row_keys(totals: Totals, request: Request, known: Sequence[Name]) -> list[Key]:
-    """One key per pair, segment and metric that one of the two experiments has, in this order."""
-    cells: dict[Name, dict[tuple[str, str], None]] = {}
-    for key in totals.sums:
-        if key.kind in ("arm", SHARED):
-            cells.setdefault(key.candidate, {})[key.segment, key.metric] = None
-    rows = []
-    for i, j in zip(*request.pairs(known), strict=True):
-        there = dict.fromkeys([*cells[known[i]], *cells[known[j]]])
-        rows += [Key("pair", known[i], known[j], segment, metric) for segment, metric in sorted(there)]
-    return rows
-
-
-def _large_enough(totals: Totals, keys: Sequence[Key], min_users: int) -> list[Key]:
-    """The rows of all users, and of the segments with so many users in both experiments."""
-    n = [of_arm(stacked_arms(totals, keys, place), "users") for place in (BASELINE, CANDIDATE)]
-    enough = np.minimum(*n) >= min_users
-    return [key for key, keep in zip(keys, enough, strict=True) if keep or key.segment == EVERYONE]
-
-
 def _designs(totals: Totals, keys: Sequence[Key], design: str) -> Bools:
     """Whether each row is paired; with ``auto``, all segments of a pair follow its users as a whole."""
     if design != "auto":
@@ -443,16 +448,3 @@ def _designs(totals: Totals, keys: Sequence[Key], design: str) -> Bools:
     n = [of_arm(stacked_arms(totals, everyone, place), "n") for place in (BASELINE, CANDIDATE)]
     both = of_pair(stacked(totals, everyone, len(PAIR_SUMS)), "both")
     return np.asarray((both > 0) & (both >= SHARE_OF_PAIRED * np.maximum(*n)))
-
-
-_CUT = 2.0**-28
-"""Replicates so close to the estimate are equal to it."""
-
-
-def interval(means: Floats, estimate: Floats, acceleration: Floats, rules: Rules) -> tuple[Floats, Floats]:
-    """Bootstrap interval of (g, r) replicates, as the rules want it."""
-    # Replicates are cut off and the estimate is not, so a replicate that is equal to it lies a little beside it.
-    means = np.where(np.abs(means - estimate[:, None]) <= _CUT, estimate[:, None], means)
-    if rules.bca:
-        return bca(means, estimate, acceleration, rules.confidence)
-    return percentile(means, rules.confidence)

@@ -101,7 +101,7 @@ def _side(rows: Compared, size: Floats, in_shares: Bools, sign: int) -> tuple[Fl
     share = of_pairs.where(rows.paired, share_independent(baseline, candidate, shift, confidence))
     if rows.rules.cuped:
         # The delta method, as the interval in percent that CUPED shows.
-        by_cuped = shifted(rows.adjusted.relative, shift, confidence, still_p)
+        by_cuped = shifted(rows.adjusted.share.delta, shift, confidence, still_p)
         share = by_cuped.where(rows.decided_by_cuped, share)
     test = share.where(in_shares, shifted(rows.single, shift, confidence, still_p))
     at_look = rows.at_looks(test)

@@ -31,6 +31,7 @@ from rankmetrics_spark.comparison.daily import (
     UserDays,
     add_days,
 )
+from rankmetrics_spark.comparison.intervals import intervals_at, levels_of
 from rankmetrics_spark.comparison.rows import rows_of, schema_text
 from rankmetrics_spark.comparison.sums import (
     KEY,
@@ -46,22 +47,26 @@ from rankmetrics_spark.comparison.table import UserTable, by_user
 from rankmetrics_spark.comparison.totals import BASELINE, CANDIDATE, Ints, Key, Request, Totals, arm, stacked
 from rankmetrics_spark.engines import Batches, Step
 from rankmetrics_spark.errors import InputError, unknown
+from rankmetrics_spark.schemas import ADJUSTED, BOUNDS, DATE, EVERYONE, EXPERIMENT, METRIC, N_LISTS, lists_with_value
 from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME
-from rankmetrics_spark.schemas import DATE, EVERYONE, EXPERIMENT, METRIC, N_LISTS, lists_with_value
 from rankmetrics_spark.statistics import (
     LIMB_UNIT,
     USER_SUMS,
+    Estimate,
     Floats,
     Slope,
     TrendMoments,
     Whole,
     adjusted_p_values,
+    critical_value,
     slope_difference,
     total_of,
+    with_decision,
 )
 
 _NUMBERS = ("mean_baseline", "mean_candidate", "difference", "ci_low", "ci_high", "relative_difference",
-            "relative_ci_low", "relative_ci_high", "p_value", "p_adjusted", "confidence")  # fmt: skip
+            "relative_ci_low", "relative_ci_high", "p_value", "p_adjusted",
+            *(f"{ADJUSTED}_{name}" for name in BOUNDS), "confidence")  # fmt: skip
 OVER_TIME = {
     **dict.fromkeys((BASELINE_NAME, EXPERIMENT, METRIC, "kind", "label"), "string"),
     **dict.fromkeys(("day_number", "n_users"), "long"),
@@ -186,12 +191,20 @@ def _points(rows: Compared, start: str | None) -> dict[str, list[Any]]:
     first = min(label for kind, label in zip(kinds, labels, strict=True) if kind == DAY)
     # Only the sums up to a day grow from look to look; a day is looked at once.
     growing = np.array([kind == CUMULATIVE for kind in kinds])
-    relative = rows.adjusted.relative.where(rows.decided_by_cuped, rows.relative) if rows.rules.cuped else rows.relative
+    relative = intervals_at(rows.rules.confidence, rows.single, rows.single_share)[1]
     relative = rows.deciding_relative.where(growing, relative)
     deciding = rows.deciding.where(growing, rows.single)
     looks = np.where(growing & (rows.rules.sequential == "any"), "every look", "a single look")
     before = np.array([kind == BEFORE for kind in kinds]) & ~rows.paired
-    p_before = adjusted_p_values(np.where(before, deciding.p_value, np.nan), rows.rules.correction)
+    p = np.where(before, deciding.p_value, np.nan)
+    p_before = adjusted_p_values(p, rows.rules.correction)
+    alpha = 1 - rows.rules.confidence
+    levels = levels_of(p, p_before, rows.rules.correction, alpha)
+    corrected = [
+        with_decision(each, p_before < alpha) for each in intervals_at(1 - levels, rows.single, rows.single_share)
+    ]
+    # No other row is corrected.
+    shown = [new.where(before, old) for new, old in zip(corrected, (deciding, relative), strict=True)]
     baseline, candidate = means(rows)
     columns: dict[str, Any] = {
         **_names(rows.keys),
@@ -206,6 +219,7 @@ def _points(rows: Compared, start: str | None) -> dict[str, list[Any]]:
         **{name: getattr(deciding, name) for name in ("difference", "ci_low", "ci_high", "p_value")},
         **{f"relative_{name}": getattr(relative, name) for name in ("difference", "ci_low", "ci_high")},
         "p_adjusted": p_before,
+        **_adjusted(*((of.ci_low, of.ci_high) for of in shown)),
         "confidence": np.full(len(kinds), rows.rules.confidence),
         "valid_at": looks.tolist(),
         "note": rows.doubts,
@@ -213,6 +227,10 @@ def _points(rows: Compared, start: str | None) -> dict[str, list[Any]]:
     # The same users have the same past in both experiments: it says nothing about the split.
     kept = [i for i, kind in enumerate(kinds) if kind in KINDS and (kind != BEFORE or not rows.paired[i])]
     return {name: [values[i] for i in kept] for name, values in columns.items()}
+
+
+def _adjusted(absolute: tuple[Floats, Floats], relative: tuple[Floats, Floats]) -> dict[str, Floats]:
+    return dict(zip((f"{ADJUSTED}_{name}" for name in BOUNDS), (*absolute, *relative), strict=True))
 
 
 def _names(keys: Sequence[Key]) -> dict[str, list[Any]]:
@@ -243,13 +261,20 @@ def _slopes(totals: Totals, rows: Compared) -> dict[str, list[Any]]:
     values = {name: np.where(beyond, np.nan, getattr(slope, name)) for name in Slope.__dataclass_fields__}
     base, mean = _mean(arms[0]), _mean(arms[1])
     share = np.where(base > 0, base, np.nan)
-    n = len(keys)
+    n, alpha = len(keys), 1 - rows.rules.confidence
+    users = (arms[0].users + arms[1].users - shared).astype(np.int64)
+    p, error = values["p_value"], values["standard_error"]
+    p_adjusted = adjusted_p_values(p, rows.rules.correction)
+    levels = levels_of(p, p_adjusted, rows.rules.correction, alpha)
+    df = users.astype(float) - 1
+    found = Estimate(values["change"], error, df, p, p, p).within(critical_value(df, 1 - levels), levels)
+    found = with_decision(found, p_adjusted < alpha)
     columns: dict[str, Any] = {
         **_names(keys),
         "kind": [SLOPE] * n,
         "label": ["per day since the first date"] * n,
         "day_number": [None] * n,
-        "n_users": (arms[0].users + arms[1].users - shared).astype(np.int64),
+        "n_users": users,
         "design": [None] * n,
         "test": ["cluster-robust t"] * n,
         "mean_baseline": base,
@@ -258,7 +283,8 @@ def _slopes(totals: Totals, rows: Compared) -> dict[str, list[Any]]:
         **{name: values[name] for name in ("ci_low", "ci_high", "p_value")},
         **{f"relative_{name}": values[of] / share
            for name, of in (("difference", "change"), ("ci_low", "ci_low"), ("ci_high", "ci_high"))},
-        "p_adjusted": adjusted_p_values(values["p_value"], rows.rules.correction),
+        "p_adjusted": p_adjusted,
+        **_adjusted((found.ci_low, found.ci_high), (found.ci_low / share, found.ci_high / share)),
         "confidence": np.full(n, rows.rules.confidence),
         "valid_at": ["a single look"] * n,
         "note": [None if known else _NO_SLOPE for known in ~np.isnan(values["p_value"])],

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from rankmetrics_spark.comparison.columns import comparison_rows
-from rankmetrics_spark.comparison.compared import Rules, interval
+from rankmetrics_spark.comparison.compared import Rules
+from rankmetrics_spark.comparison.intervals import interval
 from rankmetrics_spark.comparison.registry import Statistic, types_of
 from rankmetrics_spark.comparison.sums import read
 from rankmetrics_spark.comparison.totals import (

@@ -277,3 +277,23 @@ def replicate_means(found: Ints) -> Floats:
     """(r,) weighted means from weighted sums of values and of ones; NaN where nobody has a weight."""
     values, weights = weighted_totals(found)
     return np.asarray(np.divide(values, weights, out=np.full(len(values), np.nan), where=weights > 0))
+
+
+def row_keys(totals: Totals, request: Request, known: Sequence[Name]) -> list[Key]:
+    """One key per pair, segment and metric that one of the two experiments has, in this order."""
+    cells: dict[Name, dict[tuple[str, str], None]] = {}
+    for key in totals.sums:
+        if key.kind in ("arm", SHARED):
+            cells.setdefault(key.candidate, {})[key.segment, key.metric] = None
+    rows = []
+    for i, j in zip(*request.pairs(known), strict=True):
+        there = dict.fromkeys([*cells[known[i]], *cells[known[j]]])
+        rows += [Key("pair", known[i], known[j], segment, metric) for segment, metric in sorted(there)]
+    return rows
+
+
+def large_enough(totals: Totals, keys: Sequence[Key], min_users: int) -> list[Key]:
+    """The rows of all users, and of the segments with so many users in both experiments."""
+    n = [of_arm(stacked_arms(totals, keys, place), "users") for place in (BASELINE, CANDIDATE)]
+    enough = np.minimum(*n) >= min_users
+    return [key for key, keep in zip(keys, enough, strict=True) if keep or key.segment == EVERYONE]

@@ -248,6 +248,11 @@ class Comparison(Section):
         choice("holm", "hochberg", "hommel", "bonferroni", "fdr_bh", "fdr_by", "none"),
         "Correction of the p-values for the number of comparisons.",
     )
+    simultaneous: bool = key(
+        False,
+        flag,
+        "Intervals of a family cover jointly; they and the p-values are of ``correction: bonferroni``.",
+    )
     primary: tuple[Metric, ...] = key(
         (),
         _metrics,
@@ -327,6 +332,8 @@ class Comparison(Section):
             raise refuse(self.path_of("guardrails"), str(both[0]), "metrics other than the primary ones")
         if self.primary_share is not None and self.families == "one":
             raise refuse(self.path_of("primary_share"), self.primary_share, "families: split")
+        if self.simultaneous and self.correction not in ("holm", "bonferroni"):
+            raise refuse(self.path_of("correction"), self.correction, "bonferroni, because simultaneous is true")
         if self.baseline in self.candidates:
             raise refuse(self.path_of("candidates"), self.baseline, "experiments other than the baseline")
         if self.period and not self.is_requested:

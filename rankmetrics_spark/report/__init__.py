@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from rankmetrics_spark.doors import lazy
 
 if TYPE_CHECKING:
+    from rankmetrics_spark.report.changes import Change
     from rankmetrics_spark.report.charts import templates
     from rankmetrics_spark.report.console import (
         CONVENTION_PRINTERS,
@@ -63,11 +64,12 @@ if TYPE_CHECKING:
     from rankmetrics_spark.report.story import Answer, answer, cards, leader
     from rankmetrics_spark.report.terminal import Shown, print_all, print_result, print_verdict
     from rankmetrics_spark.report.trust import checks, newer_failures, without_relevant
-    from rankmetrics_spark.report.verdict import MOST_SENTENCES, Change, outlook_sentence, p_value, sentence, verdict_of
+    from rankmetrics_spark.report.verdict import MOST_SENTENCES, outlook_sentence, p_value, sentence, verdict_of
 
 __getattr__ = lazy(
     __name__,
     {
+        "changes": "Change",
         "charts": "templates",
         "palette": "LIGHT",
         "console": (
@@ -87,6 +89,6 @@ __getattr__ = lazy(
         "story": "Answer answer cards leader",
         "terminal": "Shown print_all print_result print_verdict",
         "trust": "checks newer_failures without_relevant",
-        "verdict": "Change MOST_SENTENCES outlook_sentence p_value sentence verdict_of",
+        "verdict": "MOST_SENTENCES outlook_sentence p_value sentence verdict_of",
     },
 )

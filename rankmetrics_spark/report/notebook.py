@@ -16,9 +16,9 @@ import pandas as pd
 
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.report import palette, story
+from rankmetrics_spark.report.changes import all_percentages, change_of
 from rankmetrics_spark.report.figures import Figures, label_of, printable
 from rankmetrics_spark.report.html import INSTALL_PAGE, has_page_libraries, write_page
-from rankmetrics_spark.report.verdict import change_of
 from rankmetrics_spark.schemas import BASELINE, CONVENTION, EXPERIMENT, METRIC, N_USERS, SEGMENT, number, of_test
 
 if TYPE_CHECKING:
@@ -98,12 +98,17 @@ def _table(figures: Figures) -> str:
     differences = (
         {(row[EXPERIMENT], row[METRIC]): row for row in figures.compared} if len(figures.baselines) == 1 else {}
     )
+    in_percent = {str(m): all_percentages(row for (_, name), row in differences.items() if name == str(m))
+                  for m in figures.metrics}  # fmt: skip
     names = figures.experiments[:MOST_LINES]
     heads = "".join(_cell(f"<b>{escape(label_of(metric))}</b>", "right") for metric in figures.metrics)
     lines = [f"<tr>{_cell('<b>experiment</b>')}{_cell('<b>users</b>', 'right')}{heads}</tr>"]
     for name in names:
         users = max((row[N_USERS] for (experiment, _), row in cells.items() if experiment == name), default=0)
-        values = (_value(cells.get((name, str(m))), differences.get((name, str(m)))) for m in figures.metrics)
+        values = (
+            _value(cells.get((name, str(m))), differences.get((name, str(m))), in_percent[str(m)])
+            for m in figures.metrics
+        )
         numbers = "".join(_cell(value, "right") for value in values)
         lines.append(f"<tr>{_cell(_text(story.Id(name)))}{_cell(f'{users:,}', 'right')}{numbers}</tr>")
     n_hidden = len(figures.experiments) - len(names)
@@ -115,10 +120,10 @@ def _cell(content: str, align: str = "left") -> str:
     return f'<td style="text-align:{align};padding:.25em .8em;border-bottom:1px solid #8884">{content}</td>'
 
 
-def _value(row: Mapping[str, Any] | None, difference: Mapping[str, Any] | None) -> str:
+def _value(row: Mapping[str, Any] | None, difference: Mapping[str, Any] | None, in_percent: bool) -> str:
     if row is None or number(row["mean"]) is None:
         return "-"
-    change = change_of(difference) if difference is not None else None
+    change = change_of(difference, in_percent) if difference is not None else None
     mark = {"better": "&#9650; ", "worse": "&#9660; "}.get(
         story.state_of(difference) if difference is not None else "", ""
     )

@@ -10,9 +10,10 @@ from rich.text import Text
 
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import Metric, deciding, parse
+from rankmetrics_spark.report.changes import Change, change_of
 from rankmetrics_spark.report.figures import label_of, percent, print_records, print_sentence, printable
 from rankmetrics_spark.report.machine import print_csv, print_json
-from rankmetrics_spark.report.verdict import Change, change_of, p_text, p_value
+from rankmetrics_spark.report.verdict import p_text, p_value
 from rankmetrics_spark.schemas import (
     BASELINE,
     DATE,
@@ -26,7 +27,7 @@ from rankmetrics_spark.schemas import (
     RELATIVE,
     SEGMENT,
     number,
-    of_test,
+    shown_of,
 )
 
 Row = Mapping[str, Any]
@@ -49,7 +50,7 @@ def difference_rows(comparisons: Iterable[Mapping[str, Any]]) -> list[dict[str, 
     for row in comparisons:
         if row[SEGMENT] == EVERYONE:
             kind = "cumulative" if row.get("period_from") else "day"
-            shown = {name: of_test(row, name) for name in (*RELATIVE, "difference", "ci_low", "ci_high")}
+            shown = {name: shown_of(row, name) for name in (*RELATIVE, "difference", "ci_low", "ci_high")}
             kept = {name: row.get(name) for name in _OF_DIFFERENCE}
             of_looks = {"kind": kind, "label": str(row[DATE]), "day_number": None, "valid_at": _looks_of(row)}
             rows.append({**kept, **shown, **of_looks})

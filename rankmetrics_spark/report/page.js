@@ -168,6 +168,11 @@
   // ---- the sections
 
   const ARROWS = { better: "▲ ", worse: "▼ ", open: "", doubtful: "" }, CLASSES = { better: "up", worse: "down" };
+  /** A column has one unit: the difference and its interval as they are, and in percent where a row can be told so. */
+  const changeColumns = [
+    column("change", (row) => isPercentage(row) ? row.rel : null, (row) => isPercentage(row) ? changeText(span(row, true)) : "–"),
+    column("interval in %", (row) => isPercentage(row) ? row.relLow : null, (row) => isPercentage(row) ? spanText(span(row, true)) : "–"),
+  ];
   const differenceColumns = (more) => [
     names("experiment", (row) => name(row.e)),
     ...(several ? [names("against", (row) => name(row.b))] : []),
@@ -175,9 +180,10 @@
     names("metric", label),
     column("baseline", (row) => row.meanB, (row) => fixed(row.meanB)),
     column("candidate", (row) => row.meanC, (row) => fixed(row.meanC)),
-    column("difference", (row) => span(row, hasRatio(row)).value, (row) =>
-      make("span", { className: CLASSES[row.state] ?? "flat" }, ARROWS[row.state] + changeText(span(row)))),
-    column("interval", (row) => span(row, hasRatio(row)).low, (row) => spanText(span(row))),
+    column("difference", (row) => row.d, (row) =>
+      make("span", { className: CLASSES[row.state] ?? "flat" }, ARROWS[row.state] + changeText(span(row, false)))),
+    column("interval", (row) => row.low, (row) => spanText(span(row, false))),
+    ...changeColumns,
     column("p, corrected", (row) => row.p, (row) => row.said ?? "–"),
     column("users", (row) => row.n),
     names("verdict", (row) => row.note ? `${SAYS[row.state]}: ${row.note}` : SAYS[row.state]),
@@ -216,7 +222,7 @@
   function differences() {
     const rows = compared.filter(everyone);
     if (!rows.length) return;
-    const level = (data.confidence ? `${data.confidence} intervals` : "intervals") + (data.valid ? `, ${data.valid}` : "");
+    const level = (data.confidence ? `${data.confidence} intervals` : "intervals") + (data.valid ? `, ${data.valid}` : "") + (data.widened ? ", widened for the number of comparisons as p is" : "");
     say("differences", `Each candidate against ${several ? "each baseline" : short(name(data.baselines[0]))}, with ${level}. ${KEY}.${limited()}${heldNote("differences", rows)}`);
     const drawnRows = rows.filter(shown), domain = sharedDomain(drawnRows);
     panels("differences", metricsShown(), (grid, m) => {
@@ -365,8 +371,8 @@
         byDate ? names("date", (row) => row.label) : column("days", (row) => Number(row.label), (row) => row.label),
         names("experiment", (row) => name(row.e)), ...(several ? [names("against", (row) => name(row.b))] : []), names("metric", label),
         column("baseline", (row) => row.meanB, (row) => fixed(row.meanB)), column("candidate", (row) => row.meanC, (row) => fixed(row.meanC)),
-        column("difference", (row) => span(row, hasRatio(row)).value, (row) => changeText(span(row))),
-        column("interval", (row) => span(row, hasRatio(row)).low, (row) => spanText(span(row))), column("users", (row) => row.n),
+        column("difference", (row) => row.d, (row) => changeText(span(row, false))),
+        column("interval", (row) => row.low, (row) => spanText(span(row, false))), ...changeColumns, column("users", (row) => row.n),
       ], rows);
       if (!bad.length) return all;
       const more = badDayTable(place, bad);

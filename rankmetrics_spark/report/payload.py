@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from rankmetrics_spark.metrics import DIRECTIONS, parse
+from rankmetrics_spark.report.changes import widened
 from rankmetrics_spark.report.figures import STEPS, Figures, Row, label_of, percent
 from rankmetrics_spark.report.story import leader, state_of
 from rankmetrics_spark.report.verdict import p_text, valid_at
@@ -26,7 +27,7 @@ from rankmetrics_spark.schemas import (
     N_USERS_WITH_RELEVANT,
     SEGMENT,
     number,
-    of_test,
+    shown_of,
 )
 
 Table = dict[str, list[Any]]
@@ -49,6 +50,7 @@ def payload_of(figures: Figures, most: int | None = None) -> dict[str, Any]:
         "metrics": [_metric(name) for name in metrics],
         "confidence": percent(next(iter(confidence))) if len(confidence) == 1 else "",
         "valid": next(filter(None, map(valid_at, part.comparisons)), ""),
+        "widened": any(map(widened, part.comparisons)),
         "totals": _totals(figures),
         "means": _table(part.means, index, MEANS),
         "compared": _table(part.comparisons, index, COMPARED)
@@ -180,7 +182,7 @@ def _places(names: Sequence[str]) -> dict[str, int]:
 
 def _table(rows: Sequence[Row], index: Mapping[str, Mapping[str, int]], columns: Mapping[str, str]) -> Table:
     listed = [row for row in rows if all(row[key] in index[key] for key in index if key in row)]
-    return {short: [_cell(of_test(row, name), index.get(name)) for row in listed] for short, name in columns.items()}
+    return {short: [_cell(shown_of(row, name), index.get(name)) for row in listed] for short, name in columns.items()}
 
 
 def _cell(value: Any, index: Mapping[str, int] | None) -> Any:

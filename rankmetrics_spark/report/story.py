@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rankmetrics_spark.metrics import Metric
+from rankmetrics_spark.report.changes import Change, all_percentages, change_of, means_of, movement, widened
 from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of, percent
-from rankmetrics_spark.report.verdict import Change, all_percentages, but, change_of, detectable, p_value, valid_at
+from rankmetrics_spark.report.verdict import but, detectable, p_value, valid_at
 from rankmetrics_spark.schemas import BASELINE, CUPED, EXPERIMENT, METRIC, N_USERS, number, of_test
 
 State = Literal["better", "worse", "open", "doubtful"]
@@ -77,11 +78,12 @@ class Card:
     @property
     def means(self) -> tuple[str, str] | None:
         """The means of baseline and candidate, with the digits that show how they differ."""
-        before, after = number(self.row["mean_baseline"]), number(self.row["mean_candidate"])
-        if before is None or after is None:
-            return None
-        digits = next((n for n in range(3, 7) if abs(after - before) >= 10.0 ** (1 - n)), 3 if before == after else 6)
-        return f"{before:.{digits}f}", f"{after:.{digits}f}"
+        return means_of(self.row)
+
+    @property
+    def movement(self) -> str:
+        """From which mean to which; with CUPED, the difference."""
+        return movement(self.row)
 
     @property
     def detectable(self) -> str:
@@ -173,6 +175,8 @@ def sure_of(row: Row) -> str:
     correction_text = f", corrected for {n:,} {'comparison' if n == 1 else 'comparisons'}"
     if row["correction"] == "none":
         correction_text = f", not corrected for {n:,} comparisons" if n > 1 else ""
+    elif widened(row):
+        correction_text += ", which also widens the interval"
     return f"{p_value(row)}{correction_text}{cuped_text}"
 
 
@@ -239,7 +243,8 @@ def _numbers(name: str, card: Card) -> tuple[str, Words, Words]:
     interval = (f"({card.interval})",) if card.interval else ()
     if card.means is None or card.row.get("test") == CUPED:
         # The means are those without CUPED, so they do not add up to the change.
-        return card.said, (f"{name} of ", candidate, " against ", baseline, ":"), interval
+        size = f" {card.movement}," if card.change and card.change.unit and card.movement else ""
+        return card.said, (f"{name} of ", candidate, " against ", baseline, f":{size}"), interval
     before, after = card.means
     if card.state == "open" or before == after:
         return card.said, (f"{name} is {before} in ", baseline, f" and {after} in ", candidate, ":"), interval
@@ -276,7 +281,8 @@ def _of_pairs(figures: Figures, metric: Metric, comparisons: list[Card]) -> Answ
     closest = min(mine, key=lambda card: abs(number(of_test(card.row, "difference")) or 0.0))
     loser = (_winner(closest) or ("", ""))[1]
     # A change is that of the candidate: of the winner against the closest, or of the closest against the winner.
-    change: Words = (Id(closest.candidate), " has ", closest.said, " against ", Id(closest.baseline))
+    size = f" ({closest.movement})" if closest.movement else ""
+    change: Words = (Id(closest.candidate), " has ", closest.said, " against ", Id(closest.baseline), size)
     value: Words = (f"The closest on {label_of(metric)} is ", Id(loser), ": ", *change)
     equals = sum(n == ahead[winner] for n in ahead.values()) - 1
     also = f" {equals:,} {'other beats' if equals == 1 else 'others beat'} as many." if equals else ""

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import Metric
+from rankmetrics_spark.report.changes import Change, all_percentages, change_of, is_percentage, movement
 from rankmetrics_spark.report.console import LIST_PRINTERS, as_text, best_mean, chosen, print_table, title
 from rankmetrics_spark.report.figures import (
     Figures,
@@ -27,7 +28,7 @@ from rankmetrics_spark.report.figures import (
 from rankmetrics_spark.report.machine import print_csv, print_json
 from rankmetrics_spark.report.segments import sentences_of_segments
 from rankmetrics_spark.report.story import State, state_of
-from rankmetrics_spark.report.verdict import CORRECTIONS, Change, change_of, is_percentage, p_text, valid_at, verdict_of
+from rankmetrics_spark.report.verdict import CORRECTIONS, p_text, valid_at, verdict_of
 from rankmetrics_spark.schemas import (
     BASELINE,
     DATE,
@@ -41,7 +42,6 @@ from rankmetrics_spark.schemas import (
     SEGMENT,
     is_unknown,
     number,
-    of_test,
 )
 
 Row = Mapping[str, Any]
@@ -99,6 +99,14 @@ class Shown:
             return {}
         return {(row[EXPERIMENT], row[METRIC]): row for row in self.figures.compared}
 
+    @cached_property
+    def in_percent(self) -> dict[str, bool]:
+        """Metric -> whether its differences for all users are in percent: a column has one unit."""
+        of_metric: dict[str, list[Row]] = {}
+        for row in self.differences.values():
+            of_metric.setdefault(row[METRIC], []).append(row)
+        return {metric: all_percentages(rows) for metric, rows in of_metric.items()}
+
 
 def print_result(result: Shown, every_segment: bool = False) -> None:
     """The table of a result on stdout, and in which segments the effect differs."""
@@ -147,13 +155,15 @@ def _cell(result: Shown, name: str, metric: str, best: float | None) -> Text:
     if name == result.baseline:
         return text.append(f"{'baseline':>11}", style="dim")
     difference = result.differences.get((name, metric))
-    return text.append_text(Text(" " * 11) if difference is None else _difference(difference))
+    if difference is None:
+        return text.append(" " * 11)
+    return text.append_text(_difference(difference, result.in_percent[metric]))
 
 
-def _difference(row: Row) -> Text:
+def _difference(row: Row, in_percent: bool) -> Text:
     """The mark of a comparison and its difference, always of one width."""
     mark, style = _MARKS[state_of(row)]
-    change = change_of(row)
+    change = change_of(row, in_percent)
     return Text(f" {mark} {change.text if change else '-':>8}", style=style)
 
 
@@ -245,7 +255,7 @@ _LEFT = ("candidate", "baseline", "segment", "metric", "design", "test")
 
 
 def _texts(row: Row, has_segments: bool) -> dict[str, str]:
-    difference, low, high = (_number(of_test(row, name), "+.4f") for name in ("difference", "ci_low", "ci_high"))
+    change = change_of(row, in_percent=False)
     return {
         "candidate": str(row[EXPERIMENT]),
         "baseline": str(row[BASELINE]),
@@ -254,7 +264,8 @@ def _texts(row: Row, has_segments: bool) -> dict[str, str]:
         "design": str(row["design"]),
         "test": str(row["test"] or "-"),
         "users": f"{row['n_users']:,}",
-        "difference": f"{difference} [{low}, {high}]",
+        "means": movement(row) or "-",
+        "difference": change.plain if change else "-",
         "change": _percentage(row),
         "p adjusted": "-" if is_unknown(row["p_adjusted"]) else p_text(row["p_adjusted"], 1 - row["confidence"]),
         "wins/ties/losses": f"{row['wins']:,}/{row['ties']:,}/{row['losses']:,}",
@@ -264,10 +275,6 @@ def _texts(row: Row, has_segments: bool) -> dict[str, str]:
 def _percentage(row: Row) -> str:
     change = change_of(row) if is_percentage(row) else None
     return Change(change.value, change.unit).plain if change else "-"
-
-
-def _number(value: float | None, style: str) -> str:
-    return "-" if is_unknown(value) else format(value, style)
 
 
 def print_all(

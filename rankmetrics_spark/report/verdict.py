@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rankmetrics_spark.metrics import Metric, deciding, parse
+from rankmetrics_spark.report.changes import Change, change_of, is_percentage, movement, widened
 from rankmetrics_spark.report.figures import primary_names
 from rankmetrics_spark.schemas import (
     BASELINE,
@@ -28,108 +28,6 @@ from rankmetrics_spark.schemas import (
 
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison import Outlook
-
-MINUS = "\N{MINUS SIGN}"
-_MOST_DIGITS = 3
-"""Digits after the point that a small percentage has at most."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """A difference and its interval.
-
-    Attributes:
-        value: The difference.
-        unit: `` %`` of the baseline's mean, or empty.
-        low: Lower bound; None without an interval.
-        high: Upper bound.
-    """
-
-    value: float
-    unit: str
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def digits(self) -> int:
-        """Digits after the point, the same for the difference and its bounds."""
-        if not self.unit:
-            return 1 if abs(self.value) >= 10 else 4
-        small = math.ceil(-math.log10(abs(self.value))) if self.value else 0
-        return small if 1 < small <= _MOST_DIGITS else 1
-
-    @property
-    def text(self) -> str:
-        """The difference with its sign and unit.
-
-        >>> Change(20.94, " %").text, Change(-0.043, " %").text.replace(MINUS, "-")
-        ('+20.9 %', '-0.04 %')
-        >>> Change(1e-9, " %").text, Change(-0.00123, "").text.replace(MINUS, "-")
-        ('0.0 %', '-0.0012')
-        """
-        return self._signed(self.value) + self.unit
-
-    @property
-    def interval(self) -> str:
-        """The interval in words; empty without one."""
-        if self.low is None or self.high is None:
-            return ""
-        return f"{self._signed(self.low)} to {self._signed(self.high)}{self.unit}"
-
-    @property
-    def plain(self) -> str:
-        """Difference and interval in ASCII.
-
-        >>> Change(10, " %", 8, -12).plain, Change(0.05, "").plain
-        ('+10.0 % [+8.0, -12.0]', '+0.0500')
-        """
-        d = self.digits
-        bounds = "" if self.low is None or self.high is None else f" [{self.low:+.{d}f}, {self.high:+.{d}f}]"
-        return f"{self.value:+.{d}f}{self.unit}{bounds}"
-
-    def _signed(self, value: float) -> str:
-        """A true minus, and no sign in front of a rounded 0."""
-        number_shown = round(value, self.digits) + 0.0
-        return (f"{number_shown:+.{self.digits}f}" if number_shown else f"{0:.{self.digits}f}").replace("-", MINUS)
-
-
-def change_of(row: Mapping[str, Any], in_percent: bool | None = None) -> Change | None:
-    """The change that a row of ``comparisons`` shows, by the test that decides; None where there is no difference."""
-    if is_percentage(row) if in_percent is None else in_percent:
-        value, low, high = (number(of_test(row, name)) for name in RELATIVE)
-        factor, unit = 100, " %"
-    else:
-        value, low, high = (number(of_test(row, name)) for name in ("difference", "ci_low", "ci_high"))
-        factor, unit = 1, ""
-    if value is None:
-        return None
-    bounds = sorted(factor * bound for bound in (low, high) if bound is not None)
-    lower, upper = bounds if len(bounds) == 2 else (None, None)
-    return Change(factor * value, unit, lower, upper)
-
-
-def is_percentage(row: Mapping[str, Any]) -> bool:
-    """Whether a row of ``comparisons`` can be told in percent of its baseline.
-
-    It cannot where the baseline's mean is not above 0. Nor can it where the interval of the ratio holds 0 and that of
-    the difference does not, or the other way round: the delta method is an approximation, which few users with few
-    hits are too much for, and the test is about the difference.
-    """
-    baseline = number(row["mean_baseline"])
-    if baseline is None or baseline <= 0 or number(of_test(row, "relative_difference")) is None:
-        return False
-    return _excludes_zero(row, "ci") == _excludes_zero(row, "relative_ci")
-
-
-def all_percentages(rows: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether rows that stand on one axis can all be told in percent; those without a difference do not count."""
-    return all(is_percentage(row) for row in rows if number(row["difference"]) is not None)
-
-
-def _excludes_zero(row: Mapping[str, Any], name: str) -> bool | None:
-    low, high = number(of_test(row, f"{name}_low")), number(of_test(row, f"{name}_high"))
-    return None if low is None or high is None else low > 0 or high < 0
-
 
 Row = Mapping[str, Any]
 
@@ -182,7 +80,15 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 
     n_more = len(sorted_rows) - len(lines) + more
     rest = [f"... and {n_more:,} more, in the table comparisons"] if n_more else []
     margins = [*filter(None, map(sentence_of_margin, sorted_rows))][:MOST_SENTENCES]
-    return [*lines, *rest, *margins, *_repeated_looks(everyone), *_limits_of_looks(everyone)]
+    wide = [WIDENED] if any(widened(row) for row in sorted_rows[:MOST_SENTENCES]) else []
+    return [*lines, *rest, *margins, *wide, *_repeated_looks(everyone), *_limits_of_looks(everyone)]
+
+
+WIDENED = (
+    "Intervals are corrected for the number of comparisons like the p-values, so some are wider than those of one "
+    "comparison alone"
+)
+"""What a verdict says where ``widened``."""
 
 
 def _repeated_looks(rows: Sequence[Row]) -> list[str]:
@@ -292,25 +198,27 @@ def sentence(row: Row, metric: Metric) -> str:
     """One comparison in words.
 
     >>> row = {"experiment_id": "b", "baseline": "a", "note": None, "better": "candidate", "mean_baseline": 0.5,
-    ...        "difference": 0.05, "relative_difference": 0.1, "relative_ci_low": 0.08, "relative_ci_high": 0.12,
-    ...        "ci_low": 0.04, "ci_high": 0.06, "p_adjusted": 0.00002, "correction": "holm", "n_comparisons": 4,
-    ...        "confidence": 0.95, "n_users": 2000, "adjusted_minimum_detectable_effect": 0.01}
-    >>> sentence(row, parse("ndcg@10"))
-    'b beats a on NDCG@10: +10.0 % [+8.0, +12.0], p < 0.001 after Holm (4 comparisons)'
-    >>> sentence(row | {"better": None, "p_adjusted": 0.3, "adjusted_minimum_detectable_effect": None}, parse("ap"))
-    'b against a on MAP: no difference shown (+10.0 % [+8.0, +12.0], p = 0.300)'
+    ...        "mean_candidate": 0.55, "difference": 0.05, "relative_difference": 0.1, "relative_ci_low": 0.08,
+    ...        "relative_ci_high": 0.12, "ci_low": 0.04, "ci_high": 0.06, "p_adjusted": 0.00002, "correction": "holm",
+    ...        "n_comparisons": 4, "confidence": 0.95, "n_users": 2000, "adjusted_minimum_detectable_effect": 0.01}
+    >>> print(sentence(row, parse("ndcg@10")))
+    b beats a on NDCG@10: 0.500 → 0.550, +10.0 % (+8.0 to +12.0), p < 0.001 after Holm (4 comparisons)
+    >>> unclear = {"better": None, "p_adjusted": 0.3, "adjusted_minimum_detectable_effect": None,
+    ...            "adjusted_relative_ci_low": -0.08, "adjusted_relative_ci_high": 0.28,
+    ...            "adjusted_ci_low": -0.04, "adjusted_ci_high": 0.14}
+    >>> print(sentence(row | unclear, parse("ap")))
+    b against a on MAP: no difference shown, 0.500 → 0.550, +10.0 % (-8.0 to +28.0), p = 0.300
     >>> of_looks = {"sequential_relative_ci_low": 0.07, "sequential_relative_ci_high": 0.13,
-    ...             "sequential_ci_low": 0.03, "sequential_ci_high": 0.07, "looks": "any"}
-    >>> sentence(row | of_looks, parse("ndcg@10"))
-    'b beats a on NDCG@10: +10.0 % [+7.0, +13.0], p < 0.001 after Holm (4 comparisons), valid at every look'
+    ...             "sequential_ci_low": 0.03, "sequential_ci_high": 0.07, "looks": "any", "test": "welch"}
+    >>> sentence(row | of_looks, parse("ndcg@10")).partition(" % ")[2]
+    '(+7.0 to +13.0), p < 0.001 after Holm (4 comparisons), valid at every look'
     """
     candidate, baseline = row[EXPERIMENT], row[BASELINE]
     name = metric.headline.removeprefix("mean ")
     note = row["note"] or ""
     if is_unknown(row["p_adjusted"]) or note.startswith("not trustworthy"):
         return f"{candidate} against {baseline} on {name}: {note or 'not tested'}"
-    difference = change_of(row)
-    change = (difference.plain if difference else "-") + (" with CUPED" if row.get("test") == CUPED else "")
+    change = change_in_words(row)
     also = f"; {note}" if note else ""
     valid = f", {valid_at(row)}" if valid_at(row) else ""
     if row["better"] is None:
@@ -318,7 +226,7 @@ def sentence(row: Row, metric: Metric) -> str:
         after = "" if row["correction"] == "none" or row["n_comparisons"] == 1 else " (after the correction)"
         could = f"; {row['n_users']:,} users are enough to find changes of {effect} or more{after}" if effect else ""
         says = "no difference shown" if metric.higher_is_better is not None else "neither direction is better"
-        return f"{candidate} against {baseline} on {name}: {says} ({change}, {p_value(row)}{valid}){could}{also}"
+        return f"{candidate} against {baseline} on {name}: {says}, {change}, {p_value(row)}{valid}{could}{also}"
     verb = "beats" if row["better"] == "candidate" else "loses to"
     n = row["n_comparisons"]
     family = f"{CORRECTIONS[row['correction']]} ({n} {'comparison' if n == 1 else 'comparisons'})"
@@ -364,6 +272,16 @@ def sentence_of_margin(row: Row) -> str:
     if worst is not None and worst < 0:
         return f"{limit}: shown, {candidate} is at least {text} {above}"
     return f"{limit}: shown{f', at most {text} {below}' if text else ''}"
+
+
+def change_in_words(row: Row) -> str:
+    """From which value to which, by how much, and how sure that is."""
+    change = change_of(row)
+    parts = [movement(row), change.plain if change else "-"]
+    if row.get("test") == CUPED:
+        # Without a percentage, the difference is said once.
+        parts = [*parts[: 1 if change and change.unit else 0], f"{parts[1]} with CUPED"]
+    return ", ".join(filter(None, parts))
 
 
 MOST_FALLS = 2

@@ -30,6 +30,18 @@ if TYPE_CHECKING:
     )
     from rankmetrics_spark.statistics.moments import Moments, PairMoments, Whole, t_interval
     from rankmetrics_spark.statistics.planning import FURTHEST, Arrivals, Design, first_day, new_users, round_below
+    from rankmetrics_spark.statistics.ratios import (
+        Denominator,
+        adjusted_levels,
+        consistent,
+        denominator_independent,
+        denominator_paired,
+        fieller,
+        nonzero,
+        relative_independent,
+        relative_paired,
+        with_decision,
+    )
     from rankmetrics_spark.statistics.resampling import (
         POISSON_COUNTS,
         RESAMPLING_LIMBS,
@@ -53,6 +65,7 @@ if TYPE_CHECKING:
         PlannedLook,
         always_valid_bound,
         always_valid_p,
+        critical_value,
         mixture_rho,
         over_looks,
         spending_bounds,
@@ -64,11 +77,8 @@ if TYPE_CHECKING:
         effect_size_independent,
         effect_size_paired,
         minimum_detectable_effect,
-        nonzero,
         paired_t,
         permutation_p,
-        relative_independent,
-        relative_paired,
         sample_ratio_p,
         sign_flip_p,
         signed_rank,
@@ -88,6 +98,8 @@ if TYPE_CHECKING:
     )
     from rankmetrics_spark.statistics.variance_reduction import (
         CovariateMoments,
+        cuped_denominator_independent,
+        cuped_denominator_paired,
         cuped_independent,
         cuped_paired,
         relative_cuped_independent,
@@ -105,6 +117,10 @@ __getattr__ = lazy(
         ),
         "margins": "critical_t one_sided_p share_bounds share_independent share_paired shifted",
         "moments": "Moments PairMoments Whole t_interval",
+        "ratios": (
+            "Denominator adjusted_levels consistent denominator_independent denominator_paired fieller nonzero "
+            "relative_independent relative_paired with_decision"
+        ),
         "resampling": (
             "POISSON_COUNTS RESAMPLING_LIMBS aa_share_independent aa_share_paired acceleration_of_difference bca "
             "percentile poisson_weights random_bits random_signs weighted_sums weighted_totals"
@@ -112,18 +128,18 @@ __getattr__ = lazy(
         "planning": "Arrivals Design FURTHEST first_day new_users round_below",
         "segments": "decompose difference_of_differences splits",
         "sequential": (
-            "AnyLook Looks MOST_LOOKS PlannedLook SPENDING always_valid_bound always_valid_p mixture_rho over_looks "
-            "spending_bounds"
+            "AnyLook Looks MOST_LOOKS PlannedLook SPENDING always_valid_bound always_valid_p critical_value "
+            "mixture_rho over_looks spending_bounds"
         ),
         "significance": (
             "CORRECTIONS Estimate adjusted_p_values effect_size_independent effect_size_paired "
-            "minimum_detectable_effect nonzero paired_t permutation_p relative_independent relative_paired "
-            "sample_ratio_p sign_flip_p signed_rank strictest_level users_needed welch with_spread"
+            "minimum_detectable_effect paired_t permutation_p sample_ratio_p sign_flip_p signed_rank strictest_level "
+            "users_needed welch with_spread"
         ),
         "trends": "SHARED_PRODUCTS Slope TREND_PRODUCTS TrendMoments USER_SUMS slope_difference user_sums",
         "variance_reduction": (
-            "CovariateMoments cuped_independent cuped_paired relative_cuped_independent "
-            "relative_cuped_paired theta variance_reduction_of"
+            "CovariateMoments cuped_denominator_independent cuped_denominator_paired cuped_independent cuped_paired "
+            "relative_cuped_independent relative_cuped_paired theta variance_reduction_of"
         ),
     },
 )

@@ -44,7 +44,7 @@ class Looks(Protocol):
         """(g,) users that a test needs to find the difference with this power, if it is the true one."""
 
 
-def over_looks(found: Estimate, n: Any, looks: Looks, confidence: float) -> Estimate:
+def over_looks(found: Estimate, n: Any, looks: Looks, confidence: Floats | float) -> Estimate:
     """The test of a single look -> the same difference with an interval and a p-value that hold over all looks.
 
     It is never surer than a single look: with a handful of users, the t test is the wider of the two. Without a spread
@@ -55,15 +55,26 @@ def over_looks(found: Estimate, n: Any, looks: Looks, confidence: float) -> Esti
         found: Tests of g pairs at one look.
         n: (g,) users of the test: of both arms together where they differ.
         looks: The rule.
-        confidence: Of the interval, in (0, 1).
+        confidence: Of the interval, in (0, 1); one number, or (g,).
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         moving = ~(found.standard_error == 0)
-        half = np.maximum(looks.critical(n, found.df, 1 - confidence), stdtrit(found.df, 0.5 + confidence / 2))
-        half = np.where(moving, half * found.standard_error, found.ci_high - found.difference)
         p = np.where(moving, np.maximum(looks.p_value(found, n), found.p_value), found.p_value)
-    difference = found.difference
-    return Estimate(difference, found.standard_error, found.df, difference - half, difference + half, p)
+        tests = Estimate(found.difference, found.standard_error, found.df, p, p, p)
+        return tests.within(critical_value(found.df, confidence, n, looks), 1 - confidence)
+
+
+def critical_value(df: Floats, confidence: Floats | float, n: Any = None, looks: Looks | None = None) -> Floats:
+    """(g,) standard errors from a difference to the bound of its interval: of t, or of t and some looks.
+
+    Args:
+        df: (g,) degrees of freedom.
+        confidence: Of the interval, in (0, 1); one number, or (g,).
+        n: (g,) users of the test.
+        looks: The rule; None for a single look.
+    """
+    t = np.asarray(stdtrit(df, 0.5 + np.asarray(confidence) / 2))
+    return t if looks is None else np.maximum(looks.critical(n, df, 1 - confidence), t)
 
 
 # ---- however often
@@ -248,10 +259,15 @@ class PlannedLook:
         return float(spending_bounds(fractions, level / 2, self.spending)[-1])
 
     def critical(self, n: Any, df: Floats, level: Floats | float) -> Floats:
-        """(g,) quantiles of t with the same tail as the bound."""
-        bounds = {each: self.bound(each) for each in np.unique(level).tolist()}
-        tails = ndtr(-np.vectorize(bounds.get, otypes=[float])(level))
-        return -np.asarray(stdtrit(df, tails))
+        """(g,) quantiles of t with the same tail as the bound; infinite where so little may be spent."""
+        # Imported here: it takes long, and only a planned number of looks needs it.
+        from scipy.interpolate import CubicSpline
+
+        bounds, quantiles = _levels_of_bounds(self)
+        z = -ndtri(np.asarray(level) / 2)
+        # A correction asks for a level of its own for each row, and a bound of its own takes long.
+        found = np.where(z > quantiles[-1], np.inf, CubicSpline(quantiles, bounds)(np.maximum(z, quantiles[0])))
+        return -np.asarray(stdtrit(df, ndtr(-found)))
 
     def p_value(self, found: Estimate, n: Any) -> Floats:
         """(g,) repeated p-values: the level whose bound is the z-value with the same tail as t."""

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import binom, ndtr, ndtri, poch, stdtr, stdtrit
 
 from rankmetrics_spark.statistics.exact_sums import Floats
-from rankmetrics_spark.statistics.moments import Moments, PairMoments, Whole
+from rankmetrics_spark.statistics.moments import Moments, Whole
 
 EXACT_SIGNED_RANK = 25
 """Up to this many differences, without zeros and ties, the p-value of the signed-rank test is exact."""
@@ -69,9 +69,25 @@ class Estimate:
         with np.errstate(divide="ignore", invalid="ignore"):
             p = 2 * stdtr(df, -np.abs(difference / standard_error))
         p = np.where(still, np.where(difference == 0, 1.0, still_p), p)
-        certain = np.where((difference == 0) | (p < 1 - confidence), 0.0, np.nan)
-        half = np.where(still, certain, stdtrit(df, 0.5 + confidence / 2) * standard_error)
-        return cls(difference, standard_error, df, difference - half, difference + half, p)
+        return cls(difference, standard_error, df, p, p, p).within(stdtrit(df, 0.5 + confidence / 2), 1 - confidence)
+
+    def within(self, critical: Floats, level: Floats | float) -> Estimate:
+        """The same tests with intervals of another width.
+
+        Args:
+            critical: (g,) standard errors from the difference to a bound.
+            level: 1 - confidence of the intervals; one number, or (g,). Without a spread, the interval is the
+                difference itself where p is below it.
+        """
+        difference, p = self.difference, self.p_value
+        certain = np.where((difference == 0) | (p < level), 0.0, np.nan)
+        half = np.where(self.standard_error == 0, certain, critical * self.standard_error)
+        return Estimate(difference, self.standard_error, self.df, difference - half, difference + half, p)
+
+    @property
+    def excludes_zero(self) -> Any:
+        """(g,) whether the interval does not hold 0; no where there is none."""
+        return (self.ci_low > 0) | (self.ci_high < 0)
 
     def where(self, chosen: Any, other: Estimate) -> Estimate:
         """Row by row this estimate where it is ``chosen``, else the other one."""
@@ -113,13 +129,13 @@ def welch(baseline: Moments, candidate: Moments, confidence: float) -> Estimate:
     Source: Welch, The generalization of Student's problem (1947); same p-value as
     ``scipy.stats.ttest_ind(equal_var=False)``.
     """
-    errors = _squared_errors(baseline, candidate)
-    df = _df(errors, baseline, candidate)
+    errors = squared_errors(baseline, candidate)
+    df = df_of_arms(errors, baseline, candidate)
     difference = candidate.mean - baseline.mean
     return Estimate.of(difference, np.sqrt(errors[0] + errors[1]), df, confidence, permutation_p(baseline, candidate))
 
 
-def _squared_errors(baseline: Moments, candidate: Moments) -> list[Floats]:
+def squared_errors(baseline: Moments, candidate: Moments) -> list[Floats]:
     """(g,) squared standard errors of both means; without a spread, with the variance of the other one."""
     arms = [baseline, candidate]
     n = [np.where(arm.n < 2, np.nan, arm.n).astype(float) for arm in arms]
@@ -132,7 +148,7 @@ def with_spread(baseline: Floats, candidate: Floats) -> tuple[Floats, Floats]:
     return np.where(baseline == 0, candidate, baseline), np.where(candidate == 0, baseline, candidate)
 
 
-def _df(errors: list[Floats], baseline: Moments, candidate: Moments) -> Floats:
+def df_of_arms(errors: list[Floats], baseline: Moments, candidate: Moments) -> Floats:
     return df_of_spread(errors, (baseline, candidate), (baseline.variance, candidate.variance))
 
 
@@ -164,57 +180,6 @@ def welch_df(squared_errors: list[Floats], arms: list[Moments]) -> Floats:
     weighted = sum((e**2 / n for e, n in zip(squared_errors, less_one, strict=True)), np.zeros(len(added)))
     still = weighted == 0
     return np.where(still, less_one[0] + less_one[1], added**2 / np.where(still, 1.0, weighted))
-
-
-def relative_paired(pair: PairMoments, confidence: float) -> Estimate:
-    """Relative difference candidate / baseline - 1 of the same users, with a delta-method interval.
-
-    Args:
-        pair: Of g pairs.
-        confidence: In (0, 1).
-
-    Returns:
-        Relative differences; NaN where the baseline's mean is 0, the bounds also below two users.
-
-    Source: delta method for a ratio of correlated means, as in Deng et al., Applying the Delta Method in Metric
-    Analytics (2018): var(c / b) = var(c - r * b) / b**2 with r = c / b.
-    """
-    ratio = pair.candidate.mean / nonzero(pair.baseline.mean)
-    # c - r * b = d + (1 - r) * b: from the difference, so that identical arms have a variance of exactly 0.
-    lead = 1 - ratio
-    with_baseline = pair.candidate.variance - pair.baseline.variance - pair.difference.variance
-    variance = pair.difference.variance + lead**2 * pair.baseline.variance + lead * with_baseline
-    n = np.where(pair.difference.n < 2, np.nan, pair.difference.n).astype(float)
-    squared = np.maximum(variance, 0.0) / n / nonzero(pair.baseline.mean) ** 2
-    return Estimate.of(ratio - 1, np.sqrt(squared), n - 1, confidence, 2 ** (1 - n))
-
-
-def relative_independent(baseline: Moments, candidate: Moments, confidence: float) -> Estimate:
-    """Relative difference candidate / baseline - 1 of different users, with a delta-method interval.
-
-    Args:
-        baseline: Moments of g baselines.
-        candidate: Moments of g candidates.
-        confidence: In (0, 1).
-
-    Returns:
-        Relative differences; NaN where the baseline's mean is 0, the bounds also below two users in an arm. Degrees of
-        freedom are Welch's, of the two parts of the error.
-
-    Source: as ``relative_paired``, without covariance.
-    """
-    ratio = candidate.mean / nonzero(baseline.mean)
-    of_baseline, of_candidate = _squared_errors(baseline, candidate)
-    errors = [ratio**2 * of_baseline, of_candidate]
-    squared = (errors[0] + errors[1]) / nonzero(baseline.mean) ** 2
-    df = _df(errors, baseline, candidate)
-    still_p = permutation_p(baseline, candidate)
-    return Estimate.of(ratio - 1, np.sqrt(squared), df, confidence, still_p)
-
-
-def nonzero(mean: Floats) -> Floats:
-    """(g,) means to divide by; NaN instead of 0."""
-    return np.where(mean == 0, np.nan, mean)
 
 
 def signed_rank(n: Whole, twice_w_plus: Whole, tie_term: Whole, n_zero: Whole) -> Floats:

@@ -9,10 +9,10 @@ import numpy as np
 
 from rankmetrics_spark.statistics.exact_sums import LIMB_UNIT, Floats
 from rankmetrics_spark.statistics.moments import Moments, PairMoments, Whole
+from rankmetrics_spark.statistics.ratios import Denominator, nonzero
 from rankmetrics_spark.statistics.significance import (
     Estimate,
     df_of_spread,
-    nonzero,
     permutation_p,
     with_spread,
 )
@@ -158,6 +158,16 @@ def relative_cuped_paired(
     return Estimate.of(ratio, error, df, confidence, 2 ** (1 - n))
 
 
+def cuped_denominator_paired(
+    pair: PairMoments, difference: CovariateMoments, baseline: CovariateMoments
+) -> Denominator:
+    """What ``relative_cuped_paired`` divides by; arguments as there."""
+    slope, (n, df) = theta(difference), _paired_size(difference)
+    with_baseline = (pair.candidate.variance - pair.baseline.variance - pair.difference.variance) / 2
+    shared = with_baseline * (n - 1) - slope * baseline.cross
+    return Denominator(baseline.y.mean, pair.baseline.variance * (n - 1) / df / n, shared / df / n)
+
+
 def _paired_size(difference: CovariateMoments) -> tuple[Floats, Floats]:
     """(g,) users, and degrees of freedom, of which a slope costs one; NaN where there are none."""
     n = np.where(difference.y.n < 2, np.nan, difference.y.n).astype(float)
@@ -220,21 +230,25 @@ def relative_cuped_independent(baseline: CovariateMoments, candidate: CovariateM
     Returns:
         NaN where the baseline's adjusted mean is 0.
     """
-    fit, arms = _Fit.of(baseline, candidate), (baseline, candidate)
-    users = np.where(fit.users > 0, fit.users, np.nan)
-    shares = [arm.y.n.astype(float) / users for arm in arms]
-    # An experiment without users has no mean, and no share in that of the covariate.
-    middle = sum((share * np.nan_to_num(arm.x.mean) for share, arm in zip(shares, arms, strict=True)), np.zeros(1))
-    apart = [arm.x.mean - middle for arm in arms]
-    slope = np.where(fit.fitted, fit.slope, 0.0)
-    adjusted = [arm.y.mean - slope * off for arm, off in zip(arms, apart, strict=True)]
+    fit = _Fit.of(baseline, candidate)
+    adjusted = fit.adjusted_means
     ratio = adjusted[1] / nonzero(adjusted[0])
-    slopes = slope * (ratio + (1 - ratio) * shares[0]), slope * (1 - (1 - ratio) * shares[1])
-    errors = fit.squared_errors(slopes, (ratio, 1.0))
-    squared = errors[0] + errors[1] + fit.slope_error(apart[1] - ratio * apart[0])
+    errors, of_slope = fit.errors_of_ratio(ratio)
     still_p = permutation_p(baseline.y, candidate.y)
-    error = np.sqrt(squared / nonzero(adjusted[0]) ** 2)
+    error = np.sqrt((errors[0] + errors[1] + of_slope) / nonzero(adjusted[0]) ** 2)
     return Estimate.of(ratio - 1, error, fit.df(errors), confidence, still_p)
+
+
+def cuped_denominator_independent(baseline: CovariateMoments, candidate: CovariateMoments) -> Denominator:
+    """What ``relative_cuped_independent`` divides by; arguments as there.
+
+    The squared error v(q) of d - q * b is a square in q: v(0) - 2 * q * cov(d, b) + q**2 * var(b).
+    """
+    fit, none = _Fit.of(baseline, candidate), np.zeros(len(baseline.y.n))
+    less, middle, more = (
+        sum(errors, of_slope) for errors, of_slope in map(fit.errors_of_ratio, (none, none + 1, none + 2))
+    )
+    return Denominator(fit.adjusted_means[0], (less + more) / 2 - middle, (less - more) / 4)
 
 
 @dataclass(frozen=True)
@@ -262,6 +276,32 @@ class _Fit:
     def fitted(self) -> Any:
         """(g,) whether there is a slope."""
         return self.spread > 0
+
+    @property
+    def _shares(self) -> list[Floats]:
+        """(g,) shares of the experiments in the users."""
+        users = np.where(self.users > 0, self.users, np.nan)
+        return [arm.y.n.astype(float) / users for arm in self.arms]
+
+    @property
+    def _apart(self) -> list[Floats]:
+        """(g,) means of the covariate in the experiments, less that of both."""
+        # An experiment without users has no mean, and no share in that of the covariate.
+        parts = (share * np.nan_to_num(arm.x.mean) for share, arm in zip(self._shares, self.arms, strict=True))
+        middle = sum(parts, np.zeros(1))
+        return [arm.x.mean - middle for arm in self.arms]
+
+    @property
+    def adjusted_means(self) -> list[Floats]:
+        """(g,) means of the experiments at the mean of the covariate."""
+        slope = np.where(self.fitted, self.slope, 0.0)
+        return [arm.y.mean - slope * off for arm, off in zip(self.arms, self._apart, strict=True)]
+
+    def errors_of_ratio(self, ratio: Floats) -> tuple[list[Floats], Floats]:
+        """(g,) squared errors of candidate - ratio * baseline, both adjusted: of the experiments, and of the slope."""
+        shares, apart, slope = self._shares, self._apart, np.where(self.fitted, self.slope, 0.0)
+        slopes = slope * (ratio + (1 - ratio) * shares[0]), slope * (1 - (1 - ratio) * shares[1])
+        return self.squared_errors(slopes, (ratio, 1.0)), self.slope_error(apart[1] - ratio * apart[0])
 
     @property
     def _factor(self) -> Floats:

@@ -87,7 +87,7 @@ def test_the_commands_and_the_python_code_give_the_same_numbers(spark: SparkSess
     )
     code, out, _ = call(*chosen)
     assert code == 0
-    assert out.startswith("candidate_a beats control on MAP@10: +")
+    assert out.startswith("candidate_a beats control on MAP@10: 0.")
     code, out, _ = call(*every_pair)
     pairs = {(row["baseline"], row["experiment_id"]) for row in json.loads(out)["comparisons"]}
     assert (code, pairs) == (0, set(itertools.combinations(sorted(["candidate_a", "candidate_b", "control"]), 2)))

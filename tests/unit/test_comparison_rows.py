@@ -354,7 +354,7 @@ def test_two_users_do_not_show_a_difference() -> None:
     assert (row["difference"], row["p_value"], row["p_adjusted"], row["better"]) == (1, 0.5, 0.5, None)
     assert np.isnan([row["ci_low"], row["ci_high"]]).all()
     assert sentence(row | {"relative_difference": None}, parse(METRIC)).endswith(
-        ": no difference shown (+1.0000, p = 0.500)"
+        ": no difference shown, 0.000 → 1.000, +1.0000, p = 0.500"
     )
 
 

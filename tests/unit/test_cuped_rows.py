@@ -99,7 +99,8 @@ def test_the_sentence_the_gates_and_the_table_show_the_numbers_of_cuped() -> Non
     row = one(users, cuped=True)
     in_percent = [100 * row[f"cuped_relative_{name}"] for name in ("difference", "ci_low", "ci_high")]
     said = (
-        f"b loses to a on MAP@10: {in_percent[0]:+.1f} % [{in_percent[1]:+.1f}, {in_percent[2]:+.1f}] with CUPED, p <"
+        f"b loses to a on MAP@10: {row['cuped_difference']:+.4f}, {in_percent[0]:+.1f} % ({in_percent[1]:+.1f} to "
+        f"{in_percent[2]:+.1f}) with CUPED, p <"
     )
     assert in_percent[2] < 0 < row["difference"]
     assert sentence(row, parse(METRIC)).startswith(said)

@@ -145,6 +145,7 @@ def ranked(*means: float, **more: Any) -> Figures:
             d,
             baseline=names[i],
             mean_baseline=means[i],
+            mean_candidate=means[j],
             **more,
         )
         for i in range(len(means))
@@ -190,9 +191,10 @@ def test_without_a_winner_nothing_has_the_accent() -> None:
 
 def test_the_closest_is_the_one_with_the_smallest_difference_whichever_side_it_is_on() -> None:
     # b is 0.1 ahead of a, 0.3 ahead of c. In the pair of b and c, b is the baseline.
-    assert words(answer(ranked(0.6, 0.7, 0.4))) == "The closest on MAP@10 is a: b has +20.0 % against a"
+    assert words(answer(ranked(0.6, 0.7, 0.4))) == "The closest on MAP@10 is a: b has +20.0 % against a (0.600 → 0.700)"
     # c is the closest, 0.1 behind b: as a candidate against b it has 2 * -0.1.
-    assert words(answer(ranked(0.4, 0.7, 0.6))) == "The closest on MAP@10 is c: c has \u221220.0 % against b"
+    closest = "The closest on MAP@10 is c: c has \u221220.0 % against b (0.700 → 0.600)"
+    assert words(answer(ranked(0.4, 0.7, 0.6))) == closest
     assert "".join(answer(ranked(0.7, 0.7, 0.4)).title) == "a beats 1 of 2 others"
     assert "".join(answer(ranked(0.7, 0.7, 0.4)).sure).endswith(" 1 other beats as many.")
 
@@ -866,7 +868,7 @@ def test_bad_days_are_those_that_failed_warned_or_are_missing() -> None:
     history = [{"evaluation_date": f"2026-11-{day:02}"} for day in (8, 9, 10, 12)]
     history[1] |= {"quality": {"warnings": ["tie_rate is 31.00%"]}}
     history[2] |= {"error": error}
-    rows = [developed("day", f"2026-11-{day:02}", 0.1) for day in (8, 9, 12)]
+    rows = [developed("day", f"2026-11-{day:02}", 0.1) | {"p_adjusted": None} for day in (8, 9, 12)]
     found = payload_of(Figures([mean("a"), mean("b")], rows[:1], over_time=rows, history=history))
     assert [(day["date"][-2:], day["state"], day["text"]) for day in found["alerts"]] == [
         ("09", "warned", "tie_rate is 31.00%"),
@@ -916,6 +918,7 @@ def test_differences_of_dates_are_read_from_a_folder(tmp_path: Path) -> None:
 
 def test_the_page_says_which_looks_an_interval_up_to_a_day_holds_for() -> None:
     row = compared("b", None, 0.1, baseline="a") | {"evaluation_date": "2026-11-19", "sequential_ci_low": -0.5}
+    row |= {"p_adjusted": None}
     row |= {f"sequential_{name}": 0.5 for name in ("ci_high", "relative_ci_low", "relative_ci_high")}
     of_period = row | {"period_from": "2026-11-08"}
     for given, valid in (

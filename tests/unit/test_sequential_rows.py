@@ -70,6 +70,10 @@ def test_the_interval_is_the_closed_form_over_the_error_of_the_test(design: str,
 FOLLOWS = (
     "p_adjusted",
     "better",
+    "adjusted_ci_low",
+    "adjusted_ci_high",
+    "adjusted_relative_ci_low",
+    "adjusted_relative_ci_high",
     "minimum_detectable_effect",
     "adjusted_minimum_detectable_effect",
     "users_needed",
@@ -232,13 +236,13 @@ def test_the_sentence_shows_the_interval_that_decides() -> None:
         100 * row[name] for name in ("relative_difference", "sequential_relative_ci_low", "sequential_relative_ci_high")
     ]
     assert sentence(row, parse(METRIC)) == (
-        f"b beats a on MAP@10: {shown[0]:+.1f} % [{shown[1]:+.1f}, {shown[2]:+.1f}], p < 0.001 after Holm "
-        "(1 comparison), valid at every look"
+        f"b beats a on MAP@10: {row['mean_baseline']:.3f} → {row['mean_candidate']:.3f}, {shown[0]:+.1f} % "
+        f"({shown[1]:+.1f} to {shown[2]:+.1f}), p < 0.001 after Holm (1 comparison), valid at every look"
     )
     row = one(both(effect=0.2), sequential=PlannedLooks(**PLAN))
     assert sentence(row, parse(METRIC)).endswith(" after Holm (1 comparison), valid at look 6 of 14")
     row = one(both(effect=0.0), sequential="any")
-    assert ", valid at every look); 200 users are enough to find" in sentence(row, parse(METRIC))
+    assert ", valid at every look; 200 users are enough to find" in sentence(row, parse(METRIC))
 
 
 def test_the_verdict_says_what_limits_it() -> None:

@@ -12,6 +12,15 @@ from rankmetrics_spark.report import MOST_SENTENCES, p_value, sentence, verdict_
 NAN = float("nan")
 
 
+OPEN = {
+    "adjusted_ci_low": -0.02,
+    "adjusted_ci_high": 0.12,
+    "adjusted_relative_ci_low": -0.04,
+    "adjusted_relative_ci_high": 0.24,
+}
+"""Of a difference that is not shown."""
+
+
 def row(**changes: Any) -> dict[str, Any]:
     """A comparison that shows a difference: 0.55 against 0.5."""
     return {
@@ -22,6 +31,7 @@ def row(**changes: Any) -> dict[str, Any]:
         "note": None,
         "better": "candidate",
         "mean_baseline": 0.5,
+        "mean_candidate": 0.55,
         "difference": 0.05,
         "ci_low": 0.04,
         "ci_high": 0.06,
@@ -42,60 +52,78 @@ def row(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({}, "b beats a on NDCG@10: +10.0 % [+8.0, +12.0], p < 0.001 after Holm (4 comparisons)"),
+        ({}, "b beats a on NDCG@10: 0.500 → 0.550, +10.0 % (+8.0 to +12.0), p < 0.001 after Holm (4 comparisons)"),
         (
-            {"better": "baseline", "relative_difference": -0.1, "relative_ci_low": -0.12, "relative_ci_high": -0.08},
-            "b loses to a on NDCG@10: -10.0 % [-12.0, -8.0], p < 0.001 after Holm (4 comparisons)",
+            {"better": "baseline", "relative_difference": -0.1, "relative_ci_low": -0.12, "relative_ci_high": -0.08}
+            | {"mean_candidate": 0.45, "difference": -0.05, "ci_low": -0.06, "ci_high": -0.04},
+            "b loses to a on NDCG@10: 0.500 → 0.450, -10.0 % (-12.0 to -8.0), p < 0.001 after Holm (4 comparisons)",
         ),
         (
             {"p_adjusted": 0.04, "correction": "fdr_bh", "n_comparisons": 1},
-            "b beats a on NDCG@10: +10.0 % [+8.0, +12.0], p = 0.040 after Benjamini-Hochberg (1 comparison)",
+            "b beats a on NDCG@10: 0.500 → 0.550, +10.0 % (+8.0 to +12.0), p = 0.040 after "
+            "Benjamini-Hochberg (1 comparison)",
         ),
         (
             {"correction": "none"},
-            "b beats a on NDCG@10: +10.0 % [+8.0, +12.0], p < 0.001 without correction (4 comparisons)",
+            "b beats a on NDCG@10: 0.500 → 0.550, +10.0 % (+8.0 to +12.0), p < 0.001 without "
+            "correction (4 comparisons)",
         ),
         (
-            {"better": None, "p_adjusted": 0.3},
-            "b against a on NDCG@10: no difference shown (+10.0 % [+8.0, +12.0], p = 0.300); 20,000 users are "
-            "enough to find changes of 1.2 % or more (after the correction)",
+            {"better": None, "p_adjusted": 0.3, **OPEN},
+            "b against a on NDCG@10: no difference shown, 0.500 → 0.550, +10.0 % (-4.0 to +24.0), p = 0.300; 20,000 "
+            "users are enough to find changes of 1.2 % or more (after the correction)",
         ),
         # A baseline of 0 has no percentages.
         (
-            {"mean_baseline": 0.0, "relative_difference": NAN},
-            "b beats a on NDCG@10: +0.0500 [+0.0400, +0.0600], p < 0.001 after Holm (4 comparisons)",
+            {"mean_baseline": 0.0, "mean_candidate": 0.05, "relative_difference": NAN},
+            "b beats a on NDCG@10: 0.000 → 0.050, +0.0500 (+0.0400 to +0.0600), p < 0.001 after Holm (4 comparisons)",
         ),
         (
-            {"mean_baseline": 0.0, "relative_difference": None, "better": None, "p_adjusted": 0.3},
-            "b against a on NDCG@10: no difference shown (+0.0500 [+0.0400, +0.0600], p = 0.300); 20,000 users "
-            "are enough to find changes of 0.0060 or more (after the correction)",
+            {
+                "mean_baseline": 0.0,
+                "mean_candidate": 0.05,
+                "relative_difference": None,
+                "better": None,
+                "p_adjusted": 0.3,
+                **OPEN,
+            },
+            "b against a on NDCG@10: no difference shown, 0.000 → 0.050, +0.0500 (-0.0200 to +0.1200), p = 0.300; "
+            "20,000 users are enough to find changes of 0.0060 or more (after the correction)",
         ),
         # What is not corrected is not said to be, and a limit is not rounded down: 0.00601 / 0.5 is 1.202 %.
         (
-            {"better": None, "p_adjusted": 0.3, "correction": "none", "adjusted_minimum_detectable_effect": 0.00601},
-            "b against a on NDCG@10: no difference shown (+10.0 % [+8.0, +12.0], p = 0.300); 20,000 users are "
-            "enough to find changes of 1.3 % or more",
+            {
+                "better": None,
+                "p_adjusted": 0.3,
+                **OPEN,
+                "correction": "none",
+                "adjusted_minimum_detectable_effect": 0.00601,
+            },
+            "b against a on NDCG@10: no difference shown, 0.500 → 0.550, +10.0 % (-4.0 to +24.0), p = 0.300; 20,000 "
+            "users are enough to find changes of 1.3 % or more",
         ),
         # It is not known for every row.
         (
-            {"better": None, "p_adjusted": 0.3, "adjusted_minimum_detectable_effect": None},
-            "b against a on NDCG@10: no difference shown (+10.0 % [+8.0, +12.0], p = 0.300)",
+            {"better": None, "p_adjusted": 0.3, **OPEN, "adjusted_minimum_detectable_effect": None},
+            "b against a on NDCG@10: no difference shown, 0.500 → 0.550, +10.0 % (-4.0 to +24.0), p = 0.300",
         ),
         # Of few users with few hits, the interval of the ratio can say the opposite of the test.
         (
             {"difference": 0.02, "ci_low": 0.008, "ci_high": 0.032, "mean_baseline": 0.01, "relative_difference": 2.0}
-            | {"relative_ci_low": -0.134, "relative_ci_high": 4.134, "p_adjusted": 0.001},
-            "b beats a on NDCG@10: +0.0200 [+0.0080, +0.0320], p = 0.001 after Holm (4 comparisons)",
+            | {"relative_ci_low": -0.134, "relative_ci_high": 4.134, "p_adjusted": 0.001}
+            | {"mean_candidate": 0.03},
+            "b beats a on NDCG@10: 0.010 → 0.030, +0.0200 (+0.0080 to +0.0320), p = 0.001 after Holm (4 comparisons)",
         ),
         # Millions of users show small differences.
         (
-            {"relative_difference": 0.00043, "relative_ci_low": 0.00012, "relative_ci_high": 0.00074},
-            "b beats a on NDCG@10: +0.04 % [+0.01, +0.07], p < 0.001 after Holm (4 comparisons)",
+            {"relative_difference": 0.00043, "relative_ci_low": 0.00012, "relative_ci_high": 0.00074}
+            | {"mean_candidate": 0.50022},
+            "b beats a on NDCG@10: 0.50000 → 0.50022, +0.04 % (+0.01 to +0.07), p < 0.001 after Holm (4 comparisons)",
         ),
         # A share of a negative mean would have the wrong sign.
         (
-            {"mean_baseline": -0.5, "relative_difference": -0.1},
-            "b beats a on NDCG@10: +0.0500 [+0.0400, +0.0600], p < 0.001 after Holm (4 comparisons)",
+            {"mean_baseline": -0.5, "mean_candidate": -0.45, "relative_difference": -0.1},
+            "b beats a on NDCG@10: -0.500 → -0.450, +0.0500 (+0.0400 to +0.0600), p < 0.001 after Holm (4 comparisons)",
         ),
         ({"note": "9 users are in both experiments"}, "after Holm (4 comparisons); 9 users are in both experiments"),
         (
@@ -116,7 +144,7 @@ def test_a_comparison_is_one_sentence(changes: dict[str, Any], said: str) -> Non
 
 def test_a_metric_without_a_direction_has_no_winner() -> None:
     found = sentence(row(metric="idcg@5", better=None), parse("idcg@5"))
-    assert "neither direction is better (+10.0 % [+8.0, +12.0], p < 0.001)" in found
+    assert "neither direction is better, 0.500 → 0.550, +10.0 % (+8.0 to +12.0), p < 0.001" in found
 
 
 def test_map_is_called_map() -> None:
@@ -200,3 +228,20 @@ def test_a_verdict_says_that_the_same_pair_was_looked_at_before() -> None:
     assert later[-1] == f"This is look 2 at b against a: the pair was compared on 1 earlier date. {single}"
     for first in ({"look": 1}, {"look": None}, {}, {"look": 6, "p_sequential": 0.01}):
         assert not any("look" in line for line in verdict_of([row(**first)]))
+
+
+def test_a_verdict_says_once_that_its_intervals_are_wider_than_alone() -> None:
+    widened = (
+        "Intervals are corrected for the number of comparisons like the p-values, so some are wider than those of one "
+    )
+    wider = row(**OPEN | {"better": None, "p_adjusted": 0.3})
+    assert verdict_of([wider, wider, row()])[-1].startswith(widened)
+    alone = {name: row()[name.removeprefix("adjusted_")] for name in OPEN}
+    assert [line for line in verdict_of([row(**alone), row()]) if line.startswith("Intervals")] == []
+
+
+def test_an_interval_of_earlier_rows_that_contradicts_the_decision_is_not_shown() -> None:
+    unclear = sentence(row(better=None, p_adjusted=0.3), parse("ndcg@10"))
+    assert "+10.0 %, p = 0.300" in unclear and "(+8.0" not in unclear
+    sure = sentence(row(ci_low=-0.01, relative_ci_low=-0.02), parse("ndcg@10"))
+    assert "+10.0 %, p < 0.001" in sure and " to " not in sure

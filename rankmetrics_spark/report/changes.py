@@ -1,0 +1,148 @@
+"""A difference with its interval, as people read it: by how much, from which value to which."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rankmetrics_spark.schemas import CUPED, RELATIVE, number, of_test, shown_of
+
+Row = Mapping[str, Any]
+
+MINUS = "\N{MINUS SIGN}"
+_MOST_DIGITS = 3
+"""Digits after the point that a small percentage has at most."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A difference and its interval.
+
+    Attributes:
+        value: The difference.
+        unit: `` %`` of the baseline's mean, or empty.
+        low: Lower bound; None without an interval.
+        high: Upper bound.
+    """
+
+    value: float
+    unit: str
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def digits(self) -> int:
+        """Digits after the point, the same for the difference and its bounds."""
+        if not self.unit:
+            return 1 if abs(self.value) >= 10 else 4
+        small = math.ceil(-math.log10(abs(self.value))) if self.value else 0
+        return small if 1 < small <= _MOST_DIGITS else 1
+
+    @property
+    def text(self) -> str:
+        """The difference with its sign and unit.
+
+        >>> Change(20.94, " %").text, Change(-0.043, " %").text.replace(MINUS, "-")
+        ('+20.9 %', '-0.04 %')
+        >>> Change(1e-9, " %").text, Change(-0.00123, "").text.replace(MINUS, "-")
+        ('0.0 %', '-0.0012')
+        """
+        return self._signed(self.value) + self.unit
+
+    @property
+    def interval(self) -> str:
+        """The interval in words; empty without one."""
+        if self.low is None or self.high is None:
+            return ""
+        return f"{self._signed(self.low)} to {self._signed(self.high)}{self.unit}"
+
+    @property
+    def plain(self) -> str:
+        """Difference and interval in ASCII.
+
+        >>> Change(10, " %", 8, -12).plain, Change(0.05, "").plain
+        ('+10.0 % (+8.0 to -12.0)', '+0.0500')
+        """
+        d = self.digits
+        bounds = "" if self.low is None or self.high is None else f" ({self.low:+.{d}f} to {self.high:+.{d}f})"
+        return f"{self.value:+.{d}f}{self.unit}{bounds}"
+
+    def _signed(self, value: float) -> str:
+        """A true minus, and no sign in front of a rounded 0."""
+        number_shown = round(value, self.digits) + 0.0
+        return (f"{number_shown:+.{self.digits}f}" if number_shown else f"{0:.{self.digits}f}").replace("-", MINUS)
+
+
+def change_of(row: Mapping[str, Any], in_percent: bool | None = None) -> Change | None:
+    """The change that a row of ``comparisons`` shows, by the test that decides; None where there is no difference."""
+    if is_percentage(row) if in_percent is None else in_percent:
+        value, low, high = (number(shown_of(row, name)) for name in RELATIVE)
+        factor, unit = 100, " %"
+    else:
+        value, low, high = (number(shown_of(row, name)) for name in ("difference", "ci_low", "ci_high"))
+        factor, unit = 1, ""
+    if value is None:
+        return None
+    bounds = sorted(factor * bound for bound in (low, high) if bound is not None)
+    lower, upper = bounds if len(bounds) == 2 else (None, None)
+    return Change(factor * value, unit, lower, upper)
+
+
+def widened(row: Row) -> bool:
+    """Whether the interval that a row shows is wider than that of the same test alone.
+
+    >>> row = {"test": "welch", "ci_low": 0.05, "ci_high": 0.15, "adjusted_ci_low": -0.01}
+    >>> widened(row), widened(row | {"adjusted_ci_low": 0.05}), widened({"ci_low": 0.05, "ci_high": 0.15})
+    (True, False, False)
+    """
+    low = number(row.get("adjusted_ci_low"))
+    alone = None if low is None else number(of_test(row, "ci_low"))
+    return alone is not None and low is not None and low < alone
+
+
+def movement(row: Row) -> str:
+    """The means of a row of ``comparisons``, or with CUPED the difference: the means are those without it.
+
+    >>> movement({"mean_baseline": 0.4388, "mean_candidate": 0.5477, "test": "welch"})
+    '0.439 \N{RIGHTWARDS ARROW} 0.548'
+    >>> movement({"test": CUPED, "cuped_difference": 0.0123})
+    '+0.0123'
+    """
+    if row.get("test") == CUPED:
+        difference = number(of_test(row, "difference"))
+        return "" if difference is None else Change(difference, "").plain
+    means = means_of(row)
+    return f"{means[0]} \N{RIGHTWARDS ARROW} {means[1]}" if means else ""
+
+
+def means_of(row: Row) -> tuple[str, str] | None:
+    """The means of baseline and candidate, with the digits that show how they differ."""
+    before, after = number(row.get("mean_baseline")), number(row.get("mean_candidate"))
+    if before is None or after is None:
+        return None
+    digits = next((n for n in range(3, 7) if abs(after - before) >= 10.0 ** (1 - n)), 3 if before == after else 6)
+    return f"{before:.{digits}f}", f"{after:.{digits}f}"
+
+
+def is_percentage(row: Mapping[str, Any]) -> bool:
+    """Whether a row of ``comparisons`` can be told in percent of its baseline.
+
+    It cannot where the baseline's mean is not above 0. Nor can it where the difference has an interval and the ratio
+    has none, or one that says something else of 0.
+    """
+    baseline = number(row["mean_baseline"])
+    if baseline is None or baseline <= 0 or number(of_test(row, "relative_difference")) is None:
+        return False
+    return _excludes_zero(row, "ci") == _excludes_zero(row, "relative_ci")
+
+
+def all_percentages(rows: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether rows that stand on one axis can all be told in percent; those without a difference do not count."""
+    return all(is_percentage(row) for row in rows if number(row["difference"]) is not None)
+
+
+def _excludes_zero(row: Mapping[str, Any], name: str) -> bool | None:
+    low, high = number(shown_of(row, f"{name}_low")), number(shown_of(row, f"{name}_high"))
+    return None if low is None or high is None else low > 0 or high < 0

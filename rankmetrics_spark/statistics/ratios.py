@@ -1,0 +1,194 @@
+"""Intervals of a difference as a share of the baseline's mean: by the delta method, and Fieller's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rankmetrics_spark.statistics.exact_sums import Floats
+from rankmetrics_spark.statistics.moments import Moments, PairMoments
+from rankmetrics_spark.statistics.significance import Estimate, df_of_arms, permutation_p, squared_errors
+
+
+def relative_paired(pair: PairMoments, confidence: float) -> Estimate:
+    """Relative difference candidate / baseline - 1 of the same users, with a delta-method interval.
+
+    Args:
+        pair: Of g pairs.
+        confidence: In (0, 1).
+
+    Returns:
+        Relative differences; NaN where the baseline's mean is 0, the bounds also below two users.
+
+    Source: delta method for a ratio of correlated means, as in Deng et al., Applying the Delta Method in Metric
+    Analytics (2018): var(c / b) = var(c - r * b) / b**2 with r = c / b.
+    """
+    ratio = pair.candidate.mean / nonzero(pair.baseline.mean)
+    # c - r * b = d + (1 - r) * b: from the difference, so that identical arms have a variance of exactly 0.
+    lead = 1 - ratio
+    with_baseline = pair.candidate.variance - pair.baseline.variance - pair.difference.variance
+    variance = pair.difference.variance + lead**2 * pair.baseline.variance + lead * with_baseline
+    n = np.where(pair.difference.n < 2, np.nan, pair.difference.n).astype(float)
+    squared = np.maximum(variance, 0.0) / n / nonzero(pair.baseline.mean) ** 2
+    return Estimate.of(ratio - 1, np.sqrt(squared), n - 1, confidence, 2 ** (1 - n))
+
+
+def relative_independent(baseline: Moments, candidate: Moments, confidence: float) -> Estimate:
+    """Relative difference candidate / baseline - 1 of different users, with a delta-method interval.
+
+    Args:
+        baseline: Moments of g baselines.
+        candidate: Moments of g candidates.
+        confidence: In (0, 1).
+
+    Returns:
+        Relative differences; NaN where the baseline's mean is 0, the bounds also below two users in an arm. Degrees of
+        freedom are Welch's, of the two parts of the error.
+
+    Source: as ``relative_paired``, without covariance.
+    """
+    ratio = candidate.mean / nonzero(baseline.mean)
+    of_baseline, of_candidate = squared_errors(baseline, candidate)
+    errors = [ratio**2 * of_baseline, of_candidate]
+    squared = (errors[0] + errors[1]) / nonzero(baseline.mean) ** 2
+    df = df_of_arms(errors, baseline, candidate)
+    still_p = permutation_p(baseline, candidate)
+    return Estimate.of(ratio - 1, np.sqrt(squared), df, confidence, still_p)
+
+
+def nonzero(mean: Floats) -> Floats:
+    """(g,) means to divide by; NaN instead of 0."""
+    return np.where(mean == 0, np.nan, mean)
+
+
+@dataclass(frozen=True)
+class Denominator:
+    """The means of g baselines, that differences are divided by.
+
+    Attributes:
+        mean: (g,).
+        squared_error: (g,) of the mean.
+        covariance: (g,) of the errors of difference and mean.
+    """
+
+    mean: Floats
+    squared_error: Floats
+    covariance: Floats
+
+    def where(self, chosen: Any, other: Denominator) -> Denominator:
+        """Row by row this one where it is ``chosen``, else the other one."""
+        names = Denominator.__dataclass_fields__
+        return Denominator(*(np.where(chosen, getattr(self, name), getattr(other, name)) for name in names))
+
+
+def denominator_paired(pair: PairMoments) -> Denominator:
+    """The baseline's means of the users of both experiments."""
+    n = np.where(pair.difference.n < 2, np.nan, pair.difference.n).astype(float)
+    with_baseline = pair.covariance - pair.baseline.variance
+    return Denominator(pair.baseline.mean, pair.baseline.variance / n, with_baseline / n)
+
+
+def denominator_independent(baseline: Moments, candidate: Moments) -> Denominator:
+    """The baseline's means where the candidate has different users."""
+    error = squared_errors(baseline, candidate)[0]
+    return Denominator(baseline.mean, error, -error)
+
+
+def fieller(test: Estimate, critical: Floats, denominator: Denominator) -> tuple[Floats, Floats]:
+    """Fieller's interval of difference / baseline.
+
+    It holds each share q that a test of difference - q * baseline at the same level does not reject, so it holds 0
+    where the interval of the difference does. Its bounds are the roots q of
+    (d - q * b)**2 = t**2 * (var(d) - 2 * q * cov(d, b) + q**2 * var(b)).
+
+    Args:
+        test: Differences d of g pairs, with their errors.
+        critical: (g,) the t: standard errors from a difference to the bound of its interval.
+        denominator: The means b.
+
+    Returns:
+        Lower and upper bounds, (g,) each; NaN where they are not finite, because b itself could be 0.
+
+    Source: Fieller, Some problems in interval estimation (1954).
+
+    >>> one = np.ones(1)  # d = 2, b = 4, both with an error of 1: 12 * q**2 - 16 * q = 0
+    >>> [bound.tolist() for bound in fieller(Estimate(2 * one, one, one, one, one, one), 2 * one,
+    ...                                      Denominator(4 * one, one, 0 * one))]
+    [[0.0], [1.3333333333333333]]
+    """
+    d, b, squared = test.difference, denominator.mean, np.square(critical)
+    # a * q**2 - 2 * h * q + c = 0
+    a = b**2 - squared * denominator.squared_error
+    h = d * b - squared * denominator.covariance
+    c = d**2 - squared * np.square(test.standard_error)
+    root = np.sqrt(np.maximum(h**2 - a * c, 0.0))
+    finite = np.where(a > 0, a, np.nan)
+    return (h - root) / finite, (h + root) / finite
+
+
+def consistent(relative: Estimate, test: Estimate, critical: Floats, denominator: Denominator) -> Estimate:
+    """Relative differences with intervals that say of 0 what the intervals of the differences say.
+
+    The delta method is an approximation, which a few users with few hits are too much for. Where its interval holds 0
+    and that of the difference does not, or the other way round, it is Fieller's.
+
+    Args:
+        relative: By the delta method.
+        test: Of the differences, with intervals at the same level.
+        critical: (g,) standard errors from a difference to the bound of its interval.
+        denominator: What the differences are divided by.
+
+    Returns:
+        The same with other bounds; NaN where the difference has none, or where Fieller's are not finite.
+    """
+    with np.errstate(all="ignore"):
+        bounds = fieller(test, critical, denominator)
+    same = relative.excludes_zero == test.excludes_zero
+    known = ~np.isnan(test.ci_low)
+    low = np.where(known, np.where(same, relative.ci_low, bounds[0]), np.nan)
+    high = np.where(known, np.where(same, relative.ci_high, bounds[1]), np.nan)
+    found = Estimate(relative.difference, relative.standard_error, relative.df, low, high, relative.p_value)
+    return with_decision(found, test.excludes_zero)
+
+
+def with_decision(found: Estimate, decided: Any) -> Estimate:
+    """Intervals that exclude 0 exactly where a test has decided so.
+
+    Both are the same condition, and only rounding lets them differ: a bound beside 0 moves to the other side.
+
+    Args:
+        found: Intervals at the level of the decision.
+        decided: (g,) whether the test found a difference.
+    """
+    d, excluded = found.difference, found.excludes_zero
+    beside = np.where(decided & ~excluded, np.nextafter(0.0, d), 0.0)
+    moved = (decided != excluded) & ~np.isnan(found.ci_low)
+    low = np.where(moved & (d > 0), beside, found.ci_low)
+    high = np.where(moved & (d < 0), beside, found.ci_high)
+    return Estimate(d, found.standard_error, found.df, low, high, found.p_value)
+
+
+def adjusted_levels(p: Floats, p_adjusted: Floats, alpha: float, strictest: Floats) -> Floats:
+    """Levels of intervals that exclude 0 exactly where the corrected p-value is below ``alpha``.
+
+    p_adjusted < alpha is p < alpha * p / p_adjusted, and the interval at a level excludes 0 where p is below it.
+
+    Args:
+        p: (g,) two-sided p-values.
+        p_adjusted: (g,) the same, corrected.
+        alpha: Level of significance.
+        strictest: (g,) levels that are enough whatever the other p-values are; for p-values that are too small for a
+            number, so 0.
+
+    Returns:
+        (g,) levels; ``alpha`` itself where the correction changes nothing, NaN without a p-value.
+
+    >>> p, p_adjusted = np.array([0.01, 0.04, 0.0]), np.array([0.02, 0.04, 0.0])
+    >>> adjusted_levels(p, p_adjusted, 0.05, np.full(3, 0.0125)).tolist()
+    [0.025, 0.05, 0.0125]
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        level = np.where(p == p_adjusted, alpha, alpha * p / p_adjusted)
+    return np.where(p == 0, strictest, level)
