@@ -19,7 +19,18 @@ from rankmetrics_spark.report import palette, story
 from rankmetrics_spark.report.changes import all_percentages, change_of
 from rankmetrics_spark.report.figures import Figures, label_of, printable
 from rankmetrics_spark.report.html import INSTALL_PAGE, has_page_libraries, write_page
-from rankmetrics_spark.schemas import BASELINE, CONVENTION, EXPERIMENT, METRIC, N_USERS, SEGMENT, number, of_test
+from rankmetrics_spark.schemas import (
+    BASELINE,
+    CONVENTION,
+    EXPERIMENT,
+    METRIC,
+    N_USERS,
+    PERIOD_FROM,
+    PERIOD_TO,
+    SEGMENT,
+    number,
+    of_test,
+)
 
 if TYPE_CHECKING:
     import altair as alt
@@ -242,4 +253,5 @@ def logged_parameters(figures: Figures) -> dict[str, str]:
     run = {"run_id": figures.record["run_id"]} if "run_id" in figures.record else {}
     conventions = sorted({str(row[CONVENTION]) for row in figures.means})
     baseline = {"baseline": figures.baselines[0]} if len(figures.baselines) == 1 else {}
-    return {"convention": ", ".join(conventions), **baseline, **run}
+    period = dict(zip((PERIOD_FROM, PERIOD_TO), figures.period or (), strict=False))
+    return {"convention": ", ".join(conventions), **baseline, **period, **run}

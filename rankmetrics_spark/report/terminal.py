@@ -173,6 +173,15 @@ def _titles(result: Shown) -> list[str]:
         marks = f"▲ better, ▼ worse than {result.baseline}, ≈ no difference shown"
         valid = f", {valid_at(row)}" if valid_at(row) else ""
         lines.append(f"{marks} ({CORRECTIONS[row['correction']]}{valid})")
+    pairs: dict[str, set[float | None]] = {}
+    for row in result.differences.values():
+        if row.get(PERIOD_FROM) is not None:
+            pairs.setdefault(row[METRIC], set()).add(number(row["mean_baseline"]))
+    if any(len(means) > 1 for means in pairs.values()):
+        lines.append(
+            f"a percentage is against the mean of {result.baseline} over the users of both experiments, which differs "
+            "from pair to pair: mean_baseline of the table comparisons"
+        )
     return lines
 
 

@@ -68,6 +68,29 @@ def test_the_last_day_up_to_which_users_count_is_the_end_of_the_period(spark: Sp
             assert mine[name] == pytest.approx(row[name], rel=1e-9)
 
 
+@pytest.mark.both_engines
+def test_cuped_takes_away_what_earlier_values_explain_up_to_the_last_day_as_in_the_period(spark: SparkSession) -> None:
+    rows = log(users=25)
+    table = stored(spark, rows[rows.date >= DATES[4]])
+    users, rng = sorted(rows.user.unique()), np.random.default_rng(3)
+    # Near what a user has later, and nothing is known of some.
+    later = rows.groupby("user")[METRIC].mean()
+    earlier = [(user, float(later[user] + rng.normal(0, 0.05))) for user in users[::2] + users[1::4]]
+    before = spark.createDataFrame(pd.DataFrame(earlier, columns=["user_id", "ap_at_10"]))
+    found = by_label([row.asDict() for row in effect_over_time(table, "a", before=before).collect()])
+    plain = by_label([row.asDict() for row in effect_over_time(table, "a").collect()])
+    period = rows[(rows.date >= DATES[4]) & rows[METRIC].notna()]
+    means = period.assign(v=period[METRIC] * period.lists).groupby(["experiment", "user"])[["v", "lists"]].sum()
+    whole = (means.v / means.lists).rename("ap_at_10").reset_index().rename(columns=NAMES).assign(n_relevant=1)
+    for row in compare(spark.createDataFrame(whole), "a", before=before).collect():
+        mine = found[row["experiment_id"], "cumulative", DATES[-1]]
+        assert (mine["test"], row["test"]) == ("cuped", "cuped")
+        for name in ("difference", "ci_low", "ci_high", "p_value", "relative_difference", "relative_ci_low"):
+            assert mine[name] == pytest.approx(row[f"cuped_{name}"], rel=1e-9), name
+        without = plain[row["experiment_id"], "cumulative", DATES[-1]]
+        assert mine["ci_high"] - mine["ci_low"] < 0.9 * (without["ci_high"] - without["ci_low"])
+
+
 def test_wrong_dates_and_tables_without_dates_are_one_sentence(spark: SparkSession) -> None:
     table = stored(spark, log(users=3))
     with pytest.raises(ConfigError, match="2026-11-09 to 2026-11-08; allowed: a first date up to the last one"):

@@ -311,6 +311,8 @@ def test_the_table_and_the_page_of_a_run_show_the_means_of_its_period(
     rows = [*log.rows(DAYS[2]).values()]
     assert [f"{row['mean_candidate']:.4f}" in out for row in rows] == [True, True]
     assert any(f"{row['mean_baseline']:.4f}   baseline" in out for row in rows)
+    assert len({row["mean_baseline"] for row in rows}) == 2
+    assert "a percentage is against the mean of a over the users of both experiments, which differs from pair to" in out
     data = json.loads(html.split('id="data">')[1].split("</script>")[0])
     users = {row["n_users"] for key, row in log.rows(DAYS[2]).items() if key[1] == "all"}
     assert set(data["means"]["n"]) >= users

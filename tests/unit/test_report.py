@@ -792,6 +792,9 @@ def test_mlflow_gets_means_and_differences_under_keys_that_it_takes() -> None:
         "ap_at_10_p_adjusted/a_1_": 0.0001,
     }
     assert logged_parameters(figures) == {"convention": "standard", "baseline": "control"}
+    period = {"period_from": "2026-11-08", "period_to": "2026-11-21"}
+    of_period = replace(figures, comparisons=[{**row, **period} for row in figures.comparisons])
+    assert logged_parameters(of_period) == {"convention": "standard", "baseline": "control", **period}
 
 
 # ---- over time
