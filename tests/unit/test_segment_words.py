@@ -31,6 +31,11 @@ def test_columns_without_a_sign_share_a_sentence() -> None:
     assert said(row("all", None)) == [] == said({"segment": "country=x", "metric": "ap@10"})
 
 
+def test_the_corrected_p_value_names_a_segment() -> None:
+    rows = [row(f"country={name}", p_rest=0.01, p_rest_adjusted=0.2) for name in "xyz"]
+    assert said(*rows) == ["No sign that the effect of b on MAP@10 differs between the 3 segments of country"]
+
+
 def test_the_only_two_segments_of_a_column_are_named_in_one_sentence() -> None:
     assert said(row("device=app", 0.01, 0.3), row("device=web", 0.01, -0.1)) == [
         "The effect of b on MAP@10 differs by device: +0.3000 (+60.0 %) in device=app against -0.1000 (-20.0 %) in "
