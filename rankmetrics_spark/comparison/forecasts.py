@@ -48,6 +48,7 @@ USERS_OF_SAMPLE = 200_000
 """From about so many users on, how users arrive is measured on a part of them."""
 FEW_NEW_USERS = 0.01
 """Below this growth until the last expected day, no new users arrive."""
+_GATE, _MARGIN = "the limit of a gate", "the margin"
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Outlook:
         metric: Name of the metric.
         effect: In the metric's unit.
         relative_effect: The same as a share of the baseline's mean; None where it was not chosen as one.
-        of_gate: Whether it is the limit of a gate.
+        limit: What names this effect: ``the limit of a gate``, ``the margin``; empty where it is a round number.
         days: Further days that find it with the chosen power; None if ``furthest`` days do not.
         users: Users of the test by then; where no day is known, about as many as it needs.
         furthest: Further days that the stored ones allow to expect, or the planned looks that are left.
@@ -73,7 +74,7 @@ class Outlook:
     metric: str
     effect: float
     relative_effect: float | None
-    of_gate: bool
+    limit: str
     days: int | None
     users: int
     furthest: int
@@ -92,7 +93,8 @@ def outlooks(
         days: The period; a single day does not say who comes back.
         section: How the rows were made.
         metric: The metric that decides.
-        gates: Their limits are the effects of interest; without one, it is a round number below what is found today.
+        gates: Their limits and the margin are the effects of interest; without them, it is a round number below what
+            is found today.
 
     Returns:
         At most ``MOST_PAIRS``, in the order of the rows; those whose effect is found already are left out.
@@ -112,8 +114,8 @@ def outlooks(
     return [each for place in chosen if (each := found[place]) is not None]
 
 
-Wanted = tuple[float, float | None, bool]
-"""An effect in the metric's unit, the same as a share of the baseline's mean, and whether a gate names it."""
+Wanted = tuple[float, float | None, str]
+"""An effect in the metric's unit, the same as a share of the baseline's mean, and what names it: see ``Outlook``."""
 
 
 def outlook(row: Row, rate: Arrivals, section: Comparison, wanted: Wanted) -> Outlook | None:
@@ -131,13 +133,13 @@ def outlook(row: Row, rate: Arrivals, section: Comparison, wanted: Wanted) -> Ou
     effects = row["adjusted_minimum_detectable_effect"] * errors * bounds[1:] / bounds[0]
     if not np.isfinite(effects).all():
         return None
-    effect, relative, of_gate = wanted
+    effect, relative, limit = wanted
     enough = np.flatnonzero(effects <= effect)
     at = int(enough[0]) + 1 if len(enough) else None
     needed = n_users[at] if at else n_users[-1] * (effects[-1] / effect) ** 2
     names = (row[EXPERIMENT], row[BASELINE], row[METRIC])
     has_new_users = bool(growth[-1] >= 1 + FEW_NEW_USERS)
-    return Outlook(*names, effect, relative, of_gate, at, round(float(needed)), further, has_new_users, row.get(LOOKS))
+    return Outlook(*names, effect, relative, limit, at, round(float(needed)), further, has_new_users, row.get(LOOKS))
 
 
 def _is_open(row: Row, metric: Metric) -> bool:
@@ -154,20 +156,28 @@ def _is_open(row: Row, metric: Metric) -> bool:
 
 
 def _wanted(row: Row, gates: Sequence[Gate], metric: Metric) -> Wanted | None:
-    """The smallest drop that a gate forbids, else a round number below what is found today; None if that is enough."""
+    """The smallest drop that a gate or the margin names, else a round number below what is found today.
+
+    None where what is found today is enough, or where the candidate is shown to be within the margin.
+    """
     mean, today = number(row["mean_baseline"]) or 0.0, float(row["adjusted_minimum_detectable_effect"])
     limits: list[Wanted] = []
     for gate in gates:
         if gate.metric == metric and gate.segment == EVERYONE and gate.experiment in (None, row[EXPERIMENT]):
-            limits += [(gate.max_drop, None, True)] if gate.max_drop else []
+            limits += [(gate.max_drop, None, _GATE)] if gate.max_drop else []
             share = gate.max_relative_drop
-            limits += [(share * mean, share, True)] if share and mean > 0 else []
+            limits += [(share * mean, share, _GATE)] if share and mean > 0 else []
+    margin, relative = number(row.get("margin")), number(row.get("relative_margin"))
+    limits += [(margin, None, _MARGIN)] if margin else []
+    limits += [(relative * mean, relative, _MARGIN)] if relative and mean > 0 else []
+    if row.get("within_margin"):
+        return None
     if limits:
         return limit if (limit := min(limits, key=lambda each: each[0]))[0] < today else None
     if mean > 0:
         share = round_below(100 * today / mean) / 100
-        return share * mean, share, False
-    return round_below(today), None, False
+        return share * mean, share, ""
+    return round_below(today), None, ""
 
 
 def _planned_looks(row: Row) -> tuple[int, int] | None:

@@ -154,15 +154,15 @@ def outlook_sentence(outlook: Outlook) -> str:
 
     >>> from types import SimpleNamespace
     >>> case = SimpleNamespace(candidate="b", baseline="a", metric="ndcg@10", effect=0.0125, relative_effect=0.025,
-    ...                        of_gate=False, days=20, users=24_310, furthest=28, has_new_users=True, looks=None)
+    ...                        limit="", days=20, users=24_310, furthest=28, has_new_users=True, looks=None)
     >>> outlook_sentence(case)  # doctest: +NORMALIZE_WHITESPACE
     'b against a on NDCG@10: if users keep arriving as they do, a change of 2.5 % takes about 20 more days (about
     24,000 users, looked at once)'
     """
     share, size = outlook.relative_effect, f"{outlook.effect:.3g}"
     change = f"a change of {size if share is None else f'{100 * share:.3g} %'}"
-    gate = ", the limit of a gate" if outlook.of_gate else ""
-    takes = f"{change}{gate}{',' if gate else ''} takes about {_days(outlook.days or 0)}"
+    limit = f", {outlook.limit}" if outlook.limit else ""
+    takes = f"{change}{limit}{',' if limit else ''} takes about {_days(outlook.days or 0)}"
     users = f"about {round(outlook.users, min(1 - math.floor(math.log10(max(outlook.users, 1))), 0)):,} users"
     looks = {None: "looked at once", "any": "valid at every look"}.get(outlook.looks, "valid at planned looks")
     verb = "is" if outlook.furthest == 1 else "are"
@@ -171,10 +171,10 @@ def outlook_sentence(outlook: Outlook) -> str:
     elif outlook.days:
         text = f"no new users arrive; if the same ones keep coming, {takes} ({looks})"
     elif outlook.has_new_users:
-        further = f"{_days(outlook.furthest)} {verb} not enough for {change}{gate}"
+        further = f"{_days(outlook.furthest)} {verb} not enough for {change}{limit}"
         text = f"even if users keep arriving as they do, {further}: that takes {users}"
     else:
-        further = f"{_days(outlook.furthest)} of the same ones {verb} not enough for {change}{gate}"
+        further = f"{_days(outlook.furthest)} of the same ones {verb} not enough for {change}{limit}"
         text = f"no new users arrive, and {further}"
     name = parse(outlook.metric).headline.removeprefix("mean ")
     return f"{outlook.candidate} against {outlook.baseline} on {name}: {text}"

@@ -70,7 +70,7 @@ def test_the_rate_is_that_of_a_plan_from_the_same_users(spark: SparkSession, pai
         middle = (ratio[place] + ratio[place - 1]) / 2
         gates = [Gate.read({"metric": "ap", "max_drop": open_rows[0]["adjusted_minimum_detectable_effect"] * middle})]
         found = outlooks(open_rows[:1], users, PERIOD, SECTION, AP, gates)[0]
-        assert (found.candidate, found.baseline, found.of_gate, found.furthest) == ("b", "a", True, 12)
+        assert (found.candidate, found.baseline, found.limit, found.furthest) == ("b", "a", "the limit of a gate", 12)
         assert found.days == place + 1
         growth = days[6 + place]["users"] / today["users"]
         assert found.users == pytest.approx(open_rows[0]["n_users"] * growth, rel=0.01)
@@ -116,7 +116,7 @@ def test_only_open_comparisons_of_several_days_have_an_outlook(spark: SparkSessi
     (of_share,), (of_unit,) = found({}), found({"mean_baseline": 0.0})
     assert share / 3 < of_share.relative_effect <= share * 2 / 3
     assert f"{100 * of_share.relative_effect:.10g}" in {"8", "10", "15", "20", "25", "30"}
-    assert (of_unit.relative_effect, of_unit.of_gate) == (None, False) and today / 3 < of_unit.effect <= today * 2 / 3
+    assert (of_unit.relative_effect, of_unit.limit) == (None, "") and today / 3 < of_unit.effect <= today * 2 / 3
     # The smallest drop that a gate on this metric, experiment and all users forbids; nothing where that is found today.
     mean = row["mean_baseline"]
     gates: list[dict[str, Any]] = [
@@ -128,9 +128,18 @@ def test_only_open_comparisons_of_several_days_have_an_outlook(spark: SparkSessi
         {"max_drop": 0.0},
     ]
     (of_gate,) = found({}, PERIOD, "ap", *gates)
-    assert (of_gate.effect, of_gate.of_gate) == (pytest.approx(0.4 * today), True)
+    assert (of_gate.effect, of_gate.limit) == (pytest.approx(0.4 * today), "the limit of a gate")
     assert of_gate.relative_effect == 0.4 * today / mean
     assert found({}, PERIOD, "ap", {"max_drop": 1.1 * today}) == []
+    # The margin of the metric, in its unit or as a share; nothing where the candidate is shown to be within it.
+    for margin, wanted in (
+        ({"margin": 0.3 * today}, None),
+        ({"relative_margin": 0.3 * today / mean}, 0.3 * today / mean),
+    ):
+        (of_margin,) = found(margin, PERIOD, "ap", *gates)
+        assert (of_margin.effect, of_margin.limit) == (pytest.approx(0.3 * today), "the margin")
+        assert of_margin.relative_effect == wanted
+        assert found(margin | {"within_margin": "no worse"}) == []
 
 
 def config(folder: Path, out: Path, day: str, **more: Any) -> Path:

@@ -14,7 +14,7 @@ from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.report import outlook_sentence
 from rankmetrics_spark.statistics import Arrivals, round_below, spending_bounds
 
-GATE = (0.03, None, True)
+GATE = (0.03, None, "the limit of a gate")
 ONE = Comparison.read({"baseline": "a"})
 
 
@@ -37,7 +37,7 @@ def a_row(**more: Any) -> dict[str, Any]:
 
 
 def found(row: dict[str, Any], rate: Arrivals, effect: float = 0.03, section: Comparison = ONE) -> Outlook:
-    each = outlook(row, rate, section, (effect, None, True))
+    each = outlook(row, rate, section, (effect, None, "the limit of a gate"))
     assert each is not None
     return each
 
@@ -126,7 +126,7 @@ def test_the_effect_is_the_largest_round_number_of_at_most_two_thirds(found_toda
             "every look)",
         ),
         (
-            {"relative_effect": None, "looks": "4 of 8, pocock", "of_gate": True},
+            {"relative_effect": None, "looks": "4 of 8, pocock", "limit": "the limit of a gate"},
             "if users keep arriving as they do, a change of 0.0125, the limit of a gate, takes about 20 more days "
             "(about 24,000 users, valid at planned looks)",
         ),
@@ -136,7 +136,7 @@ def test_the_effect_is_the_largest_round_number_of_at_most_two_thirds(found_toda
             "about 24,000 users",
         ),
         (
-            {"days": None, "furthest": 1, "of_gate": True},
+            {"days": None, "furthest": 1, "limit": "the limit of a gate"},
             "even if users keep arriving as they do, 1 more day is not enough for a change of 2.5 %, the limit of a "
             "gate: that takes about 24,000 users",
         ),
@@ -150,7 +150,7 @@ def test_the_effect_is_the_largest_round_number_of_at_most_two_thirds(found_toda
             "no new users arrive, and 28 more days of the same ones are not enough for a change of 2.5 %",
         ),
         (
-            {"has_new_users": False, "days": None, "of_gate": True, "furthest": 1},
+            {"has_new_users": False, "days": None, "limit": "the limit of a gate", "furthest": 1},
             "no new users arrive, and 1 more day of the same ones is not enough for a change of 2.5 %, the limit of a "
             "gate",
         ),
@@ -159,6 +159,6 @@ def test_the_effect_is_the_largest_round_number_of_at_most_two_thirds(found_toda
 def test_the_outlook_in_words_promises_nothing(more: dict[str, Any], sentence: str) -> None:
     case: dict[str, Any] = {
         "candidate": "b", "baseline": "a", "metric": "ndcg@10", "effect": 0.0125, "relative_effect": 0.025,
-        "of_gate": False, "days": 20, "users": 24_310, "furthest": 28, "has_new_users": True, "looks": None,
+        "limit": "", "days": 20, "users": 24_310, "furthest": 28, "has_new_users": True, "looks": None,
     }  # fmt: skip
     assert outlook_sentence(Outlook(**case | more)) == f"b against a on NDCG@10: {sentence}"
