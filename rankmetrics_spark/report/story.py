@@ -172,7 +172,7 @@ def sure_of(row: Row) -> str:
         return ""
     n = row["n_comparisons"] or 1
     cuped_text = ", with CUPED" if row.get("test") == CUPED else ""
-    correction_text = f", corrected for {n:,} {'comparison' if n == 1 else 'comparisons'}"
+    correction_text = f", corrected for {n:,} comparisons" if n > 1 else ""
     if row["correction"] == "none":
         correction_text = f", not corrected for {n:,} comparisons" if n > 1 else ""
     elif widened(row):

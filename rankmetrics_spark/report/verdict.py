@@ -229,8 +229,9 @@ def sentence(row: Row, metric: Metric) -> str:
         return f"{candidate} against {baseline} on {name}: {says}, {change}, {p_value(row)}{valid}{could}{also}"
     verb = "beats" if row["better"] == "candidate" else "loses to"
     n = row["n_comparisons"]
-    family = f"{CORRECTIONS[row['correction']]} ({n} {'comparison' if n == 1 else 'comparisons'})"
-    return f"{candidate} {verb} {baseline} on {name}: {change}, {p_value(row)} {family}{valid}{also}"
+    # A correction changes nothing where a metric is alone in its family.
+    family = f" {CORRECTIONS[row['correction']]} ({n} comparisons)" if n > 1 else ""
+    return f"{candidate} {verb} {baseline} on {name}: {change}, {p_value(row)}{family}{valid}{also}"
 
 
 def sentence_of_margin(row: Row) -> str:

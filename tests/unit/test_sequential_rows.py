@@ -237,10 +237,10 @@ def test_the_sentence_shows_the_interval_that_decides() -> None:
     ]
     assert sentence(row, parse(METRIC)) == (
         f"b beats a on MAP@10: {row['mean_baseline']:.3f} → {row['mean_candidate']:.3f}, {shown[0]:+.1f} % "
-        f"({shown[1]:+.1f} to {shown[2]:+.1f}), p < 0.001 after Holm (1 comparison), valid at every look"
+        f"({shown[1]:+.1f} to {shown[2]:+.1f}), p < 0.001, valid at every look"
     )
     row = one(both(effect=0.2), sequential=PlannedLooks(**PLAN))
-    assert sentence(row, parse(METRIC)).endswith(" after Holm (1 comparison), valid at look 6 of 14")
+    assert sentence(row, parse(METRIC)).endswith(", p < 0.001, valid at look 6 of 14")
     row = one(both(effect=0.0), sequential="any")
     assert ", valid at every look; 200 users are enough to find" in sentence(row, parse(METRIC))
 

@@ -60,8 +60,7 @@ def row(**changes: Any) -> dict[str, Any]:
         ),
         (
             {"p_adjusted": 0.04, "correction": "fdr_bh", "n_comparisons": 1},
-            "b beats a on NDCG@10: 0.500 → 0.550, +10.0 % (+8.0 to +12.0), p = 0.040 after "
-            "Benjamini-Hochberg (1 comparison)",
+            "b beats a on NDCG@10: 0.500 → 0.550, +10.0 % (+8.0 to +12.0), p = 0.040",
         ),
         (
             {"correction": "none"},
