@@ -258,8 +258,8 @@ def shown_of(row: Mapping[str, Any], name: str) -> Any:
     """
     if name not in BOUNDS:
         return of_test(row, name)
-    if f"{ADJUSTED}_{name}" in row:
-        return row[f"{ADJUSTED}_{name}"]
+    if number(row.get(f"{ADJUSTED}_ci_low")) is not None:
+        return row.get(f"{ADJUSTED}_{name}")
     prefix, p = name.removesuffix("low").removesuffix("high"), number(row.get("p_adjusted"))
     low, high = (number(of_test(row, f"{prefix}{side}")) for side in ("low", "high"))
     if p is None or low is None or high is None:

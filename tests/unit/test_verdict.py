@@ -242,5 +242,8 @@ def test_a_verdict_says_once_that_its_intervals_are_wider_than_alone() -> None:
 def test_an_interval_of_earlier_rows_that_contradicts_the_decision_is_not_shown() -> None:
     unclear = sentence(row(better=None, p_adjusted=0.3), parse("ndcg@10"))
     assert "+10.0 %, p = 0.300" in unclear and "(+8.0" not in unclear
+    # Read beside newer rows, they have the new columns, without a value.
+    beside = sentence(row(**dict.fromkeys(OPEN)), parse("ndcg@10"))
+    assert "+10.0 % (+8.0 to +12.0), p < 0.001" in beside
     sure = sentence(row(ci_low=-0.01, relative_ci_low=-0.02), parse("ndcg@10"))
     assert "+10.0 %, p < 0.001" in sure and " to " not in sure
