@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from rankmetrics_spark import compare, effect_over_time
 from rankmetrics_spark.errors import ConfigError, InputError
 from tests.helpers.commands import ROOT, Call
-from tests.helpers.days import DATES, by_label, developed, log
+from tests.helpers.user_days import DATES, by_label, developed, log
 from tests.helpers.users import METRIC
 
 NAMES = {"experiment": "experiment_id", "user": "user_id", "date": "evaluation_date", METRIC: "ap_at_10",

@@ -13,7 +13,7 @@ from scipy import stats
 
 from rankmetrics_spark.comparison import Request, Rules, Totals, add_days, over_time_rows
 from rankmetrics_spark.errors import ConfigError, InputError
-from tests.helpers.days import DATES, days_of, developed, log
+from tests.helpers.user_days import DATES, days_of, developed, log
 from tests.helpers.users import METRIC
 
 
