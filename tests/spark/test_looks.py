@@ -90,15 +90,15 @@ def test_a_run_publishes_and_says_what_holds_at_every_look(call: Call, spark: Sp
     assert "▲ better, ▼ worse than a, ≈ no difference shown (after Holm, valid at every look)" in out
     row = read(spark, str(tmp_path / "out" / "comparisons")).where("experiment_id = 'b'").first()
     assert row is not None and (row["looks"], row["tuning_users"]) == ("any", 12)
-    shown = f"[{100 * row['sequential_relative_ci_low']:+.1f}, {100 * row['sequential_relative_ci_high']:+.1f}]"
-    assert shown in verdict[0] and row["sequential_ci_low"] < row["ci_low"]
+    shown = f"({100 * row['adjusted_relative_ci_low']:+.1f} to {100 * row['adjusted_relative_ci_high']:+.1f})"
+    assert shown in verdict[0] and row["adjusted_ci_low"] < row["sequential_ci_low"] < row["ci_low"]
 
     # The command on what was written says the same, in the table too.
     options = ("--baseline", "a", "--set", "looks=any", "--set", "tuning_users=12")
     code, out, err = call("compare", "--input", tmp_path / "out", *options)
     assert code == 0, err
     assert verdict[0] in out
-    in_table = f"[{row['sequential_ci_low']:+.4f}, {row['sequential_ci_high']:+.4f}]"
+    in_table = f"({row['adjusted_ci_low']:+.4f} to {row['adjusted_ci_high']:+.4f})"
     assert in_table in out
     code, _, err = call("compare", "--input", tmp_path / "out", "--baseline", "a", "--set", "looks=daily")
     assert code == 2 and "comparison.looks is 'daily'; allowed: one, any, or a plan" in err

@@ -180,6 +180,23 @@ def test_users_before_the_start_count_with_all_that_they_had_then() -> None:
     assert not any(kind == "before" for _, kind, _ in developed(rows[rows.experiment != "old"]))
 
 
+def test_what_is_corrected_has_the_interval_that_agrees_with_it_and_the_rest_its_own() -> None:
+    found, seen = developed(log(), start=DATES[4]), set()
+    for (_, kind, _), row in found.items():
+        low, high = row["adjusted_ci_low"], row["adjusted_ci_high"]
+        if kind in ("slope", "before"):
+            assert (low > 0 or high < 0) == (row["p_adjusted"] < 0.05)
+            if row["p_adjusted"] > row["p_value"] and row["p_adjusted"] < 1:
+                assert low < row["ci_low"] and high > row["ci_high"]
+                seen.add(kind)
+            shares = row["adjusted_relative_ci_low"], row["adjusted_relative_ci_high"]
+            assert (shares[0] > 0 or shares[1] < 0) == (low > 0 or high < 0)
+        else:
+            assert (low, high) == (row["ci_low"], row["ci_high"])
+            assert row["adjusted_relative_ci_low"] == row["relative_ci_low"]
+    assert seen
+
+
 def test_the_order_of_the_rows_and_the_chunks_change_no_bit() -> None:
     rows = log(users=15)
     found = developed(rows, DATES[3])
