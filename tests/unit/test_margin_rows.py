@@ -100,9 +100,9 @@ def test_what_is_shown_agrees_with_the_worst_case_and_the_interval(
 ) -> None:
     rules: dict[str, Any] = {"design": design, "sequential": sequential, "tuning_users": 300}
     shown = set()
-    for effect in (-0.03, -0.01, 0.0, 0.01, 0.05):
+    for effect in (-0.03, 0.1):
         a, b = same(effect=effect, seed=7)
-        for margin in (0.01, 0.02, 0.04, 0.2):
+        for margin in (0.005, 0.04, 0.5):
             row = row_of(table({"a": a, "b": b}), margin, in_shares, **rules)
             worst = row["relative_worst_case" if in_shares else "worst_case"]
             assert (row["within_margin"] is not None) == (worst < margin)
