@@ -60,6 +60,7 @@ def evaluate(
     baseline: str | None = None,
     pairs: Literal["baseline", "all"] = "baseline",
     confidence: float = 0.95,
+    mean_over: Literal["users", "lists"] = "users",
     correction: Literal["holm", "hochberg", "hommel", "bonferroni", "fdr_bh", "fdr_by", "none"] = "holm",
     repeated_items: Literal["relevant", "all", "ignore"] = "relevant",
     text_numbers: bool = False,
@@ -88,6 +89,7 @@ def evaluate(
         baseline: The experiment that the others are compared with, in ``result.comparisons``.
         pairs: Who is compared: with the baseline, or every pair. ``compare`` has further options.
         confidence: Confidence level of the intervals.
+        mean_over: Every user counts once (``users``), or every list (``lists``); errors are by user in both.
         correction: Correction of the p-values for the number of comparisons.
         repeated_items: Which repeated items are found: ``relevant`` = those that could change a value, ``all``,
             ``ignore`` = none. ``ignore`` trusts the log and does not read the item column.
@@ -113,12 +115,15 @@ def evaluate(
         covariate=covariate,
         first_rank=first_rank,
         confidence=confidence,
+        mean_over=mean_over,
         repeated_items=repeated_items,
         layout=layout,
         text_numbers=text_numbers,
         judged=judgements is not None,
     )
-    compared = Comparison(baseline=baseline, pairs=pairs, confidence=confidence, correction=correction)
+    compared = Comparison(
+        baseline=baseline, pairs=pairs, confidence=confidence, mean_over=mean_over, correction=correction
+    )
     return Result(Tables.of(impressions, judgements, options), compared)
 
 
@@ -232,9 +237,10 @@ class Tables:
             return road.averages(users, self.plan, self.within_segments, several_conventions=True)
         # One round trip to Python scores the lists and adds them up.
         combined = self.plan.options.combined_segments
-        step = sums_of_lists(self.plan.scoring.metrics, self.plan.columns.segments, combined)
+        over_lists = self.plan.over_lists
+        step = sums_of_lists(self.plan.scoring.metrics, self.plan.columns.segments, combined, over_lists)
         sums = road.scored_lists(self.rows, self._packed, self.pools, self.plan, step)
-        return averages_of_sums(sums, self.plan.scoring.conventions, self.plan.options.confidence)
+        return averages_of_sums(sums, self.plan.scoring.conventions, self.plan.options.confidence, over_lists)
 
     @cached_property
     def quarantine(self) -> DataFrame:

@@ -63,6 +63,8 @@ class CompareRequest:
             raise ConfigError("neither --baseline nor --pairs all is given; allowed: one of the two")
         if (self.losses or self.decomposed) and not section.baseline:
             raise ConfigError("--losses and --decompose need a --baseline")
+        if self.decomposed and section.mean_over == "lists":
+            raise ConfigError("--decompose is given with mean_over: lists; allowed: users, whose mix it is about")
         others = {"--date": self.date, "--segment": self.segments, "--combine": self.combined,
                   "--losses": self.losses, "--decompose": self.decomposed}  # fmt: skip
         if self.over_time and (given := [name for name, value in others.items() if value]):

@@ -124,6 +124,7 @@ def compare(
     tuning_users: int = 10_000,
     dates: tuple[str, str] | None = None,
     shared_users: str = "keep",
+    mean_over: str = "users",
 ) -> DataFrame:
     """Is one experiment better than another, and how sure is that? From per-user metrics, without collecting users.
 
@@ -161,6 +162,7 @@ def compare(
         dates: First and last date of a period: each user counts with the mean over their lists of all these dates.
             Which of them are there is read at once, by a small job.
         shared_users: ``drop`` leaves users of more than one experiment out; every comparison is ``independent`` then.
+        mean_over: Every user counts once (``users``), or every list (``lists``); errors are by user in both.
 
     Returns:
         One row per (baseline, candidate, segment, metric); lazy like any DataFrame.
@@ -194,6 +196,7 @@ def compare(
             "looks": looks,
             "tuning_users": tuning_users,
             "shared_users": shared_users,
+            "mean_over": mean_over,
         }
     )
     split = Options(segments=segments or None, segment_combinations=segment_combinations or None)
@@ -284,6 +287,8 @@ def effect_over_time(
 def development(table: UserTable, asked: Comparison, dates: tuple[str, str] | None = None) -> DataFrame:
     """The rows of ``effect_over_time``, from one row per (experiment_id, user_id, evaluation_date)."""
     _refuse_nothing(asked)
+    if asked.mean_over == "lists":
+        raise refuse(asked.path_of("mean_over"), "lists", "users, since an effect over time is one of users")
     start = None
     if dates is not None:
         start, last = (day("dates", date) for date in first_and_last(dates))
@@ -397,6 +402,7 @@ def request_of(asked: Comparison) -> Request:
         candidates=asked.candidates,
         all_pairs=asked.pairs == "all",
         drop_shared=asked.shared_users == "drop",
+        over_lists=asked.mean_over == "lists",
         bootstrap=bootstrap.replicates if bootstrap else 0,
         bootstrap_seed=bootstrap.seed if bootstrap else 1,
         flips=flips.replicates if flips else 0,
@@ -428,4 +434,5 @@ def _rules(asked: Comparison, table: UserTable) -> Rules:
         looks=table.looks,
         sequential=asked.looks,
         tuning_users=asked.tuning_users,
+        over_lists=asked.mean_over == "lists",
     )

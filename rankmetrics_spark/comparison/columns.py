@@ -10,6 +10,7 @@ import numpy as np
 from rankmetrics_spark.comparison.compared import INDEPENDENT, PAIRED, Bools, Compared, Ranks, Rules
 from rankmetrics_spark.comparison.intervals import corrected_intervals, interval, intervals_at
 from rankmetrics_spark.comparison.notes import left_out_of_all, remarks
+from rankmetrics_spark.comparison.over_lists import n_lists
 from rankmetrics_spark.comparison.registry import STATISTICS, Statistic, statistic
 from rankmetrics_spark.comparison.totals import (
     BASELINE,
@@ -178,6 +179,20 @@ def correction(rows: Compared) -> tuple[list[str], ...]:
 def counts(rows: Compared) -> tuple[Ints, ...]:
     """How many comparisons the family has; users of each side who have a value, and of both."""
     return rows.n_tested, of_arm(rows.arms[0], "n"), of_arm(rows.arms[1], "n"), of_pair(rows.both, "both")
+
+
+@statistic(type="string")
+def mean_over(rows: Compared) -> Texts:
+    """`users`: every user counts once, with the mean over their lists. `lists`: every list counts once, and the user
+    stays the unit of errors: standard error, intervals and p-values are those of the delta method over users.
+    """
+    return ["lists" if rows.rules.over_lists else "users"] * len(rows.keys)
+
+
+@statistic("n_lists_baseline", "n_lists_candidate", type="long", needs="lists")
+def lists(rows: Compared) -> tuple[Ints, ...]:
+    """Lists of each side that have a value; a user who was judged and shown nothing counts as one empty list."""
+    return n_lists(rows.totals, rows.keys, BASELINE), n_lists(rows.totals, rows.keys, CANDIDATE)
 
 
 @statistic("standard_error", "relative_ci_low", "relative_ci_high")

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from rankmetrics_spark.comparison import adjusted
 from rankmetrics_spark.comparison.intervals import Share, intervals_at, over_rules
 from rankmetrics_spark.comparison.notes import doubt
+from rankmetrics_spark.comparison.over_lists import arm_moments_over_lists, list_pair_sums, pair_moments_of
 from rankmetrics_spark.comparison.totals import (
     ARM_SUMS,
     BASELINE,
@@ -74,6 +75,7 @@ NEEDS = {
     "looks": "`looks: any` or `looks: {planned: ...}`",
     "margin": "`margin: {...}`",
     "segments": "`segments: [...]`",
+    "lists": "`mean_over: lists`",
     "period": "`period: {from: ..., to: ...}`, or `--from` and `--to`",
 }
 """What a statistic may need beside the sums of experiments and pairs -> what asks for it."""
@@ -105,6 +107,7 @@ class Rules:
         looks: (baseline, candidate) -> the number of this look at the two; null where earlier ones are not known.
         sequential: The looks that intervals and p-values hold for: ``one``, ``any`` or a plan.
         tuning_users: With ``any``, the users at which intervals are tightest.
+        over_lists: Whether means are over lists; the user stays the unit of errors.
     """
 
     confidence: float = 0.95
@@ -126,6 +129,7 @@ class Rules:
     looks: LookNumbers = field(default_factory=unknown_looks)
     sequential: str | PlannedLooks = "one"
     tuning_users: int = 10_000
+    over_lists: bool = False
 
 
 @dataclass(frozen=True)
@@ -178,11 +182,15 @@ class Compared:
     @cached_property
     def moments(self) -> tuple[Moments, Moments]:
         """Of all users of baseline and candidate who have a value."""
+        if self.rules.over_lists:
+            return arm_moments_over_lists(self.totals, self.keys)
         return arm_moments(self.arms[0]), arm_moments(self.arms[1])
 
     @cached_property
     def pair(self) -> PairMoments:
         """Of the users of both."""
+        if self.rules.over_lists:
+            return pair_moments_of(list_pair_sums(self.totals, self.keys))
         return pair_moments(self.both)
 
     @cached_property
@@ -371,7 +379,8 @@ class Compared:
         """
         found, arms = self._estimate, self.moments
         errors = _rounding(arms[0]) + _rounding(arms[1])
-        largest = np.sqrt(np.where(self.paired, _rounding(self.pair.difference), errors))
+        of_pairs = errors if self.rules.over_lists else _rounding(self.pair.difference)
+        largest = np.sqrt(np.where(self.paired, of_pairs, errors))
         size = np.abs(found.difference)
         return np.asarray((found.standard_error == 0) & (size > 0) & (size < _RESOLVED * largest))
 
@@ -400,6 +409,7 @@ class Compared:
             "margin": rules.margins,
             "segments": any(key.segment != EVERYONE for key in self.keys),
             "period": rules.days,
+            "lists": rules.over_lists,
         }
         return bool(asked[need] if need in asked else getattr(request, need))
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rankmetrics_spark.comparison import over_lists
 from rankmetrics_spark.comparison.totals import SHARED, Ints, Key, Name, Request, Totals
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.schemas import EVERYONE
@@ -137,6 +138,7 @@ class UserRows:
         relevant: (n,) whether the user has a relevant item.
         before: Metric -> (n,) values of an earlier date, NaN where there is none; empty if none are wanted.
         before_own: The same of the row's own experiment: those of a user may differ between experiments.
+        lists: Metric -> (n,) lists of the user that have a value; empty where means are over users.
     """
 
     user: Ints
@@ -148,6 +150,7 @@ class UserRows:
     relevant: npt.NDArray[np.bool_]
     before: dict[str, Floats] = field(default_factory=dict)
     before_own: dict[str, Floats] = field(default_factory=dict)
+    lists: dict[str, Floats] = field(default_factory=dict)
 
     def of_users(self, chosen: npt.NDArray[np.bool_]) -> UserRows:
         """The rows of some users; ``chosen`` is (u,)."""
@@ -164,6 +167,7 @@ class UserRows:
             values={metric: each[stays] for metric, each in self.values.items()},
             before={metric: each[stays] for metric, each in self.before.items()},
             before_own={metric: each[stays] for metric, each in self.before_own.items()},
+            lists={metric: each[stays] for metric, each in self.lists.items()},
         )
 
 
@@ -248,10 +252,13 @@ def add_rows(totals: Totals, rows: UserRows, request: Request) -> None:
         rows = _without_shared(totals, rows, request)
         if not len(rows.user):
             return
+    rows = _with_summable_lists(rows) if rows.lists else rows
     for labels, code in rows.segments:
         group = _Group(rows.experiments, labels, code * len(rows.experiments) + rows.experiment)
         for metric, values in rows.values.items():
             _add_arms(totals, group, metric, values, rows.relevant)
+            if metric in rows.lists:
+                _add_lists(totals, group, metric, _summable(values), rows.lists[metric])
             if metric in rows.before:
                 _add_before(totals, group, metric, _summable(values), rows.before[metric])
     pairs = request.pairs(rows.experiments)
@@ -262,6 +269,9 @@ def add_rows(totals: Totals, rows: UserRows, request: Request) -> None:
         for metric, values in paired.values.items():
             table = _summable(units.dense(values))
             _add_pairs(totals, units, (rows.experiments, metric, pairs), table)
+            if metric in paired.lists:
+                lists = units.dense(paired.lists[metric])
+                _add_list_pairs(totals, units, (rows.experiments, metric, pairs), (table, lists))
             if metric in paired.before_own:
                 own = _summable(units.dense(paired.before_own[metric]))
                 _add_before_pairs(totals, units, (rows.experiments, metric, pairs), (table, own))
@@ -358,6 +368,23 @@ def _add_before(totals: Totals, group: _Group, metric: str, values: Floats, befo
     group.add(totals, "before", metric, [known], ((b, 1), (b * b, 2), (b * v, 2), (v, 1)))
 
 
+def _with_summable_lists(rows: UserRows) -> UserRows:
+    """The rows, with an infinite value where lists times value is too large to be summed."""
+    too_large = {
+        metric: np.abs(values * rows.lists[metric]) > LARGEST_SUMMAND for metric, values in rows.values.items()
+    }
+    return replace(
+        rows, values={metric: np.where(too_large[metric], np.inf, values) for metric, values in rows.values.items()}
+    )
+
+
+def _add_lists(totals: Totals, group: _Group, metric: str, values: Floats, lists: Floats) -> None:
+    """Sums of each experiment for means over lists."""
+    has_value = ~np.isnan(values)
+    n = np.where(has_value, lists, 0.0)
+    group.add(totals, over_lists.ARM, metric, [has_value], over_lists.arm_products(np.nan_to_num(values) * n, n))
+
+
 _Pairs = tuple[list[Name], str, tuple[Ints, Ints]]
 """Names of the experiments, the metric, and the pairs as indices of the experiments."""
 
@@ -371,6 +398,17 @@ def _add_pairs(totals: Totals, units: Units, of: _Pairs, table: Floats) -> None:
         summed = ((x, 1), (x * x, 2), (y, 1), (y * y, 2), (d, 1), (d * d, 2), (d * d * d, 3))
         columns += [limb for each, power in summed for limb in units.limb_sums(each, power)]
         _scatter(totals, "pair", units.labels, metric, _names(experiments, left, right), columns)
+
+
+def _add_list_pairs(totals: Totals, units: Units, of: _Pairs, tables: tuple[Floats, Floats]) -> None:
+    """Sums of the users of both experiments for means over lists."""
+    experiments, metric, pairs = of
+    for left, right in _some_pairs(pairs, len(tables[0])):
+        x, y, both = of_both(tables[0], left, right)
+        m, n = (np.where(both, tables[1][:, side], 0.0) for side in (left, right))
+        summed = over_lists.pair_products(x * m, m, y * n, n)
+        columns = [units.sums(both), *(limb for each, power in summed for limb in units.limb_sums(each, power))]
+        _scatter(totals, over_lists.PAIR, units.labels, metric, _names(experiments, left, right), columns)
 
 
 def _add_before_pairs(totals: Totals, units: Units, of: _Pairs, tables: tuple[Floats, Floats]) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from rankmetrics_spark.comparison.table import lists_of
 from rankmetrics_spark.config import Days, dates_in_words
-from rankmetrics_spark.engines import few_rows, group_means
+from rankmetrics_spark.engines import few_rows, group_means, weight_of
 from rankmetrics_spark.errors import InputError, unknown
 from rankmetrics_spark.metrics import metric_of_column
 from rankmetrics_spark.schemas import (
@@ -94,8 +95,9 @@ def period_rows(users: DataFrame, days: Days) -> DataFrame:
     Returns:
         experiment_id, user_id; every column that is no metric and no count (segments, covariate) with its value of the
         user's first date; n_lists, n_shown, n_relevant and n_repeated added up; n_days, the dates on which the user
-        has a list; first_date, the first of them; and the metrics. Users who have no list at all (judged, but
-        nothing was shown to them) keep the value that they have on each date.
+        has a list; first_date, the first of them; the metrics, and the lists with a value of each, as
+        n_lists_ap_at_10. Users who have no list at all (judged, but nothing was shown to them) keep the value that
+        they have on each date.
 
     Raises:
         InputError: A column is missing, or has a name that the rows of a period need.
@@ -130,13 +132,8 @@ def period_rows(users: DataFrame, days: Days) -> DataFrame:
         *(quoted(name) for name in (EXPERIMENT, USER, *described, *counts, N_DAYS)),
         f"{date} AS {FIRST_DATE}",
         *(f"CASE WHEN {N_LISTS} = 0 THEN _without_{name} ELSE {name} END AS {name}" for name in metrics),
+        *(f"{weight_of(name)} AS {lists_with_value(name)}" for name in metrics),
     )
-
-
-def lists_of(metric: str, there: Iterable[str]) -> str:
-    """SQL of the lists of a date that have a value; all lists where the date was stored without their number."""
-    stored = lists_with_value(metric)
-    return f"coalesce({stored}, {N_LISTS})" if stored in there else f"bigint({N_LISTS})"
 
 
 def _refuse_missing(users: DataFrame) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rankmetrics_spark.comparison.over_lists import rest_over_lists
 from rankmetrics_spark.comparison.registry import statistic
 from rankmetrics_spark.comparison.totals import (
     BASELINE,
@@ -52,9 +53,12 @@ def against_rest(rows: Compared) -> tuple[Floats, ...]:
     tested = rows.testable & ~rows.unresolved & _has_rest(rows)
     for sums in arms:
         tested &= (of_arm(sums, "with_relevant") > 0) & (of_arm(sums, "beyond") == 0)
-    of_arms, of_both, confidence = tuple(map(arm_moments, arms)), pair_moments(both), rows.rules.confidence
+    of_arms, of_both = (arm_moments(arms[0]), arm_moments(arms[1])), pair_moments(both)
+    if rows.rules.over_lists:
+        of_arms, of_both = rest_over_lists(rows.totals, rows.keys, everyone)
+    confidence = rows.rules.confidence
     paired = welch(of_both.difference, rows.pair.difference, confidence)
-    independent = difference_of_differences((of_arms[0], of_arms[1]), rows.moments, confidence)
+    independent = difference_of_differences(of_arms, rows.moments, confidence)
     n = np.where(rows.paired, of_pair(both, "both"), of_arm(arms[0], "n") + of_arm(arms[1], "n"))
     apart = rows.at_looks(paired.where(rows.paired, independent), rows.n_users + n)
 

@@ -19,7 +19,16 @@ from pyspark.sql import types as T
 
 from rankmetrics_spark.comparison.compared import Ranks
 from rankmetrics_spark.comparison.pairs import UserRows, add_rows, signed_sizes
-from rankmetrics_spark.comparison.table import BEFORE, BEFORE_OWN, HASHES, UserTable, by_user, parts
+from rankmetrics_spark.comparison.table import (
+    BEFORE,
+    BEFORE_OWN,
+    HASHES,
+    LISTS,
+    UserTable,
+    by_user,
+    lists_by_metric,
+    parts,
+)
 from rankmetrics_spark.comparison.totals import Key, Request, Totals
 from rankmetrics_spark.engines import Batches, Step
 from rankmetrics_spark.schemas import EXPERIMENT
@@ -60,12 +69,15 @@ class Layout:
     rows_at_once: int
     whole: bool = True
     """Whether the users are also taken together, not only within their segments."""
+    over_lists: bool = False
+    """Whether the number of lists of each user travels too."""
 
     @classmethod
     def of(cls, table: UserTable, request: Request, whole: bool) -> Layout:
         metrics = tuple((str(metric), metric.column) for metric in table.metrics)
         rows = max(512, min(ROWS_AT_ONCE, CELLS_AT_ONCE // max(1, request.most_replicates)))
-        return cls(metrics, tuple(table.segments), table.combinations, table.before is not None, rows, whole)
+        before, over_lists = table.before is not None, request.over_lists
+        return cls(metrics, tuple(table.segments), table.combinations, before, rows, whole, over_lists)
 
 
 def sums_by_key(table: UserTable, request: Request) -> DataFrame:
@@ -79,7 +91,9 @@ def sums_by_key(table: UserTable, request: Request) -> DataFrame:
 def _in_parts(body: Callable[..., Any], schema: T.StructType, table: UserTable, request: Request) -> DataFrame:
     """Apply a Python step to the users as a whole, and to those within each segment of their lists."""
     steps = (
-        Step(partial(body, layout=Layout.of(part, request, not i), request=request), schema).of(by_user(part))
+        Step(partial(body, layout=Layout.of(part, request, not i), request=request), schema).of(
+            by_user(part, *(lists_by_metric(part) if request.over_lists else ()))
+        )
         for i, part in enumerate(parts(table))
     )
     return reduce(DataFrame.unionByName, steps)
@@ -144,6 +158,7 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
         relevant=np.asarray(table.column("_relevant").fill_null(False).to_numpy(), bool),
         before=_earlier(table, BEFORE, layout),
         before_own=_earlier(table, BEFORE_OWN, layout),
+        lists={metric: _doubles(table.column(LISTS + name)) for metric, name in layout.metrics if layout.over_lists},
     )
 
 

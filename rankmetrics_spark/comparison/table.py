@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame
@@ -14,7 +14,7 @@ from rankmetrics_spark.engines import in_order
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.metrics import Metric, metric_of_column, parse
 from rankmetrics_spark.pointers import LookNumbers, unknown_looks
-from rankmetrics_spark.schemas import EXPERIMENT, N_RELEVANT, USER, quoted
+from rankmetrics_spark.schemas import EXPERIMENT, N_LISTS, N_RELEVANT, USER, lists_with_value, quoted
 
 HASHES = ("_user_hash", "_user_check")
 """Two hashes of a user id, 128 bits: whole numbers sort faster than texts, and no two users share both."""
@@ -151,6 +151,30 @@ def by_user(table: UserTable, *more: str) -> DataFrame:
     if table.before is not None and not isinstance(table.before, str):
         rows = _with_earlier(rows, table.before, table.metrics)
     return in_order(rows, [HASHES[0]], HASHES)
+
+
+LISTS = "_lists_"
+"""Prefix of columns with the number of a user's lists that have a value of a metric."""
+
+
+def lists_by_metric(table: UserTable) -> Iterator[str]:
+    """Columns for ``by_user``: the lists of a user that have a value, at least the empty one of who was shown nothing.
+
+    Raises:
+        InputError: The table does not say how many lists a user has.
+    """
+    there = table.rows.columns
+    if N_LISTS not in there:
+        raise InputError(f"user_metrics has no column {N_LISTS}, which mean_over: lists needs: "
+                         f"{unknown('column', N_LISTS, there)}")  # fmt: skip
+    for metric in table.metrics:
+        yield f"double(greatest({lists_of(metric.column, there)}, 1L)) AS {LISTS}{metric.column}"
+
+
+def lists_of(metric: str, there: Iterable[str]) -> str:
+    """SQL of the lists of a user that have a value; all lists where the user was stored without their number."""
+    stored = lists_with_value(metric)
+    return f"coalesce({stored}, {N_LISTS})" if stored in there else f"bigint({N_LISTS})"
 
 
 _HASHED = (f"xxhash64({USER}) AS {HASHES[0]}", f"xxhash64({USER}, 1) AS {HASHES[1]}")

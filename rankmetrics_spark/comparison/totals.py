@@ -64,6 +64,7 @@ class Request:
         reshuffles: Replicates of the A/A check; 0 = none.
         reshuffle_seed: Its seed.
         drop_shared: Whether users of more than one of these experiments are left out.
+        over_lists: Whether means are over lists instead of users.
     """
 
     baseline: Name = None
@@ -76,6 +77,7 @@ class Request:
     reshuffles: int = 0
     reshuffle_seed: int = 1
     drop_shared: bool = False
+    over_lists: bool = False
 
     @property
     def most_replicates(self) -> int:
@@ -152,7 +154,8 @@ class Totals:
 
     Attributes:
         sums: Key -> (c,) whole numbers, in the order of ``ARM_SUMS`` (kind ``arm``), ``BEFORE_SUMS`` (``before``),
-            ``BEFORE_PAIR_SUMS`` (``before_pair``) or ``PAIR_SUMS`` (``pair``).
+            ``BEFORE_PAIR_SUMS`` (``before_pair``) or ``PAIR_SUMS`` (``pair``); for means over lists also those of
+            ``comparison.over_lists``.
         replicates: Key -> (3, q, r) whole numbers: limbs of q weighted sums in r replicates. The last replicate of
             signs has the sign + for every user: the sum of the data themselves.
         n_cells: Numbers in ``replicates``.

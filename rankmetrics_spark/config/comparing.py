@@ -282,6 +282,7 @@ class Comparison(Section):
         choice("keep", "drop"),
         "``drop`` leaves users of more than one experiment out; every comparison is ``independent`` then.",
     )
+    mean_over: str = OPTION
     wilcoxon: bool = key(False, flag, "Paired comparisons get the p-value of Wilcoxon's signed rank test.")
     randomization: Resampling | None = key(
         None, _switched(Resampling), "Paired comparisons get the p-value of the sign-flip test: true, or its keys."
@@ -319,6 +320,12 @@ class Comparison(Section):
             raise ConfigError(
                 f"{self.path_of('shared_users')} is drop, and {self.path_of('design')} is paired, which compares these "
                 "users only; allowed: one of the two"
+            )
+        without = ("wilcoxon", "randomization", "bootstrap", "aa_check", "cuped")
+        if self.mean_over == "lists" and (given := [name for name in without if getattr(self, name)]):
+            raise ConfigError(
+                f"{self.path_of('mean_over')} is lists, and {self.path_of(given[0])} works with one value per user; "
+                "allowed: one of the two"
             )
         if self.candidates and not self.baseline:
             raise ConfigError(

@@ -116,6 +116,12 @@ class Options(Section):
     confidence: float = key(
         0.95, number(0, 1, inclusive=False), "Confidence level of the intervals.", "comparison.confidence"
     )
+    mean_over: str = key(
+        "users",
+        choice("users", "lists"),
+        "Every user counts once (``users``), or every list (``lists``); errors are by user in both.",
+        "comparison.mean_over",
+    )
     repeated_items: str = key(
         "relevant",
         choice("relevant", "all", "ignore"),

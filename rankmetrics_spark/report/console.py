@@ -14,13 +14,15 @@ from rich.text import Text
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import without_secrets
 from rankmetrics_spark.metrics import Metric, parse
-from rankmetrics_spark.report.figures import percent, print_fitting, print_records, printable
+from rankmetrics_spark.report.figures import over_lists, percent, print_fitting, print_records, printable
 from rankmetrics_spark.report.machine import print_csv, print_json
 from rankmetrics_spark.schemas import (
     CONVENTION,
     EVERYONE,
     EXPERIMENT,
+    MEAN_OVER,
     METRIC,
+    N_LISTS,
     N_REPEATED,
     N_USERS,
     N_USERS_WITH_RELEVANT,
@@ -53,6 +55,8 @@ COLUMNS = (
     "confidence",
     "mean_with_relevant",
     N_REPEATED,
+    MEAN_OVER,
+    N_LISTS,
 )
 ORDER = (SEGMENT, METRIC, EXPERIMENT)
 
@@ -63,7 +67,7 @@ ORDER = (SEGMENT, METRIC, EXPERIMENT)
 def result_rows(averages: DataFrame | list[Row]) -> list[Row]:
     """The averages as plain rows, ordered by segment, metric and experiment; at most ``MOST_ROWS``, all users first."""
     if isinstance(averages, list):
-        return [{name: row[name] for name in COLUMNS} for row in _ordered(averages)]
+        return [{name: row.get(name) for name in COLUMNS} for row in _ordered(averages)]
     return _first(averages.select(*COLUMNS))
 
 
@@ -117,7 +121,7 @@ def _table(rows: list[Row], chosen: Sequence[Metric]) -> Table:
     result = Table()
     for label in ["experiment", *(["segment"] if has_segments else [])]:
         result.add_column(label, overflow="fold")
-    for label in ["users", *(escape(metric.headline) for metric in chosen)]:
+    for label in [*unit_labels(rows), *(escape(metric.headline) for metric in chosen)]:
         result.add_column(label, justify="right", no_wrap=True)
     best = {
         (segment, str(metric)): best_mean(rows, segment, metric) for segment in _segments(rows) for metric in chosen
@@ -125,9 +129,8 @@ def _table(rows: list[Row], chosen: Sequence[Metric]) -> Table:
     for segment, lines in groupby(_grouped(rows).items(), key=lambda item: item[0][0]):
         for (_, experiment), cells in lines:
             values = [_cell(cells.get(str(metric)), best[segment, str(metric)]) for metric in chosen]
-            users = f"{max(cell[N_USERS] for cell in cells.values()):,}"
             labels = [as_text(experiment), *([as_text(segment)] if has_segments else [])]
-            result.add_row(*labels, users, *values)
+            result.add_row(*labels, *unit_counts([*cells.values()]), *values)
         result.add_section()
     return result
 
@@ -137,13 +140,27 @@ def as_text(value: object) -> Text:
     return Text(printable(str(value)))
 
 
+def unit_labels(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Headings of what means are over: of lists as well where these are averaged."""
+    return ["users", "lists"] if over_lists(rows) else ["users"]
+
+
+def unit_counts(cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The numbers below ``unit_labels``, of the rows of an experiment: the largest of its metrics."""
+    names = (N_USERS, N_LISTS) if over_lists(cells) else (N_USERS,)
+    return [f"{max(cell[name] or 0 for cell in cells):,}" for name in names]
+
+
 def title(rows: list[Row]) -> str:
     """What the numbers of a table are."""
     if not rows:
         return "no users"
+    over, by_user = ("lists", ", errors by user") if over_lists(rows) else ("users", "")
     if rows[0].get(PERIOD_FROM):
-        return f"mean over users of {rows[0][PERIOD_FROM]} to {rows[0][PERIOD_TO]}; convention {rows[0][CONVENTION]}"
-    return f"mean over users ± {percent(rows[0]['confidence'])} margin; convention {rows[0][CONVENTION]}"
+        dates = f"{rows[0][PERIOD_FROM]} to {rows[0][PERIOD_TO]}"
+        return f"mean over {over} of {dates}{by_user}; convention {rows[0][CONVENTION]}"
+    margin = f"± {percent(rows[0]['confidence'])} margin{by_user}"
+    return f"mean over {over} {margin}; convention {rows[0][CONVENTION]}"
 
 
 def _by_cut(metric: Metric) -> tuple[str, float]:

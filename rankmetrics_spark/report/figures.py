@@ -21,6 +21,7 @@ from rankmetrics_spark.schemas import (
     CONVENTION,
     EVERYONE,
     EXPERIMENT,
+    MEAN_OVER,
     METRIC,
     N_USERS,
     PERIOD_FROM,
@@ -282,3 +283,8 @@ def _print(grid: Table, console: Console) -> None:
 
 def _width(table: Any, console: Console) -> int:
     return Measurement.get(console, console.options.update_width(ANY_WIDTH), table).maximum
+
+
+def over_lists(rows: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether rows of ``experiment_metrics`` or ``comparisons`` are about means over lists instead of users."""
+    return any(row.get(MEAN_OVER) == "lists" for row in rows)

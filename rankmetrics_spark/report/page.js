@@ -236,7 +236,7 @@
   function meansByCutoff() {
     const rows = means.filter(everyone);
     if (!rows.length) return;
-    say("means", `Mean over users with its ${data.confidence} interval.${limited()}${heldNote("means", rows)} Axes may not start at 0.`);
+    say("means", `${data.overLists ? "Mean over lists, whose errors are by user," : "Mean over users"} with its ${data.confidence} interval.${limited()}${heldNote("means", rows)} Axes may not start at 0.`);
     const families = [...new Set(metricsShown().map((m) => data.metrics[m].family))];
     panels("means", families, (grid, family) => {
       const found = rows.filter((row) => shown(row) && data.metrics[row.m].family === family && row.mean !== null);
@@ -245,7 +245,7 @@
         low: row.low ?? row.mean, high: row.high ?? row.mean, colour: colour(row.e), text: fixed(row.mean), interval: interval(row.low, row.high), users: whole(row.n) })).sort((a, b) => (a.cut === "all") - (b.cut === "all") || a.cut - b.cut || a.place - b.place);
       if (made.length) draw(grid, "cutoffs", made, family, "", `Means of ${family} by cut-off`);
     });
-    numbers("means", (place) => table(place, `Means over all users${held("means", rows)}`, [
+    numbers("means", (place) => table(place, `${data.overLists ? "Means over the lists of all users" : "Means over all users"}${held("means", rows)}`, [
       names("experiment", (row) => name(row.e)), names("metric", label), column("mean", (row) => row.mean, (row) => fixed(row.mean)),
       column("interval", (row) => row.low, (row) => interval(row.low, row.high)), column("users", (row) => row.n), column("users with a relevant item", (row) => row.relevant),
     ], rows));

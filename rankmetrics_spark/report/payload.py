@@ -14,7 +14,7 @@ from typing import Any
 
 from rankmetrics_spark.metrics import DIRECTIONS, parse
 from rankmetrics_spark.report.changes import widened
-from rankmetrics_spark.report.figures import STEPS, Figures, Row, label_of, percent
+from rankmetrics_spark.report.figures import STEPS, Figures, Row, label_of, over_lists, percent
 from rankmetrics_spark.report.story import leader, state_of
 from rankmetrics_spark.report.verdict import p_text, valid_at
 from rankmetrics_spark.schemas import (
@@ -49,6 +49,7 @@ def payload_of(figures: Figures, most: int | None = None) -> dict[str, Any]:
         "segments": segments,
         "metrics": [_metric(name) for name in metrics],
         "confidence": percent(next(iter(confidence))) if len(confidence) == 1 else "",
+        "overLists": over_lists(part.means),
         "valid": next(filter(None, map(valid_at, part.comparisons)), ""),
         "widened": any(map(widened, part.comparisons)),
         "totals": _totals(figures),

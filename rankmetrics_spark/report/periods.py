@@ -142,7 +142,7 @@ def _figures(
     # Wanted by name, a metric that was not stored would be an error; the order is that of the config all the same.
     table = comparison.UserTable.of(tables.period_users, None, segments, before)
     table = replace(table, days=days, looks=History.before(days.last, tables.pointers(), days.first))
-    means = _means(table, section.confidence)
+    means = _means(table, section)
     compared = _published(tables, days)
     if section.is_requested and not compared:
         compared = [row.asDict() for row in few_rows(comparison.comparisons(table, section))]
@@ -209,7 +209,7 @@ def _over_time(
     """
     pairs, size = {(row[BASELINE], row[EXPERIMENT]) for row in draft.compared}, 3 * days.length + 2
     table = comparison.UserTable.of(users, None, None, before)
-    if not pairs or draft.primary is None:
+    if not pairs or draft.primary is None or section.mean_over == "lists":
         return []
     if len(pairs) * len(table.metrics) * size > MOST_ROWS:
         table = replace(table, metrics=(draft.primary,))
@@ -237,12 +237,13 @@ def _without_gap(row: dict[str, Any], days: Days) -> dict[str, Any]:
     return {**row, "note": note or None}
 
 
-def _means(table: comparison.UserTable, confidence: float) -> list[Any]:
+def _means(table: comparison.UserTable, section: Comparison) -> list[Any]:
     """Rows of ``experiment_metrics`` over the users of the period."""
     metrics: Sequence[Metric] = table.metrics
-    sums = road.sums_of_users(table.rows, metrics, table.segments)
+    over_lists = section.mean_over == "lists"
+    sums = road.sums_of_users(table.rows, metrics, table.segments, over_lists=over_lists)
     # The columns of the convention are those of the record; nothing here reads them.
-    return few_rows(road.averages_of_sums(sums, [Convention()], confidence))
+    return few_rows(road.averages_of_sums(sums, [Convention()], section.confidence, over_lists))
 
 
 def _before(users: DataFrame, section: Comparison, days: Days) -> DataFrame | str | None:

@@ -9,9 +9,9 @@ from typing import Literal
 
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report.changes import Change, all_percentages, change_of, means_of, movement, widened
-from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of, percent
+from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of, over_lists, percent
 from rankmetrics_spark.report.verdict import but, detectable, p_value, valid_at
-from rankmetrics_spark.schemas import BASELINE, CUPED, EXPERIMENT, METRIC, N_USERS, number, of_test
+from rankmetrics_spark.schemas import BASELINE, CUPED, EXPERIMENT, METRIC, N_LISTS, N_USERS, number, of_test
 
 State = Literal["better", "worse", "open", "doubtful"]
 """What the primary metric says of a candidate; ``open`` = no difference shown."""
@@ -316,7 +316,13 @@ def _not_compared(figures: Figures, metric: Metric) -> Answer:
     sure = "Nothing was compared, so nothing says whether this is more than chance. Set comparison.baseline."
     if n == 1:
         title, sure = (f"{label_of(metric)} of ", Id(best)), "There is one experiment, so nothing to compare it with."
-    return Answer(title, f"{row['mean']:.4f}", detail=(f"mean over {row[N_USERS]:,} users{interval}",), sure=(sure,))
+    return Answer(title, f"{row['mean']:.4f}", detail=(f"mean over {_units(row)}{interval}",), sure=(sure,))
+
+
+def _units(row: Row) -> str:
+    """What a mean is over."""
+    users = f"{row[N_USERS]:,} users"
+    return f"{row[N_LISTS]:,} lists of {users}" if over_lists([row]) else users
 
 
 def _sentence(text: str) -> str:

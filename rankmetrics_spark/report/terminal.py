@@ -15,7 +15,16 @@ from rich.text import Text
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report.changes import Change, all_percentages, change_of, is_percentage, movement
-from rankmetrics_spark.report.console import LIST_PRINTERS, as_text, best_mean, chosen, print_table, title
+from rankmetrics_spark.report.console import (
+    LIST_PRINTERS,
+    as_text,
+    best_mean,
+    chosen,
+    print_table,
+    title,
+    unit_counts,
+    unit_labels,
+)
 from rankmetrics_spark.report.figures import (
     Figures,
     label_of,
@@ -36,7 +45,6 @@ from rankmetrics_spark.schemas import (
     EXPERIMENT,
     METRIC,
     N_DAYS,
-    N_USERS,
     PERIOD_FROM,
     PERIOD_TO,
     SEGMENT,
@@ -122,13 +130,13 @@ def table(result: Shown, metrics: Iterable[Metric]) -> Table:
     metrics = list(metrics)
     grid = Table()
     grid.add_column("experiment", overflow="fold")
-    for label in ["users", *(escape(metric.headline) for metric in metrics)]:
+    for label in [*unit_labels(result.rows), *(escape(metric.headline) for metric in metrics)]:
         grid.add_column(label, justify="right", no_wrap=True)
     best = {str(metric): best_mean(result.figures.everyone, EVERYONE, metric) for metric in metrics}
     for name in _best_first(result):
-        users = max(row[N_USERS] for (experiment, _), row in result.cells.items() if experiment == name)
+        counts = unit_counts([row for (experiment, _), row in result.cells.items() if experiment == name])
         cells = [_cell(result, name, str(metric), best[str(metric)]) for metric in metrics]
-        grid.add_row(as_text(name), f"{users:,}", *cells)
+        grid.add_row(as_text(name), *counts, *cells)
     return grid
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.report.changes import Change, change_of, is_percentage, movement, widened
-from rankmetrics_spark.report.figures import primary_names
+from rankmetrics_spark.report.figures import over_lists, primary_names
 from rankmetrics_spark.schemas import (
     BASELINE,
     CUPED,
@@ -79,9 +79,10 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 
     ]
     n_more = len(sorted_rows) - len(lines) + more
     rest = [f"... and {n_more:,} more, in the table comparisons"] if n_more else []
+    means = units_of_means([row for row in sorted_rows if row[METRIC] == sorted_rows[0][METRIC]])
     margins = [*filter(None, map(sentence_of_margin, sorted_rows))][:MOST_SENTENCES]
     wide = [WIDENED] if any(widened(row) for row in sorted_rows[:MOST_SENTENCES]) else []
-    return [*lines, *rest, *margins, *wide, *_repeated_looks(everyone), *_limits_of_looks(everyone)]
+    return [*lines, *rest, *margins, *means, *wide, *_repeated_looks(everyone), *_limits_of_looks(everyone)]
 
 
 WIDENED = (
@@ -89,6 +90,29 @@ WIDENED = (
     "comparison alone"
 )
 """What a verdict says where ``widened``."""
+
+
+MOST_UNITS = 4
+"""Experiments whose numbers of lists and users are named."""
+
+
+def units_of_means(rows: Sequence[Row]) -> list[str]:
+    """Which mean the comparisons of a metric are about; nothing where it is that over users.
+
+    >>> row = {"mean_over": "lists", "baseline": "a", "experiment_id": "b", "n_lists_baseline": 10234,
+    ...        "n_users_baseline": 2011, "n_lists_candidate": 9871, "n_users_candidate": 1987}
+    >>> units_of_means([row])
+    ['Means are over lists, and errors by user: 10,234 lists of 2,011 users in a, 9,871 lists of 1,987 users in b']
+    >>> units_of_means([row | {"mean_over": "users"}]), units_of_means([{}]), units_of_means([])
+    ([], [], [])
+    """
+    found: dict[str, str] = {}
+    for row in rows if over_lists(rows) else ():
+        for name, side in ((row[BASELINE], "baseline"), (row[EXPERIMENT], "candidate")):
+            found[name] = f"{row[f'n_lists_{side}']:,} lists of {row[f'n_users_{side}']:,} users in {name}"
+    more = f", and {len(found) - MOST_UNITS:,} more experiments" if len(found) > MOST_UNITS else ""
+    named = ", ".join([*found.values()][:MOST_UNITS])
+    return [f"Means are over lists, and errors by user: {named}{more}"] if found else []
 
 
 def _repeated_looks(rows: Sequence[Row]) -> list[str]:

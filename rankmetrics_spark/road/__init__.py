@@ -184,14 +184,14 @@ def averages(
     user_metrics: DataFrame, plan: Plan, within: Sequence[DataFrame] = (), several_conventions: bool = False
 ) -> DataFrame:
     """Aggregate: ``experiment_metrics`` from ``user_metrics``, whether just computed or read back."""
-    segments, metrics = plan.public_segments, plan.scoring.metrics
+    segments, metrics, over_lists = plan.public_segments, plan.scoring.metrics, plan.over_lists
     whole = {} if within else segments
     combined = () if within else plan.options.combined_segments
-    sums = aggregation.sums_of_users(user_metrics, metrics, whole, several_conventions, combined)
+    sums = aggregation.sums_of_users(user_metrics, metrics, whole, several_conventions, combined, over_lists)
     for table, (name, column) in zip(within, segments.items(), strict=bool(within)):
-        split = aggregation.sums_of_users(table, metrics, {name: column}, several_conventions=True)
+        split = aggregation.sums_of_users(table, metrics, {name: column}, True, over_lists=over_lists)
         sums = sums.unionByName(split.where(F.col(SEGMENT) != EVERYONE))
-    return aggregation.averages_of_sums(sums, plan.scoring.conventions, plan.options.confidence)
+    return aggregation.averages_of_sums(sums, plan.scoring.conventions, plan.options.confidence, over_lists)
 
 
 def repeated(rows: DataFrame, lists: DataFrame, pools: DataFrame | None, plan: Plan) -> DataFrame:

@@ -25,6 +25,7 @@ from rankmetrics_spark.schemas import (
     CONVENTION_HASH,
     CONVENTION_INDEX,
     EXPERIMENT,
+    MEAN_OVER,
     METRIC,
     N_LISTS,
     N_RELEVANT,
@@ -33,6 +34,7 @@ from rankmetrics_spark.schemas import (
     N_USERS_WITH_RELEVANT,
     N_USERS_WITHOUT_LIST,
     SEGMENT,
+    lists_with_value,
     quoted,
 )
 from rankmetrics_spark.statistics import (
@@ -40,6 +42,7 @@ from rankmetrics_spark.statistics import (
     LIMB_EXPONENTS,
     SQUARE_EXPONENTS,
     Moments,
+    RatioSums,
     exact_total,
     limbs_of,
     splits,
@@ -57,19 +60,37 @@ _OPTIONAL = {CONVENTION_INDEX: 0, N_LISTS: 1}
 """Columns that may be missing -> their default."""
 _KINDS = ("values", "squares", "of_relevant")
 """Sums: of the values, of their squares, and of the values of users with a relevant item."""
-_EXPONENTS = {kind: SQUARE_EXPONENTS if kind == "squares" else LIMB_EXPONENTS for kind in _KINDS}
-_LIMBS = tuple(f"_{kind}_{i}" for kind, exponents in _EXPONENTS.items() for i in range(len(exponents)))
+_KINDS_OF_LISTS = ("lists", "products", "list_squares", "lists_of_relevant")
+"""More sums of means over lists, whose values are lists times value: of the lists, of their products with the values,
+of their squares, and of the lists of users with a relevant item."""
+_OF_PAIRS = ("squares", "products", "list_squares")
 _N_BEYOND = "_beyond"
 """Number of values that cannot be summed; an experiment with such a value has no mean."""
-_SUMS = T.StructType(
-    [T.StructField(name, kind) for name, kind in _KEYS.items()]
-    + [T.StructField(name, T.LongType()) for name in (*_COUNTS, _N_BEYOND, *_LIMBS)]
-)
 _ESTIMATES = ("mean", "std", "ci_low", "ci_high", "mean_with_relevant")
 
 
+def _exponents(kind: str) -> tuple[int, ...]:
+    return SQUARE_EXPONENTS if kind in _OF_PAIRS else LIMB_EXPONENTS
+
+
+def _sum_names(over_lists: bool) -> list[str]:
+    """The columns of sums."""
+    kinds = (*_KINDS, *(_KINDS_OF_LISTS if over_lists else ()))
+    limbs = (f"_{kind}_{i}" for kind in kinds for i in range(len(_exponents(kind))))
+    return [*_COUNTS, _N_BEYOND, *limbs]
+
+
+def _sums(over_lists: bool) -> T.StructType:
+    """The schema of partial sums."""
+    keys = [T.StructField(name, kind) for name, kind in _KEYS.items()]
+    return T.StructType([*keys, *(T.StructField(name, T.LongType()) for name in _sum_names(over_lists))])
+
+
 def sums_of_lists(
-    metrics: Sequence[Metric], segments: Sequence[str], combinations: Sequence[Sequence[int]] = ()
+    metrics: Sequence[Metric],
+    segments: Sequence[str],
+    combinations: Sequence[Sequence[int]] = (),
+    over_lists: bool = False,
 ) -> Step:
     """Rows of users, or of lists where each is a user's only one -> their exact sums, for ``averages_of_sums``.
 
@@ -77,9 +98,10 @@ def sums_of_lists(
         metrics: The metrics of the columns.
         segments: How each segment is called in the result; its column is ``_segment_0``, ``_segment_1``, ...
         combinations: Indices of segments that split the users together.
+        over_lists: Whether means are over lists instead of users.
     """
-    body = partial(_sums_of_batches, metrics=tuple(metrics), segments=tuple(segments), combinations=tuple(combinations))
-    return Step(body, _SUMS)
+    split = {"segments": tuple(segments), "combinations": tuple(combinations)}
+    return Step(partial(_sums_of_batches, metrics=tuple(metrics), **split, over_lists=over_lists), _sums(over_lists))
 
 
 def sums_of_users(
@@ -88,6 +110,7 @@ def sums_of_users(
     segments: Mapping[str, str],
     several_conventions: bool = False,
     combinations: Sequence[Sequence[int]] = (),
+    over_lists: bool = False,
 ) -> DataFrame:
     """The exact sums of ``user_metrics``, just computed or read back.
 
@@ -96,31 +119,43 @@ def sums_of_users(
         metrics: The metrics of its columns.
         segments: How each segment is called in the result -> its column in ``users``.
         several_conventions: Whether ``users`` has a row per (user, convention), with the index in ``_convention``.
+        combinations: Indices of segments that split the users together.
+        over_lists: Whether means are over lists instead of users.
     """
     labels = (f"{quoted(column)} AS _segment_{i}" for i, column in enumerate(segments.values()))
     counts = [N_RELEVANT, N_LISTS, N_REPEATED] + [CONVENTION_INDEX] * several_conventions
-    inputs = users.selectExpr(EXPERIMENT, *counts, *labels, *(metric.column for metric in metrics))
-    return sums_of_lists(metrics, tuple(segments), combinations).of(inputs)
+    values = [metric.column for metric in metrics]
+    with_value = [name for name in map(lists_with_value, values) if over_lists and name in users.columns]
+    inputs = users.selectExpr(EXPERIMENT, *counts, *labels, *values, *with_value)
+    return sums_of_lists(metrics, tuple(segments), combinations, over_lists).of(inputs)
 
 
-def averages_of_sums(partial_sums: DataFrame, conventions: Sequence[Convention], confidence: float) -> DataFrame:
+def averages_of_sums(
+    partial_sums: DataFrame, conventions: Sequence[Convention], confidence: float, over_lists: bool = False
+) -> DataFrame:
     """Mean, deviation and interval of every metric, for all users and for each value of each segment column.
 
     Args:
         partial_sums: From ``sums_of_lists`` or ``sums_of_users``.
         conventions: Those of the run, in the order of ``_convention``.
         confidence: Of the interval, in (0, 1).
+        over_lists: Whether means are over lists; then ``std`` is that of the users' influence on the mean, so that
+            the interval is mean -+ t * std / sqrt(n_users) all the same.
 
     Returns:
         Columns experiment_id, segment, metric, convention, n_users, n_users_with_relevant, n_users_without_list, mean,
-        std, ci_low, ci_high, confidence, mean_with_relevant, n_repeated, convention_text, convention_hash; doubles are
-        null where they are not defined, and where a user's value is above ``LARGEST_SUMMAND``.
+        std, ci_low, ci_high, confidence, mean_with_relevant, n_repeated, convention_text, convention_hash, mean_over,
+        n_lists (null where means are over users); doubles are null where they are not defined, and where a user's value
+        is above ``LARGEST_SUMMAND``.
     """
-    totals = ", ".join(f"sum({name}) AS {name}" for name in (*_COUNTS, _N_BEYOND, *_LIMBS))
+    totals = ", ".join(f"sum({name}) AS {name}" for name in _sum_names(over_lists))
     moments = partial_sums.groupBy(*_KEYS).agg(F.expr(f"struct({totals}) AS sums")).select(*_KEYS, "sums.*")
-    keys = T.StructType(_SUMS.fields[: len(_KEYS) + len(_COUNTS)])
-    doubles = T.StructType([T.StructField(name, T.DoubleType()) for name in _ESTIMATES])
-    estimated = computing(partial(_estimates, confidence=confidence), keys, doubles).of(moments)
+    keys = T.StructType(_sums(over_lists).fields[: len(_KEYS) + len(_COUNTS)])
+    made = T.StructType([T.StructField(name, T.DoubleType()) for name in _ESTIMATES])
+    body = partial(_estimates, confidence=confidence)
+    if over_lists:
+        made, body = made.add(N_LISTS, T.LongType()), partial(_estimates_over_lists, confidence=confidence)
+    estimated = computing(body, keys, made).of(moments)
     *estimates, of_relevant = _ESTIMATES
     return estimated.select(
         *(name for name in _KEYS if name != CONVENTION_INDEX),
@@ -132,6 +167,8 @@ def averages_of_sums(partial_sums: DataFrame, conventions: Sequence[Convention],
         _COUNTS[-1],
         _of_convention([rule.text() for rule in conventions], "convention_text"),
         _of_convention([rule.digest() for rule in conventions], CONVENTION_HASH),
+        F.lit("lists" if over_lists else "users").alias(MEAN_OVER),
+        F.col(N_LISTS) if over_lists else F.lit(None).cast("bigint").alias(N_LISTS),
     )
 
 
@@ -141,21 +178,27 @@ def _of_convention(texts: Sequence[str], name: str) -> Any:
 
 
 def _sums_of_batches(
-    batches: Batches, metrics: Sequence[Metric], segments: Sequence[str], combinations: Sequence[Sequence[int]]
+    batches: Batches,
+    metrics: Sequence[Metric],
+    segments: Sequence[str],
+    combinations: Sequence[Sequence[int]],
+    over_lists: bool,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of users -> exact sums: a row per (experiment, segment, metric, convention) of each batch."""
     for batch in batches:
         if batch.num_rows:
             columns = {name: batch.column(name) for name in batch.schema.names}
             coded = [_coded(columns[f"_segment_{i}"]) for i in range(len(segments))]
-            yield from _sums_of_batch(columns, metrics, splits(segments, coded, combinations, batch.num_rows))
+            split = splits(segments, coded, combinations, batch.num_rows)
+            yield from _sums_of_batch(columns, metrics, split, over_lists)
 
 
 def _sums_of_batch(
-    columns: Arrays, metrics: Sequence[Metric], splits: Iterable[tuple[list[str], Ints]]
+    columns: Arrays, metrics: Sequence[Metric], splits: Iterable[tuple[list[str], Ints]], over_lists: bool
 ) -> Iterator[pa.RecordBatch]:
     counts = _counts(columns)
-    cells = [_cells(_numbers(columns[metric.column]), counts) for metric in metrics]
+    lists = [_lists(columns, metric.column) if over_lists else None for metric in metrics]
+    cells = [_cells(_numbers(columns[metric.column]), counts, n) for metric, n in zip(metrics, lists, strict=True)]
     names, experiment = _coded(columns[EXPERIMENT])
     rules = _column_or_default(columns, CONVENTION_INDEX).astype(np.int64)
     for labels, label in splits:
@@ -165,7 +208,7 @@ def _sums_of_batch(
         arrays = [pa.array(key * len(metrics), pa.string()) for key in keys]
         arrays.append(pa.array(np.repeat([*map(str, metrics)], len(groups)), pa.string()))
         arrays.append(pa.array(np.tile(groups // (len(labels) * len(names)), len(metrics)), pa.int32()))
-        yield pa.RecordBatch.from_arrays([*arrays, *_totals(cells, group, len(groups))], _SUMS.fieldNames())
+        yield pa.RecordBatch.from_arrays([*arrays, *_totals(cells, group, len(groups))], _sums(over_lists).fieldNames())
 
 
 def _counts(columns: Arrays) -> list[Floats]:
@@ -177,7 +220,15 @@ def _counts(columns: Arrays) -> list[Floats]:
     return [np.asarray(count, np.float64) for count in counts]
 
 
-def _cells(values: Floats, counts: list[Floats]) -> list[Floats]:
+def _lists(columns: Arrays, metric: str) -> Floats:
+    """(n,) lists of a user that have a value; who was judged and shown nothing has one, which is empty."""
+    every, stored = _column_or_default(columns, N_LISTS), lists_with_value(metric)
+    n = _numbers(columns[stored]) if stored in columns else every
+    n = np.where(np.isnan(n), every, n)
+    return np.maximum(n, 1).astype(np.float64)
+
+
+def _cells(values: Floats, counts: list[Floats], lists: Floats | None = None) -> list[Floats]:
     """(n,) summands of a row, for each count and for each limb of each sum of a metric.
 
     Equal summands of several counts or metrics are the same array, so that they are added up once.
@@ -188,12 +239,19 @@ def _cells(values: Floats, counts: list[Floats]) -> list[Floats]:
         # Repeated rows are counted for every user, with a value or without.
         counts = [*(count * has_value for count in counts[:-1]), counts[-1]]
         values = np.where(has_value, values, 0.0)
+        lists = None if lists is None else np.where(has_value, lists, 0.0)
+    values = values if lists is None else values * lists
     beyond = (np.abs(values) > LARGEST_SUMMAND).astype(np.float64)
     values = np.where(beyond, 0.0, values) if beyond.any() else values
     limbs = limbs_of(values)
     # Users without a relevant item usually have 0 everywhere.
     of_relevant = limbs if not values[relevant == 0].any() else [limb * relevant for limb in limbs]
-    return [*counts, beyond, *limbs, *limbs_of(values * values, SQUARE_EXPONENTS), *of_relevant]
+    cells = [*counts, beyond, *limbs, *limbs_of(values * values, SQUARE_EXPONENTS), *of_relevant]
+    if lists is None:
+        return cells
+    products = [limb for each in (values * lists, lists * lists) for limb in limbs_of(each, SQUARE_EXPONENTS)]
+    of_lists = limbs_of(lists)
+    return [*cells, *of_lists, *products, *(limb * relevant for limb in of_lists)]
 
 
 def _totals(cells: Sequence[Sequence[Floats]], group: Ints, size: int) -> Iterator[pa.Array]:
@@ -238,8 +296,22 @@ def _estimates(columns: Arrays, confidence: float) -> Iterator[Computed]:
     yield {name: np.where(exact, values, np.nan) for name, values in zip(_ESTIMATES, estimates, strict=True)}
 
 
+def _estimates_over_lists(columns: Arrays, confidence: float) -> Iterator[Computed]:
+    """The same of means over lists, by the delta method over users."""
+    names = ("values", "lists", "squares", "products", "list_squares")
+    found = RatioSums(_objects(columns[N_USERS]), *(_total(columns, name) for name in names))
+    moments = found.moments
+    low, high = t_interval(moments, confidence)
+    of_relevant, lists = _total(columns, "of_relevant"), _total(columns, "lists_of_relevant")
+    with_relevant = np.where(lists == 0, np.nan, (of_relevant / np.where(lists == 0, 1, lists)).astype(float))
+    exact = ints(columns[_N_BEYOND]) == 0
+    estimates = (moments.mean, moments.std, low, high, with_relevant)
+    numbers = {name: np.where(exact, values, np.nan) for name, values in zip(_ESTIMATES, estimates, strict=True)}
+    yield {**numbers, N_LISTS: found.lists.astype(np.int64)}
+
+
 def _total(columns: Arrays, kind: str) -> npt.NDArray[Any]:
-    exponents = _EXPONENTS[kind]
+    exponents = _exponents(kind)
     return exact_total([_objects(columns[f"_{kind}_{i}"]) for i in range(len(exponents))], exponents)
 
 

@@ -77,6 +77,11 @@ class Plan:
         everyone = all(rule.population == "shown" for rule in self.scoring.conventions)
         return not self.columns.list and (everyone or not self.scoring.judged)
 
+    @property
+    def over_lists(self) -> bool:
+        """Whether means are over lists instead of users."""
+        return self.options.mean_over == "lists"
+
     def on(self, engine: str, impressions: T.StructType) -> Plan:
         """The same plan for an engine.
 

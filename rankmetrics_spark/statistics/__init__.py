@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         limbs_of_products,
         total_of,
     )
+    from rankmetrics_spark.statistics.list_means import RatioPairSums, RatioSums
     from rankmetrics_spark.statistics.margins import (
         critical_t,
         one_sided_p,
@@ -121,6 +122,7 @@ __getattr__ = lazy(
             "Denominator adjusted_levels consistent denominator_independent denominator_paired fieller nonzero "
             "relative_independent relative_paired with_decision"
         ),
+        "list_means": "RatioPairSums RatioSums",
         "resampling": (
             "POISSON_COUNTS RESAMPLING_LIMBS aa_share_independent aa_share_paired acceleration_of_difference bca "
             "percentile poisson_weights random_bits random_signs weighted_sums weighted_totals"

@@ -1,0 +1,237 @@
+"""Means over lists against visible arithmetic, SciPy, a bootstrap over users, and what they mean for heavy users."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from scipy import stats
+
+from rankmetrics_spark.comparison import Request
+from rankmetrics_spark.config import Comparison, Options
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.metrics import parse
+from rankmetrics_spark.report import verdict_of
+from rankmetrics_spark.report.console import table as printed_table  # the front door prints to stdout
+from rankmetrics_spark.report.console import title
+from rankmetrics_spark.road import sums_of_lists
+from rankmetrics_spark.statistics import LARGEST_SUMMAND, RatioPairSums, RatioSums, paired_t, welch
+from tests.helpers.users import METRIC, apart, compared, table
+
+PAIR = ("a", "b", "all", METRIC)
+OVER_LISTS = {"over_lists": True}
+
+
+def heavy_users(n: int, seed: int, effect: float = 0.0) -> tuple[Any, Any]:
+    """Values of n users and their numbers of lists: some have many, and these are the better served ones."""
+    rng = np.random.default_rng(seed)
+    lists = np.ceil(rng.pareto(2.5, n) * 3 + 0.01)
+    return np.clip(0.3 + effect + 0.1 * np.log(lists) + rng.normal(0, 0.1, n), 0, None), lists
+
+
+def influence(values: Any, lists: Any) -> Any:
+    """R + z of each user: Deng, Knoblich, Lu (2018)."""
+    y = values * lists
+    ratio = y.sum() / lists.sum()
+    return ratio + (y - ratio * lists) / lists.mean()
+
+
+def one(users: pd.DataFrame, **rules: Any) -> dict[str, Any]:
+    return compared(users, Request("a", over_lists=True), **OVER_LISTS, **rules)[PAIR]
+
+
+def test_an_independent_row_is_welchs_test_of_the_influence_of_users() -> None:
+    (a, n), (b, m) = heavy_users(80, 1), heavy_users(60, 2)
+    row = one(apart(a=a, b=b).assign(lists=[*n, *m]))
+    wanted = stats.ttest_ind(influence(b, m), influence(a, n), equal_var=False)
+    assert (row["design"], row["mean_over"]) == ("independent", "lists")
+    assert (row["mean_baseline"], row["mean_candidate"]) == pytest.approx(
+        ((a * n).sum() / n.sum(), (b * m).sum() / m.sum()), rel=1e-13
+    )
+    assert row["p_value"] == pytest.approx(wanted.pvalue, rel=1e-9)
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(wanted.confidence_interval()), rel=1e-9)
+    assert (row["n_lists_baseline"], row["n_lists_candidate"]) == (n.sum(), m.sum())
+    assert (row["n_users_baseline"], row["n_users_candidate"], row["n_users"]) == (80, 60, 140)
+    # The mean over users is another number.
+    assert abs(row["mean_baseline"] - a.mean()) > 0.02
+
+
+def test_a_paired_row_is_the_t_test_of_the_differences_of_influence() -> None:
+    (a, n), (noise, m) = heavy_users(50, 3), heavy_users(50, 4)
+    b = 0.7 * a + 0.3 * noise + 0.02
+    row = one(table({"a": a, "b": b}).assign(lists=[*n, *m]))
+    left, right = influence(a, n), influence(b, m)
+    wanted = stats.ttest_rel(right, left)
+    assert row["design"] == "paired"
+    assert row["difference"] == pytest.approx(right.mean() - left.mean(), rel=1e-11)
+    assert row["p_value"] == pytest.approx(wanted.pvalue, rel=1e-9)
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx(tuple(wanted.confidence_interval()), rel=1e-9)
+    ratio = right.mean() / left.mean()
+    error = stats.sem((right - ratio * left) / left.mean())
+    half = stats.t.ppf(0.975, 49) * error
+    assert row["relative_difference"] == pytest.approx(ratio - 1, rel=1e-10)
+    assert (row["relative_ci_low"], row["relative_ci_high"]) == pytest.approx((ratio - 1 - half, ratio - 1 + half))
+    assert (row["wins"], row["losses"]) == ((b > a).sum(), (b < a).sum())
+
+
+def test_the_standard_error_is_that_of_a_bootstrap_over_users() -> None:
+    (a, n), (b, m) = heavy_users(400, 5), heavy_users(400, 6)
+    row = one(apart(a=a, b=b).assign(lists=[*n, *m]))
+    rng = np.random.default_rng(7)
+
+    def means(values: Any, lists: Any) -> Any:
+        drawn = rng.integers(0, len(values), (4_000, len(values)))
+        return (values * lists)[drawn].sum(axis=1) / lists[drawn].sum(axis=1)
+
+    assert row["standard_error"] == pytest.approx((means(b, m) - means(a, n)).std(ddof=1), rel=0.05)
+
+
+def test_with_one_list_per_user_both_means_are_the_same_to_the_bit() -> None:
+    (a, _), (b, _) = heavy_users(30, 8), heavy_users(40, 9)
+    users = apart(a=a, b=b)
+    over_users = compared(users, Request("a"))[PAIR]
+    over_lists = one(users.assign(lists=1.0))
+    told_apart = {"mean_over", "n_lists_baseline", "n_lists_candidate"}
+    assert {name: value for name, value in over_lists.items() if name not in told_apart} == {
+        name: value for name, value in over_users.items() if name not in told_apart
+    }
+    assert over_users["mean_over"] == "users"
+    assert "n_lists_baseline" not in over_users
+
+
+def test_equal_arms_differ_by_exactly_nothing_and_equal_values_have_no_spread() -> None:
+    a, n = heavy_users(30, 10)
+    row = one(table({"a": a, "b": a}).assign(lists=[*n, *n]))
+    assert (row["difference"], row["standard_error"], row["p_value"]) == (0, 0, 1)
+    assert RatioSums.of([0.3] * 30, n).moments.variance.tolist() == [0]
+    many = RatioSums.of(a, n)
+    assert RatioPairSums(many, many, many.yy, many.yn, many.yn, many.nn).moments.difference.variance.tolist() == [0]
+
+
+def test_a_group_without_lists_has_no_mean() -> None:
+    nothing = RatioSums.of([], []).moments
+    assert np.isnan(nothing.mean).all()
+    assert np.isnan(welch(nothing, RatioSums.of([0.5, 1], [1, 2]).moments, 0.95).p_value).all()
+    assert np.isnan(paired_t(nothing, 0.95).p_value).all()
+
+
+def test_users_without_a_value_and_values_that_are_too_large_do_not_count() -> None:
+    users = apart(a=[0.5, 1.0, np.nan], b=[0.25, 0.75, 1.0]).assign(lists=[1, 3, 7, 1, 1, 2])
+    row = one(users)
+    assert (row["mean_baseline"], row["n_lists_baseline"], row["n_users_baseline"]) == (0.875, 4, 2)
+    beyond = one(users.assign(lists=[1, 3, 7, 1, 1, LARGEST_SUMMAND * 2]))
+    assert beyond["note"].startswith("values above")
+    assert np.isnan(beyond["p_value"])
+
+
+def test_a_segment_stands_against_the_lists_of_the_rest() -> None:
+    (a, n), (b, m) = heavy_users(60, 11), heavy_users(60, 12)
+    country = ["de"] * 20 + ["at"] * 40
+    users = apart(a=a, b=b).assign(lists=[*n, *m], country=country * 2)
+    rows = compared(users, Request("a", over_lists=True), segments=["country"], **OVER_LISTS)
+    row = rows["a", "b", "country=de", METRIC]
+    own, rest = slice(0, 20), slice(20, 60)
+
+    def ratio(values: Any, lists: Any, part: slice) -> float:
+        return float((values * lists)[part].sum() / lists[part].sum())
+
+    difference, others = (ratio(b, m, part) - ratio(a, n, part) for part in (own, rest))
+    assert row["difference"] == pytest.approx(difference)
+    assert (row["rest_difference"], row["from_rest"]) == pytest.approx((others, difference - others))
+    errors = [stats.sem(influence(v[part], k[part])) for v, k in ((a, n), (b, m)) for part in (own, rest)]
+    half = (row["from_rest_ci_high"] - row["from_rest_ci_low"]) / 2
+    assert half == pytest.approx(np.sqrt(np.square(errors).sum()) * 2, rel=0.05)
+
+
+def test_shared_users_are_left_out_with_their_lists() -> None:
+    users = table({"a": [0.1, 0.2, 0.4], "b": [0.9, 0.3, 0.5]}, {"a": ["u", "v", "w"], "b": ["u", "x", "y"]})
+    found = compared(users.assign(lists=[50, 1, 3, 50, 2, 2]), Request("a", drop_shared=True, over_lists=True),
+                     **OVER_LISTS, design="independent")[PAIR]  # fmt: skip
+    assert (found["mean_baseline"], found["mean_candidate"]) == pytest.approx((0.35, 0.4))
+
+
+# ---- the means of experiments
+
+
+def test_the_sums_of_means_count_lists() -> None:
+    columns = {
+        "experiment_id": pa.array(["a"] * 4),
+        "n_relevant": pa.array([1, 0, 2, 1]),
+        "n_repeated": pa.array([0] * 4),
+        "n_lists": pa.array([2, 3, 0, 9]),
+        "n_lists_ap_at_10": pa.array([1, None, 0, 0]),
+        "ap_at_10": pa.array([1.0, 0.5, 0.0, None]),
+    }
+    (batch,) = sums_of_lists([parse("ap@10")], (), over_lists=True).body([pa.RecordBatch.from_pydict(columns)])
+    made = {name: values[0] for name, values in batch.to_pydict().items()}
+    # Lists with a value: 1 of 2, all 3, the empty one of who was shown nothing, and none of the user without a value.
+    assert (made["n_users"], made["_lists_1"], made["_lists_of_relevant_1"]) == (3, 5, 2)
+    assert (made["_values_1"], made["_values_2"]) == (2, 2**29)
+
+
+# ---- words and refusals
+
+
+def test_the_verdict_and_the_table_say_once_which_mean_it_is() -> None:
+    (a, n), (b, m) = heavy_users(30, 13), heavy_users(30, 14)
+    users = apart(a=a, b=b).assign(lists=[*n, *m])
+    rows = [one(users) | {"look": None}]
+    lines = [line for line in verdict_of(rows) if line.startswith("Means are over lists")]
+    assert lines == [
+        f"Means are over lists, and errors by user: {int(n.sum()):,} lists of 30 users in a, "
+        f"{int(m.sum()):,} lists of 30 users in b"
+    ]
+    mean = {"experiment_id": "a", "segment": "all", "metric": "ap@10", "mean": 0.5, "ci_low": 0.4, "n_users": 30,
+            "n_lists": 1234, "mean_over": "lists", "confidence": 0.95, "convention": "standard"}  # fmt: skip
+    assert title([mean]) == "mean over lists ± 95 % margin, errors by user; convention standard"
+    assert title([mean | {"mean_over": "users"}]) == "mean over users ± 95 % margin; convention standard"
+    assert [column.header for column in printed_table([mean]).columns][1:3] == ["users", "lists"]
+    assert [*printed_table([mean]).columns[2].cells] == ["1,234"]
+
+
+@pytest.mark.parametrize("name", ["wilcoxon", "randomization", "bootstrap", "aa_check"])
+def test_what_needs_one_value_per_user_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"mean_over is lists, and comparison\.{name} works with one value per user"):
+        Comparison.read({"baseline": "a", "mean_over": "lists", name: True})
+
+
+def test_the_option_is_checked() -> None:
+    assert (Options().mean_over, Options(mean_over="lists").mean_over) == ("users", "lists")
+    with pytest.raises(ConfigError, match="mean_over: unknown value 'requests'"):
+        Options(mean_over="requests")
+
+
+# ---- how often the intervals hold
+
+
+@pytest.mark.parametrize("paired", [False, True])
+def test_intervals_cover_the_true_difference_of_heavy_users(paired: bool) -> None:
+    tests, users, rng = 1_500, 400, np.random.default_rng(15)
+    covered = naive = 0
+    truth = 0.02
+    for _ in range(tests):
+        n = np.ceil(rng.gamma(0.5, 8, (2, users)) + 0.01)
+        n[1] = n[0] if paired else n[1]
+        level = 0.4 + 0.05 * np.log(n) + rng.normal(0, 0.15, (2, users))
+        level[1] = 0.7 * level[0] + 0.3 * level[1] if paired else level[1]
+        # The same effect on every list, so the true ratio differs by it whatever the lists of a user.
+        values = level + np.array([[0.0], [truth]])
+        sums = [RatioSums.of(v, k) for v, k in zip(values, n, strict=True)]
+        if paired:
+            (x, y), unit = values * n, 2.0**60
+            products = ((x, y), (x, n[1]), (n[0], y), (n[0], n[1]))
+            cross = [np.array([int((p * q).sum() * unit)], object) for p, q in products]
+            found = paired_t(RatioPairSums(*sums, *cross).moments.difference, 0.95)
+        else:
+            found = welch(sums[0].moments, sums[1].moments, 0.95)
+        covered += bool(found.ci_low[0] <= truth <= found.ci_high[0])
+        # Lists taken for independent ones: what the interval must not be.
+        of_lists = np.sqrt(sum((k * (v - (v * k).sum() / k.sum()) ** 2).sum() / k.sum() ** 2
+                               for v, k in zip(values, n, strict=True)))  # fmt: skip
+        naive += bool(abs(found.difference[0] - truth) <= 1.96 * of_lists)
+    assert 0.94 <= covered / tests <= 0.965
+    if not paired:
+        assert naive / tests < 0.8
