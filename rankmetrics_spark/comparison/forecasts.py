@@ -14,7 +14,7 @@ from scipy.special import ndtri
 
 from rankmetrics_spark.comparison.arrivals import arrivals
 from rankmetrics_spark.comparison.compared import PAIRED
-from rankmetrics_spark.comparison.periods import lists_of
+from rankmetrics_spark.comparison.table import lists_of
 from rankmetrics_spark.config import Comparison, Days, Gate
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.schemas import (

@@ -100,8 +100,8 @@ def sums_of_lists(
         combinations: Indices of segments that split the users together.
         over_lists: Whether means are over lists instead of users.
     """
-    split = {"segments": tuple(segments), "combinations": tuple(combinations)}
-    return Step(partial(_sums_of_batches, metrics=tuple(metrics), **split, over_lists=over_lists), _sums(over_lists))
+    body = partial(_sums_of_batches, metrics=tuple(metrics), segments=tuple(segments), combinations=tuple(combinations))
+    return Step(partial(body, over_lists=over_lists), _sums(over_lists))
 
 
 def sums_of_users(
@@ -225,7 +225,7 @@ def _lists(columns: Arrays, metric: str) -> Floats:
     every, stored = _column_or_default(columns, N_LISTS), lists_with_value(metric)
     n = _numbers(columns[stored]) if stored in columns else every
     n = np.where(np.isnan(n), every, n)
-    return np.maximum(n, 1).astype(np.float64)
+    return np.asarray(np.maximum(n, 1), np.float64)
 
 
 def _cells(values: Floats, counts: list[Floats], lists: Floats | None = None) -> list[Floats]:

@@ -55,7 +55,7 @@ def keys_of(users: Iterable[str]) -> npt.NDArray[np.uint64]:
 
 
 def user_rows(rows: pd.DataFrame, metrics: Sequence[str] = (METRIC,), segments: Sequence[str] = ()) -> UserRows:
-    """The rows of some users; ``before <metric>`` and ``own <metric>`` hold earlier values, ``lists`` their lists."""
+    """The rows of some users; ``before <metric>`` and ``own <metric>`` hold earlier values, ``list_count`` lists."""
     user, names = pd.factorize(rows["user"])
     rows = rows.iloc[np.argsort(user, kind="stable")]
     experiment, experiments = _coded(rows["experiment"])
@@ -73,7 +73,7 @@ def user_rows(rows: pd.DataFrame, metrics: Sequence[str] = (METRIC,), segments: 
         relevant=rows["relevant"].to_numpy(bool),
         before=_earlier(rows, "before", metrics),
         before_own=_earlier(rows, "own", metrics),
-        lists={metric: rows["lists"].to_numpy(float) for metric in metrics if "lists" in rows.columns},
+        lists={metric: rows["list_count"].to_numpy(float) for metric in metrics if "list_count" in rows.columns},
     )
 
 

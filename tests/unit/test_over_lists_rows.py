@@ -45,7 +45,7 @@ def one(users: pd.DataFrame, **rules: Any) -> dict[str, Any]:
 
 def test_an_independent_row_is_welchs_test_of_the_influence_of_users() -> None:
     (a, n), (b, m) = heavy_users(80, 1), heavy_users(60, 2)
-    row = one(apart(a=a, b=b).assign(lists=[*n, *m]))
+    row = one(apart(a=a, b=b).assign(list_count=[*n, *m]))
     wanted = stats.ttest_ind(influence(b, m), influence(a, n), equal_var=False)
     assert (row["design"], row["mean_over"]) == ("independent", "lists")
     assert (row["mean_baseline"], row["mean_candidate"]) == pytest.approx(
@@ -62,7 +62,7 @@ def test_an_independent_row_is_welchs_test_of_the_influence_of_users() -> None:
 def test_a_paired_row_is_the_t_test_of_the_differences_of_influence() -> None:
     (a, n), (noise, m) = heavy_users(50, 3), heavy_users(50, 4)
     b = 0.7 * a + 0.3 * noise + 0.02
-    row = one(table({"a": a, "b": b}).assign(lists=[*n, *m]))
+    row = one(table({"a": a, "b": b}).assign(list_count=[*n, *m]))
     left, right = influence(a, n), influence(b, m)
     wanted = stats.ttest_rel(right, left)
     assert row["design"] == "paired"
@@ -79,7 +79,7 @@ def test_a_paired_row_is_the_t_test_of_the_differences_of_influence() -> None:
 
 def test_the_standard_error_is_that_of_a_bootstrap_over_users() -> None:
     (a, n), (b, m) = heavy_users(400, 5), heavy_users(400, 6)
-    row = one(apart(a=a, b=b).assign(lists=[*n, *m]))
+    row = one(apart(a=a, b=b).assign(list_count=[*n, *m]))
     rng = np.random.default_rng(7)
 
     def means(values: Any, lists: Any) -> Any:
@@ -93,7 +93,7 @@ def test_with_one_list_per_user_both_means_are_the_same_to_the_bit() -> None:
     (a, _), (b, _) = heavy_users(30, 8), heavy_users(40, 9)
     users = apart(a=a, b=b)
     over_users = compared(users, Request("a"))[PAIR]
-    over_lists = one(users.assign(lists=1.0))
+    over_lists = one(users.assign(list_count=1.0))
     told_apart = {"mean_over", "n_lists_baseline", "n_lists_candidate"}
     assert {name: value for name, value in over_lists.items() if name not in told_apart} == {
         name: value for name, value in over_users.items() if name not in told_apart
@@ -104,7 +104,7 @@ def test_with_one_list_per_user_both_means_are_the_same_to_the_bit() -> None:
 
 def test_equal_arms_differ_by_exactly_nothing_and_equal_values_have_no_spread() -> None:
     a, n = heavy_users(30, 10)
-    row = one(table({"a": a, "b": a}).assign(lists=[*n, *n]))
+    row = one(table({"a": a, "b": a}).assign(list_count=[*n, *n]))
     assert (row["difference"], row["standard_error"], row["p_value"]) == (0, 0, 1)
     assert RatioSums.of([0.3] * 30, n).moments.variance.tolist() == [0]
     many = RatioSums.of(a, n)
@@ -119,10 +119,10 @@ def test_a_group_without_lists_has_no_mean() -> None:
 
 
 def test_users_without_a_value_and_values_that_are_too_large_do_not_count() -> None:
-    users = apart(a=[0.5, 1.0, np.nan], b=[0.25, 0.75, 1.0]).assign(lists=[1, 3, 7, 1, 1, 2])
+    users = apart(a=[0.5, 1.0, np.nan], b=[0.25, 0.75, 1.0]).assign(list_count=[1, 3, 7, 1, 1, 2])
     row = one(users)
     assert (row["mean_baseline"], row["n_lists_baseline"], row["n_users_baseline"]) == (0.875, 4, 2)
-    beyond = one(users.assign(lists=[1, 3, 7, 1, 1, LARGEST_SUMMAND * 2]))
+    beyond = one(users.assign(list_count=[1, 3, 7, 1, 1, LARGEST_SUMMAND * 2]))
     assert beyond["note"].startswith("values above")
     assert np.isnan(beyond["p_value"])
 
@@ -130,7 +130,7 @@ def test_users_without_a_value_and_values_that_are_too_large_do_not_count() -> N
 def test_a_segment_stands_against_the_lists_of_the_rest() -> None:
     (a, n), (b, m) = heavy_users(60, 11), heavy_users(60, 12)
     country = ["de"] * 20 + ["at"] * 40
-    users = apart(a=a, b=b).assign(lists=[*n, *m], country=country * 2)
+    users = apart(a=a, b=b).assign(list_count=[*n, *m], country=country * 2)
     rows = compared(users, Request("a", over_lists=True), segments=["country"], **OVER_LISTS)
     row = rows["a", "b", "country=de", METRIC]
     own, rest = slice(0, 20), slice(20, 60)
@@ -148,7 +148,7 @@ def test_a_segment_stands_against_the_lists_of_the_rest() -> None:
 
 def test_shared_users_are_left_out_with_their_lists() -> None:
     users = table({"a": [0.1, 0.2, 0.4], "b": [0.9, 0.3, 0.5]}, {"a": ["u", "v", "w"], "b": ["u", "x", "y"]})
-    found = compared(users.assign(lists=[50, 1, 3, 50, 2, 2]), Request("a", drop_shared=True, over_lists=True),
+    found = compared(users.assign(list_count=[50, 1, 3, 50, 2, 2]), Request("a", drop_shared=True, over_lists=True),
                      **OVER_LISTS, design="independent")[PAIR]  # fmt: skip
     assert (found["mean_baseline"], found["mean_candidate"]) == pytest.approx((0.35, 0.4))
 
@@ -177,7 +177,7 @@ def test_the_sums_of_means_count_lists() -> None:
 
 def test_the_verdict_and_the_table_say_once_which_mean_it_is() -> None:
     (a, n), (b, m) = heavy_users(30, 13), heavy_users(30, 14)
-    users = apart(a=a, b=b).assign(lists=[*n, *m])
+    users = apart(a=a, b=b).assign(list_count=[*n, *m])
     rows = [one(users) | {"look": None}]
     lines = [line for line in verdict_of(rows) if line.startswith("Means are over lists")]
     assert lines == [
