@@ -57,7 +57,7 @@ if TYPE_CHECKING:
         weighted_sums,
         weighted_totals,
     )
-    from rankmetrics_spark.statistics.segments import decompose, difference_of_differences, splits
+    from rankmetrics_spark.statistics.segments import decompose, splits
     from rankmetrics_spark.statistics.sequential import (
         MOST_LOOKS,
         SPENDING,
@@ -75,6 +75,7 @@ if TYPE_CHECKING:
         CORRECTIONS,
         Estimate,
         adjusted_p_values,
+        difference_of_differences,
         effect_size_independent,
         effect_size_paired,
         minimum_detectable_effect,
@@ -128,15 +129,15 @@ __getattr__ = lazy(
             "percentile poisson_weights random_bits random_signs weighted_sums weighted_totals"
         ),
         "planning": "Arrivals Design FURTHEST first_day new_users round_below",
-        "segments": "decompose difference_of_differences splits",
+        "segments": "decompose splits",
         "sequential": (
             "AnyLook Looks MOST_LOOKS PlannedLook SPENDING always_valid_bound always_valid_p critical_value "
             "mixture_rho over_looks spending_bounds"
         ),
         "significance": (
-            "CORRECTIONS Estimate adjusted_p_values effect_size_independent effect_size_paired "
-            "minimum_detectable_effect paired_t permutation_p sample_ratio_p sign_flip_p signed_rank strictest_level "
-            "users_needed welch with_spread"
+            "CORRECTIONS Estimate adjusted_p_values difference_of_differences effect_size_independent "
+            "effect_size_paired minimum_detectable_effect paired_t permutation_p sample_ratio_p sign_flip_p "
+            "signed_rank strictest_level users_needed welch with_spread"
         ),
         "trends": "SHARED_PRODUCTS Slope TREND_PRODUCTS TrendMoments USER_SUMS slope_difference user_sums",
         "variance_reduction": (

@@ -402,3 +402,40 @@ def strictest_level(alpha: float, n: int, method: str = "holm") -> float:
     if method == "none" or n < 2:
         return alpha
     return alpha / (n * sum(1 / k for k in range(1, n + 1)) if method == "fdr_by" else n)
+
+
+def difference_of_differences(
+    rest: tuple[Moments, Moments], segment: tuple[Moments, Moments], confidence: float
+) -> Estimate:
+    """By how much the difference of two experiments in a segment is above that among the rest of the users.
+
+    (b - a of the segment) - (b - a of the rest), with the error of four means of different users. A few users of a
+    sparse metric often all have the same value, which says little about others: a group without a spread counts with
+    the variance and the degrees of freedom of the other experiment there, else of the same experiment elsewhere.
+    Without any spread, p of a difference other than 0 is unknown.
+
+    Args:
+        rest: Moments of baseline and candidate, of g groups each.
+        segment: Likewise.
+        confidence: In (0, 1).
+
+    Returns:
+        NaN below two users in one of the four.
+
+    Source: Welch, The Generalization of "Student's" Problem (1947), for a sum of several means; same error as the
+    interaction of a least-squares fit with the covariance HC2.
+    """
+    groups = (*rest, *segment)
+    n = [np.where(arm.n < 2, np.nan, arm.n).astype(float) for arm in groups]
+    variances, less_one = [arm.variance for arm in groups], [users - 1 for users in n]
+    squared, weighted = np.zeros(len(n[0])), np.zeros(len(n[0]))
+    for place, users in enumerate(n):
+        own, df = variances[place], less_one[place]
+        # Places 0 to 3 are two pairs: the other one of the pair, then the same one of the other pair.
+        for other in (place ^ 1, place ^ 2, place ^ 3):
+            df, own = (np.where(own == 0, values[other], mine) for values, mine in ((less_one, df), (variances, own)))
+        squared = squared + own / users
+        weighted = weighted + (own / users) ** 2 / df
+    difference = (segment[1].mean - segment[0].mean) - (rest[1].mean - rest[0].mean)
+    df = np.where(weighted == 0, 1.0, squared**2 / np.where(weighted == 0, 1.0, weighted))
+    return Estimate.of(difference, np.sqrt(squared), df, confidence, np.nan)

@@ -359,7 +359,7 @@ class FirstConfig:
 
     def _rest(self) -> Iterator[str]:
         if self.judgements:
-            yield from self._judged(self.judgements)
+            yield from self._of_judgements(self.judgements)
         yield f"rank_by: {self.rank_by}"
         yield "metrics: [ndcg@10, ap@10, p@10, rr]"
         if self.relevant_from is not None:
@@ -373,7 +373,7 @@ class FirstConfig:
             yield f"# comparison: {{baseline: {_scalar(self.experiments[0])}}}  # one of {_some(self.experiments)}"
         yield "sink: {path: out}"
 
-    def _judged(self, path: str) -> Iterator[str]:
+    def _of_judgements(self, path: str) -> Iterator[str]:
         if Path(path).is_file() and _trec_fields(Path(path)) == 4:
             yield f"judgements: {{format: trec_qrels, path: {_scalar(path)}}}"
             return
