@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import Any
 
 HIDDEN = "(hidden)"
@@ -134,6 +135,8 @@ class RankmetricsError(Exception):
     """
 
     exit_code = 1
+    checks: tuple[Any, ...] = ()
+    """What was checked before, as ``schemas.Check``, with what failed."""
 
     def __init__(self, message: str = "") -> None:
         """An error with its one sentence, without the secrets that a path or a setting in it may hold."""
@@ -167,9 +170,16 @@ class QualityWarning(UserWarning):
 
 
 class MetricGateError(RankmetricsError):
-    """A metric below the limit of its gate. Exit code 5."""
+    """A metric below the limit of its gate. Exit code 5.
+
+    Attributes:
+        record: The run record, with ``means``, ``comparisons``, ``verdict`` and ``checks``; empty before it is written.
+        page: The page of these numbers, marked as not published; None if none could be written.
+    """
 
     exit_code = 5
+    record: Mapping[str, Any] = MappingProxyType({})
+    page: str | None = None
 
 
 def one_line(message: str) -> str:

@@ -28,6 +28,11 @@ def record_path(run_id: str) -> str:
     return f"runs/{run_id}.json"
 
 
+def page_path(run_id: str) -> str:
+    """Where the page of a run lies that failed its gates."""
+    return f"runs/{run_id}.html"
+
+
 def run_in_name(path: str) -> str:
     """The id of the run that wrote a file; empty for a file of Spark's own writer.
 

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 EXPERIMENT = "experiment_id"
 USER = "user_id"
@@ -168,6 +168,60 @@ class Columns:
         """The canonical value columns that are there."""
         has = {ITEM: self.item, POSITION: self.position, SCORE: self.score, RELEVANCE: self.relevance}
         return tuple(name for name, present in has.items() if present)
+
+
+Status = Literal["ok", "warn", "fail", "not_checked"]
+OK: Status = "ok"
+WARN: Status = "warn"
+FAIL: Status = "fail"
+NOT_CHECKED: Status = "not_checked"
+"""What a check says; ``not_checked`` = there was nothing to judge, or no limit to judge it by."""
+CHECK_COLUMNS = {
+    EXPERIMENT: "string",
+    "name": "string",
+    SEGMENT: "string",
+    METRIC: "string",
+    "observed": "double",
+    "limit": "double",
+    "margin": "double",
+    "status": "string",
+    "sentence": "string",
+}
+"""Columns of ``checks`` beside the date -> their types."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at in one experiment: a row of ``checks``.
+
+    Attributes:
+        name: What was looked at: a rate, the limit of a gate, ...
+        status: What came out.
+        sentence: What was found, in words.
+        experiment: The experiment.
+        observed: The number that was judged.
+        limit: The limit that it was judged by.
+        margin: How far the number is on the right side of its limit; negative where it is beyond.
+        segment: The label of a segment, or ``all``.
+        metric: The metric of a gate.
+    """
+
+    name: str
+    status: Status
+    sentence: str
+    experiment: str | None = None
+    observed: float | None = None
+    limit: float | None = None
+    margin: float | None = None
+    segment: str = EVERYONE
+    metric: str | None = None
+
+    def as_row(self) -> dict[str, Any]:
+        """The row of the table."""
+        numbers = {name: number(getattr(self, name)) for name in ("observed", "limit", "margin")}
+        texts = {"name": self.name, SEGMENT: self.segment, METRIC: self.metric}
+        last = {"status": self.status, "sentence": self.sentence}
+        return {EXPERIMENT: self.experiment, **texts, **numbers, **last}
 
 
 def public_names(names: Iterable[str], taken: Iterable[str]) -> tuple[str, ...]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,9 +26,9 @@ from rankmetrics_spark.cli.options import (
     table_of_csv,
 )
 from rankmetrics_spark.cli.options import say as _say
-from rankmetrics_spark.config import Config, Days, Sink, check_local_paths, dates_in_words, load
+from rankmetrics_spark.config import RATES, Config, Days, Sink, check_local_paths, dates_in_words, load
 from rankmetrics_spark.engines import Choice, choose, session_of
-from rankmetrics_spark.errors import ConfigError, RankmetricsError, without_secrets
+from rankmetrics_spark.errors import ConfigError, MetricGateError, RankmetricsError, without_secrets
 from rankmetrics_spark.report import (
     CONVENTION_PRINTERS,
     INSTALL_PAGE,
@@ -43,7 +43,9 @@ from rankmetrics_spark.report import (
     period_means,
     print_all,
     print_csv,
+    print_gates,
     print_json,
+    print_not_published,
     print_over_time,
     print_result,
     print_verdict,
@@ -52,6 +54,7 @@ from rankmetrics_spark.report import (
     tie_warnings,
     write_page,
 )
+from rankmetrics_spark.schemas import FAIL, NOT_CHECKED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -413,20 +416,23 @@ def _evaluate(
                     run(spark, of_day)
                     published.append(of_day.evaluation_date)
                 outcome = run(spark, config, progress)
-            except BaseException:
+            except BaseException as error:
+                if isinstance(error, RankmetricsError):
+                    _print_failure(error, config)
                 if earlier:
                     failed = (*earlier, config)[len(published)].evaluation_date
                     _say.print(f"stopped at {failed}; published: {dates_in_words(published) or 'no day'}")
                 raise
             progress("reading the result")
-            here = {name: rows_here(outcome, name) for name in ("experiment_metrics", "comparisons")}
+            here = {name: rows_here(outcome, name) for name in ("experiment_metrics", "comparisons", "checks")}
             rows = result_rows(here["experiment_metrics"] or outcome.experiment_metrics)
             compared = compared_rows(here["comparisons"] or outcome.comparisons)
+            checked = compared_rows(here["checks"] or outcome.checks) if style != "table" else []
             if not config.report:
                 engine.close()
         try:
             shown = Shown(period_means(rows, compared) if style == "table" else rows, compared, config.metrics)
-            _print(outcome, shown, style, segments)
+            _print(outcome, shown, style, segments, checked)
         finally:
             # Even if the reader of the output has closed it.
             if config.report:
@@ -436,8 +442,22 @@ def _evaluate(
     return Path(config.report) if config.report else None
 
 
-def _print(outcome: Outcome, shown: Shown, style: str, segments: bool) -> None:
-    tables = {"means": shown.rows, "comparisons": shown.compared}
+def _print_failure(error: RankmetricsError, config: Config) -> None:
+    """The numbers of a run whose gates have failed, on stderr, before the sentence of the error."""
+    checks = [check.as_row() for check in error.checks if check.status != NOT_CHECKED and check.name in RATES]
+    with redirect_stdout(sys.stderr):
+        if isinstance(error, MetricGateError) and error.record:
+            print_not_published(error.record, config.metrics)
+        elif any(row["status"] == FAIL for row in checks):
+            print_gates(checks, "rates of the log and their margins")
+    if isinstance(error, MetricGateError) and error.page:
+        _say.print(f"open the page, which is not published: {without_secrets(error.page)}", soft_wrap=True)
+
+
+def _print(
+    outcome: Outcome, shown: Shown, style: str, segments: bool, checks: Sequence[Mapping[str, Any]] = ()
+) -> None:
+    tables = {"means": shown.rows, "comparisons": shown.compared, "checks": checks}
     if style == "json":
         print_json(result_object(outcome.record, tables, outcome.paths))
     elif style == "csv":

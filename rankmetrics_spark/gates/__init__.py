@@ -1,7 +1,7 @@
 """Quality gates of a log and limits on metrics: what was counted, what it means, and what a run refuses."""
 
 from rankmetrics_spark.gates.findings import Counts, Inspected, total_counts
-from rankmetrics_spark.gates.limits import Findings, failed_gates
+from rankmetrics_spark.gates.limits import Findings, gate_checks
 from rankmetrics_spark.gates.quality import check_quality
 
 __all__ = [
@@ -9,6 +9,6 @@ __all__ = [
     "Findings",
     "Inspected",
     "check_quality",
-    "failed_gates",
+    "gate_checks",
     "total_counts",
 ]

@@ -12,10 +12,11 @@ from pyspark.sql import functions as F
 from rankmetrics_spark.config import Limits
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import QualityError
-from rankmetrics_spark.gates.limits import SHARED, Findings, breaches, rates
+from rankmetrics_spark.gates.limits import SHARED, Findings, rate_checks, rates
 from rankmetrics_spark.road import Plan
 from rankmetrics_spark.schemas import (
     EXPERIMENT,
+    FAIL,
     JUDGED,
     MIXED,
     N_GRADED,
@@ -26,10 +27,13 @@ from rankmetrics_spark.schemas import (
     N_SHOWN,
     N_TIED,
     N_UNKNOWN,
+    OK,
     REASON,
     REJECTED,
     TOP,
     USER,
+    WARN,
+    Check,
     only_value,
 )
 from rankmetrics_spark.statistics import LARGEST_SUMMAND
@@ -223,12 +227,29 @@ def _users_in_several_segments(log: Inspected) -> Iterator[str]:
 
 
 def within_limits(findings: Findings, limits: Limits) -> Findings:
-    """Raise an error for rates beyond ``fail``; add a warning for each rate beyond ``warn``."""
-    failures = breaches(findings, limits, "fail")
+    """Raise an error for rates beyond ``fail``; add a warning for each rate beyond ``warn``, and the rows of all."""
+    checks = rate_checks(findings, limits)
+    # A rate of the whole log has a row in each experiment.
+    failures, warnings = (
+        [*dict.fromkeys(check.sentence for check in checks if check.status == status)] for status in (FAIL, WARN)
+    )
     if failures:
         more = f"; and {len(failures) - MOST_NAMED} more" if len(failures) > MOST_NAMED else ""
-        raise QualityError("; ".join(failures[:MOST_NAMED]) + more)
-    return replace(findings, warnings=(*findings.warnings, *breaches(findings, limits, "warn")))
+        error = QualityError("; ".join(failures[:MOST_NAMED]) + more)
+        error.checks = tuple(checks)
+        raise error
+    return replace(findings, warnings=(*findings.warnings, *warnings), checks=tuple(checks))
+
+
+def faulty_checks(counts: Counts, allowed: float) -> list[Check]:
+    """Return the share of faulty rows of each experiment against what is allowed."""
+    checks = []
+    for name, count in arms(counts).items():
+        n, rows = count["quarantined"], count["rows"]
+        share, sentence = n / rows, f"{n:,} of {rows:,} rows of experiment '{name}' are faulty ({n / rows:.2%})"
+        status = FAIL if share > allowed else OK
+        checks.append(Check("faulty_rate", status, sentence, name, share, allowed, allowed - share))
+    return checks
 
 
 def ranks_seem_to_start_at_0(log: Inspected, counts: Counts) -> bool:

@@ -10,7 +10,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rankmetrics_spark.config import Gate, Limits
-from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, SEGMENT, is_unknown, of_test
+from rankmetrics_spark.schemas import (
+    BASELINE,
+    CUPED,
+    EVERYONE,
+    EXPERIMENT,
+    FAIL,
+    METRIC,
+    NOT_CHECKED,
+    OK,
+    SEGMENT,
+    WARN,
+    Check,
+    Status,
+    is_unknown,
+    of_test,
+)
 
 _PARTS = {
     "duplicate_rate": ("repeated", "rows"),
@@ -38,6 +53,7 @@ class Findings:
         previous: The ``quality`` of the previous run's record, with its ``run_id``; empty without one.
         warnings: One sentence each.
         notes: What readers of the numbers should know, a sentence each; nothing is wrong.
+        checks: The rates against their limits.
     """
 
     counts: dict[str, dict[str, Any]]
@@ -46,6 +62,7 @@ class Findings:
     previous: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
 
     def as_record(self) -> dict[str, Any]:
         """Return the entry of the run record."""
@@ -65,31 +82,57 @@ def rates(counts: Iterable[Mapping[str, Any]], names: Iterable[str]) -> Rates:
     return {name: part / total for name, (part, total) in sums.items() if total}
 
 
-def breaches(findings: Findings, limits: Limits, level: str) -> list[str]:
-    """Return one sentence for each rate beyond its limit."""
+def rate_checks(findings: Findings, limits: Limits) -> list[Check]:
+    """Return a row for each rate of each experiment, and for each limit of its change.
+
+    The users who are in several experiments are those of the whole log: their rate is the same in each experiment.
+    """
     previous = findings.previous.get("rates", {})
-    sentences = [
-        sentence
-        for name, values in findings.rates.items()
-        for sentence in _beyond(f"experiment '{name}': ", values, previous.get(name, {}), limits, level)
-    ]
-    shared = {name: value for name, value in findings.overall.items() if name == SHARED}
-    return [*sentences, *_beyond("", shared, findings.previous.get("overall", {}), limits, level)]
+    checks: list[Check] = []
+    for name, values in findings.rates.items():
+        prefix, before = f"experiment '{name}': ", previous.get(name, {})
+        names = dict.fromkeys([*(rate for rate in limits if rate != SHARED), *values])
+        checks += [check for rate in names for check in _of_rate(rate, prefix, values, before, limits, name)]
+    if SHARED in findings.overall:
+        before = findings.previous.get("overall", {})
+        for experiment in findings.rates:
+            checks += _of_rate(SHARED, "", findings.overall, before, limits, experiment)
+    return checks
 
 
-def _beyond(prefix: str, values: Rates, previous: Mapping[str, float], limits: Limits, level: str) -> Iterator[str]:
-    for name, levels in limits.items():
-        value, path = values.get(name), f"quality.gates.{name}"
-        if value is None:
-            continue
-        if level in levels and value > levels[level]:
-            yield f"{prefix}{name} is {value:.2%} ({path}.{level} is {levels[level]:.2%})"
-        change, limit = value - previous.get(name, value), levels.get(f"{level}_change")
-        if limit is not None and abs(change) > limit:
-            yield (
-                f"{prefix}{name} is {value:.2%}, and was {previous[name]:.2%} in the previous run "
-                f"({path}.{level}_change is {limit:.2%})"
-            )
+def _of_rate(
+    rate: str, prefix: str, values: Rates, before: Mapping[str, float], limits: Limits, experiment: str | None
+) -> Iterator[Check]:
+    """Hold a rate against its limits, and against that of the previous run."""
+    levels, value, path = limits.get(rate, {}), values.get(rate), f"quality.gates.{rate}"
+    if value is None:
+        yield Check(rate, NOT_CHECKED, f"{prefix}{rate} does not apply to this log", experiment)
+        return
+    found = f"{prefix}{rate} is {value:.2%}"
+    yield _held(rate, value, levels, "", path, found, experiment)
+    if any(level.endswith("_change") for level in levels):
+        if rate not in before:
+            yield Check(f"{rate}_change", NOT_CHECKED, f"{found}, and no previous run has it", experiment)
+            return
+        change = abs(value - before[rate])
+        found += f", and was {before[rate]:.2%} in the previous run"
+        yield _held(f"{rate}_change", change, levels, "_change", path, found, experiment)
+
+
+def _held(
+    name: str, value: float, levels: Mapping[str, float], kind: str, path: str, found: str, experiment: str | None
+) -> Check:
+    """Hold a number against ``fail`` first, then against ``warn``."""
+    status: Status
+    for status in (FAIL, WARN):
+        limit = levels.get(f"{status}{kind}")
+        if limit is not None and value > limit:
+            sentence = f"{found} ({path}.{status}{kind} is {limit:.2%})"
+            return Check(name, status, sentence, experiment, value, limit, limit - value)
+    kept = [limit for level in (WARN, FAIL) if (limit := levels.get(f"{level}{kind}")) is not None]
+    if not kept:
+        return Check(name, NOT_CHECKED, f"{found}; it has no limit", experiment, value)
+    return Check(name, OK, f"{found} (at most {min(kept):.2%})", experiment, value, min(kept), min(kept) - value)
 
 
 Row = Mapping[str, Any]
@@ -99,33 +142,33 @@ _ROUNDING = 1e-12
 """Tolerance for rounding, relative to limits above 1: 0.49 - 0.5 is slightly below -0.01."""
 
 
-def failed_gates(
+def gate_checks(
     gates: Sequence[Gate],
     averages: Sequence[Row],
     comparisons: Sequence[Row],
     experiments: Iterable[str] = (),
     candidates: Iterable[str] = (),
-) -> list[str]:
-    """Return one sentence per failure; empty if all limits are met.
+) -> list[Check]:
+    """Return a row for each limit of each gate and each experiment that it is about.
 
     >>> gate = Gate(metric="ndcg@10", max_drop=0.01)
     >>> row = {"experiment_id": "b", "baseline": "a", "segment": "all", "metric": "ndcg@10", "difference": -0.02,
     ...        "ci_low": -0.03, "ci_high": -0.01, "relative_difference": -0.04, "mean_baseline": 0.5}
-    >>> failed_gates([gate], [], [row])
-    ['b is 0.0200 below a on ndcg@10; allowed: a drop of 0.01']
-    >>> failed_gates([Gate(metric="ndcg@10", max_drop=0.02)], [], [row])
-    []
+    >>> [(check.status, check.sentence) for check in gate_checks([gate], [], [row])]
+    [('fail', 'NDCG@10 of b fell by 0.0200 against a; the gate allows a drop of 0.01')]
+    >>> [check.status for check in gate_checks([Gate(metric="ndcg@10", max_drop=0.02)], [], [row])]
+    ['ok']
     """
-    sentences: list[str] = []
+    checks: list[Check] = []
     for gate in gates:
-        sentences += _failures(gate, averages, experiments, _too_low) if gate.min is not None else ()
-        sentences += _failures(gate, comparisons, candidates, _too_far) if gate.compares else ()
-    return sentences
+        checks += _of_gate(gate, averages, experiments, _of_mean) if gate.min is not None else ()
+        checks += _of_gate(gate, comparisons, candidates, _of_drop) if gate.compares else ()
+    return checks
 
 
-def _failures(
-    gate: Gate, rows: Sequence[Row], experiments: Iterable[str], check: Callable[[Gate, Row], Iterator[str]]
-) -> Iterator[str]:
+def _of_gate(
+    gate: Gate, rows: Sequence[Row], experiments: Iterable[str], check: Callable[[Gate, Row], Iterator[Check]]
+) -> Iterator[Check]:
     matches = [row for row in rows if row[METRIC] == str(gate.metric) and row[SEGMENT] == gate.segment]
     if gate.experiment is not None:
         matches = [row for row in matches if row[EXPERIMENT] == gate.experiment]
@@ -133,11 +176,15 @@ def _failures(
     missing = {gate.experiment} if gate.experiment else set(experiments)
     missing -= {str(row[EXPERIMENT]) for row in matches}
     problem = f"the gate on {gate.metric} cannot be checked: no row of segment '{gate.segment}'"
+    name = "min" if check is _of_mean else "max_drop" if gate.max_drop is not None else "max_relative_drop"
+    keys: dict[str, Any] = {"segment": gate.segment, "metric": str(gate.metric)}
     if not matches and gate.experiment is None:
-        yield problem
+        # One sentence: no experiment has the segment.
+        of_nobody: list[str | None] = [None]
+        yield from (Check(name, FAIL, problem, experiment, **keys) for experiment in sorted(missing) or of_nobody)
         return
-    for name in sorted(missing):
-        yield f"{problem} and experiment '{name}'"
+    for experiment in sorted(missing):
+        yield Check(name, FAIL, f"{problem} and experiment '{experiment}'", experiment, **keys)
     for row in matches:
         yield from check(gate, row)
 
@@ -146,39 +193,66 @@ def _sign(gate: Gate) -> int:
     return -1 if gate.metric.higher_is_better is False else 1
 
 
-def _too_low(gate: Gate, row: Row) -> Iterator[str]:
-    """Check the mean, or its worse bound, against ``min``."""
+def _of_mean(gate: Gate, row: Row) -> Iterator[Check]:
+    """Hold the mean, or its worse bound, against ``min``."""
     assert gate.min is not None
-    bound = "ci_low" if _sign(gate) > 0 else "ci_high"
-    value = row["mean" if gate.on == "point" else bound]
-    what = "mean" if gate.on == "point" else "bound of the interval"
+    low = _sign(gate) > 0
+    value, name = row["mean" if gate.on == "point" else "ci_low" if low else "ci_high"], row[EXPERIMENT]
+    what = "" if gate.on == "point" else f"the {'lower' if low else 'upper'} bound of "
     if is_unknown(value):
-        yield f"{row[EXPERIMENT]} has no {what} of {gate.metric}; the gate cannot be checked"
-    elif _sign(gate) * (gate.min - value) > _ROUNDING * max(1.0, abs(gate.min)):
-        limit = "at least" if _sign(gate) > 0 else "at most"
-        yield f"{row[EXPERIMENT]} has a {what} of {value:.4f} on {_where(gate)}; allowed: {limit} {gate.min:g}"
+        missing = "mean" if gate.on == "point" else "interval"
+        sentence = f"{name} has no {missing} of {_label(gate)}; the gate cannot be checked"
+        yield _row_of_gate(gate, row, "min", sentence, None, gate.min, None)
+        return
+    limit = f"at {'least' if low else 'most'} {gate.min:g}"
+    sentence = f"{what}{_label(gate)} of {name} is {value:.4f}; the gate asks for {limit}"
+    yield _row_of_gate(gate, row, "min", sentence, value, gate.min, _sign(gate) * (value - gate.min))
 
 
-def _too_far(gate: Gate, row: Row) -> Iterator[str]:
-    """Check the difference of the deciding test, or its worse bound, against the limits."""
+def _of_drop(gate: Gate, row: Row) -> Iterator[Check]:
+    """Hold the difference of the deciding test, or its worse bound, against the limits."""
     limits = (
-        (gate.max_drop, "difference", "", "{:.4f}", "{:g}"),
-        (gate.max_relative_drop, "relative_difference", "relative_", "{:.2%}", "{:.2%}"),
+        ("max_drop", gate.max_drop, "difference", "", "{:.4f}", "{:g}"),
+        ("max_relative_drop", gate.max_relative_drop, "relative_difference", "relative_", "{:.2%}", "{:.2%}"),
     )
-    for limit, point, prefix, style, allowed in limits:
+    pair = f"{row[EXPERIMENT]} against {row[BASELINE]}"
+    for name, limit, point, prefix, style, allowed in limits:
         if limit is None:
             continue
         drop = _drop(gate, row, point, prefix)
         if drop is None:
-            pair = f"{row[EXPERIMENT]} against {row[BASELINE]}"
-            yield f"{pair} has no {point.replace('_', ' ')} on {_where(gate)}; the gate cannot be checked"
-        elif drop - limit > _ROUNDING * max(1.0, limit):
-            worse = "below" if _sign(gate) > 0 else "above"
-            could = "is" if gate.on == "point" else "may be"
-            yield (
-                f"{row[EXPERIMENT]} {could} {style.format(drop)} {worse} {row[BASELINE]} on {_where(gate)}; "
-                f"allowed: a drop of {allowed.format(limit)}"
-            )
+            sentence = f"{pair} has no {point.replace('_', ' ')} on {_label(gate)}; the gate cannot be checked"
+            yield _row_of_gate(gate, row, name, sentence, None, limit, None)
+            continue
+        falls = (drop >= 0) == (_sign(gate) > 0)
+        moved = _MOVED[gate.on][not falls]
+        size = f"{style.format(abs(drop))}{_means(gate, row)}".replace("%", " %")
+        limit_text = allowed.format(limit).replace("%", " %")
+        worse = "drop" if _sign(gate) > 0 else "rise"
+        against = f"{moved} by {size} against {row[BASELINE]}"
+        sentence = f"{_label(gate)} of {row[EXPERIMENT]} {against}; the gate allows a {worse} of {limit_text}"
+        yield _row_of_gate(gate, row, name, sentence, drop, limit, limit - drop)
+
+
+_MOVED = {"point": ("fell", "rose"), "bound": ("may have fallen", "may have risen")}
+"""What a gate looks at -> what it says of a metric that falls, and of one that rises."""
+
+
+def _means(gate: Gate, row: Row) -> str:
+    """The two means; empty where they do not add up to the difference, as with CUPED, or with a bound of it."""
+    before, after = row.get("mean_baseline"), row.get("mean_candidate")
+    if gate.on == "bound" or row.get("test") == CUPED or is_unknown(before) or is_unknown(after):
+        return ""
+    return f" ({before:.3f} → {after:.3f})"
+
+
+def _row_of_gate(
+    gate: Gate, row: Row, name: str, sentence: str, observed: float | None, limit: float, margin: float | None
+) -> Check:
+    """A number against the limit of a gate; what has no number keeps no limit."""
+    is_kept = margin is not None and -margin <= _ROUNDING * max(1.0, abs(limit))
+    status, metric = OK if is_kept else FAIL, str(gate.metric)
+    return Check(name, status, sentence, row[EXPERIMENT], observed, limit, margin, gate.segment, metric)
 
 
 def _drop(gate: Gate, row: Row, point: str, prefix: str) -> float | None:
@@ -191,5 +265,7 @@ def _drop(gate: Gate, row: Row, point: str, prefix: str) -> float | None:
     return None if is_unknown(value) else -sign * value
 
 
-def _where(gate: Gate) -> str:
-    return str(gate.metric) if gate.segment == "all" else f"{gate.metric} in {gate.segment}"
+def _label(gate: Gate) -> str:
+    """What people call the metric, with the segment."""
+    label = gate.metric.headline.removeprefix("mean ")
+    return label if gate.segment == EVERYONE else f"{label} in {gate.segment}"

@@ -18,6 +18,7 @@ from rankmetrics_spark.gates.findings import (
     Inspected,
     Reasons,
     arms,
+    faulty_checks,
     findings,
     longest_cut,
     ranks_seem_to_start_at_0,
@@ -28,7 +29,7 @@ from rankmetrics_spark.gates.findings import (
 )
 from rankmetrics_spark.gates.limits import Findings
 from rankmetrics_spark.road import FAULTY, GRADE, typed_judgements
-from rankmetrics_spark.schemas import EXPERIMENT, ITEM, REASON, REJECTED, RELEVANCE, USER
+from rankmetrics_spark.schemas import EXPERIMENT, FAIL, ITEM, REASON, REJECTED, RELEVANCE, USER, Check
 from rankmetrics_spark.statistics import LARGEST_SUMMAND
 
 
@@ -41,14 +42,24 @@ def check_quality(log: Inspected, settings: Quality, previous: Mapping[str, Any]
     counts = row_counts(log.outcome, longest_cut(log.plan), [metric.column for metric in unbounded])
     if not total_counts(counts, "rows"):
         raise InputError(f"the input is empty: no rows in {log.place}")
-    _refuse_repeats(log, counts)
-    _refuse_faulty(log, counts, settings)
-    _refuse_large_values(log, counts)
+    try:
+        _refuse_repeats(log, counts)
+        _refuse_faulty(log, counts, settings)
+        _refuse_large_values(log, counts)
+    except QualityError as error:
+        rows = faulty_checks(counts, _allowed(settings))
+        whole = [] if any(row.status == FAIL for row in rows) else [Check("log", FAIL, str(error))]
+        error.checks = (*rows, *whole)
+        raise
     _refuse_foreign_judgements(log, counts)
     return within_limits(findings(log, counts, settings.gates, previous), settings.gates)
 
 
 # ---- faulty rows
+
+
+def _allowed(settings: Quality) -> float:
+    return 0.0 if settings.on_invalid == "fail" else settings.max_invalid_fraction
 
 
 def _refuse_repeats(log: Inspected, counts: Counts) -> None:
@@ -67,7 +78,7 @@ def _refuse_repeats(log: Inspected, counts: Counts) -> None:
 
 def _refuse_faulty(log: Inspected, counts: Counts, settings: Quality) -> None:
     """Refuse too many faulty rows, over all and in each experiment."""
-    allowed = 0.0 if settings.on_invalid == "fail" else settings.max_invalid_fraction
+    allowed = _allowed(settings)
     rows, n_faulty = total_counts(counts, "rows"), total_counts(counts, "quarantined")
     affected = {name: c for name, c in arms(counts).items() if c["quarantined"] / c["rows"] > allowed}
     if n_faulty / rows > allowed:

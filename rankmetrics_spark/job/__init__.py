@@ -18,14 +18,15 @@ from pyspark.sql import functions as F
 from rankmetrics_spark import sources
 from rankmetrics_spark.config import Config
 from rankmetrics_spark.engines import SETTINGS_OF_ROWS, all_of, engine_of, few_rows, session_settings
-from rankmetrics_spark.errors import RankmetricsError, lost_engine, raised_by_python, without_secrets
+from rankmetrics_spark.errors import MetricGateError, RankmetricsError, lost_engine, raised_by_python, without_secrets
 from rankmetrics_spark.gates import Counts, Findings, total_counts
+from rankmetrics_spark.job import checks as checking
 from rankmetrics_spark.job import results
 from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.job.record import Record, on_disk, record_refusal, versions_of
 from rankmetrics_spark.pipeline import Presentation, Tables
 from rankmetrics_spark.road import judgement_counts
-from rankmetrics_spark.schemas import CONVENTION_HASH, N_LISTS, REASON
+from rankmetrics_spark.schemas import CONVENTION_HASH, N_LISTS, REASON, Check
 from rankmetrics_spark.sinks import (
     MOST_ROWS,
     Entry,
@@ -103,6 +104,11 @@ class Outcome(Presentation):
         written = self._tables.get("comparisons")
         return None if written is None else self._store.result(written)
 
+    @cached_property
+    def checks(self) -> DataFrame:
+        """The written checks, read back; lazy."""
+        return self._store.result(self._tables["checks"])
+
     @property
     def paths(self) -> dict[str, Any]:
         """Where the output, its tables, the run record and, if asked for, the page are."""
@@ -114,7 +120,8 @@ class Outcome(Presentation):
     def _figures(self) -> Figures:
         from rankmetrics_spark.report import figures_of_frames
 
-        return figures_of_frames(self.experiment_metrics, self.comparisons, record=self.record)
+        checks = rows_here(self, "checks") or [row.asDict() for row in few_rows(self.checks)]
+        return figures_of_frames(self.experiment_metrics, self.comparisons, record=self.record, checks=checks)
 
 
 def rows_here(outcome: Outcome, table: str) -> list[dict[str, Any]] | None:
@@ -152,6 +159,8 @@ class _Context:
     refused: list[str]
     earlier: Earlier = field(default_factory=Earlier)
     """What other runs have published that the comparisons read; known after the plan."""
+    checks: list[Check] = field(default_factory=list)
+    """What was checked so far."""
 
     @cached_property
     def record(self) -> Record:
@@ -163,8 +172,9 @@ class _Context:
 def run(spark: SparkSession, config: Config, progress: Progress = lambda text: None) -> Outcome:
     """Evaluate what a config describes and write every table.
 
-    The input is read once: one job writes scores and faulty rows to a staging folder below the output. Gates and tables
-    are computed from there. If a gate fails, nothing else is written.
+    The input is read once: one job writes scores and faulty rows to a staging folder below the output. Tables are
+    computed from there, and gates are checked on the staged tables. If a gate fails, nothing is published: the numbers
+    are in the run record, and on a page beside it.
 
     Args:
         spark: The session; its settings are changed for the time of the run only.
@@ -176,7 +186,7 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
         InputError: The input cannot be read, lacks a column, or is empty.
         OutputError: The tables cannot be written, or other runs keep replacing the same partitions.
         QualityError: More faulty rows than ``quality`` allows.
-        MetricGateError: A metric is beyond the limit of one of ``gates``.
+        MetricGateError: A metric is beyond the limit of one of ``gates``; it has the numbers.
     """
     with session_settings(spark, config.spark) as refused:
         context = _Context(spark, config, _Steps(progress), refused)
@@ -185,7 +195,11 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
             return _evaluate(context, store)
         except BaseException as error:  # an interrupted run has a record too
             user_error = _user_error(error, config)
+            context.record.add_checks([*context.checks, *(user_error.checks if user_error else ())])
             context.record.fail(user_error or error, store.record, on_disk(config))
+            if isinstance(user_error, MetricGateError):
+                progress("writing the page of what was not published")
+                checking.write_unpublished(user_error, context.record, store, config)
             if user_error is None or user_error is error:  # raised from itself, it would lose its cause
                 raise
             raise user_error from error
@@ -253,6 +267,7 @@ def _evaluate(context: _Context, store: Store) -> Outcome:
         with steps("check", "checking the rows"):
             findings = _check(tables, store, config)
             counts = findings.counts
+            context.checks += findings.checks
             context.record.add_counts(tables.plan, findings, _judgement_counts(tables))
             steps.rows = total_counts(counts, "evaluated")
             refuse_names(store, counts)
@@ -261,10 +276,10 @@ def _evaluate(context: _Context, store: Store) -> Outcome:
             refuse_other_convention(store, every_partition, rule.name, rule.digest())
             results.refuse_comparison(config, counts)
         users = _users(store, tables, counts, context)
-        if config.gates:
-            with steps("gates", "checking the gates"):
-                results.check_gates(users, tables, config, counts)
-        return _publish(store, _stage_tables(store, tables, users, counts, context), counts, context)
+        written = _stage_tables(store, tables, users, counts, context)
+        with steps("checks", "checking the gates" if config.gates else ""):
+            written["checks"] = _checked(store, written, users, counts, context)
+        return _publish(store, written, counts, context)
     finally:
         store.discard(like=tables.rows)
 
@@ -313,7 +328,8 @@ def _stage_tables(
         )
     aggregates, quarantine = written["experiment_metrics"], written["quarantine"]
     of_judged = plan.scoring.judged and rule.population in ("judged", "both")
-    check_row_counts(written["user_metrics"], aggregates, quarantine, counts, "judged_lists" if of_judged else "lists")
+    lists = "judged_lists" if of_judged else "lists"
+    context.checks += check_row_counts(written["user_metrics"], aggregates, quarantine, counts, lists)
     groups = few_rows(quarantine.rows.groupBy(REASON).count()) if quarantine.partitions.filled else []
     context.record.add_tables(written, {row[REASON]: row["count"] for row in groups})
     return written
@@ -399,21 +415,39 @@ def _stage_quarantine(store: Store, tables: Tables, counts: Counts, context: _Co
         return store.write("quarantine", rows, partitions)
 
 
-def _publish(store: Store, tables: dict[str, Written], counts: Counts, context: _Context) -> Outcome:
-    """Publish the staged tables and write the end of the record."""
-    rule, date = context.config.convention, context.config.evaluation_date
+def _checked(
+    store: Store, written: dict[str, Written], users: results.Users, counts: Counts, context: _Context
+) -> Written:
+    """Check the gates on the staged tables, and stage ``checks``; the record of a run that fails has the numbers."""
+    record, config = context.record, context.config
     earlier = context.earlier
 
     def verdict_of(now: Earlier) -> list[str]:
         # Where a run has replaced a day meanwhile, its users can no longer be read for the outlook.
         known = earlier if now is earlier else replace(earlier, dated=None)
-        return results.verdict_sentences(tables.get("comparisons"), context.record.plan, context.config, known)
+        return results.verdict_sentences(written.get("comparisons"), record.plan, config, known)
 
     with context.steps("verdict"):
-        context.record.entries["verdict"] = earlier.settled(store, context.config, verdict_of)
+        record.entries["verdict"] = earlier.settled(store, config, verdict_of)
     if period := earlier.as_record(counts):
-        context.record.entries["period"] = period
-        context.record.entries["notes"] += earlier.notes(context.record.plan)
+        record.entries["period"] = period
+        record.entries["notes"] += earlier.notes(record.plan)
+    staged = checking.Staged(written, users, config, counts, context.earlier.days)
+    context.checks = staged.checks(record, context.checks)
+    try:
+        checking.refuse_failed_gates(context.checks, config)
+    except MetricGateError:
+        staged.add_numbers(record)
+        raise
+    table = checking.stage_checks(store, users.table.rows, context.checks, config.evaluation_date, counts)
+    record.entries["tables"]["checks"] = {"rows": table.n}
+    return table
+
+
+def _publish(store: Store, tables: dict[str, Written], counts: Counts, context: _Context) -> Outcome:
+    """Publish the staged tables and write the end of the record."""
+    rule, date = context.config.convention, context.config.evaluation_date
+    earlier = context.earlier
     context.record.note_publishing(store)
     with context.steps("publish", "publishing"):
         compared = results.compared_of(context.config.comparison, counts, earlier)

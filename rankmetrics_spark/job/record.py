@@ -24,10 +24,12 @@ from rankmetrics_spark.errors import RankmetricsError, first_sentence, without_s
 from rankmetrics_spark.gates import Findings, total_counts
 from rankmetrics_spark.pointers import record_path
 from rankmetrics_spark.road import Plan
-from rankmetrics_spark.schemas import DATE, RUN
+from rankmetrics_spark.schemas import DATE, FAIL, OK, RUN, WARN, Check
 from rankmetrics_spark.sinks import Store, Written, as_json, of_disk
 
 LIBRARIES = ("pyspark", "numpy", "pandas", "pyarrow", "scipy")
+MOST_CHECKS = 10_000
+"""Rows of ``checks`` that a record holds."""
 MOST_PATHS = 1_000
 """If an input has more files, the record has no ``bytes``."""
 
@@ -109,6 +111,13 @@ class Record:
         """Add the numbers of rows of the tables."""
         self.entries["tables"] = {name: {"rows": table.n} for name, table in tables.items()}
         self.entries["quarantine_reasons"] = dict(reasons)
+
+    def add_checks(self, checks: Sequence[Check]) -> None:
+        """Add what was checked, what failed first: for a run that publishes no table of it."""
+        order = {status: place for place, status in enumerate((FAIL, WARN, OK))}
+        rows = sorted(checks, key=lambda check: order.get(check.status, len(order)))
+        if rows:
+            self.entries["checks"] = [check.as_row() for check in rows[:MOST_CHECKS]]
 
     def note_publishing(self, store: Store) -> None:
         """Write the record before publishing, so that the counts survive if the run is killed."""

@@ -1,10 +1,9 @@
-"""Results of a run about its experiments: averages, comparisons, gates on metrics, the verdict."""
+"""Results of a run about its experiments: averages, comparisons, the verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -12,18 +11,18 @@ from pyspark.sql import functions as F
 from rankmetrics_spark import comparison, road
 from rankmetrics_spark.config import Comparison, Config, check_experiments
 from rankmetrics_spark.engines import few_rows
-from rankmetrics_spark.errors import ConfigError, InputError, MetricGateError, unknown
-from rankmetrics_spark.gates import Counts, failed_gates
+from rankmetrics_spark.errors import ConfigError, InputError, unknown
+from rankmetrics_spark.gates import Counts
 from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.pipeline import Tables
 from rankmetrics_spark.pointers import Compared
 from rankmetrics_spark.report import outlook_of, verdict_of
 from rankmetrics_spark.road import Plan
-from rankmetrics_spark.schemas import BASELINE, DATE, EVERYONE, EXPERIMENT, METRIC, PRIMARY, ROLE, SEGMENT
+from rankmetrics_spark.schemas import DATE, EVERYONE, EXPERIMENT, METRIC, PRIMARY, ROLE, SEGMENT
 from rankmetrics_spark.sinks import Store, Written, partitions_for
 
 MOST_ROWS = 100_000
-"""Rows of comparisons that are read for gates and for the verdict."""
+"""Rows of comparisons that are read for the verdict."""
 _BOOTSTRAP = ("bootstrap_ci_low", "bootstrap_ci_high")
 
 
@@ -55,46 +54,11 @@ def refuse_missing_date(store: Store, config: Config) -> None:
         _cuped_rows(store, config)
 
 
-def check_gates(users: Users, tables: Tables, config: Config, counts: Counts) -> None:
-    """Raise an error if a metric breaks the limit of a gate. Nothing has been published yet.
-
-    Means are those of the day, drops those of the comparisons: of the period, if there is one. Every experiment with
-    lists must meet every limit. An experiment without a row, for example without users in the segment, fails.
-    """
-    means, differences = [], []
-    if any(gate.min is not None for gate in config.gates):
-        means = _rows(road.averages(users.table.rows, tables.plan, tables.within_segments), config)
-    if any(gate.compares for gate in config.gates):
-        # A gate needs only the deciding test: differences and their intervals.
-        request = replace(
-            config.comparison,
-            pairs="baseline",
-            min_users=0,
-            wilcoxon=False,
-            randomization=None,
-            bootstrap=None,
-            aa_check=None,
-        )
-        metrics = tuple(m for m in users.compared.metrics if any(gate.metric == m for gate in config.gates))
-        rows = comparison.comparisons(replace(users.compared, metrics=metrics), request)
-        differences = _rows(rows.where(F.col(BASELINE).eqNullSafe(F.lit(config.comparison.baseline))), config)
-    names = [str(name) for name, count in counts.items() if count["lists"]]
-    candidates = config.comparison.candidates or [name for name in names if name != config.comparison.baseline]
-    failed = failed_gates(config.gates, means, differences, names, candidates)
-    if failed:
-        raise MetricGateError("; ".join(failed) + " (gates; nothing was published)")
-
-
-def _rows(table: DataFrame, config: Config) -> list[dict[str, Any]]:
-    """Return the rows that the gates check."""
-    metrics, segments = ({getattr(gate, name) for gate in config.gates} for name in ("metric", "segment"))
-    is_gated = F.col(METRIC).isin([str(metric) for metric in metrics]) & F.col(SEGMENT).isin([*segments])
-    return [row.asDict() for row in few_rows(table.where(is_gated))]
-
-
 def reads_users_again(config: Config) -> bool:
-    """Whether comparisons are computed for gates too, or read the users twice."""
-    return config.comparison.wilcoxon or any(gate.compares for gate in config.gates)
+    """Whether a comparison reads the users twice, or gates limit segments that are too small to be published."""
+    compared = config.comparison
+    limited = any(gate.compares and gate.segment != EVERYONE for gate in config.gates)
+    return compared.wilcoxon or bool(compared.min_users and limited)
 
 
 @dataclass(frozen=True)

@@ -62,8 +62,15 @@ if TYPE_CHECKING:
     )
     from rankmetrics_spark.report.segments import sentences_of_segments
     from rankmetrics_spark.report.story import Answer, answer, cards, leader
-    from rankmetrics_spark.report.terminal import Shown, print_all, print_result, print_verdict
-    from rankmetrics_spark.report.trust import checks, newer_failures, without_relevant
+    from rankmetrics_spark.report.terminal import (
+        Shown,
+        print_all,
+        print_gates,
+        print_not_published,
+        print_result,
+        print_verdict,
+    )
+    from rankmetrics_spark.report.trust import check_rows, checks, newer_failures, without_relevant
     from rankmetrics_spark.report.verdict import MOST_SENTENCES, outlook_sentence, p_value, sentence, verdict_of
 
 __getattr__ = lazy(
@@ -87,8 +94,8 @@ __getattr__ = lazy(
         "read": ("FolderTables everyone_and_largest figures_of figures_of_frames format_of local_tables spark_tables"),
         "segments": "sentences_of_segments",
         "story": "Answer answer cards leader",
-        "terminal": "Shown print_all print_result print_verdict",
-        "trust": "checks newer_failures without_relevant",
+        "terminal": "Shown print_all print_gates print_not_published print_result print_verdict",
+        "trust": "check_rows checks newer_failures without_relevant",
         "verdict": "MOST_SENTENCES outlook_sentence p_value sentence verdict_of",
     },
 )

@@ -328,6 +328,7 @@ def paths_text(path: str, record: Mapping[str, Any], record_path: str) -> str:
     names = ["experiment_metrics", "user_metrics"] * (rows["evaluated"] > 0)
     names += ["comparisons"] * bool(record.get("verdict"))
     names += ["quarantine"] * (rows["quarantined"] > 0)
+    names += ["checks"] * ("checks" in record.get("tables", ()))
     tables = f"tables in {path}: {', '.join(names)}; " if names else ""
     return printable(without_secrets(f"{tables}run record: {record_path}"))
 

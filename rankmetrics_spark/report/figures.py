@@ -55,6 +55,7 @@ class Figures:
         order: The metrics in the order of the run, where there is no record that says it.
         days: The days of the period, where the tables are about one; ``record`` is that of all of its runs then.
         outlook: When open comparisons of the period could find an effect, in words.
+        checks: Rows of ``checks`` of the date; empty where nothing was written, or about a period.
     """
 
     means: Sequence[Row]
@@ -69,6 +70,7 @@ class Figures:
     order: Sequence[str] = ()
     days: Days | None = None
     outlook: Sequence[str] = ()
+    checks: Sequence[Row] = ()
 
     @cached_property
     def metrics(self) -> list[Metric]:

@@ -21,8 +21,7 @@ from typing import Any
 from rankmetrics_spark import __version__
 from rankmetrics_spark.engines import cache_folder, write_cached
 from rankmetrics_spark.errors import ConfigError, OutputError, without_secrets
-from rankmetrics_spark.report import palette, story, trust
-from rankmetrics_spark.report import trust as wording
+from rankmetrics_spark.report import palette, story, trust, wording
 from rankmetrics_spark.report.figures import Figures, label_of, printable, seconds_of
 from rankmetrics_spark.report.over_time import sentences_over_time
 from rankmetrics_spark.report.payload import as_script, payload_of
@@ -149,10 +148,13 @@ def _context(figures: Figures) -> dict[str, Any]:
     answer, cards = story.answer(figures), story.cards(figures)
     visible_cards = cards[:MOST_CARDS]
     checks = trust.checks(figures)
-    n_warnings = sum(check.level == "warn" for check in checks)
+    n_warnings = sum(check.level in ("warn", "fail") for check in checks)
+    not_published = _not_published(figures)
+    title = "Ranking report: " + "".join(shortened(part) for part in answer.title)
     outlook = [f"{line}." for line in figures.outlook]
     return {
-        "title": "Ranking report: " + "".join(shortened(part) for part in answer.title),
+        "title": f"Not published: {title}" if not_published else title,
+        "not_published": not_published,
         "date": figures.record.get("evaluation_date") or _date(figures),
         "days": figures.days,
         "answer": answer,
@@ -177,6 +179,14 @@ def _context(figures: Figures) -> dict[str, Any]:
         **_rows(figures),
         **_run(figures),
     }
+
+
+def _not_published(figures: Figures) -> str:
+    """Why the run of these figures has published nothing; empty where it did."""
+    if figures.record.get("outcome") != "failed":
+        return ""
+    message = str((figures.record.get("error") or {}).get("message", ""))
+    return f"Not published: {message}"
 
 
 def _date(figures: Figures) -> str:

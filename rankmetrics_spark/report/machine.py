@@ -16,7 +16,7 @@ from rankmetrics_spark.schemas import DATE, NULL_PARTITION, RUN
 
 Row = Mapping[str, Any]
 
-RESULT_TABLES = ("means", "comparisons")
+RESULT_TABLES = ("means", "comparisons", "checks")
 """The tables of a result; CSV holds one of them."""
 _COUNTS = ("rows", "experiments", "quarantine_reasons", "tables")
 """What the entry ``counts`` of a result has, under the names of the run record."""
@@ -32,9 +32,10 @@ def result_object(record: Row, tables: Mapping[str, Sequence[Row]], paths: Row) 
     """
     return {
         **{name: record.get(name) for name in (RUN, DATE, "period")},
-        **{name: tables.get(name, ()) for name in RESULT_TABLES},
+        **{name: tables.get(name, ()) for name in RESULT_TABLES if name != "checks"},
         "verdict": record.get("verdict", []),
         "counts": {name: record[name] for name in _COUNTS if name in record},
+        "checks": tables.get("checks", ()),
         **{name: record.get(name) or [] for name in ("notes", "warnings")},
         "paths": every_text_without_secrets(paths),
     }

@@ -74,6 +74,7 @@ def _figures(tables: Tables, pointers: Mapping[str, Pointer], requested_date: st
         history=[newest[day] for day in sorted(newest)[-MOST_DATES:]],
         n_means=tables.size("experiment_metrics", date),
         n_comparisons=tables.size("comparisons", date),
+        checks=tables.checks(date),
     )
     experiments = draft.experiments[:MOST_EXPERIMENTS]
     edges = edges_of(tables, date, draft.metrics)
@@ -181,6 +182,10 @@ class FolderTables:
     def size(self, table: str, date: str) -> int:
         return sum(pq.read_metadata(file).num_rows for _, _, file in self._files(table, {date}.__contains__))
 
+    def checks(self, date: str) -> Rows:
+        tables = self._tables("checks", [date], list)
+        return [{**row, EXPERIMENT: experiment} for experiment, _, rows in tables for row in rows.to_pylist()]
+
     def history(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
         chosen, records = set(experiments), []
         columns = [SEGMENT, METRIC, N_USERS, "mean", "ci_low", "ci_high", "confidence"]
@@ -280,6 +285,10 @@ class SparkTables:
         rows = self._of_date(table, date)
         return 0 if rows is None else rows.count()
 
+    def checks(self, date: str) -> Rows:
+        rows = self._of_date("checks", date)
+        return [] if rows is None else [row.asDict() for row in few_rows(rows.limit(MOST_ROWS))]
+
     def history(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
         return self._of_everyone("experiment_metrics", dates, experiments)
 
@@ -361,6 +370,9 @@ class Tables(Protocol):
 
     def rows(self, table: str, date: str, most: int) -> Rows:
         """All rows of all users, then at most so many of the largest segments; empty if there is no such table."""
+
+    def checks(self, date: str) -> Rows:
+        """Rows of ``checks``; none where an earlier version has published the date."""
 
     def history(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
         """Rows of ``experiment_metrics`` for all users on these dates."""

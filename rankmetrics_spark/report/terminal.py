@@ -28,6 +28,7 @@ from rankmetrics_spark.report.console import (
 from rankmetrics_spark.report.figures import (
     Figures,
     label_of,
+    period_means,
     print_fitting,
     print_lines,
     print_records,
@@ -43,6 +44,7 @@ from rankmetrics_spark.schemas import (
     DATE,
     EVERYONE,
     EXPERIMENT,
+    FAIL,
     METRIC,
     N_DAYS,
     PERIOD_FROM,
@@ -266,6 +268,36 @@ def print_comparisons(rows: Sequence[Row], verdict: Sequence[str], about: str = 
     for text in texts:
         grid.add_row(*(Text(printable(value)) for value in text.values()))
     print_records(texts, grid)
+
+
+def print_not_published(record: Row, metrics: Sequence[Metric]) -> None:
+    """The numbers of a run that failed its gates: means, comparisons, and how far each gate is from its limit."""
+    means, compared = record.get("means") or (), record.get("comparisons") or ()
+    print("Not published: a gate failed. These are the numbers of the run.")
+    print_result(Shown(period_means(means, compared), compared, metrics))
+    if compared:
+        print_comparisons(compared, record.get("verdict") or ())
+    print_gates([row for row in record.get("checks") or () if row["status"] == FAIL or row[METRIC] is not None])
+
+
+def print_gates(rows: Sequence[Row], title: str = "gates and their margins") -> None:
+    """A line for each row of ``checks``."""
+    texts = [_gate_texts(row) for row in rows]
+    grid = Table(title=title, title_justify="left", title_style="")
+    for name in texts[0] if texts else {}:
+        is_number = name in ("observed", "limit", "margin")
+        grid.add_column(name, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number)
+    for text in texts:
+        grid.add_row(*(Text(printable(value)) for value in text.values()))
+    if texts:
+        print_records(texts, grid)
+
+
+def _gate_texts(row: Row) -> dict[str, str]:
+    numbers = {name: "-" if is_unknown(row[name]) else f"{row[name]:.4g}" for name in ("observed", "limit")}
+    margin = "-" if is_unknown(row["margin"]) else f"{row['margin']:+.4g}"
+    labels = {"gate": str(row["name"]), "experiment": str(row[EXPERIMENT]), "segment": str(row[SEGMENT])}
+    return {**labels, "metric": str(row[METRIC] or "-"), **numbers, "margin": margin, "status": str(row["status"])}
 
 
 _LEFT = ("candidate", "baseline", "segment", "metric", "design", "test")

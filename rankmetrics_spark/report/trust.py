@@ -2,44 +2,127 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of
 from rankmetrics_spark.report.verdict import p_text
-from rankmetrics_spark.schemas import BASELINE, DATE, EXPERIMENT, METRIC, N_USERS, N_USERS_WITH_RELEVANT, number
+from rankmetrics_spark.schemas import (
+    BASELINE,
+    DATE,
+    EXPERIMENT,
+    FAIL,
+    METRIC,
+    N_USERS,
+    N_USERS_WITH_RELEVANT,
+    NOT_CHECKED,
+    NULL_PARTITION,
+    OK,
+    WARN,
+    Check,
+    number,
+)
 
 FEW_USERS = 100
 """Below so many users in an experiment, a person is warned."""
 MANY_FAULTY = MANY_TIED = 0.01
 """Above this share of faulty rows or of tied scores, a person is warned."""
 FEW_JUDGED = 0.1
+MANY_WITHOUT = 0.5
+"""Above this share of users without a relevant item, a person is warned."""
 SMALL_RATIO_P = 0.001
 MOST_SHARES = 6
 """Experiments whose shares of the users are named."""
 
 
+Level = Literal["ok", "warn", "fail", "none"]
+
+
 @dataclass(frozen=True)
-class Check:
-    """One thing that was looked at.
+class PageCheck:
+    """One thing that was looked at, as the page says it.
 
     Attributes:
-        level: ``ok``, ``warn`` (the answer may be wrong) or ``none`` (not looked at).
+        level: ``ok``, ``warn`` (the answer may be wrong), ``fail`` or ``none`` (not looked at).
         title: What was looked at.
         text: What was found.
     """
 
-    level: Literal["ok", "warn", "none"]
+    level: Level
     title: str
     text: str
 
 
-def checks(figures: Figures) -> list[Check]:
-    """What was looked at, what weakens the answer first."""
-    order = ("warn", "ok", "none")
-    return sorted(_all(figures), key=lambda check: order.index(check.level))
+_RATES = "Rates of the log"
+_TITLES = {
+    "min": "Gates",
+    "max_drop": "Gates",
+    "max_relative_drop": "Gates",
+    "books_rows": "Books",
+    "books_lists": "Books",
+    "books_quarantine": "Books",
+    "books_means": "Books",
+    "days": "Days of the period",
+    "n_users": "Number of users",
+    "users_without_relevant": "Users without a relevant item",
+    "sample_ratio": "Split of the users",
+    "faulty_rate": "Faulty rows",
+    "tied_rate": "Ties",
+    "beyond_judgements": "Judgements",
+    "judged_rate": "Judged lists",
+    "log": "Quality of the log",
+}
+"""Name of a check -> its title; every other name is that of a rate."""
+_BOOKS = "Every row and every list of the log is in a table, in each experiment."
+_MOST_SENTENCES = 6
+
+
+def checks(figures: Figures) -> list[PageCheck]:
+    """What was looked at, what weakens the answer first: from the rows of ``checks``, where they were written."""
+    rows = figures.checks or [check.as_row() for check in check_rows(figures)]
+    found = _grouped(rows)
+    if not figures.record:
+        found.append(PageCheck("none", "Run record", "There is none, so the rows that came in are not known."))
+    order: tuple[Level, ...] = ("fail", "warn", "ok", "none")
+    return sorted(found, key=lambda check: order.index(check.level))
+
+
+def _grouped(rows: Iterable[Row]) -> list[PageCheck]:
+    """A line for each thing that failed or warned, and one for each title where nothing did."""
+    groups: dict[str, dict[str, dict[str, None]]] = {}
+    order = [*dict.fromkeys(_TITLES.values()), _RATES]
+    for row in rows:
+        name, status = row["name"], row["status"]
+        if name in _TITLES or status != NOT_CHECKED:
+            title = _TITLES.get(name, _RATES)
+            groups.setdefault(title, {}).setdefault(status, {})[row["sentence"]] = None
+    found = []
+    for title in sorted(groups, key=order.index):
+        group = groups[title]
+        levels: tuple[Literal["fail", "warn"], ...] = ("fail", "warn")
+        for level in levels:
+            sentences = [*group.get(level, ())]
+            found += [PageCheck(level, title, _words(title, text)) for text in sentences[:_MOST_SENTENCES]]
+            if more := len(sentences) - _MOST_SENTENCES:
+                found += [PageCheck(level, title, f"{more:,} more in the table checks.")] * (more > 0)
+        # Of a gate, what kept its limits is said as well.
+        if {OK, NOT_CHECKED} & {*group} and (title == "Gates" or not {FAIL, WARN} & {*group}):
+            found.append(_fine(title, group))
+    return found
+
+
+def _fine(title: str, group: Mapping[str, Mapping[str, None]]) -> PageCheck:
+    """What kept its limits, in one line."""
+    if OK not in group:
+        return PageCheck("none", title, _all_words(title, [*group[NOT_CHECKED]]))
+    sentences = [*group[OK]]
+    text = _BOOKS if title == "Books" else _all_words(title, sentences)
+    more = len(sentences) - _MOST_SENTENCES
+    return PageCheck(
+        "ok", title, text + (f" {more:,} more in the table checks." if more > 0 and title != "Books" else "")
+    )
 
 
 def newer_failures(figures: Figures, most: int = 3) -> list[str]:
@@ -60,62 +143,98 @@ def _message(error: Any) -> str:
     return str(error["message"] if isinstance(error, Mapping) else error)
 
 
-def _all(figures: Figures) -> Iterator[Check]:
+def _all_words(title: str, texts: Sequence[str]) -> str:
+    return " ".join(_words(title, text) for text in texts[:_MOST_SENTENCES])
+
+
+def _words(title: str, text: str) -> str:
+    """A sentence of the page; one that begins with the name of an experiment keeps its first letter."""
+    return _sentence(text) if title in (_RATES, _TITLES["log"]) else text.rstrip(".") + "."
+
+
+# ---- the rows
+
+
+def check_rows(figures: Figures, given: Sequence[Check] = ()) -> list[Check]:
+    """What the tables and the record of a date, or of a period, say about themselves: rows of ``checks``.
+
+    A check of the whole log has a row in each experiment, with the number of that experiment where it has one.
+
+    Args:
+        figures: Means, comparisons and record.
+        given: Rows that are known already; what the record says of them is not said twice.
+    """
+    rows: list[Check] = []
+    names = dict.fromkeys([*figures.experiments, *_counts(figures)])
     if figures.days:
-        yield _days(figures.days, figures.record)
-    yield from _users(figures)
-    yield _split(figures)
-    if not figures.record:
-        yield Check("none", "Run record", "There is none, so the rows that came in are not known.")
-        return
-    yield _rows(figures.record)
-    yield from _ties(figures.record)
-    yield from _judged(figures.record)
-    for warning in (figures.record.get("quality") or {}).get("warnings", ()):
-        yield Check("warn", "Quality of the log", _sentence(warning))
+        rows += _days(figures.days, figures.record, [*names])
+    rows += _users(figures)
+    rows += _split(figures)
+    if figures.record:
+        rows += _rows(figures, [*names])
+        rows += _ties(figures)
+        rows += _judged(figures)
+        sentences = {check.sentence for check in given}
+        warnings = (figures.record.get("quality") or {}).get("warnings", ())
+        rows += [Check("log", WARN, text, name) for text in warnings if text not in sentences for name in names]
+    return rows
 
 
-def _days(days: Days, record: Row) -> Check:
+def _counts(figures: Figures) -> dict[str, dict[str, Any]]:
+    """Experiment -> what was counted of it; without the rows that have none."""
+    counts = figures.record.get("experiments") or {}
+    return {name: count for name, count in counts.items() if name not in (None, NULL_PARTITION)}
+
+
+def _days(days: Days, record: Row, names: Sequence[str]) -> Iterator[Check]:
     """Whether every day of the period is there, with the record of its run."""
-    title, n = "Days of the period", record.get("n_runs", 0)
+    status, text, n = OK, "All are published.", record.get("n_runs", len(days.dates))
     if days.gap:
-        return Check("warn", title, f"{days.gap}. The numbers are about the other days.")
-    if record and n < len(days.dates):
-        return Check("warn", title, f"All are published; the rows that came in are known of {n} of {days.length} days.")
-    return Check("ok", title, "All are published.")
+        status, text = WARN, f"{days.gap}. The numbers are about the other days."
+    elif record and n < len(days.dates):
+        status = WARN
+        text = f"All are published; the rows that came in are known of {n} of {days.length} days."
+    there = float(len(days.dates))
+    for name in names:
+        yield Check("days", status, text, name, there, float(days.length), there - days.length)
 
 
 def _users(figures: Figures) -> Iterator[Check]:
     """How many people there are, and how many of them have nothing to find."""
     people = population(figures)
-    if not people.users:
-        return
-    fewest = min(people.users, key=lambda name: (people.users[name], str(name)))
-    n = people.users[fewest]
-    if n < FEW_USERS:
+    for name, n in people.users.items():
         few = "1 user, too few for an interval" if n == 1 else f"only {n:,} users, so intervals are rough"
-        yield Check("warn", "Number of users", f"{fewest} has {few}. {people.text}")
-    else:
-        yield Check("ok", "Number of users", people.text)
-    yield _without_relevant(figures, people)
+        text = f"{name} has {few}. {people.text}" if n < FEW_USERS else people.text
+        yield Check(
+            "n_users", WARN if n < FEW_USERS else OK, text, name, float(n), float(FEW_USERS), float(n - FEW_USERS)
+        )
+    if people.users:
+        yield from _without_relevant(figures, people)
 
 
-def _without_relevant(figures: Figures, people: Population) -> Check:
+def _without_relevant(figures: Figures, people: Population) -> Iterator[Check]:
     """How many users have nothing to find, and how they count."""
-    title, rule = "Users without a relevant item", _rule(figures)
+    rule = _rule(figures)
     if rule == "skip":
         # They have no value, so they are not among the users.
-        counts = [count for count in figures.record.get("experiments", {}).values() if count.get("lists")]
-        shares = [count.get("no_relevant", 0) / count["lists"] for count in counts]
+        counts = {name: count for name, count in _counts(figures).items() if count.get("lists")}
+        shares = {name: count.get("no_relevant", 0) / count["lists"] for name, count in counts.items()}
         of, effect = "lists", "; their users are left out of the mean"
     else:
-        shares = [without / max(1, people.users[name]) for name, without in people.without_relevant.items()]
+        shares = {name: without / max(1, people.users[name]) for name, without in people.without_relevant.items()}
         of, effect = "users", f"; {_COUNTED[rule]}{_without_them(figures)}" if rule in _COUNTED else ""
     if not shares:
-        return Check("none", title, "They are left out of the mean.")
+        for name in people.users if rule == "skip" else ():
+            yield Check("users_without_relevant", NOT_CHECKED, "They are left out of the mean.", name)
+        return
     of_each = "" if len(shares) == 1 else " of each experiment"
-    level: Literal["ok", "warn"] = "warn" if max(shares) > 0.5 else "ok"
-    return Check(level, title, f"{_percent(*shares)} of the {of}{of_each} had no relevant item{effect}.")
+    text = f"{_percent(*shares.values())} of the {of}{of_each} had no relevant item{effect}."
+    for name, share in shares.items():
+        yield _at_most("users_without_relevant", share, MANY_WITHOUT, text, name)
+
+
+def _at_most(name: str, value: float, limit: float, text: str, experiment: str) -> Check:
+    return Check(name, WARN if value > limit else OK, text, experiment, value, limit, limit - value)
 
 
 def without_relevant(figures: Figures) -> tuple[str, str]:
@@ -125,6 +244,8 @@ def without_relevant(figures: Figures) -> tuple[str, str]:
         return "lists without a relevant item", f"{sum(count.get('no_relevant', 0) for count in counts):,}"
     people = population(figures)
     title, numbers = "users without a relevant item", people.without_relevant.values()
+    if not numbers:
+        return title, "-"
     if people.total == sum(people.users.values()):
         return title, f"{sum(numbers):,}"
     return f"{title}, in each experiment", _range(numbers)
@@ -180,7 +301,10 @@ def population(figures: Figures) -> Population:
     for row in figures.everyone:
         name = row[EXPERIMENT]
         if row[N_USERS] >= users.get(name, 0):
-            users[name], without[name] = row[N_USERS], row[N_USERS] - row[N_USERS_WITH_RELEVANT]
+            users[name] = row[N_USERS]
+            # The means of a period, which come from its comparisons, do not know it.
+            if (with_relevant := row[N_USERS_WITH_RELEVANT]) is not None:
+                without[name] = row[N_USERS] - with_relevant
     overlap: dict[tuple[str, str], int] = {}
     for row in figures.compared:
         if (n_both := row.get("n_users_both")) is not None:
@@ -249,142 +373,76 @@ def _without_them(figures: Figures) -> str:
     return f" (without them {label_of(metric)} of {name} is {mean_with_relevant:.3f} instead of {mean:.3f})"
 
 
-def _split(figures: Figures) -> Check:
+def _split(figures: Figures) -> Iterator[Check]:
     """Whether the users are split as planned."""
-    title = "Split of the users"
+    people = population(figures)
     ratio = next((number(row.get("sample_ratio_p")) for row in figures.compared), None)
     if ratio is not None:
-        p = p_text(ratio, SMALL_RATIO_P)
-        if ratio < SMALL_RATIO_P:
-            return Check("warn", title, f"Users are not split as planned (p {p}). There is no verdict.")
-        return Check("ok", title, f"As planned (p = {p}).")
-    people = population(figures)
-    if people.design == "paired":
-        return Check("none", title, "Not checked: the same users are in the experiments that are compared.")
-    shares, total = "", sum(people.users.values())
-    if 1 < len(people.users) <= MOST_SHARES:
-        shares = " Seen: " + " / ".join(f"{100 * n / max(1, total):.1f}" for n in people.users.values()) + " %."
-    return Check("none", title, f"Not checked, since the planned split is unknown.{shares}")
-
-
-def _rows(record: Row) -> Check:
-    rows = record["rows"]
-    share = rows["quarantined"] / max(1, rows["in"])
-    if not rows["quarantined"]:
-        return Check("ok", "Faulty rows", f"None of {rows['in']:,}.")
-    text = f"{rows['quarantined']:,} of {rows['in']:,} rows ({share:.2%}) were faulty and are left out."
-    return Check("warn" if share > MANY_FAULTY else "ok", "Faulty rows", text)
-
-
-def _ties(record: Row) -> Iterator[Check]:
-    counts = [count for count in record.get("experiments", {}).values() if count.get("evaluated")]
-    share = sum(count.get("tied", 0) for count in counts) / max(1, sum(count["evaluated"] for count in counts))
-    by_score = record.get("config", {}).get("rank_by") == "score"
-    if share > 0:
-        text = f"{share:.1%} of the rows share their score with another of their list."
-        yield Check("warn" if share > MANY_TIED else "ok", "Ties", text)
-    elif by_score:
-        yield Check("ok", "Ties", "No two items of a list have the same score.")
-
-
-def _judged(record: Row) -> Iterator[Check]:
-    counts: list[dict[str, Any]] = list(record.get("experiments", {}).values())
-    beyond = sum(count.get("beyond_judgements", 0) for count in counts)
-    if beyond:
-        text = f"{beyond:,} lists show more relevant items than the judgements hold; their values stop at 1."
-        yield Check("warn", "Judgements", text)
-    if not record.get("judgements"):
+        p, is_kept = p_text(ratio, SMALL_RATIO_P), ratio >= SMALL_RATIO_P
+        text = f"As planned (p = {p})." if is_kept else f"Users are not split as planned (p {p}). There is no verdict."
+        for name in people.users or figures.experiments:
+            status, margin = OK if is_kept else WARN, ratio - SMALL_RATIO_P
+            yield Check("sample_ratio", status, text, name, ratio, SMALL_RATIO_P, margin)
         return
-    lists, n_judged = (sum(count[name] for count in counts) for name in ("lists", "judged_lists"))
-    share = n_judged / max(1, lists)
-    level: Literal["ok", "warn"] = "warn" if share < FEW_JUDGED else "ok"
-    yield Check(level, "Judged lists", f"{share:.1%} of the lists belong to a user with judgements.")
+    total = sum(people.users.values())
+    text = "Not checked: the same users are in the experiments that are compared."
+    if people.design != "paired":
+        shares = " / ".join(f"{100 * n / max(1, total):.1f}" for n in people.users.values())
+        seen = f" Seen: {shares} %." if 1 < len(people.users) <= MOST_SHARES else ""
+        text = f"Not checked, since the planned split is unknown.{seen}"
+    for name in people.users:
+        yield Check("sample_ratio", NOT_CHECKED, text, name)
+
+
+def _rows(figures: Figures, names: Sequence[str]) -> Iterator[Check]:
+    """How many rows were left out, and whether rows read are rows evaluated and left out."""
+    rows, counts = figures.record["rows"], _counts(figures)
+    whole = rows["quarantined"] / max(1, rows["in"])
+    text = f"{rows['quarantined']:,} of {rows['in']:,} rows ({whole:.2%}) were faulty and are left out."
+    if not rows["quarantined"]:
+        text = f"None of {rows['in']:,}."
+    for name in names:
+        count = counts.get(name, {})
+        n, n_left_out, n_evaluated = (count.get(key) for key in ("rows", "quarantined", "evaluated"))
+        share = whole if n is None or n_left_out is None else n_left_out / max(1, n)
+        yield _at_most("faulty_rate", share, MANY_FAULTY, text, name)
+        if n is not None and n_left_out is not None and n_evaluated is not None:
+            of_books = f"{n:,} rows in = {n_evaluated:,} evaluated + {n_left_out:,} left out"
+            difference = n_evaluated + n_left_out - n
+            status = FAIL if difference else OK
+            yield Check("books_rows", status, of_books, name, float(n + difference), float(n), float(-abs(difference)))
+
+
+def _ties(figures: Figures) -> Iterator[Check]:
+    """How many rows share their score with another row of their list."""
+    counts = {name: count for name, count in _counts(figures).items() if count.get("evaluated")}
+    n_tied, n = (sum(count.get(key, 0) for count in counts.values()) for key in ("tied", "evaluated"))
+    if not n_tied and figures.config.get("rank_by") != "score":
+        return
+    text = "No two items of a list have the same score."
+    if n_tied:
+        text = f"{n_tied / n:.1%} of the rows share their score with another of their list."
+    for name, count in counts.items():
+        yield _at_most("tied_rate", count.get("tied", 0) / count["evaluated"], MANY_TIED, text, name)
+
+
+def _judged(figures: Figures) -> Iterator[Check]:
+    """Whether the judgements know the lists, and all relevant items of them."""
+    counts = _counts(figures)
+    if beyond := sum(count.get("beyond_judgements", 0) for count in counts.values()):
+        text = f"{beyond:,} lists show more relevant items than the judgements hold; their values stop at 1."
+        for name, count in counts.items():
+            yield _at_most("beyond_judgements", float(count.get("beyond_judgements", 0)), 0.0, text, name)
+    if not figures.record.get("judgements"):
+        return
+    n_lists, n_judged = (sum(count.get(key, 0) for count in counts.values()) for key in ("lists", "judged_lists"))
+    text = f"{n_judged / max(1, n_lists):.1%} of the lists belong to a user with judgements."
+    for name, count in counts.items():
+        if count.get("lists"):
+            share = count["judged_lists"] / count["lists"]
+            status = WARN if share < FEW_JUDGED else OK
+            yield Check("judged_rate", status, text, name, share, FEW_JUDGED, share - FEW_JUDGED)
 
 
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:].rstrip(".") + "."
-
-
-_WORDS: dict[str, dict[str, str]] = {
-    "ap_denominator": {
-        "min(m,k)": "AP divides by the number of relevant items, at most the cut-off.",
-        "m": "AP divides by the number of relevant items, whatever the cut-off.",
-        "hits": "AP divides by the number of relevant items above the cut-off.",
-        "k": "AP divides by the cut-off.",
-        "min(L,k)": "AP divides by the length of the list, at most the cut-off.",
-    },
-    "zero_relevant": {
-        "zero": "A user without a relevant item counts 0.",
-        "skip": "A user without a relevant item is left out of the mean.",
-        "one": "A user without a relevant item counts 1.",
-    },
-    "population": {
-        "shown": "Means are over the users who were shown a list.",
-        "judged": "Means are over the users with judgements.",
-        "both": "Means are over the users with a list and with judgements.",
-        "either": "Means are over the users with a list or with judgements.",
-    },
-    "gain": {
-        "linear": "The gain of a grade is the grade itself.",
-        "exponential": "The gain of a grade g is 2^g - 1.",
-        "binary": "Every relevant item has a gain of 1.",
-    },
-    "ideal_pool": {
-        "judged": "NDCG compares with the best order of all judged items.",
-        "shown": "NDCG compares with the best order of the items that were shown.",
-        "constant_k": "NDCG compares with a list of relevant items down to the cut-off.",
-    },
-    "relevant_pool": {
-        "shown": "Only relevant items that were shown count among those that could be found.",
-    },
-    "ties": {
-        "item_desc": "Items with equal scores are ordered by their id, descending.",
-        "item_asc": "Items with equal scores are ordered by their id, ascending.",
-        "position": "Items with equal scores stay in the order of their ranks.",
-        "expected": "Items with equal scores count with the mean over all of their orders.",
-        "best": "Items with equal scores stand in their best order.",
-        "worst": "Items with equal scores stand in their worst order.",
-    },
-    "duplicates": {
-        "refuse": "A list that holds an item twice is refused.",
-        "best_rank": "Of an item that is in a list twice, the best rank counts.",
-        "highest_grade": "Of an item that is in a list twice, the highest grade counts.",
-        "count": "An item that is in a list twice counts twice.",
-    },
-}
-_SAID = ("zero_relevant", "population", "ap_denominator", "gain", "ideal_pool", "relevant_pool", "ties", "duplicates")
-_BY_SCORE = ("ties",)
-_USED_BY = {"ap_denominator": "ap", "gain": "ndcg", "ideal_pool": "ndcg"}
-_WITHOUT_JUDGEMENTS = {
-    "judged": "NDCG compares with the best order of the items that were shown.",
-}
-
-
-def sentences(text: str, metrics: list[str], by_score: bool, has_judgements: bool) -> list[str]:
-    """What a convention means for these metrics.
-
-    >>> sentences("standard;gain=linear;zero_relevant=zero;ties=best;relevant_from=2.0", ["ndcg"], False, False)[1:3]
-    ['A grade of 2 or more is relevant.', 'A user without a relevant item counts 0.']
-    """
-    chosen = dict(part.partition("=")[::2] for part in text.split(";")[1:])
-    grade = float(chosen.get("relevant_from", 0))
-    origin = (
-        "The judgements say which items are relevant."
-        if has_judgements
-        else "Only items that were shown are known: a relevant item that no list showed does not count."
-    )
-    relevant = f"A grade of {grade:g} or more is relevant." if grade else "Any grade above 0 is relevant; a click is 1."
-    return [origin, relevant, *_knobs(chosen, metrics, by_score, has_judgements)]
-
-
-def _knobs(chosen: dict[str, str], metrics: list[str], by_score: bool, has_judgements: bool) -> list[str]:
-    lines = []
-    for knob in _SAID:
-        value = chosen.get(knob, "")
-        is_relevant = _USED_BY.get(knob) in (None, *metrics) and (by_score or knob not in _BY_SCORE)
-        words = _WORDS[knob].get(value)
-        if knob == "ideal_pool" and not has_judgements:
-            words = _WITHOUT_JUDGEMENTS.get(value, words)
-        if is_relevant and words and (has_judgements or knob != "relevant_pool"):
-            lines.append(words)
-    return lines

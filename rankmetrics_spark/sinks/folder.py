@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from rankmetrics_spark.config import check_output, local_path
 from rankmetrics_spark.engines import engine_of, is_laptop
 from rankmetrics_spark.errors import OutputError
-from rankmetrics_spark.pointers import record_path
+from rankmetrics_spark.pointers import page_path, record_path
 from rankmetrics_spark.sinks.claims import LEASE, SLOW_LEASE, Claim, ClaimContent, Lease
 from rankmetrics_spark.sinks.files import STAGING, writing
 from rankmetrics_spark.sinks.partitions import Partitions, as_json
@@ -190,6 +190,10 @@ class Folder:
 
     def _write_record(self, record: Mapping[str, Any]) -> str:
         return self.write_file(record_path(self.run_id), as_json(record) + "\n")
+
+    def write_page(self, text: str) -> str | None:
+        """Write a page to ``runs``; return its path, or None if only Spark reaches the folder."""
+        return None if self._reach is None else self.write_file(page_path(self.run_id), text)
 
     def records(self) -> list[str]:
         """The texts of all run records."""

@@ -161,6 +161,10 @@ class CatalogSchema(SqlTables):
 
         commit(self.format, self.name_of(table), work)
 
+    def write_page(self, text: str) -> str | None:
+        """Do nothing: a catalog holds no pages."""
+        return None
+
     def records(self) -> list[str]:
         """The texts of all run records."""
         runs = self.current("runs")

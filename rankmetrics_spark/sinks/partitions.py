@@ -306,6 +306,9 @@ class Store(Protocol):
     def records(self) -> list[str]:
         """The texts of all run records."""
 
+    def write_page(self, text: str) -> str | None:
+        """Write a page beside the run record; return its path, or None in a place without files that people open."""
+
 
 def escaped(value: str) -> str:
     """A partition value as Hive and Spark write it in a path."""

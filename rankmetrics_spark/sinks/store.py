@@ -14,7 +14,7 @@ from rankmetrics_spark.config import Sink, local_path
 from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, root_cause
 from rankmetrics_spark.pointers import Entry, Pointer
-from rankmetrics_spark.schemas import PARTITION, RUN, quoted
+from rankmetrics_spark.schemas import FAIL, OK, PARTITION, RUN, Check, quoted
 from rankmetrics_spark.sinks import reading
 from rankmetrics_spark.sinks.files import Files
 from rankmetrics_spark.sinks.folder import Folder
@@ -129,8 +129,9 @@ def _other_convention(store: Store, existing: tuple[str | None, str], date: str,
 
 def check_row_counts(
     users: Written, averages: Written, quarantine: Written, counts: Mapping[Any, Mapping[str, Any]], lists: str
-) -> None:
-    """Refuse to publish tables with other numbers of rows than were counted in the input."""
+) -> list[Check]:
+    """Refuse to publish tables with other numbers of rows than were counted in the input; return what was compared."""
+    found: list[Check] = []
     for name, count in counts.items():
         key = name or None
         n_users, n_means = users.counts.get(key, 0), averages.counts.get(key, 0)
@@ -138,16 +139,29 @@ def check_row_counts(
         shares_partition = not name and {"", None} <= counts.keys()
         others = counts["" if name is None else None]["quarantined"] if shares_partition else 0
         checks = (
-            ("lists", count[lists], users.totals.get(key, 0)),
-            ("rows left out", count["quarantined"], quarantine.counts.get(key, 0) - others),
-            ("users with averages", n_users, n_means if bool(n_users) != bool(n_means) else n_users),
+            ("books_lists", "lists", count[lists], users.totals.get(key, 0)),
+            ("books_quarantine", "rows left out", count["quarantined"], quarantine.counts.get(key, 0) - others),
+            ("books_means", "users with averages", n_users, n_means if bool(n_users) != bool(n_means) else n_users),
         )
-        for noun, n_input, n_tables in checks:
-            if n_input != n_tables:
-                raise OutputError(
-                    f"row counts do not add up: experiment '{name}' has {n_input} {noun} in the input and {n_tables} "
-                    "in the tables; nothing was published; the input may have changed while it was read: run this again"
-                )
+        found += [_book(name, *check) for check in checks]
+    failures = [check for check in found if check.status == FAIL]
+    if failures:
+        error = OutputError(failures[0].sentence)
+        error.checks = tuple(found)
+        raise error
+    return found
+
+
+def _book(experiment: str | None, name: str, noun: str, n_input: int, n_tables: int) -> Check:
+    """A number of the input against that of the tables."""
+    sentence = f"experiment '{experiment}' has {n_input} {noun} in the input and {n_tables} in the tables"
+    if n_input != n_tables:
+        sentence = (
+            f"row counts do not add up: {sentence}; nothing was published; the input may have changed while it was "
+            "read: run this again"
+        )
+    status = OK if n_input == n_tables else FAIL
+    return Check(name, status, sentence, experiment, n_tables, n_input, float(-abs(n_input - n_tables)))
 
 
 def run_records(store: Store) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from rankmetrics_spark.sinks.claims import gate
 from rankmetrics_spark.sinks.files import STAGING, Files, flatten
 from rankmetrics_spark.sinks.partitions import StagedFile, escaped
 
-TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine")
+TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine", "checks")
 
 
 @dataclass(frozen=True)

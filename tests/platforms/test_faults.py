@@ -35,7 +35,7 @@ from tests.platforms.faults import KILLED, NEVER, child
 from tests.platforms.s3_server import Bucket, s3_server
 from tests.platforms.support import Running
 
-TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine")
+TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine", "checks")
 FEW = int(os.environ.get("FAULT_KILLS", "8"))
 """Kills per store while it publishes; there are half as many at random moments of the whole run."""
 LOGS = {

@@ -52,7 +52,7 @@ def test_a_run_ends_with_0_and_prints_json(call: Call, tmp_path: Path, document:
     assert {name: count["lists"] for name, count in found["counts"]["experiments"].items()} == {"a": 1, "b": 1}
     assert json.loads(Path(found["paths"]["record"]).read_text())["run_id"] == found["run_id"]
     assert found["paths"]["tables"] == {
-        name: f"{tmp_path}/out/{name}" for name in ("user_metrics", "experiment_metrics")
+        name: f"{tmp_path}/out/{name}" for name in ("user_metrics", "experiment_metrics", "checks")
     }
     assert "rows: 4 in = 4 evaluated + 0 quarantined" in err
     assert (tmp_path / "out" / "user_metrics" / "experiment_id=a" / f"evaluation_date={DATE}").is_dir()
@@ -88,7 +88,7 @@ def test_a_run_prints_experiments_as_they_are_called_and_names_no_user_and_no_it
     lines = [line for line in out.splitlines() if any(name in line for name in names)]
     assert len(lines) == len(names) and all(line.count("±") == 0 and line.count("│") == 11 for line in lines)
     assert "quarantined: duplicate_item 1, null_item 1" in err
-    assert "experiment_metrics, user_metrics, quarantine; run record: " in err
+    assert "experiment_metrics, user_metrics, quarantine, checks; run record: " in err
     (record,) = (tmp_path / "out" / "runs").iterdir()
     for said in (out, err, record.read_text(encoding="utf-8")):
         assert "4711" not in said and "0815" not in said
@@ -137,7 +137,7 @@ def test_a_compared_run_prints_one_object_or_one_table_of_csv(
     (row,) = found["comparisons"]
     assert (code, row["mean_baseline"], row["mean_candidate"]) == (0, 1 / 2, 1), err
     assert found["verdict"] and all(line in err for line in found["verdict"])
-    assert [*found["paths"]["tables"]] == ["user_metrics", "experiment_metrics", "comparisons"]
+    assert [*found["paths"]["tables"]] == ["user_metrics", "experiment_metrics", "comparisons", "checks"]
     # One user has no interval: null, and no NaN, which is not JSON.
     assert (row["ci_low"], "NaN" in out) == (None, False)
     tables = {}

@@ -26,7 +26,7 @@ from rankmetrics_spark.sinks import Files, ParquetFolder, read, reading, records
 from rankmetrics_spark.sinks.swapping import Swap, place, swap
 from tests.helpers.logs import DATE, Shown, a_list, averages, bits, config, exact, impressions, parquet
 
-TABLES = ("user_metrics", "experiment_metrics", "quarantine")
+TABLES = ("user_metrics", "experiment_metrics", "quarantine", "checks")
 NAMES = ["007", "7", "a/b=c", "ä ö", "x%2F", "1e3", "2026-01-01", "true", "a:b?c*d\\e\"f'g#h{i}[j]^k", "..", " padded "]
 
 
@@ -50,7 +50,9 @@ def test_each_table_has_one_file_per_experiment_and_date(spark: SparkSession, tm
     assert files(out, "user_metrics") == one_file_each
     assert files(out, "experiment_metrics") == one_file_each
     assert files(out, "quarantine") == {f"experiment_id=a/evaluation_date={DATE}": 1}
+    assert files(out, "checks") == one_file_each
     assert sorted(path.name for path in out.iterdir()) == [
+        "checks",
         "experiment_metrics",
         "published",
         "quarantine",
@@ -112,7 +114,7 @@ def test_the_same_run_twice_leaves_the_same_tables(spark: SparkSession, tmp_path
         run(spark, settings)
         found.append([everything(spark, tmp_path / "out", table) for table in TABLES])
     assert found[0] == found[1]
-    assert [len(table) for table in found[0]] == [2, 2, 1]
+    assert [len(table) for table in found[0][:3]] == [2, 2, 1]
 
 
 @pytest.mark.outcome(
@@ -258,7 +260,7 @@ def test_an_interrupt_while_publishing_leaves_the_earlier_result(
         run(spark, config(parquet(tmp_path / "second", a_list([0, 1])), out))
     assert [row["ap_at_5"] for row in read(spark, str(out / "user_metrics")).collect()] == [1.0]
     left = [path.name for path in out.rglob("*.parquet")]
-    assert len(left) == 2 and all(first.run_id in name for name in left)
+    assert len(left) == 3 and all(first.run_id in name for name in left)
     assert not (out / "_staging").exists()
 
 

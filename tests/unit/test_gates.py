@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from rankmetrics_spark.config import Gate
-from rankmetrics_spark.gates import failed_gates
+from rankmetrics_spark.gates import gate_checks
 
 NAN = float("nan")
 MEAN = {"experiment_id": "b", "segment": "all", "metric": "ndcg@10", "mean": 0.5, "ci_low": 0.45, "ci_high": 0.55}
@@ -23,7 +24,13 @@ DROP = {
     "relative_ci_low": -0.06,
     "relative_ci_high": -0.02,
     "mean_baseline": 0.5,
+    "mean_candidate": 0.48,
 }
+
+
+def failed_gates(*arguments: Any) -> list[str]:
+    """The sentences of what has failed, each once."""
+    return [*dict.fromkeys(check.sentence for check in gate_checks(*arguments) if check.status == "fail")]
 
 
 def failed(gate: dict[str, Any], mean: dict[str, Any] | None = None, drop: dict[str, Any] | None = None) -> list[str]:
@@ -70,20 +77,29 @@ def test_an_experiment_without_a_row_keeps_no_limit() -> None:
 @pytest.mark.parametrize(
     ("gate", "said"),
     [
-        ({"min": 0.51}, "b has a mean of 0.5000 on ndcg@10; allowed: at least 0.51"),
-        ({"min": 0.46, "on": "bound"}, "b has a bound of the interval of 0.4500 on ndcg@10; allowed: at least 0.46"),
-        ({"max_drop": 0.01}, "b is 0.0200 below a on ndcg@10; allowed: a drop of 0.01"),
-        ({"max_drop": 0.02, "on": "bound"}, "b may be 0.0300 below a on ndcg@10; allowed: a drop of 0.02"),
-        ({"max_relative_drop": 0.03}, "b is 4.00% below a on ndcg@10; allowed: a drop of 3.00%"),
-        ({"max_relative_drop": 0.05, "on": "bound"}, "b may be 6.00% below a on ndcg@10; allowed: a drop of 5.00%"),
+        ({"min": 0.51}, "NDCG@10 of b is 0.5000; the gate asks for at least 0.51"),
+        ({"min": 0.46, "on": "bound"}, "the lower bound of NDCG@10 of b is 0.4500; the gate asks for at least 0.46"),
+        ({"max_drop": 0.01}, "NDCG@10 of b fell by 0.0200 (0.500 → 0.480) against a; the gate allows a drop of 0.01"),
+        (
+            {"max_drop": 0.02, "on": "bound"},
+            "NDCG@10 of b may have fallen by 0.0300 against a; the gate allows a drop of 0.02",
+        ),
+        (
+            {"max_relative_drop": 0.03},
+            "NDCG@10 of b fell by 4.00 % (0.500 → 0.480) against a; the gate allows a drop of 3.00 %",
+        ),
+        (
+            {"max_relative_drop": 0.05, "on": "bound"},
+            "NDCG@10 of b may have fallen by 6.00 % against a; the gate allows a drop of 5.00 %",
+        ),
         (
             {"metric": "softmax_loss(t=1)", "min": 0.4},
-            "b has a mean of 0.5000 on softmax_loss(t=1); allowed: at most 0.4",
+            "SOFTMAX_LOSS(t=1) of b is 0.5000; the gate asks for at most 0.4",
         ),
         # Where lower is better, the worse bound is the upper one.
         (
             {"metric": "softmax_loss(t=1)", "min": 0.5, "on": "bound"},
-            "b has a bound of the interval of 0.5500 on softmax_loss(t=1); allowed: at most 0.5",
+            "the upper bound of SOFTMAX_LOSS(t=1) of b is 0.5500; the gate asks for at most 0.5",
         ),
     ],
 )
@@ -93,21 +109,22 @@ def test_a_limit_that_is_not_kept_is_one_sentence(gate: dict[str, Any], said: st
 
 def test_an_increase_of_a_loss_is_a_drop() -> None:
     found = failed({"metric": "softmax_loss(t=1)", "max_drop": 0.01}, drop={"difference": 0.02})
-    assert found == ["b is 0.0200 above a on softmax_loss(t=1); allowed: a drop of 0.01"]
+    moved = "rose by 0.0200 (0.500 → 0.480) against a"
+    assert found == [f"SOFTMAX_LOSS(t=1) of b {moved}; the gate allows a rise of 0.01"]
 
 
 @pytest.mark.parametrize("value", [None, NAN])
 def test_what_has_no_value_fails(value: float | None) -> None:
-    assert failed({"min": 0.1}, mean={"mean": value}) == ["b has no mean of ndcg@10; the gate cannot be checked"]
+    assert failed({"min": 0.1}, mean={"mean": value}) == ["b has no mean of NDCG@10; the gate cannot be checked"]
     assert failed({"max_drop": 0.1, "on": "bound"}, drop={"ci_low": value}) == [
-        "b against a has no difference on ndcg@10; the gate cannot be checked"
+        "b against a has no difference on NDCG@10; the gate cannot be checked"
     ]
 
 
 def test_the_sentences_follow_the_names_of_the_experiments() -> None:
     rows = [MEAN | {"experiment_id": name} for name in "cab"]
     found = failed_gates([Gate(metric="ndcg@10", min=0.6)], rows, [])
-    assert [said[0] for said in found] == ["a", "b", "c"]
+    assert [said.split(" of ")[1][0] for said in found] == ["a", "b", "c"]
 
 
 def test_every_limit_of_every_gate_is_looked_at() -> None:
@@ -131,7 +148,7 @@ def test_a_gate_that_no_row_belongs_to_fails_instead_of_passing(limit: dict[str,
 def test_the_rows_of_a_segment_are_named() -> None:
     gate = Gate(metric="ndcg@10", segment="country=de", min=0.6)
     assert failed_gates([gate], [MEAN | {"segment": "country=de"}, MEAN], []) == [
-        "b has a mean of 0.5000 on ndcg@10 in country=de; allowed: at least 0.6"
+        "NDCG@10 in country=de of b is 0.5000; the gate asks for at least 0.6"
     ]
 
 
@@ -139,12 +156,53 @@ def test_the_rows_of_a_segment_are_named() -> None:
     ("gate", "said"),
     [
         ({"max_relative_drop": 0.04}, []),
-        ({"max_relative_drop": 0.03}, ["b is 4.00% below a on ndcg@10; allowed: a drop of 3.00%"]),
+        ({"max_relative_drop": 0.03}, ["4.00 %", "3.00 %"]),
         ({"max_relative_drop": 0.06, "on": "bound"}, []),
-        ({"max_relative_drop": 0.05, "on": "bound"}, ["b may be 6.00% below a on ndcg@10; allowed: a drop of 5.00%"]),
+        ({"max_relative_drop": 0.05, "on": "bound"}, ["6.00 %", "5.00 %"]),
     ],
 )
 def test_a_drop_below_a_negative_mean_is_a_drop(gate: dict[str, Any], said: list[str]) -> None:
     # From -0.5 to -0.52: the difference is -0.02, and -0.02 / -0.5 = 0.04.
     of_negative = {"mean_baseline": -0.5, "relative_difference": 0.04}
-    assert failed(gate, drop=of_negative | {"relative_ci_low": 0.02, "relative_ci_high": 0.06}) == said
+    found = failed(gate, drop=of_negative | {"relative_ci_low": 0.02, "relative_ci_high": 0.06})
+    assert len(found) == bool(said) and all("fell" in line or "fallen" in line for line in found)
+    assert re.findall(r"[0-9.]+ %", " ".join(found)) == said
+
+
+# ---- every limit is a row
+
+
+def test_a_gate_has_a_row_for_each_limit_with_what_was_observed_and_how_far_that_is_from_the_limit() -> None:
+    gate = Gate(metric="ndcg@10", min=0.45, max_drop=0.03, max_relative_drop=0.01)
+    found = {check.name: check for check in gate_checks([gate], [MEAN], [DROP])}
+    assert {name: (check.observed, check.limit, check.status) for name, check in found.items()} == {
+        "min": (0.5, 0.45, "ok"),
+        "max_drop": (0.02, 0.03, "ok"),
+        "max_relative_drop": (0.04, 0.01, "fail"),
+    }
+    margins = {"min": 0.05, "max_drop": 0.01, "max_relative_drop": -0.03}
+    assert {name: check.margin for name, check in found.items()} == pytest.approx(margins)
+    assert {(check.experiment, check.segment, check.metric) for check in found.values()} == {("b", "all", "ndcg@10")}
+    assert found["min"].sentence == "NDCG@10 of b is 0.5000; the gate asks for at least 0.45"
+    # What is better has a negative drop, and says so.
+    (better,) = gate_checks(
+        [Gate(metric="ndcg@10", max_drop=0.01)], [], [DROP | {"difference": 0.02, "mean_candidate": 0.52}]
+    )
+    assert (better.observed, better.margin, better.status) == (-0.02, 0.03, "ok")
+    assert better.sentence == "NDCG@10 of b rose by 0.0200 (0.500 → 0.520) against a; the gate allows a drop of 0.01"
+
+
+def test_with_cuped_the_means_do_not_add_up_to_the_difference_and_are_not_named() -> None:
+    row = DROP | {"test": "cuped", "cuped_difference": -0.05, "cuped_ci_low": -0.06}
+    (check,) = gate_checks([Gate(metric="ndcg@10", max_drop=0.01)], [], [row])
+    assert check.sentence == "NDCG@10 of b fell by 0.0500 against a; the gate allows a drop of 0.01"
+
+
+def test_a_gate_that_cannot_be_checked_fails_in_each_experiment() -> None:
+    gate = Gate(metric="ndcg@10", min=0.1, segment="country=de")
+    found = gate_checks([gate], [], [], ["a", "b"])
+    assert [(check.experiment, check.status, check.observed, check.margin) for check in found] == [
+        ("a", "fail", None, None),
+        ("b", "fail", None, None),
+    ]
+    assert len({check.sentence for check in found}) == 1

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from rankmetrics_spark.config import RATES, Quality
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.gates import Findings
-from rankmetrics_spark.gates.limits import breaches, rates
+from rankmetrics_spark.gates.limits import rate_checks, rates
+
+Limits = Mapping[str, Mapping[str, float]]
+
+
+def breaches(found: Findings, limits: Limits, level: str) -> list[str]:
+    return [*dict.fromkeys(check.sentence for check in rate_checks(found, limits) if check.status == level)]
+
 
 COUNTS = {
     "rows": 40,
@@ -43,7 +52,6 @@ def test_a_rate_beyond_a_limit_is_named_with_its_experiment() -> None:
     found = Findings({}, {"a": {"tie_rate": 0.2, "gap_rate": 0.1}, "b": {"tie_rate": 0.6}}, {"shared_user_rate": 0.25})
     assert breaches(found, limits, "warn") == [
         "experiment 'a': tie_rate is 20.00% (quality.gates.tie_rate.warn is 10.00%)",
-        "experiment 'b': tie_rate is 60.00% (quality.gates.tie_rate.warn is 10.00%)",
         "shared_user_rate is 25.00% (quality.gates.shared_user_rate.warn is 0.00%)",
     ]
     assert breaches(found, limits, "fail") == [
@@ -59,12 +67,32 @@ def test_a_rate_is_also_held_against_that_of_the_previous_run() -> None:
     assert breaches(found, limits, "warn") == [
         "experiment 'rose': tie_rate is 25.00%, and was 10.00% in the previous run "
         "(quality.gates.tie_rate.warn_change is 10.00%)",
-        "experiment 'fell': tie_rate is 12.50%, and was 50.00% in the previous run "
-        "(quality.gates.tie_rate.warn_change is 10.00%)",
     ]
     assert [line.split(":")[0] for line in breaches(found, limits, "fail")] == ["experiment 'fell'"]
     assert found.as_record()["previous"] == {"run_id": "earlier", "overall": {}}
     assert "previous" not in Findings({}, now, {}).as_record()
+
+
+def test_every_rate_is_a_row_with_the_limit_that_judged_it() -> None:
+    limits = {"tie_rate": {"warn": 0.1, "fail": 0.5, "fail_change": 0.25}, "unjudged_rate": {"fail": 0.1}}
+    now = {name: {"tie_rate": rate, "gap_rate": 0.25} for name, rate in (("low", 0.0625), ("odd", 0.25), ("bad", 0.75))}
+    before = {"rates": {"low": {"tie_rate": 0.0625}, "bad": {"tie_rate": 0.25}}}
+    found = rate_checks(Findings({}, now, {"shared_user_rate": 0.5}, before), limits)
+    rows = {
+        (check.experiment, check.name): (check.status, check.observed, check.limit, check.margin) for check in found
+    }
+    assert rows["low", "tie_rate"] == ("ok", 0.0625, 0.1, pytest.approx(0.0375))
+    assert rows["odd", "tie_rate"] == ("warn", 0.25, 0.1, pytest.approx(-0.15))
+    assert rows["bad", "tie_rate"] == ("fail", 0.75, 0.5, -0.25)
+    assert rows["low", "tie_rate_change"] == ("ok", 0.0, 0.25, 0.25)
+    assert rows["odd", "tie_rate_change"] == ("not_checked", None, None, None)
+    assert rows["bad", "tie_rate_change"] == ("fail", 0.5, 0.25, -0.25)
+    # Without a limit there is nothing to judge, and without judgements no rate.
+    assert rows["low", "gap_rate"] == ("not_checked", 0.25, None, None)
+    assert rows["low", "unjudged_rate"] == ("not_checked", None, None, None)
+    # A rate of the whole log has the same row in each experiment.
+    assert {rows[name, "shared_user_rate"] for name in now} == {("not_checked", 0.5, None, None)}
+    assert len(rows) == 3 * 5 == len(found)
 
 
 @pytest.mark.parametrize(
