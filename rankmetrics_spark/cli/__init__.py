@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,6 +12,7 @@ import click
 
 from rankmetrics_spark import __version__
 from rankmetrics_spark.cli.exit_codes import exit_codes, live
+from rankmetrics_spark.cli.failures import print_failure, refusals_on_record
 from rankmetrics_spark.cli.options import (
     DATE,
     DATE_OF_TABLES,
@@ -26,9 +27,9 @@ from rankmetrics_spark.cli.options import (
     table_of_csv,
 )
 from rankmetrics_spark.cli.options import say as _say
-from rankmetrics_spark.config import RATES, Config, Days, Sink, check_local_paths, dates_in_words, load
+from rankmetrics_spark.config import Config, Days, Sink, check_local_paths, dates_in_words, load
 from rankmetrics_spark.engines import Choice, choose, session_of
-from rankmetrics_spark.errors import ConfigError, MetricGateError, RankmetricsError, without_secrets
+from rankmetrics_spark.errors import ConfigError, RankmetricsError, without_secrets
 from rankmetrics_spark.report import (
     CONVENTION_PRINTERS,
     INSTALL_PAGE,
@@ -43,9 +44,7 @@ from rankmetrics_spark.report import (
     period_means,
     print_all,
     print_csv,
-    print_gates,
     print_json,
-    print_not_published,
     print_over_time,
     print_result,
     print_verdict,
@@ -54,7 +53,6 @@ from rankmetrics_spark.report import (
     tie_warnings,
     write_page,
 )
-from rankmetrics_spark.schemas import FAIL, NOT_CHECKED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -399,7 +397,7 @@ def _evaluate(
     table_of_csv(style, config.comparison.is_requested)
     with ExitStack() as engine:
         with live(_say) as progress:
-            with _refusals_on_record(config, choice):
+            with refusals_on_record(config, choice):
                 if config.report:
                     check_page_file("report", config.report)
                     check_page_libraries()
@@ -418,7 +416,7 @@ def _evaluate(
                 outcome = run(spark, config, progress)
             except BaseException as error:
                 if isinstance(error, RankmetricsError):
-                    _print_failure(error, config)
+                    print_failure(error, config)
                 if earlier:
                     failed = (*earlier, config)[len(published)].evaluation_date
                     _say.print(f"stopped at {failed}; published: {dates_in_words(published) or 'no day'}")
@@ -442,18 +440,6 @@ def _evaluate(
     return Path(config.report) if config.report else None
 
 
-def _print_failure(error: RankmetricsError, config: Config) -> None:
-    """The numbers of a run whose gates have failed, on stderr, before the sentence of the error."""
-    checks = [check.as_row() for check in error.checks if check.status != NOT_CHECKED and check.name in RATES]
-    with redirect_stdout(sys.stderr):
-        if isinstance(error, MetricGateError) and error.record:
-            print_not_published(error.record, config.metrics)
-        elif any(row["status"] == FAIL for row in checks):
-            print_gates(checks, "rates of the log and their margins")
-    if isinstance(error, MetricGateError) and error.page:
-        _say.print(f"open the page, which is not published: {without_secrets(error.page)}", soft_wrap=True)
-
-
 def _print(
     outcome: Outcome, shown: Shown, style: str, segments: bool, checks: Sequence[Mapping[str, Any]] = ()
 ) -> None:
@@ -471,16 +457,3 @@ def _print(
     for line in accounting(outcome.record):
         _say.print(line, markup=False, soft_wrap=True)
     _say.print(paths_text(outcome.path, outcome.record, outcome.record_path), soft_wrap=True)
-
-
-@contextmanager
-def _refusals_on_record(config: Config, choice: Choice) -> Iterator[None]:
-    """Write a record for a run that fails before it has a session, if this process can write it."""
-    try:
-        yield
-    except RankmetricsError as error:
-        with suppress(Exception):  # without pyspark, for one; the error itself is what matters
-            from rankmetrics_spark.job import record_refusal
-
-            record_refusal(config, choice.engine, error)
-        raise

@@ -187,7 +187,8 @@ def test_an_output_with_wildcards_in_its_name_is_that_folder(spark: SparkSession
     claim.release()
     run(spark, config(log, out))
     assert {row["ap_at_5"] for row in read(spark, f"{out}/user_metrics").collect()} == {1 / 2, 1}
-    assert sorted(path.name for path in out.iterdir()) == ["experiment_metrics", "published", "runs", "user_metrics"]
+    tables = ["experiment_metrics", "published", "runs", "user_metrics"]
+    assert sorted(path.name for path in out.iterdir()) == ["checks", *tables]
     with pytest.raises(ConfigError, match="under the convention 'standard', and this run has 'trec_eval'"):
         run(spark, config(log, out, convention="trec_eval"), steps.append)
     assert steps == ["reading schemas"]

@@ -9,6 +9,7 @@ import pytest
 
 from rankmetrics_spark.config import Gate
 from rankmetrics_spark.gates import gate_checks
+from tests.helpers.gates import failed_gates
 
 NAN = float("nan")
 MEAN = {"experiment_id": "b", "segment": "all", "metric": "ndcg@10", "mean": 0.5, "ci_low": 0.45, "ci_high": 0.55}
@@ -26,11 +27,6 @@ DROP = {
     "mean_baseline": 0.5,
     "mean_candidate": 0.48,
 }
-
-
-def failed_gates(*arguments: Any) -> list[str]:
-    """The sentences of what has failed, each once."""
-    return [*dict.fromkeys(check.sentence for check in gate_checks(*arguments) if check.status == "fail")]
 
 
 def failed(gate: dict[str, Any], mean: dict[str, Any] | None = None, drop: dict[str, Any] | None = None) -> list[str]:

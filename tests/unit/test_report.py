@@ -42,6 +42,7 @@ from rankmetrics_spark.report import (
     logged_metrics,
     logged_parameters,
     newer_failures,
+    page,
     notebook,
     payload_of,
     print_result,
@@ -519,6 +520,42 @@ def test_a_clean_run_has_no_warning() -> None:
     levels = {check.level for check in checks(Figures([mean("a")], record=record))}
     assert levels == {"ok", "none"}
     assert [check.title for check in checks(Figures([mean("a")]))][-1] == "Run record"
+
+
+def test_the_page_says_the_checks_that_were_written_and_computes_none() -> None:
+    def row(name: str, status: str, sentence: str, experiment: str = "b") -> dict[str, Any]:
+        numbers = dict.fromkeys(("observed", "limit", "margin", "metric"))
+        return {
+            "experiment_id": experiment,
+            "segment": "all",
+            "name": name,
+            "status": status,
+            "sentence": sentence,
+            **numbers,
+        }
+
+    written = [
+        row("n_users", "ok", "12 users."),
+        row("n_users", "ok", "12 users.", "a"),
+        row("max_drop", "fail", "b fell"),
+        row("min", "ok", "b is fine"),
+        row("short_rate", "warn", "experiment 'b': short_rate is 50.00%"),
+        row("gap_rate", "not_checked", "no limit"),
+        row("sample_ratio", "not_checked", "Not checked."),
+        row("books_lists", "ok", "2 lists"),
+    ]
+    record = {"rows": {"in": 1, "evaluated": 1, "quarantined": 0}, "experiments": {}}
+    figures = Figures([mean("a"), mean("b")], record=record, checks=written)
+    assert [(check.level, check.title, check.text) for check in checks(figures)] == [
+        ("fail", "Gates", "b fell."),
+        ("warn", "Rates of the log", "Experiment 'b': short_rate is 50.00%."),
+        ("ok", "Gates", "b is fine."),
+        ("ok", "Books", "Every row and every list of the log is in a table, in each experiment."),
+        ("ok", "Number of users", "12 users."),
+        ("none", "Split of the users", "Not checked."),
+    ]
+    text = re.sub("<[^>]+>", "", page(Figures([mean("a"), mean("b")], checks=written)))
+    assert "2 checks below weaken this answer." in text and "Not published" not in text
 
 
 # ---- reading a folder

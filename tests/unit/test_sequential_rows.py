@@ -12,11 +12,11 @@ from scipy import stats
 from rankmetrics_spark.comparison import STATISTICS, Request, types_of
 from rankmetrics_spark.config import Comparison, Config, Gate, PlannedLooks, as_dict, from_mapping
 from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.gates import failed_gates
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import Figures, answer, cards, sentence, verdict_of
 from rankmetrics_spark.schemas import of_test
 from rankmetrics_spark.statistics import MOST_LOOKS, SPENDING, adjusted_p_values, spending_bounds
+from tests.helpers.gates import failed_gates
 from tests.helpers.users import METRIC, apart, compared, table
 
 PLAN: dict[str, Any] = {"planned": 14, "spending": "obrien_fleming", "look": 6}
@@ -190,7 +190,7 @@ def test_beyond_the_plan_there_is_no_test(rules: dict[str, Any], note: str) -> N
         assert np.isnan(row[name])
     assert sentence(row, parse(METRIC)) == f"b against a on MAP@10: {note}"
     gate = Gate(metric=parse(METRIC), max_drop=0.1, on="bound")
-    assert failed_gates([gate], [], [row]) == ["b against a has no difference on ap@10; the gate cannot be checked"]
+    assert failed_gates([gate], [], [row]) == ["b against a has no difference on MAP@10; the gate cannot be checked"]
 
 
 # ---- what decides, and what is shown
@@ -226,7 +226,9 @@ def test_gates_on_the_bound_look_at_the_interval_over_looks() -> None:
     tight = one(both(effect=-0.05), sequential="any", tuning_users=700)
     limit = -(tight["ci_low"] + tight["sequential_ci_low"]) / 2
     found = failed_gates([Gate(metric=parse(METRIC), max_drop=limit, on="bound")], [], [tight])
-    assert found == [f"b may be {-tight['sequential_ci_low']:.4f} below a on ap@10; allowed: a drop of {limit:g}"]
+    assert found == [
+        f"MAP@10 of b may have fallen by {-tight['sequential_ci_low']:.4f} against a; the gate allows a drop of {limit:g}"
+    ]
     assert failed_gates([Gate(metric=parse(METRIC), max_drop=limit, on="bound")], [], [one(both(effect=-0.05))]) == []
 
 

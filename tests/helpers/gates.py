@@ -1,0 +1,12 @@
+"""What gates say of rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rankmetrics_spark.gates import gate_checks
+
+
+def failed_gates(*arguments: Any) -> list[str]:
+    """The sentences of the limits that are not kept, each once."""
+    return [*dict.fromkeys(check.sentence for check in gate_checks(*arguments) if check.status == "fail")]
