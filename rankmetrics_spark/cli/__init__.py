@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -27,6 +27,7 @@ from rankmetrics_spark.cli.options import (
     table_of_csv,
 )
 from rankmetrics_spark.cli.options import say as _say
+from rankmetrics_spark.cli.printing import print_outcome as _print
 from rankmetrics_spark.config import Config, Days, Sink, check_local_paths, dates_in_words, load
 from rankmetrics_spark.engines import Choice, choose, session_of
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, without_secrets
@@ -35,20 +36,14 @@ from rankmetrics_spark.report import (
     INSTALL_PAGE,
     LIST_PRINTERS,
     Shown,
-    accounting,
     check_page_file,
     check_page_libraries,
     compared_rows,
     has_page_libraries,
-    paths_text,
     period_means,
     print_all,
-    print_csv,
     print_json,
     print_over_time,
-    print_result,
-    print_verdict,
-    result_object,
     result_rows,
     tie_warnings,
     write_page,
@@ -56,8 +51,6 @@ from rankmetrics_spark.report import (
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from rankmetrics_spark.job import Outcome
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -438,22 +431,3 @@ def _evaluate(
                     progress("writing the report")
                     write_page(figures_of_run(spark, config, outcome.record), config.report)
     return Path(config.report) if config.report else None
-
-
-def _print(
-    outcome: Outcome, shown: Shown, style: str, segments: bool, checks: Sequence[Mapping[str, Any]] = ()
-) -> None:
-    tables = {"means": shown.rows, "comparisons": shown.compared, "checks": checks}
-    if style == "json":
-        print_json(result_object(outcome.record, tables, outcome.paths))
-    elif style == "csv":
-        print_csv(tables[table_of_csv(style, outcome.comparisons is not None)])
-    if not _say.quiet:
-        print_verdict(outcome.record["verdict"], style)
-    if style == "table":
-        print_result(shown, segments)
-    # People can read the result before the report is written.
-    sys.stdout.flush()
-    for line in accounting(outcome.record):
-        _say.print(line, markup=False, soft_wrap=True)
-    _say.print(paths_text(outcome.path, outcome.record, outcome.record_path), soft_wrap=True)
