@@ -120,7 +120,7 @@ def test_the_outcome_of_a_run_holds_what_the_docs_say_and_its_text_says_what_it_
         == repr(done)
         == (
             f"Outcome of run {done.run_id}: 3 rows evaluated, 1 left out, experiments: 2; rows written to {done.path}: "
-            "user_metrics 2, quarantine 1, experiment_metrics 2"
+            f"user_metrics 2, quarantine 1, experiment_metrics 2, checks {done.checks.count()}"
         )
     )
 
