@@ -263,6 +263,7 @@ def test_a_run_writes_partitions_that_other_tools_can_read(remote: dict[str, Any
     assert written == {key: row["ap"] for key, row in by_user(remote["users"]).items()}
     # Client and server share a disk here, so the record is a file and the staging folder is removed.
     assert sorted(path.name for path in (desk / "remote").iterdir()) == [
+        "checks",
         "experiment_metrics",
         "published",
         "quarantine",

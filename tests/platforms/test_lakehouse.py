@@ -189,11 +189,11 @@ def check_records(place: Place, done: Outcome) -> None:
         assert done.record_path == place.name("runs")
         records = [json.loads(row["record"]) for row in place.rows("runs")]
         tables = {row["tableName"] for row in place.spark.sql(f"SHOW TABLES IN {place.sink['table']}").collect()}
-        assert tables == {*TABLES, "runs", "published"}
+        assert tables == {*TABLES, "checks", "runs", "published"}
     else:
         folder = Path(place.sink["path"])
         records = [json.loads(file.read_text()) for file in folder.glob("runs/*.json")]
-        assert {entry.name for entry in folder.iterdir()} == {*TABLES, "runs", "published"}
+        assert {entry.name for entry in folder.iterdir()} == {*TABLES, "checks", "runs", "published"}
     assert {record["rows"]["in"] for record in records} == {len(LOG), len(LATER)}
     assert len(records) == 3 and done.run_id in {record["run_id"] for record in records}
     assert {row["run_id"] for row in place.rows("user_metrics")} == {record["run_id"] for record in records}

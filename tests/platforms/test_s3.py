@@ -26,7 +26,7 @@ from tests.platforms.s3_server import Bucket, s3_server
 from tests.platforms.support import Running, built_wheel, exact_rows, hadoop_of_spark, rows_of
 
 JARS = ROOT / ".jars" / "s3"
-TABLES = ("user_metrics", "experiment_metrics", "quarantine")
+TABLES = ("user_metrics", "experiment_metrics", "quarantine", "checks")
 LOG = random_log(3, users=30)
 # A corrected log of one experiment: fewer users and no invalid rows.
 CORRECTED = [row for number in range(8) for row in a_list([0, 1, 0, 2], f"user {number}", "a")]
