@@ -42,9 +42,14 @@ def result_object(record: Row, tables: Mapping[str, Sequence[Row]], paths: Row) 
 
 
 def print_json(value: Any) -> None:
-    """A value as JSON; what is no number is null."""
-    json.dump(_plain(value), sys.stdout, ensure_ascii=False, indent=2, allow_nan=False, default=str)
-    sys.stdout.write("\n")
+    """A value as JSON, in one piece; what is no number is null.
+
+    Where stdout and stderr are one file, a line of a log would else stand in the middle of it.
+    """
+    text = json.dumps(_plain(value), ensure_ascii=False, indent=2, allow_nan=False, default=str)
+    sys.stdout.flush()
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
 
 
 def _plain(value: Any) -> Any:

@@ -317,7 +317,8 @@ def _texts(row: Row, has_segments: bool) -> dict[str, str]:
         "difference": change.plain if change else "-",
         "change": _percentage(row),
         "p adjusted": "-" if is_unknown(row["p_adjusted"]) else p_text(row["p_adjusted"], 1 - row["confidence"]),
-        "wins/ties/losses": f"{row['wins']:,}/{row['ties']:,}/{row['losses']:,}",
+        # Other users have no win or loss of their own.
+        "wins/ties/losses": f"{row['wins']:,}/{row['ties']:,}/{row['losses']:,}" if row["design"] == "paired" else "-",
     }
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from rankmetrics_spark.report import (
     paths_text,
     print_all,
     print_conventions,
+    print_json,
     print_list,
     print_over_time,
     print_table,
@@ -302,3 +304,22 @@ def test_the_option_of_safe_cells_reaches_the_printer(monkeypatch: pytest.Monkey
     for arguments in (["--safe-cells"], []):
         cli.main(["runs", "--output", "out", "--format", "csv", *arguments], "rankmetrics")
     assert seen == [True, False]
+
+
+def test_json_is_written_in_one_piece(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A file that several processes append to has each piece as it was written."""
+    pieces: list[bytes] = []
+
+    class Recording(io.FileIO):
+        def write(self, piece: Any) -> int:
+            pieces.append(bytes(piece))
+            return len(pieces[-1])
+
+    raw = Recording(tmp_path / "out.json", "w")
+    stream = io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8")
+    monkeypatch.setattr("sys.stdout", stream)
+    rows = [{"name": f"é{place}", "mean": place / 7} for place in range(20_000)]
+    print_json({"means": rows})
+    monkeypatch.undo()
+    (piece,) = pieces
+    assert json.loads(piece) == {"means": rows}

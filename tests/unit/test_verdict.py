@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report import MOST_SENTENCES, p_value, sentence, verdict_of
+from rankmetrics_spark.report import MOST_SENTENCES, p_value, print_all, sentence, verdict_of
 
 NAN = float("nan")
 
@@ -247,3 +247,10 @@ def test_an_interval_of_earlier_rows_that_contradicts_the_decision_is_not_shown(
     assert "+10.0 % (+8.0 to +12.0), p < 0.001" in beside
     sure = sentence(row(ci_low=-0.01, relative_ci_low=-0.02), parse("ndcg@10"))
     assert "+10.0 %, p < 0.001" in sure and " to " not in sure
+
+
+@pytest.mark.parametrize(("design", "shown"), [("paired", "12/3/5"), ("independent", "-")])
+def test_only_users_of_both_experiments_have_wins(design: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+    print_all("2026-11-20", [row(design=design, test="t", wins=12, ties=3, losses=5)], {}, "table")
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if f" {design} " in line)
+    assert line.strip(" │").split("│")[-1].strip() == shown
