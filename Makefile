@@ -28,7 +28,7 @@ PLATFORM_TESTS = $(BIN)/python -m pytest tests/platforms/$(1)
 .PHONY: help venv run test test-all mutants lint audit readme bench bench-small docs pictures wheel clean
 .PHONY: test-spark test-programs test-sail test-connect test-matrix test-cluster test-airflow test-databricks test-lakehouse test-s3 test-packaging
 .PHONY: test-soak test-fresh test-report test-faults test-yarn test-peers
-.PHONY: $(addprefix for-test-,sail connect matrix cluster yarn airflow databricks lakehouse s3 packaging fresh report faults peers)
+.PHONY: $(addprefix for-test-,sail connect programs matrix cluster yarn airflow databricks lakehouse s3 packaging fresh report faults peers)
 .PRECIOUS: .venvs/%/made .jars/%/made
 
 help: ## show this list
@@ -124,7 +124,7 @@ PYTHON_peers := python3.11
 # for-NAME makes what the target NAME needs, without running it.
 for-test-sail: venv .venvs/laptop/tools
 for-test-connect: venv $(call ENVIRONMENT,client)
-for-test-cluster for-test-packaging for-test-fresh: venv
+for-test-cluster for-test-packaging for-test-programs for-test-fresh: venv
 for-test-yarn: venv .jars/yarn/made
 for-test-airflow: venv .venvs/airflow/more $(call ENVIRONMENT,s3) .jars/s3/made
 for-test-databricks for-test-lakehouse: venv $(call ENVIRONMENT,spark40) .jars/lakehouse/made
