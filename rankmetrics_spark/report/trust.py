@@ -202,12 +202,16 @@ def _days(days: Days, record: Row, names: Sequence[str]) -> Iterator[Check]:
 def _users(figures: Figures) -> Iterator[Check]:
     """How many people there are, and how many of them have nothing to find."""
     people = population(figures)
-    for name, n in people.users.items():
+    small = sorted((n, name) for name, n in people.users.items() if n < FEW_USERS)
+    lead = ""
+    if small:
+        n, name = small[0]
         few = "1 user, too few for an interval" if n == 1 else f"only {n:,} users, so intervals are rough"
-        text = f"{name} has {few}. {people.text}" if n < FEW_USERS else people.text
-        yield Check(
-            "n_users", WARN if n < FEW_USERS else OK, text, name, float(n), float(FEW_USERS), float(n - FEW_USERS)
-        )
+        others = f"; {len(small) - 1:,} more have fewer than {FEW_USERS}" if len(small) > 1 else ""
+        lead = f"{name} has {few}{others}. "
+    for name, n in people.users.items():
+        status, text = (WARN, lead + people.text) if n < FEW_USERS else (OK, people.text)
+        yield Check("n_users", status, text, name, float(n), float(FEW_USERS), float(n - FEW_USERS))
     if people.users:
         yield from _without_relevant(figures, people)
 

@@ -978,3 +978,13 @@ def test_failed_runs_after_a_period_are_named_after_its_last_day() -> None:
     history = [{"evaluation_date": f"2026-11-{day}", "error": {"message": "why"}} for day in (20, 22)]
     shown = Figures([mean("a")], record={"evaluation_date": "2026-11-08"}, history=history, days=days)
     assert newer_failures(shown) == ["The run of 2026-11-22 failed, so nothing newer than 2026-11-21 is shown: why"]
+
+
+def test_experiments_with_few_users_are_said_in_one_check(tmp_path: Path) -> None:
+    tables = local_tables(str(Output(tmp_path, users=60).write()))
+    assert tables is not None
+    found = [check.text for check in checks(figures_of(tables)) if check.title == "Number of users"]
+    assert found == [
+        "candidate_a has only 60 users, so intervals are rough; 2 more have fewer than 100. 60 users in each of 3 "
+        "experiments (independent)."
+    ]
