@@ -29,8 +29,8 @@ PINNED = "4.3."
 """The Spark of the numbers below. Another one may cut the same query into another number of jobs."""
 JOBS = 4
 """Of the averages, without comparisons."""
-JOBS_OF_A_RUN = {"averages": 12, "comparisons": 16}
-"""Of the whole job, from reading schemas to the run record."""
+JOBS_OF_A_RUN = {"averages": 14, "comparisons": 18}
+"""Of the whole job, from reading schemas to the run record. Two of them stage ``checks``, after the other tables."""
 JOBS_OF_A_PERIOD = 3
 """More jobs at most, whatever the number of its days."""
 
