@@ -26,7 +26,7 @@ ENVIRONMENT = .venvs/$(1)/made
 PLATFORM_TESTS = $(BIN)/python -m pytest tests/platforms/$(1)
 
 .PHONY: help venv run test test-all mutants lint audit readme bench bench-small docs pictures wheel clean
-.PHONY: test-spark test-programs test-sail test-connect test-matrix test-cluster test-airflow test-databricks test-lakehouse test-s3 test-packaging
+.PHONY: test-spark test-slow test-programs test-sail test-connect test-matrix test-cluster test-airflow test-databricks test-lakehouse test-s3 test-packaging
 .PHONY: test-soak test-fresh test-report test-faults test-yarn test-peers
 .PHONY: $(addprefix for-test-,sail connect programs matrix cluster yarn airflow databricks lakehouse s3 packaging fresh report faults peers)
 .PRECIOUS: .venvs/%/made .jars/%/made
@@ -75,8 +75,11 @@ run: $(if $(filter spark,$(ENGINE)),$(INSTALLED),$(call ENVIRONMENT,laptop)) ## 
 
 # Two processes, each with one session for all of its tests.
 test: venv .venvs/laptop/tools ## run the test suite: on Sail, and on Spark what only Spark shows (four minutes)
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup --only-spark
-	@.venvs/laptop/bin/python -m pytest -n 2 --dist loadgroup --engine sail tests/spark
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" --only-spark
+	@.venvs/laptop/bin/python -m pytest -n 2 --dist loadgroup -m "not slow" --engine sail tests/spark
+
+test-slow: venv ## run the simulations and the libraries that compute the same, live
+	@$(BIN)/python -m pytest -n 2 -m slow tests/unit
 
 test-spark: venv ## run all of tests/spark on Spark
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not program" tests/spark

@@ -7,6 +7,8 @@ import pytest
 
 from tests.benchmarks.looks import first_finds
 
+pytestmark = pytest.mark.slow
+
 DRAWS = 200
 
 

@@ -207,6 +207,7 @@ def test_the_option_is_checked() -> None:
 # ---- how often the intervals hold
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("paired", [False, True])
 def test_intervals_cover_the_true_difference_of_heavy_users(paired: bool) -> None:
     tests, users, rng = 1_500, 400, np.random.default_rng(15)

@@ -16,6 +16,8 @@ from sklearn import metrics
 
 from tests.helpers.frames import Case, values
 
+pytestmark = pytest.mark.slow
+
 ITEMS = [f"d{i:02}" for i in range(14)]
 # In 32 bits, 0.1 and 0.1 + 1e-12 are the same number, and 16777217 does not exist.
 SCORES = [0.0, 0.1, 0.1 + 1e-12, 0.3, -1.5, 16777216.0, 16777217.0, 2.0]
