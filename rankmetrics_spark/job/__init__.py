@@ -24,8 +24,8 @@ from rankmetrics_spark.job import checks as checking
 from rankmetrics_spark.job import results
 from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.job.record import Record, on_disk, record_refusal, versions_of
-from rankmetrics_spark.pipeline import Presentation, Tables
-from rankmetrics_spark.road import judgement_counts
+from rankmetrics_spark.pipeline import Presentation, check
+from rankmetrics_spark.road import Tables
 from rankmetrics_spark.schemas import CONVENTION_HASH, N_LISTS, REASON, Check
 from rankmetrics_spark.sinks import (
     MOST_ROWS,
@@ -248,7 +248,7 @@ def _tables_of(context: _Context, store: Store) -> Tables:
         *whole_log(config.source, impressions.schema, config.evaluation_date),
         *at_midnight(config.source, impressions.schema),
     ]
-    tables = Tables.of(impressions, judgements, config.options).with_fitting_layout()
+    tables = Tables.of(impressions, judgements, config.options, keep=store.stage)
     if tables.plan.layout.name == "rows" and tables.plan.engine != "sail":
         # Each list travels with all of its rows, so hold fewer lists in memory, unless the config says how many.
         for name in SETTINGS_OF_ROWS.keys() - config.spark.keys() - set(context.refused):
@@ -263,12 +263,12 @@ def _evaluate(context: _Context, store: Store) -> Outcome:
         tables = _tables_of(context, store)
     try:
         with steps("evaluate", f"evaluating ({tables.plan.layout.name} layout)"):
-            tables = tables.stored(store.stage)
+            tables.outcome  # noqa: B018  the pass over the input, which the store keeps
         with steps("check", "checking the rows"):
             findings = _check(tables, store, config)
             counts = findings.counts
             context.checks += findings.checks
-            context.record.add_counts(tables.plan, findings, _judgement_counts(tables))
+            context.record.add_counts(tables.plan, findings, tables.judgement_counts())
             steps.rows = total_counts(counts, "evaluated")
             refuse_names(store, counts)
             every_partition = partitions_for(config.evaluation_date, counts, "rows")
@@ -302,7 +302,8 @@ def _check(tables: Tables, store: Store, config: Config) -> Findings:
     """Check the quality gates; return counts, rates and warnings."""
     source = config.source
     against_previous = any("_change" in level for levels in config.quality.gates.values() for level in levels)
-    return tables.check(
+    return check(
+        tables,
         config.quality,
         previous_quality(store, against_previous),
         place=", ".join(source.path or ()) or str(source.table),
@@ -377,10 +378,8 @@ def _users(store: Store, tables: Tables, counts: Counts, context: _Context) -> r
     """Return the rows of ``user_metrics``, and those of the period; gates, averages and comparisons read them."""
     config, earlier = context.config, context.earlier
     with context.steps("users"):
-        (rule,) = tables.plan.scoring.conventions
-        rows = tables.user_metrics.withColumn(CONVENTION_HASH, F.lit(rule.digest()))
-        rows = rows if tables.plan.lists_are_users else store.stage(rows, "users")
-    users = results.Users.of(store, rows, tables, config, earlier)
+        rows = tables.user_metrics
+    users = results.Users.of(store, tables, config, earlier)
     if earlier.days is None or not results.reads_users_again(config):
         return users
 
@@ -401,6 +400,7 @@ def _stage_users(store: Store, rows: DataFrame, tables: Tables, counts: Counts, 
     largest = max(count["rows"] for count in counts.values()) // 10
     partitions = partitions_for(context.config.evaluation_date, counts, "lists", largest, in_memory)
     with context.steps("user_metrics"):
+        rows = rows.withColumn(CONVENTION_HASH, F.lit(context.config.convention.digest()))
         return store.write("user_metrics", rows, partitions, N_LISTS)
 
 
@@ -456,11 +456,3 @@ def _publish(store: Store, tables: dict[str, Written], counts: Counts, context: 
         warnings = publish(store, [*tables.values()], entry, partitions_for(date, counts, "rows"))
     path = context.record.finish(store, warnings)
     return Outcome(context.record.run_id, store.path, context.record.entries, path, store, tables)
-
-
-def _judgement_counts(tables: Tables) -> dict[str, int] | None:
-    if tables.judgements is None:
-        return None
-    plan = tables.plan
-    row = judgement_counts(tables.judgements, plan.judgement_mapping, plan.options.text_numbers).first()
-    return row.asDict() if row else None

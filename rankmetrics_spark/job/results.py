@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from rankmetrics_spark import comparison, road
+from rankmetrics_spark import comparison
 from rankmetrics_spark.config import Comparison, Config, check_experiments
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.gates import Counts
 from rankmetrics_spark.job.earlier import Earlier
-from rankmetrics_spark.pipeline import Tables
+from rankmetrics_spark.pipeline import compared_users
 from rankmetrics_spark.pointers import Compared
 from rankmetrics_spark.report import outlook_of, verdict_of
-from rankmetrics_spark.road import Plan
+from rankmetrics_spark.road import Plan, Tables
 from rankmetrics_spark.schemas import DATE, EVERYONE, EXPERIMENT, METRIC, PRIMARY, ROLE, SEGMENT
 from rankmetrics_spark.sinks import Store, Written, partitions_for
 
@@ -78,9 +78,9 @@ class Users:
     sums: DataFrame | None = None
 
     @classmethod
-    def of(cls, store: Store, rows: DataFrame, tables: Tables, config: Config, earlier: Earlier) -> Users:
+    def of(cls, store: Store, tables: Tables, config: Config, earlier: Earlier) -> Users:
         """Return the users of the day of a run."""
-        table = replace(tables.compared_users(rows, _covariate(store, tables.plan, config)), looks=earlier.looks)
+        table = replace(compared_users(tables, _covariate(store, tables.plan, config)), looks=earlier.looks)
         return cls(table, table, config.comparison)
 
     def over(
@@ -106,7 +106,7 @@ class Users:
 
 def averages(users: Users, tables: Tables) -> DataFrame:
     """Return ``experiment_metrics``, with bootstrap intervals of the means if the config has them."""
-    means = road.averages(users.table.rows, tables.plan, tables.within_segments)
+    means = tables.experiment_metrics
     if users.sums is None:
         return means
     bootstrap = comparison.bootstrap_means(users.table, users.request, users.sums)
