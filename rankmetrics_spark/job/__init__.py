@@ -20,7 +20,6 @@ from rankmetrics_spark.config import Config
 from rankmetrics_spark.engines import SETTINGS_OF_ROWS, all_of, engine_of, few_rows, session_settings
 from rankmetrics_spark.errors import MetricGateError, RankmetricsError, lost_engine, raised_by_python, without_secrets
 from rankmetrics_spark.gates import Counts, Findings, total_counts
-from rankmetrics_spark.job import checks as checking
 from rankmetrics_spark.job import results
 from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.job.record import Record, on_disk, record_refusal, versions_of
@@ -199,7 +198,7 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
             context.record.fail(user_error or error, store.record, on_disk(config))
             if isinstance(user_error, MetricGateError):
                 progress("writing the page of what was not published")
-                checking.write_unpublished(user_error, context.record, store, config)
+                results.write_unpublished(user_error, context.record, store, config)
             if user_error is None or user_error is error:  # raised from itself, it would lose its cause
                 raise
             raise user_error from error
@@ -432,14 +431,14 @@ def _checked(
     if period := earlier.as_record(counts):
         record.entries["period"] = period
         record.entries["notes"] += earlier.notes(record.plan)
-    staged = checking.Staged(written, users, config, counts, context.earlier.days)
+    staged = results.Staged(written, users, config, counts, context.earlier.days)
     context.checks = staged.checks(record, context.checks)
     try:
-        checking.refuse_failed_gates(context.checks, config)
+        results.refuse_failed_gates(context.checks, config)
     except MetricGateError:
         staged.add_numbers(record)
         raise
-    table = checking.stage_checks(store, users.table.rows, context.checks, config.evaluation_date, counts)
+    table = results.stage_checks(store, users.table.rows, context.checks, config.evaluation_date, counts)
     record.entries["tables"]["checks"] = {"rows": table.n}
     return table
 
