@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rankmetrics_spark.doors import lazy
+from rankmetrics_spark.doors import LOADED_AHEAD, lazy
 
 __version__ = "0.2.0"
 __all__ = [
@@ -54,6 +54,9 @@ __getattr__ = lazy(
         "weighting": "off_policy",
     },
 )
+
+# The Python steps of the first query.
+LOADED_AHEAD[:] = ["pyspark.worker", f"{__name__}.road"]
 
 
 def __dir__() -> list[str]:

@@ -13,7 +13,7 @@ from rankmetrics_spark.config import Options
 from rankmetrics_spark.engines import AnyTable, few_rows
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import PRESETS, STANDARD, Convention, knobs
-from rankmetrics_spark.pipeline import Tables
+from rankmetrics_spark.road import Tables
 from rankmetrics_spark.schemas import (
     CONVENTION,
     CONVENTION_HASH,

@@ -6,6 +6,9 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+LOADED_AHEAD: list[str] = []
+"""Modules that an engine loads while it waits for the first query; the package names them, and no folder below does."""
+
 
 def lazy(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     """A ``__getattr__`` for a package, which loads the module of a name on first use.

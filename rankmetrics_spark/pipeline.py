@@ -1,18 +1,17 @@
-"""``evaluate``: impressions -> tables. Lazy: nothing here starts a job."""
+"""``evaluate``: impressions -> tables, lazily, and how a result shows them; ``read``: tables as they were written."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
-from rankmetrics_spark import comparison, road, sinks
+from rankmetrics_spark import comparison, sinks
 from rankmetrics_spark.comparison import UserTable, Within
 from rankmetrics_spark.config import (
     DEFAULT_METRICS,
@@ -23,12 +22,12 @@ from rankmetrics_spark.config import (
     check_experiments,
     choice,
 )
-from rankmetrics_spark.engines import AnyTable, engine_of, python_table, spark_table, with_fields
+from rankmetrics_spark.engines import AnyTable, python_table
 from rankmetrics_spark.errors import QualityWarning
 from rankmetrics_spark.gates import Findings, Inspected, check_quality
 from rankmetrics_spark.metrics import Convention, Metric
-from rankmetrics_spark.road import Plan, averages_of_sums, make_plan, rejected_rows, sums_of_lists
-from rankmetrics_spark.schemas import CONVENTION_INDEX, EXPERIMENT, METRIC, REJECTED, USER
+from rankmetrics_spark.road import Tables
+from rankmetrics_spark.schemas import EXPERIMENT, METRIC, USER
 
 if TYPE_CHECKING:
     import altair as alt
@@ -154,154 +153,32 @@ def read(spark: SparkSession, path: str, format: str = "parquet", *, dates: tupl
     return comparison.period_rows(rows, comparison.published_days(rows, *comparison.first_and_last(dates)))
 
 
-@dataclass(frozen=True)
-class Tables:
-    """The tables of one evaluation, lazy like any DataFrame; a table that nobody reads is not even planned.
+def check(
+    tables: Tables,
+    limits: Quality,
+    previous: Mapping[str, Any] | None = None,
+    place: str = "the impressions",
+    tags: bool = False,
+) -> Findings:
+    """Check the quality gates; return counts, rates and warnings. See ``gates.Inspected`` for place and tags."""
+    log = Inspected(tables.plan, tables.outcome, tables.rows, tables.judgements, lambda: tables.repeated, place, tags)
+    return check_quality(log, limits, previous)
 
-    A job calls ``with_fitting_layout`` and ``stored``; without them, nothing here starts a job.
 
-    Attributes:
-        plan: Columns, layout, metrics and conventions, as they were chosen.
-        rows: The typed rows of the input, each faulty one with its reason, in internal names.
-        judgements: The judgements as they came.
-        pools: The judged items of each user.
-        staged: The outcome of the pass, if a job has stored it.
+def compared_users(tables: Tables, before: DataFrame | str | None) -> UserTable:
+    """What a comparison reads of ``user_metrics``.
+
+    Args:
+        tables: Those of the evaluation.
+        before: Values of the users before the experiment: see ``comparison.UserTable``.
     """
-
-    plan: Plan
-    rows: DataFrame
-    judgements: DataFrame | None
-    pools: DataFrame | None
-    staged: DataFrame | None = None
-
-    @classmethod
-    def of(
-        cls,
-        impressions: AnyTable,
-        judgements: AnyTable | None,
-        options: Options,
-        conventions: Sequence[Convention] = (),
-    ) -> Tables:
-        """Plan the evaluation that the options describe; with several ``conventions``, under each of them.
-
-        Raises:
-            ConfigError: A table is none, or the options do not fit one another.
-            InputError: A column is missing or has a type that cannot serve.
-        """
-        columns = (*options.columns.values(), *options.list, *options.segments, options.covariate)
-        impressions = with_fields(spark_table(impressions, "impressions", judgements), filter(None, columns))
-        if judgements is not None:
-            judgements = spark_table(judgements, "judgements", impressions)
-            judgements = with_fields(judgements, options.judgement_columns.values())
-        schema = None if judgements is None else judgements.schema
-        plan = make_plan(options, impressions.schema, schema, conventions)
-        plan = plan.on(engine_of(impressions.sparkSession), impressions.schema)
-        return cls(plan, road.typed_rows(impressions, plan), judgements, road.judged_items(judgements, plan))
-
-    def with_fitting_layout(self) -> Tables:
-        """The same tables with the layout that the first rows of the log fit; reads these rows."""
-        if self.plan.layout.name != "masks" or road.head_fits_masks(self.rows):
-            return self
-        return replace(self, plan=self.plan.with_layout("relevant"))
-
-    def stored(self, store: Callable[[DataFrame], DataFrame]) -> Tables:
-        """The same tables, computed from a stored outcome of the pass; ``store`` writes it and reads it back."""
-        return replace(self, staged=store(self.outcome))
-
-    def check(
-        self,
-        limits: Quality,
-        previous: Mapping[str, Any] | None = None,
-        place: str = "the impressions",
-        tags: bool = False,
-    ) -> Findings:
-        """Check the quality gates; return counts, rates and warnings. See ``gates.Inspected`` for place and tags."""
-        log = Inspected(self.plan, self.outcome, self.rows, self.judgements, lambda: self.repeated, place, tags)
-        return check_quality(log, limits, previous)
-
-    @property
-    def outcome(self) -> DataFrame:
-        """Scored lists and groups of faulty rows, in internal names."""
-        return road.outcome(self.rows, self.pools, self.plan) if self.staged is None else self.staged
-
-    @cached_property
-    def user_metrics(self) -> DataFrame:
-        """One row per (experiment_id, user_id)."""
-        return road.published_users(self.users, self.plan)
-
-    @cached_property
-    def experiment_metrics(self) -> DataFrame:
-        """One row per (experiment_id, segment, metric); with several conventions, a row for each."""
-        if not self.plan.lists_are_users:
-            users = road.published_users(self.users, self.plan, CONVENTION_INDEX)
-            return road.averages(users, self.plan, self.within_segments, several_conventions=True)
-        # One round trip to Python scores the lists and adds them up.
-        combined = self.plan.options.combined_segments
-        over_lists = self.plan.over_lists
-        step = sums_of_lists(self.plan.scoring.metrics, self.plan.columns.segments, combined, over_lists)
-        sums = road.scored_lists(self.rows, self._packed, self.pools, self.plan, step)
-        return averages_of_sums(sums, self.plan.scoring.conventions, self.plan.options.confidence, over_lists)
-
-    @cached_property
-    def quarantine(self) -> DataFrame:
-        """The rows left out, with a reason each."""
-        return self.rejected.unionByName(self.repeated)
-
-    @property
-    def rejected(self) -> DataFrame:
-        """The part of the quarantine that has a fault of its own; it needs no second look at the input."""
-        return rejected_rows(self.faulty, self.plan.columns)
-
-    @property
-    def repeated(self) -> DataFrame:
-        """The part of the quarantine that repeats an item or a rank."""
-        return road.repeated(self.rows, self._lists, self.pools, self.plan)
-
-    @cached_property
-    def users(self) -> DataFrame:
-        """One row per (experiment, user, convention), in internal names."""
-        return road.users(self._lists, self._packed, self.pools, self.plan)
-
-    @cached_property
-    def within_segments(self) -> Sequence[DataFrame]:
-        """Per segment column: a row per user and value, over the user's lists with it; empty if users have one list."""
-        if not self.plan.columns.list:
-            return ()
-        names = self.plan.columns.segment_columns
-        tables = (road.users(self._lists, self._packed, self.pools, self.plan, within=name) for name in names)
-        return [road.published_users(table, self.plan, CONVENTION_INDEX) for table in tables]
-
-    def compared_users(self, user_metrics: DataFrame, before: DataFrame | str | None) -> UserTable:
-        """What a comparison reads of ``user_metrics``, whether just computed or read back.
-
-        Args:
-            user_metrics: One row per user.
-            before: Values of the users before the experiment: see ``comparison.UserTable``.
-        """
-        plan, within = self.plan, self.within_segments
-        if not within:
-            combined = plan.options.combined_segments
-            return UserTable(user_metrics, plan.scoring.metrics, plan.public_segments, before, combined)
-        split = zip(plan.public_segments.items(), within, strict=True)
-        rows_of = {name: Within(rows, column) for (name, column), rows in split}
-        return UserTable(user_metrics, plan.scoring.metrics, {}, before, within=rows_of)
-
-    @property
-    def faulty(self) -> DataFrame:
-        """Groups of equal faulty rows."""
-        if self.staged is not None:
-            return road.faulty_of(self.staged, self.plan)
-        return road.faulty(self.rows, self._packed, self.plan)
-
-    @cached_property
-    def _packed(self) -> DataFrame:
-        return road.packed(self.rows, self.plan) if self.staged is None else self.staged
-
-    @cached_property
-    def _lists(self) -> DataFrame:
-        if self.staged is not None:
-            return self.staged.where(F.col(REJECTED).isNull())
-        return road.scored_lists(self.rows, self._packed, self.pools, self.plan)
+    plan, within = tables.plan, tables.within_segments
+    if not within:
+        combined = plan.options.combined_segments
+        return UserTable(tables.user_metrics, plan.scoring.metrics, plan.public_segments, before, combined)
+    split = zip(plan.public_segments.items(), within, strict=True)
+    rows_of = {name: Within(rows, column) for (name, column), rows in split}
+    return UserTable(tables.user_metrics, plan.scoring.metrics, {}, before, within=rows_of)
 
 
 class Presentation:
@@ -424,8 +301,7 @@ class Result(Presentation):
         Raises:
             ConfigError: Neither a baseline nor all pairs were asked for.
         """
-        tables, plan = self._tables, self._tables.plan
-        users = tables.compared_users(tables.user_metrics, plan.public_covariate)
+        users = compared_users(self._tables, self._tables.plan.public_covariate)
         return comparison.comparisons(users, self._comparison)
 
     @property
@@ -455,7 +331,7 @@ class Result(Presentation):
             QualityError: Too many faulty rows, or what else stops the command.
         """
         allowed = Quality(on_invalid=on_invalid, max_invalid_fraction=max_invalid_fraction, gates=gates or {})
-        findings = self._tables.check(allowed)
+        findings = check(self._tables, allowed)
         check_experiments(self._comparison, [str(name) for name, count in findings.counts.items() if count["lists"]])
         for warning in findings.warnings:
             warnings.warn(warning, QualityWarning, stacklevel=2)

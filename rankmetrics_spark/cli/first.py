@@ -17,7 +17,7 @@ from rankmetrics_spark.engines import few_rows, spark_table
 from rankmetrics_spark.errors import ConfigError, OutputError
 from rankmetrics_spark.job import errors_in_words, inputs
 from rankmetrics_spark.metrics import deciding
-from rankmetrics_spark.pipeline import Tables
+from rankmetrics_spark.road import Tables
 from rankmetrics_spark.schemas import JUDGEMENT_ROLES, ROLES
 from rankmetrics_spark.tools import FirstConfig, guesses, sample
 

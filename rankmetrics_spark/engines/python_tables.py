@@ -19,7 +19,7 @@ from pyspark import __version__ as client_version
 from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark.engines.choice import session_in_use
-from rankmetrics_spark.engines.which import is_laptop, sail_path
+from rankmetrics_spark.engines.sessions import is_laptop, sail_path
 from rankmetrics_spark.errors import ConfigError, first_sentence
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -17,13 +18,13 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from rankmetrics_spark.engines import cache
 from rankmetrics_spark.errors import RankmetricsError
 
 if TYPE_CHECKING:
@@ -103,12 +104,12 @@ def find_java() -> Java:
 
 def launcher_home(java: Java) -> Path:
     """Return a folder for JAVA_HOME whose ``bin/java`` runs ``java`` without ``UNWANTED`` arguments."""
-    home = cache.cache_folder() / f"java-{hashlib.sha256(str(java).encode()).hexdigest()[:12]}"
+    home = cache_folder() / f"java-{hashlib.sha256(str(java).encode()).hexdigest()[:12]}"
     if java.executable.parent.parent.parent == home.parent:
         return java.executable.parent.parent
     arguments = "|".join(shlex.quote(argument) for argument, oldest in UNWANTED.items() if java.major >= oldest)
     script = LAUNCHER.format(unwanted=arguments, java=shlex.quote(str(java.executable)))
-    cache.write_cached(home / "bin" / "java", script, 0o755)
+    write_cached(home / "bin" / "java", script, 0o755)
     return home
 
 
@@ -199,7 +200,7 @@ def _modules(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]
 
 def _settings(conf: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of a local session."""
-    logging = cache.write_cached(cache.cache_folder() / "log4j2.properties", LOGGING)
+    logging = write_cached(cache_folder() / "log4j2.properties", LOGGING)
     java_options = "spark.driver.extraJavaOptions"
     return {
         # The host name of a laptop often resolves to an address that a VPN or a firewall blocks.
@@ -294,3 +295,39 @@ def _major(executable: Path) -> int | None:
         match = re.search(r'version "(?:1\.)?(\d+)', output.stderr + output.stdout)
         return int(match[1]) if match else None
     return None
+
+
+# ---- files that this package creates for itself
+
+
+@cache
+def cache_folder() -> Path:
+    """Return a folder for files of this package, such as a script that starts Java: in the virtual environment, or a
+    temporary one that is deleted at exit."""
+    if sys.prefix != sys.base_prefix:
+        path = Path(sys.prefix, "var", "rankmetrics")
+        with suppress(OSError):
+            path.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=path):
+                return path
+    folder = Path(tempfile.mkdtemp(prefix="rankmetrics-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def write_cached(path: Path, text: str, mode: int = 0o644) -> Path:
+    """Write a file atomically, because other processes may read it; return its path."""
+    content = text.encode("utf-8")
+    if path.exists() and path.read_bytes() == content:
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as draft:
+        try:
+            draft.write(content)
+            draft.flush()
+            os.chmod(draft.name, mode)
+            os.replace(draft.name, path)
+        except BaseException:  # leave no draft on a full disk
+            os.unlink(draft.name)
+            raise
+    return path

@@ -20,12 +20,11 @@ from rankmetrics_spark.config import Config
 from rankmetrics_spark.engines import SETTINGS_OF_ROWS, all_of, engine_of, few_rows, session_settings
 from rankmetrics_spark.errors import MetricGateError, RankmetricsError, lost_engine, raised_by_python, without_secrets
 from rankmetrics_spark.gates import Counts, Findings, total_counts
-from rankmetrics_spark.job import checks as checking
 from rankmetrics_spark.job import results
 from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.job.record import Record, on_disk, record_refusal, versions_of
-from rankmetrics_spark.pipeline import Presentation, Tables
-from rankmetrics_spark.road import judgement_counts
+from rankmetrics_spark.pipeline import Presentation, check
+from rankmetrics_spark.road import Tables
 from rankmetrics_spark.schemas import CONVENTION_HASH, N_LISTS, REASON, Check
 from rankmetrics_spark.sinks import (
     MOST_ROWS,
@@ -199,7 +198,7 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
             context.record.fail(user_error or error, store.record, on_disk(config))
             if isinstance(user_error, MetricGateError):
                 progress("writing the page of what was not published")
-                checking.write_unpublished(user_error, context.record, store, config)
+                results.write_unpublished(user_error, context.record, store, config)
             if user_error is None or user_error is error:  # raised from itself, it would lose its cause
                 raise
             raise user_error from error
@@ -248,7 +247,7 @@ def _tables_of(context: _Context, store: Store) -> Tables:
         *whole_log(config.source, impressions.schema, config.evaluation_date),
         *at_midnight(config.source, impressions.schema),
     ]
-    tables = Tables.of(impressions, judgements, config.options).with_fitting_layout()
+    tables = Tables.of(impressions, judgements, config.options, keep=store.stage)
     if tables.plan.layout.name == "rows" and tables.plan.engine != "sail":
         # Each list travels with all of its rows, so hold fewer lists in memory, unless the config says how many.
         for name in SETTINGS_OF_ROWS.keys() - config.spark.keys() - set(context.refused):
@@ -263,12 +262,12 @@ def _evaluate(context: _Context, store: Store) -> Outcome:
         tables = _tables_of(context, store)
     try:
         with steps("evaluate", f"evaluating ({tables.plan.layout.name} layout)"):
-            tables = tables.stored(store.stage)
+            tables.outcome  # noqa: B018  the pass over the input, which the store keeps
         with steps("check", "checking the rows"):
             findings = _check(tables, store, config)
             counts = findings.counts
             context.checks += findings.checks
-            context.record.add_counts(tables.plan, findings, _judgement_counts(tables))
+            context.record.add_counts(tables.plan, findings, tables.judgement_counts())
             steps.rows = total_counts(counts, "evaluated")
             refuse_names(store, counts)
             every_partition = partitions_for(config.evaluation_date, counts, "rows")
@@ -302,7 +301,8 @@ def _check(tables: Tables, store: Store, config: Config) -> Findings:
     """Check the quality gates; return counts, rates and warnings."""
     source = config.source
     against_previous = any("_change" in level for levels in config.quality.gates.values() for level in levels)
-    return tables.check(
+    return check(
+        tables,
         config.quality,
         previous_quality(store, against_previous),
         place=", ".join(source.path or ()) or str(source.table),
@@ -377,10 +377,8 @@ def _users(store: Store, tables: Tables, counts: Counts, context: _Context) -> r
     """Return the rows of ``user_metrics``, and those of the period; gates, averages and comparisons read them."""
     config, earlier = context.config, context.earlier
     with context.steps("users"):
-        (rule,) = tables.plan.scoring.conventions
-        rows = tables.user_metrics.withColumn(CONVENTION_HASH, F.lit(rule.digest()))
-        rows = rows if tables.plan.lists_are_users else store.stage(rows, "users")
-    users = results.Users.of(store, rows, tables, config, earlier)
+        rows = tables.user_metrics
+    users = results.Users.of(store, tables, config, earlier)
     if earlier.days is None or not results.reads_users_again(config):
         return users
 
@@ -401,6 +399,7 @@ def _stage_users(store: Store, rows: DataFrame, tables: Tables, counts: Counts, 
     largest = max(count["rows"] for count in counts.values()) // 10
     partitions = partitions_for(context.config.evaluation_date, counts, "lists", largest, in_memory)
     with context.steps("user_metrics"):
+        rows = rows.withColumn(CONVENTION_HASH, F.lit(context.config.convention.digest()))
         return store.write("user_metrics", rows, partitions, N_LISTS)
 
 
@@ -432,14 +431,14 @@ def _checked(
     if period := earlier.as_record(counts):
         record.entries["period"] = period
         record.entries["notes"] += earlier.notes(record.plan)
-    staged = checking.Staged(written, users, config, counts, context.earlier.days)
+    staged = results.Staged(written, users, config, counts, context.earlier.days)
     context.checks = staged.checks(record, context.checks)
     try:
-        checking.refuse_failed_gates(context.checks, config)
+        results.refuse_failed_gates(context.checks, config)
     except MetricGateError:
         staged.add_numbers(record)
         raise
-    table = checking.stage_checks(store, users.table.rows, context.checks, config.evaluation_date, counts)
+    table = results.stage_checks(store, users.table.rows, context.checks, config.evaluation_date, counts)
     record.entries["tables"]["checks"] = {"rows": table.n}
     return table
 
@@ -456,11 +455,3 @@ def _publish(store: Store, tables: dict[str, Written], counts: Counts, context: 
         warnings = publish(store, [*tables.values()], entry, partitions_for(date, counts, "rows"))
     path = context.record.finish(store, warnings)
     return Outcome(context.record.run_id, store.path, context.record.entries, path, store, tables)
-
-
-def _judgement_counts(tables: Tables) -> dict[str, int] | None:
-    if tables.judgements is None:
-        return None
-    plan = tables.plan
-    row = judgement_counts(tables.judgements, plan.judgement_mapping, plan.options.text_numbers).first()
-    return row.asDict() if row else None

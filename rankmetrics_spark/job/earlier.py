@@ -14,9 +14,8 @@ from rankmetrics_spark import comparison
 from rankmetrics_spark.config import Config, Days, dates_in_words
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.gates import Counts
-from rankmetrics_spark.pipeline import Tables
 from rankmetrics_spark.pointers import History, LookNumbers, Pointer, unknown_looks
-from rankmetrics_spark.road import Plan
+from rankmetrics_spark.road import Plan, Tables
 from rankmetrics_spark.schemas import (
     DATE,
     EVERYONE,

@@ -12,16 +12,20 @@ or a grade does not fit, a rank or an item may repeat. ``Relevant(recheck=True)`
 from __future__ import annotations
 
 from rankmetrics_spark.layouts.lists import (
+    COUNTS,
     Arrays,
     Entries,
     Layout,
+    Packing,
     Reading,
+    Scoring,
     by_position,
     by_score,
     entries_of,
     flat,
     ints,
-    no_pool,
+    n_unknown,
+    score_batch,
     without_repeats,
 )
 from rankmetrics_spark.layouts.packings import (
@@ -29,23 +33,20 @@ from rankmetrics_spark.layouts.packings import (
     HASHES,
     LARGEST_MASKED_GRADE,
     LAYOUTS,
+    MASK_RANKS,
     NO_ENTRIES,
     RANKS,
     RECHECK,
+    WORDS,
     Relevant,
     Rows,
     Whole,
-    rank_may_repeat,
-)
-from rankmetrics_spark.layouts.repeats import (
-    MASK_RANKS,
-    WORDS,
-    Packing,
     entry,
     item_words,
     no_item_repeats,
+    no_pool,
+    rank_may_repeat,
 )
-from rankmetrics_spark.layouts.scores import COUNTS, Scoring, n_unknown, score_batch
 
 __all__ = [
     "COUNTS",

@@ -8,6 +8,10 @@
   metrics and conventions that read every row.
 * ``Whole``: parallel arrays of numbers, for an engine that reads a log once per branch. It flags no list: if a rank
   may repeat, Python reads every row. The values and the counts are those of the other layouts.
+
+``Masks`` and ``Relevant`` search for repeats in a few fixed-width aggregates, so that the aggregation stays in
+generated code. The search may be wrong in one direction only: a list without a repeat may be flagged, and is then
+checked row by row.
 """
 
 from __future__ import annotations
@@ -18,11 +22,11 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from rankmetrics_spark.layouts import repeats as search
 from rankmetrics_spark.layouts.lists import (
     Arrays,
     Entries,
     Layout,
+    Packing,
     RankedLists,
     Reading,
     by_position,
@@ -31,23 +35,11 @@ from rankmetrics_spark.layouts.lists import (
     field_names,
     flat,
     ints,
-    no_pool,
+    judged_grades,
     numbers,
-    with_tie_groups,
     without_repeats,
 )
-from rankmetrics_spark.layouts.repeats import (
-    COUNT_ROWS,
-    LONGEST,
-    MASK_RANKS,
-    RANK_BIT,
-    RELEVANT,
-    Packing,
-    entry,
-    item_hash,
-)
-from rankmetrics_spark.layouts.scores import judged_grades
-from rankmetrics_spark.metrics import Batch, Ints, order_within
+from rankmetrics_spark.metrics import Batch, Convention, Floats, Ints, order_within
 from rankmetrics_spark.schemas import (
     ENTRIES,
     FLAGGED,
@@ -59,8 +51,91 @@ from rankmetrics_spark.schemas import (
     REJECTED,
     RELEVANCE,
     SCORE,
+    TOP,
     Columns,
 )
+
+COUNT_ROWS = {N_ROWS: "count(1)"}
+NO_HASH = "0L"
+RELEVANT = f"{RELEVANCE} > 0"
+"""Condition of a row that carries relevance or gain."""
+MASK_RANKS = 63
+"""Ranks that have a bit of their own in a 64-bit integer."""
+RANK_BIT = f"CASE WHEN {POSITION} BETWEEN 1 AND {MASK_RANKS} THEN shiftleft(1L, int({POSITION}) - 1) END"
+"""The bit of a row's rank; null for a rank that has none."""
+
+
+def item_hash(needed: bool, condition: str = "") -> str:
+    """SQL for the hash of the item id; hashing strings is expensive, so only for the rows where it is read.
+
+    >>> item_hash(True, "relevance > 0"), item_hash(False)
+    ('CASE WHEN relevance > 0 THEN xxhash64(item_id) END', '0L')
+    """
+    if not needed:
+        return NO_HASH
+    return f"CASE WHEN {condition} THEN xxhash64({ITEM}) END" if condition else f"xxhash64({ITEM})"
+
+
+def entry(*columns: str) -> str:
+    """SQL for one row of a list as a struct."""
+    return f"struct({', '.join(columns)})"
+
+
+# ---- items
+
+WORDS = 20
+"""64-bit words of the search for repeated relevant items."""
+_WORDS_OF_A_HASH = 10
+_N_RELEVANT_ROWS = "_relevant_rows"
+
+
+def item_words(relevant: str) -> dict[str, str]:
+    """Aggregates of the search: each relevant row sets one bit in each of ``WORDS`` words, chosen by its item's hash.
+
+    ``relevant`` is the condition of a relevant row; the FILTER keeps Spark from touching the buffers for others.
+    """
+    words = {f"_word_{j}": f"bit_or({_bit(j)}) FILTER (WHERE {relevant})" for j in range(WORDS)}
+    return {_N_RELEVANT_ROWS: f"count({HASH})"} | words
+
+
+def no_item_repeats() -> str:
+    """Condition: some word has as many bits as there are relevant rows, so all their items differ.
+
+    A repeat takes a bit from every word, so it is never missed. Without a repeat, a list of n relevant items is
+    flagged if no word tells them all apart: one does with probability 64/64 * 63/64 * ... (the birthday problem), and
+    words are independent. Averaged over lists of 50 items of which 8 % are relevant, that is one list in 1.5 million.
+    """
+    bits = f"greatest({', '.join(f'bit_count(_word_{j})' for j in range(WORDS))})"
+    return f"({_N_RELEVANT_ROWS} = 0 OR {bits} = {_N_RELEVANT_ROWS})"
+
+
+def _bit(word: int) -> str:
+    """The bit that an item sets in a word: six bits of its hash, or of the hash of that hash."""
+    hash_sql = HASH if word < _WORDS_OF_A_HASH else f"xxhash64({HASH})"
+    return f"shiftleft(1L, int(shiftright({hash_sql}, {6 * (word % _WORDS_OF_A_HASH)}) & 63))"
+
+
+# ---- ranks
+
+RANK_AGGREGATES = {
+    TOP: f"max({POSITION})",
+    "_ranks": f"bit_or({RANK_BIT})",
+    "_fingerprint": f"bit_xor(xxhash64({POSITION}))",
+}
+LONGEST = 100_000
+"""Longer lists are always flagged, because their fingerprint takes a loop over 1..n."""
+DISTINCT_MASK_RANKS = f"{TOP} <= {MASK_RANKS} AND bit_count(_ranks) = {N_ROWS}"
+# If the hashes of n ranks up to n have the same exclusive or as those of 1..n, the ranks are 1..n: every rank must
+# occur an odd number of times. Another list passes only if 64-bit hashes collide, which is one list in 2**64.
+_IS_1_TO_N = (
+    f"{TOP} = {N_ROWS} AND {N_ROWS} <= {LONGEST} AND "
+    f"_fingerprint = aggregate(sequence(1L, {N_ROWS}), 0L, (hash, rank) -> hash ^ xxhash64(rank))"
+)
+RANK_MAY_REPEAT_SQL = f"NOT (({DISTINCT_MASK_RANKS}) OR ({_IS_1_TO_N}))"
+"""Condition on ``RANK_AGGREGATES``: the ranks are neither distinct ranks up to ``MASK_RANKS`` nor 1..n."""
+
+
+# ---- layouts
 
 PLANES = 3
 LARGEST_MASKED_GRADE = 2**PLANES - 1
@@ -70,6 +145,11 @@ _PLANES = {
     for b, plane in enumerate(PLANE_COLUMNS)
 }
 """Aggregates: the ranks whose grade has bit b. The FILTER keeps Spark from touching the buffers for other rows."""
+
+
+def no_pool() -> tuple[Ints, Floats]:
+    """The judged items of a batch that has none yet."""
+    return np.empty(0, np.int64), np.empty(0)
 
 
 @dataclass(frozen=True)
@@ -84,12 +164,12 @@ class Masks:
 
     def pack(self, columns: Columns, repeats: bool) -> Packing:
         """SQL from the rows of a list to its planes; flags lists that do not fit, or in which an item may repeat."""
-        evidence = search.RANK_AGGREGATES | {"_steepest": f"max({RELEVANCE})"}
-        sound = f"{search.DISTINCT_MASK_RANKS} AND coalesce(_steepest, 0) <= {LARGEST_MASKED_GRADE}"
+        evidence = RANK_AGGREGATES | {"_steepest": f"max({RELEVANCE})"}
+        sound = f"{DISTINCT_MASK_RANKS} AND coalesce(_steepest, 0) <= {LARGEST_MASKED_GRADE}"
         if columns.item and repeats:
-            evidence |= search.item_words(RELEVANT)
-            sound += f" AND {search.no_item_repeats()}"
-        flags = {FLAGGED: f"NOT ({sound})", RANK_MAY_REPEAT: search.RANK_MAY_REPEAT_SQL}
+            evidence |= item_words(RELEVANT)
+            sound += f" AND {no_item_repeats()}"
+        flags = {FLAGGED: f"NOT ({sound})", RANK_MAY_REPEAT: RANK_MAY_REPEAT_SQL}
         return Packing(item_hash(columns.item and repeats, RELEVANT), COUNT_ROWS | _PLANES, evidence, flags)
 
     def unpack(self, columns: Arrays, reading: Reading) -> RankedLists:
@@ -135,8 +215,8 @@ class Relevant:
         hash_sql = item_hash(with_item, condition)
         if self.recheck:
             return Packing(hash_sql, COUNT_ROWS | entries | {RANK_MAY_REPEAT: f"max({RANK_MAY_REPEAT})"})
-        flags = dict.fromkeys((FLAGGED, RANK_MAY_REPEAT), search.RANK_MAY_REPEAT_SQL)
-        return Packing(hash_sql, COUNT_ROWS | entries, search.RANK_AGGREGATES, flags)
+        flags = dict.fromkeys((FLAGGED, RANK_MAY_REPEAT), RANK_MAY_REPEAT_SQL)
+        return Packing(hash_sql, COUNT_ROWS | entries, RANK_AGGREGATES, flags)
 
     def unpack(self, columns: Arrays, reading: Reading) -> RankedLists:
         """The lists of a batch: ``_rows``, and ``_entries`` of ``position``, ``relevance`` and perhaps ``_hash``."""
@@ -154,6 +234,18 @@ def _ranked_lists(
     )
     n_tied = np.zeros(len(sizes), np.int64)
     return RankedLists(batch, n_repeated, n_tied, rows.hash if reading.repeats else None, all_rows_seen)
+
+
+def with_tie_groups(batch: Batch, ranked: Entries, convention: Convention) -> Batch:
+    """Add the first and last rank of each entry's group of equal scores, if the convention averages over ties."""
+    if not convention.averages_ties or ranked.score is None:
+        return batch
+    starts, key = np.ones(len(batch.list), bool), ranked.ranked_by
+    starts[1:] = (batch.list[1:] != batch.list[:-1]) | (key[1:] != key[:-1])
+    group = np.cumsum(starts) - 1
+    first_rank = batch.rank[starts]
+    size = np.bincount(group) if len(group) else np.empty(0, np.int64)
+    return replace(batch, tie_first=first_rank[group], tie_last=(first_rank + size - 1)[group])
 
 
 @dataclass(frozen=True)
@@ -262,7 +354,7 @@ class Whole:
 def rank_may_repeat(ranks: npt.NDArray[np.signedinteger[Any]], rows: Ints) -> npt.NDArray[np.bool_]:
     """(n,) whether a rank of a list may repeat: its ranks are neither distinct ranks up to 63 nor 1..L.
 
-    The same condition as ``repeats.RANK_MAY_REPEAT_SQL``.
+    The same condition as ``RANK_MAY_REPEAT_SQL``.
 
     >>> rank_may_repeat(np.array([2, 1, 3, 3, 64]), np.array([2, 2, 1])).tolist()
     [False, True, True]

@@ -1,8 +1,8 @@
 """Ranking metrics over NumPy arrays: a metric is a function from a batch of ranked lists to one number per list.
 
-``kernels`` holds the metrics, ``names`` the registry, ``parsing`` reads metric names, ``batch`` and ``lists`` hold the
-data that kernels read, ``gains``, ``discounts`` and ``ties`` the arithmetic that kernels share, ``conventions`` the
-choices on which systems disagree, and ``compute`` runs kernels over a batch. Nothing here imports Spark.
+``kernels`` holds the metrics, ``names`` the registry and the grammar of names, ``batch`` and ``lists`` the data that
+kernels read, ``discounts`` and ``ties`` the arithmetic that they share, ``conventions`` the choices on which systems
+disagree; ``compute`` runs kernels over a batch. Nothing here imports Spark.
 
 >>> import numpy as np
 >>> compute(one_list([1, 0, 1]).batch, [parse("ap@3"), parse("rr")], STANDARD).round(3).tolist()
@@ -23,8 +23,7 @@ from rankmetrics_spark.metrics.discounts import (
     running_sums,
     unit,
 )
-from rankmetrics_spark.metrics.evaluation import check, compute, m_relevant
-from rankmetrics_spark.metrics.lists import Lists, one_list, sums
+from rankmetrics_spark.metrics.lists import Lists, check, compute, m_relevant, one_list, sums
 from rankmetrics_spark.metrics.names import (
     DIRECTIONS,
     REGISTRY,

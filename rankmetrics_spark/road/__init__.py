@@ -1,27 +1,26 @@
-"""The road of the data: check -> rank -> score -> aggregate. Each step is a function from tables to tables."""
+"""The road of the data: check -> rank -> score -> aggregate. ``Tables`` makes every table of an evaluation from it.
+
+Nothing here starts a job, unless ``Tables.of`` gets a place to keep what the pass over the input gives.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeAlias
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from rankmetrics_spark.engines import Step
+from rankmetrics_spark.config import Options
+from rankmetrics_spark.engines import AnyTable, Step, engine_of, spark_table, with_fields
 from rankmetrics_spark.layouts import LAYOUTS, NO_ENTRIES, RECHECK, Layout
+from rankmetrics_spark.metrics import Convention
 from rankmetrics_spark.road import aggregation, checking, ranking, scoring
 from rankmetrics_spark.road.aggregation import averages_of_sums, sums_of_lists, sums_of_users
-from rankmetrics_spark.road.checking import (
-    FAULTY,
-    GRADE,
-    checked_rows,
-    judgement_counts,
-    rejected_rows,
-    typed_judgements,
-)
+from rankmetrics_spark.road.checking import FAULTY, GRADE, checked_rows, typed_judgements
 from rankmetrics_spark.road.plan import Plan, make_plan
-from rankmetrics_spark.road.ranking import head_fits_masks
 from rankmetrics_spark.schemas import (
     ALL_ROWS_SEEN,
     CONVENTION_INDEX,
@@ -49,106 +48,220 @@ __all__ = [
     "FAULTY",
     "GRADE",
     "Plan",
+    "Tables",
     "averages",
     "averages_of_sums",
     "checked_rows",
-    "faulty",
-    "faulty_of",
-    "head_fits_masks",
-    "judged_items",
-    "judgement_counts",
     "make_plan",
-    "outcome",
-    "packed",
-    "published_users",
-    "rejected_rows",
-    "repeated",
-    "scored_lists",
     "sums_of_lists",
     "sums_of_users",
     "typed_judgements",
-    "typed_rows",
-    "users",
 ]
 
-
-def typed_rows(impressions: DataFrame, plan: Plan) -> DataFrame:
-    """Check: typed rows, each faulty one with its reason."""
-    return checking.checked_rows(
-        impressions, plan.mapping, plan.columns, plan.options.text_numbers, null_is_unjudged=plan.scoring.judged
-    )
+Keep: TypeAlias = Callable[[DataFrame, str], DataFrame]
+"""Stores rows under a name, and reads them back."""
 
 
-def judged_items(table: DataFrame | None, plan: Plan) -> DataFrame | None:
-    """Check: the judged items of each user."""
-    if table is None:
-        return None
-    every_grade = any(metric.needs == "judged" for metric in plan.scoring.metrics)
-    return checking.pools(table, plan.judgement_mapping, every_grade, plan.options.text_numbers)
+@dataclass(frozen=True)
+class Tables:
+    """The tables of one evaluation, each lazy like any DataFrame; a table that nobody reads is not even planned.
 
-
-def packed(rows: DataFrame, plan: Plan) -> DataFrame:
-    """Rank: the rows grouped by list, and groups of faulty rows; on Sail the lists only."""
-    if plan.engine == "sail":
-        return ranking.packed_sound(rows, plan.columns, plan.layout, plan.scoring.repeats)
-    return ranking.share_exchange(ranking.packed(rows, plan.columns, plan.layout, plan.scoring.repeats))
-
-
-def faulty(rows: DataFrame, packed_lists: DataFrame, plan: Plan) -> DataFrame:
-    """The groups of equal faulty rows, from the table that holds them: see ``packed``."""
-    return ranking.faulty_groups(rows, plan.columns) if plan.engine == "sail" else faulty_of(packed_lists, plan)
-
-
-def faulty_of(table: DataFrame, plan: Plan) -> DataFrame:
-    """The groups of equal faulty rows that a table holds beside the lists."""
-    return table.where(F.col(REJECTED).isNotNull()).select(*plan.columns.keys, N_ROWS, REJECTED)
-
-
-def scored_lists(
-    rows: DataFrame, packed_lists: DataFrame, pools: DataFrame | None, plan: Plan, then: Step | None = None
-) -> DataFrame:
-    """Score: one row per list, or the result of ``then`` over these rows.
-
-    Flagged lists, for which the packed form may be wrong, are recomputed from their rows.
+    Attributes:
+        plan: Columns, layout, metrics and conventions, as they were chosen.
+        rows: The typed rows of the input, each faulty one with its reason, in internal names.
+        judgements: The judgements as they came.
+        pools: The judged items of each user.
+        keep: Stores what several tables are made from, when the first of them is made; None stores nothing.
     """
-    columns, layout = plan.columns, plan.layout
-    if not layout.pack(columns, plan.scoring.repeats).flags:
-        return _scored(packed_lists.where(F.col(REJECTED).isNull()), layout, pools, plan, then)
-    scores = _scored(packed_lists.where(f"NOT {FLAGGED}"), layout, pools, plan, then)
-    flagged = packed_lists.where(FLAGGED).select(*columns.keys, RANK_MAY_REPEAT)
-    recheck = ranking.packed(ranking.rows_of(rows, flagged, columns), columns, RECHECK, plan.scoring.repeats)
-    return scores.unionByName(_scored(recheck, RECHECK, pools, plan, then))
+
+    plan: Plan
+    rows: DataFrame
+    judgements: DataFrame | None
+    pools: DataFrame | None
+    keep: Keep | None = None
+
+    @classmethod
+    def of(
+        cls,
+        impressions: AnyTable,
+        judgements: AnyTable | None,
+        options: Options,
+        conventions: Sequence[Convention] = (),
+        keep: Keep | None = None,
+    ) -> Tables:
+        """Plan, and check each row: the evaluation that the options describe; with ``conventions``, under each of them.
+
+        With ``keep``, the layout is the one that the first rows of the log fit; these rows are read.
+
+        Raises:
+            ConfigError: A table is none, or the options do not fit one another.
+            InputError: A column is missing or has a type that cannot serve.
+        """
+        columns = (*options.columns.values(), *options.list, *options.segments, options.covariate)
+        impressions = with_fields(spark_table(impressions, "impressions", judgements), filter(None, columns))
+        if judgements is not None:
+            judgements = spark_table(judgements, "judgements", impressions)
+            judgements = with_fields(judgements, options.judgement_columns.values())
+        schema = None if judgements is None else judgements.schema
+        plan = make_plan(options, impressions.schema, schema, conventions)
+        plan = plan.on(engine_of(impressions.sparkSession), impressions.schema)
+        text, pools = options.text_numbers, None
+        rows = checking.checked_rows(impressions, plan.mapping, plan.columns, text, plan.scoring.judged)
+        if judgements is not None:
+            every_grade = any(metric.needs == "judged" for metric in plan.scoring.metrics)
+            pools = checking.pools(judgements, plan.judgement_mapping, every_grade, text)
+        if keep is not None and plan.layout.name == "masks" and not ranking.head_fits_masks(rows):
+            plan = plan.with_layout("relevant")
+        return cls(plan, rows, judgements, pools, keep)
+
+    # ---- the pass over the input
+
+    @cached_property
+    def outcome(self) -> DataFrame:
+        """Scored lists and groups of faulty rows, in internal names: every other table follows from it."""
+        packed = self._packed
+        rejected = self._faulty_groups(packed)
+        # Sail finds no field of a struct that only the second table has.
+        none = F.lit(None).cast(rejected.schema[REJECTED].dataType)
+        lists = self._scored(packed).withColumn(REJECTED, none)
+        return self._kept(lists.unionByName(rejected, allowMissingColumns=True), "outcome")
+
+    def _kept(self, rows: DataFrame, name: str) -> DataFrame:
+        return rows if self.keep is None else self.keep(rows, name)
+
+    @cached_property
+    def _packed(self) -> DataFrame:
+        """Rank: the rows grouped by list, and groups of faulty rows; on Sail the lists only."""
+        plan = self.plan
+        if plan.engine == "sail":
+            return ranking.packed_sound(self.rows, plan.columns, plan.layout, plan.scoring.repeats)
+        return ranking.share_exchange(ranking.packed(self.rows, plan.columns, plan.layout, plan.scoring.repeats))
+
+    def _faulty_groups(self, packed: DataFrame) -> DataFrame:
+        """The groups of equal faulty rows, which Spark packs beside the lists."""
+        columns = self.plan.columns
+        return ranking.faulty_groups(self.rows, columns) if self.plan.engine == "sail" else _faulty_of(packed, columns)
+
+    def _scored(self, packed: DataFrame, then: Step | None = None) -> DataFrame:
+        """Score: one row per list, or the result of ``then`` over these rows.
+
+        Flagged lists, for which the packed form may be wrong, are recomputed from their rows.
+        """
+        plan, columns = self.plan, self.plan.columns
+
+        def scored(lists: DataFrame, layout: Layout) -> DataFrame:
+            """Score lists in a layout. Left join: users without judgements are still counted."""
+            lists = lists if self.pools is None else lists.join(self.pools, USER, "left")
+            return scoring.scored(lists, columns, layout, plan.scoring, then)
+
+        if not plan.layout.pack(columns, plan.scoring.repeats).flags:
+            return scored(packed.where(F.col(REJECTED).isNull()), plan.layout)
+        scores = scored(packed.where(f"NOT {FLAGGED}"), plan.layout)
+        flagged = packed.where(FLAGGED).select(*columns.keys, RANK_MAY_REPEAT)
+        rows = ranking.rows_of(self.rows, flagged, columns)
+        recheck = ranking.packed(rows, columns, RECHECK, plan.scoring.repeats)
+        return scores.unionByName(scored(recheck, RECHECK))
+
+    # ---- what is read of it
+
+    @cached_property
+    def lists(self) -> DataFrame:
+        """One row per (list, convention), in internal names."""
+        return self._scored(self._packed) if self.keep is None else self.outcome.where(F.col(REJECTED).isNull())
+
+    @property
+    def faulty(self) -> DataFrame:
+        """Groups of equal faulty rows."""
+        if self.keep is None:
+            return self._faulty_groups(self._packed)
+        return _faulty_of(self.outcome, self.plan.columns)
+
+    @cached_property
+    def users(self) -> DataFrame:
+        """One row per (experiment, user, convention) of the convention's population, in internal names."""
+        return self._users()
+
+    @cached_property
+    def user_metrics(self) -> DataFrame:
+        """One row per (experiment_id, user_id)."""
+        rows = _published(self.users, self.plan)
+        return rows if self.plan.lists_are_users else self._kept(rows, "users")
+
+    @cached_property
+    def within_segments(self) -> Sequence[DataFrame]:
+        """Per segment column: a row per user and value, over the user's lists with it; empty if users have one list."""
+        names = self.plan.columns.segment_columns if self.plan.columns.list else ()
+        return [_published(self._users(within=name), self.plan, CONVENTION_INDEX) for name in names]
+
+    @cached_property
+    def experiment_metrics(self) -> DataFrame:
+        """One row per (experiment_id, segment, metric); with several conventions, a row for each."""
+        plan = self.plan
+        if self.keep is not None:
+            return averages(self.user_metrics, plan, self.within_segments)
+        if not plan.lists_are_users:
+            users = _published(self.users, plan, CONVENTION_INDEX)
+            return averages(users, plan, self.within_segments, several_conventions=True)
+        # One round trip to Python scores the lists and adds them up.
+        combined, over_lists = plan.options.combined_segments, plan.over_lists
+        step = sums_of_lists(plan.scoring.metrics, plan.columns.segments, combined, over_lists)
+        sums = self._scored(self._packed, step)
+        return averages_of_sums(sums, plan.scoring.conventions, plan.options.confidence, over_lists)
+
+    @cached_property
+    def quarantine(self) -> DataFrame:
+        """The rows left out, with a reason each."""
+        return self.rejected.unionByName(self.repeated)
+
+    @property
+    def rejected(self) -> DataFrame:
+        """The part of the quarantine that has a fault of its own; it needs no second look at the input."""
+        return checking.rejected_rows(self.faulty, self.plan.columns)
+
+    @property
+    def repeated(self) -> DataFrame:
+        """The part of the quarantine that repeats an item or a rank of its list.
+
+        Reads only the lists that have such rows, and of these the rows that scoring has read.
+        """
+        work, columns = self.plan.scoring, self.plan.columns
+        keys = self.lists.where(F.col(N_REPEATED) > 0).select(*columns.keys, ALL_ROWS_SEEN)
+        condition = f"{ALL_ROWS_SEEN} OR {RELEVANCE} > 0" if columns.relevance else ALL_ROWS_SEEN
+        candidates = ranking.with_text(ranking.rows_of(self.rows, keys, columns).where(condition), columns)
+        if not columns.relevance and self.pools is not None:
+            # Which of several rows stays depends on their grades, here as in Python.
+            candidates = ranking.with_judged_grades(candidates, self.pools)
+            columns = replace(columns, relevance=True)
+        if not work.repeats:
+            columns = replace(columns, item=False)
+        repeats = ranking.repeated_rows(candidates, columns, work.by_position, work.conventions[0].duplicates)
+        return checking.as_quarantined(repeats, self.plan.columns)
+
+    def judgement_counts(self) -> dict[str, int] | None:
+        """Count all judgements, the faulty ones and the repeated ones; None without judgements. This starts a job."""
+        if self.judgements is None:
+            return None
+        plan = self.plan
+        table = checking.judgement_counts(self.judgements, plan.judgement_mapping, plan.options.text_numbers)
+        row = table.first()
+        return row.asDict() if row else None
+
+    def _users(self, within: str | None = None) -> DataFrame:
+        plan, pools = self.plan, self.pools
+        rows = scoring.per_user(self.lists, plan.columns, plan.scoring, within)
+        if pools is None:
+            return rows
+        members = rows.where(f"{JUDGED} OR {_has_population(plan, 'shown', 'either')}")
+        with_unseen = _has_population(plan, "judged", "either")
+        if with_unseen == "false":
+            return members
+        known = self._packed if self.keep is None else self.outcome
+        return members.unionByName(_without_list(known, pools, plan).where(with_unseen), allowMissingColumns=True)
 
 
-def _scored(lists: DataFrame, layout: Layout, pools: DataFrame | None, plan: Plan, then: Step | None) -> DataFrame:
-    if pools is not None:
-        # Left join: users without judgements are still counted.
-        lists = lists.join(pools, USER, "left")
-    return scoring.scored(lists, plan.columns, layout, plan.scoring, then)
-
-
-def outcome(rows: DataFrame, pools: DataFrame | None, plan: Plan) -> DataFrame:
-    """The outcome of the one pass: scored lists and groups of faulty rows. All other tables follow from it."""
-    grouped = packed(rows, plan)
-    rejected = faulty(rows, grouped, plan)
-    # Sail finds no field of a struct that only the second table has.
-    none = F.lit(None).cast(rejected.schema[REJECTED].dataType)
-    lists = scored_lists(rows, grouped, pools, plan).withColumn(REJECTED, none)
-    return lists.unionByName(rejected, allowMissingColumns=True)
-
-
-def users(
-    lists: DataFrame, known: DataFrame, pools: DataFrame | None, plan: Plan, within: str | None = None
-) -> DataFrame:
-    """One row per (experiment, user, convention) of the convention's population, in internal names."""
-    rows = scoring.per_user(lists, plan.columns, plan.scoring, within)
-    if pools is None:
-        return rows
-    members = rows.where(f"{JUDGED} OR {_has_population(plan, 'shown', 'either')}")
-    with_unseen = _has_population(plan, "judged", "either")
-    if with_unseen == "false":
-        return members
-    return members.unionByName(_without_list(known, pools, plan).where(with_unseen), allowMissingColumns=True)
+def _faulty_of(table: DataFrame, columns: Columns) -> DataFrame:
+    """The groups of equal faulty rows that a table holds beside the lists."""
+    return table.where(F.col(REJECTED).isNotNull()).select(*columns.keys, N_ROWS, REJECTED)
 
 
 def _has_population(plan: Plan, *populations: str) -> str:
@@ -169,7 +282,7 @@ def _without_list(known: DataFrame, pools: DataFrame, plan: Plan) -> DataFrame:
     return scoring.per_user(lists, columns, by_position).withColumn(N_LISTS, F.lit(0).cast("bigint"))
 
 
-def published_users(table: DataFrame, plan: Plan, *more: str) -> DataFrame:
+def _published(table: DataFrame, plan: Plan, *more: str) -> DataFrame:
     """``user_metrics`` with the segments and the covariate under the user's own names."""
     public = [*plan.public_segments.values(), *([plan.public_covariate] if plan.public_covariate else [])]
     described = zip(plan.columns.of_user, public, strict=True)
@@ -192,21 +305,3 @@ def averages(
         split = aggregation.sums_of_users(table, metrics, {name: column}, True, over_lists=over_lists)
         sums = sums.unionByName(split.where(F.col(SEGMENT) != EVERYONE))
     return aggregation.averages_of_sums(sums, plan.scoring.conventions, plan.options.confidence, over_lists)
-
-
-def repeated(rows: DataFrame, lists: DataFrame, pools: DataFrame | None, plan: Plan) -> DataFrame:
-    """The rows that are set aside because they repeat an item or a rank of their list, as ``quarantine`` holds them.
-
-    Reads only the lists that have such rows, and of these the rows that scoring has read.
-    """
-    work, columns = plan.scoring, plan.columns
-    keys = lists.where(F.col(N_REPEATED) > 0).select(*columns.keys, ALL_ROWS_SEEN)
-    condition = f"{ALL_ROWS_SEEN} OR {RELEVANCE} > 0" if columns.relevance else ALL_ROWS_SEEN
-    candidates = ranking.with_text(ranking.rows_of(rows, keys, columns).where(condition), columns)
-    if not columns.relevance and pools is not None:
-        # Which of several rows stays depends on their grades, here as in Python.
-        candidates, columns = ranking.with_judged_grades(candidates, pools), replace(columns, relevance=True)
-    if not work.repeats:
-        columns = replace(columns, item=False)
-    repeats = ranking.repeated_rows(candidates, columns, work.by_position, work.conventions[0].duplicates)
-    return checking.as_quarantined(repeats, plan.columns)

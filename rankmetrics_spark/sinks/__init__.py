@@ -6,10 +6,9 @@ A sink receives finished tables. It knows nothing about how they were computed.
 from __future__ import annotations
 
 from rankmetrics_spark.pointers import Entry
-from rankmetrics_spark.sinks.files import Files
+from rankmetrics_spark.sinks.files import Files, of_disk
 from rankmetrics_spark.sinks.parquet import ParquetFolder
 from rankmetrics_spark.sinks.partitions import MOST_ROWS, Partitions, Split, StagedFile, Store, Written, as_json
-from rankmetrics_spark.sinks.reaching import of_disk
 from rankmetrics_spark.sinks.reading import live_files, pointers_of, settled
 from rankmetrics_spark.sinks.store import (
     check_row_counts,

@@ -13,14 +13,13 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark.config import check_output, local_path
-from rankmetrics_spark.engines import engine_of, is_laptop
+from rankmetrics_spark.engines import engine_of, is_laptop, sail_path
 from rankmetrics_spark.errors import OutputError
 from rankmetrics_spark.pointers import page_path, record_path
 from rankmetrics_spark.sinks.claims import LEASE, SLOW_LEASE, Claim, ClaimContent, Lease
-from rankmetrics_spark.sinks.files import STAGING, writing
+from rankmetrics_spark.sinks.files import STAGING, Reach, likely_reach, of_disk, on_this_machine, reach_of, writing
 from rankmetrics_spark.sinks.partitions import Partitions, as_json
-from rankmetrics_spark.sinks.reaching import Reach, likely_reach, of_disk, on_this_machine, reach_of
-from rankmetrics_spark.sinks.reading import as_read, as_written, existing, literal, texts_of
+from rankmetrics_spark.sinks.reading import existing, literal, texts_of
 from rankmetrics_spark.sinks.swapping import (
     discard,
     linked_folder,
@@ -95,9 +94,13 @@ class Folder:
             if is_laptop(self.spark):
                 # Sail writes no file and no folder for an empty table, so its columns would be lost.
                 os.makedirs(local_path(path) or "", exist_ok=True)
-            rows.write.mode("overwrite").parquet(as_written(self.spark, path))
-            reader = self.spark.read.schema(rows.schema) if engine_of(self.spark) == "sail" else self.spark.read
-            staged = reader.parquet(as_read(self.spark, path))
+            if engine_of(self.spark) == "sail":
+                place = sail_path(path)
+                rows.write.mode("overwrite").parquet(place)
+                staged = self.spark.read.schema(rows.schema).parquet(place)
+            else:
+                rows.write.mode("overwrite").parquet(path)
+                staged = self.spark.read.parquet(literal(path))
             if len(self._staged) == 1:
                 self._settle_reach(staged)
             return staged

@@ -22,9 +22,8 @@ from rankmetrics_spark.engines import engine_of, few_rows, sail_path
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.pointers import FOLDER, RUN_ID, WITHOUT_ID, Entry, Pointer, newest, run_in_name
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION, PARTITION, RUN
-from rankmetrics_spark.sinks.files import Files
+from rankmetrics_spark.sinks.files import Files, of_disk, on_this_machine
 from rankmetrics_spark.sinks.partitions import any_of
-from rankmetrics_spark.sinks.reaching import of_disk, on_this_machine
 from rankmetrics_spark.sinks.swapping import experiment_of
 
 
@@ -77,16 +76,6 @@ def literal(path: str) -> str:
     runs\\[1\\]/\\{a,b\\}
     """
     return re.sub(r"([\\*?{}\[\]])", r"\\\1", path)
-
-
-def as_read(spark: SparkSession, path: str) -> str:
-    """The path as the readers of this session's engine take it."""
-    return sail_path(path) if engine_of(spark) == "sail" else literal(path)
-
-
-def as_written(spark: SparkSession, path: str) -> str:
-    """The path as the writers of this session's engine take it."""
-    return sail_path(path) if engine_of(spark) == "sail" else path
 
 
 def existing(spark: SparkSession, path: str) -> DataFrame | None:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from itertools import chain
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -21,7 +22,7 @@ from pyarrow.fs import FileInfo
 from rankmetrics_spark.pointers import FOLDER, WITHOUT_ID, Entry, Pointer, newest, record_path, run_in_name
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION
 from rankmetrics_spark.sinks.claims import gate
-from rankmetrics_spark.sinks.files import STAGING, Files, flatten
+from rankmetrics_spark.sinks.files import STAGING, Files
 from rankmetrics_spark.sinks.partitions import StagedFile, escaped
 
 TABLES = ("user_metrics", "experiment_metrics", "comparisons", "quarantine", "checks")
@@ -99,9 +100,9 @@ def linked_folder(files: Files, experiments: Iterable[str | None], date: str) ->
 
     A link leads to other files, which a run must neither replace nor remove.
     """
-    folders = (f"{folder_of(table, name, date)}/" for table in TABLES for name in experiments)
-    steps = dict.fromkeys(step for folder in folders for step in folders_above(folder)[1:])
-    return next(filter(files.is_link, steps), None) if files.local else None
+    partitions = [folder_of("", name, date) for name in experiments]
+    folders = (f"{table}{partition}/" for table in TABLES for partition in partitions)
+    return files.first_link(dict.fromkeys(step for folder in folders for step in folders_above(folder)[1:]))
 
 
 def partition_files(files: Files, experiments: Iterable[str | None], date: str) -> list[str]:
@@ -113,8 +114,8 @@ def partition_files(files: Files, experiments: Iterable[str | None], date: str) 
         for name in files.names(table)
         if name in names
     ]  # fmt: skip
-    folders_here = [folder for folder in folders if not any(map(files.is_link, folders_above(f"{folder}/")[1:]))]
-    return [*flatten(files.for_each(files.files, folders_here))]
+    folders_here = [folder for folder in folders if not files.first_link(folders_above(f"{folder}/")[1:])]
+    return [*chain.from_iterable(files.for_each(files.files, folders_here))]
 
 
 def flip(files: Files, date: str, entry: Entry) -> None:

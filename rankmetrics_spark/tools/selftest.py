@@ -111,7 +111,7 @@ def by_kernels() -> dict[tuple[str, str, str], float]:
 def by_spark(spark: SparkSession) -> dict[tuple[str, str, str], float]:
     """Compute every golden value on the session's executors."""
     from rankmetrics_spark.config import Options
-    from rankmetrics_spark.pipeline import Tables
+    from rankmetrics_spark.road import Tables
 
     scoring = _scoring()
     lists = [(case, str(r["item"]), r["position"], r["score"]) for case, data in cases().items() for r in data["list"]]

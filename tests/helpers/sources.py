@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from rankmetrics_spark import run
 from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.job import inputs
-from rankmetrics_spark.pipeline import Tables
+from rankmetrics_spark.road import Tables
 from tests.helpers.logs import DATE, by_user
 
 LOG = [("007", "u 1", "x", 1, 0), ("007", "u 1", "y", 2, 1), ("7", "u 1", "x", 1, 1), ("7", "ü/2", "y", 1, 0)]

@@ -165,7 +165,7 @@ def test_the_record_is_there_before_the_page_is_written(
         seen.append({path.name for path in (tmp_path / "out").iterdir()})
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rankmetrics_spark.job.checks.page", killed)
+    monkeypatch.setattr("rankmetrics_spark.job.results.page", killed)
     asked = config(log(tmp_path), tmp_path / "out", quality={"max_invalid_fraction": 1},
                    gates=[{"metric": "ap@5", "min": 0.75}])  # fmt: skip
     with pytest.raises(KeyboardInterrupt):

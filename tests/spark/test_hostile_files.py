@@ -20,7 +20,7 @@ from rankmetrics_spark.config import from_mapping
 from rankmetrics_spark.engines import as_number, engine_of
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.job import inputs
-from rankmetrics_spark.pipeline import Tables
+from rankmetrics_spark.road import Tables
 from tests.helpers.logs import DATE, Shown, by_user, impressions, parquet
 from tests.helpers.sources import HEADER, LOG, as_parquet, csv_folder, json_lines, run_record, shown, values
 

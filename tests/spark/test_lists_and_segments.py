@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from rankmetrics_spark import Options, evaluate
 from rankmetrics_spark.errors import QualityWarning
-from rankmetrics_spark.pipeline import Tables
+from rankmetrics_spark.road import Tables
 from rankmetrics_spark.road import averages as averages_of
 from tests.helpers.logs import averages, by_user, exact, impressions, judgements, random_log
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -14,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankmetrics_spark.config import Judgements, Source
+from rankmetrics_spark.doors import LOADED_AHEAD
 from rankmetrics_spark.engines import Choice, choose, sail
 from rankmetrics_spark.engines import choice as session_choice
 from rankmetrics_spark.engines.sail.process import MEMORY, THREADS, Limits
-from rankmetrics_spark.engines.sail.server import PRELOADED
 from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError
 from rankmetrics_spark.layouts import GRADES, HASHES, RANKS, Reading, Relevant, Whole, rank_may_repeat
 from rankmetrics_spark.metrics import PRESETS
@@ -100,8 +102,11 @@ def test_the_chosen_session_is_started(
 
 def test_the_modules_that_the_engine_loads_ahead_exist() -> None:
     # A name that does not exist would end the thread that loads them, and only make the first query slower.
-    assert [name for name in PRELOADED if importlib.util.find_spec(name) is None] == []
-    assert sum(name.startswith("rankmetrics_spark.road.") for name in PRELOADED) == 2
+    assert [name for name in LOADED_AHEAD if importlib.util.find_spec(name) is None] == []
+    program = "import rankmetrics_spark.road, sys; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert "rankmetrics_spark.road" in LOADED_AHEAD
+    assert {"rankmetrics_spark.road.scoring", "rankmetrics_spark.road.aggregation"} <= {*loaded}
 
 
 def test_an_environment_that_cannot_run_sail_is_told_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rankmetrics_spark.config import Input, Judgements, Source
-from rankmetrics_spark.engines import which
+from rankmetrics_spark.engines import sessions
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.sources import on_sail
 from rankmetrics_spark.sources.files import files_of, folder_values
@@ -83,7 +83,7 @@ def test_the_values_of_folders_are_read_below_the_paths_only(tmp_path: Path) -> 
 
 
 def test_an_error_of_sail_is_called_one_of_sail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(which, "_engines", {})
-    assert which.name_of_engine() == "Spark"
-    monkeypatch.setattr(which, "_engines", {"client": "sail"})
-    assert which.name_of_engine() == "Sail"
+    monkeypatch.setattr(sessions, "_engines", {})
+    assert sessions.name_of_engine() == "Spark"
+    monkeypatch.setattr(sessions, "_engines", {"client": "sail"})
+    assert sessions.name_of_engine() == "Sail"

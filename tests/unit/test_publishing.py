@@ -34,8 +34,8 @@ from rankmetrics_spark.sinks import (
     reading,
 )
 from rankmetrics_spark.sinks.claims import Claim, ClaimContent, Lease
+from rankmetrics_spark.sinks.files import Reach
 from rankmetrics_spark.sinks.lakehouse import CatalogSchema, DeltaFolder
-from rankmetrics_spark.sinks.reaching import Reach
 from rankmetrics_spark.sinks.store import check_row_counts, previous_quality
 from rankmetrics_spark.sinks.swapping import Swap, discard, folder_of, pointer_of, recover, swap
 from tests.helpers.results import Output

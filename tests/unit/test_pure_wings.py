@@ -25,7 +25,7 @@ import rankmetrics_spark.WING
     [
         "config",
         "errors",
-        "layouts.scores",
+        "layouts",
         "metrics",
         "report.console",
         "report.html",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import sys
 from collections import Counter
@@ -21,7 +22,7 @@ from rich.console import Console
 
 from rankmetrics_spark.cli.exit_codes import live
 from rankmetrics_spark.config import Days
-from rankmetrics_spark.engines import cache
+from rankmetrics_spark.engines import write_cached
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.report import (
@@ -668,9 +669,9 @@ def test_a_file_that_cannot_be_written_leaves_no_draft(tmp_path: Path, monkeypat
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(cache.os, "replace", full)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match="No space"):
-        cache.write_cached(tmp_path / "page.json", "text")
+        write_cached(tmp_path / "page.json", "text")
     assert not [*tmp_path.iterdir()]
 
 

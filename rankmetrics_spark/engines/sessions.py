@@ -1,0 +1,253 @@
+"""A session: which engine it has, the settings of a run, the few rows that it gives, and work at the same time.
+
+What differs between Spark and Sail is hidden here. Without pyspark this module still loads: it names the engine.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary, WeakSet
+
+from rankmetrics_spark.config import local_path
+from rankmetrics_spark.errors import HIDDEN, ConfigError, first_sentence, is_secret, raised_by_python
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
+
+T = TypeVar("T")
+Engine: TypeAlias = Literal["spark", "sail"]
+# Keyed by client: a session may be wrapped.
+_engines: WeakKeyDictionary[Any, Engine] = WeakKeyDictionary()
+_laptops: WeakSet[Any] = WeakSet()
+# Spark always defines this setting; Sail returns only what a client has set.
+_SPARK_SETTING = "spark.sql.catalogImplementation"
+
+
+def engine_of(spark: SparkSession) -> Engine:
+    """Return ``sail`` or ``spark``; asks the server once per session."""
+    client = _client(spark)
+    if client is None:
+        return "spark"
+    if client not in _engines:
+        _engines[client] = "sail" if _is_sail(spark) else "spark"
+    return _engines[client]
+
+
+def version_of(spark: SparkSession) -> str:
+    """Return the version of the engine; on Sail, ``spark.version`` is that of the Spark API."""
+    row = spark.sql("SELECT version()").first() if engine_of(spark) == "sail" else None
+    return str(row[0]) if row else spark.version
+
+
+def name_of_engine() -> str:
+    """Return the name of this process's engine for messages."""
+    return "Sail" if "sail" in _engines.values() else "Spark"
+
+
+def note_laptop(spark: SparkSession) -> None:
+    """Remember that this session's engine is Sail in a child of this process."""
+    _engines[_client(spark)] = "sail"
+    _laptops.add(_client(spark))
+
+
+def is_laptop(spark: SparkSession) -> bool:
+    """Whether the engine is a child of this process, and so reads and writes the same disk."""
+    return _client(spark) in _laptops
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether a session talks to a Connect server."""
+    return "connect" in type(spark.conf).__module__
+
+
+def _client(spark: SparkSession) -> Any:
+    """The connection of a session to a Connect server; None for a classic session."""
+    return spark.client if is_connect(spark) else None
+
+
+ORDER = "_order"
+"""Column that keeps the order of rows within a partition on Sail; a Python step may drop it."""
+
+
+def in_order(rows: DataFrame, keys: Sequence[str | Column], order: Sequence[str]) -> DataFrame:
+    """Bring rows with equal keys into one partition, and sort each partition, for a Python step.
+
+    Sail drops a sort before a Python step, because nothing in the plan needs an order; a window needs it.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    if engine_of(rows.sparkSession) != "sail":
+        return rows.repartition(*keys).sortWithinPartitions(*order)
+    window = Window.partitionBy(*keys).orderBy(*order)
+    return rows.withColumn(ORDER, F.row_number().over(window))
+
+
+def sail_path(path: str) -> str:
+    """Return a local path as a URI, in which Sail expands no wildcard; other paths stay as they are.
+
+    >>> sail_path("/out/runs[1]"), sail_path("s3://bucket/out")
+    ('file:///out/runs%5B1%5D', 's3://bucket/out')
+    """
+    folder = local_path(path)
+    return path if folder is None else Path(os.path.abspath(folder)).as_uri()
+
+
+def _is_sail(spark: SparkSession) -> bool:
+    from pyspark.errors import PySparkException
+
+    # A server that hides its settings is a serverless Spark.
+    with suppress(PySparkException):
+        if spark.conf.get(_SPARK_SETTING, None) is None:
+            row = spark.sql("SELECT current_catalog(), version()").first()
+            return row is not None and row[1] != spark.version and str(row[1]).startswith("0.")
+    return False
+
+
+# ---- what the driver reads and runs
+
+
+def few_rows(table: DataFrame) -> list[Row]:
+    """Collect a table whose size depends on experiments, segments and metrics only, or has a limit.
+
+    Not ``toLocalIterator``: it starts a job per partition, and a classic session then keeps the shuffle files of the
+    query until it ends.
+    """
+    try:
+        return table.collect()
+    except Exception as error:
+        if user_error := raised_by_python(error):
+            raise user_error from error
+        raise
+
+
+def all_of(spark: SparkSession, functions: Sequence[Callable[[], T]]) -> list[T]:
+    """Run independent functions at the same time; return their results in order.
+
+    On Sail they run one after the other, because its queries share one memory pool.
+    """
+    if engine_of(spark) == "sail":
+        return [function() for function in functions]
+    pool = ThreadPoolExecutor(len(functions), "rankmetrics")
+    try:
+        futures = [pool.submit(_inherit_thread(spark, function)) for function in functions]
+        wait(futures)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+    return [future.result() for future in futures]
+
+
+def _inherit_thread(spark: SparkSession, function: Callable[[], T]) -> Callable[[], T]:
+    """Return the function with the job group, tags and scheduler pool of this thread."""
+    from pyspark import __version__ as version
+    from pyspark import inheritable_thread_target as inherit
+    from pyspark.sql.utils import is_remote
+
+    if is_remote() != is_connect(spark):
+        return function  # There are sessions of both kinds in this process, and Spark looks at the other kind.
+    if version.startswith("3."):
+        return function if is_connect(spark) else inherit(function)
+    target: Callable[[], T] = inherit(spark)(function)
+    return target
+
+
+# ---- settings of a run
+
+_LISTS = "spark.sql.objectHashAggregate.sortBased.fallbackThreshold"
+SETTINGS_OF_RUNS = {
+    # With more groups than this in a task, an aggregation that collects lists falls back to sorting its input. The
+    # default of 128 makes every real log sort twice; 200,000 lists of their relevant rows are some 150 MB.
+    _LISTS: "200000",
+    # Lists per Arrow batch: bounds what a Python worker holds when lists are long.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
+}
+"""Settings of every run."""
+
+SETTINGS_OF_ROWS = {
+    # If every row is collected, sorting costs as little as garbage collection, and never fills the heap.
+    _LISTS: "8192",
+}
+"""Settings that a run in the layout ``rows`` has instead."""
+
+
+@contextmanager
+def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[list[str]]:
+    """Change session settings during a run; those of a config take precedence. Yield those without effect.
+
+    The defaults save time and change no value. Serverless platforms accept few settings, so a run continues without
+    them.
+    """
+    from pyspark.errors import PySparkException
+
+    applied: list[str] = []
+    without_effect: list[str] = []
+    if engine_of(spark) == "sail":
+        # Sail stores any setting and ignores these; a config may be for both engines.
+        yield sorted(settings)
+        return
+    try:
+        for name, value in {**SETTINGS_OF_RUNS, **settings}.items():
+            try:
+                _SHARED.set(spark, name, value)
+                applied.append(name)
+            except PySparkException as error:
+                if name in settings:
+                    shown, cause = value, first_sentence(error)
+                    if is_secret(name) and value:
+                        shown, cause = HIDDEN, cause.replace(value, HIDDEN)
+                    raise ConfigError(
+                        f"spark: '{name}' cannot be '{shown}' here: {cause}; "
+                        "allowed: settings that this session lets a run change"
+                    ) from None
+                without_effect.append(name)
+        yield without_effect
+    finally:
+        for name in applied:
+            # If the engine has ended, nothing can be restored; its own error propagates.
+            with suppress(ConnectionError):
+                _SHARED.restore(spark, name)
+
+
+class _SharedSettings:
+    """Settings that active runs have changed, with the original values.
+
+    Several runs may share a session. The last one that ends restores the values.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._originals: dict[tuple[object, str], tuple[str | None, int]] = {}
+
+    def set(self, spark: SparkSession, name: str, value: str) -> None:
+        """Change a setting for a run."""
+        with self._lock:
+            key = (_identity(spark), name)
+            original, runs = self._originals.get(key) or (spark.conf.get(name, None), 0)
+            spark.conf.set(name, value)
+            self._originals[key] = original, runs + 1
+
+    def restore(self, spark: SparkSession, name: str) -> None:
+        """Restore the value if no other run uses the setting."""
+        with self._lock:
+            key = (_identity(spark), name)
+            original, runs = self._originals.pop(key)
+            if runs > 1:
+                self._originals[key] = original, runs - 1
+            elif original is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, original)
+
+
+def _identity(spark: SparkSession) -> object:
+    """Return an identity of the session: Connect has ids, a classic session is one object."""
+    return getattr(spark, "session_id", None) or id(spark)
+
+
+_SHARED = _SharedSettings()
