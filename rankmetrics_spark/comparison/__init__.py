@@ -289,6 +289,8 @@ def development(table: UserTable, asked: Comparison, dates: tuple[str, str] | No
     _refuse_nothing(asked)
     if asked.mean_over == "lists":
         raise refuse(asked.path_of("mean_over"), "lists", "users, since an effect over time is one of users")
+    if asked.correction == "tukey":
+        raise refuse(asked.path_of("correction"), "tukey", "another correction, since slopes are no means")
     start = None
     if dates is not None:
         start, last = (day("dates", date) for date in first_and_last(dates))
@@ -415,7 +417,7 @@ def request_of(asked: Comparison) -> Request:
 def _rules(asked: Comparison, table: UserTable) -> Rules:
     return Rules(
         confidence=asked.confidence,
-        correction="bonferroni" if asked.simultaneous else asked.correction,
+        correction="bonferroni" if asked.simultaneous and asked.correction != "tukey" else asked.correction,
         simultaneous=asked.simultaneous,
         roles=asked.roles(table.metrics),
         one_family=asked.families == "one",

@@ -172,13 +172,13 @@ def correction(rows: Compared) -> tuple[list[str], ...]:
     `secondary metrics` (candidates by metrics, all users), or `segments of country` (candidates by metrics by values);
     and what the metric is: `primary`, `guardrail` or `secondary`.
     """
-    return [rows.rules.correction] * len(rows.keys), rows.families, rows.roles
+    return [rows.rules.correction] * len(rows.keys), rows.families.names, rows.roles
 
 
 @statistic("n_comparisons", "n_users_baseline", "n_users_candidate", "n_users_both", type="long")
 def counts(rows: Compared) -> tuple[Ints, ...]:
     """How many comparisons the family has; users of each side who have a value, and of both."""
-    return rows.n_tested, of_arm(rows.arms[0], "n"), of_arm(rows.arms[1], "n"), of_pair(rows.both, "both")
+    return rows.families.n_tested, of_arm(rows.arms[0], "n"), of_arm(rows.arms[1], "n"), of_pair(rows.both, "both")
 
 
 @statistic(type="string")
@@ -239,7 +239,7 @@ def adjusted_detectable(rows: Compared) -> Floats:
     1 + 1/2 + ... + 1/n), which is enough whatever the other comparisons show; without a correction, as above. It is
     what the verdict says.
     """
-    return _detectable(rows, 1 - rows.strictest_levels)
+    return _detectable(rows, 1 - rows.families.strictest_levels)
 
 
 @statistic()

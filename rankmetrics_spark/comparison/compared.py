@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rankmetrics_spark.comparison import adjusted
+from rankmetrics_spark.comparison.families import Families
 from rankmetrics_spark.comparison.intervals import Share, intervals_at, over_rules
 from rankmetrics_spark.comparison.notes import doubt
 from rankmetrics_spark.comparison.over_lists import arm_moments_over_lists, list_pair_sums, pair_moments_of
@@ -37,7 +38,7 @@ from rankmetrics_spark.comparison.totals import (
 )
 from rankmetrics_spark.config import Days, PlannedLooks
 from rankmetrics_spark.pointers import LookNumbers, unknown_looks
-from rankmetrics_spark.schemas import EVERYONE, GUARDRAIL, PRIMARY, SECONDARY, segment_columns
+from rankmetrics_spark.schemas import EVERYONE, SECONDARY
 from rankmetrics_spark.statistics import (
     LIMB_UNIT,
     AnyLook,
@@ -47,7 +48,6 @@ from rankmetrics_spark.statistics import (
     Moments,
     PairMoments,
     PlannedLook,
-    adjusted_p_values,
     denominator_independent,
     denominator_paired,
     over_looks,
@@ -55,14 +55,11 @@ from rankmetrics_spark.statistics import (
     relative_independent,
     relative_paired,
     sample_ratio_p,
-    strictest_level,
     welch,
 )
 
 Bools = npt.NDArray[np.bool_]
 PAIRED, INDEPENDENT = "paired", "independent"
-FAMILIES = {PRIMARY: "primary metrics", GUARDRAIL: "guardrails", SECONDARY: "secondary metrics"}
-"""Role of a metric -> the family of its comparisons of all users."""
 SHARE_OF_PAIRED = 0.95
 """With ``auto``, a pair is paired where this share of the users of each experiment is in both; the rest is left out."""
 NEEDS = {
@@ -89,7 +86,7 @@ class Rules:
 
     Attributes:
         confidence: Of every interval.
-        correction: Of the p-values: see ``adjusted_p_values``.
+        correction: Of the p-values: see ``adjusted_p_values``; or ``tukey``, for all pairs.
         simultaneous: Whether the intervals of a family cover jointly; the correction is that of Bonferroni then.
         roles: Metric -> ``primary``, ``guardrail`` or ``secondary``; others are secondary.
         one_family: Whether all rows are corrected together.
@@ -322,53 +319,14 @@ class Compared:
         return [self.rules.roles.get(key.metric, SECONDARY) for key in self.keys]
 
     @cached_property
-    def families(self) -> list[str]:
-        """(g,) rows of one name are corrected together."""
-        if self.rules.one_family:
-            return ["all"] * len(self.keys)
-        names = [
-            FAMILIES[role] if key.segment == EVERYONE else f"segments of {segment_columns(key.segment)}"
-            for key, role in zip(self.keys, self.roles, strict=True)
-        ]
-        if self.rules.primary_share is None:
-            return names
-        return [name if name == FAMILIES[PRIMARY] else "all but primary" for name in names]
+    def families(self) -> Families:
+        """Which rows are corrected together, and how."""
+        return Families(self.keys, self.roles, self.rules, self.deciding)
 
-    @cached_property
+    @property
     def p_adjusted(self) -> Floats:
         """(g,) p-values that are corrected over their family."""
-        adjusted = np.full(len(self.keys), np.nan)
-        for rows, share in self._family_rows:
-            p = adjusted_p_values(self.deciding.p_value[rows], self.rules.correction)
-            adjusted[rows] = np.minimum(p / share, 1)
-        return adjusted
-
-    @cached_property
-    def n_tested(self) -> Ints:
-        """(g,) how many rows of the family have a p-value."""
-        n = np.zeros(len(self.keys), np.int64)
-        for rows, _ in self._family_rows:
-            n[rows] = np.count_nonzero(~np.isnan(self.deciding.p_value[rows]))
-        return n
-
-    @cached_property
-    def strictest_levels(self) -> Floats:
-        """(g,) the level that a row has to pass whatever the others of its family show."""
-        levels, alpha = np.full(len(self.keys), np.nan), 1 - self.rules.confidence
-        for rows, share in self._family_rows:
-            levels[rows] = strictest_level(share * alpha, int(self.n_tested[rows][0]), self.rules.correction)
-        return levels
-
-    @cached_property
-    def _family_rows(self) -> list[tuple[Bools, float]]:
-        """Per family: (g,) whether a row belongs to it, and its share of the level of significance."""
-        names, share = np.array(self.families), self.rules.primary_share
-        of_primary = 1.0 if share is None else share
-        of_others = 1.0 if share is None or self.rules.one_family else 1 - share
-        return [
-            (names == name, of_primary if name == FAMILIES[PRIMARY] else of_others)
-            for name in dict.fromkeys(self.families)
-        ]
+        return self.families.p_adjusted
 
     @cached_property
     def unresolved(self) -> Bools:

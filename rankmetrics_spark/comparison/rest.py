@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rankmetrics_spark.comparison.families import TUKEY
 from rankmetrics_spark.comparison.over_lists import rest_over_lists
 from rankmetrics_spark.comparison.registry import statistic
 from rankmetrics_spark.comparison.totals import (
@@ -111,7 +112,9 @@ def _adjusted(rows: Compared, p_values: Floats) -> Floats:
         families.setdefault(family, {}).setdefault(questions[i], i)
     for family in families.values():
         places = [*family.values()]
-        adjusted[places] = adjusted_p_values(p_values[places], rows.rules.correction)
+        # The segments of a column are no means that are compared in pairs.
+        method = "holm" if rows.rules.correction == TUKEY else rows.rules.correction
+        adjusted[places] = adjusted_p_values(p_values[places], method)
     first = {questions[i]: i for family in families.values() for i in family.values()}
     return np.where(np.isnan(p_values), np.nan, adjusted[[first[question] for question in questions]])
 

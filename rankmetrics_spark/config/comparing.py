@@ -245,8 +245,8 @@ class Comparison(Section):
     confidence: float = OPTION
     correction: str = key(
         "holm",
-        choice("holm", "hochberg", "hommel", "bonferroni", "fdr_bh", "fdr_by", "none"),
-        "Correction of the p-values for the number of comparisons.",
+        choice("holm", "hochberg", "hommel", "bonferroni", "fdr_bh", "fdr_by", "tukey", "none"),
+        "Correction of the p-values for the number of comparisons; ``tukey`` needs ``pairs: all``.",
     )
     simultaneous: bool = key(
         False,
@@ -339,8 +339,12 @@ class Comparison(Section):
             raise refuse(self.path_of("guardrails"), str(both[0]), "metrics other than the primary ones")
         if self.primary_share is not None and self.families == "one":
             raise refuse(self.path_of("primary_share"), self.primary_share, "families: split")
-        if self.simultaneous and self.correction not in ("holm", "bonferroni"):
-            raise refuse(self.path_of("correction"), self.correction, "bonferroni, because simultaneous is true")
+        if self.simultaneous and self.correction not in ("holm", "bonferroni", "tukey"):
+            allowed = "bonferroni, or tukey with pairs: all, because simultaneous is true"
+            raise refuse(self.path_of("correction"), self.correction, allowed)
+        if self.correction == "tukey" and (self.pairs != "all" or self.looks != "one"):
+            why = f"tukey with {self.path_of('pairs')}: all and {self.path_of('looks')}: one, or another correction"
+            raise refuse(self.path_of("correction"), self.correction, why)
         if self.baseline in self.candidates:
             raise refuse(self.path_of("candidates"), self.baseline, "experiments other than the baseline")
         if self.period and not self.is_requested:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.report.changes import Change, change_of, is_percentage, movement, widened
 from rankmetrics_spark.report.figures import over_lists, primary_names
+from rankmetrics_spark.report.order import sentences_of_order
 from rankmetrics_spark.schemas import (
     BASELINE,
     CUPED,
@@ -41,6 +42,7 @@ CORRECTIONS = {
     "bonferroni": "after Bonferroni",
     "fdr_bh": "after Benjamini-Hochberg",
     "fdr_by": "after Benjamini-Yekutieli",
+    "tukey": "after Tukey",
     "none": "without correction",
 }
 """Correction of p-values -> how a sentence names it."""
@@ -53,7 +55,7 @@ def deciding_of(rows: Sequence[Row], metrics: Sequence[Metric]) -> Metric | None
 
 
 def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 0) -> list[str]:
-    """What the comparisons of all users say: primary metrics first, then differences that are shown."""
+    """What the comparisons of all users say: the order on primary metrics, these, then differences that are shown."""
     everyone = [row for row in rows if row[SEGMENT] == EVERYONE]
     names = {str(metric): metric for metric in metrics}
     names |= {name: parse(name) for name in dict.fromkeys(row[METRIC] for row in everyone) if name not in names}
@@ -82,7 +84,18 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 
     means = units_of_means([row for row in sorted_rows if row[METRIC] == sorted_rows[0][METRIC]])
     margins = [*filter(None, map(sentence_of_margin, sorted_rows))][:MOST_SENTENCES]
     wide = [WIDENED] if any(widened(row) for row in sorted_rows[:MOST_SENTENCES]) else []
-    return [*lines, *rest, *margins, *means, *wide, *_repeated_looks(everyone), *_limits_of_looks(everyone)]
+    decided = [metric for name, metric in names.items() if name in primary]
+    order_lines = sentences_of_order(everyone, decided)
+    return [
+        *order_lines,
+        *lines,
+        *rest,
+        *margins,
+        *means,
+        *wide,
+        *_repeated_looks(everyone),
+        *_limits_of_looks(everyone),
+    ]
 
 
 WIDENED = (
