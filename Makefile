@@ -27,8 +27,8 @@ PLATFORM_TESTS = $(BIN)/python -m pytest tests/platforms/$(1)
 
 .PHONY: help venv run test test-all mutants lint audit readme bench bench-small docs pictures wheel clean
 .PHONY: test-spark test-programs test-sail test-connect test-matrix test-cluster test-airflow test-databricks test-lakehouse test-s3 test-packaging
-.PHONY: test-soak test-fresh test-report test-faults test-yarn test-peers
-.PHONY: $(addprefix for-test-,sail connect programs matrix cluster yarn airflow databricks lakehouse s3 packaging fresh report faults peers)
+.PHONY: test-soak test-fresh test-report test-faults test-yarn test-peers test-slow
+.PHONY: $(addprefix for-test-,sail connect programs matrix cluster yarn airflow databricks lakehouse s3 packaging fresh report faults peers slow)
 .PRECIOUS: .venvs/%/made .jars/%/made
 
 help: ## show this list
@@ -124,7 +124,7 @@ PYTHON_peers := python3.11
 # for-NAME makes what the target NAME needs, without running it.
 for-test-sail: venv .venvs/laptop/tools
 for-test-connect: venv $(call ENVIRONMENT,client)
-for-test-cluster for-test-packaging for-test-programs for-test-fresh: venv
+for-test-cluster for-test-packaging for-test-programs for-test-fresh for-test-slow: venv
 for-test-yarn: venv .jars/yarn/made
 for-test-airflow: venv .venvs/airflow/more $(call ENVIRONMENT,s3) .jars/s3/made
 for-test-databricks for-test-lakehouse: venv $(call ENVIRONMENT,spark40) .jars/lakehouse/made
@@ -195,7 +195,10 @@ test-report: for-test-report ## test the HTML report in Chromium, and a result i
 	@$(call PLATFORM_TESTS,test_report_page.py)
 	@.venvs/mlflow/bin/python -m pytest tests/platforms/test_mlflow.py
 
-test-peers: for-test-peers ## test intervals over several looks against gbstats and seqabpy
+test-slow: for-test-slow ## simulate: do families keep their error, do intervals cover? (a few minutes)
+	@$(BIN)/python -m pytest --slow -m slow tests/unit
+
+test-peers: for-test-peers ## test intervals over several looks against gbstats and seqabpy, and ratios against tea-tasting
 	@.venvs/peers/bin/python -m pytest tests/platforms/test_peers.py
 
 pictures: venv ## draw the pictures of README and docs, from the demo

@@ -56,6 +56,7 @@ def evaluate(
     segments: str | Sequence[str] = (),
     segment_combinations: Sequence[str | Sequence[str]] = (),
     covariate: str | None = None,
+    cluster: str | None = None,
     first_rank: Literal[0, 1] = 1,
     baseline: str | None = None,
     pairs: Literal["baseline", "all"] = "baseline",
@@ -85,6 +86,8 @@ def evaluate(
         segment_combinations: Segments that split the averages together, such as ``[("country", "device")]``.
         covariate: A column with a number of each user from before the experiment; comparisons are adjusted by it
             (CUPED).
+        cluster: A column whose values, such as households, were assigned as a whole: they are the units of errors,
+            not users.
         first_rank: What the column of ranks calls the first rank.
         baseline: The experiment that the others are compared with, in ``result.comparisons``.
         pairs: Who is compared: with the baseline, or every pair. ``compare`` has further options.
@@ -113,6 +116,7 @@ def evaluate(
         segments=segments,
         segment_combinations=segment_combinations,
         covariate=covariate,
+        cluster=cluster,
         first_rank=first_rank,
         confidence=confidence,
         mean_over=mean_over,
@@ -122,7 +126,12 @@ def evaluate(
         judged=judgements is not None,
     )
     compared = Comparison(
-        baseline=baseline, pairs=pairs, confidence=confidence, mean_over=mean_over, correction=correction
+        baseline=baseline,
+        pairs=pairs,
+        confidence=confidence,
+        mean_over=mean_over,
+        cluster=cluster,
+        correction=correction,
     )
     return Result(Tables.of(impressions, judgements, options), compared)
 
@@ -188,7 +197,7 @@ class Tables:
             ConfigError: A table is none, or the options do not fit one another.
             InputError: A column is missing or has a type that cannot serve.
         """
-        columns = (*options.columns.values(), *options.list, *options.segments, options.covariate)
+        columns = (*options.columns.values(), *options.list, *options.segments, options.covariate, options.cluster)
         impressions = with_fields(spark_table(impressions, "impressions", judgements), filter(None, columns))
         if judgements is not None:
             judgements = spark_table(judgements, "judgements", impressions)
@@ -281,10 +290,12 @@ class Tables:
         plan, within = self.plan, self.within_segments
         if not within:
             combined = plan.options.combined_segments
-            return UserTable(user_metrics, plan.scoring.metrics, plan.public_segments, before, combined)
+            table = UserTable(user_metrics, plan.scoring.metrics, plan.public_segments, before, combined)
+            return replace(table, cluster=plan.public_cluster)
         split = zip(plan.public_segments.items(), within, strict=True)
         rows_of = {name: Within(rows, column) for (name, column), rows in split}
-        return UserTable(user_metrics, plan.scoring.metrics, {}, before, within=rows_of)
+        table = UserTable(user_metrics, plan.scoring.metrics, {}, before, within=rows_of)
+        return replace(table, cluster=plan.public_cluster)
 
     @property
     def faulty(self) -> DataFrame:
@@ -412,7 +423,11 @@ class Result(Presentation):
     @property
     def experiment_metrics(self) -> DataFrame:
         """One row per (experiment_id, segment, metric)."""
-        return self._tables.experiment_metrics
+        tables = self._tables
+        if self._comparison.cluster is None:
+            return tables.experiment_metrics
+        users = tables.compared_users(tables.user_metrics, None)
+        return comparison.with_cluster_intervals(tables.experiment_metrics, users, self._comparison)
 
     @cached_property
     def comparisons(self) -> DataFrame:

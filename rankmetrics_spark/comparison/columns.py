@@ -39,6 +39,7 @@ from rankmetrics_spark.schemas import (
     SEQUENTIAL,
 )
 from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME
+from rankmetrics_spark.schemas import CLUSTER as CLUSTER_NAME
 from rankmetrics_spark.statistics import (
     LIMB_UNIT,
     Floats,
@@ -193,6 +194,20 @@ def mean_over(rows: Compared) -> Texts:
 def lists(rows: Compared) -> tuple[Ints, ...]:
     """Lists of each side that have a value; a user who was judged and shown nothing counts as one empty list."""
     return n_lists(rows.totals, rows.keys, BASELINE), n_lists(rows.totals, rows.keys, CANDIDATE)
+
+
+@statistic(CLUSTER_NAME, type="string", needs="cluster")
+def cluster(rows: Compared) -> Texts:
+    """The column whose values are the units of errors instead of the users. Then `n_users` and its kin, `wins`, `ties`,
+    `losses`, `users_needed`, `min_users`, `tuning_users` and the sample ratio count clusters. See "Which unit".
+    """
+    return [rows.rules.cluster] * len(rows.keys)
+
+
+@statistic("n_members_baseline", "n_members_candidate", type="long", needs="cluster")
+def members(rows: Compared) -> tuple[Ints, ...]:
+    """Users of these clusters who have a value."""
+    return rows.members(BASELINE), rows.members(CANDIDATE)
 
 
 @statistic("standard_error", "relative_ci_low", "relative_ci_high")

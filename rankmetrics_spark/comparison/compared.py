@@ -18,6 +18,7 @@ from rankmetrics_spark.comparison.totals import (
     ARM_SUMS,
     BASELINE,
     CANDIDATE,
+    MEMBERS,
     PAIR_SUMS,
     SHARED,
     Ints,
@@ -73,6 +74,7 @@ NEEDS = {
     "margin": "`margin: {...}`",
     "segments": "`segments: [...]`",
     "lists": "`mean_over: lists`",
+    "cluster": "`cluster: household`",
     "period": "`period: {from: ..., to: ...}`, or `--from` and `--to`",
 }
 """What a statistic may need beside the sums of experiments and pairs -> what asks for it."""
@@ -105,6 +107,7 @@ class Rules:
         sequential: The looks that intervals and p-values hold for: ``one``, ``any`` or a plan.
         tuning_users: With ``any``, the users at which intervals are tightest.
         over_lists: Whether means are over lists; the user stays the unit of errors.
+        cluster: The column whose values are the units of errors, instead of the users; None = the users are.
     """
 
     confidence: float = 0.95
@@ -127,6 +130,17 @@ class Rules:
     sequential: str | PlannedLooks = "one"
     tuning_users: int = 10_000
     over_lists: bool = False
+    cluster: str | None = None
+
+    @property
+    def by_ratio(self) -> bool:
+        """Whether means are ratios of two sums over the units, which have several lists or users each."""
+        return self.over_lists or self.cluster is not None
+
+    @property
+    def units(self) -> str:
+        """What people call the units of errors."""
+        return "users" if self.cluster is None else f"clusters of {self.cluster}"
 
 
 @dataclass(frozen=True)
@@ -179,14 +193,14 @@ class Compared:
     @cached_property
     def moments(self) -> tuple[Moments, Moments]:
         """Of all users of baseline and candidate who have a value."""
-        if self.rules.over_lists:
+        if self.rules.by_ratio:
             return arm_moments_over_lists(self.totals, self.keys)
         return arm_moments(self.arms[0]), arm_moments(self.arms[1])
 
     @cached_property
     def pair(self) -> PairMoments:
         """Of the users of both."""
-        if self.rules.over_lists:
+        if self.rules.by_ratio:
             return pair_moments_of(list_pair_sums(self.totals, self.keys))
         return pair_moments(self.both)
 
@@ -337,7 +351,7 @@ class Compared:
         """
         found, arms = self._estimate, self.moments
         errors = _rounding(arms[0]) + _rounding(arms[1])
-        of_pairs = errors if self.rules.over_lists else _rounding(self.pair.difference)
+        of_pairs = errors if self.rules.by_ratio else _rounding(self.pair.difference)
         largest = np.sqrt(np.where(self.paired, of_pairs, errors))
         size = np.abs(found.difference)
         return np.asarray((found.standard_error == 0) & (size > 0) & (size < _RESOLVED * largest))
@@ -368,6 +382,7 @@ class Compared:
             "segments": any(key.segment != EVERYONE for key in self.keys),
             "period": rules.days,
             "lists": rules.over_lists,
+            "cluster": rules.cluster,
         }
         return bool(asked[need] if need in asked else getattr(request, need))
 
@@ -379,6 +394,10 @@ class Compared:
     def count(self, i: int, place: int, name: str) -> int:
         """One of ``ARM_SUMS`` of the experiment at a place of a row's key."""
         return int(of_arm(self.arms[place - BASELINE], name)[i])
+
+    def members(self, place: int) -> Ints:
+        """(g,) users of the clusters of the baseline or of the candidate who have a value."""
+        return stacked(self.totals, [arm(key, place)._replace(kind=MEMBERS) for key in self.keys], 1)[:, 0]
 
     def left_out(self, arm_key: Key) -> int:
         """Users of an experiment who are left out because they are in another one too."""

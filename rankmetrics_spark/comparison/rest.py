@@ -55,7 +55,7 @@ def against_rest(rows: Compared) -> tuple[Floats, ...]:
     for sums in arms:
         tested &= (of_arm(sums, "with_relevant") > 0) & (of_arm(sums, "beyond") == 0)
     of_arms, of_both = (arm_moments(arms[0]), arm_moments(arms[1])), pair_moments(both)
-    if rows.rules.over_lists:
+    if rows.rules.by_ratio:
         of_arms, of_both = rest_over_lists(rows.totals, rows.keys, everyone)
     confidence = rows.rules.confidence
     paired = welch(of_both.difference, rows.pair.difference, confidence)

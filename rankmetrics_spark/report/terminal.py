@@ -43,6 +43,7 @@ from rankmetrics_spark.report.story import State, state_of
 from rankmetrics_spark.report.verdict import CORRECTIONS, p_text, valid_at, verdict_of
 from rankmetrics_spark.schemas import (
     BASELINE,
+    CLUSTER,
     DATE,
     EVERYONE,
     EXPERIMENT,
@@ -335,7 +336,7 @@ def _texts(row: Row, has_segments: bool) -> dict[str, str]:
         "metric": str(row[METRIC]),
         "design": str(row["design"]),
         "test": str(row["test"] or "-"),
-        "users": f"{row['n_users']:,}",
+        "users" if row.get(CLUSTER) is None else "clusters": f"{row['n_users']:,}",
         "means": movement(row) or "-",
         "difference": change.plain if change else "-",
         "change": _percentage(row),

@@ -12,6 +12,7 @@ from rankmetrics_spark.report.figures import over_lists, primary_names
 from rankmetrics_spark.report.order import sentences_of_order
 from rankmetrics_spark.schemas import (
     BASELINE,
+    CLUSTER,
     CUPED,
     EVERYONE,
     EXPERIMENT,
@@ -110,7 +111,7 @@ MOST_UNITS = 4
 
 
 def units_of_means(rows: Sequence[Row]) -> list[str]:
-    """Which mean the comparisons of a metric are about; nothing where it is that over users.
+    """Which mean the comparisons of a metric are about, and which unit; nothing where both are users.
 
     >>> row = {"mean_over": "lists", "baseline": "a", "experiment_id": "b", "n_lists_baseline": 10234,
     ...        "n_users_baseline": 2011, "n_lists_candidate": 9871, "n_users_candidate": 1987}
@@ -118,14 +119,31 @@ def units_of_means(rows: Sequence[Row]) -> list[str]:
     ['Means are over lists, and errors by user: 10,234 lists of 2,011 users in a, 9,871 lists of 1,987 users in b']
     >>> units_of_means([row | {"mean_over": "users"}]), units_of_means([{}]), units_of_means([])
     ([], [], [])
+    >>> of_clusters = {"cluster": "household", "n_members_baseline": 2011, "n_members_candidate": 1987}
+    >>> units_of_means([row | of_clusters | {"mean_over": "users", "n_users_baseline": 803, "n_users_candidate": 797}])
+    ['Errors are by household: 803 clusters of 2,011 users in a, 797 clusters of 1,987 users in b']
     """
     found: dict[str, str] = {}
-    for row in rows if over_lists(rows) else ():
+    by_lists, cluster = over_lists(rows), next((row.get(CLUSTER) for row in rows), None)
+    for row in rows if by_lists or cluster else ():
         for name, side in ((row[BASELINE], "baseline"), (row[EXPERIMENT], "candidate")):
-            found[name] = f"{row[f'n_lists_{side}']:,} lists of {row[f'n_users_{side}']:,} users in {name}"
+            parts = [f"{row[f'n_lists_{side}']:,} lists"] if by_lists else []
+            parts += [f"{row[f'n_users_{side}']:,} {'clusters' if cluster else 'users'}"]
+            parts += [f"{row[f'n_members_{side}']:,} users"] if cluster else []
+            found[name] = f"{' of '.join(parts)} in {name}"
     more = f", and {len(found) - MOST_UNITS:,} more experiments" if len(found) > MOST_UNITS else ""
     named = ", ".join([*found.values()][:MOST_UNITS])
-    return [f"Means are over lists, and errors by user: {named}{more}"] if found else []
+    what = "Means are over lists, and errors" if by_lists else "Errors are"
+    return [f"{what} by {cluster or 'user'}: {named}{more}"] if found else []
+
+
+def units_of(row: Row) -> str:
+    """What people call the units of a comparison.
+
+    >>> units_of({}), units_of({"cluster": "household"})
+    ('users', 'clusters of household')
+    """
+    return "users" if row.get(CLUSTER) is None else f"clusters of {row[CLUSTER]}"
 
 
 def _repeated_looks(rows: Sequence[Row]) -> list[str]:
@@ -261,7 +279,8 @@ def sentence(row: Row, metric: Metric) -> str:
     if row["better"] is None:
         effect = detectable(row)
         after = "" if row["correction"] == "none" or row["n_comparisons"] == 1 else " (after the correction)"
-        could = f"; {row['n_users']:,} users are enough to find changes of {effect} or more{after}" if effect else ""
+        enough = f"{row['n_users']:,} {units_of(row)} are enough"
+        could = f"; {enough} to find changes of {effect} or more{after}" if effect else ""
         says = "no difference shown" if metric.higher_is_better is not None else "neither direction is better"
         return f"{candidate} against {baseline} on {name}: {says}, {change}, {p_value(row)}{valid}{could}{also}"
     verb = "beats" if row["better"] == "candidate" else "loses to"

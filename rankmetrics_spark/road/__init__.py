@@ -171,7 +171,8 @@ def _without_list(known: DataFrame, pools: DataFrame, plan: Plan) -> DataFrame:
 
 def published_users(table: DataFrame, plan: Plan, *more: str) -> DataFrame:
     """``user_metrics`` with the segments and the covariate under the user's own names."""
-    public = [*plan.public_segments.values(), *([plan.public_covariate] if plan.public_covariate else [])]
+    public = [*plan.public_segments.values(), *filter(None, (plan.public_covariate,))]
+    public += filter(None, [plan.public_cluster if plan.columns.cluster else None])
     described = zip(plan.columns.of_user, public, strict=True)
     renamed = [F.col(internal).alias(public) for internal, public in described]
     counts = (N_LISTS, N_SHOWN, N_RELEVANT, N_REPEATED)

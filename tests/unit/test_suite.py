@@ -55,6 +55,13 @@ def is_shown(markers: set[str], **options: object) -> bool:
     return shows(config, item)
 
 
+def test_simulations_run_in_a_target_of_their_own_and_only_there() -> None:
+    assert pytest_runs("test-slow") == ["--slow -m slow tests/unit"]
+    assert "test-slow" in (ROOT / ".ci" / "run").read_text()
+    assert is_shown({"slow"}, engine="spark", slow=True)
+    assert not any(is_shown({"slow"}, **options) for options in ({"engine": "spark"}, {"engine": "sail"}))
+
+
 def test_make_test_runs_each_test_on_an_engine_and_ci_each_on_spark() -> None:
     two = "-n 2 --dist loadgroup"
     assert pytest_runs("test") == [f"{two} --only-spark", f"{two} --engine sail tests/spark"]
