@@ -395,7 +395,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (
         {"comparison": {"correction": "bonferoni"}},
         "comparison.correction: unknown value 'bonferoni'; did you mean "
-        "'bonferroni'? known: holm, hochberg, hommel, bonferroni, fdr_bh, fdr_by, none",
+        "'bonferroni'? known: holm, hochberg, hommel, bonferroni, fdr_bh, fdr_by, tukey, none",
     ),
     ({"sink": {"format": "csv"}}, "sink.format: unknown value 'csv'; known: parquet, delta, iceberg"),
     (
