@@ -75,11 +75,11 @@ run: $(if $(filter spark,$(ENGINE)),$(INSTALLED),$(call ENVIRONMENT,laptop)) ## 
 
 # Two processes, each with one session for all of its tests.
 test: venv .venvs/laptop/tools ## run the test suite: on Sail, and on Spark what only Spark shows (four minutes)
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" --only-spark
-	@.venvs/laptop/bin/python -m pytest -n 2 --dist loadgroup -m "not slow" --engine sail tests/spark
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup --only-spark
+	@.venvs/laptop/bin/python -m pytest -n 2 --dist loadgroup --engine sail tests/spark
 
 test-slow: venv ## run the simulations and the libraries that compute the same, live
-	@$(BIN)/python -m pytest -n 2 -m slow tests/unit
+	@$(BIN)/python -m pytest -n 2 --slow -m slow tests/unit
 
 test-spark: venv ## run all of tests/spark on Spark
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not program" tests/spark
@@ -198,7 +198,7 @@ test-report: for-test-report ## test the HTML report in Chromium, and a result i
 	@$(call PLATFORM_TESTS,test_report_page.py)
 	@.venvs/mlflow/bin/python -m pytest tests/platforms/test_mlflow.py
 
-test-peers: for-test-peers ## test intervals over several looks against gbstats and seqabpy
+test-peers: for-test-peers ## test intervals over several looks against gbstats and seqabpy, and ratios against tea-tasting
 	@.venvs/peers/bin/python -m pytest tests/platforms/test_peers.py
 
 pictures: venv ## draw the pictures of README and docs, from the demo

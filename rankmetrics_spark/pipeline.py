@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -55,12 +55,13 @@ def evaluate(
     segments: str | Sequence[str] = (),
     segment_combinations: Sequence[str | Sequence[str]] = (),
     covariate: str | None = None,
+    cluster: str | None = None,
     first_rank: Literal[0, 1] = 1,
     baseline: str | None = None,
     pairs: Literal["baseline", "all"] = "baseline",
     confidence: float = 0.95,
     mean_over: Literal["users", "lists"] = "users",
-    correction: Literal["holm", "hochberg", "hommel", "bonferroni", "fdr_bh", "fdr_by", "none"] = "holm",
+    correction: Literal["holm", "hochberg", "hommel", "bonferroni", "fdr_bh", "fdr_by", "tukey", "none"] = "holm",
     repeated_items: Literal["relevant", "all", "ignore"] = "relevant",
     text_numbers: bool = False,
     layout: LayoutName = "auto",
@@ -84,6 +85,8 @@ def evaluate(
         segment_combinations: Segments that split the averages together, such as ``[("country", "device")]``.
         covariate: A column with a number of each user from before the experiment; comparisons are adjusted by it
             (CUPED).
+        cluster: A column whose values, such as households, were assigned as a whole: they are the units of errors,
+            not users.
         first_rank: What the column of ranks calls the first rank.
         baseline: The experiment that the others are compared with, in ``result.comparisons``.
         pairs: Who is compared: with the baseline, or every pair. ``compare`` has further options.
@@ -112,6 +115,7 @@ def evaluate(
         segments=segments,
         segment_combinations=segment_combinations,
         covariate=covariate,
+        cluster=cluster,
         first_rank=first_rank,
         confidence=confidence,
         mean_over=mean_over,
@@ -121,7 +125,12 @@ def evaluate(
         judged=judgements is not None,
     )
     compared = Comparison(
-        baseline=baseline, pairs=pairs, confidence=confidence, mean_over=mean_over, correction=correction
+        baseline=baseline,
+        pairs=pairs,
+        confidence=confidence,
+        mean_over=mean_over,
+        cluster=cluster,
+        correction=correction,
     )
     return Result(Tables.of(impressions, judgements, options), compared)
 
@@ -173,12 +182,14 @@ def compared_users(tables: Tables, before: DataFrame | str | None) -> UserTable:
         before: Values of the users before the experiment: see ``comparison.UserTable``.
     """
     plan, within = tables.plan, tables.within_segments
-    if not within:
+    if within:
+        split = zip(plan.public_segments.items(), within, strict=True)
+        rows_of = {name: Within(rows, column) for (name, column), rows in split}
+        table = UserTable(tables.user_metrics, plan.scoring.metrics, {}, before, within=rows_of)
+    else:
         combined = plan.options.combined_segments
-        return UserTable(tables.user_metrics, plan.scoring.metrics, plan.public_segments, before, combined)
-    split = zip(plan.public_segments.items(), within, strict=True)
-    rows_of = {name: Within(rows, column) for (name, column), rows in split}
-    return UserTable(tables.user_metrics, plan.scoring.metrics, {}, before, within=rows_of)
+        table = UserTable(tables.user_metrics, plan.scoring.metrics, plan.public_segments, before, combined)
+    return replace(table, cluster=plan.public_cluster)
 
 
 class Presentation:
@@ -289,7 +300,11 @@ class Result(Presentation):
     @property
     def experiment_metrics(self) -> DataFrame:
         """One row per (experiment_id, segment, metric)."""
-        return self._tables.experiment_metrics
+        tables = self._tables
+        if self._comparison.cluster is None:
+            return tables.experiment_metrics
+        users = compared_users(tables, None)
+        return comparison.with_cluster_intervals(tables.experiment_metrics, users, self._comparison)
 
     @cached_property
     def comparisons(self) -> DataFrame:

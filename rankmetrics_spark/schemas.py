@@ -56,6 +56,8 @@ NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 EVERYONE = "all"
 ROLE = "role"
 MEAN_OVER = "mean_over"
+CLUSTER = "cluster"
+"""The column whose values are the units of errors, in a row of ``comparisons``."""
 PERIOD_FROM, PERIOD_TO = "period_from", "period_to"
 PRIMARY, GUARDRAIL, SECONDARY = "primary", "guardrail", "secondary"
 """Roles of a metric in the answer."""
@@ -91,6 +93,8 @@ TOP = "_top"
 """The last rank of a list, if ranks are given."""
 COVARIATE = "_covariate"
 """A number that each user had before the experiment, if there is such a column."""
+CLUSTER_OF_USER = "_cluster"
+"""The cluster of each user, such as a household, if there is such a column."""
 MIXED = "_mixed"
 """Whether the rows of a list differ in a segment, if there are segments."""
 HASH = "_hash"
@@ -125,6 +129,7 @@ class Columns:
         list: The user's names of the columns that tell a user's lists apart.
         segments: The user's names of the columns whose values split the averages.
         covariate: The user's name of the column with a number of each user from before the experiment.
+        cluster: The user's name of the column whose values are the units of errors; None where it is a segment too.
         item: Whether item ids are there.
         position: Whether a rank column is there.
         score: Whether a score column is there.
@@ -142,6 +147,7 @@ class Columns:
     by_score: bool = False
     first_rank: int = 1
     covariate: str | None = None
+    cluster: str | None = None
 
     @property
     def list_columns(self) -> tuple[str, ...]:
@@ -155,8 +161,9 @@ class Columns:
 
     @property
     def of_user(self) -> tuple[str, ...]:
-        """Internal names of the columns that describe the user: segments and covariate."""
-        return (*self.segment_columns, *([COVARIATE] if self.covariate else []))
+        """Internal names of the columns that describe the user: segments, covariate and cluster."""
+        names = {COVARIATE: self.covariate, CLUSTER_OF_USER: self.cluster}
+        return (*self.segment_columns, *(name for name, column in names.items() if column))
 
     @property
     def keys(self) -> tuple[str, ...]:

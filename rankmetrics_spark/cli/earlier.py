@@ -65,6 +65,8 @@ class CompareRequest:
             raise ConfigError("--losses and --decompose need a --baseline")
         if self.decomposed and section.mean_over == "lists":
             raise ConfigError("--decompose is given with mean_over: lists; allowed: users, whose mix it is about")
+        if self.decomposed and section.cluster is not None:
+            raise ConfigError("--decompose is given with cluster; allowed: one of the two, since a mix has no errors")
         others = {"--date": self.date, "--segment": self.segments, "--combine": self.combined,
                   "--losses": self.losses, "--decompose": self.decomposed}  # fmt: skip
         if self.over_time and (given := [name for name, value in others.items() if value]):

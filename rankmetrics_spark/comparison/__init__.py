@@ -13,6 +13,7 @@ from functools import partial
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from rankmetrics_spark.comparison.clusters import rows_of_clusters
 from rankmetrics_spark.comparison.columns import comparison_rows
 from rankmetrics_spark.comparison.compared import Ranks, Rules
 from rankmetrics_spark.comparison.daily import KINDS, UserDays, add_days
@@ -25,10 +26,12 @@ from rankmetrics_spark.comparison.planning import Plan, plan
 from rankmetrics_spark.comparison.registry import STATISTICS, statistic, types_of
 from rankmetrics_spark.comparison.rest import against_rest
 from rankmetrics_spark.comparison.rows import (
+    CLUSTER_MEANS,
     DECOMPOSITION,
     MEANS,
     decomposition_rows,
     final,
+    final_cluster_means,
     final_decomposition,
     final_means,
     mean_intervals,
@@ -85,11 +88,13 @@ __all__ = [
     "published_days",
     "refuse_too_many_replicates",
     "rows_of",
+    "rows_of_clusters",
     "schema_text",
     "signed_sizes",
     "statistic",
     "sums_of",
     "types_of",
+    "with_cluster_intervals",
     "within_margin",
 ]
 
@@ -125,6 +130,7 @@ def compare(
     dates: tuple[str, str] | None = None,
     shared_users: str = "keep",
     mean_over: str = "users",
+    cluster: str | None = None,
 ) -> DataFrame:
     """Is one experiment better than another, and how sure is that? From per-user metrics, without collecting users.
 
@@ -163,6 +169,8 @@ def compare(
             Which of them are there is read at once, by a small job.
         shared_users: ``drop`` leaves users of more than one experiment out; every comparison is ``independent`` then.
         mean_over: Every user counts once (``users``), or every list (``lists``); errors are by user in both.
+        cluster: A column whose values, such as households, were assigned as a whole: they are the units of errors,
+            not users.
 
     Returns:
         One row per (baseline, candidate, segment, metric); lazy like any DataFrame.
@@ -197,6 +205,7 @@ def compare(
             "tuning_users": tuning_users,
             "shared_users": shared_users,
             "mean_over": mean_over,
+            "cluster": cluster,
         }
     )
     split = Options(segments=segments or None, segment_combinations=segment_combinations or None)
@@ -248,7 +257,8 @@ def effect_over_time(
         baseline: The experiment that the others are compared with.
         candidates: Only these are compared with the baseline; empty = all.
         metrics: Names such as ``ap@10`` or ``ndcg@10``; by default every one that has a column.
-        correction: Correction of the p-values of all slopes, and of all rows of the kind ``before``.
+        correction: Correction of the p-values of all slopes, and of all rows of the kind ``before``; ``tukey`` is
+            ``holm`` here.
         confidence: Confidence level of the intervals, which are not corrected.
         dates: First and last date of the experiment, as YYYY-MM-DD; by default all dates, without a check of the split.
         pairs: Who is compared: with the baseline, or every pair.
@@ -289,6 +299,11 @@ def development(table: UserTable, asked: Comparison, dates: tuple[str, str] | No
     _refuse_nothing(asked)
     if asked.mean_over == "lists":
         raise refuse(asked.path_of("mean_over"), "lists", "users, since an effect over time is one of users")
+    if asked.cluster is not None:
+        raise refuse(asked.path_of("cluster"), asked.cluster, "null, since an effect over time is one of users")
+    if asked.correction == "tukey":
+        # Slopes are no means.
+        asked = replace(asked, correction="holm")
     start = None
     if dates is not None:
         start, last = (day("dates", date) for date in first_and_last(dates))
@@ -320,6 +335,7 @@ def comparisons(table: UserTable, asked: Comparison, sums: DataFrame | None = No
         ConfigError: Neither a baseline nor all pairs are asked for.
     """
     _refuse_nothing(asked)
+    table = _of_units(table, asked)
     partials = sums_of(table, asked) if sums is None else sums
     # Handed over: what a notebook or a test has registered is not registered in the process that makes the rows.
     statistics = tuple(STATISTICS.values())
@@ -329,7 +345,7 @@ def comparisons(table: UserTable, asked: Comparison, sums: DataFrame | None = No
 
 def sums_of(table: UserTable, asked: Comparison) -> DataFrame:
     """The exact sums, by key, that comparisons and bootstrap intervals are made of."""
-    request = request_of(asked)
+    request, table = request_of(asked), _of_units(table, asked)
     partials = sums_by_key(table, request)
     return partials.unionByName(signed_ranks(table, request)) if asked.wilcoxon and asked.is_requested else partials
 
@@ -338,6 +354,35 @@ def bootstrap_means(table: UserTable, asked: Comparison, sums: DataFrame) -> Dat
     """Bootstrap intervals of the mean of every (experiment_id, segment, metric), from ``sums_of`` the two."""
     body = partial(final_means, rules=_rules(asked, table))
     return sums.repartition(1).mapInArrow(body, schema_text(MEANS))
+
+
+def _of_units(table: UserTable, asked: Comparison) -> UserTable:
+    """The table with the column of the cluster, whose name in it is that of the log unless the table says otherwise."""
+    return table if table.cluster is not None else replace(table, cluster=asked.cluster)
+
+
+def with_cluster_intervals(
+    means: DataFrame, table: UserTable, asked: Comparison, sums: DataFrame | None = None
+) -> DataFrame:
+    """The means with the intervals of clusters as units; as they are without a cluster.
+
+    Args:
+        means: Rows of ``experiment_metrics``.
+        table: Their users.
+        asked: How the means are compared.
+        sums: ``sums_of`` the two, where it has been computed already.
+    """
+    if asked.cluster is None:
+        return means
+    table, bounds = _of_units(table, asked), ("ci_low", "ci_high")
+    partials = sums_of(table, asked) if sums is None else sums
+    body = partial(final_cluster_means, rules=_rules(asked, table))
+    found = partials.repartition(1).mapInArrow(body, schema_text(CLUSTER_MEANS))
+    keys = (EXPERIMENT, SEGMENT, METRIC)
+    intervals = found.select(*(F.col(name).alias(f"_{name}") for name in (*keys, *bounds)))
+    same_row = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in keys]
+    replaced = (F.col(f"_{name}").alias(name) if name in bounds else F.col(name) for name in means.columns)
+    return means.join(intervals, same_row, "left").select(*replaced)
 
 
 def decomposition(table: UserTable, asked: Comparison, segment: str) -> DataFrame:
@@ -403,6 +448,7 @@ def request_of(asked: Comparison) -> Request:
         all_pairs=asked.pairs == "all",
         drop_shared=asked.shared_users == "drop",
         over_lists=asked.mean_over == "lists",
+        clustered=asked.cluster is not None,
         bootstrap=bootstrap.replicates if bootstrap else 0,
         bootstrap_seed=bootstrap.seed if bootstrap else 1,
         flips=flips.replicates if flips else 0,
@@ -415,7 +461,7 @@ def request_of(asked: Comparison) -> Request:
 def _rules(asked: Comparison, table: UserTable) -> Rules:
     return Rules(
         confidence=asked.confidence,
-        correction="bonferroni" if asked.simultaneous else asked.correction,
+        correction="bonferroni" if asked.simultaneous and asked.correction != "tukey" else asked.correction,
         simultaneous=asked.simultaneous,
         roles=asked.roles(table.metrics),
         one_family=asked.families == "one",
@@ -435,4 +481,5 @@ def _rules(asked: Comparison, table: UserTable) -> Rules:
         sequential=asked.looks,
         tuning_users=asked.tuning_users,
         over_lists=asked.mean_over == "lists",
+        cluster=table.cluster,
     )

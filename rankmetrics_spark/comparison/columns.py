@@ -39,6 +39,7 @@ from rankmetrics_spark.schemas import (
     SEQUENTIAL,
 )
 from rankmetrics_spark.schemas import BASELINE as BASELINE_NAME
+from rankmetrics_spark.schemas import CLUSTER as CLUSTER_NAME
 from rankmetrics_spark.statistics import (
     LIMB_UNIT,
     Floats,
@@ -172,13 +173,13 @@ def correction(rows: Compared) -> tuple[list[str], ...]:
     `secondary metrics` (candidates by metrics, all users), or `segments of country` (candidates by metrics by values);
     and what the metric is: `primary`, `guardrail` or `secondary`.
     """
-    return [rows.rules.correction] * len(rows.keys), rows.families, rows.roles
+    return [rows.rules.correction] * len(rows.keys), rows.families.names, rows.roles
 
 
 @statistic("n_comparisons", "n_users_baseline", "n_users_candidate", "n_users_both", type="long")
 def counts(rows: Compared) -> tuple[Ints, ...]:
     """How many comparisons the family has; users of each side who have a value, and of both."""
-    return rows.n_tested, of_arm(rows.arms[0], "n"), of_arm(rows.arms[1], "n"), of_pair(rows.both, "both")
+    return rows.families.n_tested, of_arm(rows.arms[0], "n"), of_arm(rows.arms[1], "n"), of_pair(rows.both, "both")
 
 
 @statistic(type="string")
@@ -193,6 +194,20 @@ def mean_over(rows: Compared) -> Texts:
 def lists(rows: Compared) -> tuple[Ints, ...]:
     """Lists of each side that have a value; a user who was judged and shown nothing counts as one empty list."""
     return n_lists(rows.totals, rows.keys, BASELINE), n_lists(rows.totals, rows.keys, CANDIDATE)
+
+
+@statistic(CLUSTER_NAME, type="string", needs="cluster")
+def cluster(rows: Compared) -> Texts:
+    """The column whose values are the units of errors instead of the users. Then `n_users` and its kin, `wins`, `ties`,
+    `losses`, `users_needed`, `min_users`, `tuning_users` and the sample ratio count clusters. See "Which unit".
+    """
+    return [rows.rules.cluster] * len(rows.keys)
+
+
+@statistic("n_members_baseline", "n_members_candidate", type="long", needs="cluster")
+def members(rows: Compared) -> tuple[Ints, ...]:
+    """Users of these clusters who have a value."""
+    return rows.members(BASELINE), rows.members(CANDIDATE)
 
 
 @statistic("standard_error", "relative_ci_low", "relative_ci_high")
@@ -239,7 +254,7 @@ def adjusted_detectable(rows: Compared) -> Floats:
     1 + 1/2 + ... + 1/n), which is enough whatever the other comparisons show; without a correction, as above. It is
     what the verdict says.
     """
-    return _detectable(rows, 1 - rows.strictest_levels)
+    return _detectable(rows, 1 - rows.families.strictest_levels)
 
 
 @statistic()

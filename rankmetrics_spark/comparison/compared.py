@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rankmetrics_spark.comparison import adjusted
+from rankmetrics_spark.comparison.families import Families
 from rankmetrics_spark.comparison.intervals import Share, intervals_at, over_rules
 from rankmetrics_spark.comparison.notes import doubt
 from rankmetrics_spark.comparison.over_lists import arm_moments_over_lists, list_pair_sums, pair_moments_of
@@ -17,6 +18,7 @@ from rankmetrics_spark.comparison.totals import (
     ARM_SUMS,
     BASELINE,
     CANDIDATE,
+    MEMBERS,
     PAIR_SUMS,
     SHARED,
     Ints,
@@ -37,7 +39,7 @@ from rankmetrics_spark.comparison.totals import (
 )
 from rankmetrics_spark.config import Days, PlannedLooks
 from rankmetrics_spark.pointers import LookNumbers, unknown_looks
-from rankmetrics_spark.schemas import EVERYONE, GUARDRAIL, PRIMARY, SECONDARY, segment_columns
+from rankmetrics_spark.schemas import EVERYONE, SECONDARY
 from rankmetrics_spark.statistics import (
     LIMB_UNIT,
     AnyLook,
@@ -47,7 +49,6 @@ from rankmetrics_spark.statistics import (
     Moments,
     PairMoments,
     PlannedLook,
-    adjusted_p_values,
     denominator_independent,
     denominator_paired,
     over_looks,
@@ -55,14 +56,11 @@ from rankmetrics_spark.statistics import (
     relative_independent,
     relative_paired,
     sample_ratio_p,
-    strictest_level,
     welch,
 )
 
 Bools = npt.NDArray[np.bool_]
 PAIRED, INDEPENDENT = "paired", "independent"
-FAMILIES = {PRIMARY: "primary metrics", GUARDRAIL: "guardrails", SECONDARY: "secondary metrics"}
-"""Role of a metric -> the family of its comparisons of all users."""
 SHARE_OF_PAIRED = 0.95
 """With ``auto``, a pair is paired where this share of the users of each experiment is in both; the rest is left out."""
 NEEDS = {
@@ -76,6 +74,7 @@ NEEDS = {
     "margin": "`margin: {...}`",
     "segments": "`segments: [...]`",
     "lists": "`mean_over: lists`",
+    "cluster": "`cluster: household`",
     "period": "`period: {from: ..., to: ...}`, or `--from` and `--to`",
 }
 """What a statistic may need beside the sums of experiments and pairs -> what asks for it."""
@@ -89,7 +88,7 @@ class Rules:
 
     Attributes:
         confidence: Of every interval.
-        correction: Of the p-values: see ``adjusted_p_values``.
+        correction: Of the p-values: see ``adjusted_p_values``; or ``tukey``, for all pairs.
         simultaneous: Whether the intervals of a family cover jointly; the correction is that of Bonferroni then.
         roles: Metric -> ``primary``, ``guardrail`` or ``secondary``; others are secondary.
         one_family: Whether all rows are corrected together.
@@ -108,6 +107,7 @@ class Rules:
         sequential: The looks that intervals and p-values hold for: ``one``, ``any`` or a plan.
         tuning_users: With ``any``, the users at which intervals are tightest.
         over_lists: Whether means are over lists; the user stays the unit of errors.
+        cluster: The column whose values are the units of errors, instead of the users; None = the users are.
     """
 
     confidence: float = 0.95
@@ -130,6 +130,17 @@ class Rules:
     sequential: str | PlannedLooks = "one"
     tuning_users: int = 10_000
     over_lists: bool = False
+    cluster: str | None = None
+
+    @property
+    def by_ratio(self) -> bool:
+        """Whether means are ratios of two sums over the units, which have several lists or users each."""
+        return self.over_lists or self.cluster is not None
+
+    @property
+    def units(self) -> str:
+        """What people call the units of errors."""
+        return "users" if self.cluster is None else f"clusters of {self.cluster}"
 
 
 @dataclass(frozen=True)
@@ -182,14 +193,14 @@ class Compared:
     @cached_property
     def moments(self) -> tuple[Moments, Moments]:
         """Of all users of baseline and candidate who have a value."""
-        if self.rules.over_lists:
+        if self.rules.by_ratio:
             return arm_moments_over_lists(self.totals, self.keys)
         return arm_moments(self.arms[0]), arm_moments(self.arms[1])
 
     @cached_property
     def pair(self) -> PairMoments:
         """Of the users of both."""
-        if self.rules.over_lists:
+        if self.rules.by_ratio:
             return pair_moments_of(list_pair_sums(self.totals, self.keys))
         return pair_moments(self.both)
 
@@ -322,53 +333,14 @@ class Compared:
         return [self.rules.roles.get(key.metric, SECONDARY) for key in self.keys]
 
     @cached_property
-    def families(self) -> list[str]:
-        """(g,) rows of one name are corrected together."""
-        if self.rules.one_family:
-            return ["all"] * len(self.keys)
-        names = [
-            FAMILIES[role] if key.segment == EVERYONE else f"segments of {segment_columns(key.segment)}"
-            for key, role in zip(self.keys, self.roles, strict=True)
-        ]
-        if self.rules.primary_share is None:
-            return names
-        return [name if name == FAMILIES[PRIMARY] else "all but primary" for name in names]
+    def families(self) -> Families:
+        """Which rows are corrected together, and how."""
+        return Families(self.keys, self.roles, self.rules, self.deciding)
 
-    @cached_property
+    @property
     def p_adjusted(self) -> Floats:
         """(g,) p-values that are corrected over their family."""
-        adjusted = np.full(len(self.keys), np.nan)
-        for rows, share in self._family_rows:
-            p = adjusted_p_values(self.deciding.p_value[rows], self.rules.correction)
-            adjusted[rows] = np.minimum(p / share, 1)
-        return adjusted
-
-    @cached_property
-    def n_tested(self) -> Ints:
-        """(g,) how many rows of the family have a p-value."""
-        n = np.zeros(len(self.keys), np.int64)
-        for rows, _ in self._family_rows:
-            n[rows] = np.count_nonzero(~np.isnan(self.deciding.p_value[rows]))
-        return n
-
-    @cached_property
-    def strictest_levels(self) -> Floats:
-        """(g,) the level that a row has to pass whatever the others of its family show."""
-        levels, alpha = np.full(len(self.keys), np.nan), 1 - self.rules.confidence
-        for rows, share in self._family_rows:
-            levels[rows] = strictest_level(share * alpha, int(self.n_tested[rows][0]), self.rules.correction)
-        return levels
-
-    @cached_property
-    def _family_rows(self) -> list[tuple[Bools, float]]:
-        """Per family: (g,) whether a row belongs to it, and its share of the level of significance."""
-        names, share = np.array(self.families), self.rules.primary_share
-        of_primary = 1.0 if share is None else share
-        of_others = 1.0 if share is None or self.rules.one_family else 1 - share
-        return [
-            (names == name, of_primary if name == FAMILIES[PRIMARY] else of_others)
-            for name in dict.fromkeys(self.families)
-        ]
+        return self.families.p_adjusted
 
     @cached_property
     def unresolved(self) -> Bools:
@@ -379,7 +351,7 @@ class Compared:
         """
         found, arms = self._estimate, self.moments
         errors = _rounding(arms[0]) + _rounding(arms[1])
-        of_pairs = errors if self.rules.over_lists else _rounding(self.pair.difference)
+        of_pairs = errors if self.rules.by_ratio else _rounding(self.pair.difference)
         largest = np.sqrt(np.where(self.paired, of_pairs, errors))
         size = np.abs(found.difference)
         return np.asarray((found.standard_error == 0) & (size > 0) & (size < _RESOLVED * largest))
@@ -410,6 +382,7 @@ class Compared:
             "segments": any(key.segment != EVERYONE for key in self.keys),
             "period": rules.days,
             "lists": rules.over_lists,
+            "cluster": rules.cluster,
         }
         return bool(asked[need] if need in asked else getattr(request, need))
 
@@ -421,6 +394,10 @@ class Compared:
     def count(self, i: int, place: int, name: str) -> int:
         """One of ``ARM_SUMS`` of the experiment at a place of a row's key."""
         return int(of_arm(self.arms[place - BASELINE], name)[i])
+
+    def members(self, place: int) -> Ints:
+        """(g,) users of the clusters of the baseline or of the candidate who have a value."""
+        return stacked(self.totals, [arm(key, place)._replace(kind=MEMBERS) for key in self.keys], 1)[:, 0]
 
     def left_out(self, arm_key: Key) -> int:
         """Users of an experiment who are left out because they are in another one too."""

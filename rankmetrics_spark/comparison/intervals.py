@@ -85,9 +85,9 @@ def levels_of(p: Floats, p_adjusted: Floats, correction: str, alpha: float) -> F
 def corrected_intervals(rows: Compared) -> tuple[Estimate, Estimate]:
     """The deciding test and its relative difference, with intervals that exclude 0 exactly where it found one."""
     p, alpha = rows.deciding.p_value, 1 - rows.rules.confidence
-    levels = adjusted_levels(p, rows.p_adjusted, alpha, rows.strictest_levels)
-    if rows.rules.simultaneous:
-        levels = np.where(np.isnan(p), np.nan, rows.strictest_levels)
+    levels = adjusted_levels(p, rows.p_adjusted, alpha, rows.families.strictest_levels)
+    if rows.families.covers_jointly:
+        levels = np.where(np.isnan(p), np.nan, rows.families.strictest_levels)
     alone = levels == alpha
     both = over_rules(rows, np.where(alone, rows.rules.confidence, 1 - levels))
     plain = rows.deciding, rows.deciding_relative

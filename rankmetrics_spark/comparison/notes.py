@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rankmetrics_spark.comparison.adjusted import SMALL_EARLIER_P
-from rankmetrics_spark.comparison.totals import ARM_SUMS, BASELINE, CANDIDATE, Key, arm, of_arm, of_pair, stacked
+from rankmetrics_spark.comparison.totals import ALONE, ARM_SUMS, BASELINE, CANDIDATE, Key, arm, of_arm, of_pair, stacked
 from rankmetrics_spark.config import PlannedLooks
 from rankmetrics_spark.schemas import EVERYONE
 from rankmetrics_spark.statistics import LARGEST_SUMMAND
@@ -25,7 +25,7 @@ def doubt(rows: Compared, i: int) -> str | None:
     for name, (text, forbidden) in _PROBLEMS.items():
         places = [place for place in (BASELINE, CANDIDATE) if (rows.count(i, place, name) > 0) is forbidden]
         if places:
-            return f"{text} in {_names(rows.keys[i], places)}"
+            return f"{text.replace('users', rows.rules.units)} in {_names(rows.keys[i], places)}"
     if np.isnan(rows.deciding.p_value[i]):
         return _untested(rows, i)
     if rows.sample_ratio_p < SMALL_RATIO_P:
@@ -56,16 +56,17 @@ def _untested(rows: Compared, i: int) -> str:
     if rows.unresolved[i]:
         return "the values differ too little from one another for a test"
     if rows.paired[i]:
-        return "no users in both experiments" if not rows.n_users[i] else "fewer than two users in both experiments"
+        n = "fewer than two" if rows.n_users[i] else "no"
+        return f"{n} {rows.rules.units} in both experiments"
     few = [place for place in (BASELINE, CANDIDATE) if rows.count(i, place, "n") < 2]
-    return f"fewer than two users in {_names(rows.keys[i], few)}"
+    return f"fewer than two {rows.rules.units} in {_names(rows.keys[i], few)}"
 
 
 def remarks(rows: Compared, i: int) -> str | None:
     """What a reader of the test has to know."""
     of_users = _left_out(rows, i) if rows.paired[i] else _overlap(rows, i)
     gap = rows.rules.days.gap if rows.rules.days else None
-    remarks = (of_users, left_out_of_all(rows, i), _without_cuped(rows, i), gap)
+    remarks = (of_users, left_out_of_all(rows, i), _alone(rows, i), _without_cuped(rows, i), gap)
     return "; ".join(filter(None, remarks)) or None
 
 
@@ -76,8 +77,25 @@ def left_out_of_all(rows: Compared, i: int) -> str | None:
         key = arm(rows.keys[i], place)._replace(segment=EVERYONE)
         if n := rows.left_out(key):
             users = int(of_arm(stacked(rows.totals, [key], len(ARM_SUMS)), "users")[0])
-            parts.append(f"{n:,} of the {n + users:,} users of {rows.keys[i][place]}")
+            parts.append(f"{n:,} of the {n + users:,} {_of(rows)} {rows.keys[i][place]}")
     return f"without {' and '.join(parts)}, who are in more than one experiment" if parts else None
+
+
+def _of(rows: Compared) -> str:
+    """The units of an experiment whose name follows."""
+    return "users of" if rows.rules.cluster is None else f"{rows.rules.units} in"
+
+
+def _alone(rows: Compared, i: int) -> str | None:
+    """How many users of each experiment are in no cluster."""
+    parts = []
+    for place in (BASELINE, CANDIDATE):
+        sums = rows.totals.sums.get(arm(rows.keys[i], place)._replace(kind=ALONE, segment=EVERYONE))
+        if sums is not None:
+            n = int(sums[0])
+            parts.append(f"{n:,} user{'' if n == 1 else 's'} of {rows.keys[i][place]}")
+    has = f"without one value of {rows.rules.cluster} count as clusters of their own"
+    return f"{' and '.join(parts)} {has}" if parts else None
 
 
 def _left_out(rows: Compared, i: int) -> str | None:
@@ -86,7 +104,7 @@ def _left_out(rows: Compared, i: int) -> str | None:
     for place in (BASELINE, CANDIDATE):
         n = rows.count(i, place, "n")
         if n > both:
-            parts.append(f"{n - both:,} of the {n:,} users of {rows.keys[i][place]}")
+            parts.append(f"{n - both:,} of the {n:,} {_of(rows)} {rows.keys[i][place]}")
     return f"without {' and '.join(parts)}, who are not in both experiments" if parts else None
 
 
@@ -95,7 +113,9 @@ def _overlap(rows: Compared, i: int) -> str | None:
     shared = int(of_pair(rows.both, "both")[i])
     if not shared:
         return None
-    who = "1 user is" if shared == 1 else f"{shared:,} users are"
+    unit = rows.rules.units
+    one = "user" if rows.rules.cluster is None else unit.replace("clusters", "cluster", 1)
+    who = f"1 {one} is" if shared == 1 else f"{shared:,} {unit} are"
     covariance = float(rows.pair.covariance[i])
     width = "too wide" if covariance > 0 else "too narrow" if covariance < 0 else ""
     return f"{who} in both experiments and counted as different ones" + (f": the interval is {width}" if width else "")

@@ -139,6 +139,8 @@ class UserRows:
         before: Metric -> (n,) values of an earlier date, NaN where there is none; empty if none are wanted.
         before_own: The same of the row's own experiment: those of a user may differ between experiments.
         lists: Metric -> (n,) lists of the user that have a value; empty where means are over users.
+        member: Where clusters are the unit: ``user`` is the cluster, and this the (n,) hash of the user.
+        alone: Where clusters are the unit: (n,) whether the user has none, and so is one of their own.
     """
 
     user: Ints
@@ -151,6 +153,8 @@ class UserRows:
     before: dict[str, Floats] = field(default_factory=dict)
     before_own: dict[str, Floats] = field(default_factory=dict)
     lists: dict[str, Floats] = field(default_factory=dict)
+    member: npt.NDArray[np.uint64] | None = None
+    alone: npt.NDArray[np.bool_] | None = None
 
     def of_users(self, chosen: npt.NDArray[np.bool_]) -> UserRows:
         """The rows of some users; ``chosen`` is (u,)."""

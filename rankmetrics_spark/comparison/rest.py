@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rankmetrics_spark.comparison.families import TUKEY
 from rankmetrics_spark.comparison.over_lists import rest_over_lists
 from rankmetrics_spark.comparison.registry import statistic
 from rankmetrics_spark.comparison.totals import (
@@ -54,7 +55,7 @@ def against_rest(rows: Compared) -> tuple[Floats, ...]:
     for sums in arms:
         tested &= (of_arm(sums, "with_relevant") > 0) & (of_arm(sums, "beyond") == 0)
     of_arms, of_both = (arm_moments(arms[0]), arm_moments(arms[1])), pair_moments(both)
-    if rows.rules.over_lists:
+    if rows.rules.by_ratio:
         of_arms, of_both = rest_over_lists(rows.totals, rows.keys, everyone)
     confidence = rows.rules.confidence
     paired = welch(of_both.difference, rows.pair.difference, confidence)
@@ -111,7 +112,9 @@ def _adjusted(rows: Compared, p_values: Floats) -> Floats:
         families.setdefault(family, {}).setdefault(questions[i], i)
     for family in families.values():
         places = [*family.values()]
-        adjusted[places] = adjusted_p_values(p_values[places], rows.rules.correction)
+        # The segments of a column are no means that are compared in pairs.
+        method = "holm" if rows.rules.correction == TUKEY else rows.rules.correction
+        adjusted[places] = adjusted_p_values(p_values[places], method)
     first = {questions[i]: i for family in families.values() for i in family.values()}
     return np.where(np.isnan(p_values), np.nan, adjusted[[first[question] for question in questions]])
 

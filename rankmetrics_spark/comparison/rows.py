@@ -11,6 +11,7 @@ import pyarrow as pa
 from rankmetrics_spark.comparison.columns import comparison_rows
 from rankmetrics_spark.comparison.compared import Rules
 from rankmetrics_spark.comparison.intervals import interval
+from rankmetrics_spark.comparison.over_lists import ARM, LIST_SUMS, ratio_of
 from rankmetrics_spark.comparison.registry import Statistic, types_of
 from rankmetrics_spark.comparison.sums import read
 from rankmetrics_spark.comparison.totals import (
@@ -27,7 +28,7 @@ from rankmetrics_spark.comparison.totals import (
 )
 from rankmetrics_spark.engines import Batches
 from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, SEGMENT, segment_label
-from rankmetrics_spark.statistics import decompose
+from rankmetrics_spark.statistics import decompose, t_interval
 
 DECOMPOSITION = {
     **dict.fromkeys((EXPERIMENT, BASELINE, METRIC, SEGMENT), "string"),
@@ -38,6 +39,10 @@ DECOMPOSITION = {
 MEANS = {
     **dict.fromkeys((EXPERIMENT, SEGMENT, METRIC), "string"),
     **dict.fromkeys(("bootstrap_ci_low", "bootstrap_ci_high"), "double"),
+}
+CLUSTER_MEANS = {
+    **dict.fromkeys((EXPERIMENT, SEGMENT, METRIC), "string"),
+    **dict.fromkeys(("ci_low", "ci_high"), "double"),
 }
 _ARROW = {"string": pa.string(), "long": pa.int64(), "double": pa.float64()}
 
@@ -54,6 +59,18 @@ def final_means(batches: Batches, rules: Rules) -> Iterator[pa.RecordBatch]:
     totals, _ = read(batches)
     if totals.sums:
         yield from rows_of(mean_intervals(totals, rules), MEANS)
+
+
+def final_cluster_means(batches: Batches, rules: Rules) -> Iterator[pa.RecordBatch]:
+    totals, _ = read(batches)
+    keys = [key for key in totals.sums if key.kind == "arm"]
+    if keys:
+        found = ratio_of(stacked(totals, [key._replace(kind=ARM) for key in keys], len(LIST_SUMS))).moments
+        beyond = np.array([totals.sums[key][ARM_SUMS.index("beyond")] > 0 for key in keys])
+        low, high = (np.where(beyond, np.nan, bound) for bound in t_interval(found, rules.confidence))
+        names = {EXPERIMENT: "candidate", SEGMENT: "segment", METRIC: "metric"}
+        columns = {column: [getattr(key, name) for key in keys] for column, name in names.items()}
+        yield from rows_of(columns | {"ci_low": low, "ci_high": high}, CLUSTER_MEANS)
 
 
 def final_decomposition(

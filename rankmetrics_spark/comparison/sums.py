@@ -17,13 +17,16 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from rankmetrics_spark.comparison.clusters import rows_of_clusters
 from rankmetrics_spark.comparison.compared import Ranks
 from rankmetrics_spark.comparison.pairs import UserRows, add_rows, signed_sizes
 from rankmetrics_spark.comparison.table import (
     BEFORE,
     BEFORE_OWN,
     HASHES,
+    IS_ALONE,
     LISTS,
+    MEMBER,
     UserTable,
     by_user,
     lists_by_metric,
@@ -71,13 +74,15 @@ class Layout:
     """Whether the users are also taken together, not only within their segments."""
     over_lists: bool = False
     """Whether the number of lists of each user travels too."""
+    clustered: bool = False
+    """Whether the rows are those of clusters, and hold their users too."""
 
     @classmethod
     def of(cls, table: UserTable, request: Request, whole: bool) -> Layout:
         metrics = tuple((str(metric), metric.column) for metric in table.metrics)
         rows = max(512, min(ROWS_AT_ONCE, CELLS_AT_ONCE // max(1, request.most_replicates)))
-        before, over_lists = table.before is not None, request.over_lists
-        return cls(metrics, tuple(table.segments), table.combinations, before, rows, whole, over_lists)
+        shape = table.before is not None, rows, whole, request.over_lists, request.clustered
+        return cls(metrics, tuple(table.segments), table.combinations, *shape)
 
 
 def sums_by_key(table: UserTable, request: Request) -> DataFrame:
@@ -102,7 +107,8 @@ def _in_parts(body: Callable[..., Any], schema: T.StructType, table: UserTable, 
 def _sums_of_users(batches: Batches, layout: Layout, request: Request) -> Iterator[pa.RecordBatch]:
     totals = Totals()
     for rows in whole_users(batches, layout):
-        add_rows(totals, rows, request)
+        for units in rows_of_clusters(totals, rows) if layout.clustered else (rows,):
+            add_rows(totals, units, request)
     yield from as_batches(totals)
 
 
@@ -159,6 +165,8 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
         before=_earlier(table, BEFORE, layout),
         before_own=_earlier(table, BEFORE_OWN, layout),
         lists={metric: _doubles(table.column(LISTS + name)) for metric, name in layout.metrics if layout.over_lists},
+        member=table.column(MEMBER).to_numpy().view(np.uint64) if layout.clustered else None,
+        alone=np.asarray(table.column(IS_ALONE).to_numpy(), bool) if layout.clustered else None,
     )
 
 

@@ -49,6 +49,7 @@ class UserTable:
         within: How a segment is called -> a table in which a user has a row for each value of this segment, over the
             lists with this value; for segments in which the lists of a user may differ.
         days: The days of the period, where a row is about one.
+        cluster: The column of the cluster, where users of one value are a unit.
         looks: (baseline, candidate) -> the number of this look at the two; empty where no earlier one is known.
     """
 
@@ -60,6 +61,7 @@ class UserTable:
     within: Mapping[str, Within] = field(default_factory=dict)
     looks: LookNumbers = field(default_factory=unknown_looks)
     days: Days | None = None
+    cluster: str | None = None
 
     @classmethod
     def of(
@@ -145,8 +147,9 @@ def by_user(table: UserTable, *more: str) -> DataFrame:
     # Read back without a schema, Spark takes the folders of some experiments for numbers.
     experiment = f"string({EXPERIMENT}) AS {EXPERIMENT}"
     relevant = f"{N_RELEVANT} > 0 AS _relevant"
+    hashed = _HASHED if table.cluster is None else _of_cluster(table)
     rows = table.rows.selectExpr(
-        *_HASHED, experiment, relevant, *labels, *_columns(table.metrics), *_earlier_values(table), *more
+        *hashed, experiment, relevant, *labels, *_columns(table.metrics), *_earlier_values(table), *more
     )
     if table.before is not None and not isinstance(table.before, str):
         rows = _with_earlier(rows, table.before, table.metrics)
@@ -178,6 +181,29 @@ def lists_of(metric: str, there: Iterable[str]) -> str:
 
 
 _HASHED = (f"xxhash64({USER}) AS {HASHES[0]}", f"xxhash64({USER}, 1) AS {HASHES[1]}")
+
+
+MEMBER, IS_ALONE = "_member", "_alone"
+"""Columns of a row of a cluster: the hash of its user, and whether the user has no cluster."""
+
+
+def _of_cluster(table: UserTable) -> tuple[str, ...]:
+    """The columns by which the users of a cluster are together; who has none is a cluster of their own.
+
+    Raises:
+        InputError: There is no such column.
+    """
+    there = table.rows.columns
+    if table.cluster not in there:
+        raise InputError(f"user_metrics has no column {table.cluster}, which cluster needs: "
+                         f"{unknown('column', str(table.cluster), there)}")  # fmt: skip
+    name = f"string({quoted(table.cluster)})"
+    # Seeds of their own: a user may be called like a cluster.
+    keys = (
+        f"CASE WHEN {name} IS NULL THEN xxhash64({USER}, {seed + 2}) ELSE xxhash64({name}, {seed}) END AS {alias}"
+        for seed, alias in enumerate(HASHES)
+    )
+    return (*keys, f"xxhash64({USER}) AS {MEMBER}", f"{name} IS NULL AS {IS_ALONE}")
 
 
 def _columns(metrics: Iterable[Metric]) -> list[str]:

@@ -41,6 +41,10 @@ PAIR_SUMS = ("both", "higher", "lower", *limb_columns("x", "xx", "y", "yy", "d",
 """Sums over the users of both experiments: of the baseline (x), the candidate (y) and the difference d = y - x."""
 SHARED = "shared"
 """Kind of the one sum of an experiment that counts its users who are left out because they are in another one too."""
+MEMBERS = "members"
+"""Kind of the one sum of an experiment that counts the users of its clusters who have a value."""
+ALONE = "alone"
+"""Kind of the one sum of an experiment that counts its users without a cluster."""
 LIMBS = len(RESAMPLING_LIMBS)
 """Whole numbers of which a sum of a replicate is made."""
 SHAPES = {"bootstrap_arm": 2, "bootstrap_pair": 3, "flips": 2, "aa_paired": 2, "aa_independent": 3}
@@ -65,6 +69,7 @@ class Request:
         reshuffle_seed: Its seed.
         drop_shared: Whether users of more than one of these experiments are left out.
         over_lists: Whether means are over lists instead of users.
+        clustered: Whether clusters of users are the unit.
     """
 
     baseline: Name = None
@@ -78,6 +83,7 @@ class Request:
     reshuffle_seed: int = 1
     drop_shared: bool = False
     over_lists: bool = False
+    clustered: bool = False
 
     @property
     def most_replicates(self) -> int:

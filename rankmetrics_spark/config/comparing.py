@@ -245,7 +245,7 @@ class Comparison(Section):
     confidence: float = OPTION
     correction: str = key(
         "holm",
-        choice("holm", "hochberg", "hommel", "bonferroni", "fdr_bh", "fdr_by", "none"),
+        choice("holm", "hochberg", "hommel", "bonferroni", "fdr_bh", "fdr_by", "tukey", "none"),
         "Correction of the p-values for the number of comparisons.",
     )
     simultaneous: bool = key(
@@ -283,6 +283,7 @@ class Comparison(Section):
         "``drop`` leaves users of more than one experiment out; every comparison is ``independent`` then.",
     )
     mean_over: str = OPTION
+    cluster: str | None = OPTION
     wilcoxon: bool = key(False, flag, "Paired comparisons get the p-value of Wilcoxon's signed rank test.")
     randomization: Resampling | None = key(
         None, _switched(Resampling), "Paired comparisons get the p-value of the sign-flip test: true, or its keys."
@@ -322,11 +323,14 @@ class Comparison(Section):
                 "users only; allowed: one of the two"
             )
         without = ("wilcoxon", "randomization", "bootstrap", "aa_check", "cuped")
-        if self.mean_over == "lists" and (given := [name for name in without if getattr(self, name)]):
-            raise ConfigError(
-                f"{self.path_of('mean_over')} is lists, and {self.path_of(given[0])} works with one value per user; "
-                "allowed: one of the two"
-            )
+        if given := [name for name in without if getattr(self, name)]:
+            unit = {"mean_over": "lists" if self.mean_over == "lists" else None, "cluster": self.cluster}
+            for name, value in unit.items():
+                if value is not None:
+                    raise ConfigError(
+                        f"{self.path_of(name)} is {value}, and {self.path_of(given[0])} works with one value per user; "
+                        "allowed: one of the two"
+                    )
         if self.candidates and not self.baseline:
             raise ConfigError(
                 f"{self.path_of('candidates')} is given without {self.path_of('baseline')}; allowed: both, or neither"
@@ -339,8 +343,12 @@ class Comparison(Section):
             raise refuse(self.path_of("guardrails"), str(both[0]), "metrics other than the primary ones")
         if self.primary_share is not None and self.families == "one":
             raise refuse(self.path_of("primary_share"), self.primary_share, "families: split")
-        if self.simultaneous and self.correction not in ("holm", "bonferroni"):
-            raise refuse(self.path_of("correction"), self.correction, "bonferroni, because simultaneous is true")
+        if self.simultaneous and self.correction not in ("holm", "bonferroni", "tukey"):
+            allowed = "bonferroni, or tukey with pairs: all, because simultaneous is true"
+            raise refuse(self.path_of("correction"), self.correction, allowed)
+        if self.correction == "tukey" and (self.pairs != "all" or self.looks != "one"):
+            why = f"tukey with {self.path_of('pairs')}: all and {self.path_of('looks')}: one, or another correction"
+            raise refuse(self.path_of("correction"), self.correction, why)
         if self.baseline in self.candidates:
             raise refuse(self.path_of("candidates"), self.baseline, "experiments other than the baseline")
         if self.period and not self.is_requested:

@@ -122,6 +122,12 @@ class Options(Section):
         "Every user counts once (``users``), or every list (``lists``); errors are by user in both.",
         "comparison.mean_over",
     )
+    cluster: str | None = key(
+        None,
+        text,
+        "A column whose values, such as households, were assigned as a whole: they are the units of errors, not users.",
+        "comparison.cluster",
+    )
     repeated_items: str = key(
         "relevant",
         choice("relevant", "all", "ignore"),

@@ -288,8 +288,8 @@ def _evaluate(context: _Context, store: Store) -> Outcome:
 
 def inputs(spark: SparkSession, config: Config) -> tuple[DataFrame, DataFrame | None]:
     """Return impressions and judgements of a config; only schemas are read."""
-    covariate = [config.options.covariate] if config.options.covariate else []
-    impressions = sources.read(spark, config.source, (*config.source.wanted(), *covariate))
+    described = filter(None, (config.options.covariate, config.options.cluster))
+    impressions = sources.read(spark, config.source, (*config.source.wanted(), *described))
     judgements = config.judgements
     return impressions, sources.read(spark, judgements, judgements.wanted()) if judgements else None
 

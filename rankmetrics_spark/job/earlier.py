@@ -85,7 +85,7 @@ class Earlier:
         plan = tables.plan
         metrics = [metric.column for metric in plan.scoring.metrics]
         weights = [*map(lists_with_value, metrics)]
-        described = (*plan.public_segments.values(), plan.public_covariate)
+        described = (*plan.public_segments.values(), plan.public_covariate, plan.public_cluster)
         read = {EXPERIMENT, USER, N_LISTS, N_RELEVANT, *described, *metrics}
         own = rows.select(*(quoted(name) for name in rows.columns if name in {*read, *weights}))
         fields = [field for field in own.schema.fields if field.name not in (*PARTITION, *weights)]

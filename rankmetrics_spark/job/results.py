@@ -99,7 +99,7 @@ class Users:
         table: Their values of the day.
         compared: Their values as comparisons read them: of the period, if there is one.
         request: Which comparisons the config asks for.
-        sums: The sums of all experiments and pairs of the day, if the bootstrap needs them.
+        sums: The sums of all experiments and pairs of the day, if the bootstrap or a cluster needs them.
     """
 
     table: comparison.UserTable
@@ -128,8 +128,8 @@ class Users:
         return replace(self, compared=compared)
 
     def with_sums(self, store: Store) -> Users:
-        """Return the same users with the sums that the bootstrap needs, staged."""
-        if self.request.bootstrap is None:
+        """Return the same users with the sums that the bootstrap or the intervals of clusters need, staged."""
+        if self.request.bootstrap is None and self.request.cluster is None:
             return self
         return replace(self, sums=store.stage(comparison.sums_of(self.table, self.request), "sums"))
 
@@ -137,7 +137,8 @@ class Users:
 def averages(users: Users, tables: Tables) -> DataFrame:
     """Return ``experiment_metrics``, with bootstrap intervals of the means if the config has them."""
     means = tables.experiment_metrics
-    if users.sums is None:
+    means = comparison.with_cluster_intervals(means, users.table, users.request, users.sums)
+    if users.request.bootstrap is None or users.sums is None:
         return means
     bootstrap = comparison.bootstrap_means(users.table, users.request, users.sums)
     keys = (EXPERIMENT, SEGMENT, METRIC)

@@ -23,6 +23,7 @@ from rankmetrics_spark.engines import cache_folder, write_cached
 from rankmetrics_spark.errors import ConfigError, OutputError, without_secrets
 from rankmetrics_spark.report import palette, story, trust, wording
 from rankmetrics_spark.report.figures import Figures, label_of, printable, seconds_of
+from rankmetrics_spark.report.order import sentences_of_order
 from rankmetrics_spark.report.over_time import sentences_over_time
 from rankmetrics_spark.report.payload import as_script, payload_of
 from rankmetrics_spark.report.segments import sentences_of_segments
@@ -164,7 +165,10 @@ def _context(figures: Figures) -> dict[str, Any]:
             *sentences_over_time(figures.over_time, figures.metrics, figures.primary),
             *(outlook if answer.won else ()),
         ],
-        "margins": [*filter(None, map(sentence_of_margin, figures.compared))][:MOST_MARGINS],
+        "margins": [
+            *sentences_of_order(figures.compared, figures.metrics),
+            *[*filter(None, map(sentence_of_margin, figures.compared))][:MOST_MARGINS],
+        ],
         "differing": sentences_of_segments(figures.comparisons, figures.primary),
         "warnings": {0: "", 1: "One check"}.get(n_warnings, f"{n_warnings} checks"),
         "cards": visible_cards,

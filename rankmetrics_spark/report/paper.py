@@ -12,6 +12,8 @@ from rich.text import Text
 DOCUMENT_STYLES = ("markdown", "latex")
 document: ContextVar[str | None] = ContextVar("document", default=None)
 """The style in which tables and sentences are printed on stdout, one of ``DOCUMENT_STYLES``; None = for a terminal."""
+RAISED = "italic"
+"""Style of what a document raises above the line, such as the letters behind a mean."""
 _LATEX = str.maketrans(
     {
         **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -69,6 +71,13 @@ def _is_bold(cell: Text) -> bool:
     return "bold" in str(cell.style)
 
 
+def _raised(cell: Text) -> tuple[str, str]:
+    """What stands on the line, and what is raised above it; without needless spaces."""
+    start = min((span.start for span in cell.spans if span.style == RAISED), default=len(cell.plain))
+    on_line, above = cell.plain[:start], cell.plain[start:]
+    return " ".join(on_line.split()), "".join(above.split())
+
+
 def _markdown(text: str) -> str:
     r"""The text without meaning for Markdown.
 
@@ -82,8 +91,9 @@ def _markdown(text: str) -> str:
 
 def _markdown_table(heads: Sequence[str], rows: Sequence[Sequence[Text]], sides: Sequence[JustifyMethod]) -> list[str]:
     def cell(text: Text) -> str:
-        words = _markdown(" ".join(text.plain.split()))
-        return f"**{words}**" if _is_bold(text) and words else words
+        words, above = map(_markdown, _raised(text))
+        words = f"**{words}**" if _is_bold(text) and words else words
+        return f"{words}<sup>{above}</sup>" if above else words
 
     rule = ["---:" if side == "right" else ":---" for side in sides]
     lines = [f"| {' | '.join(map(_markdown, heads))} |", f"|{'|'.join(rule)}|"]
@@ -92,8 +102,9 @@ def _markdown_table(heads: Sequence[str], rows: Sequence[Sequence[Text]], sides:
 
 def _latex_table(heads: Sequence[str], rows: Sequence[Sequence[Text]], sides: Sequence[JustifyMethod]) -> list[str]:
     def cell(text: Text) -> str:
-        words = " ".join(text.plain.split()).translate(_LATEX)
-        return f"\\textbf{{{words}}}" if _is_bold(text) and words else words
+        words, above = (part.translate(_LATEX) for part in _raised(text))
+        words = f"\\textbf{{{words}}}" if _is_bold(text) and words else words
+        return f"{words}$^{{\\mathrm{{{above}}}}}$" if above else words
 
     places = "".join("r" if side == "right" else "l" for side in sides)
     lines = [

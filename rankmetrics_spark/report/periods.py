@@ -187,7 +187,8 @@ def outlook_of(
         gates: Limits of drops, which are the effects of interest.
     """
     metric = deciding_of(rows, metrics)
-    if metric is None:
+    # How fast clusters arrive is not counted.
+    if metric is None or section.cluster is not None:
         return []
     return [outlook_sentence(each) for each in comparison.outlooks(rows, users, days, section, metric, gates)]
 
@@ -209,7 +210,7 @@ def _over_time(
     """
     pairs, size = {(row[BASELINE], row[EXPERIMENT]) for row in draft.compared}, 3 * days.length + 2
     table = comparison.UserTable.of(users, None, None, before)
-    if not pairs or draft.primary is None or section.mean_over == "lists":
+    if not pairs or draft.primary is None or section.mean_over == "lists" or section.cluster:
         return []
     if len(pairs) * len(table.metrics) * size > MOST_ROWS:
         table = replace(table, metrics=(draft.primary,))
@@ -243,7 +244,8 @@ def _means(table: comparison.UserTable, section: Comparison) -> list[Any]:
     over_lists = section.mean_over == "lists"
     sums = road.sums_of_users(table.rows, metrics, table.segments, over_lists=over_lists)
     # The columns of the convention are those of the record; nothing here reads them.
-    return few_rows(road.averages_of_sums(sums, [Convention()], section.confidence, over_lists))
+    means = road.averages_of_sums(sums, [Convention()], section.confidence, over_lists)
+    return few_rows(comparison.with_cluster_intervals(means, table, section))
 
 
 def _before(users: DataFrame, section: Comparison, days: Days) -> DataFrame | str | None:

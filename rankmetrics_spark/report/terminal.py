@@ -36,11 +36,14 @@ from rankmetrics_spark.report.figures import (
     printable,
 )
 from rankmetrics_spark.report.machine import print_csv, print_json
+from rankmetrics_spark.report.order import letters_of, losers_of, raised
+from rankmetrics_spark.report.paper import RAISED
 from rankmetrics_spark.report.segments import sentences_of_segments
 from rankmetrics_spark.report.story import State, state_of
 from rankmetrics_spark.report.verdict import CORRECTIONS, p_text, valid_at, verdict_of
 from rankmetrics_spark.schemas import (
     BASELINE,
+    CLUSTER,
     DATE,
     EVERYONE,
     EXPERIMENT,
@@ -110,6 +113,16 @@ class Shown:
         return {(row[EXPERIMENT], row[METRIC]): row for row in self.figures.compared}
 
     @cached_property
+    def losers(self) -> dict[str, dict[str, list[str]]]:
+        """Metric -> experiment -> those that it is better than; empty unless every pair is compared."""
+        return {str(metric): losers_of(self.figures.compared, str(metric)) for metric in self.columns}
+
+    @cached_property
+    def letters(self) -> dict[str, str]:
+        """Experiment -> its letter, in the order of the rows; empty unless every pair is compared."""
+        return letters_of(_best_first(self)) if any(self.losers.values()) else {}
+
+    @cached_property
     def in_percent(self) -> dict[str, bool]:
         """Metric -> whether its differences for all users are in percent: a column has one unit."""
         of_metric: dict[str, list[Row]] = {}
@@ -132,13 +145,16 @@ def table(result: Shown, metrics: Iterable[Metric]) -> Table:
     metrics = list(metrics)
     grid = Table()
     grid.add_column("experiment", overflow="fold")
+    if result.letters:
+        grid.add_column("letter", no_wrap=True)
     for label in [*unit_labels(result.rows), *(escape(metric.headline) for metric in metrics)]:
         grid.add_column(label, justify="right", no_wrap=True)
     best = {str(metric): best_mean(result.figures.everyone, EVERYONE, metric) for metric in metrics}
     for name in _best_first(result):
         counts = unit_counts([row for (experiment, _), row in result.cells.items() if experiment == name])
         cells = [_cell(result, name, str(metric), best[str(metric)]) for metric in metrics]
-        grid.add_row(as_text(name), *counts, *cells)
+        letter = [result.letters[name]] if result.letters else []
+        grid.add_row(as_text(name), *letter, *counts, *cells)
     return grid
 
 
@@ -161,7 +177,12 @@ def _cell(result: Shown, name: str, metric: str, best: float | None) -> Text:
     half = "" if row["ci_low"] is None else f" ± {row['mean'] - row['ci_low']:.4f}"
     text = Text(f"{row['mean']:.4f}{half}", style="bold" if row["mean"] == best else "")
     if not result.differences:
-        return text
+        marks = raised(result.losers.get(metric, {}).get(name, ()), result.letters)
+        # As wide as the longest, so that the numbers of a column stand below one another.
+        width = (
+            max((len(losers) for losers in result.losers.get(metric, {}).values()), default=0) if result.letters else 0
+        )
+        return text.append(f" {marks:<{width}}", style=RAISED) if width else text
     if name == result.baseline:
         return text.append(f"{'baseline':>11}", style="dim")
     difference = result.differences.get((name, metric))
@@ -183,6 +204,9 @@ def _titles(result: Shown) -> list[str]:
         marks = f"▲ better, ▼ worse than {result.baseline}, ≈ no difference shown"
         valid = f", {valid_at(row)}" if valid_at(row) else ""
         lines.append(f"{marks} ({CORRECTIONS[row['correction']]}{valid})")
+    if result.letters:
+        how = CORRECTIONS[result.compared[0]["correction"]]
+        lines.append(f"letters behind a mean: the experiments that it is better than ({how})")
     pairs: dict[str, set[float | None]] = {}
     for row in result.differences.values():
         if row.get(PERIOD_FROM) is not None:
@@ -312,7 +336,7 @@ def _texts(row: Row, has_segments: bool) -> dict[str, str]:
         "metric": str(row[METRIC]),
         "design": str(row["design"]),
         "test": str(row["test"] or "-"),
-        "users": f"{row['n_users']:,}",
+        "users" if row.get(CLUSTER) is None else "clusters": f"{row['n_users']:,}",
         "means": movement(row) or "-",
         "difference": change.plain if change else "-",
         "change": _percentage(row),

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.report.changes import Change, change_of, is_percentage, movement, widened
 from rankmetrics_spark.report.figures import over_lists, primary_names
+from rankmetrics_spark.report.order import sentences_of_order
 from rankmetrics_spark.schemas import (
     BASELINE,
+    CLUSTER,
     CUPED,
     EVERYONE,
     EXPERIMENT,
@@ -41,6 +43,7 @@ CORRECTIONS = {
     "bonferroni": "after Bonferroni",
     "fdr_bh": "after Benjamini-Hochberg",
     "fdr_by": "after Benjamini-Yekutieli",
+    "tukey": "after Tukey",
     "none": "without correction",
 }
 """Correction of p-values -> how a sentence names it."""
@@ -53,7 +56,7 @@ def deciding_of(rows: Sequence[Row], metrics: Sequence[Metric]) -> Metric | None
 
 
 def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 0) -> list[str]:
-    """What the comparisons of all users say: primary metrics first, then differences that are shown."""
+    """What the comparisons of all users say: the order on primary metrics, these, then differences that are shown."""
     everyone = [row for row in rows if row[SEGMENT] == EVERYONE]
     names = {str(metric): metric for metric in metrics}
     names |= {name: parse(name) for name in dict.fromkeys(row[METRIC] for row in everyone) if name not in names}
@@ -82,7 +85,18 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 
     means = units_of_means([row for row in sorted_rows if row[METRIC] == sorted_rows[0][METRIC]])
     margins = [*filter(None, map(sentence_of_margin, sorted_rows))][:MOST_SENTENCES]
     wide = [WIDENED] if any(widened(row) for row in sorted_rows[:MOST_SENTENCES]) else []
-    return [*lines, *rest, *margins, *means, *wide, *_repeated_looks(everyone), *_limits_of_looks(everyone)]
+    decided = [metric for name, metric in names.items() if name in primary]
+    order_lines = sentences_of_order(everyone, decided)
+    return [
+        *order_lines,
+        *lines,
+        *rest,
+        *margins,
+        *means,
+        *wide,
+        *_repeated_looks(everyone),
+        *_limits_of_looks(everyone),
+    ]
 
 
 WIDENED = (
@@ -97,7 +111,7 @@ MOST_UNITS = 4
 
 
 def units_of_means(rows: Sequence[Row]) -> list[str]:
-    """Which mean the comparisons of a metric are about; nothing where it is that over users.
+    """Which mean the comparisons of a metric are about, and which unit; nothing where both are users.
 
     >>> row = {"mean_over": "lists", "baseline": "a", "experiment_id": "b", "n_lists_baseline": 10234,
     ...        "n_users_baseline": 2011, "n_lists_candidate": 9871, "n_users_candidate": 1987}
@@ -105,14 +119,31 @@ def units_of_means(rows: Sequence[Row]) -> list[str]:
     ['Means are over lists, and errors by user: 10,234 lists of 2,011 users in a, 9,871 lists of 1,987 users in b']
     >>> units_of_means([row | {"mean_over": "users"}]), units_of_means([{}]), units_of_means([])
     ([], [], [])
+    >>> of_clusters = {"cluster": "household", "n_members_baseline": 2011, "n_members_candidate": 1987}
+    >>> units_of_means([row | of_clusters | {"mean_over": "users", "n_users_baseline": 803, "n_users_candidate": 797}])
+    ['Errors are by household: 803 clusters of 2,011 users in a, 797 clusters of 1,987 users in b']
     """
     found: dict[str, str] = {}
-    for row in rows if over_lists(rows) else ():
+    by_lists, cluster = over_lists(rows), next((row.get(CLUSTER) for row in rows), None)
+    for row in rows if by_lists or cluster else ():
         for name, side in ((row[BASELINE], "baseline"), (row[EXPERIMENT], "candidate")):
-            found[name] = f"{row[f'n_lists_{side}']:,} lists of {row[f'n_users_{side}']:,} users in {name}"
+            parts = [f"{row[f'n_lists_{side}']:,} lists"] if by_lists else []
+            parts += [f"{row[f'n_users_{side}']:,} {'clusters' if cluster else 'users'}"]
+            parts += [f"{row[f'n_members_{side}']:,} users"] if cluster else []
+            found[name] = f"{' of '.join(parts)} in {name}"
     more = f", and {len(found) - MOST_UNITS:,} more experiments" if len(found) > MOST_UNITS else ""
     named = ", ".join([*found.values()][:MOST_UNITS])
-    return [f"Means are over lists, and errors by user: {named}{more}"] if found else []
+    what = "Means are over lists, and errors" if by_lists else "Errors are"
+    return [f"{what} by {cluster or 'user'}: {named}{more}"] if found else []
+
+
+def units_of(row: Row) -> str:
+    """What people call the units of a comparison.
+
+    >>> units_of({}), units_of({"cluster": "household"})
+    ('users', 'clusters of household')
+    """
+    return "users" if row.get(CLUSTER) is None else f"clusters of {row[CLUSTER]}"
 
 
 def _repeated_looks(rows: Sequence[Row]) -> list[str]:
@@ -248,7 +279,8 @@ def sentence(row: Row, metric: Metric) -> str:
     if row["better"] is None:
         effect = detectable(row)
         after = "" if row["correction"] == "none" or row["n_comparisons"] == 1 else " (after the correction)"
-        could = f"; {row['n_users']:,} users are enough to find changes of {effect} or more{after}" if effect else ""
+        enough = f"{row['n_users']:,} {units_of(row)} are enough"
+        could = f"; {enough} to find changes of {effect} or more{after}" if effect else ""
         says = "no difference shown" if metric.higher_is_better is not None else "neither direction is better"
         return f"{candidate} against {baseline} on {name}: {says}, {change}, {p_value(row)}{valid}{could}{also}"
     verb = "beats" if row["better"] == "candidate" else "loses to"

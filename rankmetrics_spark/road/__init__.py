@@ -97,7 +97,7 @@ class Tables:
             ConfigError: A table is none, or the options do not fit one another.
             InputError: A column is missing or has a type that cannot serve.
         """
-        columns = (*options.columns.values(), *options.list, *options.segments, options.covariate)
+        columns = (*options.columns.values(), *options.list, *options.segments, options.covariate, options.cluster)
         impressions = with_fields(spark_table(impressions, "impressions", judgements), filter(None, columns))
         if judgements is not None:
             judgements = spark_table(judgements, "judgements", impressions)
@@ -284,7 +284,8 @@ def _without_list(known: DataFrame, pools: DataFrame, plan: Plan) -> DataFrame:
 
 def _published(table: DataFrame, plan: Plan, *more: str) -> DataFrame:
     """``user_metrics`` with the segments and the covariate under the user's own names."""
-    public = [*plan.public_segments.values(), *([plan.public_covariate] if plan.public_covariate else [])]
+    public = [*plan.public_segments.values(), *filter(None, (plan.public_covariate,))]
+    public += filter(None, [plan.public_cluster if plan.columns.cluster else None])
     described = zip(plan.columns.of_user, public, strict=True)
     renamed = [F.col(internal).alias(public) for internal, public in described]
     counts = (N_LISTS, N_SHOWN, N_RELEVANT, N_REPEATED)

@@ -16,6 +16,7 @@ from pyspark.sql import types as T
 from rankmetrics_spark.engines import REAL, as_number, as_text, check_unambiguous, engine_of
 from rankmetrics_spark.errors import InputError, unknown
 from rankmetrics_spark.schemas import (
+    CLUSTER_OF_USER,
     COVARIATE,
     EVERYONE,
     EXPERIMENT,
@@ -76,6 +77,7 @@ def checked_rows(
         *(f"{_typed(name, kinds[name], columns) or texts[name]} AS {name}" for name in names),
         *(f"{texts[name]} AS {name}" for name in columns.segment_columns),
         *covariate,
+        *(f"{texts[name]} AS {name}" for name in columns.of_user if name == CLUSTER_OF_USER),
         f"struct({raw}) AS {RAW}",
         f"CASE WHEN {reason} IS NOT NULL THEN struct({reason} AS {REASON}, {raw}) END AS {REJECTED}",
     )
@@ -114,7 +116,7 @@ def _spoken(name: str, source: str | None) -> str:
     >>> _spoken("user_id", "uid"), _spoken("_list_0", "session")
     ('user_id', 'session')
     """
-    return str(source) if name.startswith(("_list_", "_segment_", COVARIATE)) else name
+    return str(source) if name.startswith(("_list_", "_segment_", COVARIATE, CLUSTER_OF_USER)) else name
 
 
 def _check_type(field: T.StructField, source: str | None, text: bool) -> None:

@@ -14,6 +14,7 @@ from rankmetrics_spark.layouts import LAYOUTS, Layout, Scoring, Whole
 from rankmetrics_spark.metrics import Convention, check
 from rankmetrics_spark.road.checking import is_whole
 from rankmetrics_spark.schemas import (
+    CLUSTER_OF_USER,
     CONVENTION_INDEX,
     COVARIATE,
     ITEM,
@@ -62,14 +63,21 @@ class Plan:
     @property
     def public_covariate(self) -> str | None:
         """The column of the covariate in ``user_metrics``."""
-        return self._public_names[-1] if self.columns.covariate else None
+        return self._public_names[len(self.columns.segments)] if self.columns.covariate else None
+
+    @property
+    def public_cluster(self) -> str | None:
+        """The column of the cluster in ``user_metrics``."""
+        if self.columns.cluster:
+            return self._public_names[-1]
+        return self.public_segments.get(self.options.cluster or "")
 
     @cached_property
     def _public_names(self) -> tuple[str, ...]:
         metrics = [metric.column for metric in self.scoring.metrics]
         reserved = (*USER_COLUMNS, CONVENTION_INDEX, *metrics, *map(lists_with_value, metrics))
-        covariate = [self.columns.covariate] if self.columns.covariate else []
-        return public_names((*self.columns.segments, *covariate), reserved)
+        described = filter(None, (self.columns.covariate, self.columns.cluster))
+        return public_names((*self.columns.segments, *described), reserved)
 
     @property
     def lists_are_users(self) -> bool:
@@ -121,6 +129,7 @@ def make_plan(
     )
     of_judgements = _mapped(options.judgement_columns, JUDGEMENT_ROLES, judgements.names) if judgements else {}
     extra |= {COVARIATE: options.covariate} if options.covariate else {}
+    extra |= {CLUSTER_OF_USER: columns.cluster} if columns.cluster else {}
     return Plan(options, columns, mapping | extra, of_judgements, scoring, layout)
 
 
@@ -158,6 +167,7 @@ def _columns(
         by_score=by_score,
         first_rank=options.first_rank,
         covariate=options.covariate,
+        cluster=None if options.cluster in options.segments else options.cluster,
     )
 
 
@@ -170,7 +180,7 @@ def _layout(options: Options, columns: Columns, scoring: Scoring, relevance: T.D
     if _needs_every_row(options, columns, scoring):
         return LAYOUTS["rows"]
     # The smallest segment value of a list is a text, and an aggregate of texts leaves generated code anyway.
-    fits_masks = relevance is not None and is_whole(relevance) and not columns.segments
+    fits_masks = relevance is not None and is_whole(relevance) and not (columns.segments or columns.cluster)
     wish = options.layout if options.layout != "auto" else "masks"
     return LAYOUTS["relevant" if wish == "masks" and not fits_masks else wish]
 

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from rankmetrics_spark.engines import REAL, engine_of
 from rankmetrics_spark.layouts import LARGEST_MASKED_GRADE, MASK_RANKS, Layout, Packing
 from rankmetrics_spark.schemas import (
+    CLUSTER_OF_USER,
     COVARIATE,
     HASH,
     ITEM,
@@ -62,15 +63,17 @@ def faulty_groups(rows: DataFrame, columns: Columns) -> DataFrame:
 
 
 def _aggregates(packing: Packing, columns: Columns) -> dict[str, str]:
-    """Aggregates that Python reads: the layout's, the last rank, and those of segments and covariate.
+    """Aggregates that Python reads: the layout's, the last rank, and those of segments, covariate and cluster.
 
-    The segment of a list is the smallest of its rows' values; ``_mixed`` is whether these differ. A covariate on which
-    rows differ is unknown.
+    The segment of a list is the smallest of its rows' values; ``_mixed`` is whether these differ. A covariate or
+    a cluster on which rows differ is unknown.
     """
     names = columns.segment_columns
     aggregates = {**packing.aggregates, **{name: f"min({name})" for name in names}}
     if columns.covariate:
         aggregates[COVARIATE] = only_value(COVARIATE)
+    if columns.cluster:
+        aggregates[CLUSTER_OF_USER] = only_value(CLUSTER_OF_USER)
     if names:
         differ = (f"NOT (min({name}) <=> max({name})) OR count({name}) NOT IN (0, count(1))" for name in names)
         aggregates[MIXED] = " OR ".join(differ)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from rankmetrics_spark.statistics.moments import Moments, PairMoments, Whole, t_interval
     from rankmetrics_spark.statistics.planning import FURTHEST, Arrivals, Design, first_day, new_users, round_below
+    from rankmetrics_spark.statistics.ranges import tukey_levels, tukey_p_values
     from rankmetrics_spark.statistics.ratios import (
         Denominator,
         adjusted_levels,
@@ -123,6 +124,7 @@ __getattr__ = lazy(
             "Denominator adjusted_levels consistent denominator_independent denominator_paired fieller nonzero "
             "relative_independent relative_paired with_decision"
         ),
+        "ranges": "tukey_levels tukey_p_values",
         "list_means": "RatioPairSums RatioSums",
         "resampling": (
             "POISSON_COUNTS RESAMPLING_LIMBS aa_share_independent aa_share_paired acceleration_of_difference bca "

@@ -395,7 +395,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (
         {"comparison": {"correction": "bonferoni"}},
         "comparison.correction: unknown value 'bonferoni'; did you mean "
-        "'bonferroni'? known: holm, hochberg, hommel, bonferroni, fdr_bh, fdr_by, none",
+        "'bonferroni'? known: holm, hochberg, hommel, bonferroni, fdr_bh, fdr_by, tukey, none",
     ),
     ({"sink": {"format": "csv"}}, "sink.format: unknown value 'csv'; known: parquet, delta, iceberg"),
     (
@@ -792,7 +792,7 @@ def test_the_record_is_plain_and_hides_secrets() -> None:
         "comparison": {"baseline": None, "pairs": "baseline", "candidates": [], "confidence": 0.95,
                        "correction": "holm", "simultaneous": False, "primary": [], "guardrails": [],
                        "families": "split", "primary_share": None, "margin": None, "design": "auto",
-                       "shared_users": "keep", "mean_over": "users",
+                       "shared_users": "keep", "mean_over": "users", "cluster": None,
                        "wilcoxon": False, "randomization": None, "bootstrap": None, "aa_check": None, "shares": None,
                        "power": 0.8, "min_users": 0, "cuped": None, "looks": "one", "tuning_users": 10_000,
                        "period": None},

@@ -64,7 +64,7 @@ LOOKS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("looks", LOOKS)
 def test_a_row_is_better_or_worse_exactly_where_its_interval_excludes_0(design: str, looks: str) -> None:
     seen = set()
-    for seed, correction in enumerate(CORRECTIONS):
+    for seed, correction in enumerate([*CORRECTIONS, *(["tukey"] if looks == "one" else [])]):
         shape: dict[str, Any] = {"one_family": seed % 3 == 0, "primary_share": 0.8 if seed % 3 == 1 else None}
         users = log(seed, n=[40, 9][seed % 2])
         for row in rows_of(users, correction=correction, design=design, cuped=seed % 2 == 0, **shape, **LOOKS[looks]):
@@ -339,7 +339,9 @@ def test_simultaneous_intervals_cover_jointly_in_95_of_100_draws_and_those_that_
 def test_simultaneous_needs_bonferroni() -> None:
     with pytest.raises(ConfigError) as caught:
         Comparison.read({"simultaneous": True, "correction": "fdr_bh"})
-    assert str(caught.value) == ("comparison.correction is 'fdr_bh'; allowed: bonferroni, because simultaneous is true")
+    assert str(caught.value) == (
+        "comparison.correction is 'fdr_bh'; allowed: bonferroni, or tukey with pairs: all, because simultaneous is true"
+    )
     assert Comparison.read({"simultaneous": True}).simultaneous
 
 

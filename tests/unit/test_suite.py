@@ -55,13 +55,16 @@ def is_shown(markers: set[str], **options: object) -> bool:
     return shows(config, item)
 
 
+def test_slow_tests_run_in_a_target_of_their_own_on_every_change_and_only_there() -> None:
+    assert pytest_runs("test-slow") == ["-n 2 --slow -m slow tests/unit"]
+    assert re.search(r"^make test\nmake test-slow\n", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    assert is_shown({"slow"}, engine="spark", slow=True)
+    assert not any(is_shown({"slow"}, **options) for options in ({"engine": "spark"}, {"engine": "sail"}))
+
+
 def test_make_test_runs_each_test_on_an_engine_and_ci_each_on_spark() -> None:
     two = "-n 2 --dist loadgroup"
-    fast = f'{two} -m "not slow"'
-    assert pytest_runs("test") == [f"{fast} --only-spark", f"{fast} --engine sail tests/spark"]
-    # Slow tests run on every change too, by a target of their own.
-    assert pytest_runs("test-slow") == ["-n 2 -m slow tests/unit"]
-    assert re.search(r"^make test\nmake test-slow\n", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    assert pytest_runs("test") == [f"{two} --only-spark", f"{two} --engine sail tests/spark"]
     assert pytest_runs("test-spark") == [f'{two} -m "not program" tests/spark']
     assert pytest_runs("test-programs") == ["tests/spark -m program"]
     for chosen in product([True, False], repeat=len(MARKERS)):
