@@ -23,12 +23,21 @@ from rankmetrics_spark.config import (
     check_experiments,
     choice,
 )
-from rankmetrics_spark.engines import AnyTable, engine_of, python_table, spark_table, with_fields
+from rankmetrics_spark.engines import (
+    AnyTable,
+    ResultTable,
+    column_names,
+    engine_of,
+    python_table,
+    result_table,
+    spark_table,
+    with_fields,
+)
 from rankmetrics_spark.errors import QualityWarning
 from rankmetrics_spark.gates import Findings, Inspected, check_quality
 from rankmetrics_spark.metrics import Convention, Metric
 from rankmetrics_spark.road import Plan, averages_of_sums, make_plan, rejected_rows, sums_of_lists
-from rankmetrics_spark.schemas import CONVENTION_INDEX, EXPERIMENT, METRIC, REJECTED, USER
+from rankmetrics_spark.schemas import CONVENTION_INDEX, EXPERIMENT, JUDGEMENT_ROLES, METRIC, REJECTED, ROLES, USER
 
 if TYPE_CHECKING:
     import altair as alt
@@ -127,7 +136,9 @@ def evaluate(
     return Result(Tables.of(impressions, judgements, options), compared)
 
 
-def read(spark: SparkSession, path: str, format: str = "parquet", *, dates: tuple[str, str] | None = None) -> DataFrame:
+def read(
+    spark: SparkSession, path: str, format: str = "parquet", *, dates: tuple[str, str] | None = None
+) -> ResultTable:
     """A written table, with the columns of all its files; a metric that only some dates have is null on the others.
 
     It follows the pointers of ``published``: while a run publishes, and after it was killed, each date has its earlier
@@ -150,8 +161,9 @@ def read(spark: SparkSession, path: str, format: str = "parquet", *, dates: tupl
     """
     rows = sinks.read(spark, path, format)
     if dates is None:
-        return rows
-    return comparison.period_rows(rows, comparison.published_days(rows, *comparison.first_and_last(dates)))
+        return result_table(rows)
+    days = comparison.published_days(rows, *comparison.first_and_last(dates))
+    return result_table(comparison.period_rows(rows, days))
 
 
 @dataclass(frozen=True)
@@ -189,9 +201,12 @@ class Tables:
             InputError: A column is missing or has a type that cannot serve.
         """
         columns = (*options.columns.values(), *options.list, *options.segments, options.covariate)
-        impressions = with_fields(spark_table(impressions, "impressions", judgements), filter(None, columns))
+        needed = column_names(*columns, *ROLES, *ROLES.values())
+        impressions = spark_table(impressions, "impressions", judgements, needed)
+        impressions = with_fields(impressions, filter(None, columns))
         if judgements is not None:
-            judgements = spark_table(judgements, "judgements", impressions)
+            roles = (*options.judgement_columns.values(), *JUDGEMENT_ROLES, *JUDGEMENT_ROLES.values())
+            judgements = spark_table(judgements, "judgements", impressions, column_names(*roles))
             judgements = with_fields(judgements, options.judgement_columns.values())
         schema = None if judgements is None else judgements.schema
         plan = make_plan(options, impressions.schema, schema, conventions)
