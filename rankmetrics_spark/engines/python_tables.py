@@ -6,13 +6,14 @@ import atexit
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from uuid import uuid4
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
@@ -97,12 +98,12 @@ def python_table(table: DataFrame, library: Library) -> Any:
 def result_table(table: DataFrame) -> ResultTable:
     """The same DataFrame, with ``to_pandas()`` and ``to_polars()``; whatever it is selected to later has neither."""
     result: Any = table
-    result.__class__ = _result_class(type(table))
+    result.__class__ = _result_class(cast("Hashable", type(result)))
     return result  # type: ignore[no-any-return]
 
 
 @cache
-def _result_class(kind: type) -> type:
+def _result_class(kind: Any) -> type:
     """The class of a DataFrame of a session, classic or of Connect, with these two methods."""
 
     def to_pandas(self: Any) -> Any:
@@ -115,7 +116,7 @@ def _result_class(kind: type) -> type:
 
     def names(self: Any) -> list[str]:
         """What Tab shows: a DataFrame of Connect leaves out what its own class does not have."""
-        return [*kind.__dir__(self), "to_pandas", "to_polars"]
+        return [*super(type(self), self).__dir__(), "to_pandas", "to_polars"]
 
     methods = {"to_pandas": to_pandas, "to_polars": to_polars, "__dir__": names, "__module__": kind.__module__}
     return type(kind.__name__, (kind,), methods)
@@ -200,8 +201,7 @@ def _columns(value: Any, name: str) -> list[_Column]:
 
 
 def _of_pandas(column: pd.Series) -> Any:
-    dense = column.sparse.to_dense() if isinstance(column.dtype, pd.SparseDtype) else column
-    return pa.array(dense, from_pandas=True)
+    return pa.array(np.asarray(column) if isinstance(column.dtype, pd.SparseDtype) else column, from_pandas=True)
 
 
 def _problem(column: _Column, error: Exception) -> str:
