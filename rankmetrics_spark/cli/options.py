@@ -184,7 +184,7 @@ class Command(click.Command):
             n = given.count(option)
             if n > 1 and isinstance(option, click.Option) and not (option.multiple or option.is_flag or option.count):
                 last = values[option.name or ""]
-                ctx.fail(f"{option.opts[0]} is given {n} times, the last time as '{last}'; allowed: once")
+                ctx.fail(f"{option.opts[-1]} is given {n} times, the last time as '{last}'; allowed: once")
         return super().parse_args(ctx, args)
 
     def main(self, *arguments: Any, **more: Any) -> Any:

@@ -62,6 +62,7 @@ from rankmetrics_spark.config.sections import (
     Input,
     Judgements,
     Limits,
+    Lineage,
     Quality,
     Sink,
     Source,
@@ -91,6 +92,7 @@ __all__ = [
     "Judgements",
     "LayoutName",
     "Limits",
+    "Lineage",
     "Options",
     "Period",
     "PlannedLooks",
@@ -160,6 +162,7 @@ class Config(Section):
     comparison: Comparison = key({}, section(Comparison), "How experiments are compared.")
     gates: tuple[Gate, ...] = key((), gates, "Limits of metrics; a run that fails one publishes nothing.")
     sink: Sink = key({}, section(Sink), "Where the tables go.")
+    lineage: Lineage = key({}, section(Lineage), "OpenLineage events; off unless an endpoint is set.")
     report: str | None = key(None, text, "HTML file on this machine for the report; by default there is none.")
     evaluation_date: str = key("today", evaluation_day, "What ``{date}`` in paths and filters stands for.")
     time_zone: str = key("UTC", time_zone, "Where today starts and ends, for a date that counts from it.")

@@ -232,6 +232,17 @@ class Quality(Section):
 
 
 @dataclass(frozen=True)
+class Lineage(Section):
+    """Who is told about a run, by OpenLineage events."""
+
+    at: ClassVar[str] = "lineage"
+
+    url: str | None = key(None, text, "Endpoint of OpenLineage events; by default that of ``OPENLINEAGE_URL``, if set.")
+    namespace: str | None = key(None, text, "Of the job; by default that of ``OPENLINEAGE_NAMESPACE``, else default.")
+    job: str = key("rankmetrics", text, "Name of the job in the events.")
+
+
+@dataclass(frozen=True)
 class Sink(Section):
     """Where the tables go."""
 
