@@ -22,7 +22,7 @@ from rankmetrics_spark.config import (
     check_experiments,
     choice,
 )
-from rankmetrics_spark.engines import AnyTable, python_table
+from rankmetrics_spark.engines import AnyTable, ResultTable, python_table, result_table
 from rankmetrics_spark.errors import QualityWarning
 from rankmetrics_spark.gates import Findings, Inspected, check_quality
 from rankmetrics_spark.metrics import Convention, Metric
@@ -135,7 +135,9 @@ def evaluate(
     return Result(Tables.of(impressions, judgements, options), compared)
 
 
-def read(spark: SparkSession, path: str, format: str = "parquet", *, dates: tuple[str, str] | None = None) -> DataFrame:
+def read(
+    spark: SparkSession, path: str, format: str = "parquet", *, dates: tuple[str, str] | None = None
+) -> ResultTable:
     """A written table, with the columns of all its files; a metric that only some dates have is null on the others.
 
     It follows the pointers of ``published``: while a run publishes, and after it was killed, each date has its earlier
@@ -158,8 +160,9 @@ def read(spark: SparkSession, path: str, format: str = "parquet", *, dates: tupl
     """
     rows = sinks.read(spark, path, format)
     if dates is None:
-        return rows
-    return comparison.period_rows(rows, comparison.published_days(rows, *comparison.first_and_last(dates)))
+        return result_table(rows)
+    days = comparison.published_days(rows, *comparison.first_and_last(dates))
+    return result_table(comparison.period_rows(rows, days))
 
 
 def check(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,6 +14,7 @@ from rankmetrics_spark import __version__
 from rankmetrics_spark.cli.exit_codes import exit_codes, live
 from rankmetrics_spark.cli.failures import print_failure, refusals_on_record
 from rankmetrics_spark.cli.options import (
+    CONFIG,
     DATE,
     DATE_OF_TABLES,
     ENGINE,
@@ -22,13 +23,16 @@ from rankmetrics_spark.cli.options import (
     PERIOD,
     RESULT,
     SEGMENTS,
+    SET,
     Commands,
     dates_of,
+    document_of,
     table_of_csv,
 )
+from rankmetrics_spark.cli.options import note as _note
 from rankmetrics_spark.cli.options import say as _say
 from rankmetrics_spark.cli.printing import print_outcome as _print
-from rankmetrics_spark.config import Config, Days, Sink, check_local_paths, dates_in_words, load
+from rankmetrics_spark.config import EXAMPLES, Config, Days, Sink, check_local_paths, dates_in_words, example_text, load
 from rankmetrics_spark.engines import Choice, choose, session_of
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, without_secrets
 from rankmetrics_spark.report import (
@@ -60,9 +64,9 @@ def main() -> None:
 
 
 @main.command()
-@click.option("--config", "config", required=True, type=click.Path(), help="YAML file; see conf/example.yaml.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key: metrics=ap@10.")
-@click.option("--output", help="Output folder, instead of sink.path.")
+@CONFIG
+@SET
+@click.option("-o", "--output", type=click.Path(), help="Output folder, instead of sink.path.")
 @click.option("--date", help=DATE)
 @click.option("--from", "first", help="With --to: evaluate each of these days, one after the other; instead of --date.")
 @click.option("--to", "last", help="The last of these days; it is the one that is printed.")
@@ -73,14 +77,15 @@ def main() -> None:
 def evaluate(config: str, style: str, segments: bool, engine: str | None, master: str | None, **options: Any) -> None:
     """Evaluate an impression log and write Parquet tables."""
     with exit_codes(_say):
+        document = document_of(config)
         first, last = options.pop("first"), options.pop("last")
-        *earlier, loaded = _of_days(config, first, last, options) if first or last else [_loaded(config, **options)]
+        *earlier, loaded = _of_days(document, first, last, options) if first or last else [_loaded(document, **options)]
         choice = choose(engine or loaded.engine, master)
         _say_report(_evaluate(loaded, style, choice, segments, earlier))
 
 
 @main.command()
-@click.option("--output", help="Output folder; by default out/demo, with --days out/days.")
+@click.option("-o", "--output", type=click.Path(), help="Output folder; by default out/demo, with --days out/days.")
 @click.option("--users", default=24_000, show_default=True, type=click.IntRange(min=100), help="Ten rows per list.")
 @click.option("--seed", default=7, show_default=True, type=int, help="Another seed makes another log.")
 @click.option(
@@ -102,7 +107,7 @@ def demo(output: str | None, style: str, segments: bool, engine: str | None, **l
         choice = choose(engine, local=True)
         output = output or ("out/demo" if log["days"] == 1 else "out/days")
         made = make_log(Path(output) / "input", **log)
-        _say.print(f"made an impression log of {made.rows:,} rows; {made.known}", soft_wrap=True)
+        _note.print(f"made an impression log of {made.rows:,} rows; {made.known}", soft_wrap=True)
         file = str(Path(output) / "report.html") if has_page_libraries() else None
         *earlier, last = (_loaded(str(made.config), (), output, date, file) for date in made.days or [None])
         written = _evaluate(last, style, choice, segments, earlier)
@@ -162,28 +167,44 @@ def metrics(style: str) -> None:
 
 @main.command()
 @click.argument("log", type=click.Path())
-@click.option("--output", "-o", default="rankmetrics.yaml", show_default=True, type=click.Path(), help="New YAML file.")
-@click.option("--column", "columns", multiple=True, metavar="ROLE=NAME", help="A column, not to be guessed: user=uid.")
+@click.option("-o", "--output", default="rankmetrics.yaml", show_default=True, type=click.Path(), help="New YAML file.")
+@click.option("--force", is_flag=True, help="Replace the file of --output.")
+@click.option("--column", "columns", multiple=True, metavar="ROLE=NAME", help="user=uid, or judgements.item=doc.")
 @click.option("--baseline", help="The experiment that the others are compared with.")
 @click.option("--judgements", type=click.Path(), help="File of judgements; a TREC run needs it.")
+@click.option("--relevant-from", type=float, help="The smallest relevant grade; by default all above 0 are relevant.")
 @FORMAT
 @ENGINE
 @MASTER
-def init(log: str, output: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
-    """Write a commented config for a log, guessed from its first rows, and evaluate these rows."""
-    with exit_codes(_say):
-        from rankmetrics_spark.cli.first import first_config, sample_means, write_first_config
+def init(output: str, force: bool, style: str, engine: str | None, master: str | None, **options: Any) -> None:
+    """Write a commented config for a log, guessed from its first rows, and evaluate these rows.
 
-        first = first_config(log, **options)
-        write_first_config(first, Path(output))
-        _say.print(f"wrote {output}: its comments say what was guessed", soft_wrap=True)
-        date = first.dates[-1] if first.dates else None
-        loaded = _loaded(output, (), date=date)
-        rows = _on(choose(engine, master), lambda spark: sample_means(spark, loaded, first))
+    LOG is a file, a folder, a TREC run or a table. On a terminal, it asks what it cannot guess.
+    """
+    with exit_codes(_say):
+        from rankmetrics_spark.cli import first
+
+        request, file = first.InitRequest(**options), Path(output)
+        if file.exists() and not force:
+            raise ConfigError(f"--output is '{output}', which exists; allowed: a new file, or --force")
+        choice = choose(engine, master)
+        config = first.first_config(request, first.sample_of(request, lambda work: _on(choice, work)))
+        first.write_first_config(config, file, force)
+        _note.print(f"wrote {output}, whose comments say what was guessed: {config.in_words()}", soft_wrap=True)
+        day = config.dates[-1] if config.dates else None
+        rows = _on(choice, lambda spark: first.sample_means(spark, _loaded(output, (), date=day), config))
     LIST_PRINTERS[style](rows)
-    part = "all rows" if first.log.whole else f"the first {len(first.log.rows):,} rows: a trial, not a result"
-    day = f" --date {date}" if date else ""
-    _say.print(f"means of {part}; next: rankmetrics evaluate --config {output}{day}", soft_wrap=True)
+    for line in first.open_questions(config):
+        _say.print(line, soft_wrap=True)
+    part = "all rows" if config.log.whole else f"the first {len(config.log.rows):,} rows: a trial, not a result"
+    _note.print(f"means of {part}; next: {first.next_command(output, date=day)}", soft_wrap=True)
+
+
+@main.command()
+@click.argument("name", type=click.Choice(EXAMPLES), default=EXAMPLES[0])
+def example(name: str) -> None:
+    """A config to copy: every key with its default, an A/B test, or a TREC run; rankmetrics schema has its schema."""
+    click.echo(example_text(name), nl=False)
 
 
 @main.command()
@@ -195,8 +216,8 @@ def schema() -> None:
 
 
 @main.command()
-@click.argument("config", type=click.Path())
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a config key.")
+@click.argument("config", type=click.Path(allow_dash=True))
+@SET
 @click.option("--date", help=DATE)
 @FORMAT
 @ENGINE
@@ -204,21 +225,22 @@ def schema() -> None:
 def check(config: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """What a config would do: columns, metrics, comparisons, tables; reads schemas and computes nothing."""
     with exit_codes(_say):
-        from rankmetrics_spark.cli.first import plan_in_words
+        from rankmetrics_spark.cli.first import next_command, plan_in_words
 
-        loaded = _loaded(config, options["overrides"], None, options["date"])
+        loaded = _loaded(document_of(config), options["overrides"], None, options["date"])
         choice = choose(engine or loaded.engine, master)
         if _on_this_machine(loaded, choice):
             check_local_paths(loaded.inputs, loaded.sink)
         lines = _on(choice, lambda spark: plan_in_words(spark, loaded))
     rows: Any = dict(lines) if style == "json" else [{"part": part, "what": what} for part, what in lines]
     LIST_PRINTERS[style](rows)
-    _say.print(f"nothing was computed; to run it: rankmetrics evaluate --config {config}", soft_wrap=True)
+    words = next_command(config, options["overrides"], options["date"])
+    _note.print(f"nothing was computed; to run it: {words}", soft_wrap=True)
 
 
 @main.command()
-@click.option("--config", "config", required=True, type=click.Path(), help="YAML file; see conf/example.yaml.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a config key.")
+@CONFIG
+@SET
 @click.option("--date", help=DATE)
 @FORMAT
 @ENGINE
@@ -226,7 +248,7 @@ def check(config: str, style: str, engine: str | None, master: str | None, **opt
 def conventions(config: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """The same data under every convention, side by side; writes nothing."""
     with exit_codes(_say):
-        loaded = _loaded(config, options["overrides"], None, options["date"])
+        loaded = _loaded(document_of(config), options["overrides"], None, options["date"])
         choice = choose(engine or loaded.engine, master)
         if _on_this_machine(loaded, choice):
             check_local_paths(loaded.inputs)
@@ -281,12 +303,12 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
             _ = request.comparison  # refused before an engine is started
             developed = _on(choose(engine, master), lambda spark: development_of(spark, request))
             if style != "table":
-                _say.print(f"users of {developed.days.sentence_part}", soft_wrap=True)
+                _note.print(f"users of {developed.days.sentence_part}", soft_wrap=True)
             print_over_time(developed.days, developed.rows, style, developed.metrics)
             return
         result = _on(choose(engine, master), lambda spark: comparison_of(spark, request))
     if style != "table" or result.dates > 1:
-        _say.print(result.of_day, soft_wrap=True)
+        _note.print(result.of_day, soft_wrap=True)
     more = {"losses": result.losses} if request.losses else {}
     more |= {"decomposition": result.decomposition} if request.decomposed else {}
     print_all(result.date, result.comparisons, more, style, result.metrics, result.days, result.outlook)
@@ -321,7 +343,7 @@ def plan(style: str, engine: str | None, master: str | None, **options: Any) -> 
 
 
 @main.command()
-@click.option("--output", "output", default=None, help="Output folder of the runs.")
+@click.option("-o", "--output", type=click.Path(), default=None, help="Output folder of the runs.")
 @click.option("--table", default=None, help="Instead: schema of a catalog, such as lake.ranking.")
 @click.option("--sink-format", type=click.Choice(["delta", "iceberg"]), default="delta", help="Format of --table.")
 @FORMAT
@@ -343,18 +365,18 @@ T = TypeVar("T")
 
 def _on(choice: Choice, work: Callable[[SparkSession], T]) -> T:
     """Run ``work`` on the chosen session and return the result."""
-    with live(_say) as progress, session_of(choice, progress) as spark:
+    with live(_note) as progress, session_of(choice, progress) as spark:
         progress("evaluating")
         return work(spark)
 
 
 def _say_report(file: Path | None, without: str = "") -> None:
     if file or without:
-        _say.print(f"open the report: {without_secrets(str(file))}" if file else without, soft_wrap=True)
+        _note.print(f"open the report: {without_secrets(str(file))}" if file else without, soft_wrap=True)
 
 
 def _loaded(
-    config: str,
+    config: str | Mapping[str, object],
     overrides: Sequence[str],
     output: str | None = None,
     date: str | None = None,
@@ -364,7 +386,9 @@ def _loaded(
     return load(config, overrides, date=date, sink=None if output is None else {"path": output}, report=report)
 
 
-def _of_days(config: str, first: str | None, last: str | None, options: dict[str, Any]) -> list[Config]:
+def _of_days(
+    config: str | Mapping[str, object], first: str | None, last: str | None, options: dict[str, Any]
+) -> list[Config]:
     """The configs of all days from the first to the last."""
     if not first or not last or options["date"]:
         raise ConfigError("--from and --to name the days to evaluate; allowed: both of them, without --date")
@@ -389,7 +413,7 @@ def _evaluate(
     """
     table_of_csv(style, config.comparison.is_requested)
     with ExitStack() as engine:
-        with live(_say) as progress:
+        with live(_note) as progress:
             with refusals_on_record(config, choice):
                 if config.report:
                     check_page_file("report", config.report)
@@ -427,7 +451,7 @@ def _evaluate(
         finally:
             # Even if the reader of the output has closed it.
             if config.report:
-                with live(_say) as progress:
+                with live(_note) as progress:
                     progress("writing the report")
                     write_page(figures_of_run(spark, config, outcome.record), config.report)
     return Path(config.report) if config.report else None

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -19,6 +20,8 @@ from rankmetrics_spark.report import printable
 
 TRACE = "RANKMETRICS_TRACE"
 """Environment variable: any value shows the stack trace of an error of Spark."""
+verbose: ContextVar[bool] = ContextVar("verbose", default=False)
+"""Whether each stage is printed on its own line, and the stack trace of an error of Spark."""
 
 
 @contextmanager
@@ -45,13 +48,13 @@ def exit_codes(say: Console) -> Iterator[None]:
     except Exception as error:
         if ours := raised_by_python(error) or lost_engine(error):
             _fail(say, ours)
-        if os.environ.get(TRACE) or not _of_spark(error):
+        if verbose.get() or os.environ.get(TRACE) or not _of_spark(error):
             raise
         # An error of Spark means that pyspark is installed.
         from rankmetrics_spark.engines import name_of_engine
 
         failed = f"{name_of_engine()} failed: {root_cause(error)}"
-        _fail(say, RankmetricsError(f"{failed}; set {TRACE}=1 to see its whole error"))
+        _fail(say, RankmetricsError(f"{failed}; -v, or {TRACE}=1, shows its whole error"))
 
 
 def _mute() -> None:
@@ -77,7 +80,7 @@ def _of_spark(error: Exception) -> bool:
 
 @contextmanager
 def live(console: Console) -> Iterator[Callable[[str], None]]:
-    """Show stages on a terminal; print nothing elsewhere.
+    """Show stages on a terminal; elsewhere print nothing, or a line for each one that has ended with ``-v``.
 
     Args:
         console: Where to show them.
@@ -85,7 +88,7 @@ def live(console: Console) -> Iterator[Callable[[str], None]]:
     Yields:
         A function that takes the words for the stage that begins.
     """
-    if not console.is_terminal:
+    if console.quiet or not (console.is_terminal or verbose.get()):
         yield lambda text: None
         return
     columns = (SpinnerColumn(), TextColumn("{task.description} ...", markup=False), TimeElapsedColumn())

@@ -2,76 +2,162 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark.config import Config, Input, local_path
-from rankmetrics_spark.engines import few_rows, spark_table
+from rankmetrics_spark import sources
+from rankmetrics_spark.config import SCHEMA_FILE, Config, Input, from_mapping, local_path, parse, schema
+from rankmetrics_spark.engines import few_rows, python_table, spark_table
 from rankmetrics_spark.errors import ConfigError, OutputError
 from rankmetrics_spark.job import errors_in_words, inputs
 from rankmetrics_spark.metrics import deciding
 from rankmetrics_spark.road import Tables
 from rankmetrics_spark.schemas import JUDGEMENT_ROLES, ROLES
-from rankmetrics_spark.tools import FirstConfig, guesses, sample
+from rankmetrics_spark.tools import (
+    FORMAT_OF,
+    SAMPLE_ROWS,
+    FirstConfig,
+    LogSample,
+    checked_sample,
+    guesses,
+    sample,
+)
+
+_MOST_QUESTIONS = 6
+"""Grades that are asked about, the lowest first."""
 
 
-def first_config(log: str, columns: Sequence[str], baseline: str | None, judgements: str | None) -> FirstConfig:
-    """A config for a log; on a terminal, what cannot be guessed is asked.
+@dataclass(frozen=True)
+class InitRequest:
+    """What ``rankmetrics init`` is asked for.
 
-    Args:
-        log: File or folder.
-        columns: What the user says, such as ``user=uid``.
+    Attributes:
+        log: File or folder, or a table of a catalog.
+        columns: What the user says, such as ``user=uid`` or ``judgements.item=doc``.
         baseline: The experiment to compare with, if the user says so.
         judgements: File of judgements, if there is one.
+        relevant_from: The smallest relevant grade, if the user says so.
+    """
+
+    log: str
+    columns: Sequence[str] = ()
+    baseline: str | None = None
+    judgements: str | None = None
+    relevant_from: float | None = None
+
+    @property
+    def input(self) -> dict[str, str] | None:
+        """The section of a log that only an engine reads; None for files of this machine."""
+        place = Path(self.log)
+        if place.exists():
+            return {"format": "delta", "path": self.log} if (place / "_delta_log").is_dir() else None
+        format = FORMAT_OF.get(place.suffix.lower())
+        if "://" in self.log:
+            return {"format": format or "parquet", "path": self.log}
+        is_name = format is None and re.fullmatch(r"[\w`-]+(\.[\w`-]+){1,2}", self.log)
+        return {"format": "table", "table": self.log} if is_name else None
+
+
+def sample_of_engine(spark: SparkSession, section: Mapping[str, str]) -> LogSample:
+    """The first rows of a table, or of a folder that is not on this machine.
+
+    Raises:
+        InputError: It cannot be read, or has no rows.
+    """
+    config = from_mapping({"source": section})
+    with errors_in_words(config):
+        head = sources.read(spark, config.source).limit(SAMPLE_ROWS)
+        rows = python_table(head, "pandas")
+    place = section.get("table") or section["path"]
+    return checked_sample(place, section["format"], rows, {}, (len(rows) < SAMPLE_ROWS, False))
+
+
+def first_config(request: InitRequest, log: LogSample) -> FirstConfig:
+    """A config for a log; on a terminal, what cannot be guessed is asked.
 
     Raises:
         ConfigError: A column is neither given nor to be guessed, or the baseline is not in the log.
-        InputError: The log cannot be read.
+        InputError: The judgements cannot be read.
     """
-    given = _given(columns)
-    found = sample(log)
-    names = [str(name) for name in found.rows.columns]
-    first = FirstConfig(found, guesses(found.rows, given), judgements=judgements)
-    for role in first.missing():
-        if not _asks():
-            requests = first.columns.get("list")
-            advice = (
-                f", also {role}={requests.column} for requests instead of users" if role == "user" and requests else ""
-            )
-            raise ConfigError(
-                f"no column of '{log}' looks like the {role}; it has {', '.join(names)}; allowed: --column {role}=NAME"
-                + advice
-            )
-        given[role] = click.prompt(f"Which column is the {role}?", type=click.Choice(names), err=True)
-        first = replace(first, columns=guesses(found.rows, given))
-    if baseline is not None and baseline not in first.experiments and found.whole:
-        raise ConfigError(f"--baseline is '{baseline}'; allowed: one of {', '.join(first.experiments)}")
-    return replace(first, baseline=baseline or _baseline(first), relevant_from=_relevant_from(first))
+    given, judged = _given(request.columns)
+    first = FirstConfig(log, guesses(log.rows, given), judgements=request.judgements, judged=judged)
+    while missing := first.missing():
+        first = _answered(first, missing[0], given)
+    if request.baseline is not None and request.baseline not in first.experiments and log.whole:
+        raise ConfigError(f"--baseline is '{request.baseline}'; allowed: one of {', '.join(first.experiments)}")
+    if request.relevant_from is not None and request.relevant_from <= 0:
+        raise ConfigError(f"--relevant-from is {request.relevant_from:g}; allowed: a grade above 0")
+    first = replace(first, baseline=request.baseline or _baseline(first))
+    return replace(first, relevant_from=request.relevant_from or _relevant_from(first))
 
 
-def _given(columns: Sequence[str]) -> dict[str, str]:
-    found = {}
+def _answered(first: FirstConfig, role: str, given: dict[str, str]) -> FirstConfig:
+    """The config with what was missing, as a user on a terminal says.
+
+    Raises:
+        ConfigError: There is no terminal; it names what to type instead.
+    """
+    names = [str(name) for name in first.log.rows.columns]
+    if role.startswith("judgements.") and first.truth:
+        names = [str(name) for name in first.truth.rows.columns]
+    place = first.judgements if role.startswith("judgements.") else first.log.path
+    if not asks():
+        raise ConfigError(_advice(first, role, f"'{place}'", ", ".join(names)))
+    word = role.removeprefix("judgements.")
+    if role == "judgements":
+        return replace(first, judgements=_file("Which file holds the judgements (qrels)?"))
+    question = f"Which column{' of the judgements' if word != role else ''} is the {word}?"
+    if role == "relevance" and click.confirm("Are there judgements, in a file of their own?", False, err=True):
+        return replace(first, judgements=_file("Which file?"))
+    answer = click.prompt(question, type=click.Choice(names), err=True)
+    if word != role:
+        return replace(first, judged={**first.judged, word: answer})
+    given[role] = answer
+    return replace(first, columns=guesses(first.log.rows, given))
+
+
+def _advice(first: FirstConfig, role: str, place: str, names: str) -> str:
+    if role == "judgements":
+        return f"{place} is a TREC run, which has no relevance; allowed: --judgements FILE, with its qrels"
+    requests = first.columns.get("list")
+    more = f", also {role}={requests.column} for requests instead of users" if role == "user" and requests else ""
+    more += ", or --judgements FILE" if role == "relevance" else ""
+    word = role.removeprefix("judgements.")
+    return f"no column of {place} looks like the {word}; it has {names}; allowed: --column {role}=NAME{more}"
+
+
+def _file(question: str) -> str:
+    return str(click.prompt(question, type=click.Path(exists=True), err=True))
+
+
+def _given(columns: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The columns that the user names: of the log, and of the judgements."""
+    found: tuple[dict[str, str], dict[str, str]] = ({}, {})
     for assignment in columns:
         role, equals, name = assignment.partition("=")
         if not equals or not name:
             raise ConfigError(f"--column is '{assignment}'; allowed: ROLE=NAME, such as user=visitor_id")
-        found[role] = name
+        found[role.startswith("judgements.")][role.removeprefix("judgements.")] = name
     return found
 
 
-def _asks() -> bool:
+def asks() -> bool:
+    """Whether somebody can answer: without a terminal nothing is asked."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _baseline(first: FirstConfig) -> str | None:
-    if len(first.experiments) < 2 or not _asks():
+    if len(first.experiments) < 2 or not asks():
         return first.likely_baseline
     names = click.Choice(first.experiments)
     answer: str = click.prompt(
@@ -83,25 +169,59 @@ def _baseline(first: FirstConfig) -> str | None:
 def _relevant_from(first: FirstConfig) -> float | None:
     """The smallest relevant grade, if the user says that it is not the smallest one above 0."""
     positive = [grade for grade in first.grades if grade > 0]
-    if len(positive) < 2 or not _asks() or click.confirm(f"Is a grade of {positive[0]:g} relevant?", True, err=True):
+    if len(positive) < 2 or not asks():
         return None
-    return positive[1]
+    *lower, highest = positive[:_MOST_QUESTIONS]
+    relevant = next((g for g in lower if click.confirm(f"Is a grade of {g:g} relevant?", True, err=True)), highest)
+    return None if relevant == positive[0] else relevant
 
 
-def write_first_config(first: FirstConfig, file: Path) -> None:
-    """Write the config to a new file.
+OnEngine = Callable[[Callable[[SparkSession], LogSample]], LogSample]
+
+
+def sample_of(request: InitRequest, on_engine: OnEngine) -> LogSample:
+    """The first rows of the log; ``on_engine`` calls a function with a session, which local files do not need."""
+    section = request.input
+    return sample(request.log) if section is None else on_engine(lambda spark: sample_of_engine(spark, section))
+
+
+def write_first_config(first: FirstConfig, file: Path, force: bool = False) -> None:
+    """Write the config, and the JSON schema that its first line names beside it.
+
+    Args:
+        first: The config.
+        file: The new file.
+        force: Whether it may replace another one.
 
     Raises:
-        ConfigError: The file exists.
+        ConfigError: The file exists, or the config cannot be one.
         OutputError: It cannot be written.
     """
+    content = first.text().replace("THIS_FILE", str(file))
+    from_mapping(cast("Mapping[str, object]", parse(content)))
     try:
-        with file.open("x", encoding="utf-8") as stream:
-            stream.write(first.text().replace("THIS_FILE", str(file)))
+        with file.open("w" if force else "x", encoding="utf-8") as stream:
+            stream.write(content)
+        (file.parent / SCHEMA_FILE).write_text(json.dumps(schema(), indent=2) + "\n", encoding="utf-8")
     except FileExistsError:
-        raise ConfigError(f"--output is '{file}', which exists; allowed: a new file") from None
+        raise ConfigError(f"--output is '{file}', which exists; allowed: a new file, or --force") from None
     except OSError as error:
         raise OutputError(f"cannot write '{file}': {error.strerror}") from error
+
+
+def open_questions(first: FirstConfig) -> list[str]:
+    """What only the user knows, and was not asked: a line each."""
+    return [] if asks() else [f"not asked without a terminal: {question}" for question in first.unsettled()]
+
+
+def next_command(config: str, changes: Sequence[str] = (), date: str | None = None) -> str:
+    """The command that evaluates a config.
+
+    >>> next_command("my log.yaml", ["metrics=ap@5"], "-2")
+    "rankmetrics evaluate --config 'my log.yaml' --set metrics=ap@5 --date -2"
+    """
+    more = [word for change in changes for word in ("--set", change)] + (["--date", date] if date else [])
+    return shlex.join(["rankmetrics", "evaluate", "--config", config, *more])
 
 
 def sample_means(spark: SparkSession, config: Config, first: FirstConfig) -> list[dict[str, Any]]:
@@ -160,7 +280,8 @@ def _request(config: Config) -> Iterator[tuple[str, str]]:
     if config.gates:
         yield "gates", "; ".join(f"{gate.metric} of {gate.experiment or 'every candidate'}" for gate in config.gates)
     sink = config.sink
-    yield "tables", f"{sink.format} in {sink.path or sink.table}, the partitions of {config.evaluation_date}"
+    place = sink.table or _resolved(sink.path or "")
+    yield "tables", f"{sink.format} in {place}, the partitions of {config.evaluation_date}"
 
 
 def _columns(columns: dict[str, str]) -> str:
@@ -179,7 +300,13 @@ def _place(section: Input) -> str:
         else ""
     )
     filtered = f", where {section.where}" if section.where not in (None, "true") else ""
-    return f"{section.format}, {', '.join(paths)}{size}{filtered}"
+    return f"{section.format}, {', '.join(map(_resolved, paths))}{size}{filtered}"
+
+
+def _resolved(path: str) -> str:
+    """A path of this machine with the folder that it is relative to; any other as it is."""
+    local = local_path(path)
+    return path if local is None or local.is_absolute() else str(local.absolute())
 
 
 def _files(path: str) -> list[Path]:

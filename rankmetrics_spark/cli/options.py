@@ -9,7 +9,8 @@ from typing import Any
 import click
 from rich.console import Console
 
-from rankmetrics_spark.config import ENGINES, evaluation_day, resolved
+from rankmetrics_spark.cli.exit_codes import verbose
+from rankmetrics_spark.config import ENGINES, description, evaluation_day, read_document, resolved
 from rankmetrics_spark.engines import separate_output
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.report import DOCUMENT_STYLES, RESULT_TABLES, document, safe_cells
@@ -24,8 +25,65 @@ DATE_OF_TABLES = "YYYY-MM-DD, yesterday, or days back such as -2, in UTC; the ne
 SEGMENTS = "Print a line per experiment and segment, not only the segments that differ most."
 # Paths and ids are text: no markup, no emoji.
 say = Console(stderr=True, highlight=False, markup=False, emoji=False)
+"""Warnings, errors, and what a person has to know of a result."""
+note = Console(stderr=True, highlight=False, markup=False, emoji=False)
+"""What ``--quiet`` leaves out: progress, counts, places, what to type next."""
+_quiet: ContextVar[bool] = ContextVar("_quiet", default=False)
 _apart = True
 """Whether what goes to stderr stays apart from stdout."""
+
+
+def _silence(context: click.Context, option: click.Parameter, value: bool) -> None:
+    _quiet.set(value)
+    say.quiet, note.quiet = False, value
+
+
+OF_ALL = (
+    click.Option(
+        ["-q", "--quiet"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_silence,
+        help="Print the result, warnings and errors alone.",
+    ),
+    click.Option(
+        ["-v", "--verbose"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=lambda context, option, value: verbose.set(value),
+        help="Print each stage with its seconds, and the whole error of an engine.",
+    ),
+)
+"""The options of every command."""
+
+
+def _keys(context: click.Context, option: click.Parameter, incomplete: str) -> list[str]:
+    """The keys of a config that a shell completes."""
+    return [f"{path}=" for path in description() if path.startswith(incomplete)]
+
+
+CONFIG = click.option(
+    "-c",
+    "--config",
+    required=True,
+    type=click.Path(allow_dash=True),
+    help="YAML file, or - for stdin; rankmetrics example prints one.",
+)
+SET = click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    shell_complete=_keys,
+    help="Override a key of the config: metrics=ap@10.",
+)
+
+
+def document_of(config: str) -> str | dict[str, object]:
+    """The file of a config, or what stdin holds if it is ``-``: stdin can be read once."""
+    return read_document(config) if config == "-" else config
 
 
 def _chosen_format(context: click.Context, option: click.Parameter, style: str) -> str:
@@ -34,6 +92,7 @@ def _chosen_format(context: click.Context, option: click.Parameter, style: str) 
     If stderr and stdout are one stream, print only the result and errors.
     """
     say.quiet = style != "table" and not _apart
+    note.quiet = say.quiet or _quiet.get()
     is_document = style in DOCUMENT_STYLES
     document.set(style if is_document else None)
     return "table" if is_document else style
@@ -112,6 +171,12 @@ def PERIOD(command: Callable[..., Any]) -> Callable[..., Any]:
 class Command(click.Command):
     """A command that returns on success: Databricks counts a SystemExit as a failure, even with code 0."""
 
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        """Add the options that every command has."""
+        super().__init__(*arguments, **more)
+        if not isinstance(self, click.Group):
+            self.params += OF_ALL
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Refuse an option that is given twice, unless it may be repeated; click would take the last value."""
         values, _, given = self.make_parser(ctx).parse_args(list(args))
@@ -119,7 +184,7 @@ class Command(click.Command):
             n = given.count(option)
             if n > 1 and isinstance(option, click.Option) and not (option.multiple or option.is_flag or option.count):
                 last = values[option.name or ""]
-                ctx.fail(f"{option.opts[0]} is given {n} times, the last time as '{last}'; allowed: once")
+                ctx.fail(f"{option.opts[-1]} is given {n} times, the last time as '{last}'; allowed: once")
         return super().parse_args(ctx, args)
 
     def main(self, *arguments: Any, **more: Any) -> Any:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rankmetrics_spark.cli.options import say, table_of_csv
+from rankmetrics_spark.cli.options import note, say, table_of_csv
 from rankmetrics_spark.report import (
     Shown,
     accounting,
@@ -38,5 +38,5 @@ def print_outcome(
     # People can read the result before the report is written.
     sys.stdout.flush()
     for line in accounting(outcome.record):
-        say.print(line, markup=False, soft_wrap=True)
-    say.print(paths_text(outcome.path, outcome.record, outcome.record_path), soft_wrap=True)
+        (say if line.startswith("warning: ") else note).print(line, markup=False, soft_wrap=True)
+    note.print(paths_text(outcome.path, outcome.record, outcome.record_path), soft_wrap=True)

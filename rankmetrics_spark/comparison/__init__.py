@@ -42,7 +42,7 @@ from rankmetrics_spark.comparison.sums import signed_ranks, sums_by_key
 from rankmetrics_spark.comparison.table import UserTable, Within
 from rankmetrics_spark.comparison.totals import ARM_SUMS, PAIR_SUMS, Key, Request, Totals
 from rankmetrics_spark.config import AaCheck, Bootstrap, Comparison, Options, PlannedLooks, Resampling, day, refuse
-from rankmetrics_spark.engines import AnyTable, spark_table
+from rankmetrics_spark.engines import AnyTable, ResultTable, result_table, spark_table
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, METRIC, SEGMENT, USER
@@ -131,7 +131,7 @@ def compare(
     shared_users: str = "keep",
     mean_over: str = "users",
     cluster: str | None = None,
-) -> DataFrame:
+) -> ResultTable:
     """Is one experiment better than another, and how sure is that? From per-user metrics, without collecting users.
 
     Args:
@@ -213,7 +213,7 @@ def compare(
     days = None if dates is None else published_days(users, *first_and_last(dates))
     users = users if days is None else period_rows(users, days)
     table = UserTable.of(users, metrics, {name: name for name in split.segments}, _earlier_values(before, users))
-    return comparisons(replace(table, combinations=split.combined_segments, days=days), asked)
+    return result_table(comparisons(replace(table, combinations=split.combined_segments, days=days), asked))
 
 
 def first_and_last(dates: object) -> tuple[str, str]:
@@ -242,7 +242,7 @@ def effect_over_time(
     before: AnyTable | str | None = None,
     looks: str = "one",
     tuning_users: int = 10_000,
-) -> DataFrame:
+) -> ResultTable:
     """How does the effect develop? The difference per day, up to each day, and by days since a user's first date.
 
     Reads the users once, whatever the number of days. `kind` says what a row is about: ``day`` (the users of this
@@ -291,7 +291,7 @@ def effect_over_time(
     )
     users = spark_table(user_metrics, "user_metrics", before)
     table = UserTable.of(users, metrics, None, _earlier_values(before, users))
-    return development(table, asked, dates)
+    return result_table(development(table, asked, dates))
 
 
 def development(table: UserTable, asked: Comparison, dates: tuple[str, str] | None = None) -> DataFrame:

@@ -26,7 +26,15 @@ from rankmetrics_spark.config.comparing import (
     with_primary,
 )
 from rankmetrics_spark.config.days import Days, dates_in_words, evaluation_day, resolved, time_zone
-from rankmetrics_spark.config.document import merged, override, parse, read_document
+from rankmetrics_spark.config.document import (
+    EXAMPLES,
+    SCHEMA_FILE,
+    example_text,
+    merged,
+    override,
+    parse,
+    read_document,
+)
 from rankmetrics_spark.config.fields import (
     Section,
     Setting,
@@ -54,6 +62,7 @@ from rankmetrics_spark.config.sections import (
     Input,
     Judgements,
     Limits,
+    Lineage,
     Quality,
     Sink,
     Source,
@@ -64,11 +73,13 @@ from rankmetrics_spark.metrics import Convention, Metric
 __all__ = [
     "DEFAULT_METRICS",
     "ENGINES",
+    "EXAMPLES",
     "FORMATS",
     "FUNCTIONS",
     "KNOWN",
     "QUERY_WORDS",
     "RATES",
+    "SCHEMA_FILE",
     "AaCheck",
     "Bootstrap",
     "Comparison",
@@ -81,6 +92,7 @@ __all__ = [
     "Judgements",
     "LayoutName",
     "Limits",
+    "Lineage",
     "Options",
     "Period",
     "PlannedLooks",
@@ -103,6 +115,7 @@ __all__ = [
     "described",
     "description",
     "evaluation_day",
+    "example_text",
     "from_mapping",
     "key",
     "listed",
@@ -111,6 +124,7 @@ __all__ = [
     "number",
     "override",
     "parse",
+    "read_document",
     "refuse",
     "refuse_overlap",
     "resolved",
@@ -148,6 +162,7 @@ class Config(Section):
     comparison: Comparison = key({}, section(Comparison), "How experiments are compared.")
     gates: tuple[Gate, ...] = key((), gates, "Limits of metrics; a run that fails one publishes nothing.")
     sink: Sink = key({}, section(Sink), "Where the tables go.")
+    lineage: Lineage = key({}, section(Lineage), "OpenLineage events; off unless an endpoint is set.")
     report: str | None = key(None, text, "HTML file on this machine for the report; by default there is none.")
     evaluation_date: str = key("today", evaluation_day, "What ``{date}`` in paths and filters stands for.")
     time_zone: str = key("UTC", time_zone, "Where today starts and ends, for a date that counts from it.")
@@ -253,11 +268,13 @@ def from_mapping(mapping: Mapping[str, object]) -> Config:
     return Config.read(mapping)
 
 
-def load(path: str | Path, overrides: Sequence[str] = (), date: str | None = None, **top: object) -> Config:
-    """A config from a YAML file.
+def load(
+    path: str | Path | Mapping[str, object], overrides: Sequence[str] = (), date: str | None = None, **top: object
+) -> Config:
+    """A config from a YAML file. Its paths are relative to the folder in which the process runs.
 
     Args:
-        path: The file.
+        path: The file, ``-`` for stdin, or the mapping that one holds.
         overrides: Assignments such as ``source.path=logs`` or ``metrics=ap@10,ndcg@10``; later ones win.
         date: The evaluation date, ``yesterday`` or a number of days back; ``None`` keeps the one of the file.
         **top: Values of top-level keys, which win over the file and the overrides. Mappings are merged, and ``None``
@@ -266,7 +283,7 @@ def load(path: str | Path, overrides: Sequence[str] = (), date: str | None = Non
     Raises:
         ConfigError: One sentence with the path of the field or the line of the file.
     """
-    document = read_document(path)
+    document = dict(path) if isinstance(path, Mapping) else read_document(path)
     for assignment in overrides:
         document = override(document, assignment)
     return from_mapping(merged(document, {"evaluation_date": date, **top}))

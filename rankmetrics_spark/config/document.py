@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Hashable, Mapping
+from importlib import resources
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,6 +17,10 @@ DEEPEST = 50
 """Levels of a document; a config has five."""
 LARGEST = 100_000
 """Values of a document after each alias stands for what it names."""
+EXAMPLES = ("example", "ab_test", "trec")
+"""Configs that come with the package: every key with its default, an A/B test, a TREC run."""
+SCHEMA_FILE = "rankmetrics.schema.json"
+"""What the first line of a written config names, for editors: the JSON schema, in the config's own folder."""
 _SHORTHAND = {"convention": "preset"}
 """Sections that may be written as one word, and the key that this word stands for."""
 
@@ -53,14 +59,24 @@ for _tag, (_pattern, _first) in _RESOLVERS.items():
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), _first)
 
 
+def example_text(name: str) -> str:
+    """One of ``EXAMPLES``, with the name of the schema that ``rankmetrics init`` writes beside a config.
+
+    >>> example_text("trec").splitlines()[0]
+    '# yaml-language-server: $schema=rankmetrics.schema.json'
+    """
+    content = resources.files("rankmetrics_spark.config").joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+    return content.replace("$schema=schema.json", f"$schema={SCHEMA_FILE}", 1)
+
+
 def read_document(path: str | Path) -> dict[str, object]:
-    """The mapping in a YAML file.
+    """The mapping in a YAML file; ``-`` is stdin.
 
     Raises:
         ConfigError: for a file that cannot be read, is not YAML, or does not hold a mapping.
     """
     try:
-        content = parse(Path(path).read_text(encoding="utf-8"))
+        content = parse(sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"the config '{path}' cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:

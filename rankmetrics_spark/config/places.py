@@ -104,12 +104,21 @@ def check_local_paths(inputs: Iterable[Input], sink: Sink | None = None) -> None
             if path is not None and not _WILDCARD.search(given) and not os.path.lexists(path):
                 raise InputError(
                     f"cannot read {section.format} from '{given}': there is no such file or folder; "
-                    f"allowed: an existing path in {section.path_of('path')}"
+                    f"allowed: an existing path in {section.path_of('path')}{_relative_to(path)}"
                 )
             if path is not None and FORMATS[section.format].has_header:
                 _refuse_empty_files(section.format, given, path)
     if sink and sink.path:
         check_output(sink.path)
+
+
+def _relative_to(path: Path) -> str:
+    """What a relative path is relative to; empty for an absolute one.
+
+    >>> _relative_to(Path("/logs"))
+    ''
+    """
+    return "" if path.is_absolute() else f", which is relative to the folder of the command, {os.getcwd()}"
 
 
 def _refuse_empty_files(table_format: str, given: str, path: Path) -> None:

@@ -108,6 +108,7 @@ def _format_of(*sections: str) -> Read:
 
 _NUMBERS = ("position", "score", "relevance")
 """Roles of columns that hold numbers; all others are names."""
+_PATH = "Files or folders, relative to where the command runs; ``{date}`` is the evaluation date."
 _READ_AS = "How to read it; by default parquet, or table where there is a table."
 
 
@@ -118,7 +119,7 @@ class Input(Section):
     roles: ClassVar[Mapping[str, str]] = {}
 
     format: str = key(None, _format_of("source", "judgements"), _READ_AS)
-    path: tuple[str, ...] | None = key(None, texts, "Files or folders; ``{date}`` is the evaluation date.")
+    path: tuple[str, ...] | None = key(None, texts, _PATH)
     table: str | None = key(None, table_name, "A table of the catalog, instead of ``path``.")
     where: str | None = key(None, condition, "SQL filter on the input's own column names.")
     columns: Mapping[str, str | None] = key({}, mapped({}))
@@ -228,6 +229,17 @@ class Quality(Section):
     gates: Mapping[str, Mapping[str, float]] = key(
         {}, limits, "Limits of rates, such as ``{tie_rate: {warn: 0.1, fail: 0.5}}``."
     )
+
+
+@dataclass(frozen=True)
+class Lineage(Section):
+    """Who is told about a run, by OpenLineage events."""
+
+    at: ClassVar[str] = "lineage"
+
+    url: str | None = key(None, text, "Endpoint of OpenLineage events; by default that of ``OPENLINEAGE_URL``, if set.")
+    namespace: str | None = key(None, text, "Of the job; by default that of ``OPENLINEAGE_NAMESPACE``, else default.")
+    job: str = key("rankmetrics", text, "Name of the job in the events.")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,14 @@ from rankmetrics_spark.doors import lazy
 if TYPE_CHECKING:
     from rankmetrics_spark.engines.choice import QUICK_JAVA, Choice, choose, separate_output, session_of
     from rankmetrics_spark.engines.means import group_means, weight_of
-    from rankmetrics_spark.engines.python_tables import AnyTable, python_table, spark_table
+    from rankmetrics_spark.engines.python_tables import (
+        AnyTable,
+        ResultTable,
+        column_names,
+        python_table,
+        result_table,
+        spark_table,
+    )
     from rankmetrics_spark.engines.sail import laptop_session
     from rankmetrics_spark.engines.sessions import (
         ORDER,
@@ -44,7 +51,7 @@ __getattr__ = lazy(
     {
         "choice": "Choice QUICK_JAVA choose separate_output session_of",
         "means": "group_means weight_of",
-        "python_tables": "AnyTable python_table spark_table",
+        "python_tables": "AnyTable ResultTable column_names python_table result_table spark_table",
         "sail": "laptop_session",
         "sessions": (
             "ORDER SETTINGS_OF_ROWS SETTINGS_OF_RUNS all_of engine_of few_rows in_order is_laptop name_of_engine "

@@ -6,12 +6,14 @@ import atexit
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from functools import cache
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from uuid import uuid4
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
@@ -30,32 +32,58 @@ else:
     AnyTable = DataFrame | pd.DataFrame | pa.Table | list[Mapping[str, Any]]
 
 Library: TypeAlias = Literal["pandas", "polars"]
+
+if TYPE_CHECKING:
+
+    class ResultTable(DataFrame):
+        """A DataFrame of Spark that a call returns, which also becomes a table of Python."""
+
+        def to_pandas(self) -> pd.DataFrame:
+            """Its rows as a DataFrame of pandas: collects all of them."""
+
+        def to_polars(self) -> pl.DataFrame:
+            """Its rows as a DataFrame of polars: collects all of them."""
+else:
+    ResultTable = DataFrame
+
 _MANY_BYTES = 2**20
 """The laptop engine gets a larger table as a file: each query would send it again, and 128 MiB is the most it takes."""
 _WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.int64()}
-_WIDER |= {pa.float16(): pa.float32(), pa.null(): pa.string()}
+_WIDER |= {pa.float16(): pa.float32()}
+_TYPES = "text, booleans, integers below 2^63, floats, decimals, dates and times of a day"
 
 
-def spark_table(value: Any, name: str, beside: Any = None) -> DataFrame:
+def spark_table(value: Any, name: str, beside: Any = None, needed: Container[str] | None = None) -> DataFrame:
     """Return a DataFrame of Spark as it is, and a table of Python as a DataFrame of the session that is there.
 
-    A missing value of pandas is null. The index of a pandas DataFrame is left out.
+    A missing value of pandas is null. A named index is a column; an index without a name is left out.
 
     Args:
         value: The table.
         name: What the user calls it, for errors.
         beside: Another table of the same call; if it is a DataFrame of Spark, its session is the one.
+        needed: Columns that may be read, in lower case: any other that no engine takes is left out. None: all.
 
     Raises:
-        ConfigError: The value is no table, or a column has values of several types.
+        ConfigError: The value is no table, or a column has values of several types or of a type that no engine has.
         RankmetricsError: No session is running, and the laptop engine cannot start.
     """
     if _is_spark_table(value):
         return value  # type: ignore[no-any-return]
     if _module_of(value).startswith("pyspark.pandas") and hasattr(value, "to_spark"):
         return value.to_spark()  # type: ignore[no-any-return]
-    table = _plain(_arrow(value, name), name)
+    table = _arrow(value, name, needed)
     return _dataframe(beside.sparkSession if _is_spark_table(beside) else session_in_use(), table)
+
+
+def column_names(*names: str | None) -> frozenset[str]:
+    """The columns that these names may mean, in lower case: of a field of a struct, the struct.
+
+    >>> sorted(column_names("user.Id", "slot", None))
+    ['slot', 'user', 'user.id']
+    """
+    lower = [name.lower() for name in names if name]
+    return frozenset([*lower, *(name.partition(".")[0] for name in lower)])
 
 
 def python_table(table: DataFrame, library: Library) -> Any:
@@ -65,6 +93,33 @@ def python_table(table: DataFrame, library: Library) -> Any:
         return frame if library == "pandas" else _polars().from_pandas(frame)
     rows = table.toArrow()
     return rows.to_pandas(date_as_object=True) if library == "pandas" else _polars().from_arrow(rows)
+
+
+def result_table(table: DataFrame) -> ResultTable:
+    """The same DataFrame, with ``to_pandas()`` and ``to_polars()``; whatever it is selected to later has neither."""
+    result: Any = table
+    result.__class__ = _result_class(cast("Hashable", type(result)))
+    return result  # type: ignore[no-any-return]
+
+
+@cache
+def _result_class(kind: Any) -> type:
+    """The class of a DataFrame of a session, classic or of Connect, with these two methods."""
+
+    def to_pandas(self: Any) -> Any:
+        """Its rows as a DataFrame of pandas: collects all of them."""
+        return python_table(self, "pandas")
+
+    def to_polars(self: Any) -> Any:
+        """Its rows as a DataFrame of polars: collects all of them."""
+        return python_table(self, "polars")
+
+    def names(self: Any) -> list[str]:
+        """What Tab shows: a DataFrame of Connect leaves out what its own class does not have."""
+        return [*super(type(self), self).__dir__(), "to_pandas", "to_polars"]
+
+    methods = {"to_pandas": to_pandas, "to_polars": to_polars, "__dir__": names, "__module__": kind.__module__}
+    return type(kind.__name__, (kind,), methods)
 
 
 def _is_spark_table(value: object) -> Any:
@@ -84,31 +139,78 @@ def _polars() -> Any:
     return polars
 
 
-def _arrow(value: Any, name: str) -> pa.Table:
-    """The value as an Arrow table."""
-    try:
-        if _module_of(value).startswith("pandas.") and hasattr(value, "columns"):
-            _check_names(value.columns, name)
-            return pa.Table.from_pandas(value, preserve_index=False)
-        if _module_of(value).startswith("polars.") and hasattr(value, "columns"):
-            frame = value.collect() if hasattr(value, "collect") else value
-            return frame.to_arrow()
-        if isinstance(value, pa.Table):
-            return value
-        if isinstance(value, pa.RecordBatch):
-            return pa.Table.from_batches([value])
-        if hasattr(value, "__arrow_c_stream__"):
-            return pa.table(value)
-        if isinstance(value, list) and value and all(isinstance(row, Mapping) for row in value):
-            return pa.table(
-                {key: [row.get(key) for row in value] for key in dict.fromkeys(k for r in value for k in r)}
-            )
-    except (pa.ArrowException, OverflowError) as error:
+@dataclass(frozen=True)
+class _Column:
+    """A column of a table of Python: how to convert it, and its values for an error."""
+
+    name: str
+    arrow: Callable[[], Any]
+    values: Callable[[], Iterable[object]] = tuple
+
+
+def _arrow(value: Any, name: str, needed: Container[str] | None) -> pa.Table:
+    """The value as an Arrow table, in types that every engine has; each column is converted on its own."""
+    columns = _columns(value, name)
+    if not columns:
+        raise ConfigError(f"{name} is a table without columns; allowed: one column per role")
+    twice = [column for column, times in Counter(column.name for column in columns).items() if times > 1]
+    if twice:
+        raise ConfigError(f"{name} has several columns named '{twice[0]}'; allowed: each name once")
+    table: dict[str, pa.ChunkedArray] = {}
+    for column in columns:
+        try:
+            table[column.name] = _plain(column.arrow())
+        except Exception as error:  # three libraries, each with errors of its own
+            if needed is None or column.name.lower() in needed:
+                raise ConfigError(f"{name}: {_problem(column, error)}") from error
+    if not table:
+        raise ConfigError(f"{name} has no column that an engine takes; allowed: {_TYPES}")
+    made = pa.table(table)
+    without_type = [field.name for field in made.schema if pa.types.is_null(field.type)]
+    if without_type and not made.num_rows:
         raise ConfigError(
-            f"{name} has a column of values that have no common type: {first_sentence(error)}; allowed: one type per "
-            "column, and nulls"
-        ) from error
+            f"{name} has no rows, and its column '{without_type[0]}' has no type; allowed: a row, or typed columns"
+        )
+    # Numbers serve in every role: of a column without a value, each row is left out as null.
+    typed = [(field.name, pa.float64() if pa.types.is_null(field.type) else field.type) for field in made.schema]
+    return made.cast(pa.schema(typed))
+
+
+def _columns(value: Any, name: str) -> list[_Column]:
+    """The columns of a table; a named index of pandas is one too."""
+    module = _module_of(value)
+    if module.startswith("pandas.") and hasattr(value, "columns"):
+        levels = [level for level in value.index.names if level is not None and level not in value.columns]
+        frame = value.reset_index(level=levels) if levels else value
+        series = [frame.iloc[:, at] for at in range(frame.shape[1])]
+        return [
+            _Column(str(column), partial(_of_pandas, each), each.tolist)
+            for column, each in zip(frame.columns, series, strict=True)
+        ]
+    if module.startswith("polars.") and hasattr(value, "lazy"):
+        frame = value.collect() if hasattr(value, "collect") else value
+        return [_Column(each.name, each.to_arrow, each.to_list) for each in frame.get_columns()]
+    if isinstance(value, (list, tuple)) and value and all(isinstance(row, Mapping) for row in value):
+        cells = {key: [row.get(key) for row in value] for key in dict.fromkeys(key for row in value for key in row)}
+        return [_Column(str(key), partial(pa.array, of_key), of_key.copy) for key, of_key in cells.items()]
+    if isinstance(value, (pa.Table, pa.RecordBatch)):
+        return [_Column(key, partial(value.column, at)) for at, key in enumerate(value.schema.names)]
+    if hasattr(value, "__arrow_c_stream__") and not module.startswith(("pandas.", "polars.")):
+        return _columns(pa.table(value), name)
     raise ConfigError(_refusal(value, name))
+
+
+def _of_pandas(column: pd.Series) -> Any:
+    return pa.array(np.asarray(column) if isinstance(column.dtype, pd.SparseDtype) else column, from_pandas=True)
+
+
+def _problem(column: _Column, error: Exception) -> str:
+    """What is wrong with a column that cannot be converted, and what is allowed."""
+    kinds = sorted({type(value).__name__ for value in column.values() if value is not None and value == value})
+    if len(kinds) > 1:
+        several = f"has values of several types ({', '.join(kinds)})"
+        return f"column '{column.name}' {several}; allowed: one type per column, and nulls"
+    return f"column '{column.name}' has values that no engine takes: {first_sentence(error)}; allowed: {_TYPES}"
 
 
 def _refusal(value: object, name: str) -> str:
@@ -116,46 +218,31 @@ def _refusal(value: object, name: str) -> str:
     advice = ""
     if isinstance(value, (str, Path)):
         advice = ", such as spark.read.parquet(path) or pandas.read_csv(path)"
-    elif isinstance(value, list):
-        kind = "list without dicts" if value else "list without rows"
+    elif isinstance(value, (list, tuple)):
+        kind += " without dicts" if value else " without rows"
     tables = "a DataFrame of Spark, pandas or polars, a table of PyArrow, a list of dicts"
     return f"{name} is a {kind}; allowed: {tables}{advice}"
 
 
-def _plain(table: pa.Table, name: str) -> pa.Table:
-    """The same values in types that every engine has."""
-    _check_names(table.column_names, name)
-    try:
-        # Finer times than microseconds are cut; any other value that changed would be an error.
-        columns = {
-            str(field.name): column.cast(_plain_type(field.type), safe=not pa.types.is_timestamp(field.type))
-            for field, column in zip(table.schema, table.columns, strict=True)
-        }
-    except pa.ArrowException as error:
-        raise ConfigError(
-            f"{name} has a column that no engine takes: {first_sentence(error)}; allowed: text, booleans, signed "
-            "integers, floats, dates and times"
-        ) from error
-    return pa.table(columns)
-
-
-def _check_names(columns: Iterable[object], name: str) -> None:
-    count = Counter(map(str, columns))
-    if not count:
-        raise ConfigError(f"{name} is a table without columns; allowed: one column per role")
-    twice = [column for column, times in count.items() if times > 1]
-    if twice:
-        raise ConfigError(f"{name} has several columns named '{twice[0]}'; allowed: each name once")
+def _plain(column: Any) -> pa.ChunkedArray:
+    """The same values in a type that every engine has."""
+    chunks = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+    if str(chunks.type) == "extension<arrow.uuid>":
+        return pa.chunked_array([[None if value is None else str(value) for value in chunks.to_pylist()]], pa.string())
+    # Finer times than microseconds are cut; any other value that changed would be an error.
+    return chunks.cast(_plain_type(chunks.type), safe=not pa.types.is_timestamp(chunks.type))
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if isinstance(kind, pa.BaseExtensionType) or pa.types.is_time(kind):
+        raise TypeError(f"they have the type {kind}")
     if pa.types.is_dictionary(kind):
         return _plain_type(kind.value_type)
     if pa.types.is_large_string(kind) or str(kind) == "string_view":
         return pa.string()
     if pa.types.is_large_binary(kind) or str(kind) == "binary_view":
         return pa.binary()
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return pa.list_(_plain_type(kind.value_type))
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, _plain_type(field.type)) for field in kind])
@@ -169,7 +256,7 @@ def _dataframe(spark: SparkSession, table: pa.Table) -> DataFrame:
         file = _folder() / f"{uuid4().hex}.parquet"
         pyarrow.parquet.write_table(table, file)
         return spark.read.parquet(sail_path(str(file)))
-    if client_version.startswith("3."):
+    if client_version.startswith("3.") or not table.num_rows:
         from pyspark.sql.pandas.types import from_arrow_schema
 
         rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))

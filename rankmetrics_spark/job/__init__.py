@@ -22,6 +22,7 @@ from rankmetrics_spark.errors import MetricGateError, RankmetricsError, lost_eng
 from rankmetrics_spark.gates import Counts, Findings, total_counts
 from rankmetrics_spark.job import results
 from rankmetrics_spark.job.earlier import Earlier
+from rankmetrics_spark.job.lineage import Events
 from rankmetrics_spark.job.record import Record, on_disk, record_refusal, versions_of
 from rankmetrics_spark.pipeline import Presentation, check
 from rankmetrics_spark.road import Tables
@@ -189,13 +190,16 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
     """
     with session_settings(spark, config.spark) as refused:
         context = _Context(spark, config, _Steps(progress), refused)
+        events = Events.of(spark, config, context.record.entries)
         store = store_of(spark, config.sink, context.record.run_id, config.spark)
         try:
-            return _evaluate(context, store)
+            events.start()
+            outcome = _evaluate(context, store)
         except BaseException as error:  # an interrupted run has a record too
             user_error = _user_error(error, config)
             context.record.add_checks([*context.checks, *(user_error.checks if user_error else ())])
             context.record.fail(user_error or error, store.record, on_disk(config))
+            events.fail([*context.checks, *(user_error.checks if user_error else ())])
             if isinstance(user_error, MetricGateError):
                 progress("writing the page of what was not published")
                 results.write_unpublished(user_error, context.record, store, config)
@@ -204,6 +208,9 @@ def run(spark: SparkSession, config: Config, progress: Progress = lambda text: N
             raise user_error from error
         finally:
             store.release()
+        if sentence := events.complete(outcome.paths["tables"], context.checks):
+            outcome.record["warnings"].append(sentence)
+        return outcome
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.config import Options
-from rankmetrics_spark.engines import AnyTable, Step, engine_of, spark_table, with_fields
+from rankmetrics_spark.engines import AnyTable, Step, column_names, engine_of, spark_table, with_fields
 from rankmetrics_spark.layouts import LAYOUTS, NO_ENTRIES, RECHECK, Layout
 from rankmetrics_spark.metrics import Convention
 from rankmetrics_spark.road import aggregation, checking, ranking, scoring
@@ -29,6 +29,7 @@ from rankmetrics_spark.schemas import (
     EXPERIMENT,
     FLAGGED,
     JUDGED,
+    JUDGEMENT_ROLES,
     N_LISTS,
     N_RELEVANT,
     N_REPEATED,
@@ -37,6 +38,7 @@ from rankmetrics_spark.schemas import (
     RANK_MAY_REPEAT,
     REJECTED,
     RELEVANCE,
+    ROLES,
     SEGMENT,
     TOP,
     USER,
@@ -98,9 +100,12 @@ class Tables:
             InputError: A column is missing or has a type that cannot serve.
         """
         columns = (*options.columns.values(), *options.list, *options.segments, options.covariate, options.cluster)
-        impressions = with_fields(spark_table(impressions, "impressions", judgements), filter(None, columns))
+        needed = column_names(*columns, *ROLES, *ROLES.values())
+        impressions = spark_table(impressions, "impressions", judgements, needed)
+        impressions = with_fields(impressions, filter(None, columns))
         if judgements is not None:
-            judgements = spark_table(judgements, "judgements", impressions)
+            roles = (*options.judgement_columns.values(), *JUDGEMENT_ROLES, *JUDGEMENT_ROLES.values())
+            judgements = spark_table(judgements, "judgements", impressions, column_names(*roles))
             judgements = with_fields(judgements, options.judgement_columns.values())
         schema = None if judgements is None else judgements.schema
         plan = make_plan(options, impressions.schema, schema, conventions)

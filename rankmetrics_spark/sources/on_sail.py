@@ -50,10 +50,17 @@ def check(section: Input) -> None:
 
 
 def expand_paths(section: Input) -> Input:
-    """Replace patterns in paths by matching files and folders: Sail reads no braces and few wildcards."""
-    paths = section.path or ()
-    expanded = [place for path in paths for place in (expand_path(path) if is_pattern(path) else [path])]
-    return replace(section, path=tuple(expanded)) if expanded and any(map(is_pattern, paths)) else section
+    """Replace patterns in paths by matching files and folders, and relative paths by absolute ones.
+
+    Sail reads no braces and few wildcards, and may have been started in another folder.
+    """
+    places = [place for path in section.path or () for place in (expand_path(path) if is_pattern(path) else [path])]
+    return replace(section, path=tuple(map(_absolute, places))) if places else section
+
+
+def _absolute(path: str) -> str:
+    local = local_path(path)
+    return path if local is None or local.is_absolute() else str(local.absolute())
 
 
 def _check_options(section: Input) -> None:

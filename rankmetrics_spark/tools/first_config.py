@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import csv
-import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
+from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from rankmetrics_spark.errors import ConfigError, InputError, unknown
+from rankmetrics_spark.config import SCHEMA_FILE
+from rankmetrics_spark.errors import ConfigError, unknown
+from rankmetrics_spark.tools.log_sample import SAMPLE_ROWS, LogSample, sample, trec_fields
 
-SAMPLE_ROWS = 200_000
-_FORMATS = {
-    **dict.fromkeys((".parquet", ".pq"), "parquet"),
-    **dict.fromkeys((".csv", ".tsv"), "csv"),
-    **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
-    ".orc": "orc",
-}
 NAMES = {
     "position": "position rank slot pos place placement",
     "relevance": "relevance relevant clicked click isclick isclicked clicks label grade rel judgment judgement "
@@ -43,131 +37,16 @@ _SHOWN_VALUES = 4
 
 
 @dataclass(frozen=True)
-class LogSample:
-    """The first rows of a log.
-
-    Attributes:
-        path: As the user wrote it.
-        format: As a config calls it.
-        rows: At most ``SAMPLE_ROWS``; of text formats all columns are text.
-        options: Of the reader, such as ``{"sep": ";"}``.
-        whole: Whether these are all rows.
-    """
-
-    path: str
-    format: str
-    rows: pd.DataFrame
-    options: Mapping[str, str] = field(default_factory=dict)
-    whole: bool = True
-
-
-def sample(path: str) -> LogSample:
-    """Read the first rows of a file, or of the first file of a folder.
-
-    Raises:
-        InputError: There is no such file, or its format is unknown or not what its name says.
-    """
-    place = Path(path)
-    if (place / "_delta_log").is_dir():
-        raise InputError(f"'{path}' is a Delta table; allowed: a file or a folder of files; conf/example.yaml is a "
-                         "config to copy, with source.format: delta")  # fmt: skip
-    files = [place] if place.is_file() else [file for file in sorted(place.rglob("*")) if _is_data(file, place)]
-    if not files:
-        there = "is a folder without files" if place.is_dir() else "does not exist"
-        raise InputError(f"the log '{path}' {there}; allowed: a file or a folder of parquet, csv, json or orc files, "
-                         "or of TREC runs")  # fmt: skip
-    first = files[0]
-    format = _format_of(first)
-    try:
-        rows, options = _READERS[format](first)
-    except (OSError, ValueError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {format} from '{first}': {str(error).splitlines()[0]}") from error
-    if not len(rows):
-        raise InputError(f"'{first}' has no rows; allowed: a log with at least one row")
-    nested = [name for name in rows if rows[name].map(lambda value: isinstance(value, (dict, list, np.ndarray))).any()]
-    rows = rows.drop(columns=nested)
-    parts = first.relative_to(place).parent.parts if place.is_dir() else ()
-    for name, _, value in (part.partition("=") for part in parts if "=" in part):
-        rows[name] = value
-    return LogSample(path, format, rows.head(SAMPLE_ROWS), options, len(files) == 1 and len(rows) <= SAMPLE_ROWS)
-
-
-def _is_data(file: Path, place: Path) -> bool:
-    return file.is_file() and not any(part[0] in "._" for part in file.relative_to(place).parts)
-
-
-def _format_of(file: Path) -> str:
-    for suffix in reversed(file.suffixes):
-        if suffix.lower() in _FORMATS:
-            return _FORMATS[suffix.lower()]
-    if _trec_fields(file) == 6:
-        return "trec_run"
-    if _trec_fields(file) == 4:
-        raise InputError(f"'{file}' looks like TREC judgements; allowed: a run, with the judgements as --judgements")
-    raise InputError(f"the format of '{file}' is unknown; allowed: a name that ends with {', '.join(_FORMATS)}, or a "
-                     "TREC run")  # fmt: skip
-
-
-def _trec_fields(file: Path) -> int:
-    """6 for lines of a TREC run, 4 for TREC judgements, else 0."""
-    try:
-        with file.open(encoding="utf-8") as lines:
-            head = [line.split() for line in itertools.islice(lines, 20) if line.strip()]
-    except (OSError, UnicodeDecodeError):
-        return 0
-    kinds = {6: (3, 4), 4: (3,)}
-    for count, numbers in kinds.items():
-        if head and all(len(words) == count and all(map(_is_number, (words[n] for n in numbers))) for words in head):
-            return count
-    return 0
-
-
-def _is_number(text: str) -> bool:
-    return re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", text) is not None
-
-
-def _read_parquet(file: Path) -> tuple[pd.DataFrame, dict[str, str]]:
-    import pyarrow.parquet as pq
-
-    batches = pq.ParquetFile(file).iter_batches(SAMPLE_ROWS + 1)
-    first = next(batches, None)
-    return (pd.DataFrame() if first is None else first.to_pandas()), {}
-
-
-def _read_csv(file: Path) -> tuple[pd.DataFrame, dict[str, str]]:
-    head = pd.read_csv(file, nrows=50, header=None, sep="\0", engine="python", dtype=str, quoting=csv.QUOTE_NONE)
-    lines = [str(line) for line in head[0]]
-    separator = max(",;\t|", key=lambda each: min(line.count(each) for line in lines))
-    rows = pd.read_csv(file, sep=separator, dtype=str, nrows=SAMPLE_ROWS + 1, keep_default_na=False)
-    if all(map(_is_number, map(str, rows.columns))):
-        raise ValueError("its first line holds numbers; allowed: a first line with the names of the columns")
-    return rows, {} if separator == "," else {"sep": separator}
-
-
-def _read_json(file: Path) -> tuple[pd.DataFrame, dict[str, str]]:
-    return pd.read_json(file, lines=True, dtype=False, convert_dates=False, nrows=SAMPLE_ROWS + 1), {}
-
-
-def _read_orc(file: Path) -> tuple[pd.DataFrame, dict[str, str]]:
-    from pyarrow import orc
-
-    return orc.ORCFile(file).read_stripe(0).to_pandas(), {}
-
-
-def _read_trec(file: Path) -> tuple[pd.DataFrame, dict[str, str]]:
-    names = ["query", "q0", "item_id", "rank", "score", "tag"]
-    return pd.read_csv(file, sep=r"\s+", names=names, dtype=str, nrows=SAMPLE_ROWS + 1), {}
-
-
-_READERS = {"parquet": _read_parquet, "csv": _read_csv, "json": _read_json, "orc": _read_orc, "trec_run": _read_trec}
-
-
-@dataclass(frozen=True)
 class Guess:
-    """A column for a role, and why: ``given``, ``by its name``, ``by its values``."""
+    """A column for a role, and how sure that is: ``given``, ``sure``, ``likely`` or ``a guess``, with why."""
 
     column: str
     reason: str
+
+    @property
+    def sureness(self) -> str:
+        """How sure it is, without why."""
+        return self.reason.partition(",")[0]
 
 
 def guesses(rows: pd.DataFrame, given: Mapping[str, str]) -> dict[str, Guess]:
@@ -193,12 +72,14 @@ def guesses(rows: pd.DataFrame, given: Mapping[str, str]) -> dict[str, Guess]:
         named = [name for word in NAMES[role].split() for name in free if _letters(name) == word]
         fitting = [name for name in named if _fits(rows[name], role)]
         if role not in found and fitting:
-            found[role] = Guess(fitting[0], "by its name")
+            others = [name for name in dict.fromkeys(fitting[1:]) if role not in ("date", "list")]
+            reason = f"likely, by its name; or {', '.join(others)}" if others else "sure, by its name"
+            found[role] = Guess(fitting[0], reason)
     for role in ("relevance", "position"):
         taken = {guess.column for guess in found.values()}
         fitting = [str(name) for name in rows.columns if name not in taken and _has_values_of(rows[name], role)]
         if role not in found and len(fitting) == 1:
-            found[role] = Guess(fitting[0], "by its values")
+            found[role] = Guess(fitting[0], "a guess, by its values")
     return found
 
 
@@ -242,6 +123,7 @@ class FirstConfig:
     Attributes:
         log: The sample.
         columns: Role -> its column; without ``list`` and ``date`` where there is none.
+        judged: Role -> its column of the judgements, as the user says; others are guessed.
         baseline: The experiment that the others are compared with, or None.
         relevant_from: The smallest relevant grade, where it is not the smallest above 0.
         judgements: File of judgements, or None.
@@ -252,6 +134,7 @@ class FirstConfig:
     baseline: str | None = None
     relevant_from: float | None = None
     judgements: str | None = None
+    judged: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def experiments(self) -> list[str]:
@@ -268,11 +151,28 @@ class FirstConfig:
         first = self.experiments[:1]
         return first[0] if len(self.experiments) > 1 and first[0].lower() in _CONTROLS else None
 
+    @cached_property
+    def truth(self) -> LogSample | None:
+        """The first rows of the judgements, if there are any."""
+        if self.judgements is None:
+            return None
+        if trec_fields(Path(self.judgements)) == 4:
+            names = ["user", "iteration", "item", "relevance"]
+            rows = pd.read_csv(self.judgements, sep=r"\s+", names=names, dtype=str, nrows=SAMPLE_ROWS)
+            return LogSample(self.judgements, "trec_qrels", rows)
+        return sample(self.judgements, "file of judgements")
+
+    @cached_property
+    def judged_columns(self) -> Mapping[str, Guess]:
+        """Role -> its column of the judgements."""
+        return {} if self.truth is None else guesses(self.truth.rows, self.judged)
+
     @property
     def grades(self) -> list[float]:
-        """The different values of the relevance in the sample."""
-        guess = self.columns.get("relevance")
-        return [] if guess is None else sorted(numbers(self.log.rows[guess.column]).dropna().unique())
+        """The different grades in the sample: of the judgements where there are any."""
+        rows, columns = (self.log.rows, self.columns) if self.truth is None else (self.truth.rows, self.judged_columns)
+        guess = columns.get("relevance")
+        return [] if guess is None else sorted(numbers(rows[guess.column]).dropna().unique())
 
     @property
     def dates(self) -> list[str]:
@@ -308,32 +208,56 @@ class FirstConfig:
             str(name)
             for name in self.log.rows.columns
             if name not in taken and 2 <= self.log.rows[name].astype(str).nunique() <= 30
-            and numbers(self.log.rows[name]).isna().all()
+            and not isinstance(self.log.rows[name].iloc[0], date) and numbers(self.log.rows[name]).isna().all()
         ]  # fmt: skip
 
     def missing(self) -> list[str]:
-        """What nobody can guess and a run needs, such as the column of the user."""
+        """What nobody can guess and a run needs, such as the column of the user, or ``judgements`` of a TREC run."""
+        judged = [role for role in ("user", "item", "relevance") if self.judgements and role not in self.judged_columns]
+        of_judgements = [f"judgements.{role}" for role in judged]
         if self.log.format == "trec_run":
-            return []
+            return of_judgements if self.judgements else ["judgements"]
         needed = ["user", *([] if self.judgements else ["relevance"])]
         needed += [] if {"position", "score"} & {*self.columns} else ["position"]
-        return [role for role in needed if role not in self.columns]
+        return [*(role for role in needed if role not in self.columns), *of_judgements]
+
+    def unsettled(self) -> list[str]:
+        """What only the user knows and has not said: the baseline, and which grades are relevant."""
+        open_ones = []
+        if self.baseline is None and len(self.experiments) > 1:
+            others = f"nothing is compared; --baseline {self.experiments[0]}, or another of {_some(self.experiments)}"
+            open_ones.append(f"which experiment is the baseline ({others})")
+        if self.relevant_from is None and len([grade for grade in self.grades if grade > 0]) > 1:
+            shown = _some([f"{grade:g}" for grade in self.grades])
+            open_ones.append(f"which grades are relevant (all above 0 of {shown}; --relevant-from)")
+        return open_ones
+
+    def in_words(self) -> str:
+        """The columns that were chosen, each with how sure that is."""
+        if self.log.format == "trec_run":
+            return f"a TREC run of {_some(self.experiments)}"
+        return ", ".join(f"{role} = {guess.column} ({guess.sureness})" for role, guess in self.columns.items())
 
     def text(self) -> str:
         """The YAML text, with a comment wherever something was guessed."""
         return "\n".join([*self._source(), *self._rest()]) + "\n"
 
     def _source(self) -> Iterator[str]:
-        date = f" --date {self.dates[-1]}" if self.dates else ""
+        of_day = f" --date {self.dates[-1]}" if self.dates else ""
+        yield f"# yaml-language-server: $schema={SCHEMA_FILE}"
         yield "# Written by rankmetrics init from the first rows of the log: check what the comments say, then"
-        yield f"#   rankmetrics evaluate --config THIS_FILE{date}"
-        yield "# Paths are relative to the folder in which the command runs."
+        yield f"#   rankmetrics evaluate --config THIS_FILE{of_day}"
+        yield "# Paths are relative to the folder in which the command runs, not to that of this file."
+        yield "# Every key: rankmetrics example, or docs/options.md."
         yield "source:"
         yield f"  format: {self.log.format}"
-        yield f"  path: {_scalar(self.log.path)}"
+        yield f"  {'table' if self.log.format == 'table' else 'path'}: {_scalar(self.log.path)}"
         if self.log.options:
             yield f"  options: {json.dumps(dict(self.log.options))}"
         if self.log.format == "trec_run":
+            if self.log.by_file:
+                yield "  experiment_from: file  # several files have the same tag"
+            yield f"  # experiments: {_some(self.experiments)}"
             return
         yield "  columns:"
         for role in ROLES:
@@ -358,12 +282,16 @@ class FirstConfig:
             yield f"  # segments: [{', '.join(map(_scalar, self.segments))}]  # a mean for each value of each column"
 
     def _rest(self) -> Iterator[str]:
-        if self.judgements:
-            yield from self._of_judgements(self.judgements)
+        if self.truth:
+            yield from self._of_judgements(self.truth)
         yield f"rank_by: {self.rank_by}"
-        yield "metrics: [ndcg@10, ap@10, p@10, rr]"
+        of_trec = self.log.format == "trec_run"
+        yield f"metrics: [ndcg@10, {'ap' if of_trec else 'ap@10'}, p@10, rr]"
+        preset = "trec_eval" if of_trec else "standard"
         if self.relevant_from is not None:
-            yield f"convention: {{preset: standard, relevant_from: {self.relevant_from:g}}}"
+            yield f"convention: {{preset: {preset}, relevant_from: {self.relevant_from:g}}}"
+        elif of_trec:
+            yield "convention: trec_eval  # the numbers of trec_eval; all grades above 0 are relevant"
         elif len(self.grades) > 2:
             grades = ", ".join(f"{grade:g}" for grade in self.grades[:_SHOWN_VALUES])
             yield f"# convention: {{relevant_from: 2}}  # grades are {grades}, ...: by default all above 0 are relevant"
@@ -373,23 +301,19 @@ class FirstConfig:
             yield f"# comparison: {{baseline: {_scalar(self.experiments[0])}}}  # one of {_some(self.experiments)}"
         yield "sink: {path: out}"
 
-    def _of_judgements(self, path: str) -> Iterator[str]:
-        if Path(path).is_file() and _trec_fields(Path(path)) == 4:
-            yield f"judgements: {{format: trec_qrels, path: {_scalar(path)}}}"
+    def _of_judgements(self, truth: LogSample) -> Iterator[str]:
+        if truth.format == "trec_qrels":
+            yield f"judgements: {{format: trec_qrels, path: {_scalar(truth.path)}}}"
             return
-        found = sample(path)
         yield "judgements:"
-        yield f"  format: {found.format}"
-        yield f"  path: {_scalar(path)}"
-        if found.options:
-            yield f"  options: {json.dumps(dict(found.options))}"
+        yield f"  format: {truth.format}"
+        yield f"  path: {_scalar(truth.path)}"
+        if truth.options:
+            yield f"  options: {json.dumps(dict(truth.options))}"
         yield "  columns:"
-        columns = guesses(found.rows, {})
         for role in ("user", "item", "relevance"):
-            named = columns.get(role)
-            shown = "null  # no column looks like one: which is it?" if named is None else (
-                f"{_scalar(named.column)}  # {named.reason}")  # fmt: skip
-            yield f"    {role}: {shown}"
+            named = self.judged_columns[role]
+            yield f"    {role}: {_scalar(named.column)}  # {named.reason}"
 
     def _values(self, role: str) -> str:
         column = self.log.rows[self.columns[role].column]

@@ -15,7 +15,16 @@ from pyspark.sql import types as T
 
 from rankmetrics_spark.comparison import rows_of, schema_text
 from rankmetrics_spark.config import Options, Section, choice, key, listed, number, refuse, text
-from rankmetrics_spark.engines import AnyTable, Batches, check_unambiguous, spark_table, with_fields
+from rankmetrics_spark.engines import (
+    AnyTable,
+    Batches,
+    ResultTable,
+    check_unambiguous,
+    column_names,
+    result_table,
+    spark_table,
+    with_fields,
+)
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.layouts import Arrays, entry, ints
 from rankmetrics_spark.metrics import Floats, Ints, Metric
@@ -30,6 +39,7 @@ from rankmetrics_spark.schemas import (
     REASON,
     REJECTED,
     RELEVANCE,
+    ROLES,
     SCORE,
     USER,
     Columns,
@@ -148,7 +158,7 @@ def off_policy(
     least_effective: float = 30.0,
     least_share: float = 0.01,
     confidence: float = 0.95,
-) -> DataFrame:
+) -> ResultTable:
     """Estimate ranking metrics without position bias, or under another policy, by inverse-propensity weighting.
 
     Args:
@@ -191,7 +201,8 @@ def off_policy(
         }
     )
     names = (*filter(None, options.columns.values()), *options.list, *weighting.columns)
-    table = with_fields(spark_table(impressions, "impressions"), names)
+    needed = column_names(*names, *ROLES, *ROLES.values())
+    table = with_fields(spark_table(impressions, "impressions", needed=needed), names)
     rows, roles = _weighted_rows(table, options, weighting)
     work = _Work(options.metrics, weighting, roles.item)
     rules = Rules(
@@ -204,7 +215,8 @@ def off_policy(
         {str(metric): metric.definition.range for metric in options.metrics},
     )
     partials = _users(rows, roles).mapInArrow(partial(_partial_sums, work=work), _PARTIALS)
-    return partials.repartition(1).mapInArrow(partial(_final, work=work, rules=rules), schema_text(COLUMNS))
+    estimates = partial(_final, work=work, rules=rules)
+    return result_table(partials.repartition(1).mapInArrow(estimates, schema_text(COLUMNS)))
 
 
 def _weighted_rows(table: DataFrame, options: Options, weighting: Weighting) -> tuple[DataFrame, Columns]:

@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from rankmetrics_spark.cli import first
-from rankmetrics_spark.config import load
+from rankmetrics_spark.config import load, schema
+from rankmetrics_spark.tools import sample
 from tests.helpers.commands import Call
+from tests.helpers.logs import a_list, impressions
 
 ROWS = [("uid", "variant", "doc", "rank", "click", "day")] + [
     (user, arm, f"d{rank}", str(rank), str(int(rank == hit)), day)
@@ -36,7 +39,8 @@ def test_the_written_config_runs_and_its_first_rows_are_evaluated(call: Call, lo
     assert {means[arm, "ap@10"] for arm in "ab"} == {(2, 1 / 2)}
     assert list(dict.fromkeys(metric for _, metric in means)) == ["ndcg@10", "ap@10", "p@10", "rr"]
     said = " ".join(err.split())
-    assert f"wrote {config}: its comments say what was guessed" in said
+    assert f"wrote {config}, whose comments say what was guessed: " in said
+    assert "user = uid (sure), item = doc (sure)" in said
     assert f"means of all rows; next: rankmetrics evaluate --config {config} --date {NEWEST}" in said
     # The command that it names gives the same numbers, and compares what the config names.
     more = ("--date", NEWEST, "--output", tmp_path / "out", "--format", "json")
@@ -52,7 +56,30 @@ def test_a_config_that_exists_stays(call: Call, log: Path, tmp_path: Path) -> No
     config.write_text("mine")
     code, out, err = call("init", log, "--output", config)
     assert (code, out, config.read_text()) == (2, "", "mine")
-    assert "which exists; allowed: a new file" in " ".join(err.split())
+    assert "which exists; allowed: a new file, or --force" in " ".join(err.split())
+
+
+def test_force_replaces_a_config_and_the_schema_lies_beside_it(call: Call, log: Path, tmp_path: Path) -> None:
+    config = tmp_path / "first.yaml"
+    config.write_text("mine")
+    code, _, err = call("init", log, "-o", config, "--force", "--baseline", "b", "-q")
+    assert (code, err) == (0, "")
+    assert load(config).comparison.baseline == "b"
+    first_line = config.read_text().splitlines()[0]
+    assert json.loads((tmp_path / first_line.rpartition("=")[2]).read_text()) == schema()
+
+
+def test_what_is_not_asked_is_said_with_the_option_that_answers_it(call: Call, log: Path, tmp_path: Path) -> None:
+    log.write_text(log.read_text().replace(";a;", ";x;").replace(";1;2026", ";3;2026").replace(";0;2026", ";1;2026"))
+    code, _, err = call("init", log, "-o", tmp_path / "first.yaml")
+    said = " ".join(err.split())
+    assert code == 0 and "not asked without a terminal: which experiment is the baseline (nothing is compared; " in said
+    assert "--baseline b, or another of b, x) not asked without a terminal: which grades are relevant (all " in said
+    more = ("--baseline", "x", "--relevant-from", "3")
+    code, _, err = call("init", log, "-o", tmp_path / "second.yaml", *more)
+    assert (code, "not asked" in err) == (0, False)
+    config = load(tmp_path / "second.yaml")
+    assert (config.comparison.baseline, config.convention.relevant_from) == ("x", 3)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +88,8 @@ def test_a_config_that_exists_stays(call: Call, log: Path, tmp_path: Path) -> No
         (("--column", "uid"), 2, "--column is 'uid'; allowed: ROLE=NAME, such as user=visitor_id"),
         (("--column", "user=id"), 2, "--column user=id: unknown column 'id'; did you mean 'uid'?"),
         (("--baseline", "c"), 2, "--baseline is 'c'; allowed: one of a, b"),
+        (("--relevant-from", "0"), 2, "--relevant-from is 0; allowed: a grade above 0"),
+        (("--judgements", "nowhere"), 3, "the file of judgements 'nowhere' does not exist"),
     ],
 )
 def test_a_wrong_answer_is_refused(
@@ -91,19 +120,78 @@ def test_a_log_that_is_not_there_has_the_code_of_inputs(call: Call, tmp_path: Pa
 
 def test_on_a_terminal_the_user_is_asked(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log.write_text(log.read_text().replace("uid", "x").replace(";1;2026", ";3;2026").replace(";0;2026", ";1;2026"))
-    answers = iter(["x", "b", False])
-    asked = []
+    asked = answered(monkeypatch, "x", "b", False)
+    config = first.first_config(first.InitRequest(str(log)), sample(str(log)))
+    assert asked == ["Which column is the user?", "Which experiment is the baseline?", "Is a grade of 1 relevant?"]
+    assert (config.columns["user"].column, config.baseline, config.relevant_from) == ("x", "b", 3)
+    # What the options say is not asked.
+    said = first.InitRequest(str(log), ["user=x"], baseline="b", relevant_from=3)
+    named = first.first_config(said, sample(str(log)))
+    assert (named.columns["user"].column, named.baseline, named.relevant_from) == ("x", "b", 3)
+
+
+def answered(monkeypatch: pytest.MonkeyPatch, *answers: object) -> list[str]:
+    """Answer what is asked, in this order, as on a terminal; return the questions."""
+    given, asked = iter(answers), []
 
     def answer(question: str, *_more: object, **_keywords: object) -> object:
         asked.append(question)
-        return next(answers)
+        return next(given)
 
-    monkeypatch.setattr(first, "_asks", lambda: True)
+    monkeypatch.setattr(first, "asks", lambda: True)
     monkeypatch.setattr("click.prompt", answer)
     monkeypatch.setattr("click.confirm", answer)
-    config = first.first_config(str(log), (), None, None)
-    assert asked == ["Which column is the user?", "Which experiment is the baseline?", "Is a grade of 1 relevant?"]
-    assert (config.columns["user"].column, config.baseline, config.relevant_from) == ("x", "b", 3)
+    return asked
+
+
+def test_on_a_terminal_the_user_may_name_judgements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, recs, truth = tmp_path / "results.test", tmp_path / "recs.csv", tmp_path / "truth.csv"
+    run.write_text("q1 Q0 d1 1 2.5 bm25\n")
+    recs.write_text("user,doc,rank\nu,d,1\n")
+    truth.write_text("user,what,stars\nu,d,1\nu,e,4\nu,f,5\n")
+    asked = answered(monkeypatch, True, str(truth), "what", "stars", False, True)
+    config = first.first_config(first.InitRequest(str(recs)), sample(str(recs)))
+    assert asked == [
+        "Are there judgements, in a file of their own?",
+        "Which file?",
+        "Which column of the judgements is the item?",
+        "Which column of the judgements is the relevance?",
+        "Is a grade of 1 relevant?",
+        "Is a grade of 4 relevant?",
+    ]
+    assert (config.judged_columns["item"].column, config.relevant_from) == ("what", 4)
+    qrels = tmp_path / "qrels.test"
+    qrels.write_text("q1 0 d1 1\n")
+    asked = answered(monkeypatch, str(qrels))
+    config = first.first_config(first.InitRequest(str(run)), sample(str(run)))
+    assert (asked, config.judgements) == (["Which file holds the judgements (qrels)?"], str(qrels))
+
+
+def test_a_run_of_trec_without_judgements_writes_nothing(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "results.test").write_text("q1 Q0 d1 1 2.5 bm25\n")
+    code, _, err = call("init", tmp_path / "results.test", "-o", tmp_path / "first.yaml")
+    assert (code, "is a TREC run, which has no relevance; allowed: --judgements FILE, with its qrels" in err) == (
+        2,
+        True,
+    )
+    assert not (tmp_path / "first.yaml").exists()
+
+
+@pytest.mark.classic
+def test_a_table_of_the_catalog_is_looked_at_by_its_engine(call: Call, spark: SparkSession, tmp_path: Path) -> None:
+    rows = [*a_list([1, 0], "u", "a"), *a_list([0, 1], "u", "b")]
+    spark.sql("CREATE DATABASE IF NOT EXISTS first_hour")
+    impressions(spark, rows).write.mode("overwrite").saveAsTable("first_hour.shown")
+    try:
+        code, out, err = call("init", "first_hour.shown", "-o", tmp_path / "first.yaml", "--format", "json")
+        assert code == 0, err
+        assert load(tmp_path / "first.yaml").source.table == "first_hour.shown"
+        means = {row["experiment"]: row["mean"] for row in json.loads(out) if row["metric"] == "ap@10"}
+        assert means == {"a": 1, "b": 1 / 2}
+        code, _, err = call("init", "first_hour.nothing", "-o", tmp_path / "second.yaml")
+        assert code == 3 and "cannot read table from 'first_hour.nothing'" in err
+    finally:
+        spark.sql("DROP DATABASE first_hour CASCADE")
 
 
 def test_a_run_of_trec_is_evaluated_with_its_judgements(call: Call, tmp_path: Path) -> None:
@@ -114,4 +202,4 @@ def test_a_run_of_trec_is_evaluated_with_its_judgements(call: Call, tmp_path: Pa
     code, out, err = call("init", run, *more)
     assert code == 0, err
     means = {row["metric"]: row["mean"] for row in json.loads(out)}
-    assert (means["ap@10"], means["rr"], means["p@10"]) == (1 / 2, 1 / 2, 1 / 10)
+    assert (means["ap"], means["rr"], means["p@10"]) == (1 / 2, 1 / 2, 1 / 10)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import inspect
+import re
+import uuid
 from collections.abc import Callable
+from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -118,7 +122,7 @@ def test_types_that_no_engine_has_become_their_plain_kin(spark: SparkSession) ->
         "item_id": "string",
         "position": "smallint",
         "relevance": "float",
-        "nothing": "string",
+        "nothing": "double",
     }
     first, second = spark_table(table, "impressions").orderBy("position").collect()
     assert (first.experiment_id, first.user_id, first.relevance, first.nothing) == ("a", 1, 0.5, None)
@@ -137,20 +141,158 @@ def test_a_row_may_lack_a_key(spark: SparkSession) -> None:
     assert {tuple(row) for row in spark_table(rows, "impressions").collect()} == {("u", None), ("v", "DE")}
 
 
+MIXED = pd.DataFrame({"user_id": ["u", 1]})
+
+
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        (pd.DataFrame({"user_id": ["u", 1]}), "impressions has a column of values that have no common type: "),
-        ([{"user_id": "u"}, {"user_id": 1}], "impressions has a column of values that have no common type: "),
+        (MIXED, "impressions: column 'user_id' has values of several types (int, str); allowed: one type per column"),
+        (
+            MIXED.to_dict("records"),
+            "impressions: column 'user_id' has values of several types (int, str); allowed: one",
+        ),
         (pd.DataFrame([["u", "v"]], columns=["user_id", "user_id"]), "several columns named 'user_id'; allowed: each"),
         (pd.DataFrame(index=[1]), "impressions is a table without columns"),
-        (pa.table({"a": pa.array([2**64 - 1], pa.uint64())}), "impressions has a column that no engine takes: "),
+        (
+            pd.DataFrame(columns=["user_id"]),
+            "impressions has no rows, and its column 'user_id' has no type; allowed: a",
+        ),
+        ([], "impressions is a list without rows; allowed: a DataFrame"),
+        (({"user_id"},), "impressions is a tuple without dicts; allowed: a DataFrame"),
+        (pd.Series(["u"]), "impressions is a pandas.core.series.Series; allowed: a DataFrame"),
+        (
+            pa.table({"a": pa.array([2**64 - 1], pa.uint64())}),
+            "impressions: column 'a' has values that no engine takes: Integer value 18446744073709551615 not in range",
+        ),
+        (
+            pa.table({"at": pa.array([datetime.time(1)], pa.time64("us"))}),
+            "impressions: column 'at' has values that no engine takes: they have the type time64[us]; allowed: text",
+        ),
+        (
+            pd.DataFrame({"at": [pd.Period("2026-01")]}),
+            "impressions: column 'at' has values that no engine takes: they",
+        ),
     ],
 )
 def test_what_is_no_table_of_one_type_per_column_is_refused(spark: SparkSession, table: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as caught:
+    with pytest.raises(ConfigError, match=re.escape(message)) as caught:
         spark_table(table, "impressions")
     assert "\n" not in str(caught.value)
+
+
+def test_a_column_that_nobody_reads_may_hold_anything(spark: SparkSession) -> None:
+    log = pd.DataFrame(LOG).assign(
+        mixed=["x", 1, None, b"1", *[{}] * 8], month=pd.Period("2026-01"), clock=datetime.time(1)
+    )
+    assert values(evaluate(log, "ap@3").to_pandas("user_metrics")) == pytest.approx(AP, rel=1e-15)
+    with pytest.raises(ConfigError, match="impressions: column 'clock' has values that no engine takes"):
+        evaluate(log, "ap@3", segments="clock")
+    # A user's value is needed by each name that its role may have.
+    with pytest.raises(ConfigError, match=r"column 'user_id' has values of several types \(int, str\)"):
+        evaluate(log.assign(user_id=["u", *[1] * 11]), "ap@3")
+    weighted = log.assign(propensity=1.0)
+    assert off_policy(weighted, "ap@3", estimators="ips", least_effective=0).count() == 2
+
+
+PANDAS: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
+    "categories": lambda log: log.astype(
+        dict.fromkeys(("experiment_id", "user_id", "item_id", "relevance"), "category")
+    ),
+    "nullable types": lambda log: log.convert_dtypes(),
+    "types of Arrow": lambda log: log.convert_dtypes(dtype_backend="pyarrow"),
+    "text of Arrow": lambda log: log.astype({"user_id": "string[pyarrow]", "item_id": "string"}),
+    "objects": lambda log: log.astype(object),
+    "booleans": lambda log: log.assign(relevance=log.relevance.astype("boolean")),
+    "decimals": lambda log: log.assign(relevance=[Decimal(grade) for grade in log.relevance]),
+    "sparse": lambda log: log.assign(relevance=pd.arrays.SparseArray(log.relevance)),
+    "times with a zone": lambda log: log.assign(at=pd.Timestamp("2026-11-20", tz="Europe/Berlin")),
+    "durations": lambda log: log.assign(took=pd.Timedelta("1s")),
+    "an index that was cut": lambda log: pd.concat([log, log])[: len(log)],
+    "a named index": lambda log: log.set_index("user_id"),
+    "several named indexes": lambda log: log.set_index(["experiment_id", "user_id"]),
+    "an index with the name of a column": lambda log: log.rename_axis("user_id"),
+}
+if "na_value" in inspect.signature(pd.StringDtype).parameters:  # the text of pandas 3, as pandas 2.3 has it
+    PANDAS |= {
+        "text of pandas 3": lambda log: log.astype(
+            dict.fromkeys(("user_id", "item_id"), pd.StringDtype(na_value=np.nan))
+        )
+    }
+
+
+@pytest.mark.parametrize("kind", PANDAS)
+def test_whatever_pandas_calls_its_types_the_values_are_those_of_the_definition(spark: SparkSession, kind: str) -> None:
+    result = evaluate(PANDAS[kind](pd.DataFrame(LOG)), metrics="ap@3")
+    assert values(result.to_pandas("user_metrics")) == pytest.approx(AP, rel=1e-15)
+
+
+@pytest.mark.skipif(find_spec("polars") is None, reason="the environment with the oldest libraries has no polars")
+def test_whatever_polars_calls_its_types_the_values_are_those_of_the_definition(spark: SparkSession) -> None:
+    import polars as pl
+
+    log = pl.DataFrame(dicts()).with_columns(
+        pl.col("experiment_id").cast(pl.Categorical),
+        pl.col("item_id").cast(pl.Enum(["i1", "i2", "i3"])),
+        pl.col("position").cast(pl.UInt8),
+        pl.col("relevance").cast(pl.Decimal(10, 2)),
+        words=pl.lit(["a", "b"]),
+        pair=pl.Series([[1, 2]] * len(LOG), dtype=pl.Array(pl.Int64, 2)),
+        both=pl.struct("item_id", "position"),
+        clock=pl.lit(datetime.time(1)),
+        day=pl.lit(datetime.date(2026, 11, 20)),
+        nothing=pl.lit(None),
+    )
+    found = evaluate(log, "ap@3", segments="day")
+    assert values(found.to_pandas("user_metrics")) == pytest.approx(AP, rel=1e-15)
+    assert {*found.to_polars()["segment"]} == {"all", "day=2026-11-20"}
+
+
+def test_an_id_is_the_same_to_the_last_digit_and_with_its_zeros(spark: SparkSession) -> None:
+    log = pd.DataFrame(LOG).assign(experiment_id="007", item_id=["i1", "i2", "i3"] * 4)
+    log["user_id"] = [2**53, 2**53 + 1, 2**53 + 2, 2**53 + 3] * 3
+    found = evaluate(log, "p@3").to_pandas("user_metrics")
+    assert {*found.experiment_id} == {"007"}
+    assert [*map(int, found.user_id)] == [2**53, 2**53 + 1, 2**53 + 2, 2**53 + 3]
+    made = uuid.UUID(int=7)
+    assert evaluate([row | {"user_id": made} for row in dicts()], "p@3").to_pandas("user_metrics").user_id[0] == str(
+        made
+    )
+    # A number that may be another one is no id.
+    rough = evaluate(log.assign(user_id=float(2**53)), "p@3")
+    assert {*rough.to_pandas("quarantine").reason} == {"inexact_user"}
+
+
+@pytest.mark.parametrize("role", ["relevance", "position", "user_id", "item_id"])
+def test_a_missing_value_leaves_its_row_out_with_a_reason(spark: SparkSession, role: str) -> None:
+    log = pd.DataFrame(LOG).astype({role: object})
+    log.loc[0, role] = None
+    reason = f"null_{role.removesuffix('_id')}"
+    assert [*evaluate(log, "ap@3").to_pandas("quarantine").reason] == [reason]
+    # A column without a value has no type either.
+    nothing = evaluate(pd.DataFrame(LOG).assign(**{role: None}), "ap@3")
+    assert {*nothing.to_pandas("quarantine").reason} == {reason}
+    numbers = pa.Table.from_pandas(pd.DataFrame(LOG).assign(relevance=[np.nan] + [1.0] * 11), preserve_index=False)
+    assert [*evaluate(numbers, "ap@3").to_pandas("quarantine").reason] == ["null_relevance"]
+
+
+def test_a_table_without_rows_gives_tables_without_rows(spark: SparkSession) -> None:
+    empty = pa.Table.from_pylist(dicts())[:0]
+    result = evaluate(empty, "ap@3")
+    assert (len(result.to_pandas("user_metrics")), len(result.to_pandas())) == (0, 0)
+
+
+def test_what_is_compared_or_weighted_becomes_a_table_of_python(spark: SparkSession) -> None:
+    users = evaluate(pd.DataFrame(LOG), "ap@3").to_pandas("user_metrics")
+    compared = compare(users, "a")
+    difference = (1 + (1 + 2 / 3) / 2) / 2 - (1 / 2 + 1 / 3) / 2
+    assert [*compared.to_pandas().difference] == pytest.approx([difference], rel=1e-14)
+    assert {"to_pandas", "to_polars", "where"} <= {*dir(compared)}
+    assert [*compared.where("metric = 'ap@3'").toPandas().n_users] == [2]
+    weighted = off_policy(pd.DataFrame(LOG).assign(propensity=1.0), "ap@3", estimators="ips", least_effective=0)
+    assert {*weighted.to_pandas().experiment_id} == {"a", "b"}
+    if find_spec("polars"):
+        assert compared.to_polars()["difference"].to_list() == pytest.approx([difference], rel=1e-14)
 
 
 def test_a_large_table_reaches_the_laptop_engine_as_a_file(spark: SparkSession) -> None:

@@ -121,10 +121,11 @@ def test_a_message_is_one_line_whatever_a_name_holds() -> None:
 @pytest.mark.outcome("a local input that does not exist", "exit 3, before Spark starts")
 def test_a_missing_input_is_refused(refused: Refused) -> None:
     wanted = "there is no such file or folder; allowed: an existing path in"
+    here = f", which is relative to the folder of the command, {Path.cwd()}"
     code, sentence = refused({"source": {"path": "nowhere"}})
-    assert (code, sentence) == (3, f"cannot read parquet from 'nowhere': {wanted} source.path")
-    code, sentence = refused({"judgements": {"path": "nowhere", "format": "csv"}})
-    assert (code, sentence) == (3, f"cannot read csv from 'nowhere': {wanted} judgements.path")
+    assert (code, sentence) == (3, f"cannot read parquet from 'nowhere': {wanted} source.path{here}")
+    code, sentence = refused({"judgements": {"path": "/nowhere", "format": "csv"}})
+    assert (code, sentence) == (3, f"cannot read csv from '/nowhere': {wanted} judgements.path")
 
 
 def test_a_run_that_is_refused_before_spark_starts_has_a_record(refused: Refused, tmp_path: Path) -> None:

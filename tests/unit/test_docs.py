@@ -31,6 +31,7 @@ RUN_ELSEWHERE = {
     ("publishing.md", "sh"): "tests/spark/test_docs_run.py",
     ("report.md", "sh"): "tests/spark/test_docs_run.py",
     ("report.md", "python"): "tests/spark/test_docs_run.py",
+    ("completion.md", "sh"): "tests/spark/test_first_commands.py",
     ("comparing.md", "sh"): "tests/spark/test_docs_run.py",
     ("comparing.md", "python"): "tests/spark/test_docs_run.py",
     # They take hours (make bench), or are the steps of a person.

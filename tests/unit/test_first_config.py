@@ -14,7 +14,7 @@ import pytest
 
 from rankmetrics_spark.config import from_mapping, parse
 from rankmetrics_spark.errors import ConfigError, InputError
-from rankmetrics_spark.tools import FirstConfig, guesses, sample
+from rankmetrics_spark.tools import FirstConfig, LogSample, guesses, sample
 
 LISTS = [(arm, user, rank) for arm in ("new", "control") for user in ("u1", "u2") for rank in (1, 2, 3)]
 
@@ -66,10 +66,10 @@ def test_columns_are_known_by_the_names_that_people_use(tmp_path: Path) -> None:
         },
     }
     lines = config.text().splitlines()
-    assert "    experiment: variant  # by its name; control, new" in lines
-    assert "    user: visitor_id  # by its name; 2 values in the sample" in lines
-    assert "    position: slot  # by its name; 1 to 3" in lines
-    assert "    relevance: clicked  # by its name; values 0, 1" in lines
+    assert "    experiment: variant  # sure, by its name; control, new" in lines
+    assert "    user: visitor_id  # sure, by its name; 2 values in the sample" in lines
+    assert "    position: slot  # sure, by its name; 1 to 3" in lines
+    assert "    relevance: clicked  # sure, by its name; values 0, 1" in lines
     assert "  # segments: [country]  # a mean for each value of each column" in lines
     assert "# comparison: {baseline: control}  # one of control, new" in lines
     assert config.missing() == []
@@ -79,12 +79,12 @@ def test_columns_are_known_by_the_names_that_people_use(tmp_path: Path) -> None:
     ("changes", "role", "column", "reason"),
     [
         # A name whose values cannot serve is no guess.
-        ({"position": ["top"] * 12}, "position", "slot", "by its name"),
-        ({"clicked": ["yes"] * 12, "opened": [0, 1] * 6}, "relevance", "opened", "by its values"),
-        ({"label": [True, False] * 6, "clicked": [-1] * 12}, "relevance", "label", "by its name"),
-        ({"RequestId": range(12)}, "list", "RequestId", "by its name"),
+        ({"position": ["top"] * 12}, "position", "slot", "sure, by its name"),
+        ({"clicked": ["yes"] * 12, "opened": [0, 1] * 6}, "relevance", "opened", "a guess, by its values"),
+        ({"label": [True, False] * 6, "clicked": [-1] * 12}, "relevance", "label", "sure, by its name"),
+        ({"RequestId": range(12)}, "list", "RequestId", "sure, by its name"),
         # The most telling of two names wins, whatever their order.
-        ({"uid": range(12), "user_id": range(12)}, "user", "user_id", "by its name"),
+        ({"uid": range(12), "user_id": range(12)}, "user", "user_id", "likely, by its name; or uid, visitor_id"),
     ],
 )
 def test_values_decide_beside_names(changes: dict[str, Any], role: str, column: str, reason: str) -> None:
@@ -94,7 +94,7 @@ def test_values_decide_beside_names(changes: dict[str, Any], role: str, column: 
 
 def test_a_position_without_a_name_is_known_by_its_values() -> None:
     found = guesses(log().rename(columns={"slot": "x"}), {})["position"]
-    assert (found.column, found.reason) == ("x", "by its values")
+    assert (found.column, found.reason) == ("x", "a guess, by its values")
 
 
 def test_a_few_faulty_values_are_no_reason_to_doubt_a_name() -> None:
@@ -149,9 +149,15 @@ def test_what_a_run_needs_and_nobody_can_guess_is_missing(tmp_path: Path) -> Non
     rows = log(x1=["p", "q"] * 6).drop(columns=["variant", "visitor_id", "sku", "clicked"])
     config = first(parquet(tmp_path, rows))
     assert config.missing() == ["user", "relevance"]
-    assert first(parquet(tmp_path, rows), judgements="truth.parquet").missing() == ["user"]
+    truth = tmp_path / "truth.csv"
+    truth.write_text("query,doc\nq1,d1\n")
+    assert first(parquet(tmp_path, rows), judgements=str(truth)).missing() == ["user", "judgements.relevance"]
+    named = first(parquet(tmp_path, rows), judgements=str(truth), judged={"relevance": "doc", "item": "query"})
+    assert named.missing() == ["user", "judgements.user"]
+    with pytest.raises(InputError, match="the file of judgements 'nowhere' does not exist"):
+        first(parquet(tmp_path, rows), judgements="nowhere").missing()
     found = guesses(rows, {"user": "x1"})
-    assert (found["user"].column, found["user"].reason) == ("x1", "given")
+    assert (found["user"].column, found["user"].reason, found["user"].sureness) == ("x1", "given", "given")
     text = FirstConfig(config.log, found).text()
     assert "    experiment: null  # no column looks like one" in text and "    item: null  # no column" in text
 
@@ -191,15 +197,70 @@ def test_a_folder_is_known_by_its_first_file_and_its_partitions(tmp_path: Path) 
     assert "nested" not in config.log.rows.columns
 
 
+def test_a_folder_shows_each_of_its_partitions_and_the_newest_day(tmp_path: Path) -> None:
+    for arm in ("control", "new"):
+        for day in range(1, 31):
+            folder = tmp_path / "log" / f"variant={arm}" / f"dt=2026-11-{day:02}"
+            folder.mkdir(parents=True)
+            log().drop(columns="variant").assign(visitor_id=f"u{day}").to_parquet(folder / "part-0.parquet")
+    config = first(str(tmp_path / "log"))
+    assert config.experiments == ["control", "new"]
+    assert (config.dates[-1], len(config.dates), config.log.whole) == ("2026-11-30", 12, False)
+    assert written(config)["source"]["where"] == "dt = '{date}'"
+    # A small share of each file is read: the sample has at most so many rows, whatever the number of files.
+    assert len(config.log.rows) == 24 * 12
+
+
+def test_a_time_is_no_segment_and_an_only_column_of_stars_is_asked_about(tmp_path: Path) -> None:
+    rows = log(at=pd.to_datetime(["2026-11-20", "2026-11-21"] * 6), clicked=[1, 5, 3] * 4)
+    config = first(parquet(tmp_path, rows), baseline="new")
+    assert config.segments == []
+    assert config.unsettled() == ["which grades are relevant (all above 0 of 1, 3, 5; --relevant-from)"]
+    open_ones = first(parquet(tmp_path, log(variant=["x", "y"] * 6))).unsettled()
+    assert open_ones == ["which experiment is the baseline (nothing is compared; --baseline x, or another of x, y)"]
+    assert first(parquet(tmp_path, log()), baseline="new").unsettled() == []
+
+
+def test_the_first_line_names_the_schema_and_the_third_one_the_command(tmp_path: Path) -> None:
+    lines = first(parquet(tmp_path, log())).text().splitlines()
+    assert lines[0] == "# yaml-language-server: $schema=rankmetrics.schema.json"
+    assert lines[2] == "#   rankmetrics evaluate --config THIS_FILE"
+    assert lines[3] == "# Paths are relative to the folder in which the command runs, not to that of this file."
+
+
+def test_a_table_of_a_catalog_is_named_as_one() -> None:
+    config = FirstConfig(LogSample("main.logs.shown", "table", log()), guesses(log(), {}))
+    source = written(config)["source"]
+    assert (source["format"], source["table"], "path" in source) == ("table", "main.logs.shown", False)
+
+
 def test_a_trec_run_needs_its_judgements(tmp_path: Path) -> None:
     run, qrels = tmp_path / "results.test", tmp_path / "qrels.test"
     run.write_text("q1 Q0 d1 1 2.5 bm25\nq1 Q0 d2 2 1.5 bm25\n")
     qrels.write_text("q1 0 d1 1\nq1 0 d2 0\n")
     content = written(first(str(run), judgements=str(qrels)))
     assert (content["source"], content["rank_by"]) == ({"format": "trec_run", "path": str(run)}, "score")
+    assert (content["convention"], content["metrics"]) == ("trec_eval", ["ndcg@10", "ap", "p@10", "rr"])
+    assert first(str(run)).missing() == ["judgements"]
     assert content["judgements"] == {"format": "trec_qrels", "path": str(qrels)}
     with pytest.raises(InputError, match="looks like TREC judgements; allowed: a run, with the judgements as"):
         sample(str(qrels))
+
+
+def test_the_runs_of_a_folder_are_experiments_by_their_tags_or_by_their_files(tmp_path: Path) -> None:
+    runs, qrels = tmp_path / "runs", tmp_path / "qrels.test"
+    runs.mkdir()
+    qrels.write_text("q1 0 d1 1\nq1 0 d2 3\n")
+    for name in ("bm25", "dense"):
+        (runs / f"{name}.run").write_text(f"q1 Q0 d1 1 2.5 {name}\n")
+    config = first(str(runs), judgements=str(qrels), relevant_from=3.0)
+    assert (config.experiments, config.grades) == (["bm25", "dense"], [1, 3])
+    assert "experiment_from" not in written(config)["source"]
+    assert written(config)["convention"] == {"preset": "trec_eval", "relevant_from": 3}
+    (runs / "dense.run").write_text("q1 Q0 d1 1 2.5 bm25\n")
+    config = first(str(runs), judgements=str(qrels), baseline="bm25.run")
+    assert (config.experiments, config.in_words()) == (["bm25.run", "dense.run"], "a TREC run of bm25.run, dense.run")
+    assert written(config)["source"]["experiment_from"] == "file"
 
 
 def test_the_columns_of_judgements_are_guessed_as_well(tmp_path: Path) -> None:
@@ -235,7 +296,4 @@ def test_a_place_without_files_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist; allowed: a file or a folder"):
         sample(str(tmp_path / "nowhere"))
     with pytest.raises(InputError, match="is a folder without files"):
-        sample(str(tmp_path))
-    (tmp_path / "_delta_log").mkdir()
-    with pytest.raises(InputError, match="is a Delta table; allowed"):
         sample(str(tmp_path))

@@ -1,0 +1,302 @@
+"""OpenLineage events of a run: START, then COMPLETE or FAIL. Off unless an endpoint is set; no run fails by them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from importlib.util import find_spec
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from pyspark.sql import SparkSession
+
+from rankmetrics_spark import __version__
+from rankmetrics_spark.config import Config, Input, Lineage, local_path
+from rankmetrics_spark.errors import first_sentence, without_secrets
+from rankmetrics_spark.schemas import EXPERIMENT, FAIL, METRIC, NOT_CHECKED, OK, SEGMENT, Check
+
+if TYPE_CHECKING:
+    from openlineage.client import OpenLineageClient
+    from openlineage.client.event_v2 import InputDataset, OutputDataset
+
+SECONDS = 10.0
+"""How long a run waits for its endpoint, at most, before it ends."""
+MOST_ASSERTIONS = 1_000
+_TRIES = (0.0, 0.5, 1.5)
+"""Seconds before each try to send an event."""
+_PARENT = "spark.openlineage."
+"""Airflow's operators for Spark and others set the parent run with this prefix."""
+_PRODUCER = f"https://github.com/rankmetrics/rankmetrics-spark/tree/v{__version__}"
+
+
+@dataclass
+class Events:
+    """What tells an endpoint about one run.
+
+    Attributes:
+        record: The record of the run; it gets the id under which the endpoint knows the run.
+        config: The config of the run.
+        problem: Why an event did not arrive; after that, nothing is sent.
+    """
+
+    record: dict[str, Any]
+    config: Config
+    problem: str = ""
+    _client: OpenLineageClient | None = None
+    _parent: Mapping[str, str] = field(default_factory=dict)
+    _last: Thread | None = None
+
+    @classmethod
+    def of(cls, spark: SparkSession, config: Config, record: dict[str, Any]) -> Events:
+        """The events of a run; they go nowhere if no endpoint is set, or without the extra ``lineage``."""
+        events = cls(record, config)
+        if not _has_endpoint(config.lineage):
+            return events
+        try:
+            if find_spec("openlineage") is None:
+                raise ModuleNotFoundError("the extra lineage of rankmetrics-spark is not installed")
+            events._client, events._parent = _client_of(config.lineage), _parent_of(spark, config.spark)
+            namespace = config.lineage.namespace or os.environ.get("OPENLINEAGE_NAMESPACE") or "default"
+            record["lineage"] = {"run_id": str(uuid4()), "namespace": namespace, "job": config.lineage.job}
+        except Exception as error:  # a run does not depend on its lineage
+            events.problem = first_sentence(error)
+        return events
+
+    def start(self) -> None:
+        """Say that the run has begun; sent while it computes."""
+        self._send("START")
+
+    def complete(self, tables: Mapping[str, str], checks: Sequence[Check]) -> str:
+        """Say that the run has published, and wait until that has arrived.
+
+        Args:
+            tables: Name -> place of each published table.
+            checks: What was checked.
+
+        Returns:
+            A sentence if an event did not arrive, else an empty text.
+        """
+        self._send("COMPLETE", tables, checks)
+        return self._settled()
+
+    def fail(self, checks: Sequence[Check]) -> None:
+        """Say that the run has failed, with its error and what was checked; log a warning if that does not arrive."""
+        self._send("FAIL", {}, checks)
+        if sentence := self._settled():
+            logging.getLogger("rankmetrics_spark").warning("warning: %s", sentence)
+
+    def _send(self, kind: str, tables: Mapping[str, str] | None = None, checks: Sequence[Check] = ()) -> None:
+        """Send an event after the one before it, on a thread that nothing waits for."""
+        client, before = self._client, self._last
+        if client is None:
+            return
+        try:
+            event = self._event(kind, tables or {}, checks)
+        except Exception as error:
+            self.problem = self.problem or first_sentence(error)
+            return
+
+        def send() -> None:
+            """Try until the event arrives."""
+            if before:
+                before.join()
+            for pause in () if self.problem else _TRIES:
+                time.sleep(pause)
+                try:
+                    client.emit(event)
+                except Exception as error:  # each transport has errors of its own
+                    self.problem = first_sentence(error) or type(error).__name__
+                else:
+                    self.problem = ""
+                    return
+
+        self._last = Thread(target=send, daemon=True)
+        self._last.start()
+
+    def _settled(self) -> str:
+        if self._last:
+            self._last.join(SECONDS)
+            if self._last.is_alive():
+                self.problem = self.problem or f"no answer within {SECONDS:g} seconds"
+        return f"the run is not known to OpenLineage: {without_secrets(self.problem)}" if self.problem else ""
+
+    def _event(self, kind: str, tables: Mapping[str, str], checks: Sequence[Check]) -> Any:
+        from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
+        from openlineage.client.facet_v2 import job_type_job
+
+        known = self.record["lineage"]
+        of_job = {
+            "jobType": job_type_job.JobTypeJobFacet(
+                processingType="BATCH", integration="RANKMETRICS", jobType="JOB", producer=_PRODUCER
+            )
+        }
+        return RunEvent(
+            eventTime=datetime.now(timezone.utc).isoformat(),
+            producer=_PRODUCER,
+            eventType=RunState[kind],
+            run=Run(known["run_id"], dict(self._run_facets())),
+            job=Job(known["namespace"], known["job"], of_job),
+            inputs=[*self._inputs(checks)],
+            outputs=[*self._outputs(tables)],
+        )
+
+    def _run_facets(self) -> Iterator[tuple[str, Any]]:
+        from openlineage.client.facet_v2 import (
+            error_message_run,
+            nominal_time_run,
+            parent_run,
+            processing_engine_run,
+        )
+
+        day, versions = self.record["evaluation_date"], self.record["versions"]
+        yield "nominalTime", nominal_time_run.NominalTimeRunFacet(f"{day}T00:00:00Z", producer=_PRODUCER)
+        engine = self.record["engine"]
+        yield (
+            "processing_engine",
+            processing_engine_run.ProcessingEngineRunFacet(
+                version=versions.get(engine, "unknown"), name=engine, producer=_PRODUCER
+            ),
+        )
+        if error := self.record.get("error"):
+            words = f"{error['class']}: {error['message']}"
+            yield "errorMessage", error_message_run.ErrorMessageRunFacet(words, "PYTHON", producer=_PRODUCER)
+        if parent := self._parent:
+            root = None
+            if "rootParentRunId" in parent:
+                root = parent_run.Root(
+                    parent_run.RootRun(parent["rootParentRunId"]),
+                    parent_run.RootJob(parent["rootParentJobNamespace"], parent["rootParentJobName"]),
+                )
+            yield (
+                "parent",
+                parent_run.ParentRunFacet(
+                    parent_run.Run(parent["parentRunId"]),
+                    parent_run.Job(parent["parentJobNamespace"], parent["parentJobName"]),
+                    root,
+                    producer=_PRODUCER,
+                ),
+            )
+
+    def _inputs(self, checks: Sequence[Check]) -> Iterator[InputDataset]:
+        """The inputs with their schemas, once these are known; the log with its rows and what was checked of it."""
+        from openlineage.client.event_v2 import InputDataset
+        from openlineage.client.facet_v2 import data_quality_assertions_dataset, schema_dataset
+
+        known = self.record.get("inputs", {})
+        assertions = [*_assertions(checks)][:MOST_ASSERTIONS]
+        for name, section in (("source", self.config.source), ("judgements", self.config.judgements)):
+            fields = [
+                schema_dataset.SchemaDatasetFacetFields(name=column, type=kind)
+                for column, kind in known.get(name, {}).get("schema", {}).items()
+            ]
+            facets: dict[str, Any] = {"schema": schema_dataset.SchemaDatasetFacet(fields, producer=_PRODUCER)}
+            of_log: dict[str, Any] = {}
+            if name == "source" and assertions:
+                of_log["dataQualityAssertions"] = data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(
+                    assertions, producer=_PRODUCER
+                )
+            for place in _places(section) if section else ():
+                yield InputDataset(*place, facets=facets if fields else {}, inputFacets=of_log)
+
+    def _outputs(self, tables: Mapping[str, str]) -> Iterator[OutputDataset]:
+        """The published tables, each with its rows and the run as its version."""
+        from openlineage.client.event_v2 import OutputDataset
+        from openlineage.client.facet_v2 import dataset_version_dataset, output_statistics_output_dataset
+
+        for name, place in tables.items():
+            rows = self.record["tables"][name]["rows"]
+            version = dataset_version_dataset.DatasetVersionDatasetFacet(self.record["run_id"], producer=_PRODUCER)
+            statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rows, producer=_PRODUCER)
+            yield OutputDataset(
+                *dataset_of(place, self.config.sink.table is not None),
+                facets={"version": version},
+                outputFacets={"outputStatistics": statistics},
+            )
+
+
+def _has_endpoint(lineage: Lineage) -> bool:
+    names = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT", "OPENLINEAGE__TRANSPORT__TYPE")
+    of_client = any(os.environ.get(name) for name in names)
+    disabled = os.environ.get("OPENLINEAGE_DISABLED", "").lower().strip() == "true"
+    return not disabled and (of_client or lineage.url is not None)
+
+
+def _client_of(lineage: Lineage) -> OpenLineageClient:
+    """The client; of a plain address, with one connection per try, since it would print a line for each of its own."""
+    from openlineage.client import OpenLineageClient
+
+    # The repository in the folder of a command is not that of the job.
+    options: dict[str, Any] = {"facets": {"source_code_location": {"disabled": True}}}
+    url = lineage.url or os.environ.get("OPENLINEAGE_URL")
+    if url:
+        options["transport"] = {"type": "http", "url": url, "timeout": 5.0, "retry": {"total": 0}}
+        if endpoint := os.environ.get("OPENLINEAGE_ENDPOINT"):
+            options["transport"]["endpoint"] = endpoint
+        if key := os.environ.get("OPENLINEAGE_API_KEY"):
+            options["transport"]["auth"] = {"type": "api_key", "apiKey": key}
+    return OpenLineageClient(config=options)
+
+
+def _parent_of(spark: SparkSession, settings: Mapping[str, str]) -> dict[str, str]:
+    """The run that started this one, from Spark's settings or from OPENLINEAGE_PARENT_ID: namespace/name/id."""
+    found: dict[str, str] = {}
+    for kind in ("parent", "rootParent"):
+        names = [f"{kind}{part}" for part in ("JobNamespace", "JobName", "RunId")]
+        values: list[str | None] = [None]
+        with suppress(Exception):  # serverless compute answers for few settings
+            values = [settings.get(_PARENT + name) or spark.conf.get(_PARENT + name, None) for name in names]
+        if not all(values):
+            variable = "OPENLINEAGE_PARENT_ID" if kind == "parent" else "OPENLINEAGE_ROOT_PARENT_ID"
+            values = [*os.environ.get(variable, "").rsplit("/", 2)]
+        if len(values) == 3 and all(values):
+            found |= {name: str(value) for name, value in zip(names, values, strict=True)}
+    return found if "parentRunId" in found else {}
+
+
+def _assertions(checks: Sequence[Check]) -> Iterator[Any]:
+    """What was checked, what failed first."""
+    from openlineage.client.facet_v2 import data_quality_assertions_dataset
+
+    for check in sorted(checks, key=lambda check: (check.status != FAIL, check.status == OK)):
+        if check.status == NOT_CHECKED:
+            continue
+        row = check.as_row()
+        of = [check.experiment or "", "" if check.segment == "all" else check.segment, check.metric or ""]
+        yield data_quality_assertions_dataset.Assertion(
+            assertion=check.name,
+            success=check.status == OK,
+            severity="error" if check.status == FAIL else "warn",
+            name=" ".join(filter(None, [check.name, *of])),
+            description=check.sentence or None,
+            expected=None if row["limit"] is None else repr(row["limit"]),
+            actual=None if row["observed"] is None else repr(row["observed"]),
+            params={name: row[name] for name in (EXPERIMENT, SEGMENT, METRIC) if row[name] is not None},
+        )
+
+
+def _places(section: Input) -> list[tuple[str, str]]:
+    given = [section.table] if section.table else list(section.path or ())
+    return [dataset_of(place, section.table is not None) for place in given]
+
+
+def dataset_of(place: str, is_table: bool = False) -> tuple[str, str]:
+    """Namespace and name of a table as OpenLineage writes them, without passwords.
+
+    >>> dataset_of("s3a://lake/logs/shown"), dataset_of("/logs"), dataset_of("main.logs.shown", is_table=True)
+    (('s3://lake', 'logs/shown'), ('file', '/logs'), ('catalog', 'main.logs.shown'))
+    """
+    if is_table:
+        return "catalog", place
+    if (local := local_path(place)) is not None:
+        return "file", str(local.absolute())
+    url = urlsplit(without_secrets(place))
+    scheme = "s3" if url.scheme in ("s3a", "s3n") else url.scheme
+    name = url.path.lstrip("/") if scheme in ("s3", "gs") else url.path
+    return f"{scheme}://{url.netloc}", name or "/"

@@ -1,0 +1,197 @@
+"""The first rows of a log, read without an engine: from a file, from a few files of a folder, or from TREC runs."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
+from urllib.parse import unquote
+
+import numpy as np
+import pandas as pd
+
+from rankmetrics_spark.errors import InputError
+
+SAMPLE_ROWS = 200_000
+FORMAT_OF = {
+    **dict.fromkeys((".parquet", ".pq"), "parquet"),
+    **dict.fromkeys((".csv", ".tsv"), "csv"),
+    **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
+    ".orc": "orc",
+}
+_MOST_FILES = 24
+"""Of a folder, so many files are looked at."""
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+
+
+@dataclass(frozen=True)
+class LogSample:
+    """The first rows of a log.
+
+    Attributes:
+        path: As the user wrote it: a file, a folder, or a table of a catalog.
+        format: As a config calls it.
+        rows: At most ``SAMPLE_ROWS``; of text formats all columns are text.
+        options: Of the reader, such as ``{"sep": ";"}``.
+        whole: Whether these are all rows.
+        by_file: Whether the name of a file tells its experiment: several TREC runs have the same tag.
+    """
+
+    path: str
+    format: str
+    rows: pd.DataFrame
+    options: Mapping[str, str] = field(default_factory=dict)
+    whole: bool = True
+    by_file: bool = False
+
+
+def sample(path: str, what: str = "log") -> LogSample:
+    """Read the first rows of a file; of a folder, those of a few files, the newest day of each partition first.
+
+    Args:
+        path: The file or folder.
+        what: What it holds, for errors.
+
+    Raises:
+        InputError: There is no such file, or its format is unknown or not what its name says.
+    """
+    place = Path(path)
+    files = [place] if place.is_file() else [file for file in sorted(place.rglob("*")) if _is_data(file, place)]
+    if not files:
+        what = f"the {what} '{path}' {'is a folder without files' if place.is_dir() else 'does not exist'}"
+        raise InputError(f"{what}; allowed: a file or a folder of parquet, csv, json or orc files, TREC runs, or a "
+                         "table such as main.logs.impressions")  # fmt: skip
+    format = format_of(files[0])
+    chosen = list(itertools.islice(_newest_of_each(files, place), _MOST_FILES))
+    tables: list[pd.DataFrame] = []
+    options: dict[str, str] = {}
+    cut = len(chosen) < len(files)
+    most = SAMPLE_ROWS // len(chosen)
+    for file in chosen:
+        try:
+            rows, options = _READERS[format](file, most + 1)
+        except (OSError, ValueError) as error:
+            raise InputError(f"cannot read {format} from '{file}': {str(error).splitlines()[0]}") from error
+        tables.append(_with_partitions(rows.head(most), file, place))
+        cut |= len(rows) > most
+    tags = [set(rows["tag"]) for rows in tables if "tag" in rows] if format == "trec_run" else []
+    by_file = len(tags) > len(set().union(*tags)) > 0
+    if by_file:
+        tables = [rows.assign(tag=file.name) for rows, file in zip(tables, chosen, strict=True)]
+    return checked_sample(path, format, pd.concat(tables, ignore_index=True), options, (not cut, by_file))
+
+
+def checked_sample(
+    path: str, format: str, rows: pd.DataFrame, options: Mapping[str, str], known: tuple[bool, bool]
+) -> LogSample:
+    """The sample of these rows, without nested columns.
+
+    Args:
+        path: As the user wrote it.
+        format: As a config calls it.
+        rows: The rows.
+        options: Of the reader.
+        known: Whether these are all rows, and whether the name of a file tells its experiment.
+
+    Raises:
+        InputError: There are no rows.
+    """
+    if not len(rows):
+        raise InputError(f"'{path}' has no rows; allowed: a log with at least one row")
+    nested = [name for name in rows if rows[name].map(lambda value: isinstance(value, (dict, list, np.ndarray))).any()]
+    return LogSample(path, format, rows.drop(columns=nested), options, *known)
+
+
+def _is_data(file: Path, place: Path) -> bool:
+    return file.is_file() and not any(part[0] in "._" for part in file.relative_to(place).parts)
+
+
+def _newest_of_each(files: Sequence[Path], place: Path) -> Iterator[Path]:
+    """The files in turns: one of each partition that is no day, the newest of them first."""
+    groups: dict[tuple[str, ...], list[Path]] = {}
+    for file in reversed(files):
+        parts = file.relative_to(place).parent.parts if place.is_dir() else ()
+        groups.setdefault(tuple(part for part in parts if not _DAY.search(part)), []).append(file)
+    for turn in zip_longest(*(groups[key] for key in sorted(groups))):
+        yield from filter(None, turn)
+
+
+def _with_partitions(rows: pd.DataFrame, file: Path, place: Path) -> pd.DataFrame:
+    """The rows with a column for each folder that is called ``name=value``."""
+    parts = file.relative_to(place).parent.parts if place.is_dir() else ()
+    values = {name: unquote(value) for name, equals, value in (part.partition("=") for part in parts) if equals}
+    return rows.assign(**values)
+
+
+def format_of(file: Path) -> str:
+    """The format that the name of a file says, or its lines if it is a TREC run.
+
+    Raises:
+        InputError: It is unknown, or the file holds judgements.
+    """
+    for suffix in reversed(file.suffixes):
+        if suffix.lower() in FORMAT_OF:
+            return FORMAT_OF[suffix.lower()]
+    if trec_fields(file) == 6:
+        return "trec_run"
+    if trec_fields(file) == 4:
+        raise InputError(f"'{file}' looks like TREC judgements; allowed: a run, with the judgements as --judgements")
+    raise InputError(f"the format of '{file}' is unknown; allowed: a name that ends with {', '.join(FORMAT_OF)}, or a "
+                     "TREC run")  # fmt: skip
+
+
+def trec_fields(file: Path) -> int:
+    """6 for lines of a TREC run, 4 for TREC judgements, else 0."""
+    try:
+        with file.open(encoding="utf-8") as lines:
+            head = [line.split() for line in itertools.islice(lines, 20) if line.strip()]
+    except (OSError, UnicodeDecodeError):
+        return 0
+    kinds = {6: (3, 4), 4: (3,)}
+    for count, numbers in kinds.items():
+        if head and all(len(words) == count and all(map(_is_number, (words[n] for n in numbers))) for words in head):
+            return count
+    return 0
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", text) is not None
+
+
+def _read_parquet(file: Path, most: int) -> tuple[pd.DataFrame, dict[str, str]]:
+    import pyarrow.parquet as pq
+
+    first = next(pq.ParquetFile(file).iter_batches(most), None)
+    return (pd.DataFrame() if first is None else first.to_pandas()), {}
+
+
+def _read_csv(file: Path, most: int) -> tuple[pd.DataFrame, dict[str, str]]:
+    head = pd.read_csv(file, nrows=50, header=None, sep="\0", engine="python", dtype=str, quoting=csv.QUOTE_NONE)
+    lines = [str(line) for line in head[0]]
+    separator = max(",;\t|", key=lambda each: min(line.count(each) for line in lines))
+    rows = pd.read_csv(file, sep=separator, dtype=str, nrows=most, keep_default_na=False)
+    if all(map(_is_number, map(str, rows.columns))):
+        raise ValueError("its first line holds numbers; allowed: a first line with the names of the columns")
+    return rows, {} if separator == "," else {"sep": separator}
+
+
+def _read_json(file: Path, most: int) -> tuple[pd.DataFrame, dict[str, str]]:
+    return pd.read_json(file, lines=True, dtype=False, convert_dates=False, nrows=most), {}
+
+
+def _read_orc(file: Path, most: int) -> tuple[pd.DataFrame, dict[str, str]]:
+    from pyarrow import orc
+
+    return orc.ORCFile(file).read_stripe(0).to_pandas().head(most), {}
+
+
+def _read_trec(file: Path, most: int) -> tuple[pd.DataFrame, dict[str, str]]:
+    names = ["query", "q0", "item_id", "rank", "score", "tag"]
+    return pd.read_csv(file, sep=r"\s+", names=names, dtype=str, nrows=most), {}
+
+
+_READERS = {"parquet": _read_parquet, "csv": _read_csv, "json": _read_json, "orc": _read_orc, "trec_run": _read_trec}
