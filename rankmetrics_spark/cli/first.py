@@ -12,7 +12,7 @@ from typing import Any
 import click
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark.config import Config, Input, local_path
+from rankmetrics_spark.config import Config, Input, Source, local_path
 from rankmetrics_spark.engines import few_rows, spark_table
 from rankmetrics_spark.errors import ConfigError, OutputError
 from rankmetrics_spark.job import errors_in_words, inputs
@@ -171,15 +171,16 @@ def _place(section: Input) -> str:
     """Format and place of an input, with the number and size of its files where they are on this machine."""
     if section.table:
         return f"table {section.table}"
-    paths = section.path or ()
-    files = [file for path in paths for file in _files(path)]
+    files = [file for path in section.paths for file in _files(path)]
     size = (
         f", {len(files):,} file{'s'[: len(files) > 1]} of {sum(map(os.path.getsize, files)) / 1e6:,.1f} MB"
         if files
         else ""
     )
     filtered = f", where {section.where}" if section.where not in (None, "true") else ""
-    return f"{section.format}, {', '.join(paths)}{size}{filtered}"
+    parts = section.parts if isinstance(section, Source) else (section,)
+    formats = ", ".join(dict.fromkeys(part.format for part in parts))
+    return f"{formats}, {', '.join(section.paths)}{size}{filtered}"
 
 
 def _files(path: str) -> list[Path]:
