@@ -9,6 +9,7 @@ from rankmetrics_spark.pointers import Entry
 from rankmetrics_spark.sinks.files import Files
 from rankmetrics_spark.sinks.parquet import ParquetFolder
 from rankmetrics_spark.sinks.partitions import MOST_ROWS, Partitions, Split, StagedFile, Store, Written, as_json
+from rankmetrics_spark.sinks.pruning import DatePruned, files_of, in_words, prune
 from rankmetrics_spark.sinks.reaching import of_disk
 from rankmetrics_spark.sinks.reading import live_files, pointers_of, settled
 from rankmetrics_spark.sinks.store import (
@@ -28,6 +29,7 @@ from rankmetrics_spark.sinks.swapping import experiment_of
 
 __all__ = [
     "MOST_ROWS",
+    "DatePruned",
     "Entry",
     "Files",
     "ParquetFolder",
@@ -39,11 +41,14 @@ __all__ = [
     "as_json",
     "check_row_counts",
     "experiment_of",
+    "files_of",
+    "in_words",
     "live_files",
     "of_disk",
     "partitions_for",
     "pointers_of",
     "previous_quality",
+    "prune",
     "publish",
     "read",
     "records_in",

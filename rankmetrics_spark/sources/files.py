@@ -140,7 +140,7 @@ def _folders_of(path: str) -> list[str]:
 
 def split_by_folders(section: Source) -> dict[str, Source]:
     """Experiment -> its folders, where these hold partition folders; Spark reads those of one experiment at a time."""
-    if section.experiment_from != "folder" or not folder_values(section.path or ()):
+    if section.experiment_from != "folder" or not folder_values(section.paths):
         return {}
     folders: defaultdict[str, list[str]] = defaultdict(list)
     for path in folders_of_files(section).path or ():
