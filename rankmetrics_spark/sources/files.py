@@ -152,12 +152,21 @@ def split_by_folders(section: Source) -> dict[str, Source]:
     }
 
 
+OF_FILE = "_experiment_of_file"
+"""Internal column: the experiment that a file names, on Sail."""
+
+
+def named_after_files(rows: DataFrame, experiment: Column | None) -> DataFrame:
+    """The rows with the experiments that their files name, if these do."""
+    return rows if experiment is None else rows.withColumn(EXPERIMENT, experiment).drop(OF_FILE)
+
+
 def experiment_column(spark: SparkSession, section: Input) -> Column | None:
     """The same as a column; None where no file names the experiment."""
     if getattr(section, "experiment_from", "tag") == "tag":
         return None
     if engine_of(spark) == "sail":  # see ``on_sail.by_experiment``
-        return F.col(EXPERIMENT)
+        return F.col(OF_FILE)
     # Spark gives the path URL-encoded, but leaves + as it is.
     steps = "split(url_decode(replace(_metadata.file_path, '+', '%2B')), '/')"
     if getattr(section, "experiment_from", "") == "folder":
@@ -180,16 +189,16 @@ _KINDS = {
 
 def load_folders(spark: SparkSession, section: Input, files: Load, own: T.StructType | None = None) -> DataFrame:
     """Read files and their partition columns: ids as text, others in the types that Spark infers."""
-    if engine_of(spark) == "sail":
-        return typed_on_sail(_columns(files(spark.read), own, section), section)
-    rows = files(spark.read.schema(own) if own else spark.read)
     experiment = experiment_column(spark, section)
+    if engine_of(spark) == "sail":
+        return named_after_files(typed_on_sail(_columns(files(spark.read), own, section), section), experiment)
+    rows = files(spark.read.schema(own) if own else spark.read)
     texts = {field.name for field in rows.schema.fields if not isinstance(field.dataType, T.StringType)}
     texts &= set(section.ids())
     # Lists the folders again, but opens no file: none has the one column of this schema.
     texts &= set(files(spark.read.schema(_NO_COLUMN)).columns) if texts else set()
     rows = files(spark.read.schema(_with_texts(rows.schema, texts))) if texts else rows
-    return rows if experiment is None else rows.withColumn(EXPERIMENT, experiment)
+    return named_after_files(rows, experiment)
 
 
 def _columns(rows: DataFrame, own: T.StructType | None, section: Input) -> DataFrame:
@@ -214,9 +223,8 @@ def typed_on_sail(rows: DataFrame, section: Input) -> DataFrame:
     for name, values in folder_values(section.path or ()).items():
         if name in rows.columns:
             text = F.when(F.col(quoted(name)) != NULL_PARTITION, F.col(quoted(name)))
-            columns[name] = (
-                text if name in (*section.ids(), EXPERIMENT) else text.cast(_kind(values - {NULL_PARTITION}))
-            )
+            is_id = name in (*section.ids(), OF_FILE)
+            columns[name] = text if is_id else text.cast(_kind(values - {NULL_PARTITION}))
     return rows.withColumns(columns) if columns else rows
 
 
@@ -256,9 +264,8 @@ def read_json_lines(
         schema = T.StructType([*fields, T.StructField(UNREADABLE, T.StringType())])
         reader = spark.read.options(**lower_options, columnnameofcorruptrecord=UNREADABLE)
         rows = reader.schema(schema).json(paths)
-        return rows if experiment is None else rows.withColumn(EXPERIMENT, experiment)
-    lines = _lines(spark, paths, lower_options, fields)
-    lines = lines if experiment is None else lines.withColumn(EXPERIMENT, experiment)
+        return named_after_files(rows, experiment)
+    lines = named_after_files(_lines(spark, paths, lower_options, fields), experiment)
     folders = [name for name in lines.columns if name != _LINE]
     own = T.StructType([field for field in fields if field.name not in folders])
     objects = lines.select(_LINE, *folders, F.explode_outer(_objects(own, lower_options)).alias("_object"))

@@ -21,8 +21,15 @@ import pyarrow.parquet as pq
 
 from rankmetrics_spark.config import FORMATS, Input, Source, local_path
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.schemas import EXPERIMENT
-from rankmetrics_spark.sources.files import expand_path, experiment_in, files_below, files_of, is_pattern, open_file
+from rankmetrics_spark.sources.files import (
+    OF_FILE,
+    expand_path,
+    experiment_in,
+    files_below,
+    files_of,
+    is_pattern,
+    open_file,
+)
 
 CSV_OPTIONS = ("header", "sep", "delimiter", "quote", "enforceschema")
 """CSV options that have an effect on Sail, and ``enforceSchema``, which has no effect there and is allowed."""
@@ -77,7 +84,7 @@ def by_experiment(section: Input) -> Input:
         for number, file in enumerate(files_below(base)):
             name = quote(experiment_in(os.path.abspath(file), section), safe=" ")
             partitions = [part for part in os.path.relpath(file, base).split(os.sep)[:-1] if "=" in part]
-            link = root.joinpath(f"{EXPERIMENT}={name}", *partitions, f"{number}-{os.path.basename(file)}")
+            link = root.joinpath(f"{OF_FILE}={name}", *partitions, f"{number}-{os.path.basename(file)}")
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(os.path.abspath(file))
     return replace(section, path=(str(root),)) if os.listdir(root) else section

@@ -365,6 +365,15 @@ def test_files_of_any_format_name_the_experiments(spark: SparkSession, tmp_path:
         rows_as(format, rows, tmp_path / "logs" / "more" / f"{name}.{format}")
     for path in (f"{tmp_path}/logs", f"{tmp_path}/logs/more/*"):
         assert values(spark, {"format": format, "path": path, "experiment_from": "file"}) == RR
+    # Whatever a column says.
+    rows = [{"experiment_id": "other", **dict(zip(NAMES[1:], ARMS["control"][1], strict=True))}]
+    path = tmp_path / f"own.{format}"
+    if format in ("csv", "json"):
+        as_text = "\n".join([",".join(rows[0]), ",".join(map(str, rows[0].values()))])
+        path.write_text(as_text if format == "csv" else json.dumps(rows[0]))
+    else:
+        {"parquet": pq.write_table, "orc": orc.write_table}[format](pa.Table.from_pylist(rows), str(path))
+    assert values(spark, {"path": str(path), "experiment_from": "file"}) == {("own", "u"): 1 / 2}
     # One file among others.
     source = {"path": f"{tmp_path}/logs/more/control.{format}", "experiment_from": "file"}
     assert values(spark, source) == {("control", "u"): 1 / 2}

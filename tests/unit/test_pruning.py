@@ -17,11 +17,10 @@ from pyarrow import fs
 from rankmetrics_spark.cli import main
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.pointers import Compared, Entry, Pointer, newest
-from rankmetrics_spark.sinks import DatePruned, Files, files_of, live_files, prune
+from rankmetrics_spark.sinks import DatePruned, Files, Partitions, files_of, live_files, prune
 
 # The reason: a prune and a run exclude each other by the claims of runs.
 from rankmetrics_spark.sinks.claims import Claim, Lease
-from rankmetrics_spark.sinks.partitions import Partitions
 
 TABLES = ("user_metrics", "experiment_metrics")
 DAYS = ("2026-08-01", "2026-08-02", "2026-11-01", "2026-11-02")
