@@ -233,6 +233,7 @@ readme: venv ## write what code describes: metrics, options, statistics, docs/ba
 	@$(BIN)/python -m tests.options_page docs/options.md
 	@$(BIN)/python -m tests.bad_input docs/bad_input.md
 	@$(BIN)/python -m tests.statistics_table docs/comparing.md
+	@$(BIN)/python -m tests.tables_page docs/tables.md
 	@$(BIN)/rankmetrics schema > conf/schema.json
 
 $(BENCH): $(INSTALLED)

@@ -28,7 +28,7 @@ from rankmetrics_spark.errors import QualityWarning
 from rankmetrics_spark.gates import Findings, Inspected, check_quality
 from rankmetrics_spark.metrics import Convention, Metric
 from rankmetrics_spark.road import Plan, averages_of_sums, make_plan, rejected_rows, sums_of_lists
-from rankmetrics_spark.schemas import CONVENTION_INDEX, EXPERIMENT, METRIC, REJECTED, USER
+from rankmetrics_spark.schemas import CONVENTION_INDEX, DATE, EXPERIMENT, METRIC, REJECTED, USER
 
 if TYPE_CHECKING:
     import altair as alt
@@ -131,8 +131,8 @@ def read(spark: SparkSession, path: str, format: str = "parquet", *, dates: tupl
     """A written table, with the columns of all its files; a metric that only some dates have is null on the others.
 
     It follows the pointers of ``published``: while a run publishes, and after it was killed, each date has its earlier
-    rows or the new ones, in all tables. The partition columns are strings, exactly as they were written: "007" stays
-    "007".
+    rows or the new ones, in all tables. ``experiment_id`` is exactly what was written: "007" stays "007".
+    ``evaluation_date`` is a date.
 
     Args:
         spark: The session.
@@ -150,7 +150,8 @@ def read(spark: SparkSession, path: str, format: str = "parquet", *, dates: tupl
     """
     rows = sinks.read(spark, path, format)
     if dates is None:
-        return rows
+        # A folder that somebody else has named may hold no date.
+        return rows.withColumn(DATE, F.expr(f"try_cast({DATE} AS date)")) if DATE in rows.columns else rows
     return comparison.period_rows(rows, comparison.published_days(rows, *comparison.first_and_last(dates)))
 
 
