@@ -60,6 +60,7 @@ $(INSTALLED): $(MADE)
 	@# Install the build tools first, so that every build uses the pinned ones.
 	@$(PIP) setuptools wheel
 	@$(PIP) --no-build-isolation --editable '.[local,test,dev]'
+	@cp jobs/spark-submit $(BIN)/spark-submit
 	@touch $@
 
 # What computes in `make run`: sail needs no Java and no Spark; spark needs .venv.
@@ -114,14 +115,19 @@ PYTHON_peers := python3.11
 	@.venvs/$*/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
+# Builds the wheel; a few MB, without Spark and Java.
+.venvs/build/made: constraints/build.txt
+	$(call NEW_ENVIRONMENT,.venvs/build)
+	@.venvs/build/bin/python -m pip install --quiet --requirement $<
+	@touch $@
+
 # The provider for S3 has a hundred dependencies for other services of Amazon; reading a file needs none of them.
 .venvs/airflow/more: constraints/airflow-amazon.txt .venvs/airflow/made
 	@.venvs/airflow/bin/python -m pip install --quiet --no-deps --requirement $<
 	@touch $@
 
 .venvs/laptop/tools: constraints/laptop-tools.txt .venvs/laptop/made
-	@# With the SciPy of .venv, the intervals have the same bits.
-	@.venvs/laptop/bin/python -m pip install --quiet --requirement $< --constraint $(PINS) --upgrade numpy scipy
+	@.venvs/laptop/bin/python -m pip install --quiet --requirement $<
 	@touch $@
 
 # for-NAME makes what the target NAME needs, without running it.
@@ -230,6 +236,7 @@ readme: venv ## write what code describes: metrics, options, statistics, docs/ba
 	@$(BIN)/python -m tests.options_page docs/options.md
 	@$(BIN)/python -m tests.bad_input docs/bad_input.md
 	@$(BIN)/python -m tests.statistics_table docs/comparing.md
+	@$(BIN)/python -m tests.tables_page docs/tables.md
 	@$(BIN)/rankmetrics schema > conf/schema.json
 
 $(BENCH): $(INSTALLED)
@@ -253,9 +260,9 @@ docs: $(call ENVIRONMENT,docs) ## build the user guide and the API reference int
 	@.venvs/docs/bin/python -m mkdocs --quiet build --strict
 	@echo out/docs/index.html
 
-wheel: venv ## build dist/*.whl and dist/rankmetrics_spark.zip (for spark-submit --py-files)
+wheel: $(call ENVIRONMENT,build) ## build dist/*.whl and dist/rankmetrics_spark.zip (for spark-submit --py-files); needs no Spark
 	@rm -rf build dist
-	@$(BIN)/python -m build --wheel --no-isolation --outdir dist . >/dev/null
+	@.venvs/build/bin/python -m build --wheel --no-isolation --outdir dist . >/dev/null
 	@cp dist/*.whl dist/rankmetrics_spark.zip
 	@ls dist/*
 

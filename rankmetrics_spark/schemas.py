@@ -350,3 +350,62 @@ def lists_with_value(metric_column: str) -> str:
 def only_value(name: str) -> str:
     """SQL: the value that a column has in every row of a group; null if there are several."""
     return f"CASE WHEN min({name}) = max({name}) AND count({name}) = count(1) THEN min({name}) END"
+
+
+PARTITION_COLUMNS = {
+    EXPERIMENT: ("string", "the experiment; of `comparisons`, the candidate; null for rows without one"),
+    DATE: ("date", "the evaluation date"),
+}
+"""Columns that the folders of every output table hold -> type and meaning."""
+OUTPUT_TABLES: dict[str, dict[str, tuple[str, str]]] = {
+    "user_metrics": {
+        USER: ("string", "the user, or the query"),
+        "<segment>": ("string", "each of `source.segments`, under its own name"),
+        "<covariate>": ("double", "the column of `comparison.cuped`, if one is read from the log"),
+        N_LISTS: ("bigint", "lists of the user"),
+        N_SHOWN: ("bigint", "items in them"),
+        N_RELEVANT: ("bigint", "relevant items, *m* of the conventions, over all lists"),
+        N_REPEATED: ("bigint", "rows that were left out because they repeat an item or a rank"),
+        "<metric>": ("double", "each metric, `ndcg@10` as `ndcg_at_10`: the mean over the lists; null where left out"),
+        "n_lists_<metric>": ("bigint", "lists with a value of the metric; only with `mean_over: lists`"),
+        CONVENTION_HASH: ("string", "the convention; values of two conventions must not be compared"),
+    },
+    "experiment_metrics": {
+        SEGMENT: ("string", "`all`, or `column=value`"),
+        METRIC: ("string", "the metric, such as `ndcg@10`"),
+        CONVENTION: ("string", "its convention: a preset, with what differs from it"),
+        N_USERS: ("bigint", "users with a value"),
+        N_USERS_WITH_RELEVANT: ("bigint", "of these, users with a relevant item"),
+        N_USERS_WITHOUT_LIST: ("bigint", "users of the judgements who were shown nothing"),
+        "mean": ("double", "mean over the users"),
+        "std": ("double", "standard deviation over the users"),
+        "ci_low": ("double", "lower bound of the interval of the mean"),
+        "ci_high": ("double", "its upper bound"),
+        "confidence": ("double", "how sure the interval is, such as 0.95"),
+        "mean_with_relevant": ("double", "the mean without users who have no relevant item"),
+        N_REPEATED: ("bigint", "rows that were left out because they repeat an item or a rank"),
+        "convention_text": ("string", "every knob of the convention"),
+        CONVENTION_HASH: ("string", "the same, short"),
+        MEAN_OVER: ("string", "`users` or `lists`"),
+        N_LISTS: ("bigint", "lists with a value; only with `mean_over: lists`"),
+    },
+    "checks": {
+        name: (CHECK_COLUMNS[name], meaning)
+        for name, meaning in {
+            "name": "what was checked",
+            SEGMENT: "of a gate; else `all`",
+            METRIC: "of a gate",
+            "observed": "the number",
+            "limit": "what it was judged by",
+            "margin": "how far the number is on the right side of the limit; negative beyond",
+            "status": "`ok`, `warn`, `fail` or `not_checked`",
+            "sentence": "the same in words",
+        }.items()
+    },
+    "quarantine": {
+        **{name: ("string", "as it came, in text; where the log has it") for name in list(ROLES.values())[1:]},
+        "<list>": ("string", "each of `source.list`, as it came"),
+        REASON: ("string", "why the row was left out"),
+    },
+}
+"""Table -> its columns beside ``PARTITION_COLUMNS``: type and meaning. ``comparisons`` has a registry of its own."""

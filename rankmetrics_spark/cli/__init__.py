@@ -32,6 +32,7 @@ from rankmetrics_spark.cli.options import (
 from rankmetrics_spark.cli.options import note as _note
 from rankmetrics_spark.cli.options import say as _say
 from rankmetrics_spark.cli.printing import print_outcome as _print
+from rankmetrics_spark.cli.pruning import prune
 from rankmetrics_spark.config import EXAMPLES, Config, Days, Sink, check_local_paths, dates_in_words, example_text, load
 from rankmetrics_spark.engines import Choice, choose, session_of
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, without_secrets
@@ -340,6 +341,9 @@ def plan(style: str, engine: str | None, master: str | None, **options: Any) -> 
     LIST_PRINTERS[style](rows)
     for line in filter(None, (found.test, found.basis, found.answer)):
         _say.print(line, markup=False, soft_wrap=True)
+
+
+main.add_command(prune)
 
 
 @main.command()

@@ -16,7 +16,7 @@ import click
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import sources
-from rankmetrics_spark.config import SCHEMA_FILE, Config, Input, from_mapping, local_path, parse, schema
+from rankmetrics_spark.config import SCHEMA_FILE, Config, Input, Source, from_mapping, local_path, parse, schema
 from rankmetrics_spark.engines import few_rows, python_table, spark_table
 from rankmetrics_spark.errors import ConfigError, OutputError
 from rankmetrics_spark.job import errors_in_words, inputs
@@ -292,15 +292,16 @@ def _place(section: Input) -> str:
     """Format and place of an input, with the number and size of its files where they are on this machine."""
     if section.table:
         return f"table {section.table}"
-    paths = section.path or ()
-    files = [file for path in paths for file in _files(path)]
+    files = [file for path in section.paths for file in _files(path)]
     size = (
         f", {len(files):,} file{'s'[: len(files) > 1]} of {sum(map(os.path.getsize, files)) / 1e6:,.1f} MB"
         if files
         else ""
     )
     filtered = f", where {section.where}" if section.where not in (None, "true") else ""
-    return f"{section.format}, {', '.join(map(_resolved, paths))}{size}{filtered}"
+    parts = section.parts if isinstance(section, Source) else (section,)
+    formats = ", ".join(dict.fromkeys(part.format for part in parts))
+    return f"{formats}, {', '.join(map(_resolved, section.paths))}{size}{filtered}"
 
 
 def _resolved(path: str) -> str:

@@ -56,6 +56,7 @@ from rankmetrics_spark.config.json_schema import json_schema
 from rankmetrics_spark.config.options import DEFAULT_METRICS, PATHS, LayoutName, Options, with_options
 from rankmetrics_spark.config.places import check_local_paths, check_output, local_path, refuse_overlap
 from rankmetrics_spark.config.sections import (
+    ENDING,
     FORMATS,
     RATES,
     Format,
@@ -72,6 +73,7 @@ from rankmetrics_spark.metrics import Convention, Metric
 
 __all__ = [
     "DEFAULT_METRICS",
+    "ENDING",
     "ENGINES",
     "EXAMPLES",
     "FORMATS",
@@ -199,7 +201,7 @@ class Config(Section):
     @property
     def inputs(self) -> tuple[Input, ...]:
         """The sections of the tables that are read."""
-        return (self.source, self.judgements) if self.judgements else (self.source,)
+        return (*self.source.parts, *([self.judgements] if self.judgements else []))
 
 
 def _check_trec_run(config: Config) -> None:
@@ -211,12 +213,11 @@ def _check_trec_run(config: Config) -> None:
 
 
 def _options(config: Config) -> Options:
-    source, judgements = config.source, config.judgements
-    formats = {source.format, judgements.format if judgements else source.format}
+    formats = {section.format for section in config.inputs}
     return Options(
         **{name: _value_at(config, path) for name, path in PATHS.items()},
         text_numbers=any(FORMATS[name].is_text for name in formats),
-        judged=judgements is not None,
+        judged=config.judgements is not None,
         paths=PATHS,
     )
 
@@ -251,6 +252,8 @@ def _dated(part: Any, date: str) -> object:
         value = getattr(part, name, None)
         if isinstance(value, str):
             changes[name] = value.replace("{date}", date)
+        elif isinstance(value, Mapping):
+            changes[name] = {key: tuple(item.replace("{date}", date) for item in items) for key, items in value.items()}
         elif value is not None:
             changes[name] = tuple(item.replace("{date}", date) for item in value)
     return replace(part, **changes) if changes else part

@@ -72,6 +72,8 @@ def _of_values(setting: Setting) -> dict[str, Any]:
         return {"type": ["boolean", "null"]}
     if re.fullmatch(r"[a-z0-9_]+(, [a-z0-9_]+)*", allowed):
         return {"enum": [*allowed.split(", "), None]}
+    if allowed.startswith("a text, a list of texts, or a mapping"):
+        return {"type": ["array", "string", "integer", "object", "null"]}
     if allowed.startswith(("a list", "a text or a list")) or "tuple" in setting.type:
         return {"type": ["array", "string", "integer", "null"]}
     if allowed.startswith(("a text", "a date")):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, cast
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeAlias, cast
 
 from rankmetrics_spark.config.fields import (
     Read,
@@ -21,7 +23,7 @@ from rankmetrics_spark.config.fields import (
 from rankmetrics_spark.config.filters import column_names, condition, refuse_substitution, table_name
 from rankmetrics_spark.config.options import OPTION, with_options
 from rankmetrics_spark.errors import ConfigError, unknown
-from rankmetrics_spark.schemas import JUDGEMENT_ROLES, ROLES
+from rankmetrics_spark.schemas import EXPERIMENT, JUDGEMENT_ROLES, ROLES
 
 RATES = {
     "duplicate_rate": "rows that repeat an item or a rank of their list",
@@ -74,6 +76,7 @@ class Format:
         is_text: Whether the format has no types: numbers arrive as text and are read row by row.
         is_utf8: Whether it is always UTF-8, so that readers ignore an encoding.
         has_header: Whether a file without rows still has bytes, so that an empty file has lost its content.
+        endings: How the names of its files end, before ``.gz`` or ``.zst``.
     """
 
     sections: tuple[str, ...] = ("source", "judgements")
@@ -81,13 +84,14 @@ class Format:
     is_text: bool = False
     is_utf8: bool = False
     has_header: bool = False
+    endings: tuple[str, ...] = ()
 
 
 FORMATS: dict[str, Format] = {
-    "parquet": Format(on_sail=True, is_utf8=True, has_header=True),
-    "csv": Format(on_sail=True, is_text=True),
-    "json": Format(on_sail=True, is_text=True),
-    "orc": Format(is_utf8=True, has_header=True),
+    "parquet": Format(on_sail=True, is_utf8=True, has_header=True, endings=("parquet",)),
+    "csv": Format(on_sail=True, is_text=True, endings=("csv",)),
+    "json": Format(on_sail=True, is_text=True, endings=("json", "jsonl", "ndjson")),
+    "orc": Format(is_utf8=True, has_header=True, endings=("orc",)),
     "table": Format(on_sail=True),
     "delta": Format(),
     "iceberg": Format(),
@@ -108,8 +112,39 @@ def _format_of(*sections: str) -> Read:
 
 _NUMBERS = ("position", "score", "relevance")
 """Roles of columns that hold numbers; all others are names."""
-_PATH = "Files or folders, relative to where the command runs; ``{date}`` is the evaluation date."
-_READ_AS = "How to read it; by default parquet, or table where there is a table."
+_READ_AS = "How to read it; by default as the names of its files end, table where there is a table, else parquet."
+_ENDINGS = {ending: name for name, format in FORMATS.items() for ending in format.endings}
+ENDING = re.compile(rf"(?i)[.](?P<format>{'|'.join(_ENDINGS)})([.](gz|zst))?$")
+"""The end of the name of a file that says its format."""
+
+Paths: TypeAlias = tuple[str, ...] | Mapping[str, tuple[str, ...]]
+"""Files and folders, or those of each experiment."""
+
+
+def _format_by_name(path: str, paths: tuple[str, ...]) -> str | None:
+    """The format that the names of all these files end with; None if they say none.
+
+    >>> _format_by_name("source.path", ("logs/*.csv.gz", "b.csv")), _format_by_name("source.path", ("logs", "b.csv"))
+    ('csv', None)
+    """
+    endings = [ENDING.search(name) for name in paths]
+    formats = dict.fromkeys(ending and _ENDINGS[ending["format"].lower()] for ending in endings)
+    if len(formats.keys() - {None}) > 1:
+        raise refuse(path, list(paths), "files of one format, or a mapping of each experiment to its files")
+    return next(iter(formats)) if len(formats) == 1 else None
+
+
+def _of_experiments(path: str, value: object) -> Paths:
+    """Files or folders, as a text or a list; or a mapping of each experiment to its own.
+
+    >>> _of_experiments("source.path", {"control": "a.parquet", "new": ["b/*.csv", "c.csv"]})
+    {'control': ('a.parquet',), 'new': ('b/*.csv', 'c.csv')}
+    """
+    if isinstance(value, (str, list, tuple, int, os.PathLike)):
+        return texts(path, value)
+    if not isinstance(value, Mapping) or not value:
+        raise refuse(path, value, "a text, a list of texts, or a mapping of each experiment to its files")
+    return {text(path, name): texts(f"{path}.{name}", paths) for name, paths in value.items()}
 
 
 @dataclass(frozen=True)
@@ -119,7 +154,9 @@ class Input(Section):
     roles: ClassVar[Mapping[str, str]] = {}
 
     format: str = key(None, _format_of("source", "judgements"), _READ_AS)
-    path: tuple[str, ...] | None = key(None, texts, _PATH)
+    path: tuple[str, ...] | None = key(
+        None, texts, "Files or folders, relative to where the command runs; ``{date}`` is the evaluation date."
+    )
     table: str | None = key(None, table_name, "A table of the catalog, instead of ``path``.")
     where: str | None = key(None, condition, "SQL filter on the input's own column names.")
     columns: Mapping[str, str | None] = key({}, mapped({}))
@@ -136,12 +173,27 @@ class Input(Section):
         if self.table and given and given.startswith("trec_"):
             raise refuse(table, self.table, f"{path} instead, since {self.path_of('format')} is '{given}'")
         if self.path and given == "table":
-            raise refuse(path, self.path[0], f"{table} instead, since {self.path_of('format')} is 'table'")
-        self._settle("format", "table" if self.table else given or "parquet")
+            raise refuse(path, next(iter(self.path)), f"{table} instead, since {self.path_of('format')} is 'table'")
+        self._settle("format", "table" if self.table else given or self._format_of_files())
         names = [name for name in self.options if name.lower() in ("encoding", "charset")]
-        if names and FORMATS[self.format].is_utf8:  # the readers would ignore it
+        if names and self.format and FORMATS[self.format].is_utf8:  # the readers would ignore it
             allowed = f"csv or json with it, since {self.path_of('format')} '{self.format}' is always read as UTF-8"
             raise refuse(f"{self.path_of('options')}.{names[0]}", self.options[names[0]], allowed)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All files and folders."""
+        return self.path or ()
+
+    @property
+    def place(self) -> str:
+        """Where the rows are from, with the filter that they passed, for messages."""
+        filtered = f" that fulfil {self.path_of('where')} {self.where!r}" if self.where else ""
+        return f"{self.table or ', '.join(self.paths)}{filtered}"
+
+    def _format_of_files(self) -> str | None:
+        """The format that the names of the files say; parquet where they say none."""
+        return _format_by_name(self.path_of("path"), self.path or ()) or "parquet"
 
     def wanted(self) -> tuple[str, ...]:
         """Columns of the input that may be read: the mapped ones, and each name that an unmapped role may have.
@@ -175,6 +227,13 @@ class Input(Section):
         return (self.columns[role],) if role in self.columns else (self.roles[role], role)
 
 
+_PATHS = key(
+    None,
+    _of_experiments,
+    "Files or folders from where the command runs, or experiment: files; ``{date}`` is the evaluation date.",
+)
+
+
 @dataclass(frozen=True)
 @with_options
 class Source(Input):
@@ -184,22 +243,67 @@ class Source(Input):
     roles: ClassVar[Mapping[str, str]] = ROLES
 
     format: str = key(None, _format_of("source"), _READ_AS)
+    path: Paths | None = _PATHS  # type: ignore[assignment]
     columns: Mapping[str, str | None] = OPTION
     list: tuple[str, ...] = OPTION
     segments: tuple[str, ...] = OPTION
     segment_combinations: tuple[tuple[str, ...], ...] = OPTION
     first_rank: int = OPTION
-    experiment_from: str = key("tag", choice("tag", "file"), "What names the experiment of a row of a TREC run.")
+    experiment_from: str = key(
+        "tag",
+        choice("tag", "file", "folder"),
+        "What names the experiment of a row: its column (of a TREC run, the tag), its file, or the folder of its file.",
+    )
 
     def __post_init__(self) -> None:
-        """Checks the fields, then that only the experiments of a TREC run are named after its files."""
+        """Checks the fields, then that one thing names the experiments."""
         super().__post_init__()
-        if self.experiment_from == "file" and self.format != "trec_run":
-            raise refuse(self.path_of("experiment_from"), "file", f"{self.path_of('format')} 'trec_run' with it")
+        by, path = self.path_of("experiment_from"), self.path_of("path")
+        if self.experiment_from != "tag" and self.format in ("table", "delta", "iceberg"):
+            allowed = f"tag, since a {self.format} has no files of its own"
+            raise refuse(by, self.experiment_from, allowed)
+        if isinstance(self.path, Mapping) and self.experiment_from != "tag":
+            raise refuse(by, self.experiment_from, f"tag, since {path} names the experiments")
+        if self.names_experiments and "experiment" in self.columns:
+            other = path if isinstance(self.path, Mapping) else by
+            raise ConfigError(f"{self.path_of('columns')}.experiment and {other}: both name the experiments; allowed: "
+                              "one of the two")  # fmt: skip
+
+    @property
+    def names_experiments(self) -> bool:
+        """Whether a place names the experiment of a row, not a column."""
+        return isinstance(self.path, Mapping) or self.experiment_from != "tag"
+
+    def by_experiment(self) -> dict[str, Source]:
+        """Experiment -> its part of the input, where ``path`` names the experiments; else nothing."""
+        paths = self.path if isinstance(self.path, Mapping) else {}
+        columns = {**self.columns, "experiment": None}
+        return {name: replace(self, path=files, format=self.format, columns=columns) for name, files in paths.items()}
+
+    @property
+    def parts(self) -> tuple[Source, ...]:
+        """The inputs that this stands for: one for each experiment that ``path`` names, else itself."""
+        return tuple(self.by_experiment().values()) or (self,)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All files and folders, those of one experiment after those of another."""
+        return tuple(file for part in self.parts for file in part.path or ())
+
+    def _format_of_files(self) -> str | None:
+        """The format that the names of the files say; None if the experiments differ in it."""
+        if not isinstance(self.path, Mapping):
+            return super()._format_of_files()
+        at = self.path_of("path")
+        formats = {_format_by_name(f"{at}.{name}", files) or "parquet" for name, files in self.path.items()}
+        return formats.pop() if len(formats) == 1 else None
 
     def wanted(self) -> tuple[str, ...]:
         """The columns that any input may read, and those of the lists and segments."""
-        return tuple({name.lower(): name for name in (*super().wanted(), *self.list, *self.segments)}.values())
+        names = super().wanted()
+        if self.names_experiments:
+            names = tuple(name for name in names if name not in (EXPERIMENT, "experiment"))
+        return tuple({name.lower(): name for name in (*names, *self.list, *self.segments)}.values())
 
 
 @dataclass(frozen=True)

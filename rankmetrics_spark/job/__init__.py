@@ -312,7 +312,7 @@ def _check(tables: Tables, store: Store, config: Config) -> Findings:
         tables,
         config.quality,
         previous_quality(store, against_previous),
-        place=", ".join(source.path or ()) or str(source.table),
+        place=source.place,
         tags=source.format == "trec_run" and source.experiment_from == "tag",
     )
 

@@ -193,7 +193,7 @@ def _input(section: Input, rows: DataFrame) -> dict[str, Any]:
         files = list(rows.inputFiles())
     return {
         "format": section.format,
-        "paths": [without_secrets(path) for path in section.path or ()],
+        "paths": [without_secrets(path) for path in section.paths],
         "table": section.table,
         "filter": None if section.where is None else without_secrets(section.where),
         "files": len(files) or None,

@@ -20,7 +20,7 @@ from typing import Any
 
 from rankmetrics_spark import __version__
 from rankmetrics_spark.engines import cache_folder, write_cached
-from rankmetrics_spark.errors import ConfigError, OutputError, without_secrets
+from rankmetrics_spark.errors import ConfigError, OutputError, installation, without_secrets
 from rankmetrics_spark.report import palette, story, trust, wording
 from rankmetrics_spark.report.figures import Figures, label_of, printable, seconds_of
 from rankmetrics_spark.report.order import sentences_of_order
@@ -257,7 +257,7 @@ def printable_lines(text: str) -> str:
     return "\n".join(printable(line) for line in text.split("\n"))
 
 
-INSTALL_PAGE = "pip install 'rankmetrics-spark[report]'"
+INSTALL_PAGE = installation("report")
 _OWN = ("charts", "html", "palette", "payload")
 """Modules that the scripts come from."""
 

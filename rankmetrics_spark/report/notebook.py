@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from rankmetrics_spark.errors import ConfigError, unknown
+from rankmetrics_spark.errors import ConfigError, installation, unknown
 from rankmetrics_spark.report import palette, story
 from rankmetrics_spark.report.changes import all_percentages, change_of
 from rankmetrics_spark.report.figures import Figures, label_of, printable
@@ -196,7 +196,7 @@ def log_run(figures: Figures, report: str | Path | None = None) -> None:
     try:
         import mlflow
     except ImportError as error:
-        raise ConfigError("log_to_mlflow needs mlflow; run: pip install 'rankmetrics-spark[mlflow]'") from error
+        raise ConfigError(f"log_to_mlflow needs mlflow; run: {installation('mlflow')}") from error
     is_own_run = mlflow.active_run() is None
     try:
         mlflow.log_metrics(logged_metrics(figures))

@@ -89,6 +89,12 @@ def _literal(text: str) -> str:
     return f"'{escaped}'"
 
 
+REQUESTS = (
+    "; a log without users can have its requests as units: columns.user names the column of the request, and each one "
+    "counts as a user of its own"
+)
+
+
 def renamed(
     table: DataFrame, mapping: Mapping[str, str | None], names: Sequence[str], what: str, text: bool
 ) -> DataFrame:
@@ -97,8 +103,9 @@ def renamed(
     for name in names:
         source = mapping.get(name, name)
         if source is not None and source not in columns:
+            hint = REQUESTS if name == USER and what == "impressions" else ""
             raise InputError(
-                f"the {what} have no column for {_spoken(name, source)}: {unknown('column', source, columns)}"
+                f"the {what} have no column for {_spoken(name, source)}: {unknown('column', source, columns)}{hint}"
             )
         if source is not None:
             check_unambiguous(table, source, what)

@@ -9,6 +9,7 @@ from rankmetrics_spark.pointers import Entry
 from rankmetrics_spark.sinks.files import Files, of_disk
 from rankmetrics_spark.sinks.parquet import ParquetFolder
 from rankmetrics_spark.sinks.partitions import MOST_ROWS, Partitions, Split, StagedFile, Store, Written, as_json
+from rankmetrics_spark.sinks.pruning import DatePruned, files_of, in_words, prune
 from rankmetrics_spark.sinks.reading import live_files, pointers_of, settled
 from rankmetrics_spark.sinks.store import (
     check_row_counts,
@@ -27,6 +28,7 @@ from rankmetrics_spark.sinks.swapping import experiment_of
 
 __all__ = [
     "MOST_ROWS",
+    "DatePruned",
     "Entry",
     "Files",
     "ParquetFolder",
@@ -38,11 +40,14 @@ __all__ = [
     "as_json",
     "check_row_counts",
     "experiment_of",
+    "files_of",
+    "in_words",
     "live_files",
     "of_disk",
     "partitions_for",
     "pointers_of",
     "previous_quality",
+    "prune",
     "publish",
     "read",
     "records_in",

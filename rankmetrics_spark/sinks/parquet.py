@@ -28,8 +28,8 @@ from rankmetrics_spark.sinks.partitions import (
     count_rows,
     escaped,
 )
-from rankmetrics_spark.sinks.reading import existing, live, of_dates, of_run, pointers_of, settled, with_schema
-from rankmetrics_spark.sinks.swapping import Swap, pointer_of, recover, swap
+from rankmetrics_spark.sinks.reading import existing, literal, live, of_dates, of_run, pointers_of, settled, with_schema
+from rankmetrics_spark.sinks.swapping import Swap, folder_of, pointer_of, recover, swap
 
 MANY_FILES = 200
 """Most files of a table that Spark reads quickly; each one costs milliseconds, whatever its size."""
@@ -154,7 +154,10 @@ class ParquetFolder(Folder):
         if self._reach is None:
             rows = with_schema(self.spark, self.name_of(written.table), written.rows.schema)
             return rows.where(written.partitions.condition())
-        paths = [f"{self.name_of(written.table)}/*/{DATE}={written.partitions.date}"]
+        # Of a pattern, Spark logs a stack trace before it looks for what matches.
+        date, names = written.partitions.date, [name or None for name in written.partitions.filled]
+        paths = [literal(f"{self.path}/{folder_of(written.table, name, date)}") for name in dict.fromkeys(names)]
+        paths = paths if len(paths) <= MANY_FILES else [f"{literal(self.name_of(written.table))}/*/{DATE}={date}"]
         return of_run(self.spark, self.name_of(written.table), written.rows.schema, self.run_id, paths)
 
 

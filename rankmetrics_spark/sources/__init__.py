@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.config import Input, Token, tokens
+from rankmetrics_spark.config import Input, Source, Token, tokens
 from rankmetrics_spark.engines import engine_of, own_or_field, text_fields, with_fields
 from rankmetrics_spark.errors import (
     ConfigError,
@@ -27,10 +28,13 @@ from rankmetrics_spark.schemas import EXPERIMENT, ITEM, POSITION, RELEVANCE, SCO
 from rankmetrics_spark.sources import filters_on_sail, on_sail
 from rankmetrics_spark.sources.files import (
     UNREADABLE,
+    experiment_column,
+    folders_of_files,
     json_options,
     load_folders,
     read_json_lines,
     readable_columns,
+    split_by_folders,
     typed_on_sail,
     unreadable_column,
 )
@@ -66,6 +70,10 @@ def read(spark: SparkSession, section: Input, columns: Iterable[str] = ()) -> Da
         ConfigError: There is no reader for the format.
         InputError: The path or table is missing or cannot be read, or the filter does not fit its columns.
     """
+    if isinstance(section, Source):
+        parts = section.by_experiment() or (split_by_folders(section) if engine_of(spark) == "spark" else {})
+        if parts:
+            return _stacked({name: read(spark, part, columns) for name, part in parts.items()})
     if section.format not in _READERS:
         raise ConfigError(unknown("source format", section.format, sorted(_READERS)))
     if engine_of(spark) == "sail":
@@ -73,7 +81,8 @@ def read(spark: SparkSession, section: Input, columns: Iterable[str] = ()) -> Da
         section = on_sail.expand_paths(section)
     unfiltered = None
     try:
-        unfiltered = _READERS[section.format](spark, section, columns)
+        place = on_sail.by_experiment(section) if engine_of(spark) == "sail" else folders_of_files(section)
+        unfiltered = _READERS[section.format](spark, place, columns)
         rows = with_fields(_filter(unfiltered, section), columns)
         # Spark Connect reports a missing path or a broken filter only when the server analyses a plan. The client knows
         # the schema of a filtered table itself, so select all columns.
@@ -83,6 +92,20 @@ def read(spark: SparkSession, section: Input, columns: Iterable[str] = ()) -> Da
     except Exception as error:  # a broken file raises a class of py4j, which a client without a JVM does not have
         raise _read_error(error, spark, section, unfiltered) from error
     return rows
+
+
+def _stacked(parts: Mapping[str, DataFrame]) -> DataFrame:
+    """The rows of several experiments, with their names; a column with other types in other parts becomes text."""
+    kinds: dict[str, set[T.DataType]] = {}
+    for field in (field for rows in parts.values() for field in rows.schema.fields):
+        kinds.setdefault(field.name, set()).add(field.dataType)
+    texts = [name for name, types in kinds.items() if len(types) > 1 and T.StringType() in types]
+    named = [
+        rows.withColumns({name: F.col(quoted(name)).cast("string") for name in texts if name in rows.columns}
+                         | {EXPERIMENT: F.lit(experiment)})
+        for experiment, rows in parts.items()
+    ]  # fmt: skip
+    return reduce(lambda rows, more: rows.unionByName(more, allowMissingColumns=True), named)
 
 
 def _read_error(error: Exception, spark: SparkSession, section: Input, unfiltered: DataFrame | None) -> InputError:
@@ -232,7 +255,7 @@ def _json(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFr
         # Without a filter, Spark does not have to read the files to infer a schema.
         nested = [name for name in requested if "." in name and all(name.split("."))]
         schema = requested | {field.name: field for field in text_fields(nested)}
-        rows = read_json_lines(spark, _paths(section), section.options, [*schema.values()]).drop(UNREADABLE)
+        rows = read_json_lines(spark, section, section.options, [*schema.values()]).drop(UNREADABLE)
         rows = own_or_field(rows, nested).drop(*schema.keys() - requested.keys())
         rows = typed_on_sail(rows, section) if engine_of(spark) == "sail" else rows
         return rows.drop(*_empty_columns(rows, section, list(requested)))
@@ -241,7 +264,7 @@ def _json(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFr
     options = {"primitivesasstring": "true"} | json_options(section.options)
     inferred = spark.read.options(**options, **inference).json(_paths(section)).drop(UNREADABLE).schema.fields
     fields = [requested.get(field.name, field) for field in inferred]
-    return own_or_field(read_json_lines(spark, _paths(section), options, fields), requested)
+    return own_or_field(read_json_lines(spark, section, options, fields), requested)
 
 
 def _filter(rows: DataFrame, section: Input) -> DataFrame:
@@ -285,31 +308,25 @@ def _columns_with_values(rows: DataFrame, columns: list[str]) -> tuple[set[str],
 @source("trec_run")
 def _trec_run(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFrame:
     # query Q0 item rank score tag. Like trec_eval, the package orders by score: ranks in such files can be wrong.
-    rows = _fields(spark, section, {USER: 0, ITEM: 2, POSITION: 3, SCORE: 4, EXPERIMENT: 5}, 6)
-    if getattr(section, "experiment_from", "tag") == "file":
-        rows = rows.withColumn(EXPERIMENT, F.col(_FILE))
-    return rows.drop(_FILE)
+    return _fields(spark, section, {USER: 0, ITEM: 2, POSITION: 3, SCORE: 4, EXPERIMENT: 5}, 6)
 
 
 @source("trec_qrels")
 def _trec_qrels(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFrame:
     # query iteration item grade
-    return _fields(spark, section, {USER: 0, ITEM: 2, RELEVANCE: 3}, 4).drop(_FILE)
-
-
-_FILE = "_file"
-"""Internal column: name of the file that a row is from."""
+    return _fields(spark, section, {USER: 0, ITEM: 2, RELEVANCE: 3}, 4)
 
 
 def _fields(spark: SparkSession, section: Input, fields: Mapping[str, int], width: int) -> DataFrame:
     """Split lines at white space; a line with too few fields has only nulls and is quarantined."""
     words = F.split(F.trim(F.regexp_replace("value", r"\s+", " ")), " ")
     lines = spark.read.options(**section.options).text(_paths(section)).where(F.trim("value") != "")
-    # Spark gives the name URL-encoded, but leaves + as it is.
-    needs_name = getattr(section, "experiment_from", "tag") == "file"
-    file = F.expr("url_decode(replace(_metadata.file_name, '+', '%2B'))" if needs_name else "string(null)").alias(_FILE)
-    complete = lines.select(F.when(F.size(words) >= width, words).alias("w"), file)
-    return complete.select(*(F.expr(f"get(w, {index})").alias(name) for name, index in fields.items()), _FILE)
+    experiment = experiment_column(spark, section)
+    named = [] if experiment is None else [experiment.alias(EXPERIMENT)]
+    complete = lines.select(F.when(F.size(words) >= width, words).alias("w"), *named)
+    cells = {name: F.expr(f"get(w, {index})") for name, index in fields.items()}
+    cells |= {EXPERIMENT: F.col(EXPERIMENT)} if named else {}
+    return complete.select(*(cell.alias(name) for name, cell in cells.items()))
 
 
 NAMES = frozenset({"date", "day", "ds", "dt", "event_date", "event_day"})
@@ -322,7 +339,7 @@ _AT_MIDNIGHT = ("=", "==", "<=", ">", "<>", "!=", "between", "in")
 
 def whole_log(section: Input, schema: T.StructType, date: str) -> list[str]:
     """Return a note if the log has dates and neither path nor filter selects a day; else an empty list."""
-    selects = section.where or any(date in path for path in section.path or ())
+    selects = section.where or any(date in path for path in section.paths)
     column = None if selects else _day_column(schema.fields, set(section.columns.values()))
     if column is None:
         return []

@@ -17,6 +17,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from typing import IO, TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote
@@ -28,10 +29,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_type
 
-from rankmetrics_spark.config import Input, local_path
+from rankmetrics_spark.config import ENDING, Input, Source, local_path
 from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.schemas import NULL_PARTITION, quoted
+from rankmetrics_spark.schemas import EXPERIMENT, NULL_PARTITION, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql.readwriter import DataFrameReader
@@ -55,7 +56,7 @@ def expand_path(path: str) -> Iterator[str]:
 def files_of(path: str) -> Iterator[str]:
     """Yield the files that a local path matches, also those in its folders; hidden ones are skipped."""
     for base in expand_path(path):
-        yield from _below(base)
+        yield from files_below(base)
 
 
 def folder_values(paths: Sequence[str]) -> dict[str, set[str]]:
@@ -63,7 +64,7 @@ def folder_values(paths: Sequence[str]) -> dict[str, set[str]]:
     values: defaultdict[str, set[str]] = defaultdict(set)
     for path in paths:
         for base in expand_path(path):
-            for file in _below(base):
+            for file in files_below(base):
                 for folder in os.path.relpath(file, base).split(os.sep)[:-1]:
                     name, equals, value = folder.partition("=")
                     if equals:
@@ -76,12 +77,13 @@ def open_file(file: str) -> IO[bytes]:
     return io.BufferedReader(pa.input_stream(file))
 
 
-def _below(path: str) -> Iterator[str]:
+def files_below(path: str) -> Iterator[str]:
+    """Yield this file, or the files in this folder and those below it; hidden ones are skipped."""
     if os.path.isfile(path):
         yield path
     for name in sorted(os.listdir(path)) if os.path.isdir(path) else ():
         if not name.startswith(("_", ".")):
-            yield from _below(os.path.join(path, name))
+            yield from files_below(os.path.join(path, name))
 
 
 def expand_braces(path: str) -> Iterator[str]:
@@ -98,6 +100,82 @@ def expand_braces(path: str) -> Iterator[str]:
         yield from expand_braces(path[: braces.start()] + choice + path[braces.end() :])
 
 
+def experiment_in(path: str, section: Source) -> str:
+    """The experiment that the path of a file names, after the file or after its folder.
+
+    A file is named without the ending of its format, and that of a TREC run as it is. Folders such as
+    ``day=2026-11-20`` name no experiment.
+
+    >>> experiment_in("logs/control/day=2026-11-20/a.csv.gz", Source(path="logs", format="csv", experiment_from="file"))
+    'a'
+    >>> experiment_in("logs/control/day=2026-11-20/a.csv", Source(path="logs", format="csv", experiment_from="folder"))
+    'control'
+    """
+    *folders, name = path.split("/")
+    if section.experiment_from == "file":
+        return name if section.format == "trec_run" else ENDING.sub("", name)
+    return next((folder for folder in reversed(folders) if folder and "=" not in folder), "")
+
+
+def folders_of_files(section: Input) -> Input:
+    """The folders that hold the files of an input whose files name the experiments; Spark reads no folders in folders.
+
+    What is on other file systems stays as it is.
+    """
+    if getattr(section, "experiment_from", "tag") == "tag":
+        return section
+    paths = [place for path in section.path or () for place in _folders_of(path)]
+    special = re.compile(r"([\\*?{}\[\]])")
+    return replace(section, path=tuple(special.sub(r"\\\1", path) if os.path.exists(path) else path for path in paths))
+
+
+def _folders_of(path: str) -> list[str]:
+    """The folders that hold the files of a path, above any partition folders; the path itself if it is elsewhere."""
+    found: list[str] = []
+    for base in expand_path(path):
+        folders = (re.sub(r"(/[^/=]*=[^/]*)+$", "", os.path.dirname(file)) for file in files_below(base))
+        found += [base] if os.path.isfile(base) else dict.fromkeys(folders)
+    return found or [path]
+
+
+def split_by_folders(section: Source) -> dict[str, Source]:
+    """Experiment -> its folders, where these hold partition folders; Spark reads those of one experiment at a time."""
+    if section.experiment_from != "folder" or not folder_values(section.paths):
+        return {}
+    folders: defaultdict[str, list[str]] = defaultdict(list)
+    for path in folders_of_files(section).path or ():
+        folders[experiment_in(f"{os.path.abspath(path)}/", section)].append(path)
+    columns = {**section.columns, "experiment": None}
+    return {
+        name: replace(section, path=tuple(paths), columns=columns, experiment_from="tag")
+        for name, paths in folders.items()
+    }
+
+
+OF_FILE = "_experiment_of_file"
+"""Internal column: the experiment that a file names, on Sail."""
+
+
+def named_after_files(rows: DataFrame, experiment: Column | None) -> DataFrame:
+    """The rows with the experiments that their files name, if these do."""
+    return rows if experiment is None else rows.withColumn(EXPERIMENT, experiment).drop(OF_FILE)
+
+
+def experiment_column(spark: SparkSession, section: Input) -> Column | None:
+    """The same as a column; None where no file names the experiment."""
+    if getattr(section, "experiment_from", "tag") == "tag":
+        return None
+    if engine_of(spark) == "sail":  # see ``on_sail.by_experiment``
+        return F.col(OF_FILE)
+    # Spark gives the path URL-encoded, but leaves + as it is.
+    steps = "split(url_decode(replace(_metadata.file_path, '+', '%2B')), '/')"
+    if getattr(section, "experiment_from", "") == "folder":
+        folders = f"filter(slice({steps}, 1, size({steps}) - 1), step -> step != '' AND NOT contains(step, '='))"
+        return F.expr(f"element_at({folders}, -1)")
+    name = F.expr(f"element_at({steps}, -1)")
+    return name if section.format == "trec_run" else F.regexp_replace(name, ENDING.pattern.replace("?P<", "?<"), "")
+
+
 Load: TypeAlias = "Callable[[DataFrameReader], DataFrame]"
 """Function that reads the files of an input with a given reader, which may have a schema."""
 _NO_COLUMN = T.StructType([T.StructField("_no_column", T.StringType())])
@@ -111,14 +189,16 @@ _KINDS = {
 
 def load_folders(spark: SparkSession, section: Input, files: Load, own: T.StructType | None = None) -> DataFrame:
     """Read files and their partition columns: ids as text, others in the types that Spark infers."""
+    experiment = experiment_column(spark, section)
     if engine_of(spark) == "sail":
-        return typed_on_sail(_columns(files(spark.read), own, section), section)
+        return named_after_files(typed_on_sail(_columns(files(spark.read), own, section), section), experiment)
     rows = files(spark.read.schema(own) if own else spark.read)
     texts = {field.name for field in rows.schema.fields if not isinstance(field.dataType, T.StringType)}
     texts &= set(section.ids())
     # Lists the folders again, but opens no file: none has the one column of this schema.
     texts &= set(files(spark.read.schema(_NO_COLUMN)).columns) if texts else set()
-    return files(spark.read.schema(_with_texts(rows.schema, texts))) if texts else rows
+    rows = files(spark.read.schema(_with_texts(rows.schema, texts))) if texts else rows
+    return named_after_files(rows, experiment)
 
 
 def _columns(rows: DataFrame, own: T.StructType | None, section: Input) -> DataFrame:
@@ -143,7 +223,8 @@ def typed_on_sail(rows: DataFrame, section: Input) -> DataFrame:
     for name, values in folder_values(section.path or ()).items():
         if name in rows.columns:
             text = F.when(F.col(quoted(name)) != NULL_PARTITION, F.col(quoted(name)))
-            columns[name] = text if name in section.ids() else text.cast(_kind(values - {NULL_PARTITION}))
+            is_id = name in (*section.ids(), OF_FILE)
+            columns[name] = text if is_id else text.cast(_kind(values - {NULL_PARTITION}))
     return rows.withColumns(columns) if columns else rows
 
 
@@ -173,16 +254,18 @@ _OTHER_ENCODING = ("encoding", "charset")
 
 
 def read_json_lines(
-    spark: SparkSession, paths: Sequence[str], options: Mapping[str, str], fields: Sequence[T.StructField]
+    spark: SparkSession, section: Input, options: Mapping[str, str], fields: Sequence[T.StructField]
 ) -> DataFrame:
     """Read objects of JSON files as rows with these columns, partition columns, and ``UNREADABLE``."""
+    paths, experiment = list(section.path or ()), experiment_column(spark, section)
     lower_options = {name: value for name, value in json_options(options).items() if name != "mode"}
     if any(name in lower_options for name in _OTHER_ENCODING):
         # Spark reads text as UTF-8 only.
         schema = T.StructType([*fields, T.StructField(UNREADABLE, T.StringType())])
         reader = spark.read.options(**lower_options, columnnameofcorruptrecord=UNREADABLE)
-        return reader.schema(schema).json(list(paths))
-    lines = _lines(spark, paths, lower_options, fields)
+        rows = reader.schema(schema).json(paths)
+        return named_after_files(rows, experiment)
+    lines = named_after_files(_lines(spark, paths, lower_options, fields), experiment)
     folders = [name for name in lines.columns if name != _LINE]
     own = T.StructType([field for field in fields if field.name not in folders])
     objects = lines.select(_LINE, *folders, F.explode_outer(_objects(own, lower_options)).alias("_object"))

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import atexit
 import csv
 import io
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import chain
+from pathlib import Path
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rankmetrics_spark.config import FORMATS, Input, local_path
+from rankmetrics_spark.config import FORMATS, Input, Source, local_path
 from rankmetrics_spark.errors import InputError
-from rankmetrics_spark.sources.files import expand_path, files_of, is_pattern, open_file
+from rankmetrics_spark.sources.files import (
+    OF_FILE,
+    expand_path,
+    experiment_in,
+    files_below,
+    files_of,
+    is_pattern,
+    open_file,
+)
 
 CSV_OPTIONS = ("header", "sep", "delimiter", "quote", "enforceschema")
 """CSV options that have an effect on Sail, and ``enforceSchema``, which has no effect there and is allowed."""
@@ -37,9 +51,6 @@ def check(section: Input) -> None:
         raise InputError(
             f"{location} is given, but of JSON the engine sail infers columns from the first rows; {_OTHER}"
         )
-    if getattr(section, "experiment_from", "tag") == "file":
-        location = section.path_of("experiment_from")
-        raise InputError(f"{location} is 'file', but the engine sail does not say which file a row is from; {_OTHER}")
     _check_options(section)
     for path in section.path or ():
         files = sorted(files_of(path))
@@ -61,6 +72,29 @@ def expand_paths(section: Input) -> Input:
 def _absolute(path: str) -> str:
     local = local_path(path)
     return path if local is None or local.is_absolute() else str(local.absolute())
+
+
+@cache
+def _links() -> Path:
+    """A folder for the links of this process, removed when it ends."""
+    folder = Path(tempfile.mkdtemp(prefix="rankmetrics-inputs-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def by_experiment(section: Input) -> Input:
+    """The same files in partition folders of the experiments that they name: Sail does not say where a row is from."""
+    if not isinstance(section, Source) or section.experiment_from == "tag":
+        return section
+    root = Path(tempfile.mkdtemp(dir=_links()))
+    for base in chain.from_iterable(map(expand_path, section.path or ())):
+        for number, file in enumerate(files_below(base)):
+            name = quote(experiment_in(os.path.abspath(file), section), safe=" ")
+            partitions = [part for part in os.path.relpath(file, base).split(os.sep)[:-1] if "=" in part]
+            link = root.joinpath(f"{OF_FILE}={name}", *partitions, f"{number}-{os.path.basename(file)}")
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(os.path.abspath(file))
+    return replace(section, path=(str(root),)) if os.listdir(root) else section
 
 
 def _check_options(section: Input) -> None:

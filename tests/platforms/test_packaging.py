@@ -127,7 +127,7 @@ def test_a_clean_environment_runs_the_selftest_without_spark(built: tuple[Path, 
     # A command that needs Spark says in one sentence how to install it.
     refused = run(tmp_path / "env/bin/rankmetrics", "demo", "--output", tmp_path / "out")
     assert refused.returncode == 1
-    assert "pip install 'rankmetrics-spark[local]'" in refused.stderr and "Traceback" not in refused.stderr
+    assert "pip install 'pyspark[connect,sql]>=" in refused.stderr and "Traceback" not in refused.stderr
 
 
 def test_the_zip_is_the_package_with_its_data(built: tuple[Path, Path]) -> None:

@@ -762,10 +762,74 @@ def test_an_override_that_does_not_fit_is_an_error(tmp_path: Path, assignment: s
     assert str(error.value) == expected
 
 
-def test_only_the_experiments_of_a_trec_run_are_named_after_its_files() -> None:
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (
+            {"table": "a.b", "experiment_from": "file"},
+            "source.experiment_from is 'file'; allowed: tag, since",
+        ),
+        (
+            {"path": {"a": "x"}, "experiment_from": "folder"},
+            "source.experiment_from is 'folder'; allowed: tag, since source.path names the experiments",
+        ),
+        (
+            {"path": {"a": "x"}, "columns": {"experiment": "arm"}},
+            "source.columns.experiment and source.path: both name the experiments; allowed: one of the two",
+        ),
+        (
+            {"path": "x", "experiment_from": "file", "columns": {"experiment": "arm"}},
+            "source.columns.experiment and source.experiment_from: both name",
+        ),
+        ({"path": {}}, "source.path is {}; allowed: a text, a list of texts, or a mapping of each experiment"),
+        ({"path": {"a": []}}, "source.path.a is []; allowed: a text or a list of texts"),
+        ({"path": {"a": {"b": "c"}}}, "source.path.a is {'b': 'c'}; allowed: a text"),
+        ({"path": ["a.csv", "b.parquet"]}, "source.path is ['a.csv', 'b.parquet']; allowed: files of one format, or a"),
+        ({"path": {"a": "x.csv"}, "format": "table"}, "source.path is 'a'; allowed: source.table instead"),
+    ],
+)
+def test_one_thing_names_the_experiments(source: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        config(source={**LOGS, "experiment_from": "file"})
-    assert str(caught.value) == "source.experiment_from is 'file'; allowed: source.format 'trec_run' with it"
+        config(source=source)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("log.csv", "csv"),
+        ("day/*.jsonl.gz", "json"),
+        ("log.NDJSON", "json"),
+        (["a.orc", "b.orc"], "orc"),
+        ("log.parquet.zst", "parquet"),
+        ("logs/csv", "parquet"),
+        (["logs", "a.csv"], "parquet"),
+        ({"a": "a.csv", "b": ["b.csv", "c.csv.gz"]}, "csv"),
+        ({"a": "a.csv", "b": "b.parquet"}, None),
+    ],
+)
+def test_the_names_of_files_say_their_format(path: Any, expected: str | None) -> None:
+    assert config(source={"path": path}).source.format == expected
+
+
+def test_each_experiment_has_the_files_that_a_mapping_names() -> None:
+    found = config(
+        source={"path": {"control": "{date}/a.parquet", 7: ["b/*.csv", "c.csv"]}, "where": "day = '{date}'"},
+        evaluation_date="2026-11-21",
+    )
+    assert [(part.format, part.path, part.where, part.columns) for part in found.inputs] == [
+        ("parquet", ("2026-11-21/a.parquet",), "day = '2026-11-21'", {"experiment": None}),
+        ("csv", ("b/*.csv", "c.csv"), "day = '2026-11-21'", {"experiment": None}),
+    ]
+    assert found.source.paths == ("2026-11-21/a.parquet", "b/*.csv", "c.csv")
+    # One of them is text, so numbers are read from text.
+    assert found.options.text_numbers
+    assert "experiment_id" not in found.source.wanted() and "user_id" in found.source.wanted()
+    # The record is a config that reads the same.
+    assert config(source=json.loads(json.dumps(as_dict(found)["source"]))).source == found.source
+
+
+def test_ranks_start_at_1_or_at_0() -> None:
     with pytest.raises(ConfigError, match="first_rank is 2; allowed: a whole number from 0 to 1"):
         config(source={**LOGS, "first_rank": 2})
     assert config(source={**LOGS, "first_rank": 0}).options.first_rank == 0

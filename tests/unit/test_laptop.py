@@ -229,10 +229,6 @@ def test_csv_files_with_other_headers_are_refused_and_hidden_ones_are_not_looked
             "ignores the option 'mergeSchema' of parquet; allowed: none",
         ),
         (Judgements(format="json", path=".", options={"multiLine": "true"}), "ignores the option 'multiLine' of json"),
-        (
-            Source(format="trec_run", path=".", experiment_from="file"),
-            "source.experiment_from is 'file', but the engine",
-        ),
     ],
 )
 def test_what_sail_would_misread_is_refused_in_one_sentence(section: Source, said: str) -> None:

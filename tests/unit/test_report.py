@@ -609,7 +609,7 @@ def test_the_payload_of_a_page_has_no_nan_and_no_row_of_an_unknown_experiment() 
 def test_without_its_libraries_the_report_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     # As if the others were there, also where the suite runs without them.
     monkeypatch.setattr(html, "find_spec", lambda name: None if name == "vl_convert" else name)
-    with pytest.raises(ConfigError, match=r"needs vl_convert, .* pip install 'rankmetrics-spark\[report\]'"):
+    with pytest.raises(ConfigError, match=r"needs vl_convert, .* pip install 'altair>="):
         html.check_page_libraries()
     assert not html.has_page_libraries()
 

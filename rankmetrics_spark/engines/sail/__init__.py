@@ -14,7 +14,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from rankmetrics_spark.errors import RankmetricsError
+from rankmetrics_spark.errors import RankmetricsError, installation
 
 if TYPE_CHECKING:
     from rankmetrics_spark.engines.sail.process import Engine
@@ -30,7 +30,7 @@ __all__ = [
 
 CLIENT = "4.2.0"
 """The version of the Spark Connect client that this version of Sail is tested with; both are pinned together."""
-INSTALL = "pip install 'rankmetrics-spark[laptop]' in an environment of its own"
+INSTALL = f"{installation('laptop')} in an environment of its own"
 _HOMES = {"Engine": "process", "interrupts_end_engine": "session", "laptop_session": "session"}
 
 

@@ -1,0 +1,310 @@
+"""Retention: remove old dates from an output of Parquet tables, and what runs have left behind on the others.
+
+A date is removed in an order in which a reader always sees it whole or not at all: first what its pointer does not
+name, then the pointer, then what it named. Whatever ends a prune, the next one removes the rest. Each date is claimed
+as runs do it, so that a prune and a run that writes the date exclude each other.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from datetime import date as day
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pyarrow.fs import FileInfo
+
+from rankmetrics_spark.config import dates_in_words
+from rankmetrics_spark.errors import ConfigError, InputError, OutputError
+from rankmetrics_spark.pointers import FOLDER, WITHOUT_ID, Pointer, newest, run_in_name
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, RUN
+from rankmetrics_spark.sinks.claims import Claim, ClaimContent, Lease, gate
+from rankmetrics_spark.sinks.files import STAGING, Files, file_system, of_disk, writing
+from rankmetrics_spark.sinks.partitions import Partitions
+from rankmetrics_spark.sinks.swapping import TABLES, discard, experiment_of, folders_above, pointer_of, recover, remove
+
+Stored = dict[str, list[FileInfo]]
+"""Date -> the files of its partitions, in all tables."""
+
+
+@dataclass(frozen=True)
+class DatePruned:
+    """What is done with one date.
+
+    Attributes:
+        date: Evaluation date, ISO.
+        action: ``removed``; ``tidied`` where only files went that its pointer does not name; ``kept``.
+        why: In words.
+        files: Files that were removed.
+        bytes: Their size.
+        runs: Records of runs that were removed.
+    """
+
+    date: str
+    action: str
+    why: str
+    files: int = 0
+    bytes: int = 0
+    runs: int = 0
+
+
+@dataclass
+class Output:
+    """An output folder as a prune sees it.
+
+    Attributes:
+        files: Its files.
+        path: What the user calls it.
+        pointers: Date -> what is published there.
+        stored: The files of all partitions.
+    """
+
+    files: Files
+    path: str
+    pointers: dict[str, Pointer] = field(init=False)
+    stored: Stored = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Reads the pointers, then lists the files: what is published meanwhile is only missing from the list.
+
+        Raises:
+            ConfigError: It holds Delta tables.
+            InputError: Nothing is published there.
+        """
+        texts = [self.files.read(f"{FOLDER}/{name}") for name in self.files.names(FOLDER) if name.endswith(".json")]
+        self.pointers = newest(texts)
+        if not self.pointers:
+            raise InputError(f"nothing is published in '{self.path}'; allowed: the output folder of an earlier run")
+        if any(pointer.format != "parquet" for pointer in self.pointers.values()):
+            raise ConfigError(
+                f"--output '{self.path}' holds {next(iter(self.pointers.values())).format} tables; allowed: tables in "
+                "Parquet; docs/tables.md has the statements for the others"
+            )
+        self.stored = {}
+        for table in TABLES:
+            for entry in self.files.entries(table, recursive=True):
+                steps = self.relative(entry).split("/")
+                if entry.is_file and len(steps) == 4 and steps[2].startswith(f"{DATE}=") and self._is_own(steps):
+                    self.stored.setdefault(steps[2].partition("=")[2], []).append(entry)
+
+    def relative(self, entry: FileInfo) -> str:
+        """The path of a file below the output."""
+        return str(entry.path)[len(self.files.root) + 1 :]
+
+    def _is_own(self, steps: Sequence[str]) -> bool:
+        """Whether a path is a data file of a partition, and not behind a link, where files of somebody else are."""
+        is_data = steps[1].startswith(f"{EXPERIMENT}=") and steps[3].endswith(".parquet")
+        return is_data and not any(map(self.files.is_link, folders_above("/".join(steps))[1:]))
+
+    def is_named(self, path: str, pointer: Pointer | None) -> bool:
+        """Whether a file counts: its pointer names it, or nothing is published and it is not of a run."""
+        run_of = None if pointer is None else pointer.file_run_of()
+        current = WITHOUT_ID if run_of is None else run_of.get(experiment_of(path.split("/")[1]))
+        return run_in_name(path) == current
+
+    def unnamed(self, date: str) -> list[FileInfo]:
+        """The files of a date that do not count."""
+        pointer = self.pointers.get(date)
+        return [entry for entry in self.stored.get(date, []) if not self.is_named(self.relative(entry), pointer)]
+
+    def old(self, keep: int) -> dict[str, str]:
+        """Date -> why it is kept, empty if it goes: the dates before the last ``keep`` ones up to the newest.
+
+        What the comparisons of the last ones name stays; what those of old dates name does not, because with a period
+        that moves with the days that would be every date.
+        """
+        first = (day.fromisoformat(max(self.pointers)) - timedelta(days=keep - 1)).isoformat()
+        reasons = {date: "" for date in sorted(self.pointers) if date < first}
+        for date in sorted(self.pointers.keys() - reasons.keys()):
+            named = [date for date in _compared_dates(self.pointers[date]) if date in reasons]
+            reasons |= dict.fromkeys(named, f"the comparison of {date} names its runs")
+        for date in reasons:
+            if not all(entry.named for entry in self.pointers[date].entries):
+                reasons[date] = "its files do not carry the id of their run"
+        return reasons
+
+
+def _compared_dates(pointer: Pointer) -> list[str]:
+    """The other dates whose runs are named by what was compared on a date."""
+    return sorted({date for entry in pointer.entries if entry.compared for date in entry.compared.runs})
+
+
+def files_of(path: str) -> Files:
+    """The files of an output folder, without an engine; an object store is reached with the keys of its own tools.
+
+    Raises:
+        ConfigError: Python does not reach the place.
+    """
+    if disk := of_disk(path.rstrip("/") or "/"):
+        return disk
+    address = urlsplit(path)
+    system = file_system(address.scheme, address.netloc, lambda name: None)
+    if system is None:
+        raise ConfigError(
+            f"--output is '{path}', which this process does not reach; allowed: a folder of this machine, S3, HDFS or "
+            "Google Cloud with the keys and libraries that PyArrow finds"
+        )
+    return Files(system[0], system[1] + unquote(address.path).rstrip("/"))
+
+
+def prune(files: Files, path: str, keep: int, dry: bool = False) -> list[DatePruned]:
+    """Remove old dates, their run records, and on every date the files that its pointer does not name.
+
+    Args:
+        files: The files of the output.
+        path: What the user calls it.
+        keep: How many days are kept, up to the newest published date, which always stays.
+        dry: Only say what would be removed.
+
+    Returns:
+        A row for each date of which something is removed, and for each old one that is kept; the oldest first.
+
+    Raises:
+        ConfigError: The output holds other tables than Parquet.
+        InputError: Nothing is published there.
+    """
+    with writing(path):
+        return _pruned(Output(files, path), keep, dry)
+
+
+def _pruned(output: Output, keep: int, dry: bool) -> list[DatePruned]:
+    """Prune an output as it is now."""
+    files, reasons = output.files, output.old(keep)
+    records = _records(output, reasons)
+    dates = sorted({*reasons, *output.stored})
+    rows = [row for date in dates if (row := _of_date(output, date, reasons.get(date), records.get(date, []), dry))]
+    gone = {row.date for row in rows if row.action != "kept"} | {date for date in records if date not in dates}
+    if not dry:
+        files.for_each(files.remove, [name for date in sorted(gone & records.keys()) for name in records[date]])
+    loose = sorted(gone - set(dates))
+    rows += [DatePruned(date, "tidied", "runs that published nothing", runs=len(records[date])) for date in loose]
+    return sorted(rows, key=lambda row: row.date)
+
+
+def _of_date(output: Output, date: str, reason: str | None, records: Sequence[str], dry: bool) -> DatePruned | None:
+    """Remove a date whose ``reason`` to stay is empty; of any other, the files that do not count."""
+    goes = reason == ""
+    doomed = output.stored.get(date, []) if goes else output.unnamed(date)
+    if not goes and not doomed:
+        return DatePruned(date, "kept", reason) if reason else None
+    if not dry:
+        try:
+            with _claimed(output, date):
+                if not _removed(output, date, doomed, goes):
+                    return DatePruned(date, "kept", "a run has published it meanwhile")
+        except OutputError as error:
+            return DatePruned(date, "kept", str(error).split(";")[0])
+    size = sum(entry.size or 0 for entry in doomed)
+    why = "older than what is kept" if goes else reason or "files that its pointer does not name"
+    n_runs = sum(name.endswith(".json") for name in records)
+    return DatePruned(date, "removed" if goes else "tidied", why, len(doomed), size, n_runs)
+
+
+def _removed(output: Output, date: str, doomed: Sequence[FileInfo], goes: bool) -> bool:
+    """Remove files of a claimed date, and the date itself if it ``goes``; False if its pointer has changed."""
+    files, pointer = output.files, output.pointers.get(date)
+    if pointer_of(files, date) != pointer:
+        return False
+    unnamed = {output.relative(entry) for entry in output.unnamed(date)}
+    # Without its pointer, files that no run has named would count.
+    remove(files, sorted(unnamed))
+    if goes:
+        # A run of other experiments may be publishing: it reads and writes the pointer behind the same gate.
+        with gate(Path(files.root, STAGING)) if files.local else nullcontext():
+            if pointer_of(files, date) != pointer:
+                return False
+            for name in (f"{FOLDER}/{date}.next.json", f"{FOLDER}/{date}.json"):
+                files.remove_tree(name) if files.is_folder(name) else files.remove(name)
+        remove(files, sorted({output.relative(entry) for entry in doomed} - unnamed))
+    return True
+
+
+@contextmanager
+def _claimed(output: Output, date: str) -> Iterator[None]:
+    """Claim a date as a run does.
+
+    Raises:
+        OutputError: Another run writes it.
+    """
+    files, run = output.files, f"{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
+    folders = {output.relative(entry).split("/")[1] for entry in output.stored.get(date, [])}
+    pointer = output.pointers.get(date)
+    names = {*map(experiment_of, folders), *(pointer.run_of() if pointer else ())}
+    partitions = Partitions(date, sorted(names, key=str))
+
+    def recovered(dead: ClaimContent) -> None:
+        """Clean up after a killed run."""
+        recover(files, dead.run, dead.date, dead.experiments)
+
+    claim, staging = Claim(run, recovered), Path(files.at(STAGING))
+    lease = (
+        None if files.local and claim.open(staging) else Lease(lambda do, *values: do(files, *values), run, recovered)
+    )
+    try:
+        if lease is None:
+            claim.take(staging, partitions, output.path)
+        else:
+            lease.open()
+            lease.take(partitions, output.path)
+        yield
+    finally:
+        (lease or claim).release()
+        discard(files, run)
+
+
+def _records(output: Output, reasons: Mapping[str, str]) -> dict[str, list[str]]:
+    """Date -> the records and pages of its runs that no pointer names, of dates before those that are kept."""
+    files = output.files
+    stay = {date for date in output.pointers if reasons.get(date) != ""}
+    first = min(date for date in output.pointers if date not in reasons)
+    named = {run for date in stay for run in _runs_named(output.pointers[date])}
+    names = [name for name in files.names("runs") if name.endswith(".json") and name.removesuffix(".json") not in named]
+    found: dict[str, list[str]] = {}
+    for name, text in zip(names, files.for_each(lambda name: files.read(f"runs/{name}"), names), strict=True):
+        record = _parsed(text)
+        date = str(record.get(DATE, ""))
+        if record.get(RUN) and date and date < first and date not in stay and record.get("outcome") not in _OPEN:
+            found.setdefault(date, []).append(f"runs/{name}")
+            if f"{name.removesuffix('.json')}.html" in files.names("runs"):
+                found[date].append(f"runs/{name.removesuffix('.json')}.html")
+    return found
+
+
+_OPEN = ("running", "publishing")
+"""Outcomes of runs that have not ended."""
+
+
+def _runs_named(pointer: Pointer) -> set[str]:
+    """The runs that a pointer names, on its date and on those that it is compared with."""
+    compared = (
+        run for entry in pointer.entries if entry.compared for runs in entry.compared.runs.values() for run in runs
+    )
+    return {*pointer.run_of().values(), *compared}
+
+
+def _parsed(text: str | None) -> dict[str, Any]:
+    try:
+        record = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def in_words(rows: Sequence[DatePruned], dry: bool) -> str:
+    """What a prune has removed, as one sentence.
+
+    >>> in_words([DatePruned("2026-08-01", "removed", "older than what is kept", 3, 2_000_000, 1)], dry=True)
+    'would remove 3 files of 2.0 MB and 1 run record; dates removed: 2026-08-01'
+    """
+    files, size, runs = (sum(getattr(row, name) for row in rows) for name in ("files", "bytes", "runs"))
+    removed = [row.date for row in rows if row.action == "removed"]
+    if not files and not runs and not removed:
+        return "nothing to remove"
+    counts = f"{files:,} file{'s'[: files != 1]} of {size / 1e6:,.1f} MB and {runs:,} run record{'s'[: runs != 1]}"
+    return f"{'would remove' if dry else 'removed'} {counts}; dates removed: {dates_in_words(removed) or 'none'}"
