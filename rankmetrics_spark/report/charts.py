@@ -40,7 +40,7 @@ _WHO = [alt.Tooltip("name:N", title="experiment"), alt.Tooltip("metric:N")]
 
 def forest() -> alt.LayerChart:
     """Differences with their intervals, one line per label. Rows: label, value, low, high, fill, stroke, and texts."""
-    y = alt.Y("label:N", sort=None, title=None, axis=alt.Axis(labelLimit=150, grid=False, labelColor="var(--ink)"))
+    y = alt.Y("label:N", sort=None, title=None, axis=alt.Axis(labelLimit=190, grid=False, labelColor="var(--ink)"))
     labels = "(abs(datum.value) < 1e-9 ? '0' : format(datum.value, '+~g')) + suffix"
     x = alt.X("value:Q", title=None, axis=alt.Axis(labelExpr=labels, tickCount=5, labelFlush=False))
     tooltip = [
@@ -70,8 +70,12 @@ def forest() -> alt.LayerChart:
 
 
 def cutoffs() -> alt.LayerChart:
-    """Means with their intervals by cut-off. Rows: cut, place, name, mean, low, high, colour, and texts."""
-    x = alt.X("cut:O", sort=None, title="cut-off", axis=alt.Axis(labelAngle=0, labelColor="var(--ink)"))
+    """Means with their intervals by cut-off. Rows: cut, at, name, mean, low, high, colour, dash, and texts.
+
+    Experiments stand side by side: ``cut`` is a little beside the cut-off ``at``.
+    """
+    axis = alt.Axis(labelAngle=0, labelColor="var(--ink)", grid=False)
+    x = alt.X("cut:Q", title="cut-off", axis=axis, scale=alt.Scale(type="log", nice=False, padding=24))
     y = alt.Y("mean:Q", title=None, scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(tickCount=5, format=".3~f"))
     colour = alt.Color("colour:N", scale=None)
     tooltip = [
@@ -80,16 +84,17 @@ def cutoffs() -> alt.LayerChart:
         alt.Tooltip("interval:N"),
         alt.Tooltip("users:N"),
     ]
-    base = alt.Chart(ROWS).encode(x=x, xOffset=alt.XOffset("place:O"), color=colour)
+    base = alt.Chart(ROWS).encode(x=x, color=colour)
     line = base.mark_rule(strokeWidth=2, strokeCap="round").encode(y=alt.Y("low:Q", title=None), y2="high:Q")
     point = base.mark_point(filled=True, size=70, opacity=1).encode(y=y, tooltip=tooltip)
     target = base.mark_rule(strokeWidth=16, opacity=0).encode(y="low:Q", y2="high:Q", tooltip=tooltip)
-    path = base.mark_line(strokeWidth=1, opacity=0.35).encode(y=y, detail="name:N")
+    dash = alt.StrokeDash("dash:N", scale=None)
+    path = base.mark_line(strokeWidth=1.2, opacity=0.6).encode(y=y, detail="name:N", strokeDash=dash)
     return alt.LayerChart(layer=[path, line, point, target], width="container", height=HEIGHT)
 
 
 def distribution() -> alt.LayerChart:
-    """Share of the users at or below each value. Rows: name, edge, share, colour, weight, and texts."""
+    """Share of the users at or below each value. Rows: name, edge, share, colour, dash, weight, and texts."""
     axis = alt.Axis(format="~g", tickCount=5, grid=False)
     x = alt.X("edge:Q", title="value of a user", axis=axis, scale=alt.Scale(nice=False))
     y = alt.Y("share:Q", title=None, axis=alt.Axis(format=".0%", tickCount=5), scale=alt.Scale(domain=[0, 1]))
@@ -101,10 +106,27 @@ def distribution() -> alt.LayerChart:
         alt.Tooltip("users:N"),
     ]
     line = base.mark_line(strokeJoin="round", interpolate="step-after").encode(
-        strokeWidth=alt.StrokeWidth("weight:Q", scale=None)
+        strokeWidth=alt.StrokeWidth("weight:Q", scale=None), strokeDash=alt.StrokeDash("dash:N", scale=None)
     )
     point = base.mark_point(size=120, filled=True, opacity=0).encode(tooltip=tooltip)
     return alt.LayerChart(layer=[line, point], width="container", height=HEIGHT)
+
+
+def changes() -> alt.LayerChart:
+    """Users by how much their value changes. Rows: from, to, n, fill, stroke, and texts."""
+    labels = "abs(datum.value) < 1e-9 ? '0' : format(datum.value, '+~g')"
+    axis = alt.Axis(labelExpr=labels, tickCount=7, grid=False)
+    x = alt.X("from:Q", title="change of a user's value", axis=axis, scale=alt.Scale(nice=False, zero=True, padding=4))
+    y = alt.Y("n:Q", title=None, axis=alt.Axis(tickCount=4, format=",d", tickMinStep=1), scale=alt.Scale(zero=True))
+    tooltip = [
+        alt.Tooltip("what:N", title="change"),
+        alt.Tooltip("metric:N"),
+        alt.Tooltip("users:N"),
+        alt.Tooltip("share:N", title="of all"),
+    ]
+    fill, stroke = alt.Fill("fill:N", scale=None), alt.Stroke("stroke:N", scale=None)
+    bar = alt.Chart(ROWS).mark_bar(strokeWidth=1).encode(x=x, x2="to:Q", y=y, fill=fill, stroke=stroke, tooltip=tooltip)
+    return alt.LayerChart(layer=[bar], width="container", height=HEIGHT)
 
 
 def trend() -> alt.LayerChart:
@@ -115,7 +137,7 @@ def trend() -> alt.LayerChart:
     y = alt.Y("mean:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=5, format=".3~f"))
     base = alt.Chart(ROWS).transform_filter("!datum.alert").encode(x=x, color=alt.Color("colour:N", scale=None))
     band = base.mark_area(opacity=0.14).encode(y=alt.Y("low:Q", title=None), y2="high:Q", detail="name:N")
-    line = base.mark_line(strokeWidth=2).encode(y=y, detail="name:N")
+    line = base.mark_line(strokeWidth=2).encode(y=y, detail="name:N", strokeDash=alt.StrokeDash("dash:N", scale=None))
     tooltip = [
         alt.Tooltip("day:N", title="date"),
         *_WHO,
@@ -161,7 +183,8 @@ def _difference(x: alt.X, title: str) -> alt.LayerChart:
     base = alt.Chart(ROWS).transform_filter("!datum.state").encode(x=x, color=alt.Color("colour:N", scale=None))
     low, detail = alt.Y("low:Q", title=None), "name:N"
     bounds = base.mark_area().encode(y=low, y2="high:Q", detail=detail, opacity=alt.Opacity("band:Q", scale=None))
-    line = base.mark_line(strokeWidth=2).encode(y=y, detail="name:N")
+    dash = alt.StrokeDash("dash:N", scale=None)
+    line = base.mark_line(strokeWidth=2).encode(y=y, detail="name:N", strokeDash=dash)
     tooltip = [
         alt.Tooltip("label:N", title=title),
         *_WHO,
@@ -187,6 +210,7 @@ def templates() -> dict[str, dict[str, Any]]:
         "forest": forest(),
         "cutoffs": cutoffs(),
         "distribution": distribution(),
+        "changes": changes(),
         "trend": trend(),
         "byDate": difference_by_date(),
         "byDay": difference_by_day(),
@@ -194,7 +218,9 @@ def templates() -> dict[str, dict[str, Any]]:
     axes = {"cutoffs": ["y"]}
     # Whatever theme a notebook has: these templates are kept for other pages.
     with alt.theme.enable("default"):
-        return {name: _zoomable(chart, axes.get(name, ["x"])).to_dict() for name, chart in charts.items()}
+        specs = {name: _zoomable(chart, axes.get(name, ["x"])).to_dict() for name, chart in charts.items()}
+    # The page embeds its own Vega-Lite, whose version is not that of Altair.
+    return {name: {key: value for key, value in spec.items() if key != "$schema"} for name, spec in specs.items()}
 
 
 def _zoomable(chart: alt.LayerChart, axes: list[Any]) -> alt.LayerChart:

@@ -46,6 +46,8 @@ class Figures:
         means: Rows of ``experiment_metrics`` of the date.
         comparisons: Rows of ``comparisons`` of the date.
         users: Users per (experiment_id, metric, step), with the edges ``low`` and ``high`` of the step.
+        user_changes: Users per (experiment_id, baseline, metric, step) of paired comparisons: how much a value changes
+            from the baseline to the experiment, step 0 where it stays; ``low`` and ``high`` bound the metric.
         record: The run record; empty if there is none.
         trend: Rows of ``experiment_metrics`` for all users, of every date.
         over_time: Differences by date, or by days since a user's first date: rows of ``effect_over_time``.
@@ -61,6 +63,7 @@ class Figures:
     means: Sequence[Row]
     comparisons: Sequence[Row] = ()
     users: Sequence[Row] = ()
+    user_changes: Sequence[Row] = ()
     record: Row = field(default_factory=dict)
     trend: Sequence[Row] = ()
     over_time: Sequence[Row] = ()

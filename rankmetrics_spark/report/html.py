@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -21,18 +22,21 @@ from typing import Any
 from rankmetrics_spark import __version__
 from rankmetrics_spark.engines import cache_folder, write_cached
 from rankmetrics_spark.errors import ConfigError, OutputError, installation, without_secrets
-from rankmetrics_spark.report import palette, story, trust, wording
-from rankmetrics_spark.report.figures import Figures, label_of, printable, seconds_of
+from rankmetrics_spark.report import overview, palette, story, trust, wording
+from rankmetrics_spark.report.figures import Figures, Row, label_of, printable, seconds_of
 from rankmetrics_spark.report.order import sentences_of_order
 from rankmetrics_spark.report.over_time import sentences_over_time
 from rankmetrics_spark.report.payload import as_script, payload_of
 from rankmetrics_spark.report.segments import sentences_of_segments
 from rankmetrics_spark.report.verdict import sentence_of_margin
+from rankmetrics_spark.schemas import BASELINE, EXPERIMENT
 
 MOST_BYTES = 1_990_000
 """Size of a page."""
-MOST_ROWS = (4_000, 2_000, 1_000, 500, 200, 50)
-"""Rows of a table; the next number is tried where a page with so many is too large."""
+MOST_ROWS = ((4_000, None), (4_000, 9), (3_000, 9), (2_000, 9), (1_000, 9), (500, 9), (200, 9), (50, 9))
+"""Rows of a table, and digits of the numbers of segments; the next are tried where a page is too large."""
+SCRIPTS = ("page", "page.table", "page.maps", "page.sections", "page.controls")
+"""The parts of the script of a page, in their order; they share one scope."""
 MOST_CARDS = 6
 MOST_MARGINS = 12
 """Sentences about margins."""
@@ -49,8 +53,8 @@ def page(figures: Figures) -> str:
     """The report as HTML: its sentences are about all rows, its charts and tables hold as many as fit."""
     library, charts = scripts()
     context = _context(figures) | {"library": library, "charts": charts}
-    for most in MOST_ROWS:
-        text = _rendered(context | {"data": as_script(payload_of(figures, most))})
+    for most, digits in MOST_ROWS:
+        text = _rendered(context | {"data": as_script(payload_of(figures, most, digits))})
         if len(text.encode("utf-8", "replace")) <= MOST_BYTES:
             break
     return text
@@ -115,11 +119,18 @@ def _rendered(context: Mapping[str, Any]) -> str:
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.tests["name"] = lambda part: isinstance(part, story.Id)
     environment.filters["shortened"] = shortened
-    texts = {name: _file(f"page.{name}") for name in ("html", "css", "js")}
+
+    def breakable(name: str) -> Markup:
+        """A name that may continue on the next line after a sign between its words."""
+        return Markup("<wbr>").join(re.findall(r"[^_/.\-]*[_/.\-]*", shortened(name)))
+
+    environment.filters["breakable"] = breakable
+    texts = {name: _file(f"page.{name}") for name in ("html", "css")}
+    script = "\n".join(_file(f"{name}.js") for name in SCRIPTS)
     # Our own files, and JSON that ``as_script`` has made safe.
     safe = {name: context[name] for name in ("library", "charts", "data")} | {
         "style": texts["css"],
-        "script": texts["js"],
+        "script": f'(() => {{\n"use strict";\n{script}\n}})();',
         "light": palette.css(palette.LIGHT),
         "dark": palette.css(palette.DARK),
     }
@@ -147,13 +158,17 @@ def shortened(name: str) -> str:
 
 def _context(figures: Figures) -> dict[str, Any]:
     answer, cards = story.answer(figures), story.cards(figures)
-    visible_cards = cards[:MOST_CARDS]
+    visible_cards = (story.of_leader(cards) if len(figures.baselines) > 1 else cards)[:MOST_CARDS]
     checks = trust.checks(figures)
     n_warnings = sum(check.level in ("warn", "fail") for check in checks)
     not_published = _not_published(figures)
     title = "Ranking report: " + "".join(shortened(part) for part in answer.title)
     outlook = [f"{line}." for line in figures.outlook]
+    named = cards[0] if cards and len(figures.baselines) == 1 else None
     return {
+        "status": overview.status_line(figures),
+        "also": overview.what_else(named, pair_of(figures, named)) if named else (),
+        "further": overview.further_sentences(visible_cards),
         "title": f"Not published: {title}" if not_published else title,
         "not_published": not_published,
         "date": figures.record.get("evaluation_date") or _date(figures),
@@ -183,6 +198,12 @@ def _context(figures: Figures) -> dict[str, Any]:
         **_rows(figures),
         **_run(figures),
     }
+
+
+def pair_of(figures: Figures, card: story.Card) -> list[Row]:
+    """The comparisons of the two experiments of a card, of all users."""
+    key = card.candidate, card.baseline
+    return [row for row in figures.compared if (row[EXPERIMENT], row[BASELINE]) == key]
 
 
 def _not_published(figures: Figures) -> str:
@@ -316,11 +337,11 @@ def importing() -> Iterator[None]:
 
 def _made() -> tuple[str, str]:
     with importing():
-        import altair
         import vl_convert
 
         from rankmetrics_spark.report import charts
-    of_vega_lite = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    # The newest one reads the charts of every Altair, and its Vega is the one that it was made for.
+    of_vega_lite = max(vl_convert.get_vegalite_versions(), key=lambda text: [int(part) for part in text.split(".")])
     bundle: Any = vl_convert.javascript_bundle  # its stub asks for a script that is to be added
     library: str = bundle(vl_version=of_vega_lite)
     return library.replace("</script", "<\\/script").replace("<!--", "<\\!--"), as_script(charts.templates())

@@ -12,6 +12,7 @@ LIGHT = {
     "ink": "#171a21",
     "soft": "#59616f",
     "faint": "#8a93a3",
+    "quiet": "#667080",
     "accent": "#2557d6",
     "wash": "#e9effd",
 }
@@ -23,6 +24,7 @@ DARK = {
     "ink": "#eceff5",
     "soft": "#a7b0bf",
     "faint": "#78828f",
+    "quiet": "#929cab",
     "accent": "#8fb0ff",
     "wash": "#1d2942",
 }

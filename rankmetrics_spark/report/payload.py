@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import date as date_of
@@ -13,19 +13,26 @@ from datetime import timedelta
 from typing import Any
 
 from rankmetrics_spark.metrics import DIRECTIONS, parse
-from rankmetrics_spark.report.changes import widened
+from rankmetrics_spark.report.changes import is_percentage, widened
 from rankmetrics_spark.report.figures import STEPS, Figures, Row, label_of, over_lists, percent
 from rankmetrics_spark.report.story import leader, state_of
 from rankmetrics_spark.report.verdict import p_text, valid_at
 from rankmetrics_spark.schemas import (
     BASELINE,
+    CHECK_COLUMNS,
     DATE,
     EVERYONE,
     EXPERIMENT,
+    FAIL,
     METRIC,
     N_USERS,
     N_USERS_WITH_RELEVANT,
+    NOT_CHECKED,
+    OK,
+    RELATIVE,
+    ROLE,
     SEGMENT,
+    WARN,
     number,
     shown_of,
 )
@@ -33,35 +40,58 @@ from rankmetrics_spark.schemas import (
 Table = dict[str, list[Any]]
 
 
-def payload_of(figures: Figures, most: int | None = None) -> dict[str, Any]:
-    """Everything that the page draws and lists."""
+def payload_of(figures: Figures, most: int | None = None, digits: int | None = None) -> dict[str, Any]:
+    """Everything that the page draws and lists.
+
+    Args:
+        figures: The tables.
+        most: Rows of a table; None for all.
+        digits: Of the numbers of segments; None for all.
+    """
     part = figures if most is None else shortened(figures, most)
-    rows = (*part.means, *part.comparisons)
+    map_rows = _map_rows(figures)[: None if most is None else 3 * most]
+    rows = (*part.means, *part.comparisons, *map_rows)
+    roles = {row[METRIC]: row.get(ROLE) for row in figures.compared}
     experiments, metrics = figures.experiments, [str(metric) for metric in figures.metrics]
     segments = sorted({row[SEGMENT] for row in rows}, key=lambda name: (name != EVERYONE, name))
     index = {EXPERIMENT: _places(experiments), METRIC: _places(metrics), SEGMENT: _places(segments)}
     index[BASELINE] = index[EXPERIMENT]
-    confidence = {row["confidence"] for row in rows}
+    confidence = {row["confidence"] for row in (*part.means, *part.comparisons)}
+    state = {"state": [state_of(row) for row in part.comparisons], "said": [_p_text(row) for row in part.comparisons]}
     return {
         "experiments": experiments,
         "baselines": [index[BASELINE][name] for name in figures.baselines if name in index[BASELINE]],
         "leader": index[EXPERIMENT].get(leader(figures) or "", -1),
         "segments": segments,
-        "metrics": [_metric(name) for name in metrics],
+        "metrics": [_metric(name) | {"role": roles.get(name)} for name in metrics],
+        "deciding": index[METRIC].get(str(figures.primary), 0),
         "confidence": percent(next(iter(confidence))) if len(confidence) == 1 else "",
         "overLists": over_lists(part.means),
         "valid": next(filter(None, map(valid_at, part.comparisons)), ""),
         "widened": any(map(widened, part.comparisons)),
         "totals": _totals(figures),
-        "means": _table(part.means, index, MEANS),
-        "compared": _table(part.comparisons, index, COMPARED)
-        | {"state": [state_of(row) for row in part.comparisons], "said": [_p_text(row) for row in part.comparisons]},
-        "users": _table(part.users, index, USERS) | {"steps": [STEPS]},
+        "means": _table(part.means, index, MEANS, digits),
+        "compared": _table(part.comparisons, index, COMPARED, digits) | state,
+        **_further(figures, index),
+        "map": _map(map_rows, index),
+        "checks": _checks(figures),
+        "steps": STEPS,
+        "users": _table(_histograms(part.users, range(-1, STEPS)), index, USERS),
+        "userChanges": _table(_histograms(part.user_changes, range(-STEPS, STEPS + 1)), index, USER_CHANGES),
         "trend": _table(part.trend, index, TREND),
         "overTime": _table(part.over_time, index, OVER_TIME),
         "validOverTime": next(filter(None, map(_valid_over_time, part.over_time)), ""),
         "alerts": bad_days(figures),
     }
+
+
+def _map_rows(figures: Figures) -> list[Row]:
+    """The comparisons of segments on the metric that decides, the largest segments first."""
+    metric, size = str(figures.primary), Counter[str]()
+    rows = [row for row in figures.comparisons if row[METRIC] == metric and row[SEGMENT] != EVERYONE]
+    for row in rows:
+        size[row[SEGMENT]] += row[N_USERS]
+    return sorted(rows, key=lambda row: (-size[row[SEGMENT]], row[SEGMENT])) if len(figures.baselines) == 1 else []
 
 
 def _totals(figures: Figures) -> dict[str, int]:
@@ -72,7 +102,11 @@ def _totals(figures: Figures) -> dict[str, int]:
         "means": means,
         "segments": max(len(figures.comparisons), figures.n_comparisons) - n_compared,
         "segmentMeans": max(len(figures.means), figures.n_means) - means,
-        "users": len(figures.users),
+        "pairs": sum(row[METRIC] == str(figures.primary) for row in figures.compared),
+        "further": n_compared,
+        "users": len({(row[EXPERIMENT], row[METRIC]) for row in figures.users}),
+        "userChanges": len({(row[EXPERIMENT], row[BASELINE], row[METRIC]) for row in figures.user_changes}),
+        "checks": len(figures.checks),
         "trend": len(figures.trend),
         "overTime": len(figures.over_time),
     }
@@ -87,7 +121,8 @@ def shortened(figures: Figures, most: int) -> Figures:
     """The figures with about so many rows per table.
 
     All rows of the only baseline and of the metric that decides stay, for all users; after them come the other metrics,
-    then the largest segments. Distributions and series of dates stay whole or are left out.
+    then the segments: first those on the metric that decides, the largest first. Distributions and series of dates
+    stay whole or are left out.
     """
     size = Counter[str]()
     for row in figures.means:
@@ -102,8 +137,14 @@ def shortened(figures: Figures, most: int) -> Figures:
         return row[METRIC] != metric, order.get(row[EXPERIMENT], len(order))
 
     def first(rows: Sequence[Row], is_kept: Callable[[Row], bool]) -> list[Row]:
-        """So many rows, those of all users first."""
-        sorted_rows = sorted(rows, key=lambda row: (place.get(row[SEGMENT], len(place)), not is_kept(row), *rank(row)))
+        """So many rows, those of all users first, then the metric that decides in all segments."""
+
+        def key(row: Row) -> tuple[Any, ...]:
+            """All users; then metric, size of the segment, experiment."""
+            whole, at = row[SEGMENT] == EVERYONE, place.get(row[SEGMENT], len(place))
+            return (not whole, not is_kept(row), 0 if whole else rank(row)[0], at, *rank(row))
+
+        sorted_rows = sorted(rows, key=key)
         n_kept = sum(row[SEGMENT] == EVERYONE and is_kept(row) for row in rows)
         return sorted_rows[: max(most, n_kept)]
 
@@ -124,10 +165,12 @@ def shortened(figures: Figures, most: int) -> Figures:
 
     return replace(
         figures,
-        means=first(figures.means, is_main),
+        # Where something was compared, the page shows the differences by segment.
+        means=first(figures.everyone if figures.comparisons else figures.means, is_main),
         # Of all pairs, and of all dates, the deciding metric alone can be more than a page holds.
         comparisons=first(figures.comparisons, lambda row: decides(row) and baseline is not None),
         users=series(figures.users, 3 * most, is_main),
+        user_changes=series(figures.user_changes, 3 * most, decides),
         trend=series(figures.trend, most, lambda row: decides(row) and row[EXPERIMENT] == baseline),
         over_time=series(figures.over_time, most, lambda row: decides(row) and baseline is not None),
     )
@@ -160,7 +203,9 @@ COMPARED = {
     "p": "p_adjusted",
     "note": "note",
 }
-USERS = {"e": EXPERIMENT, "m": METRIC, "step": "step", "low": "low", "high": "high", "n": "users"}
+KEYS = {"e": EXPERIMENT, "b": BASELINE, "m": METRIC}
+USERS = {"e": EXPERIMENT, "m": METRIC, "low": "low", "high": "high", "counts": "counts"}
+USER_CHANGES = {**KEYS, "low": "low", "high": "high", "counts": "counts"}
 TREND = {"e": EXPERIMENT, "m": METRIC, "date": DATE, "n": N_USERS, "mean": "mean", "low": "ci_low", "high": "ci_high"}
 OVER_TIME = {
     **{short: name for short, name in COMPARED.items() if short not in ("s", "p", "note")},
@@ -170,28 +215,148 @@ OVER_TIME = {
 """Short name of a column of the page -> the column of the table."""
 
 
+def _column(title: str, kind: str, *keys: str) -> dict[str, Any]:
+    """A column of the table of further tests: how it is shown, and the columns of ``comparisons`` that it shows."""
+    return {"title": title, "kind": kind, "keys": [*keys]}
+
+
+FURTHER = [
+    _column("test", "text", "test"),
+    _column("design", "text", "design"),
+    _column("role", "text", ROLE),
+    _column("wins", "count", "wins"),
+    _column("ties", "count", "ties"),
+    _column("losses", "count", "losses"),
+    _column("effect size d", "number", "effect_size"),
+    _column("standard error", "number", "standard_error"),
+    _column("plain interval", "interval", "ci_low", "ci_high"),
+    _column("p, not corrected", "p", "p_value"),
+    _column("bootstrap interval", "interval", "bootstrap_ci_low", "bootstrap_ci_high"),
+    _column("p of Wilcoxon's test", "p", "p_wilcoxon"),
+    _column("p of sign flips", "p", "p_randomization"),
+    _column("A/A: found at random", "share", "aa_share"),
+    _column("difference with CUPED", "signed", "cuped_difference"),
+    _column("interval with CUPED", "interval", "cuped_ci_low", "cuped_ci_high"),
+    _column("variance less by CUPED", "share", "cuped_variance_reduction"),
+    _column("looks", "text", "looks"),
+    _column("look", "count", "look"),
+    _column("p over looks", "p", "p_sequential"),
+    _column("interval over looks", "interval", "sequential_ci_low", "sequential_ci_high"),
+    _column("margin", "number", "margin"),
+    _column("margin, share", "share", "relative_margin"),
+    _column("worst case", "number", "worst_case"),
+    _column("worst case, share", "share", "relative_worst_case"),
+    _column("p, no worse", "p", "p_no_worse"),
+    _column("p, equivalent", "p", "p_equivalent"),
+    _column("within the margin", "text", "within_margin"),
+    _column("detectable, one test", "number", "minimum_detectable_effect"),
+    _column("detectable, corrected", "number", "adjusted_minimum_detectable_effect"),
+    _column("users needed", "count", "users_needed"),
+    _column("lists of baseline", "count", "n_lists_baseline"),
+    _column("lists of candidate", "count", "n_lists_candidate"),
+]
+"""What ``comparisons`` holds beside the test that decides; columns without a value are left out."""
+MOST_FURTHER = 400
+"""Rows of further tests on a page."""
+MOST_CHECKS = 300
+"""Rows of ``checks`` on a page: those that failed or warned first."""
+
+
+def _further(figures: Figures, index: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+    """The further tests of the differences of all users, the metric that decides first."""
+    metric = str(figures.primary)
+    rows = sorted(figures.compared, key=lambda row: row[METRIC] != metric)[:MOST_FURTHER]
+    held = {name for column in FURTHER for name in column["keys"] if any(_rounded(row.get(name)) for row in rows)}
+    columns = [column for column in FURTHER if {*column["keys"]} <= held]
+    shown = [name for column in columns for name in column["keys"]]
+    keys = {short: [index[name].get(row[name], -1) for row in rows] for short, name in KEYS.items()}
+    return {
+        "furtherColumns": columns,
+        "further": keys | {name: [_rounded(row.get(name)) for row in rows] for name in shown},
+    }
+
+
+def _rounded(value: Any, digits: int = 6) -> Any:
+    """A cell with as many digits as anybody reads.
+
+    >>> _rounded(1 / 3), _rounded(None), _rounded(float("nan")), _rounded("cuped"), _rounded(1_234_567)
+    (0.333333, None, None, 'cuped', 1234567)
+    """
+    cell = _cell(value, None)
+    return float(f"{cell:.{digits}g}") if isinstance(cell, float) else cell
+
+
+def _map(rows: Sequence[Row], index: Mapping[str, Mapping[str, int]]) -> Table:
+    """The deciding metric by segment and candidate, as the map draws it: all segments fit, without intervals."""
+    found = [row for row in rows if row[EXPERIMENT] in index[EXPERIMENT]]
+    percents = [is_percentage(row) for row in found]
+    values = [shown_of(row, RELATIVE[0] if ratio else "difference") for row, ratio in zip(found, percents, strict=True)]
+    return {
+        "e": [index[EXPERIMENT][row[EXPERIMENT]] for row in found],
+        "s": [index[SEGMENT][row[SEGMENT]] for row in found],
+        "n": [row["n_users"] for row in found],
+        "x": [_rounded(value, 4) for value in values],
+        "percent": [int(ratio) for ratio in percents],
+        "state": [state_of(row) for row in found],
+    }
+
+
+def _checks(figures: Figures) -> dict[str, list[Any]]:
+    """The table of checks, what failed first; empty where nothing was written."""
+    order = (FAIL, WARN, OK, NOT_CHECKED)
+    rows = sorted(figures.checks, key=lambda row: order.index(row["status"]))[:MOST_CHECKS]
+    return {name: [_cell(row.get(name), None) for row in rows] for name in CHECK_COLUMNS}
+
+
+def _histograms(rows: Iterable[Row], steps: range) -> list[Row]:
+    """One row per experiment, baseline and metric, with the users of every step.
+
+    >>> row = {"experiment_id": "a", "metric": "ap", "step": 1, "low": 0.0, "high": 1.0, "users": 5}
+    >>> _histograms([row, row | {"step": 0, "users": 2}], range(-1, 2))[0]["counts"]
+    [0, 2, 5]
+    """
+    groups: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        key = row[EXPERIMENT], row.get(BASELINE), row[METRIC]
+        group = groups.setdefault(key, {**row, "counts": [0] * len(steps)})
+        group["counts"][row["step"] - steps.start] += row["users"]
+    return [*groups.values()]
+
+
 def _metric(name: str) -> dict[str, Any]:
     metric = parse(name)
     family = label_of(metric).partition("@")[0]
     direction = DIRECTIONS[metric.higher_is_better]
-    return {"name": name, "label": label_of(metric), "family": family, "cut": metric.cut, "direction": direction}
+    names = {"name": name, "label": label_of(metric), "family": family, "cut": metric.cut}
+    return names | {"direction": direction, "lower": metric.higher_is_better is False}
 
 
 def _places(names: Sequence[str]) -> dict[str, int]:
     return {name: place for place, name in enumerate(names)}
 
 
-def _table(rows: Sequence[Row], index: Mapping[str, Mapping[str, int]], columns: Mapping[str, str]) -> Table:
+def _table(
+    rows: Sequence[Row],
+    index: Mapping[str, Mapping[str, int]],
+    columns: Mapping[str, str],
+    digits: int | None = None,
+) -> Table:
     listed = [row for row in rows if all(row[key] in index[key] for key in index if key in row)]
-    return {short: [_cell(shown_of(row, name), index.get(name)) for row in listed] for short, name in columns.items()}
+
+    def cell(row: Row, name: str) -> Any:
+        """As it is, or that of a segment with fewer digits."""
+        value = _cell(shown_of(row, name), index.get(name))
+        return value if digits is None or row.get(SEGMENT) == EVERYONE else _rounded(value, digits)
+
+    return {short: [cell(row, name) for row in listed] for short, name in columns.items()}
 
 
 def _cell(value: Any, index: Mapping[str, int] | None) -> Any:
     if index is not None:
         return index[value]
-    return (
-        number(value) if isinstance(value, float) else value if value is None or isinstance(value, int) else str(value)
-    )
+    if isinstance(value, float):
+        return number(value)
+    return value if value is None or isinstance(value, (int, list)) else str(value)
 
 
 def bad_days(figures: Figures) -> list[dict[str, str]]:

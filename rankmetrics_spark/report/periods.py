@@ -17,13 +17,13 @@ from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import Convention, Metric
 from rankmetrics_spark.pointers import History
 from rankmetrics_spark.report.figures import Figures, seconds_of
+from rankmetrics_spark.report.histograms import edges_of, paired_of
 from rankmetrics_spark.report.read import (
     MOST_DATES,
     MOST_EXPERIMENTS,
     MOST_ROWS,
     SparkTables,
     Tables,
-    edges_of,
     everyone_and_largest,
     figures_of,
     local_tables,
@@ -158,7 +158,8 @@ def _figures(
     experiments = draft.experiments[:MOST_EXPERIMENTS]
     edges = edges_of(tables, days.last, draft.metrics)
     rows_of_users = tables.users(days.last, edges, draft.metrics, experiments)
-    draft = replace(draft, users=rows_of_users)
+    changes = tables.changes(days.last, edges, draft.metrics, paired_of(draft))
+    draft = replace(draft, users=rows_of_users, user_changes=changes)
     if len(days.dates) == 1:
         return draft
     gates = [Gate.read(gate) for gate in config.get("gates") or ()]

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.config import local_path
@@ -19,7 +19,18 @@ from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import FOLDER as POINTERS
 from rankmetrics_spark.pointers import Pointer, unpublished
-from rankmetrics_spark.report.figures import STEPS, Figures, period_means
+from rankmetrics_spark.report.figures import Figures, period_means
+from rankmetrics_spark.report.histograms import (
+    Edges,
+    Pairs,
+    change_rows,
+    changes_between,
+    counted,
+    edges_of,
+    paired_of,
+    step_column,
+    step_row,
+)
 from rankmetrics_spark.report.over_time import difference_rows
 from rankmetrics_spark.report.verdict import surest_first
 from rankmetrics_spark.schemas import (
@@ -32,6 +43,7 @@ from rankmetrics_spark.schemas import (
     PARTITION,
     RUN,
     SEGMENT,
+    USER,
 )
 from rankmetrics_spark.sinks import (
     Files,
@@ -79,12 +91,13 @@ def _figures(tables: Tables, pointers: Mapping[str, Pointer], requested_date: st
     experiments = draft.experiments[:MOST_EXPERIMENTS]
     edges = edges_of(tables, date, draft.metrics)
     users = tables.users(date, edges, draft.metrics, experiments)
+    user_changes = tables.changes(date, edges, draft.metrics, paired_of(draft))
     trend: Rows = []
     over_time: Rows = []
     if len(dates) > 1:
         over_time = difference_rows(tables.differences(dates[-MOST_DATES:], experiments))
         trend = [] if over_time else tables.history(dates[-MOST_DATES:], experiments)
-    return replace(draft, users=users, trend=trend, over_time=over_time)
+    return replace(draft, users=users, user_changes=user_changes, trend=trend, over_time=over_time)
 
 
 def record_of(records: Sequence[Mapping[str, Any]], date: str, run: str | None) -> Mapping[str, Any]:
@@ -93,14 +106,6 @@ def record_of(records: Sequence[Mapping[str, Any]], date: str, run: str | None) 
     successful = [record for record in complete if record.get("outcome") == "done"]
     of_run = [record for record in complete if record.get(RUN) == run]
     return (of_run or successful or [{}])[-1]
-
-
-def edges_of(tables: Tables, date: str, metrics: Sequence[Metric]) -> dict[str, tuple[float, float]]:
-    """Where the steps of each metric begin and end: at its range, or at the values where it has none."""
-    ranges = {str(metric): metric.definition.range for metric in metrics}
-    unbounded = [metric for metric in metrics if not np.isfinite(ranges[str(metric)]).all()]
-    ends = tables.ends(date, unbounded) if unbounded else {}
-    return {name: ends.get(name, bounds) for name, bounds in ranges.items()}
 
 
 # ---- where the tables are
@@ -225,14 +230,26 @@ class FolderTables:
         chosen = set(experiments)
         for experiment, name, values in self._values(date, metrics):
             if experiment in chosen:
-                counts.setdefault((experiment, name), np.zeros(STEPS + 1, dtype=np.int64))
-                counts[experiment, name] += counted(values, *edges[name])
+                counts[experiment, name] = counts.get((experiment, name), 0) + counted(values, *edges[name])
         return [
             step_row(experiment, name, step - 1, int(n), edges)
             for (experiment, name), numbers in counts.items()
             for step, n in enumerate(numbers)
             if n
         ]
+
+    def changes(self, date: str, edges: Edges, metrics: Sequence[Metric], pairs: Pairs) -> Rows:
+        columns = {metric.column: str(metric) for metric in metrics}
+        names = {name for pair in pairs for name in pair}
+        tables = {
+            experiment: rows
+            for experiment, _, rows in self._tables(
+                "user_metrics", [date], lambda there: [USER, *(name for name in columns if name in there)]
+            )
+            if experiment in names
+        }
+        there = [pair for pair in pairs if {*pair} <= {*tables}]
+        return [row for pair in there for row in change_rows(*pair, *(tables[name] for name in pair), columns, edges)]
 
     def records(self) -> Iterable[Mapping[str, Any]]:
         return [*reversed(records_in(self.disk.root) or [])]
@@ -320,7 +337,7 @@ class SparkTables:
         if users is None:
             return []
         steps = [
-            F.struct(F.lit(str(metric)).alias(METRIC), _step_column(metric.column, *edges[str(metric)]).alias("step"))
+            F.struct(F.lit(str(metric)).alias(METRIC), step_column(metric.column, *edges[str(metric)]).alias("step"))
             for metric in metrics
             if metric.column in users.columns
         ]
@@ -328,20 +345,26 @@ class SparkTables:
         groups = few_rows(rows.where("step IS NOT NULL").groupBy(EXPERIMENT, METRIC, "step").count())
         return [step_row(row[0], row[1], row[2] - 1, row[3], edges) for row in groups]
 
+    def changes(self, date: str, edges: Edges, metrics: Sequence[Metric], pairs: Pairs) -> Rows:
+        users = self._of_date("user_metrics", date)
+        chosen = [] if users is None else [metric for metric in metrics if metric.column in users.columns]
+        if users is None or not chosen:
+            return []
+        by_baseline: dict[str, list[str]] = {}
+        for experiment, baseline in pairs:
+            by_baseline.setdefault(baseline, []).append(experiment)
+        return [
+            {**step_row(experiment, metric, step, n, edges), BASELINE: baseline}
+            for baseline, experiments in by_baseline.items()
+            for experiment, metric, step, n in few_rows(changes_between(users, baseline, experiments, chosen, edges))
+        ]
+
     def records(self) -> Iterable[Mapping[str, Any]]:
         newest_first: list[dict[str, Any]] = run_records(self.store)
         return newest_first[::-1]
 
 
-def _step_column(column: str, low: float, high: float) -> Column:
-    step = F.ceil(F.round((F.col(column) - low) / ((high - low) or 1.0) * STEPS, 9))
-    finite = F.col(column).isNotNull() & ~F.isnan(column) & (F.abs(column) != float("inf"))
-    return F.when(finite, F.least(F.greatest(step, F.lit(0)), F.lit(STEPS)).cast("int"))
-
-
 Rows = list[dict[str, Any]]
-Edges = Mapping[str, tuple[float, float]]
-"""Metric -> lowest and highest value of its steps."""
 
 MOST_ROWS = 20_000
 """Rows of segments that are read at most, and rows of a history; the page shows fewer."""
@@ -389,6 +412,9 @@ class Tables(Protocol):
     def users(self, date: str, edges: Edges, metrics: Sequence[Metric], experiments: Sequence[str]) -> Rows:
         """Users per (experiment_id, metric, step)."""
 
+    def changes(self, date: str, edges: Edges, metrics: Sequence[Metric], pairs: Pairs) -> Rows:
+        """Users per (experiment_id, baseline, metric, step) who are in both, by the change of their value."""
+
     def records(self) -> Iterable[Mapping[str, Any]]:
         """The run records, oldest first."""
 
@@ -401,21 +427,6 @@ def everyone_and_largest(rows: Rows, most: int) -> Rows:
 
     sorted_rows = sorted(rows, key=order)
     return sorted_rows[: most + sum(row[SEGMENT] == EVERYONE for row in rows)]
-
-
-def counted(values: Any, low: float, high: float) -> Any:
-    """(STEPS + 1,) users at the lowest value, and in each step up to and with its upper edge.
-
-    >>> counted(np.array([0.0, 0.05, 0.051, 1.0]), 0.0, 1.0).tolist()[:3]
-    [1, 1, 1]
-    """
-    steps = np.ceil(np.round((values - low) / ((high - low) or 1.0) * STEPS, 9)).astype(np.int64)
-    return np.bincount(np.clip(steps, 0, STEPS), minlength=STEPS + 1)
-
-
-def step_row(experiment: str, metric: str, step: int, users: int, edges: Edges) -> dict[str, Any]:
-    low, high = edges[metric]
-    return {EXPERIMENT: experiment, METRIC: metric, "step": step, "low": low, "high": high, "users": users}
 
 
 # ---- figures of a result

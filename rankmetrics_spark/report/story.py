@@ -86,6 +86,21 @@ class Card:
         return movement(self.row)
 
     @property
+    def users(self) -> str:
+        """How the users are compared, and how many there are."""
+        design = self.row.get("design")
+        return f"{design + ', ' if design else ''}{self.row[N_USERS]:,} users"
+
+    @property
+    def smallest(self) -> str:
+        """What could have been found, where nothing was; empty elsewhere."""
+        return (
+            f"changes of {self.detectable} or more would have been found"
+            if self.state == "open" and self.detectable
+            else ""
+        )
+
+    @property
     def detectable(self) -> str:
         """The change that the test would have found; empty where nobody knows it."""
         return detectable(self.row, self.change is not None and bool(self.change.unit))
@@ -287,6 +302,17 @@ def _of_pairs(figures: Figures, metric: Metric, comparisons: list[Card]) -> Answ
     equals = sum(n == ahead[winner] for n in ahead.values()) - 1
     also = f" {equals:,} {'other beats' if equals == 1 else 'others beat'} as many." if equals else ""
     return Answer((Id(winner), f" beats {losers}"), value=value, sure=(*_chance(closest), also))
+
+
+def of_leader(comparisons: list[Card]) -> list[Card]:
+    """Where all pairs were compared: the pairs of the experiment that is ahead first, the closest of them first."""
+    first = next(iter(_ahead(comparisons)), None)
+
+    def key(card: Card) -> tuple[bool, float]:
+        """Not by percentages, which are of different baselines."""
+        return first not in (card.candidate, card.baseline), abs(number(of_test(card.row, "difference")) or 0.0)
+
+    return sorted(comparisons, key=key) if first else comparisons
 
 
 def _ahead(comparisons: Sequence[Card]) -> dict[str, int]:

@@ -260,7 +260,8 @@ def test_what_a_page_holds_keeps_the_baseline_and_the_metric_that_decides(most: 
     found = payload_of(figures, most)
     assert found["totals"] == {
         "differences": 130 * 31, "means": 131 * 31, "segments": 2 * 130 * 31 + 7, "segmentMeans": 2 * 131 * 31,
-        "users": 131 * 31 * 20, "trend": 2 * 3 * 31, "overTime": 0,
+        "users": 131 * 31, "trend": 2 * 3 * 31, "overTime": 0, "pairs": 130, "further": 130 * 31, "userChanges": 0,
+        "checks": 0,
     }  # fmt: skip
     last = len(found["metrics"]) - 1
     assert found["metrics"][last]["name"] == "dcg@31", "the metric that decides"
@@ -276,8 +277,8 @@ def test_what_a_page_holds_keeps_the_baseline_and_the_metric_that_decides(most: 
     assert everyone | baseline <= held("means") and everyone | baseline <= held("users")
     assert everyone - {("control", last)} <= held("compared")
     assert ("control", last) in held("trend")
-    # Distributions are whole: each of the 20 steps, or none.
-    assert {*Counter(zip(found["users"]["e"], found["users"]["m"], strict=True)).values()} == {20}
+    # Distributions are whole: each of the 20 steps, or none; nobody is at the lowest value itself.
+    assert all(counts == [0, *[50] * 20] for counts in found["users"]["counts"])
     assert len(found["compared"]["e"]) == max(most, 130)
 
 
@@ -298,10 +299,21 @@ def test_a_table_that_is_cut_for_a_terminal_keeps_all_users(monkeypatch: pytest.
     ]  # fmt: skip
 
 
-def test_the_largest_segments_stay() -> None:
-    found = payload_of(large(5, 2), 16)
-    sizes = Counter(found["segments"][s] for s in found["means"]["s"])
-    assert sizes == {"all": 12, "s=large": 4}
+def test_the_metric_that_decides_stays_in_all_segments_then_the_largest_segments() -> None:
+    found = payload_of(large(5, 2), 22)
+    keys = zip(found["compared"]["s"], found["compared"]["m"], strict=True)
+    sizes = Counter((found["segments"][s], found["metrics"][m]["name"]) for s, m in keys)
+    assert sizes == {
+        ("all", "dcg@1"): 5, ("all", "dcg@2"): 5, ("s=large", "dcg@2"): 5, ("s=small", "dcg@2"): 5,
+        ("s=large", "dcg@1"): 2,
+    }  # fmt: skip
+    assert {found["segments"][s] for s in found["means"]["s"]} == {"all"}, "the page shows none of segments"
+
+
+def test_the_map_of_segments_holds_the_metric_that_decides_whole() -> None:
+    found = payload_of(large(5, 2, winners=1), 10)["map"]
+    assert len(found["s"]) == 2 * 5 and {*found["x"]} == {0.2, -0.2} and {*found["percent"]} == {1}
+    assert Counter(found["state"]) == {"worse": 8, "better": 2}
 
 
 @pytest.mark.parametrize("shown", [(130, 31), (199, 4)])
@@ -622,7 +634,7 @@ def test_the_scripts_of_a_page_are_made_once(tmp_path: Path, monkeypatch: pytest
         patched.setattr(html, "_made", lambda: pytest.fail("made again"))
         assert html.scripts() == made
     assert "</script" not in made[0] and set(json.loads(made[1])) == {
-        "forest", "cutoffs", "distribution", "trend", "byDate", "byDay",
+        "forest", "cutoffs", "distribution", "changes", "trend", "byDate", "byDay",
     }  # fmt: skip
     # Those of other libraries, or what was left of a file, are replaced.
     monkeypatch.setattr(html, "_made", lambda: ("new library", "new charts"))

@@ -1,0 +1,125 @@
+"""Users counted in steps of a metric: by their value, and by how much it changes between two experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from rankmetrics_spark.metrics import Metric
+from rankmetrics_spark.report.figures import STEPS, Figures
+from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, USER
+
+Edges = Mapping[str, tuple[float, float]]
+"""Metric -> lowest and highest value of its steps."""
+Pairs = Sequence[tuple[str, str]]
+"""Experiment and baseline."""
+
+
+MOST_PAIRED = 12
+"""Pairs of experiments whose users are compared one by one."""
+
+
+def paired_of(figures: Figures) -> list[tuple[str, str]]:
+    """The pairs (experiment, baseline) that the same users see, those of the better experiments first."""
+    pairs = {(row[EXPERIMENT], row[BASELINE]) for row in figures.compared if row.get("design") == "paired"}
+    place = {name: at for at, name in enumerate(figures.experiments)}
+    return sorted(pairs, key=lambda pair: [place.get(name, len(place)) for name in pair])[:MOST_PAIRED]
+
+
+class Ends(Protocol):
+    """Tables that know the lowest and the highest values of users."""
+
+    def ends(self, date: str, metrics: Sequence[Metric]) -> Edges:
+        """Lowest and highest value of users."""
+
+
+def edges_of(tables: Ends, date: str, metrics: Sequence[Metric]) -> dict[str, tuple[float, float]]:
+    """Where the steps of each metric begin and end: at its range, or at the values where it has none."""
+    ranges = {str(metric): metric.definition.range for metric in metrics}
+    unbounded = [metric for metric in metrics if not np.isfinite(ranges[str(metric)]).all()]
+    ends = tables.ends(date, unbounded) if unbounded else {}
+    return {name: ends.get(name, bounds) for name, bounds in ranges.items()}
+
+
+def counted(values: Any, low: float, high: float) -> Any:
+    """(STEPS + 1,) users at the lowest value, and in each step up to and with its upper edge.
+
+    >>> counted(np.array([0.0, 0.05, 0.051, 1.0]), 0.0, 1.0).tolist()[:3]
+    [1, 1, 1]
+    """
+    steps = np.ceil(np.round((values - low) / ((high - low) or 1.0) * STEPS, 9)).astype(np.int64)
+    return np.bincount(np.clip(steps, 0, STEPS), minlength=STEPS + 1)
+
+
+def change_steps(values: Any, low: float, high: float) -> tuple[Any, Any]:
+    """The steps of changes, and how many there are of each: 0 = no change, 1 = a rise of up to one step.
+
+    >>> [part.tolist() for part in change_steps(np.array([0.0, 0.05, -0.051, 0.04]), 0.0, 1.0)]
+    [[-2, 0, 1], [1, 1, 2]]
+    """
+    sizes = np.ceil(np.round(np.abs(values) / ((high - low) or 1.0) * STEPS, 9)).astype(np.int64)
+    return np.unique(
+        np.where(values == 0, 0, np.sign(values) * np.clip(sizes, 1, STEPS)).astype(np.int64), return_counts=True
+    )
+
+
+def step_row(experiment: str, metric: str, step: int, users: int, edges: Edges) -> dict[str, Any]:
+    low, high = edges[metric]
+    return {EXPERIMENT: experiment, METRIC: metric, "step": step, "low": low, "high": high, "users": users}
+
+
+def change_rows(
+    experiment: str, baseline: str, mine: Any, theirs: Any, columns: Mapping[str, str], edges: Edges
+) -> list[dict[str, Any]]:
+    """Users per metric and step who are in both Arrow tables, by the change of their value."""
+    found = theirs.take(pc.index_in(mine[USER], value_set=theirs[USER].combine_chunks()))
+    rows = []
+    for column in sorted({*mine.column_names} & {*theirs.column_names} & {*columns}):
+        name, (low, high) = columns[column], edges[columns[column]]
+        values = pc.subtract(mine[column], found[column]).drop_null().to_numpy()
+        steps, sizes = change_steps(values[np.isfinite(values)], low, high)
+        for step, n in zip(steps, sizes, strict=True):
+            rows.append({**step_row(experiment, name, int(step), int(n), edges), BASELINE: baseline})
+    return rows
+
+
+# ---- the same in queries
+
+
+def step_column(column: str, low: float, high: float) -> Column:
+    """The step of a user's value, as ``counted`` has it."""
+    step = F.ceil(F.round((F.col(column) - low) / ((high - low) or 1.0) * STEPS, 9))
+    finite = F.col(column).isNotNull() & ~F.isnan(column) & (F.abs(column) != float("inf"))
+    return F.when(finite, F.least(F.greatest(step, F.lit(0)), F.lit(STEPS)).cast("int"))
+
+
+def _change_column(column: str, baseline: str, low: float, high: float) -> Column:
+    """The step of a user's change, as ``change_steps`` has it."""
+    change = F.col(column) - F.col(baseline)
+    size = F.ceil(F.round(F.abs(change) / ((high - low) or 1.0) * STEPS, 9))
+    step = F.signum(change) * F.least(F.greatest(size, F.lit(1)), F.lit(STEPS))
+    finite = change.isNotNull() & ~F.isnan(change) & (F.abs(change) != float("inf"))
+    return F.when(finite, F.when(change == 0, 0).otherwise(step).cast("int"))
+
+
+def changes_between(
+    users: DataFrame, baseline: str, experiments: Sequence[str], metrics: Sequence[Metric], edges: Edges
+) -> DataFrame:
+    """Users per (experiment_id, metric, step) who are also in the baseline, by the change of their value."""
+    columns = [F.col(metric.column).alias(f"_b{i}") for i, metric in enumerate(metrics)]
+    theirs = users.where(F.col(EXPERIMENT) == baseline).select(USER, *columns)
+    both = users.where(F.col(EXPERIMENT).isin([*experiments])).join(theirs, USER)
+    steps = [
+        F.struct(
+            F.lit(str(metric)).alias(METRIC),
+            _change_column(metric.column, f"_b{i}", *edges[str(metric)]).alias("step"),
+        )
+        for i, metric in enumerate(metrics)
+    ]
+    rows = both.select(EXPERIMENT, F.inline(F.array(*steps))).where("step IS NOT NULL")
+    return rows.groupBy(EXPERIMENT, METRIC, "step").agg(F.count(F.lit(1)).alias("users"))

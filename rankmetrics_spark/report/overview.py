@@ -1,0 +1,250 @@
+"""What stands around the answer of a page: the status line, what else moved, and the further tests in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rankmetrics_spark.metrics import parse
+from rankmetrics_spark.report.changes import Change, change_of
+from rankmetrics_spark.report.figures import Figures, Row, label_of
+from rankmetrics_spark.report.story import Card, Id, Words, state_of
+from rankmetrics_spark.report.trust import SMALL_RATIO_P, Level, check_rows, population
+from rankmetrics_spark.report.verdict import p_text
+from rankmetrics_spark.schemas import DATE, FAIL, GUARDRAIL, METRIC, NOT_CHECKED, ROLE, WARN, number
+
+GATES = ("min", "max_drop", "max_relative_drop")
+"""Names of the checks that are gates."""
+MOST_NAMED = 3
+"""Metrics or experiments that a sentence names."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """One item of the status line.
+
+    Attributes:
+        level: What it means for the answer.
+        text: What it says.
+    """
+
+    level: Level
+    text: str
+
+
+def status_line(figures: Figures) -> list[Status]:
+    """What a person looks at before they believe a number: users, newer days, gates, sample ratio, look."""
+    rows = figures.checks or [check.as_row() for check in check_rows(figures)]
+    items = [*_people(figures), *_newer(figures), *_gates(rows)]
+    if figures.compared:
+        items += [_ratio(figures), *_look(figures.compared)]
+    return items
+
+
+def _people(figures: Figures) -> list[Status]:
+    """How many users there are."""
+    people = population(figures)
+    n = people.total
+    if not people.users:
+        return []
+    if n is None:
+        low, high = min(people.users.values()), max(people.users.values())
+        text = f"{low:,} users in each experiment" if low == high else f"{low:,} to {high:,} users in each experiment"
+    else:
+        text = "1 user" if n == 1 else f"{n:,} users"
+    return [Status("ok", text)]
+
+
+def _newer(figures: Figures) -> list[Status]:
+    """Runs of newer dates that were published and warned; those that failed have lines of their own."""
+    last = figures.days.dates[-1] if figures.days else figures.record.get(DATE)
+    shown = str(last or next((row.get(DATE) for row in figures.means), ""))
+    newer = [record for record in figures.history if str(record.get(DATE)) > shown and not record.get("error")]
+    newer = [record for record in newer if str(record.get(DATE))[:1].isdigit()]
+    if not newer:
+        return []
+    dates = sorted(str(record[DATE]) for record in newer)
+    warned = sum(bool((record.get("quality") or {}).get("warnings")) for record in newer)
+    text = f"{dates[0]} is newer" if len(dates) == 1 else f"{len(dates)} newer dates up to {dates[-1]}"
+    return [Status("warn", text + (f", {'it' if len(dates) == 1 else warned} warned" if warned else ""))]
+
+
+def _gates(rows: Iterable[Row]) -> list[Status]:
+    """How many gates there are and how many failed."""
+    states = [row["status"] for row in rows if row["name"] in GATES and row["status"] != NOT_CHECKED]
+    if not states:
+        return [Status("none", "no gates")]
+    failed, warned, n = states.count(FAIL), states.count(WARN), len(states)
+    if failed or warned:
+        bad = f"{failed} of {n} gates failed" if failed else f"{warned} of {n} gates warned"
+        return [Status("fail" if failed else "warn", bad)]
+    return [Status("ok", "the gate is kept" if n == 1 else f"all {n:,} gates are kept")]
+
+
+def _ratio(figures: Figures) -> Status:
+    """Whether the users are split as planned."""
+    ratio = next((number(row.get("sample_ratio_p")) for row in figures.compared), None)
+    if ratio is None:
+        paired = population(figures).design == "paired"
+        return Status("ok", "same users on both sides") if paired else Status("none", "split of users not checked")
+    if ratio >= SMALL_RATIO_P:
+        return Status("ok", f"users split as planned (p = {p_text(ratio, SMALL_RATIO_P)})")
+    return Status("fail", f"split of users is off (p {p_text(ratio, SMALL_RATIO_P)})")
+
+
+def _look(rows: Sequence[Row]) -> list[Status]:
+    """The number of this look; a warning where p-values are those of a single one."""
+    look = max((int(row.get("look") or 0) for row in rows), default=0)
+    looks = next((row["looks"] for row in rows if row.get("looks") is not None), None)
+    if looks is not None:
+        valid = "valid at every look" if looks == "any" else f"planned: {looks.split(',')[0]}"
+        return [Status("ok", f"look {look or 1}, {valid}" if looks == "any" else f"look {looks.split(',')[0]}")]
+    if look > 1:
+        return [Status("warn", f"look {look}, and p is that of one look")]
+    return [Status("ok", "first look")] if look else []
+
+
+# ---- what else moved
+
+
+def what_else(card: Card, pair: Sequence[Row]) -> Words:
+    """How the other metrics of a candidate moved: guardrails one by one, the others counted, what fell by name.
+
+    Args:
+        card: The candidate that the answer is about.
+        pair: Its comparisons of all users, of every metric.
+    """
+    others = [row for row in pair if row[METRIC] != card.row[METRIC]]
+    guardrails = [row for row in others if row.get(ROLE) == GUARDRAIL]
+    parts = [_guardrail(row) for row in guardrails[:MOST_NAMED]]
+    if len(guardrails) > MOST_NAMED:
+        parts.append(f"{len(guardrails) - MOST_NAMED:,} more guardrails are in the table of differences")
+    rest = [row for row in others if row.get(ROLE) != GUARDRAIL]
+    if rest:
+        parts.append(_counts(rest))
+    if not parts:
+        return ()
+    text = "; ".join(parts) + "."
+    return ("What else moved in ", Id(card.candidate), f": {text}")
+
+
+def _guardrail(row: Row) -> str:
+    name, change = label_of(parse(row[METRIC])), change_of(row)
+    words = {"better": "is better", "worse": "is worse", "open": "shows no clear change", "doubtful": "is not tested"}
+    size = f" ({change.text}{f', {change.interval}' if change.interval else ''})" if change else ""
+    return f"the guardrail {name} {words[state_of(row)]}{size}"
+
+
+def _counts(rows: Sequence[Row]) -> str:
+    """How many metrics are better, open and worse, with the names of those that are worse.
+
+    >>> row = {"metric": "p@5", "note": None, "p_adjusted": 0.01, "better": "candidate"}
+    >>> _counts([row]), _counts([row, row | {"better": None}])
+    ('P@5 is better too', 'of 2 other metrics, 1 is better, 1 shows no difference')
+    """
+    states = [state_of(row) for row in rows]
+    words = {"better": "better", "worse": "worse", "open": "no difference", "doubtful": "not tested"}
+    if len(rows) == 1:
+        name = label_of(parse(rows[0][METRIC]))
+        says = {
+            "better": "is better too",
+            "worse": "is worse",
+            "open": "shows no difference",
+            "doubtful": "is not tested",
+        }
+        return f"{name} {says[states[0]]}"
+    if len({*states}) == 1:
+        all_of = {
+            "better": "are better too",
+            "worse": "are worse",
+            "open": "show no difference",
+            "doubtful": "are not tested",
+        }
+        return f"all {len(rows):,} other metrics {all_of[states[0]]}"
+    parts = []
+    for state in words:
+        if n := states.count(state):  # type: ignore[arg-type]
+            verb = {"better": "is", "worse": "is", "open": "shows", "doubtful": "is"}[state]
+            parts.append(f"{n:,} {verb if n == 1 else {'is': 'are', 'shows': 'show'}[verb]} {words[state]}")
+    return f"of {len(rows):,} other metrics, {', '.join(parts)}"
+
+
+# ---- the further tests
+
+
+def further_sentences(cards: Sequence[Card]) -> list[str]:
+    """What other tests of the same differences say, in words; empty where none was computed."""
+    lines, several = [], len({card.baseline for card in cards}) > 1
+    for card in cards:
+        against = f" against {card.baseline}" if several else ""
+        row, who = card.row, f"{card.candidate}{against} on {label_of(parse(card.row[METRIC]))}"
+        for text in (_of_users(row), _cuped(row), _bootstrap(row), _ranks(row), _at_random(row)):
+            lines += [f"{who}: {text}"] if text else []
+    return lines
+
+
+def _of_users(row: Row) -> str:
+    """How many users gained and lost, where both sides have the same."""
+    wins, ties, losses = (row.get(name) for name in ("wins", "ties", "losses"))
+    if row.get("design") != "paired" or wins is None or ties is None or losses is None or not wins + ties + losses:
+        return ""
+    return f"better for {wins:,} users, worse for {losses:,}, the same for {ties:,}"
+
+
+def _cuped(row: Row) -> str:
+    """How much narrower CUPED makes the interval.
+
+    >>> _cuped({"ci_low": 0.0, "ci_high": 0.04, "cuped_ci_low": 0.01, "cuped_ci_high": 0.03, "mean_baseline": 0.0,
+    ...         "cuped_variance_reduction": 0.75, "test": "cuped", "difference": 0.02})
+    'CUPED narrows the interval of one test from ±0.0200 to ±0.0100 (75 % less variance)'
+    """
+    bounds = [number(row.get(name)) for name in ("ci_low", "ci_high", "cuped_ci_low", "cuped_ci_high")]
+    less = number(row.get("cuped_variance_reduction"))
+    low, high, cuped_low, cuped_high = bounds
+    if low is None or high is None or cuped_low is None or cuped_high is None or less is None:
+        return ""
+    before, after = (high - low) / 2, (cuped_high - cuped_low) / 2
+    verb = "narrows" if after < before else "does not narrow"
+    decides = "" if row.get("test") == "cuped" else ", and does not decide"
+    size = f"from ±{before:.4f} to ±{after:.4f} ({100 * less:.0f} % less variance)"
+    return f"CUPED {verb} the interval of one test {size}{decides}"
+
+
+def _bootstrap(row: Row) -> str:
+    low, high = number(row.get("bootstrap_ci_low")), number(row.get("bootstrap_ci_high"))
+    plain_low, plain_high = number(row.get("ci_low")), number(row.get("ci_high"))
+    if low is None or high is None or plain_low is None or plain_high is None:
+        return ""
+    says = (
+        "agrees with" if (low > 0 or high < 0) == (plain_low > 0 or plain_high < 0) else "says something else of 0 than"
+    )
+    mine, plain = (Change(end[0], "", *end).interval for end in ((low, high), (plain_low, plain_high)))
+    return (
+        f"the bootstrap interval {mine} {says} with that of the t-test ({plain})"
+        if says == "agrees"
+        else (f"the bootstrap interval {mine} {says} than that of the t-test ({plain})")
+    )
+
+
+def _ranks(row: Row) -> str:
+    """Tests that need no normal means."""
+    found = [
+        (name, p)
+        for name, column in (("Wilcoxon's test", "p_wilcoxon"), ("random signs", "p_randomization"))
+        if (p := number(row.get(column))) is not None
+    ]
+    texts = [p_text(p, 1 - row["confidence"]) for _, p in found]
+    parts = [
+        f"{name} {f'p {text}' if text.startswith('<') else f'p = {text}'}"
+        for (name, _), text in zip(found, texts, strict=True)
+    ]
+    return f"without a normal distribution, {' and '.join(parts)} (not corrected)" if parts else ""
+
+
+def _at_random(row: Row) -> str:
+    share = number(row.get("aa_share"))
+    if share is None:
+        return ""
+    level = 100 * (1 - row["confidence"])
+    found = f"finds a difference in {100 * share:.1f} % of the tries"
+    return f"with users on random sides, the test {found} ({level:.3g} % is right)"
