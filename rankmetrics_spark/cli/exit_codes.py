@@ -77,7 +77,7 @@ def _of_spark(error: Exception) -> bool:
 
 @contextmanager
 def live(console: Console) -> Iterator[Callable[[str], None]]:
-    """Show stages on a terminal; print nothing elsewhere.
+    """Show stages on a terminal; elsewhere, print a plain line for each as it begins.
 
     Args:
         console: Where to show them.
@@ -86,7 +86,7 @@ def live(console: Console) -> Iterator[Callable[[str], None]]:
         A function that takes the words for the stage that begins.
     """
     if not console.is_terminal:
-        yield lambda text: None
+        yield lambda text: console.print(Text(f"{printable(text)} ..."), soft_wrap=True)
         return
     columns = (SpinnerColumn(), TextColumn("{task.description} ...", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:

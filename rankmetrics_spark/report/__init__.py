@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         table,
         tie_warnings,
     )
-    from rankmetrics_spark.report.figures import ANY_WIDTH, Figures, blocks, period_means, printable, seconds_of
+    from rankmetrics_spark.report.figures import ANY_WIDTH, Figures, blocks, folded, period_means, printable, seconds_of
     from rankmetrics_spark.report.html import (
         INSTALL_PAGE,
         MOST_BYTES,
@@ -83,7 +83,7 @@ __getattr__ = lazy(
             "CONVENTION_PRINTERS LIST_PRINTERS accounting compared_rows paths_text "
             "print_conventions print_list print_table result_rows table tie_warnings"
         ),
-        "figures": "ANY_WIDTH Figures blocks period_means printable seconds_of",
+        "figures": "ANY_WIDTH Figures blocks folded period_means printable seconds_of",
         "html": "INSTALL_PAGE MOST_BYTES check_page_file check_page_libraries has_page_libraries page write_page",
         "machine": "RESULT_TABLES print_csv print_json result_object safe_cells",
         "notebook": "as_html log_run logged_metrics logged_parameters plot summary",

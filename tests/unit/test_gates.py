@@ -90,12 +90,12 @@ def test_an_experiment_without_a_row_keeps_no_limit() -> None:
         ),
         (
             {"metric": "softmax_loss(t=1)", "min": 0.4},
-            "SOFTMAX_LOSS(t=1) of b is 0.5000; the gate asks for at most 0.4",
+            "Softmax loss (t = 1) of b is 0.5000; the gate asks for at most 0.4",
         ),
         # Where lower is better, the worse bound is the upper one.
         (
             {"metric": "softmax_loss(t=1)", "min": 0.5, "on": "bound"},
-            "the upper bound of SOFTMAX_LOSS(t=1) of b is 0.5500; the gate asks for at most 0.5",
+            "the upper bound of Softmax loss (t = 1) of b is 0.5500; the gate asks for at most 0.5",
         ),
     ],
 )
@@ -106,7 +106,7 @@ def test_a_limit_that_is_not_kept_is_one_sentence(gate: dict[str, Any], said: st
 def test_an_increase_of_a_loss_is_a_drop() -> None:
     found = failed({"metric": "softmax_loss(t=1)", "max_drop": 0.01}, drop={"difference": 0.02})
     moved = "rose by 0.0200 (0.500 → 0.480) against a"
-    assert found == [f"SOFTMAX_LOSS(t=1) of b {moved}; the gate allows a rise of 0.01"]
+    assert found == [f"Softmax loss (t = 1) of b {moved}; the gate allows a rise of 0.01"]
 
 
 @pytest.mark.parametrize("value", [None, NAN])

@@ -91,11 +91,11 @@ def test_what_clearly_falls_stands_in_the_title_and_in_the_verdict() -> None:
         for name, change in (("rr", -0.04), ("ndcg@5", -0.09), ("f1@10", -0.01))
     ]
     unclear = compared("a", None, -0.09, role="guardrail", metric="ndcg@10")
-    assert title(won, guardrail) == "a beats control on MAP@10, but the guardrail P@10 falls by 17.0 %"
+    assert title(won, guardrail) == "a beats control on MAP@10, but the guardrail Precision@10 falls by 17.0 %"
     assert title(won, unclear) == title(won) == "a beats control"
     assert title(won, others[0]) == "a beats control on MAP@10, but MRR falls by 8.0 %"
     assert title(won, *others, guardrail) == (
-        "a beats control on MAP@10, but the guardrail P@10 falls by 17.0 %, NDCG@5 by 18.0 %, and 2 more metrics are "
+        "a beats control on MAP@10, but the guardrail Precision@10 falls by 17.0 %, NDCG@5 by 18.0 %, and 2 more metrics are "
         "clearly worse"
     )
     # A metric where lower is better is worse when it rises.
@@ -104,7 +104,7 @@ def test_what_clearly_falls_stands_in_the_title_and_in_the_verdict() -> None:
     assert title(won, compared("b", "baseline", -0.2, role="guardrail", metric="p@10")) == "a beats control"
     line = verdict_of([won, guardrail])[0]
     assert line.startswith("a beats control on MAP@10: ")
-    assert line.endswith("; but the guardrail P@10 falls by 17.0 %")
+    assert line.endswith("; but the guardrail Precision@10 falls by 17.0 %")
     assert "but" not in verdict_of([won | {"better": None}, guardrail])[0]
 
 
@@ -454,7 +454,7 @@ def test_where_lower_is_better_the_lowest_mean_comes_first() -> None:
     rows = [mean("a", "softmax_loss(t=1)", 2.0), mean("b", "softmax_loss(t=1)", 1.0)]
     figures = Figures(rows)
     assert figures.experiments == ["b", "a"]
-    assert "".join(answer(figures).title) == "b has the lowest SOFTMAX_LOSS(t=1)"
+    assert "".join(answer(figures).title) == "b has the lowest Softmax loss (t = 1)"
 
 
 def test_one_experiment_has_nothing_to_be_compared_with() -> None:
@@ -773,11 +773,13 @@ def test_a_narrow_terminal_gets_lines_that_fit(printed: Callable[..., str], monk
     assert "b[/b]" in text and "+20.0 %" in text
 
 
-def test_stages_are_shown_on_a_terminal_and_nowhere_else() -> None:
-    quiet, screen = io.StringIO(), io.StringIO()
-    with live(Console(file=quiet)) as progress:
+def test_stages_are_timed_on_a_terminal_and_are_plain_lines_elsewhere() -> None:
+    pipe, screen = io.StringIO(), io.StringIO()
+    with live(Console(file=pipe, width=20)) as progress:
         progress("evaluating [/b] (10 rows)")
-    assert quiet.getvalue() == ""
+        assert pipe.getvalue() == "evaluating [/b] (10 rows) ...\n", "said as the stage begins"
+        progress("writing")
+    assert pipe.getvalue().splitlines()[1:] == ["writing ..."]
     with live(Console(file=screen, force_terminal=True, width=80)) as progress:
         progress("evaluating [/b] (10 rows)")
         progress("writing")
