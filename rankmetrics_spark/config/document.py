@@ -15,7 +15,7 @@ DEEPEST = 50
 """Levels of a document; a config has five."""
 LARGEST = 100_000
 """Values of a document after each alias stands for what it names."""
-_SHORTHAND = {"convention": "preset"}
+_SHORTHAND = {"convention": "preset", "report": "file"}
 """Sections that may be written as one word, and the key that this word stands for."""
 
 

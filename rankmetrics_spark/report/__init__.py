@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         spark_tables,
     )
     from rankmetrics_spark.report.segments import sentences_of_segments
+    from rankmetrics_spark.report.side_by_side import Examples, block, data_of
     from rankmetrics_spark.report.story import Answer, answer, cards, leader
     from rankmetrics_spark.report.terminal import (
         Shown,
@@ -93,6 +94,7 @@ __getattr__ = lazy(
         "periods": "figures_of_output figures_of_period figures_of_run merged_record outlook_of period_of",
         "read": ("FolderTables everyone_and_largest figures_of figures_of_frames format_of local_tables spark_tables"),
         "segments": "sentences_of_segments",
+        "side_by_side": "Examples block data_of",
         "story": "Answer answer cards leader",
         "terminal": "Shown print_all print_gates print_not_published print_result print_verdict",
         "trust": "check_rows checks newer_failures without_relevant",

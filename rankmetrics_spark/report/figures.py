@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -33,6 +33,9 @@ from rankmetrics_spark.schemas import (
     number,
 )
 
+if TYPE_CHECKING:
+    from rankmetrics_spark.report.side_by_side import Examples
+
 Row = Mapping[str, Any]
 
 STEPS = 20
@@ -57,6 +60,7 @@ class Figures:
         days: The days of the period, where the tables are about one; ``record`` is that of all of its runs then.
         outlook: When open comparisons of the period could find an effect, in words.
         checks: Rows of ``checks`` of the date; empty where nothing was written, or about a period.
+        examples: Users who lost and gained most, with their lists; None unless asked for.
     """
 
     means: Sequence[Row]
@@ -72,6 +76,7 @@ class Figures:
     days: Days | None = None
     outlook: Sequence[str] = ()
     checks: Sequence[Row] = ()
+    examples: Examples | None = None
 
     @cached_property
     def metrics(self) -> list[Metric]:

@@ -396,5 +396,6 @@ def period_entries(days: Days) -> dict[str, Any]:
 
 _TITLES = {
     "losses": "users with the largest losses",
+    "gains": "users with the largest gains",
     "decomposition": "what the mix of users changed, and what did not",
 }

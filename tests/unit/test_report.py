@@ -95,8 +95,8 @@ def test_what_clearly_falls_stands_in_the_title_and_in_the_verdict() -> None:
     assert title(won, unclear) == title(won) == "a beats control"
     assert title(won, others[0]) == "a beats control on MAP@10, but MRR falls by 8.0 %"
     assert title(won, *others, guardrail) == (
-        "a beats control on MAP@10, but the guardrail Precision@10 falls by 17.0 %, NDCG@5 by 18.0 %, and 2 more metrics are "
-        "clearly worse"
+        "a beats control on MAP@10, but the guardrail Precision@10 falls by 17.0 %, NDCG@5 by 18.0 %, and 2 more "
+        "metrics are clearly worse"
     )
     # A metric where lower is better is worse when it rises.
     higher = compared("a", "baseline", 0.02, role="guardrail", metric="softmax_loss")
