@@ -14,11 +14,8 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from rankmetrics_spark.errors import RankmetricsError, lost_engine, raised_by_python, root_cause
+from rankmetrics_spark.errors import TRACE, RankmetricsError, lost_engine, raised_by_python, root_cause
 from rankmetrics_spark.report import printable
-
-TRACE = "RANKMETRICS_TRACE"
-"""Environment variable: any value shows the stack trace of an error of Spark."""
 
 
 @contextmanager

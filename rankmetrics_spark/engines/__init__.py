@@ -7,9 +7,9 @@ from rankmetrics_spark.doors import lazy
 if TYPE_CHECKING:
     from rankmetrics_spark.engines.cache import cache_folder, write_cached
     from rankmetrics_spark.engines.choice import QUICK_JAVA, Choice, choose, separate_output, session_of
-    from rankmetrics_spark.engines.driver import all_of, few_rows
+    from rankmetrics_spark.engines.driver import all_of, explain_in_notebooks, few_rows
     from rankmetrics_spark.engines.means import group_means, weight_of
-    from rankmetrics_spark.engines.python_tables import AnyTable, python_table, spark_table
+    from rankmetrics_spark.engines.python_tables import AnyTable, python_table, spark_table, with_display
     from rankmetrics_spark.engines.sail import laptop_session
     from rankmetrics_spark.engines.settings import SETTINGS_OF_ROWS, SETTINGS_OF_RUNS, session_settings
     from rankmetrics_spark.engines.tables import (
@@ -41,9 +41,9 @@ __getattr__ = lazy(
     {
         "cache": "cache_folder write_cached",
         "choice": "Choice QUICK_JAVA choose separate_output session_of",
-        "driver": "all_of few_rows",
+        "driver": "all_of explain_in_notebooks few_rows",
         "means": "group_means weight_of",
-        "python_tables": "AnyTable python_table spark_table",
+        "python_tables": "AnyTable python_table spark_table with_display",
         "sail": "laptop_session",
         "settings": "SETTINGS_OF_ROWS SETTINGS_OF_RUNS session_settings",
         "tables": (

@@ -6,8 +6,8 @@ import atexit
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from uuid import uuid4
@@ -65,6 +65,17 @@ def python_table(table: DataFrame, library: Library) -> Any:
         return frame if library == "pandas" else _polars().from_pandas(frame)
     rows = table.toArrow()
     return rows.to_pandas(date_as_object=True) if library == "pandas" else _polars().from_arrow(rows)
+
+
+def with_display(table: DataFrame, html: Callable[[], str]) -> DataFrame:
+    """The same table, which a notebook shows as ``html``; with ``to_pandas`` and ``to_polars`` like a result.
+
+    A table that is made of it shows itself as its engine does.
+    """
+    own: Any = table
+    own._repr_html_ = html
+    own.to_pandas, own.to_polars = (partial(python_table, table, library) for library in ("pandas", "polars"))
+    return table
 
 
 def _is_spark_table(value: object) -> Any:

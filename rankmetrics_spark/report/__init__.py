@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rankmetrics_spark.report.machine import RESULT_TABLES, print_csv, print_json, result_object, safe_cells
     from rankmetrics_spark.report.notebook import (
         as_html,
+        compared_html,
         log_run,
         logged_metrics,
         logged_parameters,
@@ -87,7 +88,7 @@ __getattr__ = lazy(
         "figures": "ANY_WIDTH Figures blocks folded period_means printable seconds_of",
         "html": "INSTALL_PAGE MOST_BYTES check_page_file check_page_libraries has_page_libraries page write_page",
         "machine": "RESULT_TABLES print_csv print_json result_object safe_cells",
-        "notebook": "as_html log_run logged_metrics logged_parameters plot summary",
+        "notebook": "as_html compared_html log_run logged_metrics logged_parameters plot summary",
         "over_time": "difference_rows print_over_time sentences_over_time",
         "paper": "DOCUMENT_STYLES document",
         "payload": "payload_of",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rankmetrics_spark.config import Gate
-from rankmetrics_spark.gates import gate_checks
+from rankmetrics_spark.gates import Findings, gate_checks
 from tests.helpers.gates import failed_gates
 
 NAN = float("nan")
@@ -202,3 +202,18 @@ def test_a_gate_that_cannot_be_checked_fails_in_each_experiment() -> None:
         ("b", "fail", None, None),
     ]
     assert len({check.sentence for check in found}) == 1
+
+
+def test_findings_show_counts_rates_and_warnings_in_a_notebook() -> None:
+    counts = {name: {"rows": 1200, "quarantined": 3, "lists": 40} for name in ("<b>", "b")}
+    found = Findings(counts, {"<b>": {"gap_rate": 0.25}, "b": {}}, {}, warnings=("a < b",))
+    shown = found._repr_html_()
+    cells = [re.findall(r"<td[^>]*>(.*?)</td>", line) for line in re.findall(r"<tr>(.*?)</tr>", shown)]
+    assert cells == [
+        ["", "<b>&lt;b&gt;</b>", "<b>b</b>"],
+        ["rows read", "1,200", "1,200"],
+        ["rows left out", "3", "3"],
+        ["lists", "40", "40"],
+        ["lists whose last rank is greater than their number of rows", "25.0%", "-"],
+    ]
+    assert "<li>a &lt; b</li>" in shown and "no warnings" not in shown
