@@ -239,7 +239,14 @@ def picture(rows: Sequence[Mapping[str, Any]], title: str) -> alt.LayerChart:
         spec = with_colours(cutoffs().configure(**CONFIG).to_dict(), LIGHT)
     names = list(dict.fromkeys(row["name"] for row in rows))
     colours = {row["name"]: row["colour"] for row in rows}
-    legend = {"title": None, "orient": "top", "symbolSize": 80, "labelLimit": 300, "labelFontSize": 12}
+    legend = {
+        "title": None,
+        "orient": "top",
+        "symbolSize": 80,
+        "symbolOpacity": 1,
+        "labelLimit": 300,
+        "labelFontSize": 12,
+    }
     who = {"field": "name", "type": "nominal", "sort": None, "legend": legend}
     shapes = [SHAPES[place % len(SHAPES)] for place in range(len(names))]
     for layer in spec["layer"]:

@@ -19,12 +19,13 @@ from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.metrics import Metric, parse
 from rankmetrics_spark.report import palette, story, trust
 from rankmetrics_spark.report.changes import all_percentages, change_of, movement
-from rankmetrics_spark.report.figures import Figures, label_of, over_lists, percent, printable
+from rankmetrics_spark.report.figures import Figures, label_of, over_lists, percent, primary_names, printable
 from rankmetrics_spark.report.html import INSTALL_PAGE, has_page_libraries, write_page
-from rankmetrics_spark.report.verdict import correction_once, p_text, surest_first, verdict_of
+from rankmetrics_spark.report.verdict import correction_once, p_text, verdict_of
 from rankmetrics_spark.schemas import (
     BASELINE,
     CONVENTION,
+    EVERYONE,
     EXPERIMENT,
     METRIC,
     N_USERS,
@@ -123,11 +124,19 @@ def _checks(figures: Figures) -> str:
 
 
 def compared_html(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Comparisons: the verdict, and a line for each; of all users first, the surest first."""
-    verdict = "".join(f"<div>{escape(printable(line))}</div>" for line in correction_once(verdict_of(rows), rows))
+    """Comparisons: the verdict on the metric that decides, and a line for each, those of all users first."""
+    names = primary_names(rows)
+    deciding = [row for row in rows if row[METRIC] in names] or rows
+    said = correction_once(verdict_of(deciding), deciding)
+    verdict = "".join(f"<div>{escape(printable(line))}</div>" for line in said)
+
+    def order(row: Mapping[str, Any]) -> tuple[bool, bool, str, str, str]:
+        """All users first, then what decides."""
+        return (row[SEGMENT] != EVERYONE, row[METRIC] not in names, row[SEGMENT], row[METRIC], str(row[EXPERIMENT]))
+
     heads = ("candidate", "baseline", "segment", "metric", "users", "means", "difference", "p corrected")
     head = "".join(_cell(f"<b>{name}</b>") for name in heads)
-    lines = "".join(f"<tr>{''.join(map(_cell, _compared_cells(row)))}</tr>" for row in sorted(rows, key=surest_first))
+    lines = "".join(f"<tr>{''.join(map(_cell, _compared_cells(row)))}</tr>" for row in sorted(rows, key=order))
     return (
         f'<div style="font-family:system-ui,sans-serif;max-width:70em">{verdict}'
         f'<table style="{_TABLE}"><tr>{head}</tr>{lines}</table></div>'
@@ -183,7 +192,8 @@ def _table(figures: Figures) -> str:
 
 
 def _cell(content: str, align: str = "left") -> str:
-    return f'<td style="text-align:{align};padding:.25em .8em;border-bottom:1px solid #8884">{content}</td>'
+    style = f"text-align:{align};padding:.25em .8em;border-bottom:1px solid #8884;white-space:nowrap"
+    return f'<td style="{style}">{content}</td>'
 
 
 def _value(row: Mapping[str, Any] | None, difference: Mapping[str, Any] | None, in_percent: bool) -> str:

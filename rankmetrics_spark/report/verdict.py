@@ -280,10 +280,10 @@ def correction_once(sentences: Sequence[str], rows: Sequence[Row]) -> list[str]:
     families = {correction_of(row): row for row in rows if correction_of(row)}
     if sum(any(text in line for text in families) for line in sentences) < 2:
         return [*sentences]
+    shown = [row for row in rows if correction_of(row) and any(correction_of(row) in line for line in sentences)]
     counts = dict.fromkeys(
         f"{row['n_comparisons']} comparisons of {row.get('family') or 'all metrics'}"
-        for row in rows
-        if correction_of(row) and any(correction_of(row) in line for line in sentences)
+        for row in sorted(shown, key=lambda row: row.get(ROLE) != PRIMARY)
     )
     words = CORRECTIONS[next(iter(families.values()))["correction"]]
     also = "; intervals are corrected like them, so some are wider" if WIDENED in sentences else ""
