@@ -29,13 +29,13 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from rankmetrics_spark.comparison import compare, effect_over_time, plan
+    from rankmetrics_spark.comparison import effect_over_time, plan
     from rankmetrics_spark.config import Options
     from rankmetrics_spark.conventions import compare_conventions
     from rankmetrics_spark.engines import laptop_session
     from rankmetrics_spark.job import run
     from rankmetrics_spark.metrics import Convention, metric, parse
-    from rankmetrics_spark.pipeline import Result, evaluate, read
+    from rankmetrics_spark.pipeline import Result, compare, evaluate, read
     from rankmetrics_spark.udfs import ap_at, metric_udf, ndcg_at, register_udfs
     from rankmetrics_spark.weighting import off_policy
 
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 __getattr__ = lazy(
     __name__,
     {
-        "comparison": "compare effect_over_time plan",
+        "comparison": "effect_over_time plan",
         "config": "Options",
         "conventions": "compare_conventions",
         "engines": "laptop_session",
         "job": "run",
         "metrics": "Convention metric parse",
-        "pipeline": "Result evaluate read",
+        "pipeline": "Result compare evaluate read",
         "udfs": "ap_at metric_udf ndcg_at register_udfs",
         "weighting": "off_policy",
     },

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+import traceback
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
 HIDDEN = "(hidden)"
+TRACE = "RANKMETRICS_TRACE"
+"""Environment variable: any value shows the stack trace of an error beside its sentence."""
 
 PACKAGES = {
     "laptop": ("pysail==0.7.2", "pyspark-client==4.2.0"),
@@ -159,6 +163,12 @@ class RankmetricsError(Exception):
     def __init__(self, message: str = "") -> None:
         """An error with its one sentence, without the secrets that a path or a setting in it may hold."""
         super().__init__(one_line(str(message)))
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: the sentence; with ``RANKMETRICS_TRACE`` set, everything."""
+        if os.environ.get(TRACE):
+            return "".join(traceback.format_exception(self)).splitlines()
+        return [f"{type(self).__name__}: {self}"]
 
 
 class ConfigError(RankmetricsError):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, get_args
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -23,7 +23,7 @@ from rankmetrics_spark.config import (
     check_experiments,
     choice,
 )
-from rankmetrics_spark.engines import AnyTable, ResultTable, python_table, result_table
+from rankmetrics_spark.engines import AnyTable, ResultTable, explain_in_notebooks, few_rows, python_table, result_table
 from rankmetrics_spark.errors import QualityWarning
 from rankmetrics_spark.gates import Findings, Inspected, check_quality
 from rankmetrics_spark.metrics import Convention, Metric
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 ColumnMap: TypeAlias = Mapping[str, str | None]
 TableName: TypeAlias = Literal["experiment_metrics", "user_metrics", "comparisons", "quarantine"]
+MOST_SHOWN = 1_000
+"""Rows of comparisons that a notebook shows."""
 _KEYS = (EXPERIMENT, "baseline", USER, "segment", METRIC)
 
 
@@ -133,7 +135,38 @@ def evaluate(
         cluster=cluster,
         correction=correction,
     )
+    explain_in_notebooks()
     return Result(Tables.of(impressions, judgements, options), compared)
+
+
+P = ParamSpec("P")
+
+
+def _shows_itself(function: Callable[P, DataFrame]) -> Callable[P, ResultTable]:
+    """The function, whose table shows itself in a notebook."""
+
+    @wraps(function)
+    def displayed(*arguments: P.args, **options: P.kwargs) -> ResultTable:
+        """The table of the function."""
+        explain_in_notebooks()
+        return _shown(function(*arguments, **options))
+
+    return displayed
+
+
+def _shown(rows: DataFrame) -> ResultTable:
+    """Rows of ``comparisons`` that show themselves in a notebook: the verdict and a table; that starts a job."""
+
+    def html() -> str:
+        """The rows that people read."""
+        from rankmetrics_spark.report import compared_html
+
+        return compared_html([row.asDict() for row in few_rows(rows.limit(MOST_SHOWN))])
+
+    return result_table(rows, html)
+
+
+compare = _shows_itself(comparison.compare)
 
 
 def read(
@@ -213,8 +246,12 @@ class Presentation:
 
         return summary(self._figures)
 
-    def plot(self, metric: str) -> alt.LayerChart:
-        """The means of a metric (``ndcg@10``, or ``ndcg`` for all of its cut-offs) with their intervals.
+    def plot(self, metric: str | None = None) -> alt.LayerChart:
+        """The means of a metric with their intervals; it shows itself without a network.
+
+        Args:
+            metric: ``ndcg@10``, or ``ndcg`` for all of its cut-offs, under any of their names; by default the metric
+                that decides.
 
         Raises:
             ConfigError: There is no such metric, or the extra ``report`` is not installed.
@@ -324,7 +361,7 @@ class Result(Presentation):
             ConfigError: Neither a baseline nor all pairs were asked for.
         """
         users = compared_users(self._tables, self._tables.plan.public_covariate)
-        return comparison.comparisons(users, self._comparison)
+        return _shown(comparison.comparisons(users, self._comparison))
 
     @property
     def quarantine(self) -> DataFrame:

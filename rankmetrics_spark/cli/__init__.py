@@ -282,6 +282,8 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
 @click.option("--combine", "combined", multiple=True, help="Segments that split them together: country,device.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A key of comparison: bootstrap=true.")
 @click.option("--losses", type=click.IntRange(min=0), default=0, help="List so many users with the largest losses.")
+@click.option("--gains", type=click.IntRange(min=0), default=0, help="List so many users with the largest gains.")
+@click.option("--per-user", type=click.Path(), help="New CSV file: both values of every user of both experiments.")
 @click.option("--decompose", "decomposed", help="Split each difference by the mix of users in this column.")
 @click.option(
     "--over-time", is_flag=True, help="By day, up to each day and by days since a user's first date; does it fade?"
@@ -292,25 +294,33 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
 def compare(folder: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """Compare experiments from the tables of an earlier run; writes nothing."""
     with exit_codes(_say):
-        from rankmetrics_spark.cli.earlier import CompareRequest, comparison_of, development_of
+        from rankmetrics_spark.cli.earlier import CompareRequest, check_new_file, comparison_of, development_of
 
         options |= dates_of(options["date"], options["first"], options["last"])
         request = CompareRequest(folder, **options)
-        if style == "csv" and request.losses and request.decomposed:
+        tables = {"--losses": request.losses, "--gains": request.gains, "--decompose": request.decomposed}
+        given = [name for name, value in tables.items() if value]
+        if style == "csv" and len(given) > 1:
             raise ConfigError(
-                "--format csv is one table, and both --losses and --decompose are given; allowed: one of them, or json"
+                f"--format csv is one table, and {' and '.join(given)} are given; allowed: one of them, or json"
             )
+        choice = choose(engine, master)
+        if request.per_user:
+            check_new_file("--per-user", request.per_user, choice)
         if request.over_time:
             _ = request.comparison  # refused before an engine is started
-            developed = _on(choose(engine, master), lambda spark: development_of(spark, request))
+            developed = _on(choice, lambda spark: development_of(spark, request))
             if style != "table":
                 _note.print(f"users of {developed.days.sentence_part}", soft_wrap=True)
             print_over_time(developed.days, developed.rows, style, developed.metrics)
             return
-        result = _on(choose(engine, master), lambda spark: comparison_of(spark, request))
+        result = _on(choice, lambda spark: comparison_of(spark, request))
     if style != "table" or result.dates > 1:
         _note.print(result.of_day, soft_wrap=True)
+    if request.per_user:
+        _note.print(f"wrote the users of both experiments: {request.per_user}", soft_wrap=True)
     more = {"losses": result.losses} if request.losses else {}
+    more |= {"gains": result.gains} if request.gains else {}
     more |= {"decomposition": result.decomposition} if request.decomposed else {}
     print_all(result.date, result.comparisons, more, style, result.metrics, result.days, result.outlook)
 
@@ -419,8 +429,8 @@ def _evaluate(
     with ExitStack() as engine:
         with live(_note) as progress:
             with refusals_on_record(config, choice):
-                if config.report:
-                    check_page_file("report", config.report)
+                if config.report.file:
+                    check_page_file("report", config.report.file)
                     check_page_libraries()
                 if _on_this_machine(config, choice):
                     check_local_paths(config.inputs, config.sink)
@@ -447,15 +457,15 @@ def _evaluate(
             rows = result_rows(here["experiment_metrics"] or outcome.experiment_metrics)
             compared = compared_rows(here["comparisons"] or outcome.comparisons)
             checked = compared_rows(here["checks"] or outcome.checks) if style != "table" else []
-            if not config.report:
+            if not config.report.file:
                 engine.close()
         try:
             shown = Shown(period_means(rows, compared) if style == "table" else rows, compared, config.metrics)
             _print(outcome, shown, style, segments, checked)
         finally:
             # Even if the reader of the output has closed it.
-            if config.report:
+            if config.report.file:
                 with live(_note) as progress:
                     progress("writing the report")
-                    write_page(figures_of_run(spark, config, outcome.record), config.report)
-    return Path(config.report) if config.report else None
+                    write_page(figures_of_run(spark, config, outcome.record), config.report.file)
+    return Path(config.report.file) if config.report.file else None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -11,8 +14,8 @@ from pyspark.sql import functions as F
 
 from rankmetrics_spark import comparison, sinks
 from rankmetrics_spark.config import Comparison, Days, Options, Sink, check_cuped, override
-from rankmetrics_spark.engines import few_rows
-from rankmetrics_spark.errors import ConfigError, InputError, first_sentence, unknown
+from rankmetrics_spark.engines import Choice, few_rows
+from rankmetrics_spark.errors import ConfigError, InputError, OutputError, first_sentence, unknown
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import History, unpublished
 from rankmetrics_spark.report import outlook_of, seconds_of
@@ -41,6 +44,8 @@ class CompareRequest:
     combined: Sequence[str] = ()
     overrides: Sequence[str] = ()
     losses: int = 0
+    gains: int = 0
+    per_user: str | None = None
     decomposed: str | None = None
     over_time: bool = False
 
@@ -61,14 +66,19 @@ class CompareRequest:
         section = Comparison.read(document)
         if not section.is_requested:
             raise ConfigError("neither --baseline nor --pairs all is given; allowed: one of the two")
-        if (self.losses or self.decomposed) and not section.baseline:
-            raise ConfigError("--losses and --decompose need a --baseline")
+        of_users = {"--losses": self.losses, "--gains": self.gains, "--per-user": self.per_user}
+        if not section.baseline and (given := [name for name, value in of_users.items() if value]):
+            raise ConfigError(
+                f"{' and '.join(given)} without a --baseline; allowed: --baseline, whose users are compared"
+            )
+        if self.decomposed and not section.baseline:
+            raise ConfigError("--decompose without a --baseline; allowed: --baseline, whose difference is split")
         if self.decomposed and section.mean_over == "lists":
             raise ConfigError("--decompose is given with mean_over: lists; allowed: users, whose mix it is about")
         if self.decomposed and section.cluster is not None:
             raise ConfigError("--decompose is given with cluster; allowed: one of the two, since a mix has no errors")
         others = {"--date": self.date, "--segment": self.segments, "--combine": self.combined,
-                  "--losses": self.losses, "--decompose": self.decomposed}  # fmt: skip
+                  **of_users, "--decompose": self.decomposed}  # fmt: skip
         if self.over_time and (given := [name for name, value in others.items() if value]):
             raise ConfigError(f"--over-time is given with {' and '.join(given)}; allowed: all users of several dates")
         return section
@@ -83,6 +93,7 @@ class CompareResult:
         dates: How many evaluation dates there are.
         comparisons: Rows of the table ``comparisons``.
         losses: Users with the largest losses, per candidate and metric.
+        gains: Users with the largest gains.
         decomposition: Differences split by segment.
         metrics: The metrics that are compared, in the order of the request or of the run.
         days: The days of the period, if the users are of one.
@@ -93,6 +104,7 @@ class CompareResult:
     dates: int
     comparisons: list[dict[str, Any]]
     losses: list[dict[str, Any]]
+    gains: list[dict[str, Any]]
     decomposition: list[dict[str, Any]]
     metrics: Sequence[Metric]
     days: Days | None = None
@@ -130,14 +142,49 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> CompareResult
     comparison.refuse_too_many_replicates(section, sorted(experiments), len(table.metrics))
     rows = comparison.comparisons(table, section).orderBy(BASELINE, EXPERIMENT, SEGMENT, METRIC)
     comparisons = [{DATE: date, **row.asDict()} for row in few_rows(rows)]
-    losses = comparison.largest_losses(table, section, request.losses) if request.losses else None
+    losses = _rows(comparison.largest_changes(table, section, request.losses) if request.losses else None)
+    gains = _rows(comparison.largest_changes(table, section, request.gains, "gain") if request.gains else None)
+    if request.per_user:
+        write_users(comparison.user_changes(table, section), Path(request.per_user))
     decomposition = None
     if column := request.decomposed:
         split = comparison.UserTable.of(users, request.metrics, {column: column})
         decomposition = comparison.decomposition(split, section, column)
     outlook = outlook_of(comparisons, every_date, days, section, table.metrics) if days else ()
-    more_rows = _rows(losses), _rows(decomposition)
-    return CompareResult(date, len(partitions), comparisons, *more_rows, table.metrics, days, outlook)
+    of_users = losses, gains, _rows(decomposition)
+    return CompareResult(date, len(partitions), comparisons, *of_users, table.metrics, days, outlook)
+
+
+def check_new_file(option: str, file: str, choice: Choice) -> None:
+    """Refuse, before anything is computed, a file that is there or that the engine would write on another machine."""
+    if Path(file).exists() or Path(file).is_symlink():
+        raise ConfigError(f"{option} '{file}' is there; allowed: a new file")
+    if not Path(file).resolve().parent.is_dir():
+        raise ConfigError(f"{option} '{file}' is in no folder; allowed: a new file in a folder that is there")
+    if not choice.here:
+        raise ConfigError(
+            f"{option} '{file}' is on this machine, and the engine is not; allowed: an engine that runs here"
+        )
+
+
+def write_users(rows: DataFrame, file: Path) -> None:
+    """Write ``user_changes`` as one file of CSV on this machine: the engine writes it, so no user passes through here.
+
+    Raises:
+        OutputError: The file cannot be written.
+    """
+    order = rows.columns[: rows.columns.index("value_baseline")]
+    folder = Path(tempfile.mkdtemp(prefix=f".{file.name}.", dir=file.resolve().parent))
+    try:
+        rows.repartition(1).sortWithinPartitions(*order).write.csv(
+            str(folder / "csv"), header=True, quoteAll=False, escape='"', nullValue=""
+        )
+        (part,) = sorted((folder / "csv").glob("*.csv"))
+        part.replace(file)
+    except OSError as error:
+        raise OutputError(f"cannot write --per-user '{file}': {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _days(partitions: Partitions, first: str, last: str | None) -> Days:

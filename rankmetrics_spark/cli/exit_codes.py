@@ -15,13 +15,11 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from rankmetrics_spark.errors import RankmetricsError, lost_engine, raised_by_python, root_cause
+from rankmetrics_spark.errors import TRACE, RankmetricsError, lost_engine, raised_by_python, root_cause
 from rankmetrics_spark.report import printable
 
-TRACE = "RANKMETRICS_TRACE"
-"""Environment variable: any value shows the stack trace of an error of Spark."""
 verbose: ContextVar[bool] = ContextVar("verbose", default=False)
-"""Whether each stage is printed on its own line, and the stack trace of an error of Spark."""
+"""Whether a terminal too gets a plain line for each stage, and the stack trace of an error of Spark."""
 
 
 @contextmanager
@@ -80,7 +78,7 @@ def _of_spark(error: Exception) -> bool:
 
 @contextmanager
 def live(console: Console) -> Iterator[Callable[[str], None]]:
-    """Show stages on a terminal; elsewhere print nothing, or a line for each one that has ended with ``-v``.
+    """Show stages on a terminal; elsewhere, and with ``-v``, print a plain line for each as it begins.
 
     Args:
         console: Where to show them.
@@ -88,8 +86,11 @@ def live(console: Console) -> Iterator[Callable[[str], None]]:
     Yields:
         A function that takes the words for the stage that begins.
     """
-    if console.quiet or not (console.is_terminal or verbose.get()):
+    if console.quiet:
         yield lambda text: None
+        return
+    if not console.is_terminal or verbose.get():
+        yield lambda text: console.print(Text(f"{printable(text)} ..."), soft_wrap=True)
         return
     columns = (SpinnerColumn(), TextColumn("{task.description} ...", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:

@@ -13,7 +13,7 @@ from rankmetrics_spark.cli.exit_codes import verbose
 from rankmetrics_spark.config import ENGINES, description, evaluation_day, read_document, resolved
 from rankmetrics_spark.engines import separate_output
 from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.report import DOCUMENT_STYLES, RESULT_TABLES, document, safe_cells
+from rankmetrics_spark.report import DOCUMENT_STYLES, RESULT_TABLES, document, folded, safe_cells
 
 MASTER = click.option(
     "--master",
@@ -23,10 +23,22 @@ MASTER = click.option(
 DATE = "YYYY-MM-DD, today, yesterday, or days back such as -2, counted in the config's time_zone; today by default."
 DATE_OF_TABLES = "YYYY-MM-DD, yesterday, or days back such as -2, in UTC; the newest by default."
 SEGMENTS = "Print a line per experiment and segment, not only the segments that differ most."
+
+
+class Folding(Console):
+    """Breaks sentences at spaces on a terminal, which would break them anywhere; a path stays whole."""
+
+    def print(self, *objects: Any, **more: Any) -> None:
+        """As in ``Console``; with ``soft_wrap``, lines of a terminal break at spaces."""
+        if more.get("soft_wrap") and self.is_terminal:
+            objects = tuple(folded(each, self.width) if isinstance(each, str) else each for each in objects)
+        super().print(*objects, **more)
+
+
 # Paths and ids are text: no markup, no emoji.
-say = Console(stderr=True, highlight=False, markup=False, emoji=False)
+say = Folding(stderr=True, highlight=False, markup=False, emoji=False)
 """Warnings, errors, and what a person has to know of a result."""
-note = Console(stderr=True, highlight=False, markup=False, emoji=False)
+note = Folding(stderr=True, highlight=False, markup=False, emoji=False)
 """What ``--quiet`` leaves out: progress, counts, places, what to type next."""
 _quiet: ContextVar[bool] = ContextVar("_quiet", default=False)
 _apart = True

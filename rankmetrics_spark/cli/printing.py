@@ -32,7 +32,7 @@ def print_outcome(
     elif style == "csv":
         print_csv(tables[table_of_csv(style, outcome.comparisons is not None)])
     if not say.quiet:
-        print_verdict(outcome.record["verdict"], style)
+        print_verdict(outcome.record["verdict"], style, shown if style == "table" else None)
     if style == "table":
         print_result(shown, segments)
     # People can read the result before the report is written.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Literal
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
@@ -45,7 +46,7 @@ from rankmetrics_spark.config import AaCheck, Bootstrap, Comparison, Options, Pl
 from rankmetrics_spark.engines import AnyTable, ResultTable, result_table, spark_table
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.schemas import DATE, EXPERIMENT, METRIC, SEGMENT, USER
+from rankmetrics_spark.schemas import BASELINE, DATE, EXPERIMENT, METRIC, SEGMENT, USER
 
 __all__ = [
     "ARM_SUMS",
@@ -76,7 +77,7 @@ __all__ = [
     "development",
     "effect_over_time",
     "first_and_last",
-    "largest_losses",
+    "largest_changes",
     "margins",
     "mean_intervals",
     "outlook",
@@ -94,6 +95,7 @@ __all__ = [
     "statistic",
     "sums_of",
     "types_of",
+    "user_changes",
     "with_cluster_intervals",
     "within_margin",
 ]
@@ -403,16 +405,15 @@ def decomposition(table: UserTable, asked: Comparison, segment: str) -> DataFram
     return split.orderBy(EXPERIMENT, METRIC, SEGMENT)
 
 
-def largest_losses(table: UserTable, asked: Comparison, n: int) -> DataFrame:
-    """The users who lost most against the baseline, for each candidate and metric.
+def user_changes(table: UserTable, asked: Comparison) -> DataFrame:
+    """What each user who is in both experiments has in each: one row per (candidate, metric, user); grows with users.
 
     Args:
         table: The users.
         asked: The baseline, and the candidates if not all are meant.
-        n: How many users per candidate and metric.
 
     Returns:
-        experiment_id, metric, user_id, value_baseline, value_candidate, loss; the largest loss first.
+        experiment_id, baseline, metric, user_id, value_baseline, value_candidate, difference.
     """
     values = ", ".join(f"'{metric}', {metric.column}" for metric in table.metrics)
     long = table.rows.selectExpr(EXPERIMENT, USER, f"stack({len(table.metrics)}, {values}) AS ({METRIC}, value)")
@@ -421,13 +422,32 @@ def largest_losses(table: UserTable, asked: Comparison, n: int) -> DataFrame:
     theirs = long.where(~of_baseline).withColumnRenamed("value", "value_candidate")
     if asked.candidates:
         theirs = theirs.where(F.col(EXPERIMENT).isin(*asked.candidates))
+    joined = theirs.join(ours, [USER, METRIC]).withColumns(
+        {BASELINE: F.lit(asked.baseline), "difference": F.col("value_candidate") - F.col("value_baseline")}
+    )
+    return joined.select(EXPERIMENT, BASELINE, METRIC, USER, "value_baseline", "value_candidate", "difference")
+
+
+def largest_changes(table: UserTable, asked: Comparison, n: int, kind: Literal["loss", "gain"] = "loss") -> DataFrame:
+    """The users who lost or gained most against the baseline, for each candidate and metric.
+
+    Args:
+        table: The users.
+        asked: The baseline, and the candidates if not all are meant.
+        n: How many users per candidate and metric.
+        kind: Which of the two; a metric of which lower is better is lost where it rises.
+
+    Returns:
+        experiment_id, metric, user_id, value_baseline, value_candidate, and the size as ``loss`` or ``gain``; the
+        largest first.
+    """
     lower = [str(metric) for metric in table.metrics if metric.higher_is_better is False]
     sign = F.when(F.col(METRIC).isin(lower), -1.0).otherwise(1.0) if lower else F.lit(1.0)
-    loss = sign * (F.col("value_baseline") - F.col("value_candidate"))
-    joined = theirs.join(ours, [USER, METRIC]).withColumn("loss", loss).where("loss > 0")
-    place = F.row_number().over(Window.partitionBy(EXPERIMENT, METRIC).orderBy(F.desc("loss"), USER))
-    first = joined.withColumn("_place", place).where(f"_place <= {n}").orderBy(EXPERIMENT, METRIC, "_place")
-    return first.select(EXPERIMENT, METRIC, USER, "value_baseline", "value_candidate", "loss")
+    size = sign * F.col("difference") if kind == "gain" else sign * (F.col("value_baseline") - F.col("value_candidate"))
+    changed = user_changes(table, asked).withColumn(kind, size).where(F.col(kind) > 0)
+    place = F.row_number().over(Window.partitionBy(EXPERIMENT, METRIC).orderBy(F.desc(kind), USER))
+    first = changed.withColumn("_place", place).where(f"_place <= {n}").orderBy(EXPERIMENT, METRIC, "_place")
+    return first.select(EXPERIMENT, METRIC, USER, "value_baseline", "value_candidate", kind)
 
 
 def refuse_too_many_replicates(asked: Comparison, experiments: Sequence[str], n_metrics: int) -> None:

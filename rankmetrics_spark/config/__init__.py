@@ -57,6 +57,7 @@ from rankmetrics_spark.config.options import DEFAULT_METRICS, PATHS, LayoutName,
 from rankmetrics_spark.config.places import check_local_paths, check_output, local_path, refuse_overlap
 from rankmetrics_spark.config.sections import (
     ENDING,
+    EXAMPLE_USERS,
     FORMATS,
     RATES,
     Format,
@@ -65,6 +66,7 @@ from rankmetrics_spark.config.sections import (
     Limits,
     Lineage,
     Quality,
+    Report,
     Sink,
     Source,
 )
@@ -99,6 +101,7 @@ __all__ = [
     "Period",
     "PlannedLooks",
     "Quality",
+    "Report",
     "Resampling",
     "Section",
     "Setting",
@@ -165,7 +168,7 @@ class Config(Section):
     gates: tuple[Gate, ...] = key((), gates, "Limits of metrics; a run that fails one publishes nothing.")
     sink: Sink = key({}, section(Sink), "Where the tables go.")
     lineage: Lineage = key({}, section(Lineage), "OpenLineage events; off unless an endpoint is set.")
-    report: str | None = key(None, text, "HTML file on this machine for the report; by default there is none.")
+    report: Report = key({}, Report.given, "The page of the run: its file alone, or the keys below.")
     evaluation_date: str = key("today", evaluation_day, "What ``{date}`` in paths and filters stands for.")
     time_zone: str = key("UTC", time_zone, "Where today starts and ends, for a date that counts from it.")
     engine: str | None = key(None, choice(*ENGINES), "What computes; by default what the command finds.")
@@ -185,7 +188,7 @@ class Config(Section):
             self._settle(name, _dated(getattr(self, name), self.evaluation_date))
         if period := self.comparison.period:
             self._settle("comparison", replace(self.comparison, period=period.on(self.evaluation_date)))
-        self._settle("report", self.report and self.report.replace("{date}", self.evaluation_date))
+        self._settle("report", self._dated_report())
         _check_trec_run(self)
         if not self.rank_by:
             # The ranks of a TREC run are not reliable.
@@ -197,6 +200,12 @@ class Config(Section):
         check_gates(self.gates, self.metrics, self.comparison)
         self._settle("comparison", with_primary(self.comparison, self.metrics, self.gates))
         check_cuped(self.comparison, self.evaluation_date)
+
+    def _dated_report(self) -> Report:
+        file, examples = self.report.file, self.report.examples
+        if examples is None:
+            examples = EXAMPLE_USERS if self.source.format == "trec_run" else 0
+        return replace(self.report, file=file and file.replace("{date}", self.evaluation_date), examples=examples)
 
     @property
     def inputs(self) -> tuple[Input, ...]:

@@ -21,7 +21,7 @@ EXAMPLES = ("example", "ab_test", "trec")
 """Configs that come with the package: every key with its default, an A/B test, a TREC run."""
 SCHEMA_FILE = "rankmetrics.schema.json"
 """What the first line of a written config names, for editors: the JSON schema, in the config's own folder."""
-_SHORTHAND = {"convention": "preset"}
+_SHORTHAND = {"convention": "preset", "report": "file"}
 """Sections that may be written as one word, and the key that this word stands for."""
 
 

@@ -12,6 +12,7 @@ from rankmetrics_spark.config.fields import (
     Read,
     Section,
     choice,
+    count,
     key,
     mapped,
     number,
@@ -25,6 +26,8 @@ from rankmetrics_spark.config.options import OPTION, with_options
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.schemas import EXPERIMENT, JUDGEMENT_ROLES, ROLES
 
+EXAMPLE_USERS = 20
+"""Users who lost and gained most that a page has of queries; of people it has none unless asked for."""
 RATES = {
     "duplicate_rate": "rows that repeat an item or a rank of their list",
     "tie_rate": "evaluated rows that share their score with another row of their list",
@@ -373,3 +376,28 @@ class Sink(Section):
             # Delta's SQL calls a table in a folder by its path.
             refuse_substitution(path, self.path or "")
         self._settle("path", self.path or (None if self.table else "out"))
+
+
+@dataclass(frozen=True)
+class Report(Section):
+    """The page of a run."""
+
+    at = "report"
+
+    file: str | None = key(None, text, "HTML file on this machine for the report; by default there is none.")
+    examples: int | None = key(
+        None,
+        count(0, 100),
+        "Users with the largest losses and gains whose lists are on the page: 20 for a TREC run, else none.",
+    )
+
+    @classmethod
+    def given(cls, path: str, value: object) -> Report:
+        """A section, a mapping of its keys, or its file alone."""
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, Mapping):
+            return cls.read(value)
+        if isinstance(value, (str, os.PathLike)):
+            return cls(file=text(path, value))
+        raise refuse(path, value, "an HTML file, or a mapping with keys out of file, examples")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         SETTINGS_OF_RUNS,
         all_of,
         engine_of,
+        explain_in_notebooks,
         few_rows,
         in_order,
         is_laptop,
@@ -54,8 +55,8 @@ __getattr__ = lazy(
         "python_tables": "AnyTable ResultTable column_names python_table result_table spark_table",
         "sail": "laptop_session",
         "sessions": (
-            "ORDER SETTINGS_OF_ROWS SETTINGS_OF_RUNS all_of engine_of few_rows in_order is_laptop name_of_engine "
-            "sail_path session_settings version_of"
+            "ORDER SETTINGS_OF_ROWS SETTINGS_OF_RUNS all_of engine_of explain_in_notebooks few_rows in_order is_laptop "
+            "name_of_engine sail_path session_settings version_of"
         ),
         "spark": "cache_folder write_cached",
         "tables": (

@@ -95,10 +95,15 @@ def python_table(table: DataFrame, library: Library) -> Any:
     return rows.to_pandas(date_as_object=True) if library == "pandas" else _polars().from_arrow(rows)
 
 
-def result_table(table: DataFrame) -> ResultTable:
-    """The same DataFrame, with ``to_pandas()`` and ``to_polars()``; whatever it is selected to later has neither."""
+def result_table(table: DataFrame, html: Callable[[], str] | None = None) -> ResultTable:
+    """The same DataFrame, with ``to_pandas()`` and ``to_polars()``; a notebook shows it as ``html``, if that is given.
+
+    Whatever it is selected to later has none of these.
+    """
     result: Any = table
     result.__class__ = _result_class(cast("Hashable", type(result)))
+    if html is not None:
+        result._repr_html_ = html
     return result  # type: ignore[no-any-return]
 
 

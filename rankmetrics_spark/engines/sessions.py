@@ -6,6 +6,7 @@ What differs between Spark and Sail is hidden here. Without pyspark this module 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -125,6 +126,27 @@ def few_rows(table: DataFrame) -> list[Row]:
         if user_error := raised_by_python(error):
             raise user_error from error
         raise
+
+
+def explain_in_notebooks() -> None:
+    """In IPython, an action on a lazy table that fails by a user's mistake ends in its sentence, not in the trace.
+
+    What this package raises itself does so by ``RankmetricsError._render_traceback_``. A handler that is there stays.
+    """
+    ipython = sys.modules.get("IPython")
+    shell: Any = ipython.get_ipython() if ipython else None
+    if shell is None or shell.custom_exceptions:
+        return
+    from pyspark.errors import PySparkException
+
+    def explain(shell: Any, kind: type[Exception], error: Exception, trace: Any, tb_offset: int | None = None) -> None:
+        """Show the sentence of an error of this package, and any other error as always."""
+        if ours := raised_by_python(error):
+            shell._showtraceback(type(ours), ours, ours._render_traceback_())
+        else:
+            shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
+
+    shell.set_custom_exc((PySparkException,), explain)
 
 
 def all_of(spark: SparkSession, functions: Sequence[Callable[[], T]]) -> list[T]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
-from rankmetrics_spark.config import Gate, Limits
+from rankmetrics_spark.config import RATES, Gate, Limits
 from rankmetrics_spark.schemas import (
     BASELINE,
     CUPED,
@@ -40,6 +41,8 @@ SHARED = "shared_user_rate"
 """The share of users with lists in several experiments; the only rate that has no value per experiment."""
 
 Rates = dict[str, float]
+MOST_SHOWN = 20
+"""Experiments that a notebook shows."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,29 @@ class Findings:
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     checks: tuple[Check, ...] = ()
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the warnings, then counts and rates with a column per experiment."""
+        names = [*self.counts][:MOST_SHOWN]
+        lines = [("", [f"<b>{escape(str(name))}</b>" for name in names])]
+        for key, label in (("rows", "rows read"), ("quarantined", "rows left out"), ("lists", "lists")):
+            lines.append((label, [f"{self.counts[name].get(key, 0):,}" for name in names]))
+        for rate, label in RATES.items():
+            values = [self.rates.get(name, {}).get(rate) for name in names]
+            if any(value is not None for value in values):
+                lines.append((label, ["-" if value is None else f"{value:.1%}" for value in values]))
+        cell = '<td style="padding:.25em .8em;border-bottom:1px solid #8884;text-align:{}">{}</td>'
+        rows = "".join(
+            f"<tr>{cell.format('left', label)}{''.join(cell.format('right', value) for value in values)}</tr>"
+            for label, values in lines
+        )
+        warnings = "".join(f"<li>{escape(text)}</li>" for text in (*self.warnings, *self.notes))
+        more = len(self.counts) - len(names)
+        return (
+            f'<div style="font-family:system-ui,sans-serif">{"" if warnings else "no warnings"}<ul>{warnings}</ul>'
+            f'<table style="border-collapse:collapse">{rows}</table>'
+            f"{f'<div>{more:,} more experiments</div>' if more > 0 else ''}</div>"
+        )
 
     def as_record(self) -> dict[str, Any]:
         """Return the entry of the run record."""

@@ -113,7 +113,7 @@ class Outcome(Presentation):
     def paths(self) -> dict[str, Any]:
         """Where the output, its tables, the run record and, if asked for, the page are."""
         tables = {name: self._store.name_of(name) for name, table in self._tables.items() if table.partitions.filled}
-        report = {"report": page} if (page := self.record["config"].get("report")) else {}
+        report = {"report": page} if (page := self.record["config"]["report"]["file"]) else {}
         return {"output": self.path, "tables": tables, "record": self.record_path} | report
 
     @cached_property

@@ -330,6 +330,6 @@ def _page(record: Record, store: Store, config: Config) -> str | None:
     without = {name: entry for name, entry in entries.items() if name not in ("means", "comparisons", "checks")}
     figures = Figures(period_means(means, compared), compared, record=without, checks=entries["checks"])
     path = store.write_page(page(figures).encode("utf-8", "backslashreplace").decode("utf-8"))
-    if path is None and config.report:
-        return str(write_page(figures, Path(config.report).with_suffix(".not_published.html")))
+    if path is None and config.report.file:
+        return str(write_page(figures, Path(config.report.file).with_suffix(".not_published.html")))
     return path

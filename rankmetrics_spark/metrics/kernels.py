@@ -104,7 +104,7 @@ def ndcg(lists: Lists, k: int | None = None) -> Floats:
 # ---- binary relevance
 
 
-@metric(aliases=("precision", "prec"), readings=EXPECTED)
+@metric(aliases=("precision", "prec"), mean_name="mean Precision", readings=EXPECTED)
 def p(lists: Lists, k: int) -> Floats:
     """Precision: relevant items in the top k, over k, even if the list is shorter than k (as trec_eval and Spark).
 
@@ -116,7 +116,7 @@ def p(lists: Lists, k: int) -> Floats:
     return _where_relevant(lists, lists.hits_at(k) / k)
 
 
-@metric(aliases=("recall",), readings=EXPECTED)
+@metric(aliases=("recall",), mean_name="mean Recall", readings=EXPECTED)
 def r(lists: Lists, k: int) -> Floats:
     """Recall: relevant items in the top k, over all m relevant items, shown or not. No value if m = 0.
 
@@ -136,7 +136,7 @@ def f1(lists: Lists, k: int) -> Floats:
     return _where_relevant(lists, 2 * lists.hits_at(k) / (k + lists.m))
 
 
-@metric(aliases=("r_prec", "r_precision", "rprecision"), readings=EXPECTED)
+@metric(aliases=("r_prec", "r_precision", "rprecision"), mean_name="mean R-precision", readings=EXPECTED)
 def rprec(lists: Lists) -> Floats:
     """R-precision: precision at rank m (as trec_eval). No value if m = 0.
 

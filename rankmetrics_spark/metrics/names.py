@@ -91,8 +91,12 @@ class Definition:
         >>> from rankmetrics_spark.metrics import REGISTRY
         >>> REGISTRY["ap"].headline, REGISTRY["ndcg"].headline
         ('MAP', 'mean NDCG')
+        >>> REGISTRY["r"].headline, REGISTRY["hit_rate"].headline
+        ('mean Recall', 'mean Hit rate')
         """
-        return self.mean_name or f"mean {self.name.upper()}"
+        # Longer names are words, not initials.
+        words = self.name.upper() if len(self.name) <= 4 else self.name.replace("_", " ").capitalize()
+        return self.mean_name or f"mean {words}"
 
     def reading(self, convention: Convention) -> str:
         """How this metric reads ties under a convention: ``plain``, ``expected`` or ``threshold``."""
@@ -227,10 +231,11 @@ class Metric:
         """What people call the mean over users.
 
         >>> from rankmetrics_spark.metrics import parse
-        >>> [parse(name).headline for name in ("ap@10", "rr", "ndcg@10", "rbp(p=0.8)")]
-        ['MAP@10', 'MRR', 'mean NDCG@10', 'mean RBP(p=0.8)']
+        >>> [parse(name).headline for name in ("ap@10", "rr", "r@10", "softmax_loss(t=1)")]
+        ['MAP@10', 'MRR', 'mean Recall@10', 'mean Softmax loss (t = 1)']
         """
-        return self.definition.headline + self._suffix
+        values = _render(dict(self.parameters)).replace("=", " = ").replace(",", ", ")
+        return self.definition.headline + (f" ({values})" if values else "") + (f"@{self.cut}" if self.cut else "")
 
     @property
     def higher_is_better(self) -> bool | None:

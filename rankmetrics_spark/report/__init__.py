@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         table,
         tie_warnings,
     )
-    from rankmetrics_spark.report.figures import ANY_WIDTH, Figures, blocks, period_means, printable, seconds_of
+    from rankmetrics_spark.report.figures import ANY_WIDTH, Figures, blocks, folded, period_means, printable, seconds_of
     from rankmetrics_spark.report.html import (
         INSTALL_PAGE,
         MOST_BYTES,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rankmetrics_spark.report.machine import RESULT_TABLES, print_csv, print_json, result_object, safe_cells
     from rankmetrics_spark.report.notebook import (
         as_html,
+        compared_html,
         log_run,
         logged_metrics,
         logged_parameters,
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
         spark_tables,
     )
     from rankmetrics_spark.report.segments import sentences_of_segments
+    from rankmetrics_spark.report.side_by_side import Examples, block, data_of
     from rankmetrics_spark.report.story import Answer, answer, cards, leader
     from rankmetrics_spark.report.terminal import (
         Shown,
@@ -83,16 +85,17 @@ __getattr__ = lazy(
             "CONVENTION_PRINTERS LIST_PRINTERS accounting compared_rows paths_text "
             "print_conventions print_list print_table result_rows table tie_warnings"
         ),
-        "figures": "ANY_WIDTH Figures blocks period_means printable seconds_of",
+        "figures": "ANY_WIDTH Figures blocks folded period_means printable seconds_of",
         "html": "INSTALL_PAGE MOST_BYTES check_page_file check_page_libraries has_page_libraries page write_page",
         "machine": "RESULT_TABLES print_csv print_json result_object safe_cells",
-        "notebook": "as_html log_run logged_metrics logged_parameters plot summary",
+        "notebook": "as_html compared_html log_run logged_metrics logged_parameters plot summary",
         "over_time": "difference_rows print_over_time sentences_over_time",
         "paper": "DOCUMENT_STYLES document",
         "payload": "payload_of",
         "periods": "figures_of_output figures_of_period figures_of_run merged_record outlook_of period_of",
         "read": ("FolderTables everyone_and_largest figures_of figures_of_frames format_of local_tables spark_tables"),
         "segments": "sentences_of_segments",
+        "side_by_side": "Examples block data_of",
         "story": "Answer answer cards leader",
         "terminal": "Shown print_all print_gates print_not_published print_result print_verdict",
         "trust": "check_rows checks newer_failures without_relevant",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import altair as alt
@@ -229,12 +230,60 @@ def _zoomable(chart: alt.LayerChart, axes: list[Any]) -> alt.LayerChart:
     return zoomable_chart
 
 
-def filled(chart: alt.LayerChart, rows: Sequence[Mapping[str, Any]], **parameters: object) -> alt.LayerChart:
-    """A template with its rows, in plain light colours, for a notebook or a file."""
-    spec = with_colours(chart.configure(**CONFIG).to_dict(), LIGHT)
+# ---- notebooks
+
+PICTURE = {"width": 600, "height": 260}
+"""Size of a chart in a notebook."""
+SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
+"""Marks of experiments, which share few colours."""
+
+
+class Picture(alt.LayerChart):
+    """A chart that shows itself as Vega-Lite and as SVG: what a viewer lacks for the one, it has for the other."""
+
+    def _repr_mimebundle_(self, *_: Any, **__: Any) -> dict[str, Any]:
+        """The chart under its MIME types; without the HTML of Altair, whose scripts come from a network."""
+        spec = self.to_dict()
+        version = alt.SCHEMA_VERSION.removeprefix("v").rpartition(".")[0]
+        vega = f"application/vnd.vegalite.v{version.partition('.')[0]}+json"
+        bundle: dict[str, Any] = {vega: spec, "text/plain": spec["title"]["text"]}
+        with suppress(ImportError):
+            import vl_convert
+
+            bundle["image/svg+xml"] = vl_convert.vegalite_to_svg(spec, vl_version=version)
+        return bundle
+
+
+def picture(rows: Sequence[Mapping[str, Any]], title: str) -> alt.LayerChart:
+    """Means with their intervals by cut-off, in plain light colours.
+
+    Args:
+        rows: As ``cutoffs`` takes them.
+        title: Of the chart.
+    """
+    with alt.theme.enable("default"):
+        spec = with_colours(cutoffs().configure(**CONFIG).to_dict(), LIGHT)
+    names = list(dict.fromkeys(row["name"] for row in rows))
+    colours = {row["name"]: row["colour"] for row in rows}
+    legend = {
+        "title": None,
+        "orient": "top",
+        "symbolSize": 80,
+        "symbolOpacity": 1,
+        "labelLimit": 300,
+        "labelFontSize": 12,
+    }
+    who = {"field": "name", "type": "nominal", "sort": None, "legend": legend}
+    shapes = [SHAPES[place % len(SHAPES)] for place in range(len(names))]
+    for layer in spec["layer"]:
+        scale = {"domain": names, "range": [colours[name] for name in names]}
+        layer["encoding"]["color"] = who | {"scale": scale}
+        if layer["mark"]["type"] == "point":
+            layer["encoding"]["shape"] = who | {"scale": {"domain": names, "range": shapes}}
+    if len({row["cut"] for row in rows}) == 1:
+        # A line between cut-offs needs two of them.
+        spec["layer"] = [layer for layer in spec["layer"] if layer["mark"]["type"] != "line"]
+    spec |= {"title": {"text": title, "anchor": "start", "fontSize": 14}} | PICTURE
     spec["datasets"] = {**spec.get("datasets", {}), "rows": [*rows]}
-    spec["background"] = LIGHT["paper"]
-    for parameter in spec.get("params", []):
-        parameter["value"] = parameters.get(parameter["name"], parameter.get("value"))
-    data_chart: alt.LayerChart = alt.LayerChart.from_dict(spec)
-    return data_chart
+    drawn: alt.LayerChart = Picture.from_dict(spec | {"background": LIGHT["paper"]})
+    return drawn

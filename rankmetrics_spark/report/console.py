@@ -16,6 +16,7 @@ from rankmetrics_spark.errors import without_secrets
 from rankmetrics_spark.metrics import Metric, parse
 from rankmetrics_spark.report.figures import over_lists, percent, print_fitting, print_records, printable
 from rankmetrics_spark.report.machine import print_csv, print_json
+from rankmetrics_spark.report.wording import RATE_NAMES, share
 from rankmetrics_spark.schemas import (
     CONVENTION,
     EVERYONE,
@@ -111,9 +112,11 @@ def table(rows: list[Row], metrics: Iterable[Metric] = ()) -> Table:
 
 
 def chosen(rows: list[Row], metrics: Iterable[Metric]) -> list[Metric]:
-    """The metrics of the rows, in the order of their columns."""
+    """The metrics of the rows, in the order of the run; others follow by name and cut-off."""
     by_name = {str(metric): metric for metric in metrics}
-    return sorted((by_name.get(name) or parse(name) for name in {row[METRIC] for row in rows}), key=_by_cut)
+    names = {row[METRIC] for row in rows}
+    others = sorted((parse(name) for name in names - by_name.keys()), key=_by_cut)
+    return [*(metric for name, metric in by_name.items() if name in names), *others]
 
 
 def _table(rows: list[Row], chosen: Sequence[Metric]) -> Table:
@@ -300,10 +303,10 @@ def _tie_warning(rows: Sequence[Row], metric: str, conventions: Sequence[str]) -
 def accounting(record: Mapping[str, Any]) -> list[str]:
     """Where the rows went, how many scores are tied, and what in the input contradicts itself: a line each."""
     rows = record["rows"]
-    lines = [f"rows: {rows['in']:,} in = {rows['evaluated']:,} evaluated + {rows['quarantined']:,} quarantined"]
+    lines = [f"rows: {rows['in']:,} read = {rows['evaluated']:,} evaluated + {rows['quarantined']:,} left out"]
     if record["quarantine_reasons"]:
         reasons = sorted(record["quarantine_reasons"].items(), key=lambda pair: (-pair[1], pair[0]))
-        lines.append("quarantined: " + ", ".join(f"{name} {count:,}" for name, count in reasons))
+        lines.append("left out: " + ", ".join(f"{name} {count:,}" for name, count in reasons))
     beyond = sum(counts["beyond_judgements"] for counts in record["experiments"].values())
     if beyond:
         lines.append(
@@ -351,7 +354,9 @@ def _few_judged(record: Mapping[str, Any]) -> list[str]:
 def _tied(experiments: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """How many rows share their score with another of their list."""
     rates = [
-        f"{name} {counts['tied'] / counts['evaluated']:.2%}" for name, counts in experiments.items() if counts["tied"]
+        f"{name} {share(counts['tied'] / counts['evaluated'])}"
+        for name, counts in experiments.items()
+        if counts["tied"]
     ]
     if not rates:
         return []
@@ -363,7 +368,7 @@ def _quality(quality: Mapping[str, Any]) -> list[str]:
     """The rates that are not 0, beside those of the previous run, and what the gates of quality warn of."""
     before = quality.get("previous", {}).get("overall", {})
     rates = [
-        f"{name} {value:.2%}" + (f" (was {before[name]:.2%})" if name in before else "")
+        f"{RATE_NAMES.get(name, name)} {share(value)}" + (f" (was {share(before[name])})" if name in before else "")
         for name, value in quality.get("overall", {}).items()
         if value or before.get(name)
     ]

@@ -6,8 +6,9 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
@@ -31,6 +32,9 @@ from rankmetrics_spark.schemas import (
     SEGMENT,
     number,
 )
+
+if TYPE_CHECKING:
+    from rankmetrics_spark.report.side_by_side import Examples
 
 Row = Mapping[str, Any]
 
@@ -58,6 +62,7 @@ class Figures:
         days: The days of the period, where the tables are about one; ``record`` is that of all of its runs then.
         outlook: When open comparisons of the period could find an effect, in words.
         checks: Rows of ``checks`` of the date; empty where nothing was written, or about a period.
+        examples: Users who lost and gained most, with their lists; None unless asked for.
     """
 
     means: Sequence[Row]
@@ -74,6 +79,7 @@ class Figures:
     days: Days | None = None
     outlook: Sequence[str] = ()
     checks: Sequence[Row] = ()
+    examples: Examples | None = None
 
     @cached_property
     def metrics(self) -> list[Metric]:
@@ -203,6 +209,8 @@ C = TypeVar("C")
 
 ANY_WIDTH = 1_000_000
 """Characters in a line where nobody looks at a screen."""
+PIPE_WIDTH = 160
+"""Characters of a table of metrics in a pipe or a file; a wider one is printed in blocks."""
 
 
 def printable(text: str) -> str:
@@ -215,48 +223,76 @@ def printable(text: str) -> str:
 
 
 def print_fitting(build: Callable[[Sequence[C]], Table], columns: Sequence[C], *titles: str) -> None:
-    """Print a table on stdout; on a narrow terminal as several tables that share the labels of their rows."""
+    """Print a table on stdout; where it is too wide, as several tables that share the labels of their rows."""
     console = _stdout()
     print_lines(titles)
-    for block in blocks(build, columns, console):
+    width = PIPE_WIDTH if _is_pipe() and not paper.document.get() else console.width
+    for block in blocks(build, columns, console, width):
         _print(build(block), console)
 
 
 def print_sentence(line: str, is_result: bool = True) -> None:
     """Print a sentence on stdout, as part of a document where tables are; on stderr beside a result for programs."""
-    style = paper.document.get()
-    text = paper.sentence(printable(line), style) if style else printable(line) + "\n"
-    (sys.stdout if is_result else sys.stderr).write(text)
+    if is_result:
+        print_lines([line])
+    else:
+        sys.stderr.write(printable(line) + "\n")
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print sentences on stdout, folded to the width of a terminal."""
+    """Print sentences on stdout, folded at spaces to the width of a terminal."""
     console, style = _stdout(), paper.document.get()
     for line in lines:
+        text = printable(line)
         if style:
-            print_sentence(line)
+            sys.stdout.write(paper.sentence(text, style))
         else:
-            console.print(Text(printable(line)), soft_wrap=console.width == ANY_WIDTH)
+            sys.stdout.write(folded(text, console.width) + "\n")
 
 
-def blocks(build: Callable[[Sequence[C]], Table], columns: Sequence[C], console: Console) -> list[list[C]]:
-    """The columns in their order, in as few blocks as fit into the width of the console; at least one block.
+def folded(text: str, width: int) -> str:
+    """The text with line breaks at spaces; a word that is longer than a line stays whole, so that it can be copied.
+
+    >>> print(folded("candidate_a beats a_control_with_a_name", 20))
+    candidate_a beats
+    a_control_with_a_name
+    """
+    lines: list[str] = []
+    for word in text.split(" "):
+        if lines and cell_len(f"{lines[-1]} {word}") <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return "\n".join(lines)
+
+
+def blocks(
+    build: Callable[[Sequence[C]], Table], columns: Sequence[C], console: Console, width: int | None = None
+) -> list[list[C]]:
+    """The columns in their order, in as few blocks as fit into a width; at least one block.
 
     A column that does not fit beside the labels has a block of its own.
+
+    Args:
+        build: Some of the columns -> their table.
+        columns: All of them.
+        console: Measures tables.
+        width: Characters of a line; by default those of the console.
     """
-    if console.width == ANY_WIDTH or _width(build(columns), console) <= console.width:
+    line = width or console.width
+    if line == ANY_WIDTH or _width(build(columns), console) <= line:
         return [list(columns)]
     # Labels that are longer are folded.
-    labels = min(_width(build([]), console), console.width // 2)
+    labels = min(_width(build([]), console), line // 2)
     groups: list[list[C]] = []
     room = 0
     for column in columns:
-        width = _width(build([column]), console) - _width(build([]), console)
-        if not groups or width > room:
+        needed = _width(build([column]), console) - _width(build([]), console)
+        if not groups or needed > room:
             groups.append([])
-            room = console.width - labels
+            room = line - labels
         groups[-1].append(column)
-        room -= width
+        room -= needed
     return groups or [[]]
 
 
@@ -276,7 +312,11 @@ def print_records(records: Sequence[Mapping[str, str]], whole: Table) -> None:
 
 
 def _stdout() -> Console:
-    return Console(width=None if sys.stdout.isatty() and not paper.document.get() else ANY_WIDTH)
+    return Console(width=ANY_WIDTH if paper.document.get() or _is_pipe() else None)
+
+
+def _is_pipe() -> bool:
+    return not sys.stdout.isatty()
 
 
 def _print(grid: Table, console: Console) -> None:

@@ -22,7 +22,7 @@ from typing import Any
 from rankmetrics_spark import __version__
 from rankmetrics_spark.engines import cache_folder, write_cached
 from rankmetrics_spark.errors import ConfigError, OutputError, installation, without_secrets
-from rankmetrics_spark.report import overview, palette, story, trust, wording
+from rankmetrics_spark.report import overview, palette, side_by_side, story, trust, wording
 from rankmetrics_spark.report.figures import Figures, Row, label_of, printable, seconds_of
 from rankmetrics_spark.report.order import sentences_of_order
 from rankmetrics_spark.report.over_time import sentences_over_time
@@ -52,7 +52,7 @@ _HEAD = 200
 def page(figures: Figures) -> str:
     """The report as HTML: its sentences are about all rows, its charts and tables hold as many as fit."""
     library, charts = scripts()
-    context = _context(figures) | {"library": library, "charts": charts}
+    context = _context(figures) | {"library": library, "charts": charts, "examples": side_by_side.block(figures)}
     for most, digits in MOST_ROWS:
         text = _rendered(context | {"data": as_script(payload_of(figures, most, digits))})
         if len(text.encode("utf-8", "replace")) <= MOST_BYTES:
@@ -128,7 +128,7 @@ def _rendered(context: Mapping[str, Any]) -> str:
     texts = {name: _file(f"page.{name}") for name in ("html", "css")}
     script = "\n".join(_file(f"{name}.js") for name in SCRIPTS)
     # Our own files, and JSON that ``as_script`` has made safe.
-    safe = {name: context[name] for name in ("library", "charts", "data")} | {
+    safe = {name: context[name] for name in ("library", "charts", "data", "examples")} | {
         "style": texts["css"],
         "script": f'(() => {{\n"use strict";\n{script}\n}})();',
         "light": palette.css(palette.LIGHT),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,13 +16,16 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from rankmetrics_spark.errors import ConfigError, installation, unknown
-from rankmetrics_spark.report import palette, story
-from rankmetrics_spark.report.changes import all_percentages, change_of
-from rankmetrics_spark.report.figures import Figures, label_of, printable
+from rankmetrics_spark.metrics import Metric, parse
+from rankmetrics_spark.report import palette, story, trust
+from rankmetrics_spark.report.changes import all_percentages, change_of, movement
+from rankmetrics_spark.report.figures import Figures, label_of, over_lists, percent, primary_names, printable
 from rankmetrics_spark.report.html import INSTALL_PAGE, has_page_libraries, write_page
+from rankmetrics_spark.report.verdict import correction_once, p_text, verdict_of
 from rankmetrics_spark.schemas import (
     BASELINE,
     CONVENTION,
+    EVERYONE,
     EXPERIMENT,
     METRIC,
     N_USERS,
@@ -87,8 +91,68 @@ def as_html(figures: Figures) -> str:
         f'<div style="font-family:system-ui,sans-serif;max-width:60em">'
         f'<div style="font-size:1.5em;font-weight:650;margin:.2em 0">{title}</div>'
         f'<div style="margin-bottom:.2em">{lead}</div>'
-        f'<div style="opacity:.75;margin-bottom:.8em">{_words(answer.sure)}</div>{_table(figures)}</div>'
+        f'<div style="{_SOFT};margin-bottom:.8em">{_words(answer.sure)}</div>{_table(figures)}'
+        f'<div style="{_SOFT};margin-top:.4em">{_key(figures)}</div>{_checks(figures)}</div>'
     )
+
+
+_SOFT = "opacity:.75"
+_TABLE = "border-collapse:collapse;font-variant-numeric:tabular-nums"
+
+
+def _key(figures: Figures) -> str:
+    """What the numbers and marks of the table mean."""
+    level = next((percent(row["confidence"]) for row in figures.means if row.get("confidence")), "")
+    units = "lists" if over_lists(figures.means) else "users"
+    means = f"mean over {units}{f' ± {level} margin' if level else ''}"
+    if len(figures.baselines) != 1:
+        return means
+    baseline = _text(story.Id(figures.baselines[0]))
+    return f"{means}; &#9650; better, &#9660; worse than {baseline}, &#8776; {story.STATES['open']}"
+
+
+def _checks(figures: Figures) -> str:
+    """What weakens the answer, a line each, and how much is fine."""
+    found = trust.checks(figures)
+    bad = [check for check in found if check.level in ("fail", "warn")]
+    fine = sum(check.level == "ok" for check in found)
+    lines = [f"<li><b>{escape(check.title)}</b>: {escape(printable(check.text))}</li>" for check in bad]
+    said = f"{fine} {'check is' if fine == 1 else 'checks are'} fine"
+    if not lines:
+        return f'<div style="{_SOFT}">{said}</div>' if fine else ""
+    return f'<ul style="margin:.6em 0;padding-left:1.2em">{"".join(lines)}</ul><div style="{_SOFT}">{said}</div>'
+
+
+def compared_html(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Comparisons: the verdict on the metric that decides, and a line for each, those of all users first."""
+    names = primary_names(rows)
+    deciding = [row for row in rows if row[METRIC] in names] or rows
+    said = correction_once(verdict_of(deciding), deciding)
+    verdict = "".join(f"<div>{escape(printable(line))}</div>" for line in said)
+
+    def order(row: Mapping[str, Any]) -> tuple[bool, bool, str, str, str]:
+        """All users first, then what decides."""
+        return (row[SEGMENT] != EVERYONE, row[METRIC] not in names, row[SEGMENT], row[METRIC], str(row[EXPERIMENT]))
+
+    heads = ("candidate", "baseline", "segment", "metric", "users", "means", "difference", "p corrected")
+    head = "".join(_cell(f"<b>{name}</b>") for name in heads)
+    lines = "".join(f"<tr>{''.join(map(_cell, _compared_cells(row)))}</tr>" for row in sorted(rows, key=order))
+    return (
+        f'<div style="font-family:system-ui,sans-serif;max-width:70em">{verdict}'
+        f'<table style="{_TABLE}"><tr>{head}</tr>{lines}</table></div>'
+    )
+
+
+def _compared_cells(row: Mapping[str, Any]) -> list[str]:
+    change, p = change_of(row), number(row["p_adjusted"])
+    names = [_text(story.Id(str(row[name]))) for name in (EXPERIMENT, BASELINE, SEGMENT)]
+    difference = f"{_MARKS[story.state_of(row)]} {escape(change.plain)}" if change else "-"
+    known = "-" if p is None else p_text(p, 1 - row["confidence"])
+    return [*names, escape(label_of(parse(row[METRIC]))), f"{row['n_users']:,}", escape(movement(row)), difference,
+            escape(known)]  # fmt: skip
+
+
+_MARKS = {"better": "&#9650;", "worse": "&#9660;", "open": "&#8776;", "doubtful": "?"}
 
 
 def _bold(text: str) -> str:
@@ -124,36 +188,64 @@ def _table(figures: Figures) -> str:
         lines.append(f"<tr>{_cell(_text(story.Id(name)))}{_cell(f'{users:,}', 'right')}{numbers}</tr>")
     n_hidden = len(figures.experiments) - len(names)
     more = f'<div style="opacity:.75">{n_hidden:,} more experiments; see summary()</div>' if n_hidden else ""
-    return f'<table style="border-collapse:collapse;font-variant-numeric:tabular-nums">{"".join(lines)}</table>{more}'
+    return f'<table style="{_TABLE}">{"".join(lines)}</table>{more}'
 
 
 def _cell(content: str, align: str = "left") -> str:
-    return f'<td style="text-align:{align};padding:.25em .8em;border-bottom:1px solid #8884">{content}</td>'
+    style = f"text-align:{align};padding:.25em .8em;border-bottom:1px solid #8884;white-space:nowrap"
+    return f'<td style="{style}">{content}</td>'
 
 
 def _value(row: Mapping[str, Any] | None, difference: Mapping[str, Any] | None, in_percent: bool) -> str:
     if row is None or number(row["mean"]) is None:
         return "-"
     change = change_of(difference, in_percent) if difference is not None else None
-    mark = {"better": "&#9650; ", "worse": "&#9660; "}.get(
-        story.state_of(difference) if difference is not None else "", ""
-    )
-    change_html = f' <span style="opacity:.75">{mark}{escape(change.text)}</span>' if change else ""
-    return f"{row['mean']:.4f}{change_html}"
+    mark = _MARKS[story.state_of(difference)] if difference is not None else ""
+    change_html = f' <span style="{_SOFT}">{mark} {escape(change.text)}</span>' if change else ""
+    low = number(row.get("ci_low"))
+    half = "" if low is None else f' <span style="{_SOFT}">± {row["mean"] - low:.4f}</span>'
+    return f"{row['mean']:.4f}{half}{change_html}"
 
 
-def plot(figures: Figures, metric: str) -> alt.LayerChart:
-    """The means of a metric with their intervals, for all users."""
+def plot(figures: Figures, metric: str | None = None) -> alt.LayerChart:
+    """The means of a metric with their intervals, for all users; of the metric that decides unless one is named."""
     by_name = {str(m): m for m in figures.metrics}
-    chosen = {name for name, m in by_name.items() if metric.lower() in (name, m.name, label_of(m).lower())}
+    text = metric if metric is not None else figures.primary.name if figures.primary else ""
+    chosen = _named(text, figures.metrics)
     if not chosen:
-        raise ConfigError(unknown("metric", metric, sorted({*by_name, *(m.name for m in by_name.values())})))
-
+        raise ConfigError(unknown("metric", text, sorted({*by_name, *(m.name for m in by_name.values())})))
     try:
         from rankmetrics_spark.report import charts
     except ImportError as error:
         raise ConfigError(f"plot needs {error.name}, which is not installed; run: {INSTALL_PAGE}") from error
-    return charts.filled(charts.cutoffs(), _points(figures, chosen))
+    first = by_name[min(chosen)]
+    label = label_of(first) if len(chosen) == 1 else label_of(first).partition("@")[0]
+    level = next(
+        (f", with {percent(row['confidence'])} intervals" for row in figures.means if row.get("confidence")), ""
+    )
+    units = "lists" if over_lists(figures.means) else "users"
+    return charts.picture(_points(figures, chosen), f"{label}: mean over {units}{level}")
+
+
+def _named(text: str, metrics: Sequence[Metric]) -> set[str]:
+    """The metrics that a text names: by name, alias or label, one cut-off or all of them.
+
+    >>> found = [parse(name) for name in ("ap@5", "ap@10", "hit_rate@5")]
+    >>> sorted(_named("mean_average_precision", found)), _named("MAP@10", found), _named("hit rate", found)
+    (['ap@10', 'ap@5'], {'ap@10'}, {'hit_rate@5'})
+    """
+    wanted = text.strip().lower().removeprefix("mean ")
+    with suppress(ConfigError):
+        metric = parse(wanted.replace(" ", "_"))
+        if metric in metrics:
+            return {str(metric)}
+    found = set()
+    for metric in metrics:
+        family = metric.definition.headline.removeprefix("mean ").lower()
+        names = (str(metric), label_of(metric).lower(), metric.name, family, *metric.definition.aliases)
+        if wanted in names or wanted.replace(" ", "_").replace("-", "_") in names:
+            found.add(str(metric))
+    return found
 
 
 def _points(figures: Figures, chosen: set[str]) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import Convention, Metric
 from rankmetrics_spark.pointers import History
+from rankmetrics_spark.report.examples import examples_of
 from rankmetrics_spark.report.figures import Figures, seconds_of
 from rankmetrics_spark.report.histograms import edges_of, paired_of
 from rankmetrics_spark.report.read import (
@@ -119,7 +120,12 @@ def period_of(tables: Tables, date: str | None) -> tuple[str, str] | None:
 
 
 def figures_of_run(spark: SparkSession, config: Config, record: Record) -> Figures:
-    """What a report of a run shows that has just ended, read back from where it wrote."""
+    """What a report of a run shows that has just ended: what it wrote, and single users if asked for."""
+    figures = _of_run(spark, config, record)
+    return replace(figures, examples=examples_of(spark, config, figures))
+
+
+def _of_run(spark: SparkSession, config: Config, record: Record) -> Figures:
     date, period = config.evaluation_date, record.get("period")
     if period is not None:
         return figures_of_period(spark, config.sink, period[PERIOD_FROM], period[PERIOD_TO], date)

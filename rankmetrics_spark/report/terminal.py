@@ -39,8 +39,8 @@ from rankmetrics_spark.report.machine import print_csv, print_json
 from rankmetrics_spark.report.order import letters_of, losers_of, raised
 from rankmetrics_spark.report.paper import RAISED
 from rankmetrics_spark.report.segments import sentences_of_segments
-from rankmetrics_spark.report.story import State, state_of
-from rankmetrics_spark.report.verdict import CORRECTIONS, p_text, valid_at, verdict_of
+from rankmetrics_spark.report.story import State, answer, cards, state_of
+from rankmetrics_spark.report.verdict import CORRECTIONS, correction_once, p_text, valid_at, verdict_of
 from rankmetrics_spark.schemas import (
     BASELINE,
     CLUSTER,
@@ -201,9 +201,8 @@ def _difference(row: Row, in_percent: bool) -> Text:
 def _titles(result: Shown) -> list[str]:
     lines = [title(list(result.rows))]
     for row in list(result.differences.values())[:1]:
-        marks = f"▲ better, ▼ worse than {result.baseline}, ≈ no difference shown"
-        valid = f", {valid_at(row)}" if valid_at(row) else ""
-        lines.append(f"{marks} ({CORRECTIONS[row['correction']]}{valid})")
+        valid = f" ({valid_at(row)})" if valid_at(row) else ""
+        lines.append(f"▲ better, ▼ worse than {result.baseline}, ≈ no difference shown{valid}")
     if result.letters:
         how = CORRECTIONS[result.compared[0]["correction"]]
         lines.append(f"letters behind a mean: the experiments that it is better than ({how})")
@@ -276,15 +275,44 @@ def _segment_texts(result: Shown, row: Row, metric: Metric) -> dict[str, str]:
     return labels | {"mean": f"{row['mean']:.4f}", "all users": f"{overall['mean']:.4f}"}
 
 
-def print_verdict(sentences: Sequence[str], style: str = "table") -> None:
-    """The verdict of a run: below the table on stdout, and on stderr where stdout holds JSON or CSV."""
-    for line in sentences:
+def print_verdict(sentences: Sequence[str], style: str = "table", result: Shown | None = None) -> None:
+    """The verdict of a run: above the table on stdout, and on stderr where stdout holds JSON or CSV.
+
+    Args:
+        sentences: Of the verdict.
+        style: Of stdout.
+        result: What the verdict is about: its headline comes first, and its correction is said once.
+    """
+    lines = [*headline(result.figures), *correction_once(sentences, result.compared)] if result else sentences
+    for line in lines:
         print_sentence(line, style == "table")
 
 
-def print_comparisons(rows: Sequence[Row], verdict: Sequence[str], about: str = "") -> None:
+def headline(figures: Figures) -> list[str]:
+    """The answer of several comparisons on the metric that decides; empty where the first sentence of a verdict is it.
+
+    >>> headline(Figures([]))
+    []
+    """
+    compared = cards(figures)
+    if figures.primary is None or figures.primary.higher_is_better is None or len(compared) < 2:
+        return []
+    if compared[0].state == "better" and len(figures.baselines) == 1:
+        return []
+    return [f"{''.join(answer(figures).title)} on {label_of(figures.primary)}"]
+
+
+def print_comparisons(
+    rows: Sequence[Row], verdict: Sequence[str], about: str = "", metrics: Sequence[Metric] = ()
+) -> None:
     """The verdict, whose users these are, and one line per comparison."""
-    print_verdict([*verdict, *filter(None, [about])])
+    means = [
+        {EXPERIMENT: row[name], SEGMENT: row[SEGMENT], METRIC: row[METRIC], "mean": row.get(f"mean_{side}")}
+        for row in rows
+        for name, side in ((BASELINE, "baseline"), (EXPERIMENT, "candidate"))
+    ]
+    print_verdict(verdict, result=Shown(means, rows, metrics))
+    print_lines(filter(None, [about]))
     texts = [_texts(row, any(row[SEGMENT] != EVERYONE for row in rows)) for row in rows]
     grid = Table()
     for name in texts[0] if texts else {}:
@@ -300,7 +328,7 @@ def print_not_published(record: Row, metrics: Sequence[Metric]) -> None:
     print_sentence("Not published: a gate failed. These are the numbers of the run.")
     print_result(Shown(period_means(means, compared), compared, metrics))
     if compared:
-        print_comparisons(compared, record.get("verdict") or ())
+        print_comparisons(compared, record.get("verdict") or (), metrics=metrics)
     print_gates([row for row in record.get("checks") or () if row["status"] == FAIL or row[METRIC] is not None])
 
 
@@ -379,7 +407,7 @@ def print_all(
     elif style == "csv":
         print_csv([{DATE: date, **period, **row} for row in next(iter(more.values()), rows)])
     else:
-        print_comparisons(rows, verdict, f"Users of {days.sentence_part if days else date}.")
+        print_comparisons(rows, verdict, f"Users of {days.sentence_part if days else date}.", metrics)
         for name, table in more.items():
             print_sentence(_TITLES[name])
             LIST_PRINTERS[style](list(table))
@@ -392,5 +420,6 @@ def period_entries(days: Days) -> dict[str, Any]:
 
 _TITLES = {
     "losses": "users with the largest losses",
+    "gains": "users with the largest gains",
     "decomposition": "what the mix of users changed, and what did not",
 }

@@ -284,10 +284,47 @@ def sentence(row: Row, metric: Metric) -> str:
         says = "no difference shown" if metric.higher_is_better is not None else "neither direction is better"
         return f"{candidate} against {baseline} on {name}: {says}, {change}, {p_value(row)}{valid}{could}{also}"
     verb = "beats" if row["better"] == "candidate" else "loses to"
-    n = row["n_comparisons"]
-    # A correction changes nothing where a metric is alone in its family.
-    family = f" {CORRECTIONS[row['correction']]} ({n} comparisons)" if n > 1 else ""
-    return f"{candidate} {verb} {baseline} on {name}: {change}, {p_value(row)}{family}{valid}{also}"
+    return f"{candidate} {verb} {baseline} on {name}: {change}, {p_value(row)}{correction_of(row)}{valid}{also}"
+
+
+def correction_of(row: Row) -> str:
+    """How a p-value was corrected; empty where a metric is alone in its family, since nothing changes then.
+
+    >>> correction_of({"n_comparisons": 4, "correction": "holm"}), correction_of({"n_comparisons": 1})
+    (' after Holm (4 comparisons)', '')
+    """
+    n = row.get("n_comparisons") or 1
+    return f" {CORRECTIONS[row['correction']]} ({n} comparisons)" if n > 1 else ""
+
+
+def correction_once(sentences: Sequence[str], rows: Sequence[Row]) -> list[str]:
+    """The sentences of a verdict for people, who read once how the p-values were corrected.
+
+    >>> row = {"n_comparisons": 4, "correction": "holm", "family": "secondary metrics"}
+    >>> for line in correction_once(["b beats a, p < 0.001 after Holm (4 comparisons)"] * 2, [row, row]):
+    ...     print(line)
+    b beats a, p < 0.001
+    b beats a, p < 0.001
+    p-values are after Holm: 4 comparisons of secondary metrics
+    >>> correction_once(["b beats a, p < 0.001 after Holm (4 comparisons)"], [row])
+    ['b beats a, p < 0.001 after Holm (4 comparisons)']
+    """
+    families = {correction_of(row): row for row in rows if correction_of(row)}
+    if sum(any(text in line for text in families) for line in sentences) < 2:
+        return [*sentences]
+    shown = [row for row in rows if correction_of(row) and any(correction_of(row) in line for line in sentences)]
+    counts = dict.fromkeys(
+        f"{row['n_comparisons']} comparisons of {row.get('family') or 'all metrics'}"
+        for row in sorted(shown, key=lambda row: row.get(ROLE) != PRIMARY)
+    )
+    words = CORRECTIONS[next(iter(families.values()))["correction"]]
+    also = "; intervals are corrected like them, so some are wider" if WIDENED in sentences else ""
+    plain = []
+    for line in sentences:
+        for text in families:
+            line = line.replace(text, "")
+        plain.append(line)
+    return [*(line for line in plain if line != WIDENED), f"p-values are {words}: {', '.join(counts)}{also}"]
 
 
 def sentence_of_margin(row: Row) -> str:
@@ -358,7 +395,7 @@ def but(row: Row, pair: Sequence[Row]) -> str:
     >>> lost = row | {"metric": "rr", "role": "secondary", "better": "baseline"}
     >>> guardrail = lost | {"metric": "p@10", "role": "guardrail", "relative_difference": -0.03}
     >>> but(row, [row, lost, guardrail])
-    'but the guardrail P@10 falls by 3.0 %, and MRR by 10.0 %'
+    'but the guardrail Precision@10 falls by 3.0 %, and MRR by 10.0 %'
     >>> but(row | {"better": None}, [lost]), but(row, [row])
     ('', '')
     """

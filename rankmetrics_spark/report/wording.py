@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+RATE_NAMES = {
+    "duplicate_rate": "repeated rows",
+    "tie_rate": "rows with tied scores",
+    "gap_rate": "lists with gaps",
+    "short_rate": "lists shorter than the largest cut-off",
+    "no_relevant_rate": "lists without a relevant item",
+    "unjudged_rate": "lists without judgements",
+    "shared_user_rate": "users in several experiments",
+}
+"""Rate of a log -> what it is a share of, as people say it."""
 _WORDS: dict[str, dict[str, str]] = {
     "ap_denominator": {
         "min(m,k)": "AP divides by the number of relevant items, at most the cut-off.",
@@ -55,6 +65,22 @@ _USED_BY = {"ap_denominator": "ap", "gain": "ndcg", "ideal_pool": "ndcg"}
 _WITHOUT_JUDGEMENTS = {
     "judged": "NDCG compares with the best order of the items that were shown.",
 }
+
+
+def share(value: float) -> str:
+    """A share as people write it: with the digits that they can use.
+
+    >>> [share(value) for value in (0.3811, 0.0047, 0.0002, 0.0, 1.0, 0.99999)]
+    ['38 %', '0.5 %', '0.02 %', '0 %', '100 %', '100 %']
+    """
+    percent = 100 * value
+    return (
+        f"{percent:.0f} %"
+        if percent >= 10 or not value
+        else f"{percent:.1f} %"
+        if percent >= 0.1
+        else f"{percent:.1g} %"
+    )
 
 
 def sentences(text: str, metrics: list[str], by_score: bool, has_judgements: bool) -> list[str]:

@@ -100,7 +100,7 @@ class Output:
     def _is_own(self, steps: Sequence[str]) -> bool:
         """Whether a path is a data file of a partition, and not behind a link, where files of somebody else are."""
         is_data = steps[1].startswith(f"{EXPERIMENT}=") and steps[3].endswith(".parquet")
-        return is_data and not any(map(self.files.is_link, folders_above("/".join(steps))[1:]))
+        return is_data and self.files.first_link(folders_above("/".join(steps))[1:]) is None
 
     def is_named(self, path: str, pointer: Pointer | None) -> bool:
         """Whether a file counts: its pointer names it, or nothing is published and it is not of a run."""

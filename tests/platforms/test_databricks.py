@@ -368,7 +368,7 @@ def test_the_notebook_on_a_cluster(workspace: Path, tmp_path: Path) -> None:
         at_two = {"ap@5": 1 / 2, "ap@10": 1 / 2, "ndcg@5": AT_TWO, "ndcg@10": AT_TWO}
         wanted = {("a", metric): mean for metric, mean in at_two.items()} | {("b", metric): 1.0 for metric in at_two}
         assert notebook.means() == pytest.approx(wanted, rel=1e-12)
-        assert "rows: 80 in = 80 evaluated + 0 quarantined" in texts(run)
+        assert "rows: 80 read = 80 evaluated + 0 left out" in texts(run)
         assert "run record: spark_catalog.ranking.runs" in texts(run)
         assert texts(run).count("<th>ci_low</th>") == 1
         assert "<bdi>b</bdi> has the highest MAP@10" in texts(run)
@@ -432,7 +432,7 @@ def test_the_notebook_on_serverless_compute(workspace: Path, tmp_path: Path) -> 
         gains = {("a", "ndcg@5"): AT_TWO, ("a", "dcg@5"): AT_TWO, ("b", "ndcg@5"): 1.0, ("b", "dcg@5"): 1.0}
         assert notebook.means() == pytest.approx(losses | gains, rel=1e-12)
         # The first metric decides, and its lowest loss is the best.
-        assert "<bdi>a</bdi> has the lowest SOFTMAX_LOSS(t=1)" in texts(run)
+        assert "<bdi>a</bdi> has the lowest Softmax loss (t = 1)" in texts(run)
         shown = re.findall(r"<td>([ab])</td>\s*<td>all</td>\s*<td>(dcg|ndcg|softmax)", texts(run))
         assert shown == [(name, metric) for metric in ("softmax", "ndcg", "dcg") for name in "ab"]
         assert udf_values(notebook, "spark_catalog.logs.impressions") == UDF_VALUES

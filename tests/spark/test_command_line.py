@@ -54,7 +54,7 @@ def test_a_run_ends_with_0_and_prints_json(call: Call, tmp_path: Path, document:
     assert found["paths"]["tables"] == {
         name: f"{tmp_path}/out/{name}" for name in ("user_metrics", "experiment_metrics", "checks")
     }
-    assert "rows: 4 in = 4 evaluated + 0 quarantined" in err
+    assert "rows: 4 read = 4 evaluated + 0 left out" in err
     assert (tmp_path / "out" / "user_metrics" / "experiment_id=a" / f"evaluation_date={DATE}").is_dir()
 
 
@@ -87,7 +87,7 @@ def test_a_run_prints_experiments_as_they_are_called_and_names_no_user_and_no_it
     assert code == 0, err
     lines = [line for line in out.splitlines() if any(name in line for name in names)]
     assert len(lines) == len(names) and all(line.count("±") == 0 and line.count("│") == 11 for line in lines)
-    assert "quarantined: duplicate_item 1, null_item 1" in err
+    assert "left out: duplicate_item 1, null_item 1" in err
     assert "experiment_metrics, user_metrics, quarantine, checks; run record: " in err
     (record,) = (tmp_path / "out" / "runs").iterdir()
     for said in (out, err, record.read_text(encoding="utf-8")):

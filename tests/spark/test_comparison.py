@@ -356,11 +356,15 @@ def test_a_run_writes_comparisons_and_says_the_verdict(call: Call, spark: SparkS
             "comparison.cuped.date is '2026-11-20'; allowed: a date",
         ),
         (("--baseline", "a", "--segment", "n_shwn"), 3, "did you mean 'n_shown'?"),
-        (("--pairs", "all", "--losses", 1), 2, "--losses and --decompose need a --baseline"),
+        (
+            ("--pairs", "all", "--losses", 1),
+            2,
+            "--losses without a --baseline; allowed: --baseline, whose users are compared",
+        ),
         (
             ("--baseline", "a", "--losses", 1, "--decompose", "n_shown", "--format", "csv"),
             2,
-            "--format csv is one table, and both --losses and --decompose are given; allowed: one of them, or json",
+            "--format csv is one table, and --losses and --decompose are given; allowed: one of them, or json",
         ),
     ):
         code, out, err = call("compare", "--input", tmp_path / "out", *arguments)

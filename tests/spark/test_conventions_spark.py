@@ -220,7 +220,7 @@ def test_the_record_and_the_terminal_say_how_many_scores_are_tied(spark: SparkSe
     record = json.loads(Path(outcome.record_path).read_text())
     assert {name: counts["tied"] for name, counts in record["experiments"].items()} == {"a": 2, "b": 0}
     # Two of the three rows of experiment 'a' have the same score: 2 / 3.
-    assert accounting(record)[1].startswith("rows with tied scores: a 66.67% (")
+    assert accounting(record)[1].startswith("rows with tied scores: a 67 % (")
 
 
 def test_the_best_and_the_worst_order_of_ties_are_shown_side_by_side(spark: SparkSession) -> None:

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from rankmetrics_spark import evaluate, run
+from rankmetrics_spark import compare, evaluate, run
 from rankmetrics_spark.config import Config, Sink, Source
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.report import figures_of, local_tables, read, spark_tables
@@ -188,6 +188,50 @@ def test_an_unknown_baseline_is_one_sentence_from_python_too(spark: SparkSession
             call()
         # What the engine says stays at hand.
         assert caught.value.__cause__ is not None and sentence in str(caught.value.__cause__)
+
+
+class Shell:
+    """What ``explain_in_notebooks`` asks of IPython."""
+
+    def __init__(self) -> None:
+        self.custom_exceptions: tuple[type[Exception], ...] = ()
+        self.explain: Any = None
+        self.shown: list[str] = []
+
+    def set_custom_exc(self, kinds: tuple[type[Exception], ...], handler: Any) -> None:
+        self.custom_exceptions, self.explain = kinds, handler
+
+    def showtraceback(self, error: Any, tb_offset: int | None = None) -> None:
+        self.shown.append(f"trace of {error[0].__name__}")
+
+    def _showtraceback(self, kind: type[Exception], error: Exception, lines: list[str]) -> None:
+        self.shown += lines
+
+
+@pytest.mark.both_engines
+def test_in_a_notebook_a_lazy_error_is_its_sentence_and_comparisons_show_themselves(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shell, python = Shell(), ModuleType("IPython")
+    monkeypatch.setattr(python, "get_ipython", lambda: shell, raising=False)
+    monkeypatch.setitem(sys.modules, "IPython", python)
+    rows = [*a_list([1, 0], "u"), *a_list([0, 1], "v"), *a_list([1], "u", "b"), *a_list([0, 1], "v", "b")]
+    result = evaluate(impressions(spark, rows), "ap@2", baseline="nobody")
+    with pytest.raises(shell.custom_exceptions) as caught:
+        result.comparisons.count()
+    shell.explain(shell, caught.type, caught.value, caught.tb)
+    assert shell.shown == ["ConfigError: unknown experiment 'nobody'; known: a, b"]
+    with pytest.raises(shell.custom_exceptions) as caught:
+        spark.sql("SELECT nonsense").count()
+    shell.explain(shell, caught.type, caught.value, caught.tb)
+    assert shell.shown[1:] == [f"trace of {caught.type.__name__}"]
+    # A handler of the user's own stays.
+    shell.custom_exceptions, own = (OSError,), shell.explain
+    compared = compare(result.user_metrics, baseline="a")
+    assert shell.explain is own
+    assert type(compared) is type(compared.limit(1)), "still a DataFrame of the session"
+    assert "b against a on MAP@2: no difference shown" in compared._repr_html_()
+    assert compared.to_pandas()["experiment_id"].tolist() == ["b"]
 
 
 def test_spark_reads_the_figures_that_pyarrow_reads(spark: SparkSession, log: str, tmp_path: Path) -> None:

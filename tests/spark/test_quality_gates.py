@@ -172,7 +172,10 @@ def test_the_rates_of_a_log_come_with_the_result_and_are_limited(spark: SparkSes
         "(quality.gates.short_rate.fail_change is 20.00%)"
     )
     done = run(spark, settings(RATED[2:], "second", gap_rate={"fail": 0.5}))
-    line = "quality: duplicate_rate 14.29% (was 11.11%), gap_rate 0.00% (was 33.33%), short_rate 0.00% (was 33.33%)"
+    line = (
+        "quality: repeated rows 14 % (was 11 %), lists with gaps 0 % (was 33 %), "
+        "lists shorter than the largest cut-off 0 % (was 33 %)"
+    )
     assert any(found.startswith(line) for found in accounting(done.record))
 
 

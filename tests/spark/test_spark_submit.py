@@ -93,8 +93,8 @@ def test_a_file_of_stderr_holds_all_that_is_said_and_no_stack_trace(folder: Path
     # Whole lines, though the JVM writes to the same file.
     starts = (
         "b beats a on ",
-        "rows: 121 in = 120 evaluated + 1 quarantined",
-        "quarantined: null_item 1",
+        "rows: 121 read = 120 evaluated + 1 left out",
+        "left out: null_item 1",
         "warning: ",
     )
     assert [sum(line.startswith(start) for line in said) > 0 for start in starts] == [True] * 4, said

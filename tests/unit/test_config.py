@@ -862,7 +862,7 @@ def test_the_record_is_plain_and_hides_secrets() -> None:
                        "period": None},
         "gates": [],
         "sink": {"format": "parquet", "path": "out", "mode": "overwrite_partitions", "table": None},
-        "report": None,
+        "report": {"file": None, "examples": 0},
         "evaluation_date": "2026-11-21",
         "time_zone": "UTC",
         "engine": None,

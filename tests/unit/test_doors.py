@@ -18,6 +18,7 @@ LAZY = ("engines", "report", "statistics", "tools")
 BEHIND = {
     "cli.exit_codes": "what ends a command is shown without starting one, and the live line is drawn",
     "cli.earlier": "a listing without a folder",
+    "cli.options": "the console of stderr, on a made terminal",
     "cli.first": "the questions of init, without a terminal",
     "comparison.sums": "the size of a batch is made small",
     "comparison.pairs": "the size of a piece is made small",

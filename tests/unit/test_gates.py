@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rankmetrics_spark.config import Gate
-from rankmetrics_spark.gates import gate_checks
+from rankmetrics_spark.gates import Findings, gate_checks
 from tests.helpers.gates import failed_gates
 
 NAN = float("nan")
@@ -90,12 +90,12 @@ def test_an_experiment_without_a_row_keeps_no_limit() -> None:
         ),
         (
             {"metric": "softmax_loss(t=1)", "min": 0.4},
-            "SOFTMAX_LOSS(t=1) of b is 0.5000; the gate asks for at most 0.4",
+            "Softmax loss (t = 1) of b is 0.5000; the gate asks for at most 0.4",
         ),
         # Where lower is better, the worse bound is the upper one.
         (
             {"metric": "softmax_loss(t=1)", "min": 0.5, "on": "bound"},
-            "the upper bound of SOFTMAX_LOSS(t=1) of b is 0.5500; the gate asks for at most 0.5",
+            "the upper bound of Softmax loss (t = 1) of b is 0.5500; the gate asks for at most 0.5",
         ),
     ],
 )
@@ -106,7 +106,7 @@ def test_a_limit_that_is_not_kept_is_one_sentence(gate: dict[str, Any], said: st
 def test_an_increase_of_a_loss_is_a_drop() -> None:
     found = failed({"metric": "softmax_loss(t=1)", "max_drop": 0.01}, drop={"difference": 0.02})
     moved = "rose by 0.0200 (0.500 → 0.480) against a"
-    assert found == [f"SOFTMAX_LOSS(t=1) of b {moved}; the gate allows a rise of 0.01"]
+    assert found == [f"Softmax loss (t = 1) of b {moved}; the gate allows a rise of 0.01"]
 
 
 @pytest.mark.parametrize("value", [None, NAN])
@@ -202,3 +202,18 @@ def test_a_gate_that_cannot_be_checked_fails_in_each_experiment() -> None:
         ("b", "fail", None, None),
     ]
     assert len({check.sentence for check in found}) == 1
+
+
+def test_findings_show_counts_rates_and_warnings_in_a_notebook() -> None:
+    counts = {name: {"rows": 1200, "quarantined": 3, "lists": 40} for name in ("<b>", "b")}
+    found = Findings(counts, {"<b>": {"gap_rate": 0.25}, "b": {}}, {}, warnings=("a < b",))
+    shown = found._repr_html_()
+    cells = [re.findall(r"<td[^>]*>(.*?)</td>", line) for line in re.findall(r"<tr>(.*?)</tr>", shown)]
+    assert cells == [
+        ["", "<b>&lt;b&gt;</b>", "<b>b</b>"],
+        ["rows read", "1,200", "1,200"],
+        ["rows left out", "3", "3"],
+        ["lists", "40", "40"],
+        ["lists whose last rank is greater than their number of rows", "25.0%", "-"],
+    ]
+    assert "<li>a &lt; b</li>" in shown and "no warnings" not in shown

@@ -554,8 +554,8 @@ def test_no_metric_can_have_the_name_of_a_column() -> None:
         ("ap", "MAP"),
         ("rr", "MRR"),
         ("ndcg@10", "mean NDCG@10"),
-        ("rbp(p=0.8)@20", "mean RBP(p=0.8)@20"),
-        ("hit_rate@5", "mean HIT_RATE@5"),
+        ("rbp(p=0.8)@20", "mean RBP (p = 0.8)@20"),
+        ("hit_rate@5", "mean Hit rate@5"),
     ],
 )
 def test_a_headline_is_what_people_call_the_mean(name: str, headline: str) -> None:

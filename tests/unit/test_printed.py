@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 
 from rankmetrics_spark import cli
+from rankmetrics_spark.cli.options import Folding
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import (
@@ -30,13 +31,23 @@ from rankmetrics_spark.report import (
     print_list,
     print_over_time,
     print_table,
+    print_verdict,
     safe_cells,
     table,
 )
 from rankmetrics_spark.schemas import CONVENTION, EXPERIMENT, METRIC, N_USERS, SEGMENT
 
 METRICS = ["ap@5", "ap@10", "ndcg@5", "ndcg@10", "p@10", "r@10", "rr", "hit_rate@10"]
-HEADS = ["MAP@5", "MAP@10", "mean NDCG@5", "mean NDCG@10", "mean P@10", "mean R@10", "MRR", "mean HIT_RATE@10"]
+HEADS = [
+    "MAP@5",
+    "MAP@10",
+    "mean NDCG@5",
+    "mean NDCG@10",
+    "mean Precision@10",
+    "mean Recall@10",
+    "MRR",
+    "mean Hit rate@10",
+]
 IDS = ["model[v1]", "[/b]", "[bold]x[/bold]", ":smile:", "a\\[b", "[link=x]", "{a}", "%s", "ä/ü"]
 
 
@@ -58,11 +69,12 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
-    """Run some calls where stdout is a terminal of 80 columns; return the lines that it shows."""
-    for name, value in {"COLUMNS": "80", "TERM": "xterm", "NO_COLOR": "1"}.items():
+    """Run some calls where stdout is a terminal; return the lines that it shows."""
+    for name, value in {"TERM": "xterm", "NO_COLOR": "1"}.items():
         monkeypatch.setenv(name, value)
 
-    def shown(*calls: Callable[[], None]) -> list[str]:
+    def shown(*calls: Callable[[], None], width: int = 80) -> list[str]:
+        monkeypatch.setenv("COLUMNS", str(width))
         screen = Terminal()
         with redirect_stdout(screen):
             for call in calls:
@@ -95,7 +107,7 @@ def test_a_control_character_of_an_id_is_escaped(terminal: Callable[..., list[st
         "judgements": None,
     }
     said = accounting(record)
-    assert r"null_\x1b[1m 1" in said[1] and r"[b]\x07 33.33%" in said[2]
+    assert r"null_\x1b[1m 1" in said[1] and r"[b]\x07 33 %" in said[2]
 
 
 @pytest.mark.outcome("eight metrics on a terminal of 80 columns", "the table is printed in blocks of metrics")
@@ -138,7 +150,7 @@ def test_conventions_and_the_list_of_metrics_fit_on_a_terminal_of_80_columns(
 
 @pytest.mark.outcome(
     "a name of 5,000 characters, and a pipe instead of a terminal",
-    "one line per row, whatever its width",
+    "one line per row, whatever its width; metrics beyond 160 characters in further tables",
 )
 def test_piped_output_has_one_line_per_row_at_any_width(capsys: pytest.CaptureFixture[str]) -> None:
     name = "x" * 5000
@@ -146,8 +158,41 @@ def test_piped_output_has_one_line_per_row_at_any_width(capsys: pytest.CaptureFi
     print_conventions([{EXPERIMENT: name, CONVENTION: "standard", N_USERS: 5, "ap": 0.5, "differs": "y " * 900}])
     print_list([{"name": name, "summary": "words " * 400}])
     printed = capsys.readouterr().out.splitlines()
-    assert sum(name in line for line in printed) == 3
-    assert len(printed) == (1 + 3 + 2 + 1) + (1 + 3 + 1 + 1) + (3 + 1 + 1)
+    # Two tables of four metrics, two of the convention, one list.
+    assert sum(name in line for line in printed) == 2 + 2 + 1
+    assert len(printed) == 1 + 2 * (3 + 2 + 1) + 1 + 2 * (3 + 1 + 1) + (3 + 1 + 1)
+
+
+def test_a_pipe_gets_tables_of_160_characters_and_every_metric_once(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(rows("a", "b"), [*map(parse, METRICS)])
+    printed = capsys.readouterr().out.splitlines()
+    assert max(map(len, printed)) <= 160 < sum(map(len, HEADS)) + 8 * 17
+    heads = [head for line in printed if "experiment" in line for head in re.findall(r"[^┃]+", line)]
+    assert [head.strip() for head in heads if head.strip() in HEADS] == HEADS
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+@pytest.mark.outcome("names of 100 characters on a terminal of {width} columns", "sentences break at spaces only")
+def test_sentences_break_at_spaces_at_any_width(width: int, terminal: Callable[..., list[str]]) -> None:
+    name = "q" * 100
+    said = [f"{name} beats {name} on MAP@10: 0.439 → 0.548, +24.7 % (+21.4 to +28.1)", "a short one"]
+    printed = terminal(partial(print_verdict, said), width=width)
+    assert " ".join(printed) == " ".join(said)
+    assert all(len(line) <= width or line == name for line in printed)
+    assert max(len(line) for line in printed if line != name) > width / 2
+    screen = io.StringIO()
+    Folding(file=screen, force_terminal=True, width=width, no_color=True, highlight=False).print(
+        said[0], soft_wrap=True
+    )
+    assert screen.getvalue().splitlines() == printed[:-1]
+
+
+def test_columns_are_in_the_order_of_the_config(capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = ["rr", "ndcg@10", "ap@5", "ndcg@5"]
+    listed = [row("a", metric) for metric in sorted(wanted)]
+    print_table(listed, [*map(parse, wanted)])
+    assert re.findall(r"MRR|(?:mean )?NDCG@\d+|MAP@5", capsys.readouterr().out) == [
+        "MRR", "mean NDCG@10", "MAP@5", "mean NDCG@5"]  # fmt: skip
 
 
 def test_columns_that_fit_beside_the_labels_share_a_block() -> None:

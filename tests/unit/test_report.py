@@ -92,12 +92,12 @@ def test_what_clearly_falls_stands_in_the_title_and_in_the_verdict() -> None:
         for name, change in (("rr", -0.04), ("ndcg@5", -0.09), ("f1@10", -0.01))
     ]
     unclear = compared("a", None, -0.09, role="guardrail", metric="ndcg@10")
-    assert title(won, guardrail) == "a beats control on MAP@10, but the guardrail P@10 falls by 17.0 %"
+    assert title(won, guardrail) == "a beats control on MAP@10, but the guardrail Precision@10 falls by 17.0 %"
     assert title(won, unclear) == title(won) == "a beats control"
     assert title(won, others[0]) == "a beats control on MAP@10, but MRR falls by 8.0 %"
     assert title(won, *others, guardrail) == (
-        "a beats control on MAP@10, but the guardrail P@10 falls by 17.0 %, NDCG@5 by 18.0 %, and 2 more metrics are "
-        "clearly worse"
+        "a beats control on MAP@10, but the guardrail Precision@10 falls by 17.0 %, NDCG@5 by 18.0 %, and 2 more "
+        "metrics are clearly worse"
     )
     # A metric where lower is better is worse when it rises.
     higher = compared("a", "baseline", 0.02, role="guardrail", metric="softmax_loss")
@@ -105,7 +105,7 @@ def test_what_clearly_falls_stands_in_the_title_and_in_the_verdict() -> None:
     assert title(won, compared("b", "baseline", -0.2, role="guardrail", metric="p@10")) == "a beats control"
     line = verdict_of([won, guardrail])[0]
     assert line.startswith("a beats control on MAP@10: ")
-    assert line.endswith("; but the guardrail P@10 falls by 17.0 %")
+    assert line.endswith("; but the guardrail Precision@10 falls by 17.0 %")
     assert "but" not in verdict_of([won | {"better": None}, guardrail])[0]
 
 
@@ -467,7 +467,7 @@ def test_where_lower_is_better_the_lowest_mean_comes_first() -> None:
     rows = [mean("a", "softmax_loss(t=1)", 2.0), mean("b", "softmax_loss(t=1)", 1.0)]
     figures = Figures(rows)
     assert figures.experiments == ["b", "a"]
-    assert "".join(answer(figures).title) == "b has the lowest SOFTMAX_LOSS(t=1)"
+    assert "".join(answer(figures).title) == "b has the lowest Softmax loss (t = 1)"
 
 
 def test_one_experiment_has_nothing_to_be_compared_with() -> None:
@@ -786,11 +786,13 @@ def test_a_narrow_terminal_gets_lines_that_fit(printed: Callable[..., str], monk
     assert "b[/b]" in text and "+20.0 %" in text
 
 
-def test_stages_are_shown_on_a_terminal_and_nowhere_else() -> None:
-    quiet, screen = io.StringIO(), io.StringIO()
-    with live(Console(file=quiet)) as progress:
+def test_stages_are_timed_on_a_terminal_and_are_plain_lines_elsewhere() -> None:
+    pipe, screen = io.StringIO(), io.StringIO()
+    with live(Console(file=pipe, width=20)) as progress:
         progress("evaluating [/b] (10 rows)")
-    assert quiet.getvalue() == ""
+        assert pipe.getvalue() == "evaluating [/b] (10 rows) ...\n", "said as the stage begins"
+        progress("writing")
+    assert pipe.getvalue().splitlines()[1:] == ["writing ..."]
     with live(Console(file=screen, force_terminal=True, width=80)) as progress:
         progress("evaluating [/b] (10 rows)")
         progress("writing")
@@ -815,6 +817,28 @@ def test_a_notebook_shows_the_answer_and_names_as_text() -> None:
     assert "0.6000" in shown and "&#9650; +20.0 %" in shown
 
 
+def test_a_notebook_shows_margins_a_key_and_what_weakens_the_answer() -> None:
+    figures = Figures([mean("control"), mean("a", value=0.6)], [compared("a", "candidate", 0.1)])
+    shown = notebook.as_html(figures)
+    assert re.sub("<[^>]+>", "", shown).count("± 0.0100") == 2
+    assert "mean over users ± 95 % margin; &#9650; better, &#9660; worse than <bdi>control</bdi>" in shown
+    assert "<b>Run record</b>" not in shown, "what was not looked at is no warning"
+    check = {"experiment_id": "a", "name": "tied_rate", "segment": "all", "metric": None, "status": "warn"}
+    warned = notebook.as_html(replace(figures, checks=[check | {"sentence": "1 of 3 rows <b>tie"}]))
+    assert "<b>Ties</b>: 1 of 3 rows &lt;b&gt;tie" in warned
+
+
+def test_comparisons_show_their_verdict_and_a_line_each() -> None:
+    rows = [compared("<i>a", "candidate", 0.1), compared("b", None, 0.001, p_adjusted=0.8)]
+    shown = notebook.compared_html([{**row, "design": "independent"} for row in rows])
+    assert "&lt;i&gt;a beats control on MAP@10: 0.500 → 0.600" in shown and "<i>a" not in shown
+    cells = [re.findall(r"<td[^>]*>(.*?)</td>", line) for line in re.findall(r"<tr>(.*?)</tr>", shown)][1:]
+    assert [(row[0], row[3], row[7]) for row in cells] == [
+        ("<bdi>&lt;i&gt;a</bdi>", "MAP@10", "&lt; 0.001"),
+        ("<bdi>b</bdi>", "MAP@10", "0.800"),
+    ]
+
+
 def test_the_summary_is_tidy_and_says_the_differences() -> None:
     rows = [mean("control"), mean("a", value=0.6), mean("a", value=0.7, segment="s=1")]
     frame = notebook.summary(Figures(rows, [compared("a", "candidate", 0.1)]))
@@ -831,6 +855,39 @@ def test_the_summary_is_tidy_and_says_the_differences() -> None:
 def test_a_plot_of_a_metric_that_was_not_computed_is_refused() -> None:
     with pytest.raises(ConfigError, match="unknown metric 'ndgc'"):
         notebook.plot(Figures([mean("a", "ndcg@10")]), "ndgc")
+
+
+METRICS_SHOWN = ["ap@5", "ap@10", "hit_rate@10", "rr"]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (None, ["MAP@5", "MAP@10"]),
+        ("map", ["MAP@5", "MAP@10"]),
+        ("ap@10", ["MAP@10"]),
+        ("mean_average_precision", ["MAP@5", "MAP@10"]),
+        ("Hit rate", ["Hit rate@10"]),
+        ("HR@10", ["Hit rate@10"]),
+        ("hitrate", ["Hit rate@10"]),
+        ("MRR", ["MRR"]),
+        ("recip_rank", ["MRR"]),
+    ],
+)
+def test_a_plot_takes_every_name_of_a_metric_and_shows_itself_without_a_network(
+    text: str | None, wanted: list[str]
+) -> None:
+    pytest.importorskip("altair")
+    rows = [mean(name, metric) for metric in METRICS_SHOWN for name in ("control", "a")]
+    figures = Figures(rows, [compared("a", "candidate", 0.1)], order=METRICS_SHOWN)
+    bundle = notebook.plot(figures, text)._repr_mimebundle_()
+    (vega,) = (value for name, value in bundle.items() if name.startswith("application/vnd.vegalite"))
+    assert [row["metric"] for row in vega["datasets"]["rows"] if row["name"] == "a"] == wanted
+    # Altair's own HTML loads its scripts from a network.
+    assert "text/html" not in bundle and "http" not in json.dumps({**vega, "$schema": ""})
+    svg = bundle["image/svg+xml"]
+    for word in ("control", "a", f"{wanted[0] if len(wanted) == 1 else 'MAP'}: mean over users, with 95 % intervals"):
+        assert f">{word}</text>" in svg, "legend and title"
 
 
 def test_mlflow_gets_means_and_differences_under_keys_that_it_takes() -> None:

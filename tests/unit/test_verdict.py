@@ -239,6 +239,43 @@ def test_a_verdict_says_once_that_its_intervals_are_wider_than_alone() -> None:
     assert [line for line in verdict_of([row(**alone), row()]) if line.startswith("Intervals")] == []
 
 
+def printed(rows: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What stands above the table of ``rankmetrics compare``."""
+    print_all("2026-11-20", rows, {}, "table")
+    return capsys.readouterr().out.partition("Users of")[0].splitlines()
+
+
+PRINTED = {"design": "independent", "test": "welch", "wins": 0, "ties": 0, "losses": 0}
+
+
+def test_a_terminal_says_once_how_p_values_were_corrected(capsys: pytest.CaptureFixture[str]) -> None:
+    families = [("ndcg@10", "primary metrics", 2), ("ap@5", "secondary metrics", 6), ("rr", "secondary metrics", 6)]
+    rows = [
+        row(**PRINTED, metric=metric, family=family, n_comparisons=n, role=family.partition(" ")[0])
+        for metric, family, n in families
+    ]
+    lines = printed(rows, capsys)
+    assert [line for line in lines if "Holm" in line] == [
+        "p-values are after Holm: 2 comparisons of primary metrics, 6 comparisons of secondary metrics"
+    ]
+    assert all(line.endswith("p < 0.001") for line in lines[:-1]) and len(lines) == 4
+    # A program gets sentences that stand alone, and one sentence needs no other.
+    assert all("after Holm (" in line for line in verdict_of(rows))
+    assert printed(rows[:1], capsys)[0].endswith("p < 0.001 after Holm (2 comparisons)")
+    wide = [each | OPEN | {"better": None, "p_adjusted": 0.3} for each in rows[:1]]
+    lines = printed([*rows, *wide], capsys)
+    assert lines[-1].endswith("metrics; intervals are corrected like them, so some are wider")
+    assert not any(line.startswith("Intervals are corrected") for line in lines)
+
+
+def test_where_several_candidates_have_no_winner_the_first_line_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    unclear = {**PRINTED, **OPEN, "better": None, "p_adjusted": 0.3, "role": "primary"}
+    rows = [row(**unclear), row(**unclear | {"experiment_id": "c"})]
+    assert printed(rows, capsys)[0] == "No clear winner yet: neither candidate differs clearly from a on NDCG@10"
+    assert printed([*rows, row(**PRINTED, experiment_id="d", role="primary")], capsys)[0].startswith("d beats a on")
+    assert printed(rows[:1], capsys)[0].startswith("b against a on NDCG@10: no difference shown")
+
+
 def test_an_interval_of_earlier_rows_that_contradicts_the_decision_is_not_shown() -> None:
     unclear = sentence(row(better=None, p_adjusted=0.3), parse("ndcg@10"))
     assert "+10.0 %, p = 0.300" in unclear and "(+8.0" not in unclear

@@ -1,0 +1,225 @@
+"""The users who lost and gained most, with their ranked lists: read once more from the log, for these users only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from rankmetrics_spark import comparison, sources
+from rankmetrics_spark.comparison import UserTable
+from rankmetrics_spark.config import Comparison
+from rankmetrics_spark.engines import few_rows, session_settings
+from rankmetrics_spark.metrics import Convention
+from rankmetrics_spark.report.figures import Figures
+from rankmetrics_spark.report.read import spark_tables
+from rankmetrics_spark.report.side_by_side import Examples
+from rankmetrics_spark.road import FAULTY, GRADE, Plan, checked_rows, make_plan, typed_judgements
+from rankmetrics_spark.schemas import (
+    BASELINE,
+    DATE,
+    EXPERIMENT,
+    ITEM,
+    METRIC,
+    POSITION,
+    REJECTED,
+    RELEVANCE,
+    SCORE,
+    USER,
+    Columns,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rankmetrics_spark.config import Config
+
+MOST_USERS = 200
+"""Users whose lists are read."""
+MOST_LISTS = 3
+"""Lists of a user in an experiment that are shown."""
+DEPTH = 20
+"""Ranks of a list that are shown."""
+MOST_MISSED = 5
+"""Relevant items per user that no list shows."""
+MOST_TOPICS = 200
+"""Users in both experiments up to which each of them is shown: topics of a test collection."""
+MOST_ROWS = 20_000
+"""Changes that are read; with more, only those on the metric that decides."""
+_PLACE, _N_LIST, _LIST = "_place", "_n_list", "_which"
+KINDS: tuple[Literal["loss", "gain"], ...] = ("loss", "gain")
+
+
+def examples_of(spark: SparkSession, config: Config, figures: Figures) -> Examples | None:
+    """What a page shows of single users; None where nothing was asked for, or where no user has two values.
+
+    Args:
+        spark: The session.
+        config: That of the run; it says where the log is.
+        figures: What the page shows besides.
+    """
+    n, section = config.report.examples or 0, config.comparison
+    if not n or not section.baseline or figures.primary is None:
+        return None
+    with session_settings(spark, config.spark):
+        users = spark_tables(spark, config.sink, "sink").read("user_metrics")
+        if users is None:
+            return None
+        changes = Changes(UserTable.of(users.where(F.col(DATE) == config.evaluation_date)), section, figures)
+        largest = changes.largest(n)
+        chosen = [*dict.fromkeys(row[USER] for row in largest)][:MOST_USERS]
+        if not chosen:
+            return None
+        log = Log.of(spark, config)
+        experiments = [section.baseline, *dict.fromkeys(row[EXPERIMENT] for row in largest)]
+        return Examples(
+            changes=[row for row in largest if row[USER] in {*chosen}],
+            n_changes=len(largest),
+            lists=log.lists(chosen, experiments),
+            missed=log.missed(chosen),
+            topics=changes.topics(),
+            of_queries=config.source.format == "trec_run",
+        )
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What users of both experiments have in each.
+
+    Attributes:
+        table: The users of the date.
+        section: What is compared.
+        figures: What the page shows besides: which metric decides, and how many users are compared.
+    """
+
+    table: UserTable
+    section: Comparison
+    figures: Figures
+
+    @cached_property
+    def fitting(self) -> UserTable:
+        """The users with all metrics, the one that decides first; with it alone where all are too many."""
+        stored = {str(metric) for metric in self.table.metrics}
+        metrics = [metric for metric in self.figures.metrics if str(metric) in stored]
+        return replace(self.table, metrics=tuple(sorted(metrics, key=lambda metric: metric != self.figures.primary)))
+
+    def largest(self, n: int) -> list[dict[str, Any]]:
+        """The changes of the users who lost and gained most: of the metric that decides first, the largest first."""
+        pairs = max(1, len({row[EXPERIMENT] for row in self.figures.compared}))
+        table = self.fitting
+        if 2 * n * pairs * len(table.metrics) > MOST_ROWS:
+            table = replace(table, metrics=table.metrics[:1])
+        rows = [
+            {**row.asDict(), "kind": kind, "size": row[kind]}
+            for kind in KINDS
+            for row in few_rows(comparison.largest_changes(table, self.section, n, kind).limit(MOST_ROWS))
+        ]
+        order = {str(metric): place for place, metric in enumerate(table.metrics)}
+        names = {name: place for place, name in enumerate(self.figures.experiments)}
+        return sorted(
+            rows,
+            key=lambda row: (order[row[METRIC]], names.get(row[EXPERIMENT], 0), KINDS.index(row["kind"]), -row["size"],
+                             row[USER]),
+        )  # fmt: skip
+
+    def topics(self) -> list[dict[str, Any]]:
+        """The change of every user, the largest loss first; empty where they are many, or where few are in both."""
+        compared = [row for row in self.figures.compared if row[BASELINE] == self.section.baseline]
+        paired = [row for row in compared if row["design"] == "paired"]
+        if not paired or max(row["n_users"] for row in paired) > MOST_TOPICS:
+            return []
+        table = self.fitting
+        if MOST_TOPICS * len(paired) > MOST_ROWS:
+            table = replace(table, metrics=table.metrics[:1])
+        rows = few_rows(comparison.user_changes(table, self.section).limit(MOST_ROWS))
+        known = (row.asDict() for row in rows if row["difference"] is not None)
+        return sorted(known, key=lambda row: (row["difference"], row[USER]))
+
+
+@dataclass(frozen=True)
+class Log:
+    """The impressions and judgements of a run, read again for a few users.
+
+    Attributes:
+        rows: The sound rows, typed, in internal names.
+        judged: user, item and grade of each judgement; None without judgements.
+        columns: What the impressions hold.
+        convention: Which grades are relevant, and how tied scores are ordered.
+    """
+
+    rows: DataFrame
+    judged: DataFrame | None
+    columns: Columns
+    convention: Convention
+
+    @classmethod
+    def of(cls, spark: SparkSession, config: Config) -> Log:
+        """Read the schemas."""
+        impressions = sources.read(spark, config.source, config.source.wanted())
+        section = config.judgements
+        judgements = sources.read(spark, section, section.wanted()) if section else None
+        plan = make_plan(config.options, impressions.schema, judgements.schema if judgements else None)
+        plan = replace(plan, columns=replace(plan.columns, item=plan.mapping.get(ITEM) in impressions.columns))
+        text_numbers, judged = plan.options.text_numbers, plan.scoring.judged
+        rows = checked_rows(impressions, plan.mapping, plan.columns, text_numbers, judged)
+        grades = None if judgements is None else _grades(judgements, plan)
+        return cls(rows.where(F.col(REJECTED).isNull()), grades, plan.columns, config.convention)
+
+    def lists(self, users: Sequence[str], experiments: Sequence[str]) -> list[dict[str, Any]]:
+        """The first ranks of the first lists of these users: experiment_id, user_id, list, size, rank, item, grade."""
+        columns, keys = self.columns, list(self.columns.keys)
+        rows = self.rows.where(F.col(USER).isin([*users]) & F.col(EXPERIMENT).isin([*experiments]))
+        in_list, in_user = Window.partitionBy(*keys), Window.partitionBy(EXPERIMENT, USER)
+        place = {
+            _PLACE: F.row_number().over(in_list.orderBy(*self._order())),
+            _N_LIST: F.count(F.lit(1)).over(in_list),
+            _LIST: F.dense_rank().over(in_user.orderBy(*columns.list_columns)) if columns.list else F.lit(1),
+        }
+        top = rows.withColumns(place).where((F.col(_PLACE) <= DEPTH) & (F.col(_LIST) <= MOST_LISTS))
+        grade = F.col(RELEVANCE).cast("double") if columns.relevance else F.lit(None).cast("double")
+        rank = F.col(_PLACE) if columns.by_score else F.col(POSITION)
+        item = F.col(ITEM) if columns.item else F.lit("")
+        label = F.concat_ws(", ", *columns.list_columns) if columns.list else F.lit("")
+        top = top.select(EXPERIMENT, USER, label.alias("list"), _LIST, F.col(_N_LIST).alias("size"),
+                         rank.alias("rank"), item.alias("item"), grade.alias("grade"))  # fmt: skip
+        if self.judged is not None and not columns.relevance:
+            known = self.judged.withColumnsRenamed({ITEM: "item", GRADE: "_judged_grade"})
+            top = top.join(known, [USER, "item"], "left").withColumn("grade", F.col("_judged_grade"))
+        found = few_rows(top.orderBy(EXPERIMENT, USER, _LIST, "rank", "item"))
+        return [row.asDict() | {"relevant": self._is_relevant(row["grade"])} for row in found]
+
+    def missed(self, users: Sequence[str]) -> list[dict[str, Any]]:
+        """Relevant items of these users that no list of any experiment shows, the highest grades first."""
+        if self.judged is None or not self.columns.item:
+            return []
+        of_users = self.judged.where(F.col(USER).isin([*users]))
+        relevant = of_users.where((F.col(GRADE) > 0) & (F.col(GRADE) >= self.convention.relevant_from))
+        shown = self.rows.where(F.col(USER).isin([*users])).select(USER, ITEM).distinct()
+        place = F.row_number().over(Window.partitionBy(USER).orderBy(F.desc(GRADE), ITEM))
+        size = F.count(F.lit(1)).over(Window.partitionBy(USER))
+        left = relevant.join(shown, [USER, ITEM], "left_anti").withColumns({_PLACE: place, "n": size})
+        first = left.where(F.col(_PLACE) <= MOST_MISSED).orderBy(USER, _PLACE)
+        return [{USER: row[USER], "item": row[ITEM], "grade": row[GRADE], "n": row["n"]} for row in few_rows(first)]
+
+    def _is_relevant(self, grade: float | None) -> bool:
+        return grade is not None and grade > 0 and grade >= self.convention.relevant_from
+
+    def _order(self) -> list[Column]:
+        """The order of a list; of tied items, that of the convention, else by id, descending."""
+        if not self.columns.by_score:
+            return [F.col(POSITION), *([F.col(ITEM)] if self.columns.item else [])]
+        score = F.col(SCORE).cast("float") if self.convention.score_precision == 32 else F.col(SCORE)
+        by_position = self.convention.ties == "position" and self.columns.position
+        tied = [F.col(POSITION).asc_nulls_last()] if by_position else []
+        by_item = F.col(ITEM).asc() if self.convention.ties == "item_asc" else F.col(ITEM).desc()
+        return [score.desc(), *tied, *([by_item] if self.columns.item else [])]
+
+
+def _grades(judgements: DataFrame, plan: Plan) -> DataFrame:
+    """The highest grade of each (user, item)."""
+    sound = typed_judgements(judgements, plan.judgement_mapping, plan.options.text_numbers).where(~F.col(FAULTY))
+    return sound.groupBy(USER, ITEM).agg(F.max(GRADE).alias(GRADE))

@@ -1,0 +1,116 @@
+"""Users who lost and gained most, as a part of the page: the lists of baseline and candidate side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from rankmetrics_spark.metrics import parse
+from rankmetrics_spark.report.payload import as_script
+from rankmetrics_spark.schemas import EXPERIMENT, METRIC, USER, number
+
+if TYPE_CHECKING:
+    from rankmetrics_spark.report.figures import Figures
+
+Row = Mapping[str, Any]
+
+MOST_BYTES = 500_000
+"""Size of this part of the page; with more, the smaller changes have no lists."""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """What a page shows of single users.
+
+    Attributes:
+        changes: Users who lost and gained most: experiment_id, metric, user_id, both values, kind, size; of the metric
+            that decides first.
+        n_changes: How many there are, where some have no lists.
+        lists: First ranks of these users: experiment_id, user_id, list, _which, size, rank, item, grade, relevant.
+        missed: Relevant items that no list shows: user_id, item, grade, n.
+        topics: The change of every user of both experiments, where they are few.
+        of_queries: Whether the users are the queries of a test collection.
+    """
+
+    changes: Sequence[Row]
+    n_changes: int = 0
+    lists: Sequence[Row] = ()
+    missed: Sequence[Row] = ()
+    topics: Sequence[Row] = ()
+    of_queries: bool = False
+
+
+def block(figures: Figures) -> str:
+    """The section with its style, data and script; empty without examples. Names are data, never markup."""
+    examples = figures.examples
+    if examples is None or figures.primary is None:
+        return ""
+    baseline = figures.baselines[0] if figures.baselines else ""
+    n_users = len(dict.fromkeys(row[USER] for row in examples.changes))
+    while True:
+        data = as_script(data_of(examples, baseline, n_users))
+        if len(data.encode()) <= MOST_BYTES or n_users <= 1:
+            break
+        n_users = n_users * 3 // 4
+    texts = {name: files(__package__ or "rankmetrics_spark.report").joinpath(f"examples.{name}").read_text("utf-8")
+             for name in ("html", "css", "js")}  # fmt: skip
+    one, many = ("Query", "Queries") if examples.of_queries else ("User", "Users")
+    page = texts["html"].replace("UNITS", many).replace("UNIT", one)
+    return page.replace("/* style */", texts["css"]).replace("/* data */", data).replace("/* script */", texts["js"])
+
+
+def data_of(examples: Examples, baseline: str, n_users: int) -> dict[str, Any]:
+    """The numbers of the section, with the lists of so many users; every text once.
+
+    Args:
+        examples: What is shown.
+        baseline: The experiment whose lists are on the left.
+        n_users: Users whose lists are there, those with the largest changes on the metric that decides first.
+    """
+    texts: dict[str, int] = {}
+
+    def place(text: Any) -> int:
+        """Of a text, among all of them."""
+        return texts.setdefault(str(text), len(texts))
+
+    users = [*dict.fromkeys(row[USER] for row in examples.changes)][:n_users]
+    changes = [row for row in examples.changes if row[USER] in {*users}]
+    metrics = [*dict.fromkeys(row[METRIC] for row in (*examples.changes, *examples.topics))]
+    lists: dict[str, dict[int, dict[str, Any]]] = {}
+    for row in examples.lists:
+        if row[USER] in {*users}:
+            of_user = lists.setdefault(f"{place(row[EXPERIMENT])} {place(row[USER])}", {})
+            shown = of_user.setdefault(row["_which"], {"list": place(row["list"]), "size": row["size"], "rows": []})
+            shown["rows"].append([row["rank"], place(row["item"]), number(row["grade"]), int(row["relevant"])])
+    missed: dict[int, dict[str, Any]] = {}
+    for row in examples.missed:
+        if row[USER] in {*users}:
+            absent = missed.setdefault(place(row[USER]), {"n": row["n"], "items": []})
+            absent["items"].append([place(row["item"]), number(row["grade"])])
+    return {
+        "baseline": place(baseline),
+        "metrics": [metric_of(name) for name in metrics],
+        "changes": [[*_key(row, metrics, place), row["size"], row["kind"]] for row in changes],
+        "total": max(examples.n_changes, len(examples.changes)),
+        "topics": [[*_key(row, metrics, place), row["difference"]] for row in examples.topics],
+        "lists": {key: [*of_user.values()] for key, of_user in lists.items()},
+        "missed": missed,
+        "texts": [*texts],
+    }
+
+
+def metric_of(name: str) -> dict[str, Any]:
+    """What the section says of a metric.
+
+    >>> metric_of("ndcg@10")
+    {'label': 'NDCG@10', 'lower': False}
+    """
+    metric = parse(name)
+    return {"label": metric.headline.removeprefix("mean "), "lower": metric.higher_is_better is False}
+
+
+def _key(row: Row, metrics: Sequence[str], place: Any) -> list[Any]:
+    return [metrics.index(row[METRIC]), place(row[EXPERIMENT]), place(row[USER]),
+            row["value_baseline"], row["value_candidate"]]  # fmt: skip

@@ -1,0 +1,130 @@
+"""The lists of users who lost and gained most, read once more from the log: by position, by score, with judgements."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from rankmetrics_spark.config import from_mapping
+from rankmetrics_spark.job import run
+from rankmetrics_spark.report import Examples, figures_of_run
+from tests.helpers.commands import Call
+from tests.helpers.logs import DATE, Shown, a_list, parquet
+
+GRADES = {
+    ("a", "u1"): [1, 0, 0], ("b", "u1"): [0, 0, 1],  # AP@3: 1 -> 1/3
+    ("a", "u2"): [0, 1, 0], ("b", "u2"): [1, 0, 0],  # 1/2 -> 1
+    ("a", "u3"): [1, 0, 0], ("b", "u3"): [1, 0, 0],
+    ("a", "u4"): [1, 0, 0], ("b", "u4"): [0, 1, 0],  # 1 -> 1/2
+}  # fmt: skip
+"""(experiment, user) -> grades by rank."""
+
+
+def log() -> list[Shown]:
+    rows = [row for (experiment, user), grades in GRADES.items() for row in a_list(grades, user, experiment)]
+    return [*rows, Shown("a", "u1", None, 4, 1), Shown("a", "only in a", "i1", 1, 1)]
+
+
+def examples(spark: SparkSession, tmp_path: Path, **changes: Any) -> Examples:
+    document = {
+        "source": {"path": str(parquet(tmp_path / "log", log()))},
+        "metrics": ["ap@3"],
+        "comparison": {"baseline": "a", "design": "paired"},
+        "quality": {"max_invalid_fraction": 1},
+        "sink": {"path": str(tmp_path / "out")},
+        "report": {"file": str(tmp_path / "r.html"), "examples": 2},
+        "evaluation_date": DATE,
+    }
+    config = from_mapping(document | changes)
+    found = figures_of_run(spark, config, run(spark, config).record).examples
+    assert found is not None
+    return found
+
+
+def items(found: Examples, experiment: str, user: str) -> list[tuple[Any, ...]]:
+    chosen = [row for row in found.lists if (row["experiment_id"], row["user_id"]) == (experiment, user)]
+    return [(row["rank"], row["item"], row["grade"], row["relevant"]) for row in chosen]
+
+
+@pytest.mark.both_engines
+def test_the_users_who_lost_and_gained_most_come_with_their_lists(spark: SparkSession, tmp_path: Path) -> None:
+    found = examples(spark, tmp_path)
+    changes = [(row["kind"], row["user_id"], row["value_baseline"], row["size"]) for row in found.changes]
+    assert changes == [("loss", "u1", 1.0, pytest.approx(2 / 3)), ("loss", "u4", 1.0, 0.5), ("gain", "u2", 0.5, 0.5)]
+    assert items(found, "b", "u1") == [(1, "i1", 0.0, False), (2, "i2", 0.0, False), (3, "i3", 1.0, True)]
+    # The faulty row is in no list.
+    assert [row[1] for row in items(found, "a", "u1")] == ["i1", "i2", "i3"]
+    assert {row["user_id"] for row in found.lists} == {"u1", "u2", "u4"}, "only theirs are read"
+    assert {(row["user_id"], row["difference"]) for row in found.topics} >= {("u2", 0.5), ("u3", 0.0), ("u4", -0.5)}
+    assert len(found.topics) == 4
+
+
+@pytest.mark.both_engines
+def test_a_list_by_score_is_in_the_order_of_the_convention_and_judgements_say_what_is_relevant(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    runs, qrels = tmp_path / "runs", tmp_path / "qrels.txt"
+    runs.mkdir()
+    # Of two tied scores, trec_eval takes the larger id first, whatever the ranks of the file say.
+    (runs / "a").write_text("q1 Q0 d1 1 2.0 a\nq1 Q0 d2 2 2.0 a\nq1 Q0 d3 3 1.0 a\n")
+    (runs / "b").write_text("q1 Q0 d3 1 9.0 b\nq1 Q0 d9 2 8.0 b\n")
+    qrels.write_text("q1 0 d1 1\nq1 0 d3 0\nq1 0 d7 2\nq1 0 d8 1\n")
+    found = examples(
+        spark, tmp_path,
+        source={"format": "trec_run", "path": str(runs)}, judgements={"format": "trec_qrels", "path": str(qrels)},
+        convention="trec_eval", metrics=["ap"], report=str(tmp_path / "r.html"), comparison={"baseline": "a"},
+    )  # fmt: skip
+    assert found.of_queries, "a query is nobody, so its lists are there unless refused"
+    assert items(found, "a", "q1") == [(1, "d2", None, False), (2, "d1", 1.0, True), (3, "d3", 0.0, False)]
+    assert items(found, "b", "q1") == [(1, "d3", 0.0, False), (2, "d9", None, False)]
+    assert [(row["item"], row["grade"], row["n"]) for row in found.missed] == [("d7", 2.0, 2), ("d8", 1.0, 2)]
+
+
+def test_nothing_is_read_again_unless_asked_for(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rankmetrics_spark.report.examples.Log.of", lambda *_: pytest.fail("the log was read again"))
+    with pytest.raises(AssertionError):
+        examples(spark, tmp_path, report=str(tmp_path / "r.html"))
+
+
+@pytest.mark.both_engines
+def test_compare_lists_gains_and_writes_every_user_of_both(call: Call, tmp_path: Path) -> None:
+    document = {
+        "source": {"path": str(parquet(tmp_path / "log", log()))},
+        "metrics": ["ap@3", "rr"],
+        "quality": {"max_invalid_fraction": 1},
+        "sink": {"path": str(tmp_path / "out")},
+    }
+    (tmp_path / "c.yaml").write_text(json.dumps(document))
+    assert call("evaluate", "--config", tmp_path / "c.yaml", "--date", DATE)[0] == 0
+    compare = ("compare", "--input", tmp_path / "out", "--baseline", "a")
+    code, out, err = call(*compare, "--gains", 3, "--losses", 1, "--format", "json", "--per-user", tmp_path / "u.csv")
+    assert code == 0, err
+    found = json.loads(out)
+    for name, size, user, value in (("gains", "gain", "u2", 0.5), ("losses", "loss", "u1", pytest.approx(2 / 3))):
+        assert [(row["metric"], row["user_id"], row[size]) for row in found[name]] == [
+            ("ap@3", user, value),
+            ("rr", user, value),
+        ]
+    with (tmp_path / "u.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["metric"], row["user_id"]) for row in rows] == [
+        (metric, user) for metric in ("ap@3", "rr") for user in ("u1", "u2", "u3", "u4")
+    ]
+    assert {(row["baseline"], row["experiment_id"]) for row in rows} == {("a", "b")}
+    values = {row["user_id"]: (float(row["value_baseline"]), float(row["difference"])) for row in rows}
+    assert values["u4"] == (1.0, -0.5) and values["u3"] == (1.0, 0.0)
+    assert [path.name for path in tmp_path.iterdir() if "u.csv" in path.name] == ["u.csv"], "nothing else is left"
+    # What is there is not replaced, and a mistake is said before anything is computed.
+    code, _, err = call(*compare, "--per-user", tmp_path / "u.csv")
+    assert code == 2 and err.splitlines()[-1].endswith("u.csv' is there; allowed: a new file")
+    code, _, err = call(*compare, "--per-user", tmp_path / "no" / "u.csv")
+    assert code == 2 and "is in no folder; allowed: a new file in a folder that is there" in err
+    code, _, err = call(*compare[:3], "--pairs", "all", "--gains", 1, "--per-user", "x.csv")
+    assert code == 2 and "--gains and --per-user without a --baseline" in err
