@@ -85,7 +85,7 @@ def tukey_levels(alpha: float, df: Floats, k: int) -> Floats:
 
 def _range_sf(q: Floats, df: Floats, k: int) -> Floats:
     """(g,) probabilities that the range of k means, divided by an independent standard deviation, is above q."""
-    places, weights = np.polynomial.legendre.leggauss(_NODES)
+    places, weights = _quadrature()
     # More degrees of freedom than this change nothing.
     known = np.minimum(np.where(np.isnan(df), 1.0, df), 1e6)[:, None]
     # The standard deviation is s = sqrt(chi2 / df), beyond these bounds with a probability of 1e-14.
@@ -93,11 +93,18 @@ def _range_sf(q: Floats, df: Floats, k: int) -> Floats:
     # A range as wide as q * s has no probability if s is larger than this.
     with np.errstate(divide="ignore"):
         high = np.clip(_WIDEST / q[:, None], low, high)
-    s = low + (high - low) * (places + 1) / 2
+    s = low + (high - low) * places
     constant = np.log(2) + known / 2 * (np.log(known / 2) - 1) - gammaln(known / 2)
     density = np.exp(constant + (known - 1) * np.log(s) - known / 2 * (s**2 - 1))
     beyond = _normal_range(k)(np.minimum(q[:, None] * s, _WIDEST))
-    return np.asarray((high - low)[:, 0] / 2 * (weights * density * beyond).sum(axis=1))
+    return np.asarray((high - low)[:, 0] * (weights * density * beyond).sum(axis=1))
+
+
+@cache
+def _quadrature() -> tuple[Floats, Floats]:
+    """Places and weights of Gauss and Legendre over (0, 1)."""
+    places, weights = np.polynomial.legendre.leggauss(_NODES)
+    return (places + 1) / 2, weights / 2
 
 
 @cache

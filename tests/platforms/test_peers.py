@@ -1,4 +1,4 @@
-"""The systems whose rules over several looks are used here, run on the same numbers: gbstats of GrowthBook, seqabpy."""
+"""Other systems on the same numbers: gbstats of GrowthBook and seqabpy over looks, tea-tasting for means over lists."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 from rankmetrics_spark.statistics import (
     AnyLook,
     Moments,
+    RatioSums,
     always_valid_bound,
     mixture_rho,
     over_looks,
@@ -19,6 +20,8 @@ from rankmetrics_spark.statistics import (
 gbstats = pytest.importorskip("gbstats.frequentist.tests")
 statistics = pytest.importorskip("gbstats.models.statistics")
 gatsby = pytest.importorskip("seqabpy.gatsby")
+pyarrow = pytest.importorskip("pyarrow")
+tea_tasting = pytest.importorskip("tea_tasting")
 
 
 def draws(seed: int) -> tuple[list[float], list[float]]:
@@ -62,3 +65,27 @@ def test_the_bound_is_that_of_confseq() -> None:
     v = np.array([50.0, 100.0, 1_000.0])
     wanted = boundaries.normal_mixture_bound(v, alpha=0.05, v_opt=100, alpha_opt=0.05, is_one_sided=False)
     assert always_valid_bound(v, mixture_rho(100, 0.05), 0.05) * np.sqrt(v) == pytest.approx(wanted, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("confidence", [0.95, 0.8])
+def test_means_over_lists_are_the_ratio_of_means_of_tea_tasting(seed: int, confidence: float) -> None:
+    rng, columns = np.random.default_rng(seed), dict[str, list[float]](variant=[], y=[], n=[])
+    sums = []
+    for variant, users in enumerate(rng.integers(40, 900, 2).tolist()):
+        # Heavy users, who are better served.
+        lists = np.ceil(rng.pareto(2.5, users) * 3 + 0.01)
+        values = np.clip(0.3 + 0.03 * variant + 0.1 * np.log(lists) + rng.normal(0, 0.1, users), 0, None)
+        sums.append(RatioSums.of(values, lists))
+        for name, each in (("variant", np.full(users, variant)), ("y", values * lists), ("n", lists)):
+            columns[name] += each.tolist()
+    metric = tea_tasting.RatioOfMeans("y", "n", equal_var=False, use_t=True, confidence_level=confidence)
+    wanted = tea_tasting.Experiment(mean=metric).analyze(pyarrow.table(columns))["mean"]
+    arms = [each.moments for each in sums]
+    found, relative = welch(*arms, confidence), relative_independent(*arms, confidence)
+    assert (arms[0].mean[0], arms[1].mean[0]) == pytest.approx((wanted.control, wanted.treatment), rel=1e-12)
+    assert found.p_value[0] == pytest.approx(wanted.pvalue, rel=1e-8)
+    bounds = (wanted.effect_size_ci_lower, wanted.effect_size_ci_upper)
+    assert (found.ci_low[0], found.ci_high[0]) == pytest.approx(bounds, rel=1e-9)
+    # The ratio of ratios: there by the logarithm, here by the delta method of the ratio itself, so almost the same.
+    assert relative.difference[0] == pytest.approx(wanted.rel_effect_size, rel=1e-9)
