@@ -320,7 +320,8 @@ def _row(key: Key, sums: Whole, rules: Rules) -> dict[str, Any]:
     moments = WeightedMoments.of_sums(sums[None, len(ROW_COUNTS) :])
     n_rows, effective = int(moments.counts["rows"][0]), float(moments.effective_rows[0])
     note = _refusal(key, moments, lost, rules)
-    found = _estimate(key, moments, rules) if note is None else None
+    estimator = self_normalised if key.estimator == "self_normalised" else ips
+    found = estimator(moments, rules.confidence) if note is None else None
     if found is not None and (note := _out_of_range(key, found, rules)):
         found = None
     elif found is not None:
@@ -343,10 +344,6 @@ def _row(key: Key, sums: Whole, rules: Rules) -> dict[str, Any]:
         "confidence": rules.confidence,
         "note": note,
     }
-
-
-def _estimate(key: Key, moments: WeightedMoments, rules: Rules) -> Estimate:
-    return (self_normalised if key.estimator == "self_normalised" else ips)(moments, rules.confidence)
 
 
 def _refusal(key: Key, moments: WeightedMoments, lost: Mapping[str, int], rules: Rules) -> str | None:
