@@ -225,8 +225,8 @@ class Staged:
             return [row for row in here if row[SEGMENT] in segments]
         return _read(written.rows, F.col(SEGMENT).isin([*segments]))
 
-    def checks(self, record: Record, given: Sequence[Check]) -> list[Check]:
-        """All rows of ``checks``: gates first, then what is ``given``, then what the tables say about themselves.
+    def checks(self, record: Record, earlier: Sequence[Check]) -> list[Check]:
+        """All rows of ``checks``: gates first, then the ``earlier`` ones, then what the tables say about themselves.
 
         Means are those of the day, drops those of the comparisons: of the period, if there is one. Every experiment
         with lists must meet every limit of a gate. An experiment without a row, for example without users in the
@@ -238,8 +238,8 @@ class Staged:
         candidates = config.comparison.candidates or [name for name in names if name != config.comparison.baseline]
         means = self.rows("experiment_metrics", segments) if any(gate.min is not None for gate in gates) else []
         compared = self._compared(segments) if any(gate.compares for gate in gates) else []
-        found = gate_checks(gates, means, compared, names, candidates)
-        return [*found, *given, *check_rows(self.figures(record), given)]
+        of_gates = gate_checks(gates, means, compared, names, candidates)
+        return [*of_gates, *earlier, *check_rows(self.figures(record), earlier)]
 
     def _compared(self, segments: set[str]) -> Rows:
         """The comparisons that gates limit; those of segments, also of ones that are too small to be published."""

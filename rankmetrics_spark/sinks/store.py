@@ -128,7 +128,7 @@ def check_row_counts(
     users: Written, averages: Written, quarantine: Written, counts: Mapping[Any, Mapping[str, Any]], lists: str
 ) -> list[Check]:
     """Refuse to publish tables with other numbers of rows than were counted in the input; return what was compared."""
-    found: list[Check] = []
+    compared: list[Check] = []
     for name, count in counts.items():
         key = name or None
         n_users, n_means = users.counts.get(key, 0), averages.counts.get(key, 0)
@@ -140,13 +140,13 @@ def check_row_counts(
             ("books_quarantine", "rows left out", count["quarantined"], quarantine.counts.get(key, 0) - others),
             ("books_means", "users with averages", n_users, n_means if bool(n_users) != bool(n_means) else n_users),
         )
-        found += [_book(name, *check) for check in checks]
-    failures = [check for check in found if check.status == FAIL]
+        compared += [_book(name, *check) for check in checks]
+    failures = [check for check in compared if check.status == FAIL]
     if failures:
         error = OutputError(failures[0].sentence)
-        error.checks = tuple(found)
+        error.checks = tuple(compared)
         raise error
-    return found
+    return compared
 
 
 def _book(experiment: str | None, name: str, noun: str, n_input: int, n_tables: int) -> Check:
