@@ -298,8 +298,8 @@ class Presentation:
         Raises:
             ConfigError: There is no such table, or polars is not installed.
         """
-        found: pl.DataFrame = python_table(self._sorted(table), "polars")
-        return found
+        rows: pl.DataFrame = python_table(self._sorted(table), "polars")
+        return rows
 
     def _sorted(self, table: str) -> DataFrame:
         choice(*(name for name in get_args(TableName) if hasattr(type(self), name)))("table", table)

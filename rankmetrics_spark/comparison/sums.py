@@ -33,7 +33,7 @@ from rankmetrics_spark.comparison.table import (
     parts,
 )
 from rankmetrics_spark.comparison.totals import Key, Request, Totals
-from rankmetrics_spark.engines import Batches, Step
+from rankmetrics_spark.engines import Batches, Step, SumTable, coded, lists_of
 from rankmetrics_spark.schemas import EXPERIMENT
 from rankmetrics_spark.statistics import splits
 
@@ -44,21 +44,19 @@ ROWS_AT_ONCE = 65_536
 CELLS_AT_ONCE = 2**24
 """Random weights that Python holds in one go."""
 KEY = Key._fields
-SUMS = ("sums", "replicates", "piece", "ranks")
-"""Columns of partial sums beside their key."""
 PIECE = 2**11
 """Numbers in a row of replicates: an engine puts thousands of rows into one batch, and a key may have a million."""
 ROWS_OF_PIECES = 2**9
 
-PARTIALS = T.StructType(
-    [T.StructField(name, T.StringType()) for name in KEY]
-    + [
-        T.StructField("sums", T.ArrayType(T.LongType())),
+_SUM_TABLE = SumTable(
+    KEY,
+    (
         T.StructField("replicates", T.ArrayType(T.LongType())),
         T.StructField("piece", T.IntegerType()),
         T.StructField("ranks", T.StringType()),
-    ]
+    ),
 )
+PARTIALS = _SUM_TABLE.schema
 
 
 @dataclass(frozen=True)
@@ -152,8 +150,8 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
     user = np.cumsum(new)
     first = np.concatenate([[0], np.flatnonzero(new)])
     experiments, experiment = _coded(table.column(EXPERIMENT))
-    coded = [_coded(table.column(f"_segment_{i}")) for i in range(len(layout.segments))]
-    split = [*splits(layout.segments, coded, layout.combinations, len(user))]
+    codes = [_coded(table.column(f"_segment_{i}")) for i in range(len(layout.segments))]
+    split = [*splits(layout.segments, codes, layout.combinations, len(user))]
     return UserRows(
         user=user,
         keys=hashes[first].view(np.uint64),
@@ -179,10 +177,8 @@ def _earlier(table: pa.Table, prefix: str, layout: Layout) -> dict[str, Any]:
 
 
 def _coded(column: pa.ChunkedArray) -> tuple[list[str | None], Any]:
-    coded = column.combine_chunks()
-    coded = coded.chunk(0) if isinstance(coded, pa.ChunkedArray) else coded
-    coded = coded.dictionary_encode(null_encoding="encode")
-    return coded.dictionary.to_pylist(), coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    whole = column.combine_chunks()
+    return coded(whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole)
 
 
 def _doubles(column: pa.ChunkedArray) -> Any:
@@ -216,27 +212,15 @@ def _batch(
     keys: Sequence[Key], sums: Sequence[Any] = (), replicates: Sequence[Any] = (), piece: Sequence[int] = ()
 ) -> pa.RecordBatch:
     n = len(keys)
-    columns = [pa.array([getattr(key, name) for key in keys], pa.string()) for name in KEY]
-    columns += [_lists(each, n) for each in (sums, replicates)]
-    columns += [pa.array(piece or [0] * n, pa.int32()), pa.nulls(n, pa.string())]
-    return pa.RecordBatch.from_arrays(columns, [*KEY, *SUMS])
-
-
-def _lists(arrays: Sequence[Any], n: int) -> pa.Array:
-    """One list per array, without a loop over the numbers; n nulls if there are no arrays."""
-    if not arrays:
-        return pa.nulls(n, pa.list_(pa.int64()))
-    ends = np.cumsum([0, *map(len, arrays)])
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(np.concatenate(arrays)))
+    more = (lists_of(replicates, n), pa.array(piece or [0] * n, pa.int32()), pa.nulls(n, pa.string()))
+    return _SUM_TABLE.batch([*zip(*keys, strict=True)], sums, *more)
 
 
 def read(batches: Batches) -> tuple[Totals, dict[Key, Ranks]]:
     totals, ranks = Totals(), {}
     for batch in batches:
-        columns = [batch.column(batch.schema.get_field_index(name)) for name in (*KEY, *SUMS)]
-        *names, sums, replicates, piece, ranked = columns
-        for i, fields in enumerate(zip(*(name.to_pylist() for name in names), strict=True)):
-            key = Key(*fields)
+        sums, replicates, piece, ranked = batch.columns[len(KEY) :]
+        for i, key in enumerate(map(Key._make, _SUM_TABLE.keys(batch))):
             if sums[i].is_valid:
                 totals.add(key, np.asarray(sums[i].values))
             if replicates[i].is_valid:

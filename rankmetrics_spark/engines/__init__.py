@@ -6,7 +6,6 @@ from rankmetrics_spark.doors import lazy
 
 if TYPE_CHECKING:
     from rankmetrics_spark.engines.choice import QUICK_JAVA, Choice, choose, separate_output, session_of
-    from rankmetrics_spark.engines.means import group_means, weight_of
     from rankmetrics_spark.engines.python_tables import (
         AnyTable,
         ResultTable,
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
         version_of,
     )
     from rankmetrics_spark.engines.spark import cache_folder, write_cached
+    from rankmetrics_spark.engines.sums import SUMS, SumTable, coded, group_means, lists_of, matrix_of, weight_of
     from rankmetrics_spark.engines.tables import (
         REAL,
         Batches,
@@ -51,7 +51,6 @@ __getattr__ = lazy(
     __name__,
     {
         "choice": "Choice QUICK_JAVA choose separate_output session_of",
-        "means": "group_means weight_of",
         "python_tables": "AnyTable ResultTable column_names python_table result_table spark_table",
         "sail": "laptop_session",
         "sessions": (
@@ -59,6 +58,7 @@ __getattr__ = lazy(
             "name_of_engine sail_path session_settings version_of"
         ),
         "spark": "cache_folder write_cached",
+        "sums": "SUMS SumTable coded group_means lists_of matrix_of weight_of",
         "tables": (
             "Batches Computed REAL Step as_number as_text check_unambiguous computing own_or_field "
             "struct_udf text_fields with_fields"

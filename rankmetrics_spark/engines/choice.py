@@ -84,7 +84,10 @@ def choose(engine: str | None = None, master: str | None = None, local: bool = F
         return Choice("sail")
     remote = os.environ.get("SPARK_REMOTE") or None
     address = master or (None if local else remote)
-    _check(address)
+    if address is not None and not address.startswith((*MASTERS, "sc://", SOCKET)):
+        raise ConfigError(
+            f"--master is '{address}'; allowed: an address such as {', '.join(MASTERS)}, or sc://HOST:PORT"
+        )
     if _has_session():
         if master is not None:
             raise ConfigError(f"--master is '{master}', but a session is running here; allowed: no --master")
@@ -109,23 +112,11 @@ def session_of(choice: Choice, say: Say) -> Iterator[SparkSession]:
             yield spark
         finally:
             say(f"stopping {choice.name}")
-            _stop(spark)
-
-
-def _stop(spark: SparkSession) -> None:
-    """Stop a session. If its engine has ended, suppress the error: it would hide the cause."""
-    try:
-        spark.stop()
-    except Exception as error:
-        if lost_engine(error) is None:
-            raise
-
-
-def _check(address: str | None) -> None:
-    if address is not None and not address.startswith((*MASTERS, "sc://", SOCKET)):
-        raise ConfigError(
-            f"--master is '{address}'; allowed: an address such as {', '.join(MASTERS)}, or sc://HOST:PORT"
-        )
+            try:
+                spark.stop()
+            except Exception as error:  # if the engine has ended, the error would hide the cause
+                if lost_engine(error) is None:
+                    raise
 
 
 def _is_on_platform() -> bool:

@@ -67,12 +67,8 @@ def _run_beside(
         if batch.num_rows:
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
             for results in body(columns):
-                arrays = [*(columns[name] for name in kept), *map(_column, results.values())]
-                yield pa.RecordBatch.from_arrays(arrays, [*kept, *results])
-
-
-def _column(values: npt.NDArray[Any]) -> pa.Array:
-    return pa.array(np.ascontiguousarray(values), from_pandas=True)
+                made = (pa.array(np.ascontiguousarray(values), from_pandas=True) for values in results.values())
+                yield pa.RecordBatch.from_arrays([*(columns[name] for name in kept), *made], [*kept, *results])
 
 
 def struct_udf(body: Callable[[Arrays], Computed], inputs: Sequence[str], computed: T.StructType) -> Any:
@@ -140,17 +136,15 @@ def own_or_field(rows: DataFrame, names: Iterable[str]) -> DataFrame:
 def check_unambiguous(table: DataFrame, source: str, what: str) -> None:
     """Refuse ambiguous columns: equal names, or names that differ only in case."""
     matches = [name for name in table.columns if name.lower() == source.lower()]
-    if len(matches) < 2 or (matches.count(source) == 1 and _is_case_sensitive(table)):
+    setting = "spark.sql.caseSensitive"
+    is_case_sensitive = len(matches) > 1 and table.sparkSession.conf.get(setting, "false") == "true"
+    if len(matches) < 2 or (matches.count(source) == 1 and is_case_sensitive):
         return
     difference = "have the same name" if len(set(matches)) == 1 else "differ only in upper and lower case"
     raise InputError(
         f"the {what} have columns that {difference}: {', '.join(map(repr, matches))}; allowed: one column of that "
         "name, whatever its case"
     )
-
-
-def _is_case_sensitive(table: DataFrame) -> bool:
-    return table.sparkSession.conf.get("spark.sql.caseSensitive", "false") == "true"
 
 
 REAL = (T.FloatType, T.DoubleType)

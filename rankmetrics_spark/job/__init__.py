@@ -19,7 +19,7 @@ from rankmetrics_spark import sources
 from rankmetrics_spark.config import Config
 from rankmetrics_spark.engines import SETTINGS_OF_ROWS, all_of, engine_of, few_rows, session_settings
 from rankmetrics_spark.errors import MetricGateError, RankmetricsError, lost_engine, raised_by_python, without_secrets
-from rankmetrics_spark.gates import Counts, Findings, total_counts
+from rankmetrics_spark.gates import Counts, total_counts
 from rankmetrics_spark.job import results
 from rankmetrics_spark.job.earlier import Earlier
 from rankmetrics_spark.job.lineage import Events
@@ -163,6 +163,11 @@ class _Context:
     """What was checked so far."""
 
     @cached_property
+    def convention(self) -> tuple[str, str]:
+        """Name and hash of the convention."""
+        return self.config.convention.name, self.config.convention.digest()
+
+    @cached_property
     def record(self) -> Record:
         """The record of this run."""
         more = {"refused_settings": self.refused, "seconds": self.steps.seconds}
@@ -240,10 +245,10 @@ def _user_error(error: BaseException, config: Config) -> RankmetricsError | None
 
 def _tables_of(context: _Context, store: Store) -> Tables:
     """Read the schemas and plan the evaluation; of the rows, only the first ones are read."""
-    config, record, rule = context.config, context.record, context.config.convention
+    config, record = context.config, context.record
     store.check()
     record.note_start(store)
-    refuse_other_date(store, config.evaluation_date, rule.name, rule.digest())
+    refuse_other_date(store, config.evaluation_date, *context.convention)
     results.refuse_missing_date(store, config)
     context.earlier = Earlier.of(store, config)
     impressions, judgements = inputs(context.spark, config)
@@ -264,14 +269,17 @@ def _tables_of(context: _Context, store: Store) -> Tables:
 
 def _evaluate(context: _Context, store: Store) -> Outcome:
     """Run every step, from reading to publishing."""
-    config, steps, rule = context.config, context.steps, context.config.convention
+    config, steps = context.config, context.steps
     with steps("plan", "reading schemas"):
         tables = _tables_of(context, store)
     try:
         with steps("evaluate", f"evaluating ({tables.plan.layout.name} layout)"):
             tables.outcome  # noqa: B018  the pass over the input, which the store keeps
         with steps("check", "checking the rows"):
-            findings = _check(tables, store, config)
+            source, limits = config.source, config.quality
+            against_previous = any("_change" in level for levels in limits.gates.values() for level in levels)
+            tags = source.format == "trec_run" and source.experiment_from == "tag"
+            findings = check(tables, limits, previous_quality(store, against_previous), source.place, tags)
             counts = findings.counts
             context.checks += findings.checks
             context.record.add_counts(tables.plan, findings, tables.judgement_counts())
@@ -279,7 +287,7 @@ def _evaluate(context: _Context, store: Store) -> Outcome:
             refuse_names(store, counts)
             every_partition = partitions_for(config.evaluation_date, counts, "rows")
             store.claim(every_partition)
-            refuse_other_convention(store, every_partition, rule.name, rule.digest())
+            refuse_other_convention(store, every_partition, *context.convention)
             results.refuse_comparison(config, counts)
         users = _users(store, tables, counts, context)
         written = _stage_tables(store, tables, users, counts, context)
@@ -299,22 +307,6 @@ def inputs(spark: SparkSession, config: Config) -> tuple[DataFrame, DataFrame | 
     impressions = sources.read(spark, config.source, (*config.source.wanted(), *described))
     judgements = config.judgements
     return impressions, sources.read(spark, judgements, judgements.wanted()) if judgements else None
-
-
-# ---- check
-
-
-def _check(tables: Tables, store: Store, config: Config) -> Findings:
-    """Check the quality gates; return counts, rates and warnings."""
-    source = config.source
-    against_previous = any("_change" in level for levels in config.quality.gates.values() for level in levels)
-    return check(
-        tables,
-        config.quality,
-        previous_quality(store, against_previous),
-        place=source.place,
-        tags=source.format == "trec_run" and source.experiment_from == "tag",
-    )
 
 
 # ---- publish
@@ -406,7 +398,7 @@ def _stage_users(store: Store, rows: DataFrame, tables: Tables, counts: Counts, 
     largest = max(count["rows"] for count in counts.values()) // 10
     partitions = partitions_for(context.config.evaluation_date, counts, "lists", largest, in_memory)
     with context.steps("user_metrics"):
-        rows = rows.withColumn(CONVENTION_HASH, F.lit(context.config.convention.digest()))
+        rows = rows.withColumn(CONVENTION_HASH, F.lit(context.convention[1]))
         return store.write("user_metrics", rows, partitions, N_LISTS)
 
 
@@ -452,13 +444,12 @@ def _checked(
 
 def _publish(store: Store, tables: dict[str, Written], counts: Counts, context: _Context) -> Outcome:
     """Publish the staged tables and write the end of the record."""
-    rule, date = context.config.convention, context.config.evaluation_date
-    earlier = context.earlier
+    name, digest = context.convention
+    date, earlier = context.config.evaluation_date, context.earlier
     context.record.note_publishing(store)
     with context.steps("publish", "publishing"):
         compared = results.compared_of(context.config.comparison, counts, earlier)
-        convention = {"name": rule.name, "hash": rule.digest()}
-        entry = Entry(context.record.run_id, (), convention=convention, compared=compared)
+        entry = Entry(context.record.run_id, (), convention={"name": name, "hash": digest}, compared=compared)
         warnings = publish(store, [*tables.values()], entry, partitions_for(date, counts, "rows"))
     path = context.record.finish(store, warnings)
     return Outcome(context.record.run_id, store.path, context.record.entries, path, store, tables)

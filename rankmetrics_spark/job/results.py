@@ -110,7 +110,9 @@ class Users:
     @classmethod
     def of(cls, store: Store, tables: Tables, config: Config, earlier: Earlier) -> Users:
         """Return the users of the day of a run."""
-        table = replace(compared_users(tables, _covariate(store, tables.plan, config)), looks=earlier.looks)
+        # The values for CUPED, as a column's name or a table: see ``comparison.UserTable``.
+        rows = _cuped_rows(store, config) if config.comparison.is_requested else None
+        table = replace(compared_users(tables, tables.plan.public_covariate or rows), looks=earlier.looks)
         return cls(table, table, config.comparison)
 
     def over(
@@ -156,11 +158,6 @@ def stage_comparisons(store: Store, users: Users, date: str, counts: Counts) -> 
     sums = users.sums if users.compared is users.table else None
     rows = comparison.comparisons(users.compared, users.request, sums)
     return store.write("comparisons", rows, partitions_for(date, counts_by_name, "compared"))
-
-
-def _covariate(store: Store, plan: Plan, config: Config) -> DataFrame | str | None:
-    """Return the values for CUPED, as a column's name or a table: see ``comparison.UserTable``."""
-    return plan.public_covariate or (_cuped_rows(store, config) if config.comparison.is_requested else None)
 
 
 def _cuped_rows(store: Store, config: Config) -> DataFrame | None:
@@ -229,8 +226,8 @@ class Staged:
             return [row for row in here if row[SEGMENT] in segments]
         return _read(written.rows, F.col(SEGMENT).isin([*segments]))
 
-    def checks(self, record: Record, given: Sequence[Check]) -> list[Check]:
-        """All rows of ``checks``: gates first, then what is ``given``, then what the tables say about themselves.
+    def checks(self, record: Record, earlier: Sequence[Check]) -> list[Check]:
+        """All rows of ``checks``: gates first, then the ``earlier`` ones, then what the tables say about themselves.
 
         Means are those of the day, drops those of the comparisons: of the period, if there is one. Every experiment
         with lists must meet every limit of a gate. An experiment without a row, for example without users in the
@@ -242,8 +239,8 @@ class Staged:
         candidates = config.comparison.candidates or [name for name in names if name != config.comparison.baseline]
         means = self.rows("experiment_metrics", segments) if any(gate.min is not None for gate in gates) else []
         compared = self._compared(segments) if any(gate.compares for gate in gates) else []
-        found = gate_checks(gates, means, compared, names, candidates)
-        return [*found, *given, *check_rows(self.figures(record), given)]
+        of_gates = gate_checks(gates, means, compared, names, candidates)
+        return [*of_gates, *earlier, *check_rows(self.figures(record), earlier)]
 
     def _compared(self, segments: set[str]) -> Rows:
         """The comparisons that gates limit; those of segments, also of ones that are too small to be published."""
@@ -273,16 +270,15 @@ class Staged:
         segments = {EVERYONE, *(gate.segment for gate in self.config.gates)}
         for name, table in (("means", "experiment_metrics"), ("comparisons", "comparisons")):
             rows = sorted(self.rows(table, segments), key=lambda row: row[SEGMENT] != EVERYONE)
-            record.entries[name] = [_plain(row) for row in rows[:MOST_KEPT]]
+            # As JSON can hold them.
+            record.entries[name] = [
+                {column: number(value) if isinstance(value, float) else value for column, value in row.items()}
+                for row in rows[:MOST_KEPT]
+            ]
 
 
 def _read(rows: DataFrame, condition: Column) -> Rows:
     return [row.asDict() for row in few_rows(rows.where(condition).limit(MOST_ROWS))]
-
-
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
-    """The row as JSON can hold it."""
-    return {name: number(value) if isinstance(value, float) else value for name, value in row.items()}
 
 
 def refuse_failed_gates(checks: Sequence[Check], config: Config) -> None:

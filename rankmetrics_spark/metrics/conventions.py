@@ -178,13 +178,11 @@ def knobs(convention: Convention | type[Convention] = Convention) -> list[Any]:
 
 
 def _settings(convention: Convention) -> dict[str, str]:
-    return {knob.name: _text(getattr(convention, knob.name)) for knob in knobs(convention)}
-
-
-def _text(value: object) -> str:
-    if isinstance(value, tuple):
-        return ",".join(f"{grade!r}:{gain!r}" for grade, gain in value)
-    return str(value)
+    values = {knob.name: getattr(convention, knob.name) for knob in knobs(convention)}
+    return {
+        name: ",".join(f"{grade!r}:{gain!r}" for grade, gain in value) if isinstance(value, tuple) else str(value)
+        for name, value in values.items()
+    }
 
 
 STANDARD = Convention()

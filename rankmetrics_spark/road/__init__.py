@@ -18,7 +18,13 @@ from rankmetrics_spark.engines import AnyTable, Step, column_names, engine_of, s
 from rankmetrics_spark.layouts import LAYOUTS, NO_ENTRIES, RECHECK, Layout
 from rankmetrics_spark.metrics import Convention
 from rankmetrics_spark.road import aggregation, checking, ranking, scoring
-from rankmetrics_spark.road.aggregation import averages_of_sums, sums_of_lists, sums_of_users
+from rankmetrics_spark.road.aggregation import (
+    SUMS_OF_USERS,
+    SUMS_OVER_LISTS,
+    averages_of_sums,
+    sums_of_lists,
+    sums_of_users,
+)
 from rankmetrics_spark.road.checking import FAULTY, GRADE, checked_rows, typed_judgements
 from rankmetrics_spark.road.plan import Plan, make_plan
 from rankmetrics_spark.schemas import (
@@ -49,6 +55,8 @@ from rankmetrics_spark.schemas import (
 __all__ = [
     "FAULTY",
     "GRADE",
+    "SUMS_OF_USERS",
+    "SUMS_OVER_LISTS",
     "Plan",
     "Tables",
     "averages",

@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.engines import Batches, Computed, Step, computing
-from rankmetrics_spark.layouts import Arrays, ints
+from rankmetrics_spark.engines import SUMS, Batches, Computed, Step, SumTable, coded, computing, matrix_of
+from rankmetrics_spark.layouts import Arrays
 from rankmetrics_spark.metrics import Convention, Floats, Ints, Metric
 from rankmetrics_spark.schemas import (
     CONVENTION,
@@ -39,51 +39,28 @@ from rankmetrics_spark.schemas import (
 )
 from rankmetrics_spark.statistics import (
     LARGEST_SUMMAND,
-    LIMB_EXPONENTS,
     SQUARE_EXPONENTS,
     Moments,
     RatioSums,
-    exact_total,
+    limb_columns,
     limbs_of,
     splits,
     t_interval,
+    total_of,
 )
 
-_KEYS = {
-    EXPERIMENT: T.StringType(),
-    SEGMENT: T.StringType(),
-    METRIC: T.StringType(),
-    CONVENTION_INDEX: T.IntegerType(),
-}
+_SUMS = SumTable((EXPERIMENT, SEGMENT, METRIC, CONVENTION_INDEX))
 _COUNTS = (N_USERS, N_USERS_WITH_RELEVANT, N_USERS_WITHOUT_LIST, N_REPEATED)
 _OPTIONAL = {CONVENTION_INDEX: 0, N_LISTS: 1}
 """Columns that may be missing -> their default."""
-_KINDS = ("values", "squares", "of_relevant")
-"""Sums: of the values, of their squares, and of the values of users with a relevant item."""
-_KINDS_OF_LISTS = ("lists", "products", "list_squares", "lists_of_relevant")
-"""More sums of means over lists, whose values are lists times value: of the lists, of their products with the values,
-of their squares, and of the lists of users with a relevant item."""
-_OF_PAIRS = ("squares", "products", "list_squares")
-_N_BEYOND = "_beyond"
+_BEYOND = "beyond"
 """Number of values that cannot be summed; an experiment with such a value has no mean."""
+SUMS_OF_USERS = (*_COUNTS, _BEYOND, *limb_columns("v", "vv", "r"))
+"""Sums over users: the counts, then values, their squares, and the values of users with a relevant item."""
+SUMS_OVER_LISTS = (*SUMS_OF_USERS, *limb_columns("l", "vl", "ll", "m"))
+"""The same of means over lists, where a value is lists times value; then lists, their products with the values, their
+squares, and the lists of users with a relevant item."""
 _ESTIMATES = ("mean", "std", "ci_low", "ci_high", "mean_with_relevant")
-
-
-def _exponents(kind: str) -> tuple[int, ...]:
-    return SQUARE_EXPONENTS if kind in _OF_PAIRS else LIMB_EXPONENTS
-
-
-def _sum_names(over_lists: bool) -> list[str]:
-    """The columns of sums."""
-    kinds = (*_KINDS, *(_KINDS_OF_LISTS if over_lists else ()))
-    limbs = (f"_{kind}_{i}" for kind in kinds for i in range(len(_exponents(kind))))
-    return [*_COUNTS, _N_BEYOND, *limbs]
-
-
-def _sums(over_lists: bool) -> T.StructType:
-    """The schema of partial sums."""
-    keys = [T.StructField(name, kind) for name, kind in _KEYS.items()]
-    return T.StructType([*keys, *(T.StructField(name, T.LongType()) for name in _sum_names(over_lists))])
 
 
 def sums_of_lists(
@@ -101,7 +78,7 @@ def sums_of_lists(
         over_lists: Whether means are over lists instead of users.
     """
     body = partial(_sums_of_batches, metrics=tuple(metrics), segments=tuple(segments), combinations=tuple(combinations))
-    return Step(partial(body, over_lists=over_lists), _sums(over_lists))
+    return Step(partial(body, over_lists=over_lists), _SUMS.schema)
 
 
 def sums_of_users(
@@ -148,17 +125,17 @@ def averages_of_sums(
         n_lists (null where means are over users); doubles are null where they are not defined, and where a user's value
         is above ``LARGEST_SUMMAND``.
     """
-    totals = ", ".join(f"sum({name}) AS {name}" for name in _sum_names(over_lists))
-    moments = partial_sums.groupBy(*_KEYS).agg(F.expr(f"struct({totals}) AS sums")).select(*_KEYS, "sums.*")
-    keys = T.StructType(_sums(over_lists).fields[: len(_KEYS) + len(_COUNTS)])
-    made = T.StructType([T.StructField(name, T.DoubleType()) for name in _ESTIMATES])
+    added = _SUMS.added(partial_sums, len(SUMS_OVER_LISTS if over_lists else SUMS_OF_USERS))
+    keys = T.StructType(_SUMS.schema.fields[: len(_SUMS.key)])
+    made = T.StructType([T.StructField(name, T.LongType()) for name in _COUNTS])
+    made = T.StructType([*made.fields, *(T.StructField(name, T.DoubleType()) for name in _ESTIMATES)])
     body = partial(_estimates, confidence=confidence)
     if over_lists:
         made, body = made.add(N_LISTS, T.LongType()), partial(_estimates_over_lists, confidence=confidence)
-    estimated = computing(body, keys, made).of(moments)
+    estimated = computing(body, keys, made).of(added)
     *estimates, of_relevant = _ESTIMATES
     return estimated.select(
-        *(name for name in _KEYS if name != CONVENTION_INDEX),
+        *_SUMS.key[:-1],
         _of_convention([rule.name for rule in conventions], CONVENTION),
         *_COUNTS[:-1],
         *estimates,
@@ -174,7 +151,7 @@ def averages_of_sums(
 
 def _of_convention(texts: Sequence[str], name: str) -> Any:
     """The text of the row's convention."""
-    return F.element_at(F.array(*map(F.lit, texts)), F.col(CONVENTION_INDEX) + 1).alias(name)
+    return F.element_at(F.array(*map(F.lit, texts)), F.col(CONVENTION_INDEX).cast("int") + 1).alias(name)
 
 
 def _sums_of_batches(
@@ -188,8 +165,8 @@ def _sums_of_batches(
     for batch in batches:
         if batch.num_rows:
             columns = {name: batch.column(name) for name in batch.schema.names}
-            coded = [_coded(columns[f"_segment_{i}"]) for i in range(len(segments))]
-            split = splits(segments, coded, combinations, batch.num_rows)
+            codes = [coded(columns[f"_segment_{i}"]) for i in range(len(segments))]
+            split = splits(segments, codes, combinations, batch.num_rows)
             yield from _sums_of_batch(columns, metrics, split, over_lists)
 
 
@@ -199,16 +176,19 @@ def _sums_of_batch(
     counts = _counts(columns)
     lists = [_lists(columns, metric.column) if over_lists else None for metric in metrics]
     cells = [_cells(_numbers(columns[metric.column]), counts, n) for metric, n in zip(metrics, lists, strict=True)]
-    names, experiment = _coded(columns[EXPERIMENT])
+    names, experiment = coded(columns[EXPERIMENT])
     rules = _column_or_default(columns, CONVENTION_INDEX).astype(np.int64)
     for labels, label in splits:
         code = (rules * len(names) + experiment) * len(labels) + label
         groups, group = np.unique(code, return_inverse=True)
-        keys = ([names[i] for i in groups // len(labels) % len(names)], [labels[i] for i in groups % len(labels)])
-        arrays = [pa.array(key * len(metrics), pa.string()) for key in keys]
-        arrays.append(pa.array(np.repeat([*map(str, metrics)], len(groups)), pa.string()))
-        arrays.append(pa.array(np.tile(groups // (len(labels) * len(names)), len(metrics)), pa.int32()))
-        yield pa.RecordBatch.from_arrays([*arrays, *_totals(cells, group, len(groups))], _sums(over_lists).fieldNames())
+        keys = (
+            [names[i] for i in groups // len(labels) % len(names)],
+            [labels[i] for i in groups % len(labels)],
+            [str(i) for i in groups // (len(labels) * len(names))],
+        )
+        repeated = [key * len(metrics) for key in keys]
+        repeated.insert(2, [str(metric) for metric in metrics for _ in groups])
+        yield _SUMS.batch(repeated, _totals(cells, group, len(groups)))
 
 
 def _counts(columns: Arrays) -> list[Floats]:
@@ -254,19 +234,17 @@ def _cells(values: Floats, counts: list[Floats], lists: Floats | None = None) ->
     return [*cells, *of_lists, *products, *(limb * relevant for limb in of_lists)]
 
 
-def _totals(cells: Sequence[Sequence[Floats]], group: Ints, size: int) -> Iterator[pa.Array]:
-    """Per kind of sum one column: all groups of the first metric, then of the second, ..."""
-    # Doubles are exact here: a limb is below 2**31, and a batch has far fewer than 2**22 rows.
+def _totals(cells: Sequence[Sequence[Floats]], group: Ints, size: int) -> Ints:
+    """(rows, kinds) sums: the rows of all groups of the first metric, then of the second, ..."""
+    # Doubles are exact here: a limb is below 2**31, and a batch has far fewer than 2**22 rows. Most batches hold one
+    # experiment, and a plain sum is faster for a single group.
     distinct = {id(cell): cell for of_metric in cells for cell in of_metric}
-    sums = {key: _sums_of_groups(cell, group, size) for key, cell in distinct.items()}
-    for kind in range(len(cells[0])):
-        yield pa.array(np.concatenate([sums[id(of_metric[kind])] for of_metric in cells]))
-
-
-def _sums_of_groups(cell: Floats, group: Ints, size: int) -> Ints:
-    """(size,) sum per group; most batches hold one experiment, and a plain sum is faster for a single group."""
-    sums = np.array([cell.sum()]) if size == 1 else np.bincount(group, cell, minlength=size)
-    return sums.astype(np.int64)
+    sums = {
+        key: np.array([cell.sum()]) if size == 1 else np.bincount(group, cell, minlength=size)
+        for key, cell in distinct.items()
+    }
+    rows = [np.stack([sums[id(cell)] for cell in of_metric], axis=1) for of_metric in cells]
+    return np.concatenate(rows).astype(np.int64)
 
 
 def _column_or_default(columns: Arrays, name: str) -> npt.NDArray[Any]:
@@ -279,41 +257,32 @@ def _numbers(column: pa.Array) -> npt.NDArray[Any]:
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-def _coded(column: pa.Array) -> tuple[list[str | None], Ints]:
-    """The distinct texts of a column, null among them, and, per row, the index of its text."""
-    coded = column.cast(pa.string()).dictionary_encode(null_encoding="encode")
-    return coded.dictionary.to_pylist(), coded.indices.to_numpy().astype(np.int64)
-
-
 def _estimates(columns: Arrays, confidence: float) -> Iterator[Computed]:
     """Estimates from counts and sums of limbs; few rows, whatever the number of users."""
-    total, squares, of_relevant = (_total(columns, kind) for kind in _KINDS)
-    moments = Moments(_objects(columns[N_USERS]), total, squares)
+    sums = matrix_of(columns[SUMS])
+    total, squares, of_relevant = (total_of(sums, SUMS_OF_USERS, name) for name in ("v", "vv", "r"))
+    counts = dict(zip(_COUNTS, sums.T, strict=False))
+    moments = Moments(counts[N_USERS].astype(object), total, squares)
     low, high = t_interval(moments, confidence)
-    with_relevant = Moments(_objects(columns[N_USERS_WITH_RELEVANT]), of_relevant, of_relevant).mean
-    exact = ints(columns[_N_BEYOND]) == 0
-    estimates = (moments.mean, moments.std, low, high, with_relevant)
-    yield {name: np.where(exact, values, np.nan) for name, values in zip(_ESTIMATES, estimates, strict=True)}
+    with_relevant = Moments(counts[N_USERS_WITH_RELEVANT].astype(object), of_relevant, of_relevant).mean
+    yield {**counts, **_exact_ones(sums, (moments.mean, moments.std, low, high, with_relevant))}
 
 
 def _estimates_over_lists(columns: Arrays, confidence: float) -> Iterator[Computed]:
     """The same of means over lists, by the delta method over users."""
-    names = ("values", "lists", "squares", "products", "list_squares")
-    found = RatioSums(_objects(columns[N_USERS]), *(_total(columns, name) for name in names))
-    moments = found.moments
+    sums = matrix_of(columns[SUMS])
+    counts = dict(zip(_COUNTS, sums.T, strict=False))
+    of_users = (total_of(sums, SUMS_OVER_LISTS, name) for name in ("v", "l", "vv", "vl", "ll"))
+    ratios = RatioSums(counts[N_USERS].astype(object), *of_users)
+    moments = ratios.moments
     low, high = t_interval(moments, confidence)
-    of_relevant, lists = _total(columns, "of_relevant"), _total(columns, "lists_of_relevant")
+    of_relevant, lists = (total_of(sums, SUMS_OVER_LISTS, name) for name in ("r", "m"))
     with_relevant = np.where(lists == 0, np.nan, (of_relevant / np.where(lists == 0, 1, lists)).astype(float))
-    exact = ints(columns[_N_BEYOND]) == 0
-    estimates = (moments.mean, moments.std, low, high, with_relevant)
-    numbers = {name: np.where(exact, values, np.nan) for name, values in zip(_ESTIMATES, estimates, strict=True)}
-    yield {**numbers, N_LISTS: found.lists.astype(np.int64)}
+    estimates = _exact_ones(sums, (moments.mean, moments.std, low, high, with_relevant))
+    yield {**counts, **estimates, N_LISTS: ratios.lists.astype(np.int64)}
 
 
-def _total(columns: Arrays, kind: str) -> npt.NDArray[Any]:
-    exponents = _exponents(kind)
-    return exact_total([_objects(columns[f"_{kind}_{i}"]) for i in range(len(exponents))], exponents)
-
-
-def _objects(array: pa.Array) -> npt.NDArray[Any]:
-    return np.array(array.to_pylist(), dtype=object)
+def _exact_ones(sums: Ints, estimates: Sequence[Floats]) -> Computed:
+    """The estimates by name; NaN where a value could not be summed."""
+    exact = sums[:, SUMS_OF_USERS.index(_BEYOND)] == 0
+    return {name: np.where(exact, values, np.nan) for name, values in zip(_ESTIMATES, estimates, strict=True)}

@@ -122,7 +122,10 @@ def repeated_rows(rows: DataFrame, columns: Columns, by_position: bool, keep: st
     criteria, "count" keeps every row. Of several rows at one rank the highest grade stays, then the smallest item hash.
     The rows come from ``with_text``.
     """
-    rows = _one_zero(rows)
+    real = [field.name for field in rows.schema.fields if isinstance(field.dataType, REAL)]
+    if real and engine_of(rows.sparkSession) == "sail":
+        # Sail sorts -0.0 and 0.0 as two values; the text of ``with_text`` stays as it came.
+        rows = rows.withColumns({name: F.col(name) + F.lit(0.0) for name in real})
     rows = rows.withColumn(_REPEATS_ITEM, _item_repeats(columns, by_position, keep))
     if not by_position:
         return rows.where(_REPEATS_ITEM).withColumn(REASON, F.lit("duplicate_item")).drop(_REPEATS_ITEM)
@@ -131,14 +134,6 @@ def repeated_rows(rows: DataFrame, columns: Columns, by_position: bool, keep: st
     repeats_rank = F.row_number().over(same_rank) > 1
     reason = F.when(F.col(_REPEATS_ITEM), "duplicate_item").when(repeats_rank, "repeated_position")
     return rows.withColumn(REASON, reason).where(F.col(REASON).isNotNull()).drop(_REPEATS_ITEM)
-
-
-def _one_zero(rows: DataFrame) -> DataFrame:
-    """The rows with 0.0 for -0.0 on Sail, which sorts them as two values; the text of ``with_text`` stays."""
-    if engine_of(rows.sparkSession) != "sail":
-        return rows
-    real = [field.name for field in rows.schema.fields if isinstance(field.dataType, REAL)]
-    return rows.withColumns({name: F.col(name) + F.lit(0.0) for name in real}) if real else rows
 
 
 def _item_repeats(columns: Columns, by_position: bool, keep: str) -> Column:

@@ -85,19 +85,15 @@ class ParquetFolder(Folder):
             if self._reach is None:
                 staged = self.stage(partitions.stored(rows), table)
                 return count_rows(Written(table, staged, partitions), total)
-            split = self._split(table, total)
+            split = Split(self._reach.files, f"{STAGING}/{self.run_id}/{table}", self.run_id, total)
             if partitions.few and self._reach.here:
                 rows = self.stage(partitions.stored(rows).coalesce(1), f"rows_of_{table}")
                 folder = f"{STAGING}/{self.run_id}/rows_of_{table}"
-                if split.rows_in(folder) <= MOST_ROWS:
-                    files, here = split.of_folder(folder, rows.columns[1])
+                if (few := split.of_folder(folder, rows.columns[1], MOST_ROWS)) is not None:
+                    files, here = few
                     here = None if here is None or len(here) > FEW_ROWS else here
                     return replace(Written.of_files(table, rows, partitions, files), here=here)
             return Written.of_files(table, rows, partitions, self._split_by_tasks(rows, split, partitions))
-
-    def _split(self, table: str, total: str | None) -> Split:
-        assert self._reach is not None
-        return Split(self._reach.files, f"{STAGING}/{self.run_id}/{table}", self.run_id, total)
 
     def _split_by_tasks(self, rows: DataFrame, split: Split, partitions: Partitions) -> list[StagedFile]:
         """Let the tasks of Spark write the files; a repeated task leaves files that the manifest does not name."""

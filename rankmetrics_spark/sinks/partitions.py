@@ -70,15 +70,16 @@ class Split:
             arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, [EXPERIMENT, "file", "n", "total"])
 
-    def rows_in(self, folder: str) -> int:
-        """Number of rows in a staged folder, by the footers of its files."""
-        paths = self._parquet_files(folder)
-        return sum(pq.read_metadata(path, filesystem=self.files.system).num_rows for path in paths)
+    def of_folder(self, folder: str, sort: str, most: int) -> tuple[list[StagedFile], pa.Table | None] | None:
+        """In this process: the rows of a staged folder -> files, in order of experiment and another column.
 
-    def of_folder(self, folder: str, sort: str) -> tuple[list[StagedFile], pa.Table | None]:
-        """In this process: the few rows of a staged folder -> files, in order of experiment and another column."""
-        tables = [pq.read_table(path, filesystem=self.files.system) for path in self._parquet_files(folder)]
-        tables = [table for table in tables if table.num_rows]
+        None if the footers of its files count more than ``most`` rows.
+        """
+        system, root = self.files.system, self.files.root
+        paths = [f"{root}/{path}" for path in self.files.files(folder) if path.endswith(".parquet")]
+        if sum(pq.read_metadata(path, filesystem=system).num_rows for path in paths) > most:
+            return None
+        tables = [table for path in paths if (table := pq.read_table(path, filesystem=system)).num_rows]
         if not tables:
             return [], None
         table = pa.concat_tables(tables).replace_schema_metadata(None)
@@ -86,9 +87,6 @@ class Split:
         table = table.take(order).combine_chunks()
         with ThreadPoolExecutor(WRITERS) as pool:
             return list(pool.map(lambda piece: self.write(*piece), _runs(table))), table
-
-    def _parquet_files(self, folder: str) -> list[str]:
-        return [self.files.at(path) for path in self.files.files(folder) if path.endswith(".parquet")]
 
     def write(self, experiment: str | None, table: pa.Table) -> StagedFile:
         """Write the rows of one experiment as one file; its partition keys are in its path, not in it."""

@@ -44,7 +44,12 @@ def publish(store: Store, written: Sequence[Written], entry: Entry, partitions: 
 
     ``check_row_counts`` comes before. docs/publishing.md says what readers of each store see meanwhile.
     """
-    facts = {table.table: {"rows": table.n, "columns": _columns(table), "files": len(table.files)} for table in written}
+    facts = {}
+    for table in written:
+        # The types of a table that has no file.
+        fields = [field for field in table.rows.schema.fields if field.name not in PARTITION]
+        columns = {field.name: field.dataType.simpleString() for field in fields}
+        facts[table.table] = {"rows": table.n, "columns": columns, "files": len(table.files)}
     published = replace(entry, experiments=tuple(sorted(partitions.experiments, key=str)), tables=facts)
     try:
         store.publish(written, published, partitions.date)
@@ -63,13 +68,6 @@ def _is_published(store: Store, run_id: str, date: str) -> bool:
     except Exception:  # the caller raises the earlier error
         return False
     return pointer is not None and run_id in pointer.run_of().values()
-
-
-def _columns(written: Written) -> dict[str, str]:
-    """Name -> type: the columns of a table that has no file."""
-    return {
-        field.name: field.dataType.simpleString() for field in written.rows.schema.fields if field.name not in PARTITION
-    }
 
 
 def partitions_for(
@@ -130,7 +128,7 @@ def check_row_counts(
     users: Written, averages: Written, quarantine: Written, counts: Mapping[Any, Mapping[str, Any]], lists: str
 ) -> list[Check]:
     """Refuse to publish tables with other numbers of rows than were counted in the input; return what was compared."""
-    found: list[Check] = []
+    compared: list[Check] = []
     for name, count in counts.items():
         key = name or None
         n_users, n_means = users.counts.get(key, 0), averages.counts.get(key, 0)
@@ -142,13 +140,13 @@ def check_row_counts(
             ("books_quarantine", "rows left out", count["quarantined"], quarantine.counts.get(key, 0) - others),
             ("books_means", "users with averages", n_users, n_means if bool(n_users) != bool(n_means) else n_users),
         )
-        found += [_book(name, *check) for check in checks]
-    failures = [check for check in found if check.status == FAIL]
+        compared += [_book(name, *check) for check in checks]
+    failures = [check for check in compared if check.status == FAIL]
     if failures:
         error = OutputError(failures[0].sentence)
-        error.checks = tuple(found)
+        error.checks = tuple(compared)
         raise error
-    return found
+    return compared
 
 
 def _book(experiment: str | None, name: str, noun: str, n_input: int, n_tables: int) -> Check:
@@ -222,22 +220,18 @@ def read(spark: SparkSession, path: str, format: str = "parquet") -> DataFrame:
 
 
 def _rows(spark: SparkSession, path: str, pointers: Mapping[str, Pointer]) -> DataFrame:
+    """The rows that the pointers name; the files are listed here."""
     try:
-        return _listed(spark, path, pointers)
+        if engine_of(spark) == "sail":
+            return _on_sail(spark, path, pointers)
+        schema = spark.read.option("mergeSchema", "true").parquet(literal(path)).schema
+        return live(with_schema(spark, path, schema), pointers, path)
     except AnalysisException:
         columns = columns_of(pointers, path.rpartition("/")[2])
         if not columns:
             raise
         # What was published has no row in this table, such as a quarantine without faulty rows.
         return spark.createDataFrame([], columns)
-
-
-def _listed(spark: SparkSession, path: str, pointers: Mapping[str, Pointer]) -> DataFrame:
-    """The rows that the pointers name; the files are listed here."""
-    if engine_of(spark) == "sail":
-        return _on_sail(spark, path, pointers)
-    schema = spark.read.option("mergeSchema", "true").parquet(literal(path)).schema
-    return live(with_schema(spark, path, schema), pointers, path)
 
 
 def _on_sail(spark: SparkSession, path: str, pointers: Mapping[str, Pointer]) -> DataFrame:

@@ -19,7 +19,9 @@ from rankmetrics_spark.engines import (
     AnyTable,
     Batches,
     ResultTable,
+    SumTable,
     check_unambiguous,
+    coded,
     column_names,
     result_table,
     spark_table,
@@ -93,10 +95,7 @@ COLUMNS = {
     "note": "string",
 }
 """Columns of the result -> their types."""
-_KEY = (EXPERIMENT, METRIC, "estimator")
-_PARTIALS = T.StructType(
-    [*(T.StructField(name, T.StringType()) for name in _KEY), T.StructField("_sums", T.ArrayType(T.LongType()))]
-)
+_SUMS = SumTable((EXPERIMENT, METRIC, "estimator"))
 _FAULTY, _UNWEIGHTED = "_faulty", "_unweighted"
 _WEIGHT = "_off_policy_weight"
 
@@ -214,7 +213,7 @@ def off_policy(
         weighting.clip,
         {str(metric): metric.definition.range for metric in options.metrics},
     )
-    partials = _users(rows, roles).mapInArrow(partial(_partial_sums, work=work), _PARTIALS)
+    partials = _users(rows, roles).mapInArrow(partial(_partial_sums, work=work), _SUMS.schema)
     estimates = partial(_final, work=work, rules=rules)
     return result_table(partials.repartition(1).mapInArrow(estimates, schema_text(COLUMNS)))
 
@@ -261,15 +260,12 @@ def _partial_sums(batches: Batches, work: _Work) -> Iterator[pa.RecordBatch]:
             for of, sums in _sums(columns, work):
                 totals[of] = totals[of] + sums if of in totals else sums
     if totals:
-        names = [pa.array([of[i] for of in totals], pa.string()) for i in range(len(_KEY))]
-        sums_of = pa.array([sums.tolist() for sums in totals.values()], pa.list_(pa.int64()))
-        yield pa.RecordBatch.from_arrays([*names, sums_of], _PARTIALS.fieldNames())
+        yield _SUMS.batch([*zip(*totals, strict=True)], [*totals.values()])
 
 
 def _sums(columns: Arrays, work: _Work) -> Iterator[tuple[Key, Ints]]:
     lists = weighted_lists(columns, work.repeats)
-    codes = columns[EXPERIMENT].dictionary_encode(null_encoding="encode")
-    experiments, group = codes.dictionary.to_pylist(), ints(codes.indices)
+    experiments, group = coded(columns[EXPERIMENT])
     faults = (ints(columns[_FAULTY]), ints(columns[_UNWEIGHTED]), lists.repeated)
     counts = np.stack([np.bincount(group, count, len(experiments)).astype(np.int64) for count in faults], axis=1)
     for metric in work.metrics:
@@ -295,8 +291,8 @@ def _final(batches: Batches, work: _Work, rules: Rules) -> Iterator[pa.RecordBat
     """Make the rows of the result from the sums of all partitions."""
     sums: dict[Key, Whole] = {}
     for batch in batches:
-        for *names, limbs in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            sums[Key(*names)] = sums.get(Key(*names), 0) + np.array(limbs, object)
+        for of, limbs in zip(map(Key._make, _SUMS.keys(batch)), batch.column(len(_SUMS.key)), strict=True):
+            sums[of] = sums.get(of, 0) + np.array(limbs.as_py(), object)
     metrics, estimators = [*map(str, work.metrics)], work.weighting.estimators
 
     def place(of: Key) -> tuple[bool, str, int, int]:

@@ -320,18 +320,19 @@ def _row(key: Key, sums: Whole, rules: Rules) -> dict[str, Any]:
     moments = WeightedMoments.of_sums(sums[None, len(ROW_COUNTS) :])
     n_rows, effective = int(moments.counts["rows"][0]), float(moments.effective_rows[0])
     note = _refusal(key, moments, lost, rules)
-    found = _estimate(key, moments, rules) if note is None else None
-    if found is not None and (note := _out_of_range(key, found, rules)):
-        found = None
-    elif found is not None:
+    estimator = self_normalised if key.estimator == "self_normalised" else ips
+    estimate = estimator(moments, rules.confidence) if note is None else None
+    if estimate is not None and (note := _out_of_range(key, estimate, rules)):
+        estimate = None
+    elif estimate is not None:
         note = _clipping(moments, rules)
     return {
         EXPERIMENT: key.experiment,
         METRIC: key.metric,
         "estimator": key.estimator,
-        "value": found and float(found.value[0]),
-        "ci_low": found and float(found.low[0]),
-        "ci_high": found and float(found.high[0]),
+        "value": estimate and float(estimate.value[0]),
+        "ci_low": estimate and float(estimate.low[0]),
+        "ci_high": estimate and float(estimate.high[0]),
         "n_users": int(moments.counts["n"][0]),
         "n_rows": n_rows,
         "effective_sample_size": effective,
@@ -343,10 +344,6 @@ def _row(key: Key, sums: Whole, rules: Rules) -> dict[str, Any]:
         "confidence": rules.confidence,
         "note": note,
     }
-
-
-def _estimate(key: Key, moments: WeightedMoments, rules: Rules) -> Estimate:
-    return (self_normalised if key.estimator == "self_normalised" else ips)(moments, rules.confidence)
 
 
 def _refusal(key: Key, moments: WeightedMoments, lost: Mapping[str, int], rules: Rules) -> str | None:
@@ -390,9 +387,9 @@ ROUNDING = 1e-9
 """A value may leave its range by this much through rounding."""
 
 
-def _out_of_range(key: Key, found: Estimate, rules: Rules) -> str | None:
+def _out_of_range(key: Key, estimate: Estimate, rules: Rules) -> str | None:
     """Return a sentence if the whole interval is outside the range of the metric: then the propensities are wrong."""
-    value, low, high = (float(each[0]) for each in (found.value, found.low, found.high))
+    value, low, high = (float(each[0]) for each in (estimate.value, estimate.low, estimate.high))
     # One user has no interval.
     low, high = (value if math.isnan(bound) else bound for bound in (low, high))
     least, most = rules.ranges.get(key.metric, (-math.inf, math.inf))

@@ -17,7 +17,7 @@ from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import verdict_of
 from rankmetrics_spark.report.console import table as printed_table  # the front door prints to stdout
 from rankmetrics_spark.report.console import title
-from rankmetrics_spark.road import sums_of_lists
+from rankmetrics_spark.road import SUMS_OVER_LISTS, sums_of_lists
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, RatioPairSums, RatioSums, paired_t, welch
 from tests.helpers.users import METRIC, apart, compared, table
 
@@ -166,10 +166,10 @@ def test_the_sums_of_means_count_lists() -> None:
         "ap_at_10": pa.array([1.0, 0.5, 0.0, None]),
     }
     (batch,) = sums_of_lists([parse("ap@10")], (), over_lists=True).body([pa.RecordBatch.from_pydict(columns)])
-    made = {name: values[0] for name, values in batch.to_pydict().items()}
+    made = dict(zip(SUMS_OVER_LISTS, batch["sums"][0].as_py(), strict=True))
     # Lists with a value: 1 of 2, all 3, the empty one of who was shown nothing, and none of the user without a value.
-    assert (made["n_users"], made["_lists_1"], made["_lists_of_relevant_1"]) == (3, 5, 2)
-    assert (made["_values_1"], made["_values_2"]) == (2, 2**29)
+    assert (made["n_users"], made["l_1"], made["m_1"]) == (3, 5, 2)
+    assert (made["v_1"], made["v_2"]) == (2, 2**29)
 
 
 # ---- words and refusals

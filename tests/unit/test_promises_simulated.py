@@ -134,7 +134,8 @@ def test_tukey_finds_more_than_bonferroni_and_less_than_no_correction() -> None:
     found = {}
     for correction in ("bonferroni", "tukey", "none"):
         effects = {("b", "m1"): 0.12, ("d", "m1"): 0.12}
-        rows = (each for part in draws(60, True, 44, effects, correction=correction, segments=False) for each in part)  # fmt: skip
+        parts = draws(60, True, 44, effects, correction=correction, segments=False)
+        rows = (each for part in parts for each in part)
         found[correction] = sum(row["better"] is not None for row in rows if row["metric"] == "m1")
     assert found["bonferroni"] < found["tukey"] < found["none"]
 

@@ -59,7 +59,8 @@ class Limits:
     def of(cls, threads: int | None = None, memory: str | int | None = None) -> Limits:
         """Return these limits; the defaults are the environment variables, then every core and half of the memory."""
         n_threads = threads if threads is not None else os.environ.get(THREADS) or len(os.sched_getaffinity(0))
-        size = memory if memory is not None else os.environ.get(MEMORY) or _half_of_memory()
+        half_of_memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+        size = memory if memory is not None else os.environ.get(MEMORY) or max(_SMALLEST, half_of_memory)
         if not re.fullmatch(r"[1-9]\d{0,3}", str(n_threads)):
             raise ConfigError(f"{THREADS} is '{n_threads}'; allowed: a number of threads from 1 on")
         return cls(int(n_threads), _bytes(size))
@@ -72,10 +73,6 @@ def _bytes(size: str | int) -> int:
     if n_bytes < _SMALLEST:
         raise ConfigError(f"{MEMORY} is '{size}'; allowed: a size from 64m on, such as 4g")
     return n_bytes
-
-
-def _half_of_memory() -> int:
-    return max(_SMALLEST, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
 
 
 @dataclass

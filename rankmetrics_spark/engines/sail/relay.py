@@ -141,7 +141,8 @@ def _serve(listener: socket.socket, source: int, pipe: int) -> None:
         if pipe in ready:
             return
         client, _ = listener.accept()
-        if _user_of(client) != os.geteuid():
+        credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(_PEER))
+        if struct.unpack(_PEER, credentials)[1] != os.geteuid():
             client.close()
             continue
         try:
@@ -152,11 +153,6 @@ def _serve(listener: socket.socket, source: int, pipe: int) -> None:
         number += 1
         for pair in ((client, engine), (engine, client)):
             threading.Thread(target=_forward, args=pair, daemon=True).start()
-
-
-def _user_of(client: socket.socket) -> int:
-    credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(_PEER))
-    return int(struct.unpack(_PEER, credentials)[1])
 
 
 def _forward(source: socket.socket, target: socket.socket) -> None:

@@ -53,7 +53,12 @@ def laptop_session(threads: int | None = None, memory: str | int | None = None) 
     limits = Limits.of(threads, memory)
     for engine, session in _running:
         if engine.running:
-            _check_same(engine.limits, limits)
+            if engine.limits != limits:
+                raise ConfigError(
+                    f"a laptop engine with {engine.limits.threads} threads and {engine.limits.memory:,} bytes is "
+                    f"running, and others are asked for: {limits.threads} and {limits.memory:,}; allowed: the same, or "
+                    "spark.stop() first"
+                )
             return session
     _running.clear()
     engine = Engine.start(limits)
@@ -93,14 +98,6 @@ def interrupts_end_engine() -> Iterator[None]:
         signal.signal(signal.SIGINT, default)
     if any(engine.interrupted for engine in _newest):
         raise KeyboardInterrupt  # no call was waiting
-
-
-def _check_same(running: Limits, request: Limits) -> None:
-    if running != request:
-        raise ConfigError(
-            f"a laptop engine with {running.threads} threads and {running.memory:,} bytes is running, and others are "
-            f"asked for: {request.threads} and {request.memory:,}; allowed: the same, or spark.stop() first"
-        )
 
 
 def _session(engine: Engine) -> SparkSession:

@@ -1,17 +1,92 @@
-"""Weighted means of groups whose bits depend on the values only: not on row order, partitions, cores or engine.
+"""Exact sums by key, as tables that every wing writes and reads in the same way; and weighted means in SQL.
 
-The sums are those of ``statistics.exact_sums``, written as SQL: whole numbers, which add up exactly in any order.
+All sums are whole numbers (limbs: see ``statistics.exact_sums``), so they add up to the same bits in any order, in any
+batch and on any number of machines: in Python, in SQL, or in both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from rankmetrics_spark.schemas import quoted
 from rankmetrics_spark.statistics import LARGEST_SUMMAND
+
+SUMS = "sums"
+"""The column of the sums: an array of whole numbers for each key."""
+
+
+@dataclass(frozen=True)
+class SumTable:
+    """How a table of sums by key looks.
+
+    Attributes:
+        key: Names of the columns that are the key: texts.
+        more: What else a row may hold.
+    """
+
+    key: tuple[str, ...]
+    more: tuple[T.StructField, ...] = ()
+
+    @property
+    def schema(self) -> T.StructType:
+        """The key, the sums, and what else there is."""
+        keys = [T.StructField(name, T.StringType()) for name in self.key]
+        return T.StructType([*keys, T.StructField(SUMS, T.ArrayType(T.LongType())), *self.more])
+
+    def batch(self, keys: Sequence[Sequence[Any]], sums: Any, *more: pa.Array) -> pa.RecordBatch:
+        """Rows of sums.
+
+        Args:
+            keys: The n values of each column of the key.
+            sums: n arrays of whole numbers, which may have different lengths; empty for rows without sums.
+            more: The other columns.
+        """
+        texts = [pa.array(values, pa.string()) for values in keys]
+        return pa.RecordBatch.from_arrays([*texts, lists_of(sums, len(texts[0])), *more], self.schema.fieldNames())
+
+    def keys(self, batch: pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
+        """The key of each row."""
+        return zip(*(batch.column(place).to_pylist() for place in range(len(self.key))), strict=True)
+
+    def added(self, rows: DataFrame, width: int) -> DataFrame:
+        """Add up the rows of each key, whose sums all have this length, in SQL."""
+        sums = ", ".join(f"sum({SUMS}[{place}])" for place in range(width))
+        return rows.groupBy(*self.key).agg(F.expr(f"array({sums}) AS {SUMS}"))
+
+
+def lists_of(arrays: Any, n: int) -> pa.Array:
+    """One list per array of whole numbers, without a loop over the numbers; n nulls if there are no arrays.
+
+    >>> lists_of([np.array([1, 2]), np.array([3])], 2).to_pylist(), lists_of([], 1).to_pylist()
+    ([[1, 2], [3]], [None])
+    """
+    if not len(arrays):
+        return pa.nulls(n, pa.list_(pa.int64()))
+    ends = np.cumsum([0, *map(len, arrays)])
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(np.concatenate(arrays)))
+
+
+def matrix_of(lists: pa.Array) -> npt.NDArray[np.int64]:
+    """(g, c) sums, from g lists of the same length c."""
+    return np.asarray(lists.flatten().to_numpy().reshape(len(lists), -1), np.int64)
+
+
+def coded(column: pa.Array) -> tuple[list[str | None], npt.NDArray[np.int64]]:
+    """The distinct texts of a column, null among them, and, per row, the index of its text."""
+    codes = column.cast(pa.string()).dictionary_encode(null_encoding="encode")
+    return codes.dictionary.to_pylist(), codes.indices.to_numpy().astype(np.int64)
+
+
+# ---- means of groups that grow with users, in SQL alone
 
 _STEP = 2**30
 """From one limb to the next: they count multiples of 2**30, 1, 2**-30 and 2**-60."""
