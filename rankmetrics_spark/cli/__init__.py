@@ -285,7 +285,7 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
             print_over_time(developed.days, developed.rows, style, developed.metrics)
             return
         result = _on(choose(engine, master), lambda spark: comparison_of(spark, request))
-    if style != "table" or result.dates > 1:
+    if style != "table" or (result.dates > 1 and result.days is None):
         _say.print(result.of_day, soft_wrap=True)
     more = {"losses": result.losses} if request.losses else {}
     more |= {"decomposition": result.decomposition} if request.decomposed else {}

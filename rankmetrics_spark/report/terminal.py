@@ -38,7 +38,7 @@ from rankmetrics_spark.report.figures import (
 from rankmetrics_spark.report.machine import print_csv, print_json
 from rankmetrics_spark.report.segments import sentences_of_segments
 from rankmetrics_spark.report.story import State, state_of
-from rankmetrics_spark.report.verdict import CORRECTIONS, p_text, valid_at, verdict_of
+from rankmetrics_spark.report.verdict import CORRECTIONS, p_text, sentences_of_period, valid_at, verdict_of
 from rankmetrics_spark.schemas import (
     BASELINE,
     DATE,
@@ -345,9 +345,9 @@ def print_all(
         style: ``table``, ``json`` or ``csv``.
         metrics: In the order of the run.
         days: The days of the period, if the users are of one.
-        outlook: Sentences that end the verdict.
+        outlook: Sentences that follow the verdict, before the one about the period.
     """
-    verdict = [*verdict_of(rows, metrics), *outlook]
+    verdict = [*verdict_of(rows, metrics), *outlook, *sentences_of_period(days)]
     period = period_entries(days) if days else {}
     if style == "json":
         found = {"comparisons": rows, "verdict": verdict, **more}
@@ -355,7 +355,7 @@ def print_all(
     elif style == "csv":
         print_csv([{DATE: date, **period, **row} for row in next(iter(more.values()), rows)])
     else:
-        print_comparisons(rows, verdict, f"Users of {days.sentence_part if days else date}.")
+        print_comparisons(rows, verdict, "" if days else f"Users of {date}.")
         for name, table in more.items():
             print_sentence(_TITLES[name])
             LIST_PRINTERS[style](list(table))

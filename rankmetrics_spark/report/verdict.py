@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rankmetrics_spark.config import without_gap
 from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.report.changes import Change, change_of, is_percentage, movement, widened
 from rankmetrics_spark.report.figures import over_lists, primary_names
@@ -28,6 +29,7 @@ from rankmetrics_spark.schemas import (
 
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison import Outlook
+    from rankmetrics_spark.config import Days
 
 Row = Mapping[str, Any]
 
@@ -53,8 +55,11 @@ def deciding_of(rows: Sequence[Row], metrics: Sequence[Metric]) -> Metric | None
 
 
 def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 0) -> list[str]:
-    """What the comparisons of all users say: primary metrics first, then differences that are shown."""
-    everyone = [row for row in rows if row[SEGMENT] == EVERYONE]
+    """What the comparisons of all users say: primary metrics first, then differences that are shown.
+
+    ``sentences_of_period`` names the missing dates once, and not each of them.
+    """
+    everyone = [{**row, "note": without_gap(row["note"])} for row in rows if row[SEGMENT] == EVERYONE]
     names = {str(metric): metric for metric in metrics}
     names |= {name: parse(name) for name in dict.fromkeys(row[METRIC] for row in everyone) if name not in names}
     order = {name: place for place, name in enumerate(names)}
@@ -82,7 +87,7 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 
     means = units_of_means([row for row in sorted_rows if row[METRIC] == sorted_rows[0][METRIC]])
     margins = [*filter(None, map(sentence_of_margin, sorted_rows))][:MOST_SENTENCES]
     wide = [WIDENED] if any(widened(row) for row in sorted_rows[:MOST_SENTENCES]) else []
-    return [*lines, *rest, *margins, *means, *wide, *_repeated_looks(everyone), *_limits_of_looks(everyone)]
+    return [*lines, *rest, *margins, *means, *wide, *sentences_of_looks(everyone)]
 
 
 WIDENED = (
@@ -115,6 +120,20 @@ def units_of_means(rows: Sequence[Row]) -> list[str]:
     return [f"Means are over lists, and errors by user: {named}{more}"] if found else []
 
 
+def sentences_of_period(days: Days | None) -> list[str]:
+    """Over which days a verdict is, and which of them are missing; empty for a single date."""
+    return [] if days is None else [f"The comparisons are over {days.sentence_part}"]
+
+
+def sentences_of_looks(rows: Sequence[Row]) -> list[str]:
+    """What more than one look at the same pairs means for a verdict; empty where nothing limits it.
+
+    Args:
+        rows: Of ``comparisons``, of all users.
+    """
+    return [*_repeated_looks(rows), *_limits_of_looks(rows)]
+
+
 def _repeated_looks(rows: Sequence[Row]) -> list[str]:
     """What earlier looks at the same pairs do to p-values of a single look; empty at the first look.
 
@@ -128,9 +147,7 @@ def _repeated_looks(rows: Sequence[Row]) -> list[str]:
     >>> _repeated_looks([row("b", 1), row("c", None)])
     []
     """
-    looks = {
-        (row[EXPERIMENT], row[BASELINE]): row.get("look") or 1 for row in rows if is_unknown(row.get("p_sequential"))
-    }
+    looks = {(row[EXPERIMENT], row[BASELINE]): row.get("look") or 1 for row in rows if row.get(LOOKS) is None}
     most = max(looks.values(), default=1)
     if most == 1:
         return []
@@ -139,8 +156,8 @@ def _repeated_looks(rows: Sequence[Row]) -> list[str]:
     who = "the pairs were" if len(pairs) > 1 and not where else "the pair was"
     dates = f"{most - 1} earlier date{'s' if most > 2 else ''}"
     return [
-        f"This is look {most}{where}: {who} compared on {dates}. Each p-value is that of a single look, so 'beats' "
-        "is less sure than it says"
+        f"This is look {most}{where}: {who} compared on {dates}. Each p-value is that of a single look, so a "
+        "difference that is shown is less sure than it says; with looks: any, it would hold at every look"
     ]
 
 
@@ -149,10 +166,11 @@ def _limits_of_looks(rows: Sequence[Row]) -> list[str]:
 
     >>> [line.partition(":")[0] for line in _limits_of_looks([{"looks": "any", "look": 6}])]
     ['This is look 6, and no comparison.period is set']
-    >>> row = {"looks": "6 of 14, pocock", "look": 6, "period_from": "2026-11-08", "n_days": 6}
+    >>> row = {"looks": "6 of 14, pocock", "look": 6, "period_from": "2026-11-08", "n_days": 6, "p_sequential": 0.2}
     >>> [line.partition(".")[0] for line in _limits_of_looks([row])]
     ['The bounds of planned looks count on users who are new at each look']
-    >>> _limits_of_looks([row | {"looks": "any"}, {"looks": "any", "look": 1}, {"look": 3}])
+    >>> beyond_the_plan = row | {"looks": "15 of 14, pocock", "p_sequential": None}
+    >>> _limits_of_looks([row | {"looks": "any"}, {"looks": "any", "look": 1}, {"look": 3}, beyond_the_plan])
     []
     """
     over_looks = [row for row in rows if row.get(LOOKS) is not None]
@@ -163,7 +181,8 @@ def _limits_of_looks(rows: Sequence[Row]) -> list[str]:
             f"This is look {max(apart)}, and no comparison.period is set: a verdict over several looks needs data that "
             "grow from look to look, not a new date each time"
         )
-    days = max((row.get("n_days") or 1 for row in over_looks if row[LOOKS] != "any"), default=1)
+    planned = [row for row in over_looks if row[LOOKS] != "any" and not is_unknown(row.get("p_sequential"))]
+    days = max((row.get("n_days") or 1 for row in planned), default=1)
     if days > 1:
         lines.append(
             "The bounds of planned looks count on users who are new at each look. If many of them return on several of "
