@@ -259,10 +259,12 @@ def dates_without(column: str, table: str, pointers: Mapping[str, Pointer]) -> l
     >>> dates_without("rr", "user_metrics", {"2026-11-08": Pointer("2026-11-08", (entry,))})
     ['2026-11-08']
     """
-    known = {
-        date: [entry.tables.get(table, {}).get("columns") for entry in pointers[date].entries] for date in pointers
-    }
-    return sorted(date for date, runs in known.items() if any(columns and column not in columns for columns in runs))
+    found = []
+    for date, pointer in pointers.items():
+        known = (entry.tables.get(table, {}).get("columns") for entry in pointer.entries)
+        if any(columns and column not in columns for columns in known):
+            found.append(date)
+    return sorted(found)
 
 
 NEAREST = 3

@@ -146,11 +146,10 @@ def _figures(
     compared = _published(tables, days)
     if section.is_requested and not compared:
         compared = [row.asDict() for row in few_rows(comparison.comparisons(table, section))]
+    rows = [{**row, "note": without_gap(row["note"]) or None} for row in compared]
     draft = Figures(
         means=everyone_and_largest([row.asDict() for row in means], MOST_ROWS),
-        comparisons=everyone_and_largest(
-            [{**row, "note": without_gap(row["note"]) or None} for row in compared], MOST_ROWS
-        ),  # fmt: skip
+        comparisons=everyone_and_largest(rows, MOST_ROWS),
         record=record,
         history=history,
         n_means=len(means),
