@@ -18,6 +18,7 @@ from rankmetrics_spark.report.figures import over_lists, percent, print_fitting,
 from rankmetrics_spark.report.machine import print_csv, print_json
 from rankmetrics_spark.schemas import (
     CONVENTION,
+    DATE,
     EVERYONE,
     EXPERIMENT,
     MEAN_OVER,
@@ -300,7 +301,9 @@ def _tie_warning(rows: Sequence[Row], metric: str, conventions: Sequence[str]) -
 def accounting(record: Mapping[str, Any]) -> list[str]:
     """Where the rows went, how many scores are tied, and what in the input contradicts itself: a line each."""
     rows = record["rows"]
-    lines = [f"rows: {rows['in']:,} in = {rows['evaluated']:,} evaluated + {rows['quarantined']:,} quarantined"]
+    # The tables above these lines are about the period.
+    of_day = f" of {record[DATE]}" if record.get("period") else ""
+    lines = [f"rows{of_day}: {rows['in']:,} in = {rows['evaluated']:,} evaluated + {rows['quarantined']:,} quarantined"]
     if record["quarantine_reasons"]:
         reasons = sorted(record["quarantine_reasons"].items(), key=lambda pair: (-pair[1], pair[0]))
         lines.append("quarantined: " + ", ".join(f"{name} {count:,}" for name, count in reasons))
