@@ -197,30 +197,42 @@ def outlook_sentence(outlook: Outlook) -> str:
 
     >>> from types import SimpleNamespace
     >>> case = SimpleNamespace(candidate="b", baseline="a", metric="ndcg@10", effect=0.0125, relative_effect=0.025,
-    ...                        limit="", days=20, users=24_310, furthest=28, has_new_users=True, looks=None)
+    ...                        limit="", days=20, users=24_310, furthest=28, last_effect=0.0112,
+    ...                        has_new_users=True, looks=None)
     >>> outlook_sentence(case)  # doctest: +NORMALIZE_WHITESPACE
     'b against a on NDCG@10: if users keep arriving as they do, a change of 2.5 % takes about 20 more days (about
     24,000 users, looked at once)'
     """
     share, size = outlook.relative_effect, f"{outlook.effect:.3g}"
-    change = f"a change of {size if share is None else f'{100 * share:.3g} %'}"
+    effect = size if share is None else f"{100 * share:.3g} %"
     limit = f", {outlook.limit}" if outlook.limit else ""
-    takes = f"{change}{limit}{',' if limit else ''} takes about {_days(outlook.days or 0)}"
+    takes = f"a change of {effect}{limit}{',' if limit else ''} takes about {_days(outlook.days or 0)}"
     users = f"about {round(outlook.users, min(1 - math.floor(math.log10(max(outlook.users, 1))), 0)):,} users"
     looks = {None: "looked at once", "any": "valid at every look"}.get(outlook.looks, "valid at planned looks")
-    verb = "is" if outlook.furthest == 1 else "are"
+    last = outlook.last_effect if share is None else 100 * share * outlook.last_effect / outlook.effect
+    find = f"find{'s' if outlook.furthest == 1 else ''} changes of {_never_rounded_down(last)}"
+    find += " or more" if share is None else " % or more"
     if outlook.days and outlook.has_new_users:
         text = f"if users keep arriving as they do, {takes} ({users}, {looks})"
     elif outlook.days:
         text = f"no new users arrive; if the same ones keep coming, {takes} ({looks})"
     elif outlook.has_new_users:
-        further = f"{_days(outlook.furthest)} {verb} not enough for {change}{limit}"
-        text = f"even if users keep arriving as they do, {further}: that takes {users}"
+        text = f"if users keep arriving as they do, {_days(outlook.furthest)} {find}; {effect}{limit}"
+        text += f"{',' if limit else ''} takes {users}"
     else:
-        further = f"{_days(outlook.furthest)} of the same ones {verb} not enough for {change}{limit}"
-        text = f"no new users arrive, and {further}"
+        text = f"no new users arrive; {_days(outlook.furthest)} of the same ones {find}, but not of {effect}{limit}"
     name = parse(outlook.metric).headline.removeprefix("mean ")
     return f"{outlook.candidate} against {outlook.baseline} on {name}: {text}"
+
+
+def _never_rounded_down(effect: float) -> str:
+    """Two digits of an effect that is large enough.
+
+    >>> _never_rounded_down(2.801), _never_rounded_down(0.0112), _never_rounded_down(0.05), _never_rounded_down(118)
+    ('2.9', '0.012', '0.05', '120')
+    """
+    digits = 1 - math.floor(math.log10(effect))
+    return f"{round(math.ceil(round(effect * 10.0**digits, 6)) / 10.0**digits, max(digits, 0)):.15g}"
 
 
 def _days(n: int) -> str:
