@@ -204,8 +204,8 @@ test-report: for-test-report ## test the HTML report in Chromium, and a result i
 	@$(call PLATFORM_TESTS,test_report_page.py)
 	@.venvs/mlflow/bin/python -m pytest tests/platforms/test_mlflow.py
 
-test-peers: for-test-peers ## test intervals over several looks against gbstats and seqabpy, and ratios against tea-tasting
-	@.venvs/peers/bin/python -m pytest tests/platforms/test_peers.py
+test-peers: for-test-peers ## test looks against gbstats, seqabpy and by simulation, and ratios against tea-tasting
+	@.venvs/peers/bin/python -m pytest tests/platforms/test_peers.py tests/platforms/test_looks.py
 
 pictures: venv ## draw the pictures of README and docs, from the demo
 	@command -v chromium >/dev/null || { echo "chromium not found: apt install chromium" >&2; exit 1; }

@@ -252,6 +252,21 @@ class History:
         return 1 + sum(any(pair[1] in own and compared.has(*pair) for compared, own in day) for day in self.days)
 
 
+def dates_without(column: str, table: str, pointers: Mapping[str, Pointer]) -> list[str]:
+    """The dates on which a run has published a table that lacks a column, ascending; where it is known.
+
+    >>> entry = Entry("r", ("a",), {"user_metrics": {"columns": ["ap"]}})
+    >>> dates_without("rr", "user_metrics", {"2026-11-08": Pointer("2026-11-08", (entry,))})
+    ['2026-11-08']
+    """
+    found = []
+    for date, pointer in pointers.items():
+        known = (entry.tables.get(table, {}).get("columns") for entry in pointer.entries)
+        if any(columns and column not in columns for columns in known):
+            found.append(date)
+    return sorted(found)
+
+
 NEAREST = 3
 """Dates that a message names where nothing is published on the one that was asked for."""
 

@@ -315,7 +315,7 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
             print_over_time(developed.days, developed.rows, style, developed.metrics)
             return
         result = _on(choice, lambda spark: comparison_of(spark, request))
-    if style != "table" or result.dates > 1:
+    if style != "table" or (result.dates > 1 and result.days is None):
         _note.print(result.of_day, soft_wrap=True)
     if request.per_user:
         _note.print(f"wrote the users of both experiments: {request.per_user}", soft_wrap=True)
@@ -332,8 +332,8 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
 @click.option("--effect", help="Find the day that shows it: 0.5% of the mean, or a number in the metric's unit.")
 @click.option("--users", type=click.IntRange(min=4), help="Users by the last day, if not those of the stored days.")
 @click.option("--shares", default="0.5,0.5", show_default=True, help="Shares of the users: baseline, candidate.")
-@click.option("--from", "first", help="First stored day, as YYYY-MM-DD; all by default.")
-@click.option("--to", "last", help="Last stored day.")
+@click.option("--from", "first", help="First stored day, as YYYY-MM-DD; by default the first one there is.")
+@click.option("--to", "last", help="Last stored day; by default the last one there is.")
 @click.option("--before", help="Earlier days for CUPED, as YYYY-MM-DD..YYYY-MM-DD.")
 @click.option("--experiment", help="Only users of this experiment.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="confidence, power or tuning_users.")

@@ -97,7 +97,7 @@ class CompareResult:
         decomposition: Differences split by segment.
         metrics: The metrics that are compared, in the order of the request or of the run.
         days: The days of the period, if the users are of one.
-        outlook: When open comparisons of the period could find an effect, in words.
+        outlook: When open comparisons of the period could find an effect, and what some days were stored without.
     """
 
     date: str
@@ -137,7 +137,10 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> CompareResult
     before = _covariate(section, every_date, partitions)
     options = Options(segments=request.segments or None, segment_combinations=request.combined or None)
     table = comparison.UserTable.of(users, request.metrics, {name: name for name in options.segments}, before)
-    looks = History.before(date, sinks.pointers_of(spark, request.folder), days.first if days else "")
+    # The newest date that is there, not a later end of the period: nobody has looked at more than that.
+    first, last = (days.first, days.dates[-1]) if days else ("", date)
+    pointers = sinks.pointers_of(spark, request.folder)
+    looks = History.before(last, pointers, first)
     table = replace(table, combinations=options.combined_segments, days=days, looks=looks)
     comparison.refuse_too_many_replicates(section, sorted(experiments), len(table.metrics))
     rows = comparison.comparisons(table, section).orderBy(BASELINE, EXPERIMENT, SEGMENT, METRIC)
@@ -150,9 +153,12 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> CompareResult
     if column := request.decomposed:
         split = comparison.UserTable.of(users, request.metrics, {column: column})
         decomposition = comparison.decomposition(split, section, column)
-    outlook = outlook_of(comparisons, every_date, days, section, table.metrics) if days else ()
+    more: list[str] = []
+    if days:
+        more = outlook_of(comparisons, every_date, days, section, table.metrics)
+        more += comparison.uneven_columns(table.metrics, options.segments, pointers, days.dates)
     of_users = losses, gains, _rows(decomposition)
-    return CompareResult(date, len(partitions), comparisons, *of_users, table.metrics, days, outlook)
+    return CompareResult(date, len(partitions), comparisons, *of_users, table.metrics, days, more)
 
 
 def check_new_file(option: str, file: str, choice: Choice) -> None:

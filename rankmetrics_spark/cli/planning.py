@@ -45,14 +45,12 @@ class PlanRequest:
         for name in settings:
             if name not in _SETTINGS:
                 raise ConfigError(f"--set: {unknown('key', name, _SETTINGS)}")
-        if (self.first is None) != (self.last is None):
-            raise ConfigError("--from and --to: one of the two is given; allowed: both, or none for all stored days")
         return {
             "days": self.days,
             "effect": self.effect,
             "users": self.users,
             "shares": self._shares,
-            "dates": None if self.first is None else (self.first, self.last),
+            "dates": (self.first, self.last),
             "before": self._before,
             "experiment": self.experiment,
             **settings,
@@ -102,4 +100,13 @@ def _change(row: Mapping[str, Any], looks: str) -> str:
     effect, share = row[f"smallest_effect{looks}"], row[f"smallest_relative_effect{looks}"]
     if effect is None:
         return "-"
-    return f"{effect:#.3g}" + ("" if share is None else f" ({100 * share:#.3g} %)")
+    return _digits(effect) + ("" if share is None else f" ({_digits(100 * share)} %)")
+
+
+def _digits(value: float) -> str:
+    """Three digits, without the point that a whole number would end with.
+
+    >>> _digits(0.0345), _digits(9.5), _digits(138.2)
+    ('0.0345', '9.50', '138')
+    """
+    return f"{value:#.3g}".removesuffix(".")

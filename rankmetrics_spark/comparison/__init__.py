@@ -22,7 +22,7 @@ from rankmetrics_spark.comparison.forecasts import Outlook, outlook, outlooks
 from rankmetrics_spark.comparison.margins import margins, within_margin
 from rankmetrics_spark.comparison.over_time import OVER_TIME, over_time, over_time_rows
 from rankmetrics_spark.comparison.pairs import UserRows, add_rows, signed_sizes
-from rankmetrics_spark.comparison.periods import period_days, period_rows, published_days
+from rankmetrics_spark.comparison.periods import period_days, period_rows, published_days, uneven_columns
 from rankmetrics_spark.comparison.planning import Plan, plan
 from rankmetrics_spark.comparison.registry import STATISTICS, statistic, types_of
 from rankmetrics_spark.comparison.rest import against_rest
@@ -95,6 +95,7 @@ __all__ = [
     "statistic",
     "sums_of",
     "types_of",
+    "uneven_columns",
     "user_changes",
     "with_cluster_intervals",
     "within_margin",

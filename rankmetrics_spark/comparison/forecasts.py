@@ -65,6 +65,7 @@ class Outlook:
         days: Further days that find it with the chosen power; None if ``furthest`` days do not.
         users: Users of the test by then; where no day is known, about as many as it needs.
         furthest: Further days that the stored ones allow to expect, or the planned looks that are left.
+        last_effect: What the last of them finds, in the metric's unit.
         has_new_users: Whether new users arrive on further days.
         looks: The looks that the comparison holds for, as in its row; None for a single one.
     """
@@ -78,6 +79,7 @@ class Outlook:
     days: int | None
     users: int
     furthest: int
+    last_effect: float
     has_new_users: bool
     looks: str | None
 
@@ -139,7 +141,8 @@ def outlook(row: Row, rate: Arrivals, section: Comparison, wanted: Wanted) -> Ou
     needed = n_users[at] if at else n_users[-1] * (effects[-1] / effect) ** 2
     names = (row[EXPERIMENT], row[BASELINE], row[METRIC])
     has_new_users = bool(growth[-1] >= 1 + FEW_NEW_USERS)
-    return Outlook(*names, effect, relative, limit, at, round(float(needed)), further, has_new_users, row.get(LOOKS))
+    users, last = round(float(needed)), float(effects[-1])
+    return Outlook(*names, effect, relative, limit, at, users, further, last, has_new_users, row.get(LOOKS))
 
 
 def _is_open(row: Row, metric: Metric) -> bool:

@@ -51,8 +51,8 @@ def _untested(rows: Compared, i: int) -> str:
     plan = rows.rules.sequential
     if isinstance(plan, PlannedLooks) and not np.isnan(rows.single.p_value[i]):
         if look := plan.look or rows.look[i]:
-            return f"this is look {look}, and {plan.planned} are planned"
-        return "looks are planned, and the number of this look is not known"
+            return f"not tested, since this is look {look} and {plan.planned} are planned"
+        return "not tested, since looks are planned and the number of this look is not known"
     if rows.unresolved[i]:
         return "the values differ too little from one another for a test"
     if rows.paired[i]:

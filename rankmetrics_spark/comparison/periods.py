@@ -11,7 +11,8 @@ from rankmetrics_spark.comparison.table import lists_of
 from rankmetrics_spark.config import Days, dates_in_words
 from rankmetrics_spark.engines import few_rows, group_means, weight_of
 from rankmetrics_spark.errors import InputError, unknown
-from rankmetrics_spark.metrics import metric_of_column
+from rankmetrics_spark.metrics import Metric, metric_of_column
+from rankmetrics_spark.pointers import Pointer, dates_without
 from rankmetrics_spark.schemas import (
     CONVENTION_HASH,
     DATE,
@@ -79,6 +80,27 @@ def period_days(conventions: Mapping[str, Iterable[str]], first: str, last: str,
         raise InputError(f"{place}: {dates_in_words(others)} and {days.dates[-1]} follow different conventions, and "
                          "their values cannot be compared; allowed: dates of one convention")  # fmt: skip
     return days
+
+
+def uneven_columns(
+    metrics: Iterable[Metric], segments: Iterable[str], pointers: Mapping[str, Pointer], dates: Iterable[str]
+) -> list[str]:
+    """Metrics and segments that some days of a period were published without: a sentence for each.
+
+    Args:
+        metrics: The metrics that are compared.
+        segments: Columns that split the users.
+        pointers: Date -> what is published.
+        dates: The days of the period.
+    """
+    labels = {**{name: name for name in segments}, **{metric.column: str(metric) for metric in metrics}}
+    of_period = {date: pointers[date] for date in dates if date in pointers}
+    lacking = {label: dates_without(column, "user_metrics", of_period) for column, label in labels.items()}
+    return [
+        f"{label} was not stored on {dates_in_words(without)}; it is that of the other days"
+        for label, without in lacking.items()
+        if without
+    ]
 
 
 def period_rows(users: DataFrame, days: Days) -> DataFrame:

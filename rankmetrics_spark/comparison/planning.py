@@ -64,9 +64,9 @@ class Plan:
         """What a smallest change is, in words."""
         baseline, candidate = (f"{100 * share:.3g}" for share in self.design.shares)
         return (
-            f"changes of {self.metric} (mean {self.mean:.4g}) that {baseline} / {candidate} % of the users show with a "
-            f"probability of {100 * self.design.power:.3g} %, {100 * self.design.confidence:.3g} % intervals, no "
-            "correction"
+            f"the smallest change of {self.metric} (mean {self.mean:.4g}) that a test with {baseline} / {candidate} % "
+            f"of the users finds with a probability of {100 * self.design.power:.3g} %; "
+            f"{100 * self.design.confidence:.3g} % intervals, not corrected for further comparisons"
         )
 
     @property
@@ -90,7 +90,8 @@ class Plan:
             return ""
         share = f" ({100 * self.effect / self.mean:.3g} %)" if self.mean > 0 else ""
         change = f"a change of {self.effect:.3g}{share} in {self.metric}"
-        needed = f"about {self.users_needed:,} users" if self.users_needed else "more users"
+        is_measured = self.days_needed is not None and self.days_needed <= len(self.days.dates)
+        needed = f"{self.users_needed:,} users" if is_measured else f"about {_rounded(self.users_needed or 0):,} users"
         if self.days_needed is None:
             limit = f"within {self.furthest} days"
             more = f", {FURTHEST} times the stored ones" if self.furthest > 1 else ", the only stored one"
@@ -98,7 +99,7 @@ class Plan:
         days = "1 day" if self.days_needed == 1 else f"{self.days_needed} days"
         at_any = self.days_needed_any_look
         looks = f"more than {self.furthest}" if at_any is None else f"{at_any}"
-        return f"{change} takes {days} ({needed}), looked at once; {looks} with intervals that are valid at every look"
+        return f"{change} takes {days} ({needed}), looked at once; with intervals that are valid at every look, {looks}"
 
     def as_dict(self) -> dict[str, Any]:
         """The plan as plain values."""
@@ -121,7 +122,7 @@ def plan(
     users: int | None = None,
     *,
     shares: Sequence[float] = (0.5, 0.5),
-    dates: tuple[str, str] | None = None,
+    dates: tuple[str | None, str | None] | None = None,
     before: tuple[str, str] | None = None,
     experiment: str | None = None,
     confidence: float = 0.95,
@@ -141,7 +142,7 @@ def plan(
         effect: An effect to find: ``"0.5%"`` of the mean, or a number in the metric's unit.
         users: Users of the whole test by its last day, if they are not those of the stored days.
         shares: Of all users, those of the baseline and of the candidate.
-        dates: First and last stored day; by default all of them, without those of ``before``.
+        dates: First and last stored day; None for the first or the last one there is, without those of ``before``.
         before: First and last of earlier days, whose values CUPED takes away.
         experiment: Only users of this experiment.
         confidence: Of the intervals.
@@ -165,7 +166,10 @@ def plan(
     chosen = UserTable.of(table, [metric]).metrics[0]
     table = _of_experiment(table, experiment)
     earlier = None if before is None else published_days(table, *before, "before")
-    first, last = dates or _all_dates(table, earlier)
+    first, last = dates or (None, None)
+    if first is None or last is None:
+        every = _all_dates(table, earlier)
+        first, last = first or every[0], last or every[1]
     stored = published_days(table, first, last)
     if earlier is not None and earlier.last >= stored.first:
         raise ConfigError(f"before: {earlier.last} is not before the first stored day {stored.first}; allowed: days "
@@ -174,6 +178,7 @@ def plan(
     if not found.users[-1] >= 2:
         raise InputError(f"{stored.text}: {found.users[-1]:.0f} users have a value of {chosen}; allowed: at least 2, "
                          "since one user has no spread")  # fmt: skip
+    stored, found = _with_users(stored, found)
     if days > max(found.furthest, found.days):
         raise ConfigError(
             f"days is {days}, and {_count(found.days)} stored; allowed: up to {found.furthest}, "
@@ -222,6 +227,15 @@ def planned(
         needed = round(float(users[at - 1])) if at else design.users_needed(wanted, float(variance[-1]))
         answers = (wanted, at, first_day(any_look, wanted), needed)
     return Plan(metric, stored, mean, rows, found.users_error, *answers, furthest, design)
+
+
+def _rounded(users: int) -> int:
+    """Three digits: what is expected is no surer than that.
+
+    >>> _rounded(424_335), _rounded(1_947), _rounded(85)
+    (424000, 1950, 85)
+    """
+    return round(users, min(0, 3 - len(str(users))))
 
 
 def _known(value: float) -> float | None:
@@ -276,6 +290,13 @@ def _of_experiment(table: DataFrame, experiment: str | None) -> DataFrame:
         known = [str(row[0]) for row in few_rows(table.select(EXPERIMENT).distinct())]
         raise ConfigError(unknown("experiment", experiment, sorted(known)))
     return rows
+
+
+def _with_users(stored: Days, found: Arrivals) -> tuple[Days, Arrivals]:
+    """The stored days from the first one on which somebody came: a metric may have been added later."""
+    empty = int(np.count_nonzero(found.users == 0))
+    dates = stored.dates[empty:]
+    return (Days(dates[0], stored.last, dates), found.after(empty)) if empty else (stored, found)
 
 
 def _all_dates(table: DataFrame, earlier: Days | None) -> tuple[str, str]:

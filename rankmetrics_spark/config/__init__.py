@@ -25,7 +25,7 @@ from rankmetrics_spark.config.comparing import (
     gates,
     with_primary,
 )
-from rankmetrics_spark.config.days import Days, dates_in_words, evaluation_day, resolved, time_zone
+from rankmetrics_spark.config.days import Days, dates_in_words, evaluation_day, resolved, time_zone, without_gap
 from rankmetrics_spark.config.document import (
     EXAMPLES,
     SCHEMA_FILE,
@@ -137,6 +137,7 @@ __all__ = [
     "table_name",
     "text",
     "tokens",
+    "without_gap",
 ]
 
 ENGINES = ("spark", "sail")

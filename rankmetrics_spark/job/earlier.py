@@ -74,7 +74,8 @@ class Earlier:
         used = sorted({date, *others})
         # Days that have not come yet are not missing.
         days = Days(period.first, used[-1], tuple(used))
-        return cls(days, History.before(date, pointers, period.first), pointers=others)
+        # A day in the middle that is run again is compared with what later days have looked at already.
+        return cls(days, History.before(days.last, pointers, period.first), pointers=others)
 
     def with_users(self, store: Store, tables: Tables, rows: DataFrame, config: Config, counts: Counts) -> Earlier:
         """The users of the period, lazily: those of the published days, and ``rows`` for the day of the run.
@@ -133,15 +134,7 @@ class Earlier:
                 "user_metrics does not hold them one by one"
             )
         described = () if plan.columns.list else plan.public_segments.values()
-        for name in (*described, *(metric.column for metric in plan.scoring.metrics)):
-            if lacking := [date for date, pointer in self.pointers.items() if _lacks(pointer, name)]:
-                notes.append(f"user_metrics of {dates_in_words(lacking)} has no column {name}; it counts without it")
-        return notes
-
-    @property
-    def sentences(self) -> list[str]:
-        """Over which days the verdict is, and which of them are missing."""
-        return [] if self.days is None else [f"The comparisons are over {self.days.sentence_part}"]
+        return [*notes, *comparison.uneven_columns(plan.scoring.metrics, described, self.pointers, self.pointers)]
 
     def as_record(self, counts: Counts) -> dict[str, Any]:
         """The period for the run record; empty without one."""
@@ -155,12 +148,6 @@ class Earlier:
 def _names(counts: Counts) -> list[str | None]:
     """The experiments with lists, as a pointer and a partition have them."""
     return [name or None for name, count in counts.items() if count["lists"]]
-
-
-def _lacks(pointer: Pointer, column: str) -> bool:
-    """Whether a run of a date has published users without a column."""
-    known = (entry.tables.get("user_metrics", {}).get("columns") for entry in pointer.entries)
-    return any(columns and column not in columns for columns in known)
 
 
 def _is_one_of(names: Sequence[str | None]) -> Column:

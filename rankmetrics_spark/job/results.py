@@ -31,6 +31,7 @@ from rankmetrics_spark.report import (
     outlook_of,
     page,
     period_means,
+    sentences_of_period,
     verdict_of,
     write_page,
 )
@@ -178,7 +179,7 @@ def _cuped_rows(store: Store, config: Config) -> DataFrame | None:
 def verdict_sentences(comparisons: Written | None, plan: Plan, config: Config, earlier: Earlier) -> list[str]:
     """Return one sentence per comparison of all users, those on primary metrics first, then what a period adds."""
     if comparisons is None or not comparisons.partitions.filled:
-        return earlier.sentences
+        return sentences_of_period(earlier.days)
     rows, n_more = comparisons.rows_here(), 0
     if rows is None:
         everyone = comparisons.rows.where(F.col(SEGMENT) == EVERYONE)
@@ -188,7 +189,7 @@ def verdict_sentences(comparisons: Written | None, plan: Plan, config: Config, e
     metrics, outlook = plan.scoring.metrics, []
     if earlier.days is not None and earlier.dated is not None:
         outlook = outlook_of(rows, earlier.dated, earlier.days, config.comparison, metrics, config.gates)
-    return [*verdict_of(rows, metrics, n_more), *outlook, *earlier.sentences]
+    return [*verdict_of(rows, metrics, n_more), *outlook, *sentences_of_period(earlier.days)]
 
 
 # ---- checks

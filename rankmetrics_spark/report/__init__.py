@@ -73,7 +73,14 @@ if TYPE_CHECKING:
         print_verdict,
     )
     from rankmetrics_spark.report.trust import check_rows, checks, newer_failures, without_relevant
-    from rankmetrics_spark.report.verdict import MOST_SENTENCES, outlook_sentence, p_value, sentence, verdict_of
+    from rankmetrics_spark.report.verdict import (
+        MOST_SENTENCES,
+        outlook_sentence,
+        p_value,
+        sentence,
+        sentences_of_period,
+        verdict_of,
+    )
 
 __getattr__ = lazy(
     __name__,
@@ -99,6 +106,6 @@ __getattr__ = lazy(
         "story": "Answer answer cards leader",
         "terminal": "Shown print_all print_gates print_not_published print_result print_verdict",
         "trust": "check_rows checks newer_failures without_relevant",
-        "verdict": "MOST_SENTENCES outlook_sentence p_value sentence verdict_of",
+        "verdict": "MOST_SENTENCES outlook_sentence p_value sentence sentences_of_period verdict_of",
     },
 )

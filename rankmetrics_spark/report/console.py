@@ -19,6 +19,7 @@ from rankmetrics_spark.report.machine import print_csv, print_json
 from rankmetrics_spark.report.wording import RATE_NAMES, share
 from rankmetrics_spark.schemas import (
     CONVENTION,
+    DATE,
     EVERYONE,
     EXPERIMENT,
     MEAN_OVER,
@@ -303,7 +304,9 @@ def _tie_warning(rows: Sequence[Row], metric: str, conventions: Sequence[str]) -
 def accounting(record: Mapping[str, Any]) -> list[str]:
     """Where the rows went, how many scores are tied, and what in the input contradicts itself: a line each."""
     rows = record["rows"]
-    lines = [f"rows: {rows['in']:,} read = {rows['evaluated']:,} evaluated + {rows['quarantined']:,} left out"]
+    # The tables above these lines are about the period.
+    of_day = f" of {record[DATE]}" if record.get("period") else ""
+    lines = [f"rows{of_day}: {rows['in']:,} read = {rows['evaluated']:,} evaluated + {rows['quarantined']:,} left out"]
     if record["quarantine_reasons"]:
         reasons = sorted(record["quarantine_reasons"].items(), key=lambda pair: (-pair[1], pair[0]))
         lines.append("left out: " + ", ".join(f"{name} {count:,}" for name, count in reasons))

@@ -28,7 +28,7 @@ from rankmetrics_spark.report.order import sentences_of_order
 from rankmetrics_spark.report.over_time import sentences_over_time
 from rankmetrics_spark.report.payload import as_script, payload_of
 from rankmetrics_spark.report.segments import sentences_of_segments
-from rankmetrics_spark.report.verdict import sentence_of_margin
+from rankmetrics_spark.report.verdict import sentence_of_margin, sentences_of_looks
 from rankmetrics_spark.schemas import BASELINE, EXPERIMENT
 
 MOST_BYTES = 1_990_000
@@ -175,7 +175,7 @@ def _context(figures: Figures) -> dict[str, Any]:
         "days": figures.days,
         "answer": answer,
         "newer": trust.newer_failures(figures),
-        "outlook": () if answer.won else outlook,
+        "outlook": [*(f"{line}." for line in sentences_of_looks(figures.compared)), *(() if answer.won else outlook)],
         "development": [
             *sentences_over_time(figures.over_time, figures.metrics, figures.primary),
             *(outlook if answer.won else ()),

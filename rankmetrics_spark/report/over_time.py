@@ -140,7 +140,10 @@ def _before(pair: Pair, kinds: Mapping[str, Sequence[Row]]) -> tuple[bool, str]:
     who = f"the users of {candidate} and {baseline}"
     numbers = f"{change.text} on {label_of(parse(name))} ({_interval(row, change)}, {p_value(row)})"
     if _is_shown(row, "p_adjusted"):
-        cause = "Find the cause before you trust this effect: the split is not by chance alone, or the log has a fault."
+        cause = (
+            "Find the cause before you trust this effect: the experiment began earlier, the split is not by chance "
+            "alone, or the log has a fault."
+        )
         return True, f"Before {row['label']}, {who} differed already: {numbers}. {cause}"
     return False, f"Before {row['label']}, {who} did not differ clearly, as it should be: {numbers}."
 

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import comparison, road
-from rankmetrics_spark.config import Comparison, Days, Gate
+from rankmetrics_spark.config import Comparison, Days, Gate, without_gap
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import Convention, Metric
@@ -147,19 +147,21 @@ def _figures(
     before = _before(users, section, days)
     # Wanted by name, a metric that was not stored would be an error; the order is that of the config all the same.
     table = comparison.UserTable.of(tables.period_users, None, segments, before)
-    table = replace(table, days=days, looks=History.before(days.last, tables.pointers(), days.first))
+    table = replace(table, days=days, looks=History.before(days.dates[-1], tables.pointers(), days.first))
     means = _means(table, section)
     compared = _published(tables, days)
     if section.is_requested and not compared:
         compared = [row.asDict() for row in few_rows(comparison.comparisons(table, section))]
+    rows = [{**row, "note": without_gap(row["note"]) or None} for row in compared]
     draft = Figures(
         means=everyone_and_largest([row.asDict() for row in means], MOST_ROWS),
-        comparisons=everyone_and_largest([_without_gap(row, days) for row in compared], MOST_ROWS),
+        comparisons=everyone_and_largest(rows, MOST_ROWS),
         record=record,
         history=history,
         n_means=len(means),
         n_comparisons=len(compared),
         days=days,
+        uneven=comparison.uneven_columns(table.metrics, segments, tables.pointers(), days.dates),
     )
     experiments = draft.experiments[:MOST_EXPERIMENTS]
     edges = edges_of(tables, days.last, draft.metrics)
@@ -236,13 +238,6 @@ def _published(tables: PeriodTables, days: Days) -> list[dict[str, Any]]:
     rows = tables.rows("comparisons", tables.date, MOST_ROWS)
     compared = {(row.get(PERIOD_FROM), row.get(PERIOD_TO), row.get("n_days")) for row in rows}
     return rows if compared == {(days.first, days.last, len(days.dates))} else []
-
-
-def _without_gap(row: dict[str, Any], days: Days) -> dict[str, Any]:
-    """The row without the missing dates in its note: the page says them once for all rows."""
-    gap = days.gap
-    note = (row["note"] or "").removesuffix(gap).removesuffix("; ") if gap else row["note"]
-    return {**row, "note": note or None}
 
 
 def _means(table: comparison.UserTable, section: Comparison) -> list[Any]:

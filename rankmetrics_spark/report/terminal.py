@@ -40,7 +40,14 @@ from rankmetrics_spark.report.order import letters_of, losers_of, raised
 from rankmetrics_spark.report.paper import RAISED
 from rankmetrics_spark.report.segments import sentences_of_segments
 from rankmetrics_spark.report.story import State, answer, cards, state_of
-from rankmetrics_spark.report.verdict import CORRECTIONS, correction_once, p_text, valid_at, verdict_of
+from rankmetrics_spark.report.verdict import (
+    CORRECTIONS,
+    correction_once,
+    p_text,
+    sentences_of_period,
+    valid_at,
+    verdict_of,
+)
 from rankmetrics_spark.schemas import (
     BASELINE,
     CLUSTER,
@@ -397,9 +404,9 @@ def print_all(
         style: ``table``, ``json`` or ``csv``.
         metrics: In the order of the run.
         days: The days of the period, if the users are of one.
-        outlook: Sentences that end the verdict.
+        outlook: Sentences that follow the verdict, before the one about the period.
     """
-    verdict = [*verdict_of(rows, metrics), *outlook]
+    verdict = [*verdict_of(rows, metrics), *outlook, *sentences_of_period(days)]
     period = period_entries(days) if days else {}
     if style == "json":
         found = {"comparisons": rows, "verdict": verdict, **more}
@@ -407,7 +414,7 @@ def print_all(
     elif style == "csv":
         print_csv([{DATE: date, **period, **row} for row in next(iter(more.values()), rows)])
     else:
-        print_comparisons(rows, verdict, f"Users of {days.sentence_part if days else date}.", metrics)
+        print_comparisons(rows, verdict, "" if days else f"Users of {date}.", metrics)
         for name, table in more.items():
             print_sentence(_TITLES[name])
             LIST_PRINTERS[style](list(table))

@@ -167,7 +167,7 @@ def check_rows(figures: Figures, given: Sequence[Check] = ()) -> list[Check]:
     rows: list[Check] = []
     names = dict.fromkeys([*figures.experiments, *_counts(figures)])
     if figures.days:
-        rows += _days(figures.days, figures.record, [*names])
+        rows += _days(figures.days, figures, [*names])
     rows += _users(figures)
     rows += _split(figures)
     if figures.record:
@@ -186,14 +186,17 @@ def _counts(figures: Figures) -> dict[str, dict[str, Any]]:
     return {name: count for name, count in counts.items() if name not in (None, NULL_PARTITION)}
 
 
-def _days(days: Days, record: Row, names: Sequence[str]) -> Iterator[Check]:
+def _days(days: Days, figures: Figures, names: Sequence[str]) -> Iterator[Check]:
     """Whether every day of the period is there, with the record of its run."""
+    record = figures.record
     status, text, n = OK, "All are published.", record.get("n_runs", len(days.dates))
     if days.gap:
         status, text = WARN, f"{days.gap}. The numbers are about the other days."
     elif record and n < len(days.dates):
         status = WARN
         text = f"All are published; the rows that came in are known of {n} of {days.length} days."
+    if figures.uneven:
+        status, text = WARN, " ".join([text, *(f"{sentence}." for sentence in figures.uneven)])
     there = float(len(days.dates))
     for name in names:
         yield Check("days", status, text, name, there, float(days.length), there - days.length)

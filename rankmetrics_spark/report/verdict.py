@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rankmetrics_spark.config import without_gap
 from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.report.changes import Change, change_of, is_percentage, movement, widened
 from rankmetrics_spark.report.figures import over_lists, primary_names
@@ -30,6 +31,7 @@ from rankmetrics_spark.schemas import (
 
 if TYPE_CHECKING:
     from rankmetrics_spark.comparison import Outlook
+    from rankmetrics_spark.config import Days
 
 Row = Mapping[str, Any]
 
@@ -56,8 +58,11 @@ def deciding_of(rows: Sequence[Row], metrics: Sequence[Metric]) -> Metric | None
 
 
 def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 0) -> list[str]:
-    """What the comparisons of all users say: the order on primary metrics, these, then differences that are shown."""
-    everyone = [row for row in rows if row[SEGMENT] == EVERYONE]
+    """What the comparisons of all users say: the order on primary metrics, these, then differences that are shown.
+
+    ``sentences_of_period`` names the missing dates once, and not each of them.
+    """
+    everyone = [{**row, "note": without_gap(row["note"])} for row in rows if row[SEGMENT] == EVERYONE]
     names = {str(metric): metric for metric in metrics}
     names |= {name: parse(name) for name in dict.fromkeys(row[METRIC] for row in everyone) if name not in names}
     order = {name: place for place, name in enumerate(names)}
@@ -87,16 +92,7 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 
     wide = [WIDENED] if any(widened(row) for row in sorted_rows[:MOST_SENTENCES]) else []
     decided = [metric for name, metric in names.items() if name in primary]
     order_lines = sentences_of_order(everyone, decided)
-    return [
-        *order_lines,
-        *lines,
-        *rest,
-        *margins,
-        *means,
-        *wide,
-        *_repeated_looks(everyone),
-        *_limits_of_looks(everyone),
-    ]
+    return [*order_lines, *lines, *rest, *margins, *means, *wide, *sentences_of_looks(everyone)]
 
 
 WIDENED = (
@@ -146,6 +142,20 @@ def units_of(row: Row) -> str:
     return "users" if row.get(CLUSTER) is None else f"clusters of {row[CLUSTER]}"
 
 
+def sentences_of_period(days: Days | None) -> list[str]:
+    """Over which days a verdict is, and which of them are missing; empty for a single date."""
+    return [] if days is None else [f"The comparisons are over {days.sentence_part}"]
+
+
+def sentences_of_looks(rows: Sequence[Row]) -> list[str]:
+    """What more than one look at the same pairs means for a verdict; empty where nothing limits it.
+
+    Args:
+        rows: Of ``comparisons``, of all users.
+    """
+    return [*_repeated_looks(rows), *_limits_of_looks(rows)]
+
+
 def _repeated_looks(rows: Sequence[Row]) -> list[str]:
     """What earlier looks at the same pairs do to p-values of a single look; empty at the first look.
 
@@ -159,9 +169,7 @@ def _repeated_looks(rows: Sequence[Row]) -> list[str]:
     >>> _repeated_looks([row("b", 1), row("c", None)])
     []
     """
-    looks = {
-        (row[EXPERIMENT], row[BASELINE]): row.get("look") or 1 for row in rows if is_unknown(row.get("p_sequential"))
-    }
+    looks = {(row[EXPERIMENT], row[BASELINE]): row.get("look") or 1 for row in rows if row.get(LOOKS) is None}
     most = max(looks.values(), default=1)
     if most == 1:
         return []
@@ -170,8 +178,8 @@ def _repeated_looks(rows: Sequence[Row]) -> list[str]:
     who = "the pairs were" if len(pairs) > 1 and not where else "the pair was"
     dates = f"{most - 1} earlier date{'s' if most > 2 else ''}"
     return [
-        f"This is look {most}{where}: {who} compared on {dates}. Each p-value is that of a single look, so 'beats' "
-        "is less sure than it says"
+        f"This is look {most}{where}: {who} compared on {dates}. Each p-value is that of a single look, so a "
+        "difference that is shown is less sure than it says; with looks: any, it would hold at every look"
     ]
 
 
@@ -180,10 +188,11 @@ def _limits_of_looks(rows: Sequence[Row]) -> list[str]:
 
     >>> [line.partition(":")[0] for line in _limits_of_looks([{"looks": "any", "look": 6}])]
     ['This is look 6, and no comparison.period is set']
-    >>> row = {"looks": "6 of 14, pocock", "look": 6, "period_from": "2026-11-08", "n_days": 6}
+    >>> row = {"looks": "6 of 14, pocock", "look": 6, "period_from": "2026-11-08", "n_days": 6, "p_sequential": 0.2}
     >>> [line.partition(".")[0] for line in _limits_of_looks([row])]
     ['The bounds of planned looks count on users who are new at each look']
-    >>> _limits_of_looks([row | {"looks": "any"}, {"looks": "any", "look": 1}, {"look": 3}])
+    >>> beyond_the_plan = row | {"looks": "15 of 14, pocock", "p_sequential": None}
+    >>> _limits_of_looks([row | {"looks": "any"}, {"looks": "any", "look": 1}, {"look": 3}, beyond_the_plan])
     []
     """
     over_looks = [row for row in rows if row.get(LOOKS) is not None]
@@ -194,7 +203,8 @@ def _limits_of_looks(rows: Sequence[Row]) -> list[str]:
             f"This is look {max(apart)}, and no comparison.period is set: a verdict over several looks needs data that "
             "grow from look to look, not a new date each time"
         )
-    days = max((row.get("n_days") or 1 for row in over_looks if row[LOOKS] != "any"), default=1)
+    planned = [row for row in over_looks if row[LOOKS] != "any" and not is_unknown(row.get("p_sequential"))]
+    days = max((row.get("n_days") or 1 for row in planned), default=1)
     if days > 1:
         lines.append(
             "The bounds of planned looks count on users who are new at each look. If many of them return on several of "
@@ -209,30 +219,42 @@ def outlook_sentence(outlook: Outlook) -> str:
 
     >>> from types import SimpleNamespace
     >>> case = SimpleNamespace(candidate="b", baseline="a", metric="ndcg@10", effect=0.0125, relative_effect=0.025,
-    ...                        limit="", days=20, users=24_310, furthest=28, has_new_users=True, looks=None)
+    ...                        limit="", days=20, users=24_310, furthest=28, last_effect=0.0112,
+    ...                        has_new_users=True, looks=None)
     >>> outlook_sentence(case)  # doctest: +NORMALIZE_WHITESPACE
     'b against a on NDCG@10: if users keep arriving as they do, a change of 2.5 % takes about 20 more days (about
     24,000 users, looked at once)'
     """
     share, size = outlook.relative_effect, f"{outlook.effect:.3g}"
-    change = f"a change of {size if share is None else f'{100 * share:.3g} %'}"
+    effect = size if share is None else f"{100 * share:.3g} %"
     limit = f", {outlook.limit}" if outlook.limit else ""
-    takes = f"{change}{limit}{',' if limit else ''} takes about {_days(outlook.days or 0)}"
+    takes = f"a change of {effect}{limit}{',' if limit else ''} takes about {_days(outlook.days or 0)}"
     users = f"about {round(outlook.users, min(1 - math.floor(math.log10(max(outlook.users, 1))), 0)):,} users"
     looks = {None: "looked at once", "any": "valid at every look"}.get(outlook.looks, "valid at planned looks")
-    verb = "is" if outlook.furthest == 1 else "are"
+    last = outlook.last_effect if share is None else 100 * share * outlook.last_effect / outlook.effect
+    find = f"find{'s' if outlook.furthest == 1 else ''} changes of {_never_rounded_down(last)}"
+    find += " or more" if share is None else " % or more"
     if outlook.days and outlook.has_new_users:
         text = f"if users keep arriving as they do, {takes} ({users}, {looks})"
     elif outlook.days:
         text = f"no new users arrive; if the same ones keep coming, {takes} ({looks})"
     elif outlook.has_new_users:
-        further = f"{_days(outlook.furthest)} {verb} not enough for {change}{limit}"
-        text = f"even if users keep arriving as they do, {further}: that takes {users}"
+        text = f"if users keep arriving as they do, {_days(outlook.furthest)} {find}; {effect}{limit}"
+        text += f"{',' if limit else ''} takes {users}"
     else:
-        further = f"{_days(outlook.furthest)} of the same ones {verb} not enough for {change}{limit}"
-        text = f"no new users arrive, and {further}"
+        text = f"no new users arrive; {_days(outlook.furthest)} of the same ones {find}, but not of {effect}{limit}"
     name = parse(outlook.metric).headline.removeprefix("mean ")
     return f"{outlook.candidate} against {outlook.baseline} on {name}: {text}"
+
+
+def _never_rounded_down(effect: float) -> str:
+    """Two digits of an effect that is large enough.
+
+    >>> _never_rounded_down(2.801), _never_rounded_down(0.0112), _never_rounded_down(0.05), _never_rounded_down(118)
+    ('2.9', '0.012', '0.05', '120')
+    """
+    digits = 1 - math.floor(math.log10(effect))
+    return f"{round(math.ceil(round(effect * 10.0**digits, 6)) / 10.0**digits, max(digits, 0)):.15g}"
 
 
 def _days(n: int) -> str:

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import evaluate
 from rankmetrics_spark.errors import ConfigError, MetricGateError
+from rankmetrics_spark.report import has_page_libraries
 from rankmetrics_spark.sinks import read
 from tests.helpers.commands import Call
 from tests.helpers.days import DAYS, METRICS, OF_PERIOD, PERIOD, SCHEMA, Log, a_log, all_at_once, by_key, numbers
@@ -180,9 +181,48 @@ def test_only_experiments_of_the_run_are_compared_and_new_metrics_are_noted(
         wanted = by_key([row.asDict() for row in result.comparisons.collect()])["b", "all", metric]
         for name in ("n_users", "mean_baseline", "mean_candidate", "difference", "p_value"):
             assert found["b", "all", metric][name] == wanted[name], (metric, name)
-    assert f"user_metrics of {DAYS[0]} has no column rr_at_5; it counts without it" in outcome.record["notes"]
+    assert f"rr@5 was not stored on {DAYS[0]}; it is that of the other days" in outcome.record["notes"]
     runs = {DAYS[0]: [first.run_id]}
     assert log.compared(DAYS[1]) == {"experiments": ["a", "b"], "every_pair": False, "runs": runs}
+
+
+def test_compare_and_page_name_the_days_without_a_metric_and_count_looks_up_to_the_newest_day(
+    call: Call, spark: SparkSession, tmp_path: Path
+) -> None:
+    log, page = Log(spark, tmp_path, a_log(DAYS[:3])), tmp_path / "page.html"
+    log.run(DAYS[0], {}, source={"segments": ["country"]})
+    for day in DAYS[1:3]:
+        log.run(day, {}, metrics=["ap@5", "rr@5"])
+    lacking = f"rr@5 was not stored on {DAYS[0]}; it is that of the other days"
+    period = ("--input", log.out, "--from", DAYS[0], "--to", DAYS[3])
+    asked = ("compare", *period, "--baseline", "a", "--metrics", "ap@5,rr@5", "--format", "json")
+    code, text, err = call(*asked, "--segment", "country")
+    assert code == 0, err
+    answer = json.loads(text)
+    # Nothing is published on the last day of the period, so this is still the look at the day before.
+    assert {row["look"] for row in answer["comparisons"]} == {3}
+    assert [line for line in answer["verdict"] if "not stored" in line] == [
+        f"country was not stored on {DAYS[1]}, {DAYS[2]}; it is that of the other days",
+        lacking,
+    ]
+    planned = call(*asked, "--set", "looks.planned=3")
+    assert {row["looks"] for row in json.loads(planned[1])["comparisons"]} == {"3 of 3, obrien_fleming"}
+    if not has_page_libraries():
+        return
+    code, _, err = call("report", *period, "--html", page)
+    assert code == 0, err
+    text = " ".join(re.sub(r"<[^>]+>", " ", page.read_text(encoding="utf-8")).split())
+    assert "The numbers are about the other days. ndcg@5 was not stored on" in text and f" {lacking}." in text
+    assert "This is look 3: the pairs were compared on 2 earlier dates. Each p-value is that of a single look" in text
+
+
+def test_a_day_in_the_middle_that_is_run_again_has_the_look_of_the_data_that_it_compares(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    log, whole = Log(spark, tmp_path, a_log(DAYS[:3])), {"period": {"from": DAYS[0], "to": DAYS[2]}}
+    for day, look in ((DAYS[0], 1), (DAYS[1], 2), (DAYS[2], 3), (DAYS[1], 3)):
+        log.run(day, whole)
+        assert {row["look"] for row in log.rows(day).values()} == {look}
 
 
 def test_bootstrap_means_are_those_of_the_day_and_intervals_of_differences_of_the_period(
@@ -301,6 +341,7 @@ def test_the_table_and_the_page_of_a_run_show_the_means_of_its_period(
     code, out, err = call("evaluate", "--config", write_config(log), "--from", DAYS[0], "--to", DAYS[2], *of_run)
     assert code == 0, err
     assert f"mean over users of {DAYS[0]} to {DAYS[2]};" in out
+    assert f"rows of {DAYS[2]}: " in out and "rows: " not in out
     if command == "report":
         code, _, err = call("report", "--input", log.out, "--html", page)
         assert code == 0, err

@@ -269,7 +269,9 @@ def test_the_command_compares_the_users_of_a_period(call: Call, spark: SparkSess
     assert row["mean_baseline"] == pytest.approx((3 * 1 + 3 / 2 + 2 / 3) / 8)
     assert (answer["evaluation_date"], row["period_from"], row["period_to"], row["n_days"]) == (
         DAYS[2], DAYS[0], DAYS[2], 2)  # fmt: skip
-    assert answer["verdict"][0].endswith(gap)
+    assert row["note"] == gap
+    assert answer["verdict"][-1] == f"The comparisons are over {DAYS[0]} to {DAYS[2]} (2 of 3 days); {gap}"
+    assert not any(gap in line for line in answer["verdict"][:-1])
     # Without --to, the period ends on the last date there is.
     assert json.loads(call(*asked, "--from", DAYS[0])[1]) == answer
     for options, exit_code, sentence in (

@@ -156,17 +156,26 @@ def test_the_answer_names_days_and_users(spark: SparkSession) -> None:
     third = found.rows[2]["smallest_effect"]
     asked = plan(users, "ap", 5, third, dates=(DAYS[0], DAYS[-1]))
     assert (asked.days_needed, asked.users_needed) == (3, found.rows[2]["users"])
+    assert f"takes 3 days ({found.rows[2]['users']:,} users), looked at once; with intervals that" in asked.answer
     relative = plan(users, "ap", 1, f"{100 * third / found.mean}%", dates=(DAYS[0], DAYS[-1]))
     assert relative.effect == pytest.approx(third)
     far = plan(users, "ap", 5, "0.1%", dates=(DAYS[0], DAYS[-1]))
     assert (far.days_needed, far.days_needed_any_look, far.furthest) == (None, None, 15)
     assert far.answer == (
         f"a change of {0.001 * found.mean:.3g} (0.1 %) in ap is not found within 15 days, 3 times the stored ones: it "
-        f"needs about {far.users_needed:,} users"
+        f"needs about {float(f'{far.users_needed:.3g}'):,.0f} users"
     )
     sd = plan(users, "ap", 15, dates=(DAYS[0], DAYS[-1])).rows[-1]["standard_deviation"]
     per_arm = TTestIndPower().solve_power(0.001 * found.mean / sd, alpha=0.05, power=0.8)
     assert far.users_needed == pytest.approx(2 * per_arm, rel=1e-3)
+
+
+def test_days_on_which_a_metric_was_not_stored_yet_are_no_days_of_the_plan(spark: SparkSession) -> None:
+    users = table(spark, log())
+    later = users.withColumn("ap", F.when(F.col("evaluation_date") >= DAYS[2], F.col("ap")))
+    found = plan(later, "ap", 9, "20%", dates=(DAYS[0], DAYS[-1]))
+    assert found.days.dates == tuple(DAYS[2:]) and found.furthest == 9
+    assert found == plan(users, "ap", 9, "20%", dates=(DAYS[2], DAYS[-1]))
 
 
 @pytest.mark.parametrize(
@@ -228,7 +237,8 @@ def test_the_command_prints_the_plan_in_every_format(spark: SparkSession, folder
     assert code == 0
     assert f"{last['smallest_effect']:#.3g} ({100 * last['smallest_relative_effect']:#.3g} %)" in out
     assert wanted.test in err and wanted.basis in err and wanted.answer in err
-    assert f"(mean {wanted.mean:.4g}) that 50 / 50 % of the users show with a probability of 80 %" in wanted.test
+    shares = "that a test with 50 / 50 % of the users finds with a probability of 80 %"
+    assert f"the smallest change of ap (mean {wanted.mean:.4g}) {shares}" in wanted.test
 
 
 def test_the_options_of_the_command_reach_the_plan(spark: SparkSession, folder: Path, call: Call) -> None:
@@ -236,6 +246,8 @@ def test_the_options_of_the_command_reach_the_plan(spark: SparkSession, folder: 
     users = table(spark, log())
     for arguments, options in [
         (("--from", DAYS[2], "--to", DAYS[3]), {"dates": (DAYS[2], DAYS[3])}),
+        (("--from", DAYS[2]), {"dates": (DAYS[2], DAYS[4])}),
+        (("--to", DAYS[3]), {"dates": (DAYS[0], DAYS[3])}),
         (("--from", DAYS[2], "--to", DAYS[4], "--before", f"{DAYS[0]}..{DAYS[1]}"),
          {"dates": (DAYS[2], DAYS[4]), "before": (DAYS[0], DAYS[1])}),
         (("--from", DAYS[1], "--to", DAYS[4], "--before", DAYS[0]),
@@ -255,7 +267,6 @@ def test_the_options_of_the_command_reach_the_plan(spark: SparkSession, folder: 
     [
         (("--metric", "rr"), 2, "user_metrics has no column for rr"),
         (("--days", 16), 2, "days is 16, and 5 days are stored; allowed: up to 15"),
-        (("--from", DAYS[0]), 2, "--from and --to: one of the two is given; allowed: both, or none"),
         (("--shares", "half"), 2, "--shares is 'half'; allowed: two numbers such as 0.5,0.5"),
         (("--set", "correction=holm"), 2, "--set: unknown key 'correction'"),
         (("--from", "2026-12-01", "--to", "2026-12-02"), 3, "nothing is published from 2026-12-01"),

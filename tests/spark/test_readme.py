@@ -107,7 +107,7 @@ def test_the_commands_and_the_python_code_give_the_same_numbers(spark: SparkSess
 
 
 def test_the_commands_for_a_test_of_many_days_find_the_true_difference(tmp_path: Path, call: Call) -> None:
-    made, of_day, compared, planned = (
+    made, of_day, compared, at_any, planned = (
         [f"{tmp_path}/{word}" if word.startswith("out/") else word for word in words[1:]]
         for words in commands("rankmetrics", section("A test of many days"))
     )
@@ -122,6 +122,10 @@ def test_the_commands_for_a_test_of_many_days_find_the_true_difference(tmp_path:
     true = make_log(tmp_path / "again", days=2).true_differences["candidate_a"]
     assert rows["candidate_a"]["relative_ci_low"] < true < rows["candidate_a"]["relative_ci_high"]
     assert rows["candidate_b"]["better"] is None
+    code, out, _ = call(*at_any, "--format", "json")
+    answer = json.loads(out)
+    assert code == 0 and {row["looks"] for row in answer["comparisons"]} == {"any"}
+    assert sum(", valid at every look" in line for line in answer["verdict"]) == 4
     code, out, _ = call(*planned, "--days", 6, "--format", "json")
     assert (code, len(json.loads(out)["days"])) == (0, 6)
 

@@ -50,6 +50,8 @@ def test_users_who_arrive_at_the_same_rate_shrink_the_effect_with_their_root() -
     # (0.04 / 0.02)**2 = 4 times the users, and three times the days are expected.
     beyond = found(a_row(), new_each_day(), 0.02)
     assert beyond.days is None and beyond.users == pytest.approx(4 * 20_000, rel=0.005)
+    # 30 days of users instead of 10.
+    assert beyond.last_effect == pytest.approx(0.04 / math.sqrt(3), rel=0.005)
 
 
 def test_where_everybody_is_there_already_only_the_spread_within_users_shrinks() -> None:
@@ -132,13 +134,13 @@ def test_the_effect_is_the_largest_round_number_of_at_most_two_thirds(found_toda
         ),
         (
             {"days": None},
-            "even if users keep arriving as they do, 28 more days are not enough for a change of 2.5 %: that takes "
-            "about 24,000 users",
+            "if users keep arriving as they do, 28 more days find changes of 2.9 % or more; 2.5 % takes about 24,000 "
+            "users",
         ),
         (
             {"days": None, "furthest": 1, "limit": "the limit of a gate"},
-            "even if users keep arriving as they do, 1 more day is not enough for a change of 2.5 %, the limit of a "
-            "gate: that takes about 24,000 users",
+            "if users keep arriving as they do, 1 more day finds changes of 2.9 % or more; 2.5 %, the limit of a gate, "
+            "takes about 24,000 users",
         ),
         (
             {"has_new_users": False},
@@ -147,18 +149,24 @@ def test_the_effect_is_the_largest_round_number_of_at_most_two_thirds(found_toda
         ),
         (
             {"has_new_users": False, "days": None},
-            "no new users arrive, and 28 more days of the same ones are not enough for a change of 2.5 %",
+            "no new users arrive; 28 more days of the same ones find changes of 2.9 % or more, but not of 2.5 %",
         ),
         (
             {"has_new_users": False, "days": None, "limit": "the limit of a gate", "furthest": 1},
-            "no new users arrive, and 1 more day of the same ones is not enough for a change of 2.5 %, the limit of a "
-            "gate",
+            "no new users arrive; 1 more day of the same ones finds changes of 2.9 % or more, but not of 2.5 %, the "
+            "limit of a gate",
+        ),
+        (
+            {"days": None, "relative_effect": None},
+            "if users keep arriving as they do, 28 more days find changes of 0.015 or more; 0.0125 takes about 24,000 "
+            "users",
         ),
     ],
 )
 def test_the_outlook_in_words_promises_nothing(more: dict[str, Any], sentence: str) -> None:
     case: dict[str, Any] = {
         "candidate": "b", "baseline": "a", "metric": "ndcg@10", "effect": 0.0125, "relative_effect": 0.025,
-        "limit": "", "days": 20, "users": 24_310, "furthest": 28, "has_new_users": True, "looks": None,
+        "limit": "", "days": 20, "users": 24_310, "furthest": 28, "last_effect": 0.01425, "has_new_users": True,
+        "looks": None,
     }  # fmt: skip
     assert outlook_sentence(Outlook(**case | more)) == f"b against a on NDCG@10: {sentence}"

@@ -260,7 +260,7 @@ def test_compare_names_the_period_that_it_took_in_each_format(capsys: pytest.Cap
         "2026-11-10,2026-11-08,2026-11-10,2,b,u1,0.5",
     ]
     gap = "1 of 3 days is not published: 2026-11-09"
-    assert f"Users of 2026-11-08 to 2026-11-10 (2 of 3 days); {gap}.\n" in printed("table")
+    assert f"The comparisons are over 2026-11-08 to 2026-11-10 (2 of 3 days); {gap}\n" in printed("table")
     print_all("2026-11-10", [], {}, "table")
     assert "Users of 2026-11-10.\n" in capsys.readouterr().out
 

@@ -179,8 +179,8 @@ def test_each_pair_has_the_bound_of_its_own_look() -> None:
 @pytest.mark.parametrize(
     ("rules", "note"),
     [
-        ({"looks": {("a", "b"): 15}}, "this is look 15, and 14 are planned"),
-        ({}, "looks are planned, and the number of this look is not known"),
+        ({"looks": {("a", "b"): 15}}, "not tested, since this is look 15 and 14 are planned"),
+        ({}, "not tested, since looks are planned and the number of this look is not known"),
     ],
 )
 def test_beyond_the_plan_there_is_no_test(rules: dict[str, Any], note: str) -> None:

@@ -219,14 +219,34 @@ def test_a_p_value_has_the_digits_that_support_the_verb(p: float, confidence: fl
 
 
 def test_a_verdict_says_that_the_same_pair_was_looked_at_before() -> None:
-    single = "Each p-value is that of a single look, so 'beats' is less sure than it says"
+    single = (
+        "Each p-value is that of a single look, so a difference that is shown is less sure than it says; with looks: "
+        "any, it would hold at every look"
+    )
     sixth = verdict_of([row(look=6), row(look=6, segment="country=de"), row(look=6, metric="ap@10")])
     assert sixth[-1] == f"This is look 6: the pair was compared on 5 earlier dates. {single}"
     assert [line.partition(":")[0] for line in sixth[:-1]] == ["b beats a on NDCG@10", "b beats a on MAP@10"]
     later = verdict_of([row(look=2), row(look=1, experiment_id="c")])
     assert later[-1] == f"This is look 2 at b against a: the pair was compared on 1 earlier date. {single}"
-    for first in ({"look": 1}, {"look": None}, {}, {"look": 6, "p_sequential": 0.01}):
+    for first in ({"look": 1}, {"look": None}, {}):
         assert not any("look" in line for line in verdict_of([row(**first)]))
+    bounds = {f"sequential_{name}": 0.1 for name in ("ci_low", "ci_high", "relative_ci_low", "relative_ci_high")}
+    at_any = verdict_of([row(look=6, looks="any", period_from="2026-11-08", **bounds)])
+    assert [line.rpartition(", ")[2] for line in at_any] == ["valid at every look"]
+
+
+def test_a_verdict_beyond_the_plan_speaks_of_no_p_value_and_of_no_bounds() -> None:
+    note = "not tested, since this is look 15 and 14 are planned"
+    beyond = row(look=15, looks="15 of 14, pocock", p_sequential=None, p_adjusted=None, better=None, note=note)
+    found = verdict_of([{**beyond, "period_from": "2026-11-08", "n_days": 15}])
+    assert found == [f"b against a on NDCG@10: {note}"]
+
+
+def test_a_verdict_leaves_the_missing_dates_of_a_period_to_the_sentence_about_the_period() -> None:
+    gap, note = "2 of 4 days are not published: 2026-11-09, 2026-11-10", "1 user is in both experiments"
+    for found, kept in ((f"{note}; {gap}", f"; {note}"), (gap, "")):
+        (line,) = verdict_of([row(note=found)])
+        assert line == sentence(row(note=None), parse("ndcg@10")) + kept
 
 
 def test_a_verdict_says_once_that_its_intervals_are_wider_than_alone() -> None:
