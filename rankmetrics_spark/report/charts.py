@@ -114,7 +114,7 @@ def distribution() -> alt.LayerChart:
 
 
 def changes() -> alt.LayerChart:
-    """Users by how much their value changes. Rows: from, to, n, fill, stroke, and texts."""
+    """Users by how much their value changes. Rows: from, to, zero, n, fill, stroke, and texts."""
     labels = "abs(datum.value) < 1e-9 ? '0' : format(datum.value, '+~g')"
     axis = alt.Axis(labelExpr=labels, tickCount=7, grid=False)
     x = alt.X("from:Q", title="change of a user's value", axis=axis, scale=alt.Scale(nice=False, zero=True, padding=4))
@@ -126,7 +126,11 @@ def changes() -> alt.LayerChart:
         alt.Tooltip("share:N", title="of all"),
     ]
     fill, stroke = alt.Fill("fill:N", scale=None), alt.Stroke("stroke:N", scale=None)
-    bar = alt.Chart(ROWS).mark_bar(strokeWidth=1).encode(x=x, x2="to:Q", y=y, fill=fill, stroke=stroke, tooltip=tooltip)
+    bar = (
+        alt.Chart(ROWS)
+        .mark_rect(strokeWidth=1)
+        .encode(x=x, x2="to:Q", y=y, y2="zero:Q", fill=fill, stroke=stroke, tooltip=tooltip)
+    )
     return alt.LayerChart(layer=[bar], width="container", height=HEIGHT)
 
 

@@ -18,6 +18,7 @@ from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from rankmetrics_spark import __version__
 from rankmetrics_spark.engines import cache_folder, write_cached
@@ -35,7 +36,7 @@ MOST_BYTES = 1_990_000
 """Size of a page."""
 MOST_ROWS = ((4_000, None), (4_000, 9), (3_000, 9), (2_000, 9), (1_000, 9), (500, 9), (200, 9), (50, 9))
 """Rows of a table, and digits of the numbers of segments; the next are tried where a page is too large."""
-SCRIPTS = ("page", "page.table", "page.maps", "page.sections", "page.controls")
+SCRIPTS = ("page", "page.table", "page.sections", "page.maps", "page.controls")
 """The parts of the script of a page, in their order; they share one scope."""
 MOST_CARDS = 6
 MOST_MARGINS = 12
@@ -45,6 +46,8 @@ MOST_COUNTED = 40
 LONGEST_NAME = 60
 PAGE_MARK = b'<meta name="generator" content="rankmetrics_spark">'
 """What tells a page of this package from any other file; the template has it in its first lines."""
+_DATA = f"the data of the page {uuid4()}"
+"""Where the data stand, until it is known how much room they have."""
 _HEAD = 200
 """Bytes of a file in which the mark of a page stands."""
 
@@ -53,11 +56,13 @@ def page(figures: Figures) -> str:
     """The report as HTML: its sentences are about all rows, its charts and tables hold as many as fit."""
     library, charts = scripts()
     context = _context(figures) | {"library": library, "charts": charts, "examples": side_by_side.block(figures)}
+    text = _rendered(context | {"data": _DATA})
+    room = MOST_BYTES - len(text.encode("utf-8", "replace"))
     for most, digits in MOST_ROWS:
-        text = _rendered(context | {"data": as_script(payload_of(figures, most, digits))})
-        if len(text.encode("utf-8", "replace")) <= MOST_BYTES:
+        data = as_script(payload_of(figures, most, digits))
+        if len(data.encode("utf-8", "replace")) <= room:
             break
-    return text
+    return text.replace(_DATA, data, 1)
 
 
 def write_page(figures: Figures, file: str | Path) -> Path:

@@ -215,15 +215,10 @@ def _bootstrap(row: Row) -> str:
     plain_low, plain_high = number(row.get("ci_low")), number(row.get("ci_high"))
     if low is None or high is None or plain_low is None or plain_high is None:
         return ""
-    says = (
-        "agrees with" if (low > 0 or high < 0) == (plain_low > 0 or plain_high < 0) else "says something else of 0 than"
-    )
+    agrees = (low > 0 or high < 0) == (plain_low > 0 or plain_high < 0)
     mine, plain = (Change(end[0], "", *end).interval for end in ((low, high), (plain_low, plain_high)))
-    return (
-        f"the bootstrap interval {mine} {says} with that of the t-test ({plain})"
-        if says == "agrees"
-        else (f"the bootstrap interval {mine} {says} than that of the t-test ({plain})")
-    )
+    says = f"the bootstrap interval {mine} {'agrees' if agrees else 'does not agree'} about 0"
+    return f"{says} with that of the t-test ({plain})"
 
 
 def _ranks(row: Row) -> str:

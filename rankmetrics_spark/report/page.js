@@ -6,15 +6,17 @@ const plain = (text) => text.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, (c) => `\\u
 data.experiments = data.experiments.map(plain);
 data.segments = data.segments.map(plain);
 /** Experiments, metrics, and lines of a chart that are drawn at first; rows of a table; characters of a name. */
-const DRAWN = 10, METRICS = 6, LINES = 20, ROWS = 50, LONG = 60, LABEL = 24;
+const DRAWN = 10, METRICS = 6, LINES = 20, ROWS = 50, LONG = 60;
 const SAYS = { better: "better", worse: "worse", open: "no difference shown", doubtful: "not to be trusted" };
-const isPhone = matchMedia("(max-width: 720px)").matches;
+const isPhone = matchMedia("(max-width: 720px)").matches, LABEL = isPhone ? 20 : 28;
 
 // ---- rows and words
 
 const rowsOf = (table) => table.e.map((_, i) => Object.fromEntries(Object.entries(table).map(([k, v]) => [k, v[i]])));
 const means = rowsOf(data.means), compared = rowsOf(data.compared), trend = rowsOf(data.trend), developed = rowsOf(data.overTime);
 const users = rowsOf(data.users), changes = rowsOf(data.userChanges), STEPS = data.steps;
+/** The map of the metric that decides holds all segments, without intervals. */
+const mapped = rowsOf(data.map).map(({ e, s, n, x, percent, state }) => ({ e, s, n, b: data.baselines[0], m: data.deciding, state, d: x, low: null, high: null, meanB: percent ? 1 : null, rel: percent ? x : null, relLow: null, relHigh: null }));
 const name = (place) => data.experiments[place];
 const segment = (row) => data.segments[row.s];
 const label = (row) => data.metrics[row.m].label;

@@ -12,6 +12,14 @@ function mapCell(row, most) {
   made.style.setProperty("--strength", `${strength(row, most)}%`);
   return made;
 }
+/** What each map was made of: it is made again when that changes. */
+const kept = new Map();
+function isMade(key, ...parts) {
+  const text = JSON.stringify(parts);
+  if (kept.get(key) === text) return true;
+  kept.set(key, text);
+  return false;
+}
 /** A table of cells, in a place of its own in a section. */
 function map(id, key, caption, corner, heads, lines, note) {
   const old = section(id).querySelector(`.map-place.${key}`);
@@ -26,10 +34,15 @@ const unitNote = (rows) => allPercentages(rows) ? "in %" : "in % where a baselin
 
 /** Every candidate on every metric; a metric is drawn on a click. */
 let wholeMap = false;
+const metricColumns = byRole.filter((m) => wholeRows.some((row) => row.m === m));
 function metricMap() {
   const candidates = [...new Set(wholeRows.map((row) => row.e))].sort((a, b) => a - b);
   if (data.metrics.length < 3 || data.metrics.length * candidates.length < 8) return;
-  const byKey = new Map(wholeRows.map((row) => [`${row.e} ${row.m}`, row])), columns = byRole.filter((m) => wholeRows.some((row) => row.m === m)), most = mostOf(wholeRows);
+  if (isMade("by-metric", wholeMap)) {
+    section("differences").querySelectorAll(".by-metric thead button").forEach((button, i) => button.setAttribute("aria-pressed", String(chosen.metrics.has(metricColumns[i]))));
+    return;
+  }
+  const byKey = new Map(wholeRows.map((row) => [`${row.e} ${row.m}`, row])), columns = metricColumns, most = mostOf(wholeRows);
   const drawnLines = wholeMap ? candidates : candidates.slice(0, MOST_LINES);
   const heads = columns.map((m) => make("button", { type: "button", "aria-pressed": String(chosen.metrics.has(m)), title: `Charts of ${data.metrics[m].label}`, onclick: () => toggleMetric(m) }, data.metrics[m].label));
   const more = make("button", { type: "button", className: "quiet", hidden: drawnLines.length === candidates.length, onclick: () => { wholeMap = true; metricMap(); } }, `Show all ${whole(candidates.length)}`);
@@ -37,13 +50,12 @@ function metricMap() {
   map("differences", "by-metric", `Change by experiment and metric, ${unitNote(wholeRows)}`, "", heads, drawnLines.map((e) => [shortName(e), columns.map((m) => mapCell(byKey.get(`${e} ${m}`), most))]),
     [make("p", { className: "key" }, `${left}Choose a metric to draw it.`, more)]);
 }
-/** The map of the metric that decides holds all segments, without intervals. */
-const mapped = rowsOf(data.map).map(({ e, s, n, x, percent, state }) => ({ e, s, n, b: data.baselines[0], m: data.deciding, state, d: x, low: null, high: null, meanB: percent ? 1 : null, rel: percent ? x : null, relLow: null, relHigh: null }));
 /** Every segment of every candidate, on one metric. */
 let moreSegments = false;
 function segmentMap(found) {
   const every = new Set([...mapped, ...segmentRows].map((row) => row.e)), all = every.size;
   const candidates = [...every].filter((e) => chosen.experiments.has(e)).sort((a, b) => a - b);
+  if (isMade("by-segment", candidates, chosen.mapped, chosen.words, moreSegments)) return;
   if (candidates.length < 2) { section("segments").querySelector(".map-place")?.remove(); return; }
   const there = byRole.filter((m) => (m === data.deciding && mapped.length) || segmentRows.some((row) => row.m === m)), m = there.includes(chosen.mapped) ? chosen.mapped : there[0];
   const rows = m === data.deciding && mapped.length ? mapped : segmentRows.filter((row) => row.m === m), byKey = new Map(rows.map((row) => [`${row.e} ${row.s}`, row])), most = mostOf(rows);
@@ -69,6 +81,7 @@ function sideOf(row, e) {
 const letterOf = (at) => at < 26 ? String.fromCharCode(97 + at) : String(at + 1);
 /** Each experiment against each other: the mark is about the experiment of the row. */
 function pairMatrix() {
+  if (isMade("pairs", chosen.mapped)) return;
   const rows = wholeRows.filter((row) => row.m === chosen.mapped), places = [...new Set(rows.flatMap((row) => [row.e, row.b]))].sort((a, b) => a - b);
   const lines = places.slice(0, MOST_LINES), cells = new Map();
   for (const row of rows) for (const at of [row.e, row.b]) { const side = sideOf(row, at); cells.set(`${at} ${side.other}`, side); }

@@ -156,7 +156,7 @@ function distributionOfChanges() {
     const of = total(row), width = (row.high - row.low) / STEPS, lower = data.metrics[m].lower;
     const made = row.counts.map((n, i) => {
       const [low, high] = edges(row, i), isBetter = lower ? i < STEPS : i > STEPS;
-      return { from: i === STEPS ? -0.18 * width : low, to: i === STEPS ? 0.18 * width : high, n, fill: i === STEPS ? "var(--faint)" : isBetter ? "var(--accent)" : "var(--paper)", stroke: i === STEPS ? "var(--faint)" : isBetter ? "var(--accent)" : "var(--ink)",
+      return { from: i === STEPS ? -0.18 * width : low, to: i === STEPS ? 0.18 * width : high, zero: 0, n, fill: i === STEPS ? "var(--faint)" : isBetter ? "var(--accent)" : "var(--paper)", stroke: i === STEPS ? "var(--faint)" : isBetter ? "var(--accent)" : "var(--ink)",
         what: words(row, i), users: whole(n), share: `${(100 * n / of).toFixed(1)} %`, metric: data.metrics[m].label };
     }).filter(({ n }) => n);
     const [down, up] = [row.counts.slice(0, STEPS), row.counts.slice(STEPS + 1)].map((part) => part.reduce((a, b) => a + b, 0)), [gained, lost] = lower ? [down, up] : [up, down];
@@ -268,7 +268,7 @@ function overTime() {
       // Up to each day, intervals are of the same users and more; those of single days are apart.
       const band = wide && kind === "cumulative" ? 0.14 : 0, rule = wide && !band ? 0.45 : 0;
       return { date: row.label, day: Number(row.label), label: row.label, name: short(pair(row)), metric: label(row), value, low: low ?? value, high: high ?? value, band, rule, colour: colour(row.e), dash: dash(row.e),
-        end: row.label === last.get(pair(row)) && (series.size <= BANDS || row.e === chosen.focus) ? cut(pair(row), LABEL) : "",
+        end: dates.length <= 20 && row.label === last.get(pair(row)) && (series.size <= BANDS || row.e === chosen.focus) ? cut(pair(row), LABEL) : "",
         text: changeText(drawn), interval: spanText(drawn), means: `${fixed(row.meanB)} → ${fixed(row.meanC)}`, users: whole(row.n) };
     });
     const grey = bad.map(({ date, state, text }) => ({ state, label: date, from: noon(date, -1), to: noon(date, 0), shade: SHADES[state], alert: `${STATES[state]}: ${text}` }));

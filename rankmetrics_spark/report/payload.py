@@ -49,7 +49,7 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
         digits: Of the numbers of segments; None for all.
     """
     part = figures if most is None else shortened(figures, most)
-    map_rows = _map_rows(figures)[: None if most is None else 3 * most]
+    map_rows = _map_rows(figures)[: None if most is None else 5 * most]
     rows = (*part.means, *part.comparisons, *map_rows)
     roles = {row[METRIC]: row.get(ROLE) for row in figures.compared}
     experiments, metrics = figures.experiments, [str(metric) for metric in figures.metrics]
