@@ -64,7 +64,7 @@ def main() -> None:
 @click.option("--config", "config", required=True, type=click.Path(), help="YAML file; see conf/example.yaml.")
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key: metrics=ap@10.")
 @click.option("--output", help="Output folder, instead of sink.path.")
-@click.option("--date", help=DATE)
+@click.option("--date", help=f"{DATE} Several: 2026-11-08..2026-11-21, as --from and --to.")
 @click.option("--from", "first", help="With --to: evaluate each of these days, one after the other; instead of --date.")
 @click.option("--to", "last", help="The last of these days; it is the one that is printed.")
 @RESULT
@@ -75,6 +75,10 @@ def evaluate(config: str, style: str, segments: bool, engine: str | None, master
     """Evaluate an impression log and write Parquet tables."""
     with exit_codes(_say):
         first, last = options.pop("first"), options.pop("last")
+        if options["date"] and ".." in options["date"] and not (first or last):
+            # For schedulers that have a parameter for the date only.
+            first, _, last = options.pop("date").partition("..")
+            options["date"] = None
         *earlier, loaded = _of_days(config, first, last, options) if first or last else [_loaded(config, **options)]
         choice = choose(engine or loaded.engine, master)
         _say_report(_evaluate(loaded, style, choice, segments, earlier))
