@@ -68,7 +68,7 @@ def main() -> None:
 @CONFIG
 @SET
 @click.option("-o", "--output", type=click.Path(), help="Output folder, instead of sink.path.")
-@click.option("--date", help=DATE)
+@click.option("--date", help=f"{DATE} Several: 2026-11-08..2026-11-21, as --from and --to.")
 @click.option("--from", "first", help="With --to: evaluate each of these days, one after the other; instead of --date.")
 @click.option("--to", "last", help="The last of these days; it is the one that is printed.")
 @RESULT
@@ -80,6 +80,10 @@ def evaluate(config: str, style: str, segments: bool, engine: str | None, master
     with exit_codes(_say):
         document = document_of(config)
         first, last = options.pop("first"), options.pop("last")
+        if options["date"] and ".." in options["date"] and not (first or last):
+            # For schedulers that have a parameter for the date only.
+            first, _, last = options.pop("date").partition("..")
+            options["date"] = None
         *earlier, loaded = _of_days(document, first, last, options) if first or last else [_loaded(document, **options)]
         choice = choose(engine or loaded.engine, master)
         _say_report(_evaluate(loaded, style, choice, segments, earlier))

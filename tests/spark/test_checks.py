@@ -53,7 +53,7 @@ def test_every_gate_rate_ratio_and_book_is_a_row(call: Call, spark: SparkSession
     code, out, err = call("evaluate", "--config", document(tmp_path, gates=KEPT), "--date", DATE, "--format", "json")
     assert code == 0, err
     rows = by_name(row.asDict() for row in read(spark, str(tmp_path / "out" / "checks")).collect())
-    assert {(row["evaluation_date"], row["segment"]) for row in rows.values()} == {(DATE, "all")}
+    assert {(str(row["evaluation_date"]), row["segment"]) for row in rows.values()} == {(DATE, "all")}
     numbers = {key: (row["status"], row["observed"], row["limit"], row["margin"]) for key, row in rows.items()}
     # AP of a is 1/2, of b 1: a drop of -1/2.
     assert numbers["a", "min"] == ("ok", 0.5, 0.25, 0.25)

@@ -127,6 +127,22 @@ def test_a_document_has_the_verdict_and_the_table_on_stdout(
     assert (code, "\\textbf{1.0000" in out, out.count("\\begin{tabular}")) == (0, True, 1), err
 
 
+@pytest.mark.parametrize("style", ["table", "json", "csv", "markdown", "latex"])
+def test_verdict_and_warnings_reach_a_stream_in_every_format(
+    call: Call, tmp_path: Path, document: dict[str, Any], style: str
+) -> None:
+    rows = [row for n in range(20) for name, grades in (("a", [0, 1, 0]), ("b", [1, 0, 0]))
+            for row in a_list(grades, f"u{n}", name)]  # fmt: skip
+    gates = {"quality": {"gates": {"short_rate": {"warn": 0.5}}}, "comparison": {"baseline": "a"}, "metrics": ["ap@5"]}
+    document["source"]["path"] = str(parquet(tmp_path / "long log", rows))
+    code, out, err = call("evaluate", "--config", write(tmp_path, document | gates), "--format", style)
+    assert code == 0, err
+    said = (out + err).replace("\\@", "@")
+    assert "b beats a on " in said and "warning: " in said and "short_rate" in said
+    if style in ("json", "csv"):  # stdout is for programs
+        assert "b beats a on " in err and "warning: " in err
+
+
 def test_a_compared_run_prints_one_object_or_one_table_of_csv(
     call: Call, tmp_path: Path, document: dict[str, Any]
 ) -> None:

@@ -294,14 +294,17 @@ def test_a_backfill_publishes_each_day_on_its_own_and_prints_the_last(
     "a day of a backfill that fails (`evaluate --from --to`)",
     "the exit code of that day; the days before it stay published, and stderr names them",
 )
+@pytest.mark.parametrize("days", [("--from", DAYS[0], "--to", DAYS[3]), ("--date", f"{DAYS[0]}..{DAYS[3]}")])
 def test_a_day_that_fails_stops_a_backfill_after_naming_the_days_before(
-    spark: SparkSession, tmp_path: Path, call: Call
+    spark: SparkSession, tmp_path: Path, call: Call, days: tuple[str, ...]
 ) -> None:
     log = Log(spark, tmp_path, [row for row in a_log(DAYS) if row[0] != DAYS[2]])
-    code, _, err = call("evaluate", "--config", write_config(log), "--from", DAYS[0], "--to", DAYS[3])
+    code, _, err = call("evaluate", "--config", write_config(log), *days)
     assert code == 3
     assert err.splitlines()[-2] == f"stopped at {DAYS[2]}; published: {DAYS[0]}, {DAYS[1]}"
     assert err.splitlines()[-1].startswith("rankmetrics: the input is empty")
+    # The filter of that day is what left no row.
+    assert err.splitlines()[-1].endswith(f"log that fulfil source.where \"day = '{DAYS[2]}'\"")
     assert sorted(path.name for path in (log.out / "published").iterdir()) == [f"{day}.json" for day in DAYS[:2]]
     # The next days, once more: the verdict names the one that is missing.
     code, out, err = call("evaluate", "--config", log.folder / "config.yaml", "--date", DAYS[3])
@@ -314,6 +317,10 @@ def test_a_day_that_fails_stops_a_backfill_after_naming_the_days_before(
         (("--from", DAYS[0]), "--from and --to name the days to evaluate; allowed: both of them, without --date"),
         (
             ("--from", DAYS[0], "--to", DAYS[1], "--date", DAYS[1]),
+            "--from and --to name the days to evaluate; allowed: both of them, without --date",
+        ),
+        (
+            ("--date", f"{DAYS[0]}.."),
             "--from and --to name the days to evaluate; allowed: both of them, without --date",
         ),
         (("--from", DAYS[1], "--to", DAYS[0]), f"--from is {DAYS[1]}; allowed: a date up to --to, {DAYS[0]}"),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
+import shutil
 import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -78,7 +81,8 @@ def test_spark_submit_prints_the_error_and_exits_with_its_code(folder: Path) -> 
     assert only_records(folder / "my out")
 
 
-def test_a_file_of_stderr_holds_all_that_is_said_and_no_stack_trace(folder: Path) -> None:
+@pytest.mark.parametrize("style", ["json", "csv"])
+def test_a_file_of_stderr_holds_all_that_is_said_and_no_stack_trace(folder: Path, style: str) -> None:
     grades = {"a": [0, 1, 0], "b": [1, 0, 0]}
     rows = [row for n in range(20) for e in "ab" for row in a_list(grades[e], f"u{n}", e)]
     parquet(folder / "my log", [*rows, Shown("a", "u0", None, 9, 1)])
@@ -86,10 +90,11 @@ def test_a_file_of_stderr_holds_all_that_is_said_and_no_stack_trace(folder: Path
     document |= {"comparison": {"baseline": "a"}, "quality": {"max_invalid_fraction": 1, "gates": GATES}}
     (folder / "config.yaml").write_text(yaml.safe_dump(document))
     file = folder / "err"
-    done = submit(folder, "--config", "config.yaml", "--date", DATE, "--format", "json", err=file)
+    done = submit(folder, "--config", "config.yaml", "--date", DATE, "--format", style, err=file)
     said = file.read_text().splitlines()
     assert done.returncode == 0, said
-    assert {row["experiment_id"]: row["mean"] for row in json.loads(done.stdout)["means"]} == {"a": 1 / 2, "b": 1}
+    means = json.loads(done.stdout)["means"] if style == "json" else list(csv.DictReader(done.stdout.splitlines()))
+    assert {row["experiment_id"]: float(row["mean"]) for row in means} == {"a": 1 / 2, "b": 1}
     # Whole lines, though the JVM writes to the same file.
     starts = (
         "b beats a on ",
@@ -100,3 +105,19 @@ def test_a_file_of_stderr_holds_all_that_is_said_and_no_stack_trace(folder: Path
     assert [sum(line.startswith(start) for line in said) > 0 for start in starts] == [True] * 4, said
     assert any(line.startswith("tables in ") and line.endswith(".json") for line in said)
     assert [line for line in said if line.startswith(("\tat ", "java.", "Caused by"))] == []
+
+
+def test_the_spark_submit_of_make_venv_finds_its_python_and_a_java(tmp_path: Path) -> None:
+    # As `make venv` puts it beside the Python of .venv, in an environment that is not activated and has no Java.
+    programs = tmp_path / "the bin"
+    programs.mkdir()
+    shutil.copy(ROOT / "jobs" / "spark-submit", programs)
+    (programs / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (programs / "python").chmod(0o755)
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    (tmp_path / "job.py").write_text("import os, pyspark, sys\nprint(pyspark.__file__, sys.executable, sys.argv[1:])\n")
+    done = ran([str(programs / "spark-submit"), "job.py", "a b", "--c"], tmp_path, environment)
+    assert done.returncode == 0, done.stderr
+    said = next(line for line in done.stdout.splitlines() if "pyspark" in line)
+    home = Path(spark_environment()["SPARK_HOME"])
+    assert said == f"{home / '__init__.py'} {sys.executable} ['a b', '--c']"

@@ -232,22 +232,24 @@ def test_what_a_run_is_writing_stays(root: Path, locks: bool) -> None:
     assert tree(root) == before - of_dates(before, OLD[0])
 
 
-def test_a_date_that_is_published_meanwhile_stays(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    entries = Files.entries
+@pytest.mark.parametrize("date", [OLD[0], DAYS[2]])
+def test_a_date_that_is_published_meanwhile_stays(root: Path, date: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries, run = Files.entries, "20261103T010000-00000002"
+    # Its file is there before its pointer, which is read first.
+    put(root, f"user_metrics/experiment_id=z/evaluation_date={date}/part-{run}-0.parquet")
 
     def with_another_run(files: Files, folder: str, recursive: bool = False) -> list[fs.FileInfo]:
         """The files, after another run has published on the old date."""
-        path = root / "published" / f"{OLD[0]}.json"
+        path = root / "published" / f"{date}.json"
         if recursive and '"sequence": 0' in path.read_text():
-            entry = Entry("20261103T010000-00000002", ("z",))
-            path.write_text(newest([path.read_text()])[OLD[0]].with_run(entry).as_json())
+            path.write_text(newest([path.read_text()])[date].with_run(Entry(run, ("z",))).as_json())
         return entries(files, folder, recursive)
 
     before = tree(root)
     monkeypatch.setattr(Files, "entries", with_another_run)
-    rows = pruned(root)
-    assert rows[0] == DatePruned(OLD[0], "kept", "a run has published it meanwhile")
-    assert tree(root) == before - of_dates(before, OLD[1])
+    rows = {row.date: row for row in pruned(root)}
+    assert rows[date] == DatePruned(date, "kept", "a run has published it meanwhile")
+    assert tree(root) == before - of_dates(before, *(old for old in OLD if old != date))
 
 
 def test_files_behind_a_link_and_files_without_the_id_of_a_run_stay(root: Path, tmp_path_factory: Any) -> None:

@@ -11,7 +11,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import settings
+from packaging.requirements import Requirement
 
+from rankmetrics_spark.errors import PACKAGES
 from tests.conftest import shows
 from tests.helpers.commands import ROOT, ran
 
@@ -37,6 +39,47 @@ def test_a_test_without_its_reference_data_is_skipped_by_hand_and_fails_where_ev
     assert by_hand.returncode == 0 and "1 skipped" in by_hand.stdout, by_hand.stdout
     on_a_change = ran(command, tests.parent, environment | {"CI": "true"})
     assert on_a_change.returncode == 1 and "no reference data at" in on_a_change.stdout, on_a_change.stdout
+
+
+def pins(name: str) -> dict[str, str]:
+    """Package -> version of a list of pins, for this Python."""
+    lines = (ROOT / "constraints" / f"{name}.txt").read_text().splitlines()
+    wanted = [
+        requirement
+        for requirement in map(Requirement, lines)
+        if not requirement.marker or requirement.marker.evaluate()
+    ]
+    return {requirement.name: str(requirement.specifier) for requirement in wanted}
+
+
+def test_both_engines_have_the_same_numpy_and_scipy() -> None:
+    main = pins("py310" if sys.version_info < (3, 11) else "py311")
+    assert {name: pins("laptop")[name] for name in ("numpy", "scipy")} == {
+        name: main[name] for name in ("numpy", "scipy")
+    }
+
+
+def test_the_laptop_environment_has_the_libraries_of_pages() -> None:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    for extra in ("laptop", "local"):
+        (lines,) = re.findall(rf"^{extra} = \[\n(.*?)^\]", project, re.MULTILINE | re.DOTALL)
+        assert '"rankmetrics-spark[report]"' in lines
+
+
+def test_messages_name_packages_that_an_index_has_as_the_extras_do() -> None:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    for extra, packages in PACKAGES.items():
+        (lines,) = re.findall(
+            rf"^{extra} = \[(.*?)\]$", project.replace("[connect,sql]", "(sql)"), re.MULTILINE | re.DOTALL
+        )
+        there = [name.replace("(sql)", "[connect,sql]") for name in re.findall(r'"([^"]+)"', lines)]
+        assert [name for name in there if not name.startswith("rankmetrics-spark")] == list(packages)
+    # This package is on no index, so no message sends anybody there.
+    sources = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+               for folder in ("rankmetrics_spark", "docs", "jobs", "conf") for path in (ROOT / folder).rglob("*")
+               if path.suffix in (".py", ".md", ".yml", ".yaml")}  # fmt: skip
+    sources["README.md"] = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [name for name, text in sources.items() if re.search(r"install ['\"]?rankmetrics[-_]spark", text)] == []
 
 
 MARKERS = ("both_engines", "classic", "needs_spark", "program")
