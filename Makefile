@@ -221,7 +221,7 @@ test-fresh: for-test-fresh ## run `make run` from a fresh clone in a folder with
 lint: venv ## check style, types and the import rules between modules
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
-	$(BIN)/python -m mypy --strict rankmetrics_spark jobs
+	$(BIN)/python -m mypy --strict rankmetrics_spark jobs tests/typed_example.py
 	$(BIN)/lint-imports
 
 audit: venv $(call ENVIRONMENT,audit) ## check what SECURITY.md says, and look up known vulnerabilities of what is installed

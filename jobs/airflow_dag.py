@@ -8,9 +8,16 @@ days can be repeated and backfilled.
 (exit codes 2, 4 and 5) fails at once and publishes nothing; earlier published results stay. If the driver runs on the
 cluster (``deploy-mode: cluster``), spark-submit does not report the exit code, so these failures are retried too.
 
-``publish`` reads ``published/DAY.json``, which the run has written last, and updates the asset ``rankmetrics``, which
-other DAGs can wait for. The file names the run and its partitions. On Databricks the asset has only the day, because
-Airflow cannot access the output.
+``publish`` reads ``published/DAY.json``, which the run has written last, and updates two assets, which other DAGs can
+wait for: ``rankmetrics``, and ``rankmetrics_days``, which is partitioned by day. A DAG with
+``schedule=[Asset("rankmetrics")]`` runs after an update, whatever its day. One with
+``schedule=PartitionedAssetTimetable(assets=Asset("rankmetrics_days"))`` runs once for each day, also of a backfill, and
+its ``partition_key`` is that day. The event of each asset names the run and its partitions. On Databricks it has only
+the day, because Airflow cannot access the output.
+
+With ``OPENLINEAGE_URL`` in the environment of the driver, a run sends OpenLineage events. With
+``AIRFLOW__OPENLINEAGE__SPARK_INJECT_PARENT_JOB_INFO=true`` and ``apache-airflow-providers-openlineage``, they name the
+task as their parent.
 
 Settings are environment variables of the DAG processor and the workers. Prefix each name with ``RANKMETRICS_``:
 
@@ -80,6 +87,8 @@ WHERE = setting("WHERE", "event_date = '{{ ds }}'")
 START = setting("START_DATE", "2020-01-01", "[0-9]{4}-[0-9]{2}-[0-9]{2}", "a date as YYYY-MM-DD")
 PERIOD_FROM = setting("PERIOD_FROM", "", "|[0-9]{4}-[0-9]{2}-[0-9]{2}", "a date as YYYY-MM-DD")
 PUBLISHED = Asset("rankmetrics")
+# An asset of its own: an event with a partition starts no DAG that waits for the asset as a whole.
+DAYS = Asset("rankmetrics_days")
 
 
 class FailOnPermanentErrors(RetryPolicy):  # type: ignore[misc]  # mypy cannot see Airflow: the base class is Any
@@ -144,7 +153,9 @@ def on_databricks() -> Any:
 
 def publish(date: str, outlet_events: Any) -> None:
     """Mark the results of a day as ready to use."""
-    outlet_events[PUBLISHED].extra = {"evaluation_date": date} if DATABRICKS else pointer_of(date)
+    extra = {"evaluation_date": date} if DATABRICKS else pointer_of(date)
+    outlet_events[PUBLISHED].extra = outlet_events[DAYS].extra = extra
+    outlet_events[DAYS].add_partitions(date)
 
 
 def pointer_of(date: str) -> dict[str, Any]:
@@ -171,5 +182,5 @@ with DAG(
 ):
     evaluated = on_databricks() if DATABRICKS else on_spark()
     evaluated >> PythonOperator(
-        task_id="publish", python_callable=publish, op_kwargs={"date": "{{ ds }}"}, outlets=[PUBLISHED]
+        task_id="publish", python_callable=publish, op_kwargs={"date": "{{ ds }}"}, outlets=[PUBLISHED, DAYS]
     )

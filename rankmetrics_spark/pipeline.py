@@ -107,6 +107,18 @@ def evaluate(
     Raises:
         ConfigError: A wrong argument.
         InputError: A column is missing or has a wrong type.
+
+    Examples:
+        One user saw three items in each experiment and clicked the first one that they liked: at rank 2, and at rank 1.
+
+        >>> log = [
+        ...     {"experiment": arm, "user": "u", "item": item, "position": rank, "relevance": int(item == "b")}
+        ...     for arm, items in (("control", "abc"), ("new", "bac"))
+        ...     for rank, item in enumerate(items, start=1)
+        ... ]
+        >>> result = evaluate(log, "rr", baseline="control")  # doctest: +SKIP
+        >>> [*result.to_pandas()["mean"]]  # doctest: +SKIP
+        [0.5, 1.0]
     """
     options = Options(
         metrics=metrics,

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark import sources
 from rankmetrics_spark.config import SCHEMA_FILE, Config, Input, Source, from_mapping, local_path, parse, schema
 from rankmetrics_spark.engines import few_rows, python_table, spark_table
-from rankmetrics_spark.errors import ConfigError, OutputError
+from rankmetrics_spark.errors import ConfigError, OutputError, unknown
 from rankmetrics_spark.job import errors_in_words, inputs
 from rankmetrics_spark.metrics import deciding
 from rankmetrics_spark.road import Tables
@@ -47,6 +47,7 @@ class InitRequest:
         baseline: The experiment to compare with, if the user says so.
         judgements: File of judgements, if there is one.
         relevant_from: The smallest relevant grade, if the user says so.
+        segments: Columns that split the users, if the user says so.
     """
 
     log: str
@@ -54,6 +55,7 @@ class InitRequest:
     baseline: str | None = None
     judgements: str | None = None
     relevant_from: float | None = None
+    segments: Sequence[str] = ()
 
     @property
     def input(self) -> dict[str, str] | None:
@@ -90,7 +92,11 @@ def first_config(request: InitRequest, log: LogSample) -> FirstConfig:
         InputError: The judgements cannot be read.
     """
     given, judged = _given(request.columns)
-    first = FirstConfig(log, guesses(log.rows, given), judgements=request.judgements, judged=judged)
+    for name in request.segments:
+        if name not in log.rows.columns:
+            raise ConfigError(f"--segment: {unknown('column', name, list(map(str, log.rows.columns)))}")
+    columns = guesses(log.rows, given)
+    first = FirstConfig(log, columns, judgements=request.judgements, judged=judged, split_by=request.segments)
     while missing := first.missing():
         first = _answered(first, missing[0], given)
     if request.baseline is not None and request.baseline not in first.experiments and log.whole:

@@ -182,6 +182,17 @@ def compare(
         ConfigError: A wrong argument, or a metric without a column.
         InputError: ``user_metrics`` or ``before`` lacks a column, or the dates are not there, or follow different
             conventions.
+
+    Examples:
+        >>> log = [
+        ...     {"experiment": arm, "user": user, "item": item, "position": rank, "relevance": int(item == user)}
+        ...     for arm, items in (("control", "xyz"), ("new", "zyx"))
+        ...     for user in "yz"
+        ...     for rank, item in enumerate(items, start=1)
+        ... ]
+        >>> users = evaluate(log, "rr").to_pandas("user_metrics")  # doctest: +SKIP
+        >>> [*compare(users, baseline="control").to_pandas()["difference"].round(6)]  # doctest: +SKIP
+        [0.333333]
     """
     asked = Comparison.read(
         {

@@ -127,6 +127,7 @@ class FirstConfig:
         baseline: The experiment that the others are compared with, or None.
         relevant_from: The smallest relevant grade, where it is not the smallest above 0.
         judgements: File of judgements, or None.
+        split_by: Columns of segments, as the user says; others are suggested in a comment.
     """
 
     log: LogSample
@@ -135,6 +136,7 @@ class FirstConfig:
     relevant_from: float | None = None
     judgements: str | None = None
     judged: Mapping[str, str] = field(default_factory=dict)
+    split_by: Sequence[str] = ()
 
     @property
     def experiments(self) -> list[str]:
@@ -278,7 +280,9 @@ class FirstConfig:
             yield f"  list: [{_scalar(self.columns['list'].column)}]  # users have several lists in the sample"
         elif self.has_several_lists:
             yield "  # list: [COLUMN]  # users have a rank more than once: which column tells their lists apart?"
-        if self.segments:
+        if self.split_by:
+            yield f"  segments: [{', '.join(map(_scalar, self.split_by))}]  # a mean for each value of each column"
+        elif self.segments:
             yield f"  # segments: [{', '.join(map(_scalar, self.segments))}]  # a mean for each value of each column"
 
     def _rest(self) -> Iterator[str]:

@@ -184,6 +184,18 @@ def off_policy(
     Raises:
         ConfigError: A wrong argument.
         InputError: A column is missing or has a wrong type.
+
+    Examples:
+        The clicked item was at rank 2, which every second user looks at: each such click counts twice.
+
+        >>> log = [
+        ...     {"user": "u", "item": item, "position": rank, "relevance": int(rank == 2), "propensity": 1 / rank}
+        ...     for rank, item in enumerate("ab", start=1)
+        ... ]
+        >>> options = {"columns": {"experiment": None}, "estimators": "ips", "least_effective": 0}
+        >>> estimated = off_policy(log, "dcg@2", **options)  # doctest: +SKIP
+        >>> [*(estimated.to_pandas()["value"] * math.log2(3)).round(6)]  # doctest: +SKIP
+        [2.0]
     """
     options = Options(metrics=metrics, columns=columns, list=list, confidence=confidence)
     for metric in options.metrics:

@@ -116,7 +116,9 @@ class Airflow:
         after = self.files()
         assert before.items() <= after.items()
         names = "|".join(days)
-        partition = rf"(user|experiment)_metrics/experiment_id=[ab]/evaluation_date=({names})/\.?part-\S+"
+        partition = (
+            rf"(user_metrics|experiment_metrics|checks)/experiment_id=[ab]/evaluation_date=({names})/\.?part-\S+"
+        )
         wanted = rf"{partition}|published/({names})\.json|runs/\S+\.json"
         new = after.keys() - before.keys()
         assert [name for name in new if not re.fullmatch(wanted, name)] == []
@@ -199,8 +201,12 @@ def test_a_day_is_evaluated_and_published(first_day: Airflow) -> None:
     assert wanted.items() <= pointer.items()
     assert record["rows"] == {"in": 7, "evaluated": 7, "quarantined": 0}
     # The asset carries the same information for other DAGs.
-    ((extra,),) = first_day.ask("select extra from asset_event where source_task_id = 'publish'")
-    assert json.loads(extra) == wanted
+    events = first_day.ask(
+        """select name, e.extra, e.partition_key from asset_event e join asset a on a.id = e.asset_id
+           where source_task_id = 'publish' order by name"""
+    )
+    assert [(name, key) for name, _, key in events] == [("rankmetrics", None), ("rankmetrics_days", FIRST)]
+    assert [json.loads(extra) for _, extra, _ in events] == [wanted, wanted]
 
 
 def test_a_late_log_is_evaluated_on_the_second_try_and_the_first_day_stays(first_day: Airflow) -> None:
@@ -265,8 +271,20 @@ def listens(port: int) -> bool:
     return False
 
 
+ON_EACH_DAY = """
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, Asset, PartitionedAssetTimetable
+
+with DAG("on_each_day", schedule=PartitionedAssetTimetable(assets=Asset("rankmetrics_days"))):
+    EmptyOperator(task_id="nothing")
+"""
+
+
 def test_a_backfill_writes_only_the_days_of_its_range(first_day: Airflow) -> None:
     before = first_day.files()
+    (first_day.folder / "place" / "jobs" / "on_each_day.py").write_text(ON_EACH_DAY)
+    first_day("airflow dags reserialize")
+    first_day("airflow dags unpause on_each_day")
     for day, at in zip(RANGE, (2, 4), strict=True):
         first_day.add_log(day, [*a_list([int(rank == at) for rank in range(1, 6)], "u", "a"), *a_list([1], "u", "b")])
     first_day(EVERY_DAY)
@@ -279,6 +297,9 @@ def test_a_backfill_writes_only_the_days_of_its_range(first_day: Airflow) -> Non
 
     with scheduler(first_day) as process:
         found = wait_for(finished, LIMIT, f"finished backfill; see {process.log}")
+        # A DAG that waits for the days of the asset runs once for each of them.
+        started = "select distinct partition_key from dag_run where dag_id = 'on_each_day' order by 1"
+        wait_for(lambda: first_day.ask(started) == [(day,) for day in RANGE], 60, f"a run per day; see {process.log}")
     # The data interval of a run is the evaluated day.
     assert [(state, start[:10], end[:10]) for state, start, end in sorted(found, key=lambda run: str(run[1]))] == [
         ("success", RANGE[0], RANGE[1]),

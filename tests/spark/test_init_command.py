@@ -62,9 +62,9 @@ def test_a_config_that_exists_stays(call: Call, log: Path, tmp_path: Path) -> No
 def test_force_replaces_a_config_and_the_schema_lies_beside_it(call: Call, log: Path, tmp_path: Path) -> None:
     config = tmp_path / "first.yaml"
     config.write_text("mine")
-    code, _, err = call("init", log, "-o", config, "--force", "--baseline", "b", "-q")
+    code, _, err = call("init", log, "-o", config, "--force", "--baseline", "b", "--segment", "doc", "-q")
     assert (code, err) == (0, "")
-    assert load(config).comparison.baseline == "b"
+    assert (load(config).comparison.baseline, load(config).source.segments) == ("b", ("doc",))
     first_line = config.read_text().splitlines()[0]
     assert json.loads((tmp_path / first_line.rpartition("=")[2]).read_text()) == schema()
 
@@ -88,6 +88,7 @@ def test_what_is_not_asked_is_said_with_the_option_that_answers_it(call: Call, l
         (("--column", "uid"), 2, "--column is 'uid'; allowed: ROLE=NAME, such as user=visitor_id"),
         (("--column", "user=id"), 2, "--column user=id: unknown column 'id'; did you mean 'uid'?"),
         (("--baseline", "c"), 2, "--baseline is 'c'; allowed: one of a, b"),
+        (("--segment", "dya"), 2, "--segment: unknown column 'dya'; did you mean 'day'?"),
         (("--relevant-from", "0"), 2, "--relevant-from is 0; allowed: a grade above 0"),
         (("--judgements", "nowhere"), 3, "the file of judgements 'nowhere' does not exist"),
     ],

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import run
 from rankmetrics_spark.config import Config
-from rankmetrics_spark.errors import MetricGateError
+from rankmetrics_spark.errors import MetricGateError, QualityError
 from tests.helpers.lineage import Endpoint, lineage_endpoint
 from tests.helpers.logs import DATE, a_list, config, parquet
 
@@ -161,8 +161,8 @@ def test_an_endpoint_in_trouble_costs_a_run_one_warning(
                 url = gone.url
         outcome = run(spark, asked(tmp_path, url))
         tries = endpoint.refused
-        with caplog.at_level(logging.WARNING), pytest.raises(MetricGateError):
-            run(spark, asked(tmp_path, url, gates=GATES))
+        with caplog.at_level(logging.WARNING), pytest.raises(QualityError):
+            run(spark, asked(tmp_path, url, quality={"gates": {"no_relevant_rate": {"fail": 0.1}}}))
     (warning,) = outcome.record["warnings"]
     assert warning.startswith("the run is not known to OpenLineage: ") and "\n" not in warning
     assert outcome.user_metrics.count() == 3

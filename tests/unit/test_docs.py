@@ -36,6 +36,11 @@ RUN_ELSEWHERE = {
     ("install.md", "sh"): "tests/platforms/test_packaging.py",
     ("report.md", "python"): "tests/spark/test_docs_run.py",
     ("completion.md", "sh"): "tests/spark/test_first_commands.py",
+    **{
+        (f"guide-{name}.md", language): "tests/helpers/first_hour.py"
+        for name in ("recommender", "search", "online-test", "platform")
+        for language in ("sh", "text", "python")
+    },
     ("comparing.md", "sh"): "tests/spark/test_docs_run.py",
     ("comparing.md", "python"): "tests/spark/test_docs_run.py",
     # They take hours (make bench), or are the steps of a person.
@@ -76,7 +81,7 @@ def test_every_block_of_a_page_is_run(page: Path, tmp_path: Path) -> None:
             config: Any = parse(text)
             from_mapping({"source": {"path": "logs"}} | config)
         elif ">>> " not in text:
-            assert reads(ROOT / RUN_ELSEWHERE[page.name, language], page.name)
+            assert reads(ROOT / RUN_ELSEWHERE[page.name, language], page.name.removesuffix(".md"))
 
 
 def reads(tests: Path, page: str) -> bool:

@@ -1,0 +1,88 @@
+"""The guide of each kind of user: every command and all code run, and few commands lead to the answer."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from rankmetrics_spark.engines import is_laptop
+from tests.helpers.commands import Call
+from tests.helpers.first_hour import ANSWERS, FILES, MOST_COMMANDS, WALK, page_of, walk_of
+from tests.helpers.readme import blocks, commands, section
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def placed(words: list[str], folder: Path, spark: SparkSession) -> list[str]:
+    """The words of a command; a Spark of the suite runs in another folder, so there its paths are absolute."""
+    if is_laptop(spark):
+        return words
+    return [
+        f"{folder}/{word}" if not word.startswith("-") and (folder / word.split("/")[0]).exists() else word
+        for word in words
+    ]
+
+
+@pytest.mark.parametrize("guide", FILES)
+def test_few_commands_lead_from_a_file_to_the_answer_and_no_file_is_edited(
+    call: Call, spark: SparkSession, folder: Path, guide: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FILES[guide](folder)
+    (folder / "out").mkdir()
+    walk, given, said = walk_of(guide), {file for file in folder.rglob("*") if file.is_file()}, ""
+    assert 2 <= len(walk) <= MOST_COMMANDS
+    for words in walk:
+        code, out, err = call(*placed(words[1:], folder, spark))
+        assert code == 0, err
+        said += out
+    answers = [found[0] for found in re.finditer(ANSWERS[guide] + r".*$", said, re.MULTILINE)]
+    assert answers, said
+    # The page shows the means that are printed.
+    (shown,) = blocks("text", section(WALK, page_of(guide)))
+    assert shown.partition(", ")[0] == answers[-1].partition(", ")[0]
+    # A config that a command wrote, its schema, and the results: no file was written or edited by hand.
+    written = {file for file in folder.rglob("*") if file.is_file()} - given
+    at_top = {file.name for file in written if file.parent == folder}
+    assert at_top == {"rankmetrics.schema.json", next(name for name in at_top if name.endswith(".yaml"))}
+    assert all(file.is_relative_to(folder / "out") for file in written if file.parent != folder)
+
+    for words in commands("rankmetrics", page_of(guide))[len(walk) :]:
+        monkeypatch.setattr(sys, "stdin", io.StringIO("".join(file.read_text() for file in folder.glob("*.yaml"))))
+        code, out, err = call(*placed(words[1:], folder, spark))
+        assert code == 0, (words, err)
+        assert out
+
+
+@pytest.mark.parametrize("guide", FILES)
+def test_the_code_of_a_guide_runs_on_the_same_files(call: Call, spark: SparkSession, folder: Path, guide: str) -> None:
+    FILES[guide](folder)
+    programs = blocks("python", page_of(guide))
+    assert programs
+    if guide == "guide-platform":
+        for words in walk_of(guide):
+            call(*placed(words[1:], folder, spark))
+    for program in programs:
+        if "polars" in program and not find_spec("polars"):
+            continue
+        names: dict[str, Any] = {"spark": spark}
+        exec(program.replace('"out/', f'"{folder}/out/'), names)
+        if "result" in names:
+            means = names["result"].to_pandas()
+            assert {"ndcg@10"} <= {*means["metric"]}
+        if guide == "guide-search":
+            (row,) = names["result"].to_pandas("user_metrics").to_dict("records")
+            assert row["ap"] == 1 / 2
+        if guide == "guide-platform":
+            assert {*names["means"]["experiment_id"]} == {"control", "treatment"}
+            assert "status" in names["alerts"].columns
