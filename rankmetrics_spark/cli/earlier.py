@@ -140,10 +140,8 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> CompareResult
     comparison.refuse_too_many_replicates(section, sorted(experiments), len(table.metrics))
     rows = comparison.comparisons(table, section).orderBy(BASELINE, EXPERIMENT, SEGMENT, METRIC)
     comparisons = [{DATE: date, **row.asDict()} for row in few_rows(rows)]
-    losses, gains = (
-        _rows(comparison.largest_changes(table, section, n, kind) if n else None)
-        for n, kind in ((request.losses, "loss"), (request.gains, "gain"))
-    )
+    losses = _rows(comparison.largest_changes(table, section, request.losses, "loss") if request.losses else None)
+    gains = _rows(comparison.largest_changes(table, section, request.gains, "gain") if request.gains else None)
     if request.per_user:
         write_users(comparison.user_changes(table, section), Path(request.per_user))
     decomposition = None

@@ -160,7 +160,8 @@ class Log:
     def of(cls, spark: SparkSession, config: Config) -> Log:
         """Read the schemas."""
         impressions = sources.read(spark, config.source, config.source.wanted())
-        judgements = config.judgements and sources.read(spark, config.judgements, config.judgements.wanted())
+        section = config.judgements
+        judgements = None if section is None else sources.read(spark, section, section.wanted())
         plan = make_plan(config.options, impressions.schema, judgements.schema if judgements else None)
         plan = replace(plan, columns=replace(plan.columns, item=plan.mapping.get(ITEM) in impressions.columns))
         rows = road.typed_rows(impressions, plan)
