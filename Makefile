@@ -138,7 +138,7 @@ for-test-yarn: venv .jars/yarn/made
 for-test-airflow: venv .venvs/airflow/more $(call ENVIRONMENT,s3) .jars/s3/made
 for-test-databricks for-test-lakehouse: venv $(call ENVIRONMENT,spark40) .jars/lakehouse/made
 for-test-s3: venv $(call ENVIRONMENT,s3) .jars/s3/made
-for-test-report: venv $(call ENVIRONMENT,mlflow)
+for-test-report: venv $(call ENVIRONMENT,mlflow) $(call ENVIRONMENT,docs)
 for-test-faults: for-test-s3 for-test-lakehouse
 for-test-peers: $(call ENVIRONMENT,peers)
 
@@ -199,9 +199,9 @@ MAVEN_s3 := -DexcludeGroupIds=commons-codec,commons-logging,io.netty,org.apache.
 test-s3: for-test-s3 ## test logs and results on an S3 server
 	@$(call PLATFORM_TESTS,test_s3.py)
 
-test-report: for-test-report ## test the HTML report in Chromium, and a result in MLflow
+test-report: for-test-report ## test the HTML report and the user guide in Chromium, and a result in MLflow
 	@command -v chromium >/dev/null || { echo "chromium not found: apt install chromium" >&2; exit 1; }
-	@$(call PLATFORM_TESTS,test_report_page.py)
+	@$(call PLATFORM_TESTS,test_report_page.py tests/platforms/test_examples_page.py tests/platforms/test_docs_site.py)
 	@.venvs/mlflow/bin/python -m pytest tests/platforms/test_mlflow.py
 
 test-peers: for-test-peers ## test looks against gbstats, seqabpy and by simulation, and ratios against tea-tasting
@@ -257,7 +257,7 @@ bench-small: $(BENCH) ## check values, Spark jobs and query plan on 200,000 rows
 	@$(BIN)/python -m tests.benchmarks.run --small
 
 docs: $(call ENVIRONMENT,docs) ## build the user guide and the API reference into out/docs
-	@.venvs/docs/bin/python -m mkdocs --quiet build --strict
+	@NO_MKDOCS_2_WARNING=1 .venvs/docs/bin/python -m mkdocs --quiet build --strict
 	@echo out/docs/index.html
 
 wheel: $(call ENVIRONMENT,build) ## build dist/*.whl and dist/rankmetrics_spark.zip (for spark-submit --py-files); needs no Spark

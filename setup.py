@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parent
 def with_addresses(readme: str, source: str) -> str:
     """Replace each relative link by the address of the file; a package index shows no files beside the readme."""
     pictures = re.sub(r"(!\[[^\]]*\]\()(?![a-z]+:|#)", rf"\1{source}/raw/main/", readme)
+    pictures = re.sub(r'(\b(?:src|srcset)=")(?![a-z]+:)', rf"\1{source}/raw/main/", pictures)
     return re.sub(r"((?<!!)\[[^\]]*\]\()(?![a-z]+:|#)", rf"\1{source}/blob/main/", pictures)
 
 

@@ -145,7 +145,7 @@ def comparison_of(spark: SparkSession, request: CompareRequest) -> CompareResult
     comparison.refuse_too_many_replicates(section, sorted(experiments), len(table.metrics))
     rows = comparison.comparisons(table, section).orderBy(BASELINE, EXPERIMENT, SEGMENT, METRIC)
     comparisons = [{DATE: date, **row.asDict()} for row in few_rows(rows)]
-    losses = _rows(comparison.largest_changes(table, section, request.losses) if request.losses else None)
+    losses = _rows(comparison.largest_changes(table, section, request.losses, "loss") if request.losses else None)
     gains = _rows(comparison.largest_changes(table, section, request.gains, "gain") if request.gains else None)
     if request.per_user:
         write_users(comparison.user_changes(table, section), Path(request.per_user))

@@ -161,7 +161,7 @@ class Log:
         """Read the schemas."""
         impressions = sources.read(spark, config.source, config.source.wanted())
         section = config.judgements
-        judgements = sources.read(spark, section, section.wanted()) if section else None
+        judgements = None if section is None else sources.read(spark, section, section.wanted())
         plan = make_plan(config.options, impressions.schema, judgements.schema if judgements else None)
         plan = replace(plan, columns=replace(plan.columns, item=plan.mapping.get(ITEM) in impressions.columns))
         text_numbers, judged = plan.options.text_numbers, plan.scoring.judged

@@ -87,8 +87,8 @@ def data_of(examples: Examples, baseline: str, n_users: int) -> dict[str, Any]:
     missed: dict[int, dict[str, Any]] = {}
     for row in examples.missed:
         if row[USER] in {*users}:
-            absent = missed.setdefault(place(row[USER]), {"n": row["n"], "items": []})
-            absent["items"].append([place(row["item"]), number(row["grade"])])
+            left = missed.setdefault(place(row[USER]), {"n": row["n"], "items": []})
+            left["items"].append([place(row["item"]), number(row["grade"])])
     return {
         "baseline": place(baseline),
         "metrics": [metric_of(name) for name in metrics],

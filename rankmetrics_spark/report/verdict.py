@@ -327,7 +327,7 @@ def correction_once(sentences: Sequence[str], rows: Sequence[Row]) -> list[str]:
     ...     print(line)
     b beats a, p < 0.001
     b beats a, p < 0.001
-    p-values are after Holm: 4 comparisons of secondary metrics
+    p-values after Holm: 4 comparisons of secondary metrics
     >>> correction_once(["b beats a, p < 0.001 after Holm (4 comparisons)"], [row])
     ['b beats a, p < 0.001 after Holm (4 comparisons)']
     """
@@ -340,13 +340,13 @@ def correction_once(sentences: Sequence[str], rows: Sequence[Row]) -> list[str]:
         for row in sorted(shown, key=lambda row: row.get(ROLE) != PRIMARY)
     )
     words = CORRECTIONS[next(iter(families.values()))["correction"]]
-    also = "; intervals are corrected like them, so some are wider" if WIDENED in sentences else ""
+    also = "; intervals are corrected like them" if WIDENED in sentences else ""
     plain = []
     for line in sentences:
         for text in families:
             line = line.replace(text, "")
         plain.append(line)
-    return [*(line for line in plain if line != WIDENED), f"p-values are {words}: {', '.join(counts)}{also}"]
+    return [*(line for line in plain if line != WIDENED), f"p-values {words}: {', '.join(counts)}{also}"]
 
 
 def sentence_of_margin(row: Row) -> str:

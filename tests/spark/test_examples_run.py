@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from rankmetrics_spark.config import from_mapping
+from rankmetrics_spark.comparison import UserTable, largest_changes
+from rankmetrics_spark.config import Comparison, from_mapping
 from rankmetrics_spark.job import run
 from rankmetrics_spark.report import Examples, figures_of_run
 from tests.helpers.commands import Call
@@ -91,6 +92,17 @@ def test_nothing_is_read_again_unless_asked_for(
     monkeypatch.setattr("rankmetrics_spark.report.examples.Log.of", lambda *_: pytest.fail("the log was read again"))
     with pytest.raises(AssertionError):
         examples(spark, tmp_path, report=str(tmp_path / "r.html"))
+
+
+def test_a_metric_of_which_lower_is_better_is_lost_where_it_rises(spark: SparkSession) -> None:
+    values = [("a", "u", 1.0), ("b", "u", 3.0), ("a", "v", 1.0), ("b", "v", 0.5)]
+    users = spark.createDataFrame(values, "experiment_id string, user_id string, softmax_loss_t_1 double")
+    table, asked = UserTable.of(users), Comparison(baseline="a")
+    sizes = {
+        kind: [(row["user_id"], row[kind]) for row in largest_changes(table, asked, 5, kind).collect()]
+        for kind in ("loss", "gain")
+    }
+    assert sizes == {"loss": [("u", 2.0)], "gain": [("v", 0.5)]}
 
 
 @pytest.mark.both_engines

@@ -276,7 +276,7 @@ def test_a_terminal_says_once_how_p_values_were_corrected(capsys: pytest.Capture
     ]
     lines = printed(rows, capsys)
     assert [line for line in lines if "Holm" in line] == [
-        "p-values are after Holm: 2 comparisons of primary metrics, 6 comparisons of secondary metrics"
+        "p-values after Holm: 2 comparisons of primary metrics, 6 comparisons of secondary metrics"
     ]
     assert all(line.endswith("p < 0.001") for line in lines[:-1]) and len(lines) == 4
     # A program gets sentences that stand alone, and one sentence needs no other.
@@ -284,7 +284,7 @@ def test_a_terminal_says_once_how_p_values_were_corrected(capsys: pytest.Capture
     assert printed(rows[:1], capsys)[0].endswith("p < 0.001 after Holm (2 comparisons)")
     wide = [each | OPEN | {"better": None, "p_adjusted": 0.3} for each in rows[:1]]
     lines = printed([*rows, *wide], capsys)
-    assert lines[-1].endswith("metrics; intervals are corrected like them, so some are wider")
+    assert lines[-1].endswith("metrics; intervals are corrected like them")
     assert not any(line.startswith("Intervals are corrected") for line in lines)
 
 

@@ -1,0 +1,78 @@
+"""The user guide in a real browser, from its files: ``make test-report``. Needs Debian's chromium."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(path.stem for path in (ROOT / "docs").glob("*.md"))
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    build = [ROOT / ".venvs/docs/bin/python", "-m", "mkdocs", "--quiet", "build", "--strict", "--site-dir", folder]
+    done = subprocess.run([*map(str, build)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium")
+    assert chromium, "chromium not found: apt install chromium"
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield started
+        started.close()
+
+
+def opened(browser: Browser, file: Path, width: int, scheme: str) -> tuple[Page, list[str]]:
+    """A page of the guide, and everything that it says or asks for that it should not."""
+    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
+    page, said = context.new_page(), []  # type: ignore[var-annotated]
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: None if request.url.startswith("file:") else said.append(request.url[:80]))
+    page.goto(file.as_uri())
+    page.wait_for_load_state("load")
+    return page, [text for text in said if not text.startswith(("data:", "blob:"))]
+
+
+@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_page_is_no_wider_than_a_phone_and_loads_nothing(
+    browser: Browser, site: Path, name: str, scheme: str
+) -> None:
+    page, said = opened(browser, site / f"{name}.html", 390, scheme)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert page.evaluate("document.body.dataset.mdColorScheme") == {"light": "default", "dark": "slate"}[scheme]
+    assert said == []
+    page.context.close()
+
+
+def test_the_search_finds_a_page_without_a_server(browser: Browser, site: Path) -> None:
+    page, said = opened(browser, site / "index.html", 1200, "light")
+    page.click(".md-search__input")
+    page.keyboard.type("bootstrap")
+    found = page.locator(".md-search-result__item a.md-search-result__link").first
+    found.wait_for()
+    assert "comparing.html" in str(found.get_attribute("href"))
+    assert said == []
+    page.context.close()
+
+
+def test_a_signature_has_a_line_per_argument_and_a_doctest_is_code(browser: Browser, site: Path) -> None:
+    page, _ = opened(browser, site / "reference.html", 1200, "light")
+    lines = page.locator("[id='rankmetrics_spark.comparison.compare'] ~ .doc-signature").first.inner_text().splitlines()
+    assert lines[0] == "compare(" and lines[1].strip() == "user_metrics: AnyTable," and lines[-1] == ") -> DataFrame"
+    assert page.locator("pre code", has_text='("MAP@10", "Precision@5"').count() == 1
+    assert ">>>" not in page.locator("article p").all_inner_texts()
+    page.context.close()

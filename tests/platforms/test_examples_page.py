@@ -1,0 +1,120 @@
+"""Users who lost and gained most in a real browser: ``make test-report``. Needs Debian's chromium."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from rankmetrics_spark.report import Examples, Figures, page
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+LONG = "q" * 100
+HOSTILE = "<img src=x onerror=alert(1)>\u202e"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium")
+    assert chromium, "chromium not found: apt install chromium"
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield started
+        started.close()
+
+
+def row(user: str, metric: str, before: float, after: float) -> dict[str, Any]:
+    kind = "gain" if after > before else "loss"
+    values = {"value_baseline": before, "value_candidate": after, "difference": after - before}
+    return {"experiment_id": LONG, "metric": metric, "user_id": user, **values, "kind": kind,
+            "size": abs(after - before)}  # fmt: skip
+
+
+def ranked(user: str, experiment: str, items: str, size: int) -> list[dict[str, Any]]:
+    """A list of items of one letter; capitals are relevant, and a dot is not judged."""
+    keys = {"experiment_id": experiment, "user_id": user, "list": "", "_which": 1, "size": size}
+    grades = [None if item == "." else float(item.isupper()) for item in items]
+    return [{**keys, "rank": rank, "item": item, "grade": grade, "relevant": bool(grade)}
+            for rank, (item, grade) in enumerate(zip(items, grades, strict=True), start=1)]  # fmt: skip
+
+
+def figures() -> Figures:
+    keys = {"segment": "all", "confidence": 0.95, "note": None, "correction": "holm", "convention": "standard"}
+    shared = {**keys, "n_users": 9, "n_users_with_relevant": 9, "n_comparisons": 2, "ci_low": -0.1, "ci_high": 0.3}
+    values = {"mean_baseline": 0.4, "mean_candidate": 0.5, "difference": 0.1, "p_adjusted": 0.6, "better": None}
+    relative = dict.fromkeys(("relative_difference", "relative_ci_low", "relative_ci_high"))
+    names = ("ap@10", "rr")
+    means = [{**shared, "experiment_id": name, "metric": m, "mean": 0.4} for name in ("a", LONG) for m in names]
+    rows = [{**shared, **values, **relative, "experiment_id": LONG, "baseline": "a", "metric": m} for m in names]
+    changes = [row("u1", "ap@10", 1.0, 0.25), row(HOSTILE, "ap@10", 0.0, 0.5), row("u1", "rr", 1.0, 0.5)]
+    lists = [*ranked("u1", "a", "Ab.d", 4), *ranked("u1", LONG, "xdAb", 9), *ranked(HOSTILE, "a", "Z", 1)]
+    missed = [{"user_id": "u1", "item": "lost item", "grade": 2.0, "n": 3}]
+    topics = [row("u1", "ap@10", 1.0, 0.25), row(HOSTILE, "ap@10", 0.0, 0.5)]
+    return Figures(means, rows, examples=Examples(changes, 7, lists, missed, topics), order=names)
+
+
+@pytest.fixture(params=[390, 1280])
+def shown(request: pytest.FixtureRequest, browser: Browser, tmp_path: Path) -> Iterator[Page]:
+    """The page on a phone and on a desk; afterwards, it has reported no error and is no wider than the screen."""
+    file, said = tmp_path / "r.html", []  # type: ignore[var-annotated]
+    file.write_text(page(figures()), encoding="utf-8")
+    context = browser.new_context(viewport={"width": request.param, "height": 900})
+    opened = context.new_page()
+    opened.on("console", lambda message: said.append(message.text))
+    opened.on("pageerror", lambda error: said.append(str(error)))
+    opened.on("dialog", lambda dialog: said.append(dialog.message))
+    opened.goto(file.as_uri())
+    opened.locator("#examples details").first.wait_for()
+    yield opened
+    assert said == []
+    assert opened.evaluate("document.documentElement.scrollWidth") == request.param
+    context.close()
+
+
+def cells(shown: Page, side: int) -> list[list[str]]:
+    table = shown.locator("#examples details[open] table").nth(side)
+    return [[cell.strip() for cell in line.locator("th, td").all_inner_texts()]
+            for line in table.locator("tbody tr").all()]  # fmt: skip
+
+
+def test_the_lists_stand_side_by_side_with_what_moved(shown: Page) -> None:
+    assert cells(shown, 0) == [
+        ["1", "A", "● 1", "▼ 2"],
+        ["2", "b", "○ 0", "▼ 2"],
+        ["3", ".", "not judged", "▼ out"],
+        ["4", "d", "○ 0", "▲ 2"],
+    ]
+    assert cells(shown, 1) == [
+        ["1", "x", "○ 0", "new"],
+        ["2", "d", "○ 0", "▲ 2"],
+        ["3", "A", "● 1", "▼ 2"],
+        ["4", "b", "○ 0", "▼ 2"],
+    ]
+    section = shown.locator("#examples")
+    assert "1.000 → 0.250 (\N{MINUS SIGN}0.750)" in " ".join(section.locator("summary").first.inner_text().split())
+    assert "Relevant, and in no list: lost item (2) and 2 more" in section.inner_text()
+    assert "3 of 7 changes are here" in section.inner_text()
+    assert "(the first 4 of 9)" in section.locator("caption").nth(1).inner_text()
+
+
+def test_metric_and_direction_are_chosen_and_names_are_text(shown: Page) -> None:
+    metric, _, direction = shown.locator("#examples select").all()
+    assert metric.locator("option").all_inner_texts() == ["MAP@10", "MRR"]
+    direction.select_option(label="largest gains")
+    assert shown.locator("#examples summary").all_inner_texts()[0].startswith("<img src=x onerror=alert(1)>\\u202e")
+    metric.select_option(label="MRR")
+    assert "None gained on this metric." in shown.locator("#examples").inner_text()
+    direction.select_option(label="largest losses")
+    assert shown.locator("#examples summary").count() == 1
+
+
+def test_a_few_users_have_a_bar_each_the_largest_loss_first(shown: Page) -> None:
+    bars = shown.locator("#examples svg g")
+    widths = [float(str(bar.get_attribute("width"))) for bar in bars.locator("rect").all()]
+    assert widths[0] == pytest.approx(1.5 * widths[1], rel=1e-6), "0.75 against 0.5"
+    assert [bar.get_attribute("class") for bar in bars.locator("rect").all()] == ["down", "up"]
+    assert bars.locator("title").first.text_content() == "u1: 1.000 → 0.250"
