@@ -117,7 +117,8 @@ def row_counts(outcome: DataFrame, cut: int = 0, summed: Sequence[str] = ()) -> 
         *(F.expr(f"count_if({REJECTED} IS NULL AND {sql}) AS {name}") for name, sql in conditions.items()),
     )
     counts: Counts = {}
-    for row in few_rows(sums):
+    # An engine returns groups in any order.
+    for row in sorted(few_rows(sums), key=lambda row: (row[EXPERIMENT] is None, row[EXPERIMENT])):
         quarantined = row["faulty"] + row["repeated"]
         counts[row[EXPERIMENT]] = {
             "rows": row["rows"],
