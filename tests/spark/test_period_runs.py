@@ -341,7 +341,7 @@ def test_the_table_and_the_page_of_a_run_show_the_means_of_its_period(
     code, out, err = call("evaluate", "--config", write_config(log), "--from", DAYS[0], "--to", DAYS[2], *of_run)
     assert code == 0, err
     assert f"mean over users of {DAYS[0]} to {DAYS[2]};" in out
-    assert f"rows of {DAYS[2]}: " in out and "rows: " not in out
+    assert f"rows of {DAYS[2]}: " in err and "rows: " not in err
     if command == "report":
         code, _, err = call("report", "--input", log.out, "--html", page)
         assert code == 0, err
