@@ -137,9 +137,13 @@ class Days:
 
         >>> Days("2026-11-08", "2026-11-21", ("2026-11-08", "2026-11-21")).text
         '2026-11-08 to 2026-11-21 (2 of 14 days)'
+        >>> Days("2026-11-08", "2026-11-08", ("2026-11-08",)).text
+        '2026-11-08 (1 day)'
         """
+        if self.length == 1:
+            return f"{self.first} (1 day)"
         n = f"{len(self.dates)} of {self.length}" if self.missing else f"{self.length}"
-        return f"{self.first} to {self.last} ({n} {'day' if self.length == 1 else 'days'})"
+        return f"{self.first} to {self.last} ({n} days)"
 
     @property
     def gap(self) -> str:

@@ -161,7 +161,7 @@ def title(rows: list[Row]) -> str:
         return "no users"
     over, by_user = ("lists", ", errors by user") if over_lists(rows) else ("users", "")
     if rows[0].get(PERIOD_FROM):
-        dates = f"{rows[0][PERIOD_FROM]} to {rows[0][PERIOD_TO]}"
+        dates = " to ".join(dict.fromkeys((rows[0][PERIOD_FROM], rows[0][PERIOD_TO])))
         return f"mean over {over} of {dates}{by_user}; convention {rows[0][CONVENTION]}"
     margin = f"± {percent(rows[0]['confidence'])} margin{by_user}"
     return f"mean over {over} {margin}; convention {rows[0][CONVENTION]}"

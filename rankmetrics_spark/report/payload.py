@@ -378,13 +378,16 @@ def bad_days(figures: Figures) -> list[dict[str, str]]:
 
 
 def _valid_over_time(row: Row) -> str:
-    """The looks that the interval up to a day holds for; empty for a single look.
+    """The looks that the interval up to a day holds for; empty for a day by itself.
 
     >>> _valid_over_time({"kind": "cumulative", "valid_at": "every look"}), _valid_over_time({"kind": "day"})
     ('valid at every look', '')
+    >>> _valid_over_time({"kind": "cumulative", "valid_at": "a single look"})
+    'each valid at a single look'
     """
     looks = row.get("valid_at") or "a single look"
-    return f"valid at {looks}" if row["kind"] == "cumulative" and looks != "a single look" else ""
+    each = "each " if looks == "a single look" else ""
+    return f"{each}valid at {looks}" if row["kind"] == "cumulative" else ""
 
 
 def by_date(rows: Sequence[Row]) -> list[Row]:

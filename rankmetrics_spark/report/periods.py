@@ -147,7 +147,8 @@ def _figures(
     before = _before(users, section, days)
     # Wanted by name, a metric that was not stored would be an error; the order is that of the config all the same.
     table = comparison.UserTable.of(tables.period_users, None, segments, before)
-    table = replace(table, days=days, looks=History.before(days.dates[-1], tables.pointers(), days.first))
+    pointers = tables.pointers()
+    table = replace(table, days=days, looks=History.before(days.dates[-1], pointers, days.first))
     means = _means(table, section)
     compared = _published(tables, days)
     if section.is_requested and not compared:
@@ -161,7 +162,7 @@ def _figures(
         n_means=len(means),
         n_comparisons=len(compared),
         days=days,
-        uneven=comparison.uneven_columns(table.metrics, segments, tables.pointers(), days.dates),
+        uneven=comparison.uneven_columns(table.metrics, segments, pointers, days.dates),
     )
     experiments = draft.experiments[:MOST_EXPERIMENTS]
     edges = edges_of(tables, days.last, draft.metrics)

@@ -319,7 +319,7 @@ def test_the_page_of_a_period_is_about_all_of_its_days(call: Call, spark: SparkS
         for day, of_b in zip((DAYS[0], DAYS[1], DAYS[3]), differences, strict=True):
             assert found[kind, day] == (pytest.approx(of_b - before), 240), (kind, day)
     assert {label for kind, label in found if kind == "days_since_first"} == {"0", "1", "3"}
-    assert data["trend"]["date"] == [] and data["validOverTime"] == ""
+    assert data["trend"]["date"] == [] and data["validOverTime"] == "each valid at a single look"
     assert {each["date"]: each["state"] for each in data["alerts"]} == {DAYS[2]: "missing", "2026-11-12": "failed"}
     # The run of the next day failed: that stands above the headline, and only where nothing newer is published.
     newer = f"The run of 2026-11-12 failed, so nothing newer than {DAYS[3]} is shown: "

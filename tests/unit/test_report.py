@@ -1033,7 +1033,7 @@ def test_the_page_says_which_looks_an_interval_up_to_a_day_holds_for() -> None:
     of_period = row | {"period_from": "2026-11-08"}
     for given, valid in (
         (row | {"looks": None}, ""),
-        (of_period | {"looks": None}, ""),
+        (of_period | {"looks": None}, "each valid at a single look"),
         (row | {"looks": "any"}, ""),
         (of_period | {"looks": "any"}, "valid at every look"),
         (of_period | {"looks": "6 of 14, pocock"}, "valid at the look of its day"),
