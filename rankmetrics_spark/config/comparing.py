@@ -415,7 +415,7 @@ class Gate(Section):
     on: str = key(
         "point",
         choice("point", "bound", "clear"),
-        "The mean or difference, the worse bound of its interval, or (``clear``) the better one that the verdict shows.",
+        "The mean or difference, the worse bound of its interval, or (``clear``) the better bound that is shown.",
     )
 
     def __post_init__(self) -> None:
