@@ -85,7 +85,8 @@ def _found(rows: Compared) -> _Found:
     sizes = [rows.rules.margins.get(key.metric, (np.nan, False)) for key in rows.keys]
     in_shares = np.array([is_share for _, is_share in sizes], bool)
     size = np.array([each for each, _ in sizes], float)
-    sound = rows.testable & ~rows.unresolved & ~np.isnan(size)
+    # A share of nothing, or of less, is no margin.
+    sound = rows.testable & ~rows.unresolved & ~np.isnan(size) & (~in_shares | (_baseline(rows)[0] > 0))
     sides = [_side(rows, size, in_shares, sign) for sign in (1, -1)]
     p_above, p_below = (np.where(sound, p, np.nan) for p, _ in sides)
     below, above = (np.where(sound, worst, np.nan) for _, worst in sides)
@@ -107,6 +108,9 @@ def _side(rows: Compared, size: Floats, in_shares: Bools, sign: int) -> tuple[Fl
     at_look = rows.at_looks(test)
 
     low, high = share_bounds(rows.estimate, _baseline(rows), _critical(rows, share.df))
+    # Without a spread, nobody knows how far it may be, unless the difference is certain.
+    unknown = np.isnan(rows.deciding.ci_low)
+    low, high = (np.where(unknown, np.nan, bound) for bound in (low, high))
     ratio = rows.deciding_relative
     low, high = (
         np.where(rows.decided_by_cuped, mine, fieller) for mine, fieller in ((ratio.ci_low, low), (ratio.ci_high, high))

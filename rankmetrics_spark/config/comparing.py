@@ -412,7 +412,11 @@ class Gate(Section):
     segment: str = key(EVERYONE, text, "The label of a segment, such as ``country=de``.")
     experiment: str | None = key(None, text, "Only this experiment; by default every one.")
     # With CUPED, the difference and its interval are those of CUPED.
-    on: str = key("point", choice("point", "bound"), "The mean or difference, or the worse bound of its interval.")
+    on: str = key(
+        "point",
+        choice("point", "bound", "clear"),
+        "The mean or difference, the worse bound of its interval, or (``clear``) the better bound that is shown.",
+    )
 
     def __post_init__(self) -> None:
         """Checks the fields, then that there is a metric and a limit."""

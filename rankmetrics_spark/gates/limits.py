@@ -26,6 +26,7 @@ from rankmetrics_spark.schemas import (
     Status,
     is_unknown,
     of_test,
+    shown_of,
 )
 
 _PARTS = {
@@ -220,11 +221,12 @@ def _sign(gate: Gate) -> int:
 
 
 def _of_mean(gate: Gate, row: Row) -> Iterator[Check]:
-    """Hold the mean, or its worse bound, against ``min``."""
+    """Hold the mean, or a bound of it, against ``min``."""
     assert gate.min is not None
     low = _sign(gate) > 0
-    value, name = row["mean" if gate.on == "point" else "ci_low" if low else "ci_high"], row[EXPERIMENT]
-    what = "" if gate.on == "point" else f"the {'lower' if low else 'upper'} bound of "
+    side = "lower" if low == (gate.on == "bound") else "upper"
+    value, name = row["mean" if gate.on == "point" else "ci_low" if side == "lower" else "ci_high"], row[EXPERIMENT]
+    what = "" if gate.on == "point" else f"the {side} bound of "
     if is_unknown(value):
         missing = "mean" if gate.on == "point" else "interval"
         sentence = f"{name} has no {missing} of {_label(gate)}; the gate cannot be checked"
@@ -236,7 +238,7 @@ def _of_mean(gate: Gate, row: Row) -> Iterator[Check]:
 
 
 def _of_drop(gate: Gate, row: Row) -> Iterator[Check]:
-    """Hold the difference of the deciding test, or its worse bound, against the limits."""
+    """Hold the difference of the deciding test, or a bound of it, against the limits."""
     limits = (
         ("max_drop", gate.max_drop, "difference", "", "{:.4f}", "{:g}"),
         ("max_relative_drop", gate.max_relative_drop, "relative_difference", "relative_", "{:.2%}", "{:.2%}"),
@@ -251,23 +253,28 @@ def _of_drop(gate: Gate, row: Row) -> Iterator[Check]:
             yield _row_of_gate(gate, row, name, sentence, None, limit, None)
             continue
         falls = (drop >= 0) == (_sign(gate) > 0)
-        moved = _MOVED[gate.on][not falls]
+        moved = _MOVED[_BOUND if gate.on == "clear" and drop < 0 else gate.on][not falls]
         size = f"{style.format(abs(drop))}{_means(gate, row)}".replace("%", " %")
         limit_text = allowed.format(limit).replace("%", " %")
         worse = "drop" if _sign(gate) > 0 else "rise"
-        against = f"{moved} by {size} against {row[BASELINE]}"
+        against = f"{moved} {size} against {row[BASELINE]}"
         sentence = f"{_label(gate)} of {row[EXPERIMENT]} {against}; the gate allows a {worse} of {limit_text}"
         yield _row_of_gate(gate, row, name, sentence, drop, limit, limit - drop)
 
 
-_MOVED = {"point": ("fell", "rose"), "bound": ("may have fallen", "may have risen")}
+_BOUND = "bound"
+_MOVED = {
+    "point": ("fell by", "rose by"),
+    _BOUND: ("may have fallen by", "may have risen by"),
+    "clear": ("fell by at least", "rose by at least"),
+}
 """What a gate looks at -> what it says of a metric that falls, and of one that rises."""
 
 
 def _means(gate: Gate, row: Row) -> str:
     """The two means; empty where they do not add up to the difference, as with CUPED, or with a bound of it."""
     before, after = row.get("mean_baseline"), row.get("mean_candidate")
-    if gate.on == "bound" or row.get("test") == CUPED or is_unknown(before) or is_unknown(after):
+    if gate.on != "point" or row.get("test") == CUPED or is_unknown(before) or is_unknown(after):
         return ""
     return f" ({before:.3f} → {after:.3f})"
 
@@ -282,12 +289,16 @@ def _row_of_gate(
 
 
 def _drop(gate: Gate, row: Row, point: str, prefix: str) -> float | None:
-    """Return how much worse the candidate is, or may be; None if unknown."""
+    """Return how much worse the candidate is, may be, or clearly is; None if unknown."""
     sign = _sign(gate)
     if prefix and row["mean_baseline"] is not None and row["mean_baseline"] < 0:
         # Relative to a negative mean, a drop is positive.
         sign = -sign
-    value = of_test(row, point if gate.on == "point" else f"{prefix}ci_{'low' if sign > 0 else 'high'}")
+    if gate.on == "clear":
+        # The interval that agrees with the decision: a limit of 0 is passed exactly where the baseline is better.
+        value = shown_of(row, f"{prefix}ci_{'high' if sign > 0 else 'low'}")
+    else:
+        value = of_test(row, point if gate.on == "point" else f"{prefix}ci_{'low' if sign > 0 else 'high'}")
     return None if is_unknown(value) else -sign * value
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report.changes import Change
 from rankmetrics_spark.report.figures import Row, label_of
-from rankmetrics_spark.report.verdict import p_text
+from rankmetrics_spark.report.verdict import p_text, units_of
 from rankmetrics_spark.schemas import BASELINE, EVERYONE, EXPERIMENT, METRIC, SEGMENT, number, segment_columns
 
 MOST_NAMED = 5
@@ -72,7 +72,8 @@ def _of_pair(effect: str, columns: dict[str, list[Row]]) -> list[str]:
     if still:
         lines.append(f"No sign that {effect} differs between {' or '.join(still)}")
     if unknown:
-        why = "users are in several of them, or too few in one of the groups"
+        row = next(iter(columns[unknown[0]]))
+        why = f"{units_of(row)} are in several of them, or too few in one of the groups"
         lines.append(f"Not known whether {effect} differs between segments of {' and '.join(unknown)}: {why}")
     return lines
 

@@ -154,8 +154,11 @@ def table(result: Shown, metrics: Iterable[Metric]) -> Table:
     grid.add_column("experiment", overflow="fold")
     if result.letters:
         grid.add_column("letter", no_wrap=True)
-    for label in [*unit_labels(result.rows), *(escape(metric.headline) for metric in metrics)]:
+    for label in unit_labels(result.rows):
         grid.add_column(label, justify="right", no_wrap=True)
+    for metric in metrics:
+        # Letters behind the means are of different numbers, so the means stand below one another on the left.
+        grid.add_column(escape(metric.headline), justify="left" if result.letters else "right", no_wrap=True)
     best = {str(metric): best_mean(result.figures.everyone, EVERYONE, metric) for metric in metrics}
     for name in _best_first(result):
         counts = unit_counts([row for (experiment, _), row in result.cells.items() if experiment == name])
@@ -185,11 +188,7 @@ def _cell(result: Shown, name: str, metric: str, best: float | None) -> Text:
     text = Text(f"{row['mean']:.4f}{half}", style="bold" if row["mean"] == best else "")
     if not result.differences:
         marks = raised(result.losers.get(metric, {}).get(name, ()), result.letters)
-        # As wide as the longest, so that the numbers of a column stand below one another.
-        width = (
-            max((len(losers) for losers in result.losers.get(metric, {}).values()), default=0) if result.letters else 0
-        )
-        return text.append(f" {marks:<{width}}", style=RAISED) if width else text
+        return text.append(f" {marks}", style=RAISED) if marks else text
     if name == result.baseline:
         return text.append(f"{'baseline':>11}", style="dim")
     difference = result.differences.get((name, metric))

@@ -71,12 +71,13 @@ def test_errors_are_those_of_households(spark: SparkSession, over: str) -> None:
 
 def test_a_user_whose_lists_are_in_several_households_is_one_alone(spark: SparkSession) -> None:
     impressions = log(lists=2)
-    impressions.loc[(impressions["user"] == "a1.0") & (impressions["request"] == "r1"), "household"] = "a 2"
+    moved = impressions["user"].isin(["a1.0", "a3.0"]) & (impressions["request"] == "r1")
+    impressions.loc[moved, "household"] = "a 2"
     found = evaluate(spark.createDataFrame(impressions), ["p@3"], columns=COLUMNS, list="request", baseline="a",
                      cluster="household")  # fmt: skip
     (row,) = found.comparisons.collect()
-    assert row["note"] == "1 user of a without one value of household count as clusters of their own"
-    assert row["n_users_baseline"] == 21
+    assert row["note"] == "2 users of a without one value of household count as clusters of their own"
+    assert row["n_users_baseline"] == 22
 
 
 def test_a_segment_may_be_the_cluster_and_a_column_that_is_not_there_is_named(spark: SparkSession) -> None:

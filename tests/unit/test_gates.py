@@ -55,6 +55,40 @@ def test_a_limit_that_is_just_kept_passes(gate: dict[str, Any]) -> None:
     assert failed(gate) == []
 
 
+CORRECTED = {"adjusted_ci_low": -0.04, "adjusted_ci_high": -0.005} | {
+    "adjusted_relative_ci_low": -0.08, "adjusted_relative_ci_high": -0.01
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("gate", "change", "said"),
+    [
+        # The least that it fell, by the corrected interval: -0.005, or 1 %.
+        ({"max_drop": 0.0}, {}, "NDCG@10 of b fell by at least 0.0050 against a; the gate allows a drop of 0"),
+        ({"max_drop": 0.005}, {}, ""),
+        ({"max_relative_drop": 0.005}, {}, "of b fell by at least 1.00 % against a; the gate allows a drop of 0.50 %"),
+        ({"max_relative_drop": 0.01}, {}, ""),
+        # Not shown: the interval holds 0, although the difference and the plain interval are below it.
+        ({"max_drop": 0.0}, {"adjusted_ci_high": 0.001, "adjusted_relative_ci_high": 0.002}, ""),
+        ({"max_drop": 0.0, "metric": "softmax_loss(t=1)"}, {"adjusted_ci_low": 0.01, "adjusted_ci_high": 0.03},
+         "of b rose by at least 0.0100 against a; the gate allows a rise of 0"),
+        ({"max_drop": 0.0, "metric": "softmax_loss(t=1)"}, {"adjusted_ci_low": -0.01, "adjusted_ci_high": 0.03}, ""),
+        ({"max_drop": 0.0}, {"adjusted_ci_low": None, "adjusted_ci_high": None, "ci_high": None}, "cannot be checked"),
+    ],
+)  # fmt: skip
+def test_a_gate_on_what_is_clear_fails_where_the_verdict_says_that_it_fell(
+    gate: dict[str, Any], change: dict[str, Any], said: str
+) -> None:
+    found = failed({**gate, "on": "clear"}, drop=CORRECTED | change)
+    assert len(found) == bool(said) and (not said or said in found[0])
+
+
+def test_a_mean_is_clearly_below_its_limit_where_its_whole_interval_is() -> None:
+    assert failed({"min": MEAN["ci_high"], "on": "clear"}) == []
+    (said,) = failed({"min": MEAN["ci_high"] + 0.01, "on": "clear"})
+    assert said.startswith(f"the upper bound of NDCG@10 of b is {MEAN['ci_high']:.4f}; the gate asks for at least")
+
+
 def test_a_limit_that_is_just_kept_passes_where_the_difference_is_rounded() -> None:
     # 49 hits of 100 against 50: 0.49 - 0.5 is a little below -0.01.
     drop = {"difference": 0.49 - 0.5, "relative_difference": 0.49 / 0.5 - 1}

@@ -129,6 +129,14 @@ def test_the_verdict_begins_with_who_is_above_whom() -> None:
     assert any("after Tukey (6 comparisons)" in line for line in lines)
 
 
+def test_a_candidate_is_above_the_baselines_that_it_beats() -> None:
+    arms = users()
+    rows = rows_of({"a": arms["control"], "y": arms["c"], "z": arms["b"]})
+    assert {row["better"] for row in rows if row["experiment_id"] == "z"} == {"candidate"}
+    lines = verdict_of(rows, [parse("ap@10")])
+    assert lines[0] == "MAP@10: z is above all 2 others; no other pair of the 3 experiments differs clearly"
+
+
 @pytest.mark.parametrize(
     ("style", "cell"),
     [("", "b          │ a"), ("markdown", "| b | a | 9 |"), ("latex", "b & a & 9 &")],
