@@ -22,7 +22,7 @@ from pyarrow.fs import FileInfo
 
 from rankmetrics_spark.config import dates_in_words
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
-from rankmetrics_spark.pointers import FOLDER, WITHOUT_ID, Pointer, newest, run_in_name
+from rankmetrics_spark.pointers import FOLDER, WITHOUT_ID, Pointer, newest, parse, run_in_name
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, RUN
 from rankmetrics_spark.sinks.claims import Claim, ClaimContent, Lease, gate
 from rankmetrics_spark.sinks.files import STAGING, Files, file_system, of_disk, writing
@@ -75,10 +75,16 @@ class Output:
 
         Raises:
             ConfigError: It holds Delta tables.
-            InputError: Nothing is published there.
+            InputError: Nothing is published there, or a pointer cannot be read.
         """
-        texts = [self.files.read(f"{FOLDER}/{name}") for name in self.files.names(FOLDER) if name.endswith(".json")]
-        self.pointers = newest(texts)
+        names = [name for name in self.files.names(FOLDER) if name.endswith(".json")]
+        texts = {name: self.files.read(f"{FOLDER}/{name}") for name in names}
+        # What a pointer names cannot be told from what a killed run has left if the pointer cannot be read.
+        if broken := [name for name, text in texts.items() if parse(text) is None]:
+            raise InputError(
+                f"'{self.path}/{FOLDER}/{broken[0]}' is no pointer that this version reads; nothing was removed"
+            )
+        self.pointers = newest(texts.values())
         if not self.pointers:
             raise InputError(f"nothing is published in '{self.path}'; allowed: the output folder of an earlier run")
         if any(pointer.format != "parquet" for pointer in self.pointers.values()):

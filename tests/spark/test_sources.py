@@ -342,16 +342,16 @@ def test_a_field_of_a_json_object_is_a_column(spark: SparkSession, tmp_path: Pat
 def rows_as(format: str, rows: list[tuple[Any, ...]], path: Path) -> None:
     """Write rows of (user, item, position, relevance) as a file of a format; its name may ask for compression."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    table = pa.table(dict(zip(NAMES[1:], zip(*rows, strict=True), strict=True)))
+    records = [dict(zip(NAMES[1:], row, strict=True)) for row in rows]
     codec = {".gz": "gzip", ".zst": "zstd"}.get(path.suffix)
     if format in ("csv", "json"):
-        lines = [json.dumps(row) for row in table.to_pylist()]
+        lines = [json.dumps(row) for row in records]
         if format == "csv":
-            lines = [",".join(table.column_names), *(",".join(map(str, row.values())) for row in table.to_pylist())]
+            lines = [",".join(NAMES[1:]), *(",".join(map(str, row)) for row in rows)]
         with pa.output_stream(path, compression=codec) as stream:
             stream.write("\n".join(lines).encode())
     else:
-        {"parquet": pq.write_table, "orc": orc.write_table}[format](table, str(path))
+        {"parquet": pq.write_table, "orc": orc.write_table}[format](pa.Table.from_pylist(records), str(path))
 
 
 ARMS = {"control": [("u", "x", 1, 0), ("u", "y", 2, 1)], "b 1%+ä": [("u", "x", 1, 1), ("007", "y", 4, 1)]}
@@ -406,6 +406,16 @@ def test_a_mapping_names_the_files_of_each_experiment_whatever_their_format(
         rows_as(format, rows, file)
         paths[name] = f"{tmp_path}/{name}/*{''.join(file.suffixes)}" if name == "control" else str(file)
     assert values(spark, {"path": paths}) == RR
+
+
+def test_a_text_that_is_no_number_is_a_faulty_row_also_beside_a_file_with_types(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows_as("parquet", ARMS["control"], tmp_path / "a.parquet")
+    rows_as("csv", [("u", "x", "first", 1), ("u", "y", 2, 1)], tmp_path / "b.csv")
+    source = {"path": {"a": f"{tmp_path}/a.parquet", "b": f"{tmp_path}/b.csv"}}
+    record = run_record(spark, source, tmp_path / "out")
+    assert (record["rows"]["in"], record["quarantine_reasons"]) == (4, {"unreadable_position": 1})
 
 
 def test_a_log_without_users_can_have_its_requests_as_units(spark: SparkSession, tmp_path: Path) -> None:

@@ -119,5 +119,5 @@ def test_the_spark_submit_of_make_venv_finds_its_python_and_a_java(tmp_path: Pat
     done = ran([str(programs / "spark-submit"), "job.py", "a b", "--c"], tmp_path, environment)
     assert done.returncode == 0, done.stderr
     said = next(line for line in done.stdout.splitlines() if "pyspark" in line)
-    home = Path(spark_environment()["SPARK_HOME"])
-    assert said == f"{home / '__init__.py'} {sys.executable} ['a b', '--c']"
+    assert said.startswith(f"{spark_environment()['SPARK_HOME']}/")
+    assert said.endswith(f"/pyspark/__init__.py {sys.executable} ['a b', '--c']")

@@ -296,6 +296,15 @@ def test_a_mistake_is_one_sentence(root: Path, words: tuple[str, ...], code: int
     assert tree(root) == before
 
 
+@pytest.mark.parametrize("text", ["", "{", '{"evaluation_date": "2026-11-01", "format": 9}'])
+def test_nothing_is_removed_where_a_pointer_cannot_be_read(root: Path, text: str) -> None:
+    (root / "published" / "2026-11-01.json").write_text(text)
+    before = tree(root)
+    with pytest.raises(InputError, match=r"/published/2026-11-01.json' is no pointer that this version reads; nothing"):
+        pruned(root)
+    assert tree(root) == before
+
+
 def test_other_formats_are_refused(root: Path) -> None:
     pointer = Pointer("2026-11-03", (Entry("r", ("a",)),), 0, "delta")
     (root / "published" / "2026-11-03.json").write_text(pointer.as_json())
