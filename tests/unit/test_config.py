@@ -722,7 +722,8 @@ def test_an_id_that_looks_like_a_number_stays_text(tmp_path: Path) -> None:
         (
             "7: x",
             "7: unknown key '7'; "
-            "known: source, judgements, rank_by, metrics, convention, quality, comparison, gates, sink, lineage, report, "
+            "known: source, judgements, rank_by, metrics, convention, quality, comparison, gates, sink, lineage, "
+            "report, "
             "evaluation_date, time_zone, engine, spark",
         ),
     ],
