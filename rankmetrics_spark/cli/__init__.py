@@ -195,7 +195,7 @@ def init(output: str, force: bool, style: str, engine: str | None, master: str |
             raise ConfigError(f"--output is '{output}', which exists; allowed: a new file, or --force")
         choice = choose(engine, master)
         config = first.first_config(request, first.sample_of(request, lambda work: _on(choice, work)))
-        first.write_first_config(config, file, force)
+        first.write_first_config(config, file)
         _note.print(f"wrote {output}, whose comments say what was guessed: {config.in_words()}", soft_wrap=True)
         day = config.dates[-1] if config.dates else None
         rows = _on(choice, lambda spark: first.sample_means(spark, _loaded(output, (), date=day), config))

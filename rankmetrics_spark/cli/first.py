@@ -191,26 +191,18 @@ def sample_of(request: InitRequest, on_engine: OnEngine) -> LogSample:
     return sample(request.log) if section is None else on_engine(lambda spark: sample_of_engine(spark, section))
 
 
-def write_first_config(first: FirstConfig, file: Path, force: bool = False) -> None:
+def write_first_config(first: FirstConfig, file: Path) -> None:
     """Write the config, and the JSON schema that its first line names beside it.
 
-    Args:
-        first: The config.
-        file: The new file.
-        force: Whether it may replace another one.
-
     Raises:
-        ConfigError: The file exists, or the config cannot be one.
+        ConfigError: The text is no config.
         OutputError: It cannot be written.
     """
     content = first.text().replace("THIS_FILE", str(file))
     from_mapping(cast("Mapping[str, object]", parse(content)))
     try:
-        with file.open("w" if force else "x", encoding="utf-8") as stream:
-            stream.write(content)
+        file.write_text(content, encoding="utf-8")
         (file.parent / SCHEMA_FILE).write_text(json.dumps(schema(), indent=2) + "\n", encoding="utf-8")
-    except FileExistsError:
-        raise ConfigError(f"--output is '{file}', which exists; allowed: a new file, or --force") from None
     except OSError as error:
         raise OutputError(f"cannot write '{file}': {error.strerror}") from error
 

@@ -6,6 +6,7 @@ import ast
 import doctest
 import json
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -34,15 +35,16 @@ def test_the_notebook_of_the_first_hour_runs_from_top_to_bottom(spark: SparkSess
         if isinstance(last, ast.Expr):
             shown.append(eval(compile(ast.Expression(last.value), "the end of a cell", "eval"), names))
     head, result, means, compared, rates, conventions, again = shown
-    assert len(head) == 5 and "new beats control on NDCG@10" in result._repr_html_()
+    assert len(head) == 5
+    assert "new beats control" in re.sub("<[^>]+>", "", result._repr_html_())
     assert {*means.experiment_id} == {"control", "new"} and {*means.n_users} == {150}
     assert [*compared.better] == ["candidate", "candidate"]
-    assert rates.keys() == {"control", "new"} or "no_relevant_rate" in str(rates)
+    assert rates["new"]["no_relevant_rate"] < 0.2
     assert {"standard", "trec_eval"} <= {*conventions.convention}
     (row,) = again.to_dict("records")
     # The same users and the same test: the same difference.
     assert row["difference"] == compared.difference[[*compared.metric].index("ndcg@10")]
-    assert row["p_wilcoxon"] < 0.05
+    assert 0 < row["ci_low"] < row["difference"] < row["ci_high"] and row["p_value"] < 0.01
 
 
 def test_the_notebook_is_saved_without_what_a_run_has_shown() -> None:

@@ -280,7 +280,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (
         {"sorce": LOGS},
         "sorce: unknown key 'sorce'; did you mean 'source'? known: source, judgements, rank_by, metrics, "
-        "convention, quality, comparison, gates, sink, report, evaluation_date, time_zone, engine, spark",
+        "convention, quality, comparison, gates, sink, lineage, report, evaluation_date, time_zone, engine, spark",
     ),
     (
         {"source": {**LOGS, "colums": {}}},
@@ -722,7 +722,8 @@ def test_an_id_that_looks_like_a_number_stays_text(tmp_path: Path) -> None:
         (
             "7: x",
             "7: unknown key '7'; "
-            "known: source, judgements, rank_by, metrics, convention, quality, comparison, gates, sink, report, "
+            "known: source, judgements, rank_by, metrics, convention, quality, comparison, gates, sink, lineage, "
+            "report, "
             "evaluation_date, time_zone, engine, spark",
         ),
     ],
@@ -862,6 +863,7 @@ def test_the_record_is_plain_and_hides_secrets() -> None:
                        "period": None},
         "gates": [],
         "sink": {"format": "parquet", "path": "out", "mode": "overwrite_partitions", "table": None},
+        "lineage": {"url": None, "namespace": None, "job": "rankmetrics"},
         "report": {"file": None, "examples": 0},
         "evaluation_date": "2026-11-21",
         "time_zone": "UTC",
