@@ -192,7 +192,7 @@ test-s3: for-test-s3 ## test logs and results on an S3 server
 
 test-report: for-test-report ## test the HTML report in Chromium, and a result in MLflow
 	@command -v chromium >/dev/null || { echo "chromium not found: apt install chromium" >&2; exit 1; }
-	@$(call PLATFORM_TESTS,test_report_page.py)
+	@$(call PLATFORM_TESTS,test_report_page.py tests/platforms/test_report_screens.py)
 	@.venvs/mlflow/bin/python -m pytest tests/platforms/test_mlflow.py
 
 test-peers: for-test-peers ## test intervals over several looks against gbstats and seqabpy

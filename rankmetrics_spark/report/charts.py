@@ -125,8 +125,10 @@ def changes() -> alt.LayerChart:
         alt.Tooltip("share:N", title="of all"),
     ]
     fill, stroke = alt.Fill("fill:N", scale=None), alt.Stroke("stroke:N", scale=None)
-    bar = alt.Chart(ROWS).mark_rect(strokeWidth=1).encode(
-        x=x, x2="to:Q", y=y, y2="zero:Q", fill=fill, stroke=stroke, tooltip=tooltip
+    bar = (
+        alt.Chart(ROWS)
+        .mark_rect(strokeWidth=1)
+        .encode(x=x, x2="to:Q", y=y, y2="zero:Q", fill=fill, stroke=stroke, tooltip=tooltip)
     )
     return alt.LayerChart(layer=[bar], width="container", height=HEIGHT)
 
