@@ -109,6 +109,7 @@ class Output:
 
     def _record(self, date: str, more: dict[str, Any]) -> None:
         count = dict(rows=4010, evaluated=4000, quarantined=10, lists=400, no_relevant=80, tied=0, beyond_judgements=0)
+        count |= {"judged_lists": 400}
         n = len(self.experiments)
         record = {
             "run_id": f"{date.replace('-', '')}T010203-0a1b2c3d",

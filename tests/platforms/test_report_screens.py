@@ -21,9 +21,10 @@ from tests.helpers.browser import PHONE, Opened, texts
 from tests.helpers.results import Output
 
 PAIRED = {
-    "design": "paired", "test": "paired t", "n_users_both": 400, "wins": 230, "ties": 80, "losses": 90, "p_wilcoxon": 0.0004,
-    "p_randomization": 0.0002, "bootstrap_ci_low": 0.02, "bootstrap_ci_high": 0.09, "aa_share": 0.049, "effect_size": 0.31,
-    "cuped_ci_low": 0.03, "cuped_ci_high": 0.07, "cuped_variance_reduction": 0.4, "cuped_difference": 0.05,
+    "design": "paired", "test": "paired t", "n_users_both": 400, "wins": 230, "ties": 80, "losses": 90,
+    "p_wilcoxon": 0.0004, "p_randomization": 0.0002, "bootstrap_ci_low": 0.02, "bootstrap_ci_high": 0.09,
+    "aa_share": 0.049, "effect_size": 0.31, "cuped_difference": 0.05, "cuped_ci_low": 0.03, "cuped_ci_high": 0.07,
+    "cuped_variance_reduction": 0.4,
 }  # fmt: skip
 
 
@@ -174,7 +175,9 @@ def test_all_pairs_are_a_matrix_with_letters(opened: Callable[..., Opened]) -> N
     assert lines.count() == 12
     first, last = (line.inner_text().replace("\t", " ") for line in (lines.first, lines.last))
     # The best one is 0.015 above its neighbour, which is not clear, and clearly above the ten others.
-    assert "system_11" in first and first.endswith("cdefghijkl") and "system_00" in last and last.rstrip().endswith("–")
+    assert (
+        "system_11" in first and first.endswith("cdefghijkl") and "system_00" in last and last.split()[-1] == "\u2013"
+    )
     assert Counter(lines.first.locator("td").evaluate_all("cells => cells.map(cell => cell.className)"))["better"] == 10
     assert lines.last.locator("td.worse").count() == 10
     found.page.locator(".pairs select").select_option("MRR")
@@ -241,7 +244,8 @@ def test_a_table_filters_by_numbers_and_can_be_taken_along(opened: Callable[...,
     found.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     table, section = found.table("differences"), found.section("differences")
     search = section.get_by_role("searchbox")
-    for text, n in (("difference>0.15", 2), ("difference>=0.3", 1), ("change<30", 1), ("p<0.05", 3), ("users=51", 0)):
+    cases = {"difference>0.15": 2, "difference>=0.3": 1, "change<30": 1, "p<0.05": 3, "users=51": 0}
+    for text, n in cases.items():
         search.fill(text)
         assert table.locator("tbody tr").count() == n, text
     search.fill("difference<0.25")
