@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         summary,
     )
     from rankmetrics_spark.report.over_time import difference_rows, print_over_time, sentences_over_time
-    from rankmetrics_spark.report.overview import further_sentences, status_line, what_else
+    from rankmetrics_spark.report.overview import further_sentences, newer_failures, status_line, what_else
     from rankmetrics_spark.report.palette import LIGHT
     from rankmetrics_spark.report.paper import DOCUMENT_STYLES, document
     from rankmetrics_spark.report.payload import payload_of
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
         print_result,
         print_verdict,
     )
-    from rankmetrics_spark.report.trust import check_rows, checks, newer_failures, without_relevant
+    from rankmetrics_spark.report.trust import check_rows, checks, without_relevant
     from rankmetrics_spark.report.verdict import MOST_SENTENCES, outlook_sentence, p_value, sentence, verdict_of
 
 __getattr__ = lazy(
@@ -91,7 +91,7 @@ __getattr__ = lazy(
         "machine": "RESULT_TABLES print_csv print_json result_object safe_cells",
         "notebook": "as_html log_run logged_metrics logged_parameters plot summary",
         "over_time": "difference_rows print_over_time sentences_over_time",
-        "overview": "further_sentences status_line what_else",
+        "overview": "further_sentences newer_failures status_line what_else",
         "paper": "DOCUMENT_STYLES document",
         "payload": "payload_of",
         "periods": "figures_of_output figures_of_period figures_of_run merged_record outlook_of period_of",
@@ -99,7 +99,7 @@ __getattr__ = lazy(
         "segments": "sentences_of_segments",
         "story": "Answer answer cards leader",
         "terminal": "Shown print_all print_gates print_not_published print_result print_verdict",
-        "trust": "check_rows checks newer_failures without_relevant",
+        "trust": "check_rows checks without_relevant",
         "verdict": "MOST_SENTENCES outlook_sentence p_value sentence verdict_of",
     },
 )

@@ -178,7 +178,7 @@ def _context(figures: Figures) -> dict[str, Any]:
         "date": figures.record.get("evaluation_date") or _date(figures),
         "days": figures.days,
         "answer": answer,
-        "newer": trust.newer_failures(figures),
+        "newer": overview.newer_failures(figures),
         "outlook": () if answer.won else outlook,
         "development": [
             *sentences_over_time(figures.over_time, figures.metrics, figures.primary),
@@ -186,6 +186,7 @@ def _context(figures: Figures) -> dict[str, Any]:
         ],
         "margins": [*filter(None, map(sentence_of_margin, figures.compared))][:MOST_MARGINS],
         "differing": sentences_of_segments(figures.comparisons, figures.primary),
+        "untrusted": answer.title[0].startswith("No verdict"),
         "warnings": {0: "", 1: "One check"}.get(n_warnings, f"{n_warnings} checks"),
         "cards": visible_cards,
         "n_cards": len(cards),

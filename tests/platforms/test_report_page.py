@@ -52,7 +52,9 @@ def test_what_makes_a_verdict_untrustworthy_stands_at_the_top(opened: Callable[.
     assert found.page.locator(".check.warn strong").all_inner_texts() == [
         "Number of users", "Split of the users", "Quality of the log",
     ]  # fmt: skip
-    assert "3 checks below weaken this answer" in found.page.locator("#answer").inner_text()
+    answer = found.page.locator("#answer").inner_text()
+    assert "The split of users is off (p < 0.001). Find the cause before you read the numbers." in answer
+    assert "There is no verdict: see the 3 checks below that did not pass." in answer
 
 
 # ---- the numbers

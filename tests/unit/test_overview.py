@@ -141,7 +141,7 @@ def test_changes_are_counted_in_steps_and_no_change_apart() -> None:
 def test_changes_are_those_of_users_in_both_whatever_their_order() -> None:
     mine = pa.table({"user_id": ["u3", "u1", "u9", "u2"], "ap_at_10": [0.5, 0.2, 1.0, None]})
     theirs = pa.table({"user_id": ["u1", "u2", "u3", "u4"], "ap_at_10": [0.2, 0.1, 0.3, 0.9]})
-    rows = change_rows("b", "a", mine, theirs, {"ap_at_10": "ap@10"}, {"ap@10": (0.0, 1.0)})
+    rows = change_rows(("b", "a"), {"b": mine, "a": theirs}, {"ap_at_10": "ap@10"}, {"ap@10": (0.0, 1.0)})
     # u3 rises by 0.2, which is 4 of 20 steps; u1 stays; u9 and u4 are on one side, and u2 has no value on one.
     assert [(row["metric"], row["step"], row["users"], row["baseline"]) for row in rows] == [
         ("ap@10", 0, 1, "a"), ("ap@10", 4, 1, "a"),
