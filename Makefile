@@ -201,7 +201,7 @@ test-s3: for-test-s3 ## test logs and results on an S3 server
 
 test-report: for-test-report ## test the HTML report and the user guide in Chromium, and a result in MLflow
 	@command -v chromium >/dev/null || { echo "chromium not found: apt install chromium" >&2; exit 1; }
-	@$(call PLATFORM_TESTS,test_report_page.py tests/platforms/test_examples_page.py tests/platforms/test_docs_site.py)
+	@$(call PLATFORM_TESTS,test_report_page.py $(addprefix tests/platforms/,test_report_screens.py test_examples_page.py test_docs_site.py))
 	@.venvs/mlflow/bin/python -m pytest tests/platforms/test_mlflow.py
 
 test-peers: for-test-peers ## test looks against gbstats, seqabpy and by simulation, and ratios against tea-tasting

@@ -19,7 +19,7 @@ from rankmetrics_spark.errors import TRACE, RankmetricsError, lost_engine, raise
 from rankmetrics_spark.report import printable
 
 verbose: ContextVar[bool] = ContextVar("verbose", default=False)
-"""Whether a terminal too gets a plain line for each stage, and the stack trace of an error of Spark."""
+"""Whether each stage is printed with its seconds, and the stack trace of an error of Spark."""
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def _of_spark(error: Exception) -> bool:
 
 @contextmanager
 def live(console: Console) -> Iterator[Callable[[str], None]]:
-    """Show stages on a terminal; elsewhere, and with ``-v``, print a plain line for each as it begins.
+    """Show stages on a terminal; elsewhere print a line for each as it begins, or as it ends with ``-v``.
 
     Args:
         console: Where to show them.
@@ -89,7 +89,7 @@ def live(console: Console) -> Iterator[Callable[[str], None]]:
     if console.quiet:
         yield lambda text: None
         return
-    if not console.is_terminal or verbose.get():
+    if not (console.is_terminal or verbose.get()):
         yield lambda text: console.print(Text(f"{printable(text)} ..."), soft_wrap=True)
         return
     columns = (SpinnerColumn(), TextColumn("{task.description} ...", markup=False), TimeElapsedColumn())

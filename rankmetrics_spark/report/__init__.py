@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         tie_warnings,
     )
     from rankmetrics_spark.report.figures import ANY_WIDTH, Figures, blocks, folded, period_means, printable, seconds_of
+    from rankmetrics_spark.report.histograms import change_rows, change_steps
     from rankmetrics_spark.report.html import (
         INSTALL_PAGE,
         MOST_BYTES,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         summary,
     )
     from rankmetrics_spark.report.over_time import difference_rows, print_over_time, sentences_over_time
+    from rankmetrics_spark.report.overview import further_sentences, newer_failures, status_line, what_else
     from rankmetrics_spark.report.palette import LIGHT
     from rankmetrics_spark.report.paper import DOCUMENT_STYLES, document
     from rankmetrics_spark.report.payload import payload_of
@@ -72,7 +74,7 @@ if TYPE_CHECKING:
         print_result,
         print_verdict,
     )
-    from rankmetrics_spark.report.trust import check_rows, checks, newer_failures, without_relevant
+    from rankmetrics_spark.report.trust import check_rows, checks, without_relevant
     from rankmetrics_spark.report.verdict import (
         MOST_SENTENCES,
         outlook_sentence,
@@ -93,10 +95,12 @@ __getattr__ = lazy(
             "print_conventions print_list print_table result_rows table tie_warnings"
         ),
         "figures": "ANY_WIDTH Figures blocks folded period_means printable seconds_of",
+        "histograms": "change_rows change_steps",
         "html": "INSTALL_PAGE MOST_BYTES check_page_file check_page_libraries has_page_libraries page write_page",
         "machine": "RESULT_TABLES print_csv print_json result_object safe_cells",
         "notebook": "as_html compared_html log_run logged_metrics logged_parameters plot summary",
         "over_time": "difference_rows print_over_time sentences_over_time",
+        "overview": "further_sentences newer_failures status_line what_else",
         "paper": "DOCUMENT_STYLES document",
         "payload": "payload_of",
         "periods": "figures_of_output figures_of_period figures_of_run merged_record outlook_of period_of",
@@ -105,7 +109,7 @@ __getattr__ = lazy(
         "side_by_side": "Examples block data_of",
         "story": "Answer answer cards leader",
         "terminal": "Shown print_all print_gates print_not_published print_result print_verdict",
-        "trust": "check_rows checks newer_failures without_relevant",
+        "trust": "check_rows checks without_relevant",
         "verdict": "MOST_SENTENCES outlook_sentence p_value sentence sentences_of_period verdict_of",
     },
 )

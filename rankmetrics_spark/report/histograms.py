@@ -74,9 +74,18 @@ def step_row(experiment: str, metric: str, step: int, users: int, edges: Edges) 
 
 
 def change_rows(
-    experiment: str, baseline: str, mine: Any, theirs: Any, columns: Mapping[str, str], edges: Edges
+    pair: tuple[str, str], tables: Mapping[str, Any], columns: Mapping[str, str], edges: Edges
 ) -> list[dict[str, Any]]:
-    """Users per metric and step who are in both Arrow tables, by the change of their value."""
+    """Users per metric and step who are in both Arrow tables of a pair, by the change of their value.
+
+    Args:
+        pair: Experiment and baseline.
+        tables: Experiment -> its users.
+        columns: Column of a metric -> its name.
+        edges: Where the steps of each metric begin and end.
+    """
+    experiment, baseline = pair
+    mine, theirs = tables[experiment], tables[baseline]
     found = theirs.take(pc.index_in(mine[USER], value_set=theirs[USER].combine_chunks()))
     rows = []
     for column in sorted({*mine.column_names} & {*theirs.column_names} & {*columns}):

@@ -179,7 +179,7 @@ def _context(figures: Figures) -> dict[str, Any]:
         "date": figures.record.get("evaluation_date") or _date(figures),
         "days": figures.days,
         "answer": answer,
-        "newer": trust.newer_failures(figures),
+        "newer": overview.newer_failures(figures),
         "outlook": [*(f"{line}." for line in sentences_of_looks(figures.compared)), *(() if answer.won else outlook)],
         "development": [
             *sentences_over_time(figures.over_time, figures.metrics, figures.primary),
@@ -190,6 +190,7 @@ def _context(figures: Figures) -> dict[str, Any]:
             *[*filter(None, map(sentence_of_margin, figures.compared))][:MOST_MARGINS],
         ],
         "differing": sentences_of_segments(figures.comparisons, figures.primary),
+        "untrusted": answer.title[0].startswith("No verdict"),
         "warnings": {0: "", 1: "One check"}.get(n_warnings, f"{n_warnings} checks"),
         "cards": visible_cards,
         "n_cards": len(cards),

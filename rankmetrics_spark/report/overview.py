@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rankmetrics_spark.metrics import parse
@@ -55,10 +55,15 @@ def _people(figures: Figures) -> list[Status]:
     return [Status("ok", text)]
 
 
+def _last_date(figures: Figures) -> str:
+    """The date that is shown, of a period its last one; empty where nothing says it."""
+    last = figures.days.dates[-1] if figures.days else figures.record.get(DATE)
+    return str(last or next((row.get(DATE) for row in figures.means), ""))
+
+
 def _newer(figures: Figures) -> list[Status]:
     """Runs of newer dates that were published and warned; those that failed have lines of their own."""
-    last = figures.days.dates[-1] if figures.days else figures.record.get(DATE)
-    shown = str(last or next((row.get(DATE) for row in figures.means), ""))
+    shown = _last_date(figures)
     newer = [record for record in figures.history if str(record.get(DATE)) > shown and not record.get("error")]
     newer = [record for record in newer if str(record.get(DATE))[:1].isdigit()]
     if not newer:
@@ -67,6 +72,19 @@ def _newer(figures: Figures) -> list[Status]:
     warned = sum(bool((record.get("quality") or {}).get("warnings")) for record in newer)
     text = f"{dates[0]} is newer" if len(dates) == 1 else f"{len(dates)} newer dates up to {dates[-1]}"
     return [Status("warn", text + (f", {'it' if len(dates) == 1 else warned} warned" if warned else ""))]
+
+
+def newer_failures(figures: Figures, most: int = 3) -> list[str]:
+    """The dates after the one that is shown whose run failed, in words, the newest first."""
+    shown = _last_date(figures)
+    failed = [record for record in figures.history if record.get("error") and str(record.get(DATE)) > shown]
+    # A run that was refused may have no date.
+    dated = sorted((str(record[DATE]), record["error"]) for record in failed if str(record.get(DATE))[:1].isdigit())
+    said = [(date, str(error["message"] if isinstance(error, Mapping) else error)) for date, error in dated[::-1]]
+    lines = [f"The run of {date} failed, so nothing newer than {shown} is shown: {text}" for date, text in said]
+    left_out = len(lines) - most
+    more = "1 more run of a newer date" if left_out == 1 else f"{left_out:,} more runs of newer dates"
+    return lines[:most] + ([f"{more} failed."] if left_out > 0 else [])
 
 
 def _gates(rows: Iterable[Row]) -> list[Status]:

@@ -133,6 +133,7 @@ function draw(parent, template, rows, { heading, small, about, unit, domain, edi
   const chart = make("div", { className: "chart", role: "img", "aria-label": `${about}. The numbers are in the table below.` });
   const height = template === "forest" ? 26 * rows.length + 34 : charts[template].height + 40;
   chart.style.minHeight = `${height}px`;
+  chart.addEventListener("click", tap);
   parent.append(make("figure", {}, make("h3", {}, heading, small ? make("small", {}, small) : ""), ...(legend ? [legendOf(legend)] : []), chart));
   undrawn.set(chart, () => {
     const spec = structuredClone(charts[template]);
@@ -148,6 +149,12 @@ function draw(parent, template, rows, { heading, small, about, unit, domain, edi
     drawing.add(done);
     return done;
   });
+}
+/** A finger does not hover: after a tap, the mark is told that a pointer is over it. */
+let touched = false;
+addEventListener("pointerdown", (event) => { touched = event.pointerType === "touch"; if (touched) document.getElementById("vg-tooltip-element")?.classList.remove("visible"); }, true);
+function tap(event) {
+  if (touched) event.target.dispatchEvent(new PointerEvent("pointermove", { bubbles: true, clientX: event.clientX, clientY: event.clientY }));
 }
 /** The names of the lines of a chart, each with its line. */
 function legendOf(places) {

@@ -256,6 +256,7 @@ FURTHER = [
     _column("lists of candidate", "count", "n_lists_candidate"),
 ]
 """What ``comparisons`` holds beside the test that decides; columns without a value are left out."""
+WINS = ("wins", "ties", "losses")
 MOST_FURTHER = 400
 """Rows of further tests on a page."""
 MOST_CHECKS = 300
@@ -266,7 +267,10 @@ def _further(figures: Figures, index: Mapping[str, Mapping[str, int]]) -> dict[s
     """The further tests of the differences of all users, the metric that decides first."""
     metric = str(figures.primary)
     rows = sorted(figures.compared, key=lambda row: row[METRIC] != metric)[:MOST_FURTHER]
-    held = {name for column in FURTHER for name in column["keys"] if any(_rounded(row.get(name)) for row in rows)}
+    names = [name for column in FURTHER for name in column["keys"]]
+    held = {name for name in names if any(_rounded(row.get(name)) is not None for row in rows)}
+    # Users who are in one experiment only neither win nor lose.
+    held -= set() if any(row.get(name) for name in WINS for row in rows) else {*WINS}
     columns = [column for column in FURTHER if {*column["keys"]} <= held]
     shown = [name for column in columns for name in column["keys"]]
     keys = {short: [index[name].get(row[name], -1) for row in rows] for short, name in KEYS.items()}

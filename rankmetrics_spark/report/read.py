@@ -249,7 +249,7 @@ class FolderTables:
             if experiment in names
         }
         there = [pair for pair in pairs if {*pair} <= {*tables}]
-        return [row for a, b in there for row in change_rows(a, b, tables[a], tables[b], columns, edges)]
+        return [row for pair in there for row in change_rows(pair, tables, columns, edges)]
 
     def records(self) -> Iterable[Mapping[str, Any]]:
         return [*reversed(records_in(self.disk.root) or [])]

@@ -10,6 +10,7 @@ from typing import Literal
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report.changes import Change, all_percentages, change_of, means_of, movement, widened
 from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of, over_lists, percent
+from rankmetrics_spark.report.trust import split_is_off
 from rankmetrics_spark.report.verdict import but, detectable, p_value, valid_at
 from rankmetrics_spark.schemas import BASELINE, CUPED, EXPERIMENT, METRIC, N_LISTS, N_USERS, number, of_test
 
@@ -208,7 +209,9 @@ def answer(figures: Figures) -> Answer:
     if metric.higher_is_better is None:
         return Answer((f"{label_of(metric)} has no better direction",), sure=("The differences are below.",))
     if all(card.state == "doubtful" for card in comparisons):
-        return Answer(("No verdict: these numbers are not to be trusted",), sure=(_sentence(comparisons[0].note),))
+        note = comparisons[0].note
+        off = split_is_off(figures).removesuffix(" There is no verdict.") if "the planned shares" in note else ""
+        return Answer(("No verdict: these numbers are not to be trusted",), sure=(off or _sentence(note),))
     if len(figures.baselines) > 1:
         return _of_pairs(figures, metric, comparisons)
     return _of_candidates(metric, comparisons)

@@ -11,7 +11,6 @@ from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of
 from rankmetrics_spark.report.verdict import p_text
 from rankmetrics_spark.schemas import (
     BASELINE,
-    DATE,
     EXPERIMENT,
     FAIL,
     METRIC,
@@ -123,24 +122,6 @@ def _fine(title: str, group: Mapping[str, Mapping[str, None]]) -> PageCheck:
     return PageCheck(
         "ok", title, text + (f" {more:,} more in the table checks." if more > 0 and title != "Books" else "")
     )
-
-
-def newer_failures(figures: Figures, most: int = 3) -> list[str]:
-    """The dates after the one that is shown whose run failed, in words, the newest first."""
-    last = figures.days.dates[-1] if figures.days else figures.record.get(DATE)
-    shown = str(last or next((row.get(DATE) for row in figures.means), ""))
-    failed = [record for record in figures.history if record.get("error") and str(record.get(DATE)) > shown]
-    # A run that was refused may have no date.
-    dated = sorted((str(record[DATE]), record["error"]) for record in failed if str(record.get(DATE))[:1].isdigit())
-    lines = [f"The run of {date} failed, so nothing newer than {shown} is shown: {_message(error)}"
-             for date, error in dated[::-1]]  # fmt: skip
-    left_out = len(lines) - most
-    more = "1 more run of a newer date" if left_out == 1 else f"{left_out:,} more runs of newer dates"
-    return lines[:most] + ([f"{more} failed."] if left_out > 0 else [])
-
-
-def _message(error: Any) -> str:
-    return str(error["message"] if isinstance(error, Mapping) else error)
 
 
 def _all_words(title: str, texts: Sequence[str]) -> str:
@@ -385,8 +366,8 @@ def _split(figures: Figures) -> Iterator[Check]:
     people = population(figures)
     ratio = next((number(row.get("sample_ratio_p")) for row in figures.compared), None)
     if ratio is not None:
-        p, is_kept = p_text(ratio, SMALL_RATIO_P), ratio >= SMALL_RATIO_P
-        text = f"As planned (p = {p})." if is_kept else f"Users are not split as planned (p {p}). There is no verdict."
+        is_kept = ratio >= SMALL_RATIO_P
+        text = f"As planned (p = {p_text(ratio, SMALL_RATIO_P)})." if is_kept else split_is_off(figures)
         for name in people.users or figures.experiments:
             status, margin = OK if is_kept else WARN, ratio - SMALL_RATIO_P
             yield Check("sample_ratio", status, text, name, ratio, SMALL_RATIO_P, margin)
@@ -399,6 +380,21 @@ def _split(figures: Figures) -> Iterator[Check]:
         text = f"Not checked, since the planned split is unknown.{seen}"
     for name in people.users:
         yield Check("sample_ratio", NOT_CHECKED, text, name)
+
+
+def split_is_off(figures: Figures) -> str:
+    """What to do where the users do not follow the planned shares; with both shares where they are known."""
+    ratio = next((number(row.get("sample_ratio_p")) for row in figures.compared), None)
+    users, planned = population(figures).users, (figures.config.get("comparison") or {}).get("shares") or {}
+    names = [name for name in users if name in planned]
+    off = ""
+    if names and len(names) <= MOST_SHARES:
+        seen, wanted = (
+            [100 * each[name] / sum(each[other] for other in names) for name in names] for each in (users, planned)
+        )
+        off = f": {' / '.join(f'{x:.1f}' for x in seen)} % instead of {' / '.join(f'{x:.4g}' for x in wanted)} %"
+    p = "" if ratio is None else f" (p {p_text(ratio, SMALL_RATIO_P)})"
+    return f"The split of users is off{off}{p}. Find the cause before you read the numbers. There is no verdict."
 
 
 def _rows(figures: Figures, names: Sequence[str]) -> Iterator[Check]:

@@ -27,6 +27,7 @@ class Output:
         experiments: The first one is the baseline.
         segments: Names beside ``all``.
         users: Users per experiment.
+        further: Columns of ``comparisons`` beside those of the test that decides, the same in every row.
         effects: Experiment -> by how much its values are raised; by default the second one wins and the third loses.
     """
 
@@ -37,6 +38,7 @@ class Output:
     effects: dict[str, float] = field(default_factory=dict)
     note: str | None = None
     metrics: Sequence[str] = METRICS
+    further: dict[str, Any] = field(default_factory=dict)
 
     def write(self, date: str = "2026-11-20", seed: int = 7, **more: Any) -> Path:
         """Write the tables and the record of a date; ``more`` goes into the record."""
@@ -96,7 +98,7 @@ class Output:
                          wins=0, ties=0, losses=0, better=better, note=self.note, confidence=0.95,
                          correction="holm", family="of this run", n_comparisons=24, relative_ci_low=(d - half) / b,
                          relative_ci_high=(d + half) / b, sample_ratio_p=1e-9 if self.note else None,
-                         minimum_detectable_effect=0.02)
+                         minimum_detectable_effect=0.02) | self.further
                 )  # fmt: skip
         return _columns(rows)
 
@@ -107,6 +109,7 @@ class Output:
 
     def _record(self, date: str, more: dict[str, Any]) -> None:
         count = dict(rows=4010, evaluated=4000, quarantined=10, lists=400, no_relevant=80, tied=0, beyond_judgements=0)
+        count |= {"judged_lists": 400}
         n = len(self.experiments)
         record = {
             "run_id": f"{date.replace('-', '')}T010203-0a1b2c3d",

@@ -92,7 +92,10 @@ def test_the_sample_ratio_is_judged_where_the_shares_are_known(spark: SparkSessi
     for name in "ab":
         row = found[name, "sample_ratio"]
         assert (row["status"], row["limit"]) == ("warn", 0.001) and row["observed"] < 1e-9
-        assert row["sentence"] == "Users are not split as planned (p < 0.001). There is no verdict."
+        assert row["sentence"] == (
+            "The split of users is off: 95.0 / 5.0 % instead of 50 / 50 % (p < 0.001). Find the cause before you read "
+            "the numbers. There is no verdict."
+        )
 
 
 def test_the_page_reads_the_rows_that_were_published(spark: SparkSession, tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -257,3 +259,28 @@ def test_spark_reads_the_figures_that_pyarrow_reads(spark: SparkSession, log: st
     # DCG has no upper bound, so its steps end at the largest value.
     assert sum(row["users"] for row in steps) == mine.record["experiments"]["control"]["lists"]
     assert max(row["step"] for row in mine.users if row["metric"] == "dcg@10") == 19
+
+
+def test_the_changes_of_paired_users_are_those_of_the_stored_users_on_both_readers(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    # Each user has one relevant item: reciprocal ranks 1, 1/2, 1/3, 1/4 in a; one rank worse, the same or better in b.
+    ranks = {f"u{i}": (1 + i % 4, 1 + (i + i // 4) % 4) for i in range(12)}
+    lists = [
+        a_list([int(rank == found[side]) for rank in range(1, 5)], user, name)
+        for user, found in ranks.items()
+        for side, name in enumerate("ab")
+    ]
+    out = tmp_path / "out"
+    log = parquet(tmp_path / "log", [row for rows in lists for row in rows])
+    run(spark, config(log, out, metrics=["rr"], comparison={"baseline": "a"}))
+    tables = local_tables(str(out))
+    assert tables
+    mine, theirs = (figures_of(each).user_changes for each in (tables, spark_tables(spark, Sink(path=str(out)))))
+    steps = Counter()
+    for before, after in ranks.values():
+        change = 1 / after - 1 / before
+        steps[0 if before == after else math.copysign(math.ceil(round(abs(change) * 20, 9)), change)] += 1
+    for rows in (mine, theirs):
+        assert {(row["experiment_id"], row["baseline"], row["metric"]) for row in rows} == {("b", "a", "rr")}
+        assert {row["step"]: row["users"] for row in rows} == steps and len(steps) > 4

@@ -310,6 +310,27 @@ def test_the_metric_that_decides_stays_in_all_segments_then_the_largest_segments
     assert {found["segments"][s] for s in found["means"]["s"]} == {"all"}, "the page shows none of segments"
 
 
+def test_further_columns_are_those_that_hold_a_value() -> None:
+    rows = [compared("a", "candidate", 0.1, p_wilcoxon=0.0, wins=3, ties=0, losses=0, effect_size=None)]
+    rows.append(compared("b", None, 0.0, wins=1, ties=0, losses=0, bootstrap_ci_low=-0.1, bootstrap_ci_high=1 / 3))
+    found = payload_of(Figures([mean(name) for name in ("control", "a", "b")], rows))
+    titles = [column["title"] for column in found["furtherColumns"]]
+    assert titles == ["wins", "ties", "losses", "plain interval", "bootstrap interval", "p of Wilcoxon's test"]
+    assert found["further"]["p_wilcoxon"] == [0.0, None] and found["further"]["bootstrap_ci_high"] == [None, 0.333333]
+    nobody = [row | {"wins": 0} for row in rows]
+    found = payload_of(Figures([mean(name) for name in ("control", "a", "b")], nobody))
+    assert "wins" not in [column["title"] for column in found["furtherColumns"]]
+
+
+def test_of_all_pairs_the_cards_are_those_of_the_best_the_closest_first() -> None:
+    figures = ranked(0.7, 0.65, 0.5, 0.2)
+    context = html._context(figures)
+    pairs = [{card.candidate, card.baseline} for card in context["cards"]]
+    best = figures.experiments[0]
+    assert [best in pair for pair in pairs] == [True] * 3 + [False] * 3
+    assert [abs(card.row["difference"]) for card in context["cards"][:3]] == pytest.approx([0.05, 0.2, 0.5])
+
+
 def test_the_map_of_segments_holds_the_metric_that_decides_whole() -> None:
     found = payload_of(large(5, 2, winners=1), 10)["map"]
     assert len(found["s"]) == 2 * 5 and {*found["x"]} == {0.2, -0.2} and {*found["percent"]} == {1}

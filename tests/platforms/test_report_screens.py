@@ -1,0 +1,321 @@
+"""What people decide from a page, at any size, on paper, on a phone and without eyes: ``make test-report``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+from rankmetrics_spark.report import Figures
+from tests.helpers.browser import PHONE, Opened, texts
+from tests.helpers.results import Output
+
+PAIRED = {
+    "design": "paired", "test": "paired t", "n_users_both": 400, "wins": 230, "ties": 80, "losses": 90,
+    "p_wilcoxon": 0.0004, "p_randomization": 0.0002, "bootstrap_ci_low": 0.02, "bootstrap_ci_high": 0.09,
+    "aa_share": 0.049, "effect_size": 0.31, "cuped_difference": 0.05, "cuped_ci_low": 0.03, "cuped_ci_high": 0.07,
+    "cuped_variance_reduction": 0.4,
+}  # fmt: skip
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Path:
+    return Output(tmp_path / "three").write()
+
+
+@pytest.fixture
+def paired(tmp_path: Path) -> Path:
+    output = Output(tmp_path / "paired", ["control", "candidate_a"], [], further=PAIRED)
+    return output.write(judgements={"path": "qrels"})
+
+
+def mean(experiment: str, metric: str, value: float) -> dict[str, Any]:
+    counts = {"n_users": 50, "n_users_with_relevant": 50, "confidence": 0.95, "convention": "standard"}
+    bounds = {"mean": value, "ci_low": value - 0.02, "ci_high": value + 0.02}
+    return {"experiment_id": experiment, "segment": "all", "metric": metric, **counts, **bounds}
+
+
+def compared(baseline: str, candidate: str, metric: str, change: float, **more: Any) -> dict[str, Any]:
+    """A change of a mean of 0.5, with an interval of 0.02 to either side; it is shown where the interval excludes 0."""
+    better = None if abs(change) <= 0.02 else "candidate" if change > 0 else "baseline"
+    bounds = {"difference": change, "ci_low": change - 0.02, "ci_high": change + 0.02}
+    relative = {"relative_difference": 2 * change, "relative_ci_low": 2 * change - 0.04}
+    p = 0.4 if better is None else 0.001
+    row = {"experiment_id": candidate, "baseline": baseline, "segment": "all", "metric": metric, "better": better}
+    words = {"note": None, "correction": "holm", "n_comparisons": 3, "confidence": 0.95, "p_adjusted": p, "n_users": 50}
+    more = {"relative_ci_high": 2 * change + 0.04, "mean_baseline": 0.5, "mean_candidate": 0.5 + change, **more}
+    return {**row, **bounds, **relative, **words, "design": "paired", **more}
+
+
+def systems(n: int = 12) -> Figures:
+    """All pairs of systems, each 0.015 better than the one before: neighbours do not differ clearly."""
+    names = [f"system_{i:02}" for i in range(n)]
+    pairs = list(combinations(range(n), 2))
+    metrics = ["ap", "rr"]
+    rows = [compared(names[a], names[b], metric, 0.015 * (b - a)) for metric in metrics for a, b in pairs]
+    means = [mean(name, metric, 0.5 + 0.015 * i) for metric in metrics for i, name in enumerate(names)]
+    return Figures(means, rows, order=metrics)
+
+
+def wide(experiments: int = 50, metrics: int = 30, segments: int = 200) -> Figures:
+    """A large run: the deciding metric in every segment, others in a few."""
+    names = ["control", *(f"ranker-{i:02}" for i in range(1, experiments))]
+    all_metrics = [f"dcg@{cut}" for cut in range(1, metrics + 1)]
+    places = [f"country=C{i:03} & device=web" for i in range(segments)]
+    means = [mean(name, metric, 0.5 + 0.002 * i) for metric in all_metrics for i, name in enumerate(names)]
+    rows = []
+    for metric in all_metrics:
+        decides = metric == all_metrics[-1]
+        for i, name in enumerate(names[1:], 1):
+            for at, segment in enumerate(["all", *(places if decides else places[:4])]):
+                size = {"segment": segment, "n_users": 1_000_000 if not at else 9_000 - at, "role": "secondary"}
+                rows.append(
+                    compared(
+                        "control",
+                        name,
+                        metric,
+                        0.002 * i - 0.0001 * at,
+                        **size | ({"role": "primary"} if decides else {}),
+                    )
+                )
+    n = (experiments - 1) * metrics * (segments + 1)
+    users = [
+        {"experiment_id": name, "metric": metric, "step": step, "low": 0.0, "high": 1.0, "users": 1000 + step}
+        for name in names for metric in all_metrics for step in range(20)
+    ]  # fmt: skip
+    return Figures(means, rows, users, n_comparisons=n, order=all_metrics)
+
+
+# ---- the first screen
+
+
+def test_five_questions_are_answered_above_the_charts(opened: Callable[..., Opened], three: Path) -> None:
+    found = opened(three)
+    status = [text.strip() for text in found.page.locator(".status li").all_inner_texts()]
+    assert status == [
+        "Evaluation date 2026-11-20",
+        "400 users in each experiment",
+        "no gates",
+        "split of users not checked",
+    ]
+    answer = found.page.locator("#answer").inner_text()
+    assert (
+        answer.index("Evaluation date") < answer.index("candidate_a beats control") < answer.index("MAP@10 rose from")
+    )
+    assert "What else moved in candidate_a: all 3 other metrics are better too." in answer
+    card = found.page.locator(".card.better").inner_text()
+    assert re.search(r"0\.\d+ → 0\.\d+", card) and "independent, 800 users" in card
+    tops = [found.section(name).bounding_box() or {} for name in ("checks", "differences")]
+    assert tops[0]["y"] < tops[1]["y"]
+
+
+def test_the_contents_lead_to_every_section(opened: Callable[..., Opened], three: Path) -> None:
+    found = opened(three)
+    found.page.locator(".contents summary").click()
+    links = found.page.locator("#contents a")
+    assert {"Can this be trusted?", "Differences", "Segments", "The run"} <= {*links.all_inner_texts()}
+    targets = [link.get_attribute("href") or "" for link in links.all()]
+    assert all(found.page.locator(f"{target}:visible").count() == 1 for target in targets)
+
+
+# ---- what was computed
+
+
+def test_further_tests_are_sentences_and_a_table(opened: Callable[..., Opened], paired: Path) -> None:
+    found = opened(paired)
+    said = found.section("further").inner_text()
+    for text in (
+        "better for 230 users, worse for 90, the same for 80",
+        "the bootstrap interval +0.0200 to +0.0900 agrees about 0",
+        "Wilcoxon's test p < 0.001 and random signs p < 0.001 (not corrected)",
+        "finds a difference in 4.9 % of the tries (5 % is right)",
+        "±0.0200 (40 % less variance)",
+    ):
+        assert text in said
+    table = found.table("further")
+    heads = table.locator("thead th").all_inner_texts()
+    shown = dict(zip(heads, table.locator("tbody tr").first.locator("th, td").all_inner_texts(), strict=True))
+    assert (shown["wins"], shown["ties"], shown["losses"], shown["effect size d"]) == ("230", "80", "90", "0.3100")
+    assert (shown["bootstrap interval"], shown["variance less by CUPED"]) == ("+0.0200 to +0.0900", "40.0 %")
+
+
+def test_paired_users_are_counted_by_how_much_they_change(opened: Callable[..., Opened], paired: Path) -> None:
+    found = opened(paired)
+    values = []
+    for name in ("control", "candidate_a"):
+        (file,) = (paired / "user_metrics" / f"experiment_id={name}").glob("*/*.parquet")
+        values.append({row["user_id"]: row["ap_at_10"] for row in pq.ParquetFile(file).read().to_pylist()})
+    changes = np.array([values[1][user] - value for user, value in values[0].items()])
+    up, down = int((changes > 0).sum()), int((changes < 0).sum())
+    heading = found.section("users").locator("h3").first.inner_text()
+    assert f"{up} better, {400 - up - down} equal, {down} worse of 400 users" in heading
+    table = found.table("users")
+    found.section("users").get_by_role("searchbox").fill("MAP@10")
+    steps = dict(zip(texts(table, 4), map(int, texts(table, 5)), strict=True))
+    assert steps["no change"] == 400 - up - down and sum(steps.values()) == 400
+    assert steps["0.000 to +0.050"] == int(((changes > 0) & (changes <= 0.05)).sum())
+
+
+# ---- large runs
+
+
+def test_all_pairs_are_a_matrix_with_letters(opened: Callable[..., Opened]) -> None:
+    found = opened(systems())
+    lines = found.page.locator(".pairs tbody tr")
+    assert lines.count() == 12
+    first, last = (line.inner_text().replace("\t", " ") for line in (lines.first, lines.last))
+    # The best one is 0.015 above its neighbour, which is not clear, and clearly above the ten others.
+    assert (
+        "system_11" in first and first.endswith("cdefghijkl") and "system_00" in last and last.split()[-1] == "\u2013"
+    )
+    assert Counter(lines.first.locator("td").evaluate_all("cells => cells.map(cell => cell.className)"))["better"] == 10
+    assert lines.last.locator("td.worse").count() == 10
+    found.page.locator(".pairs select").select_option("MRR")
+    assert "on MRR" in found.page.locator(".pairs caption").inner_text()
+    assert "system_11 minus each other" in found.section("differences").locator("h3").first.inner_text()
+
+
+def test_a_large_run_begins_with_the_metric_that_decides_and_says_what_is_left_out(
+    opened: Callable[..., Opened], capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = opened(wide())
+    section = found.section("differences")
+    assert section.locator(".chart").count() == 1
+    assert "10 of 50 experiments are drawn. 1 of 30 metrics are drawn" in section.inner_text().replace("\n", " ")
+    cells = section.locator(".by-metric tbody td")
+    assert cells.count() == 30 * 30 and "30 of 49 candidates are shown" in section.inner_text()
+    section.get_by_role("button", name="Show all 49").click()
+    assert cells.count() == 49 * 30
+    segments = found.section("segments")
+    assert "30 of 200 segments are shown. 9 of 49 candidates are shown." in segments.inner_text()
+    assert re.search(r"This page holds [\d,]+ of 294,000 rows\.", segments.inner_text())
+    found.redraw(lambda: segments.get_by_role("searchbox", name="Find a segment").fill("c199"))
+    assert segments.locator(".by-segment tbody th").all_inner_texts()[1:] == ["country=C199 & device=web"]
+    toggle = """async () => {
+        const button = document.querySelectorAll('.by-metric thead button')[5], start = performance.now();
+        button.scrollIntoView({block: 'start'});
+        button.click();
+        while (!document.documentElement.dataset.seen) await new Promise((then) => setTimeout(then, 5));
+        return performance.now() - start;
+    }"""
+    painted = found.page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    loaded = found.page.evaluate("performance.timing.loadEventEnd - performance.timing.navigationStart")
+    milliseconds = found.page.evaluate(toggle)
+    with capsys.disabled():
+        print(
+            f"\nlarge run: first paint {painted:.0f} ms, loaded {loaded:.0f} ms, metric toggled {milliseconds:.0f} ms"
+        )
+    assert painted <= loaded and section.locator(".chart").count() == 2
+    # A metric more is little beside the page itself, whatever the machine.
+    assert milliseconds < 2 * loaded
+
+
+# ---- tables
+
+
+def test_rows_without_a_value_come_last_whichever_way_a_table_is_sorted(opened: Callable[..., Opened]) -> None:
+    rows = [compared("a", name, "ap", change) for name, change in (("b", 0.1), ("c", -0.1))]
+    nothing = {name: None for name in rows[0] if "difference" in name or name.endswith(("low", "high"))}
+    rows.append(rows[0] | nothing | {"experiment_id": "d", "p_adjusted": None, "better": None})
+    found = opened(Figures([mean(name, "ap", 0.5) for name in "abcd"], rows))
+    table = found.table("differences")
+    head = table.get_by_role("button", name="difference")
+    orders = []
+    for _ in range(2):
+        head.click()
+        orders.append((texts(table, 1), table.locator("th[aria-sort]").get_attribute("aria-sort")))
+    assert orders == [(["b", "c", "d"], "descending"), (["c", "b", "d"], "ascending")]
+
+
+def test_a_table_filters_by_numbers_and_can_be_taken_along(opened: Callable[..., Opened]) -> None:
+    names = ["=SUM(A1)", 'with "quotes", and commas', "plain"]
+    rows = [compared("a", name, "ap", 0.1 * (i + 1)) for i, name in enumerate(names)]
+    found = opened(Figures([mean(name, "ap", 0.5) for name in ("a", *names)], rows))
+    found.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    table, section = found.table("differences"), found.section("differences")
+    search = section.get_by_role("searchbox")
+    cases = {"difference>0.15": 2, "difference>=0.3": 1, "change<30": 1, "p<0.05": 3, "users=51": 0}
+    for text, n in cases.items():
+        search.fill(text)
+        assert table.locator("tbody tr").count() == n, text
+    search.fill("difference<0.25")
+    with found.page.expect_download() as download:
+        section.get_by_role("button", name="Download CSV").click()
+    text = Path(download.value.path()).read_text(encoding="utf-8-sig")
+    cells = list(csv.DictReader(io.StringIO(text)))
+    assert [row["experiment"] for row in cells] == ["'=SUM(A1)", names[1]]
+    assert [float(row["interval low"]) for row in cells] == [pytest.approx(0.08), pytest.approx(0.18)]
+    section.get_by_role("button", name="Copy").click()
+    section.get_by_role("button", name="Copied").wait_for()
+
+
+# ---- paper, contrast, phone, touch, screen reader
+
+
+def test_the_demo_is_three_pages_of_a4(opened: Callable[..., Opened], tmp_path: Path) -> None:
+    segments = [*(f"country={name}" for name in ("DE", "FR", "GB", "PL", "SE")), "device=desktop", "device=mobile"]
+    found = opened(Output(tmp_path / "demo", segments=segments).write())
+    pdf = found.page.pdf(format="A4", prefer_css_page_size=True)
+    assert len(re.findall(rb"/Type\s*/Page[^s]", pdf)) <= 3
+    found.page.emulate_media(media="print")
+    found.page.set_viewport_size({"width": 703, "height": 900})
+    found.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert found.page.evaluate("document.documentElement.scrollWidth") <= 703
+
+
+def test_intervals_stay_where_the_system_replaces_all_colours(opened: Callable[..., Opened], three: Path) -> None:
+    found = opened(three, forced_colors="active")
+    marks = found.page.locator(".card .interval")
+    assert marks.count() == 2
+    for part, paint in ((".range", "stroke"), (".dot", "fill"), (".zero", "stroke")):
+        drawn = marks.first.locator(part).evaluate(f"element => getComputedStyle(element).{paint}")
+        paper = found.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert drawn not in ("none", paper), part
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("kind", ["three", "paired", "systems"])
+def test_axe_finds_nothing(
+    opened: Callable[..., Opened], request: pytest.FixtureRequest, kind: str, scheme: str
+) -> None:
+    output = systems() if kind == "systems" else request.getfixturevalue(kind)
+    # The script of axe is no script of the page.
+    found = opened(output, color_scheme=scheme, bypass_csp=True)
+    found.page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    violations = Axe().run(found.page).response["violations"]
+    assert [(each["impact"], each["id"], each["nodes"][0]["html"]) for each in violations] == []
+
+
+def test_a_phone_needs_no_sideways_scroll_with_long_names(opened: Callable[..., Opened], tmp_path: Path) -> None:
+    names = ["control", *(f"{letter}_{'long_name' * 11}" for letter in "abcdefghijkl")]
+    output = Output(tmp_path / "long", names, [f"country={'x' * 100}{i}" for i in range(3)], users=60).write()
+    found = opened(output, viewport=PHONE, has_touch=True, is_mobile=True)
+    table = found.table("differences")
+    assert table.locator("thead th").all_inner_texts()[:3] == ["experiment", "difference", "metric"]
+    assert found.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    picker = found.page.locator(".picker").first
+    picker.locator("summary").tap()
+    assert found.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+def test_a_tap_shows_the_numbers_of_a_mark(opened: Callable[..., Opened], three: Path) -> None:
+    found = opened(three, viewport=PHONE, has_touch=True, is_mobile=True)
+    mark = found.section("differences").locator(".chart svg .mark-symbol path").first
+    mark.scroll_into_view_if_needed()
+    box = mark.bounding_box()
+    assert box
+    found.page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    tip = found.page.locator("#vg-tooltip-element.visible")
+    tip.wait_for()
+    assert "candidate_a" in tip.inner_text()
+    assert "Tap a mark for its numbers." in found.page.locator(".hint").inner_text()

@@ -1,0 +1,148 @@
+"""What stands around the answer of a page: status line, what else moved, further tests; changes of users."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from rankmetrics_spark.report import (
+    Figures,
+    cards,
+    change_rows,
+    change_steps,
+    further_sentences,
+    status_line,
+    what_else,
+)
+
+
+def mean(experiment: str, metric: str = "ap@10", users: int = 1000) -> dict[str, Any]:
+    counts = {"n_users": users, "n_users_with_relevant": 600, "confidence": 0.95, "convention": "standard"}
+    return {"experiment_id": experiment, "segment": "all", "metric": metric, "mean": 0.5, **counts}
+
+
+def compared(metric: str = "ap@10", better: str | None = "candidate", **more: Any) -> dict[str, Any]:
+    change = {"candidate": 0.1, "baseline": -0.1, None: 0.01}[better]
+    names = {"experiment_id": "b", "baseline": "a", "segment": "all", "metric": metric, "better": better, "note": None}
+    bounds = {"difference": change, "ci_low": change - 0.02, "ci_high": change + 0.02}
+    relative = {"relative_difference": 2 * change, "relative_ci_low": 2 * change - 0.04}
+    relative |= {"relative_ci_high": 2 * change + 0.04, "mean_baseline": 0.5, "mean_candidate": 0.5 + change}
+    p = 0.4 if better is None else 0.001
+    words = {"p_adjusted": p, "correction": "holm", "n_comparisons": 3, "confidence": 0.95, "n_users": 2000}
+    return {**names, **bounds, **relative, **words, **more}
+
+
+def status(*rows: dict[str, Any], **more: Any) -> list[tuple[str, str]]:
+    figures = Figures([mean("a"), mean("b")], rows, **more)
+    return [(item.level, item.text) for item in status_line(figures)]
+
+
+def check(name: str, state: str) -> dict[str, Any]:
+    return {"name": name, "status": state, "sentence": "", "experiment_id": "a"}
+
+
+def test_the_status_line_says_users_gates_split_and_look() -> None:
+    row = compared(n_users_both=0, look=1, sample_ratio_p=0.43)
+    assert status(row, checks=[check("max_drop", "ok"), check("min", "ok")]) == [
+        ("ok", "2,000 users"), ("ok", "all 2 gates are kept"), ("ok", "users split as planned (p = 0.430)"),
+        ("ok", "first look"),
+    ]  # fmt: skip
+    row = compared(n_users_both=1000, design="paired", look=14)
+    assert status(row, checks=[check("max_drop", "fail"), check("min", "ok")]) == [
+        ("ok", "1,000 users"), ("fail", "1 of 2 gates failed"), ("ok", "same users on both sides"),
+        ("warn", "look 14, and p is that of one look"),
+    ]  # fmt: skip
+    row = compared(sample_ratio_p=1e-9, look=6, looks="6 of 14, pocock")
+    assert status(row)[1:] == [
+        ("none", "no gates"),
+        ("fail", "split of users is off (p < 0.001)"),
+        ("ok", "look 6 of 14"),
+    ]
+    assert status(compared(look=3, looks="any"))[-1] == ("ok", "look 3, valid at every look")
+
+
+@pytest.mark.parametrize(
+    ("newer", "text"),
+    [
+        ([{}], "2026-11-21 is newer"),
+        ([{"quality": {"warnings": ["tie_rate is 31 %"]}}], "2026-11-21 is newer, it warned"),
+        ([{}, {"quality": {"warnings": ["x"]}}], "2 newer dates up to 2026-11-22, 1 warned"),
+    ],
+)
+def test_newer_dates_stand_in_the_status_line(newer: list[dict[str, Any]], text: str) -> None:
+    days = [{"evaluation_date": f"2026-11-{21 + i}", **record} for i, record in enumerate(newer)]
+    failed = {"evaluation_date": "2026-11-30", "error": {"message": "it has a line of its own"}}
+    means = [mean(name) | {"evaluation_date": "2026-11-20"} for name in "ab"]
+    found = status_line(Figures(means, [compared()], history=[{"evaluation_date": "2026-11-19"}, *days, failed]))
+    assert ("warn", text) in [(item.level, item.text) for item in found]
+    assert not any("2026-11-30" in item.text for item in found)
+
+
+def test_guardrails_are_said_one_by_one_and_other_metrics_are_counted() -> None:
+    rows = [
+        compared("ap@10", role="primary"),
+        compared("p@5", "baseline", role="guardrail"),
+        compared("rr", None, role="guardrail"),
+        compared("ap@5", role="secondary"),
+        compared("ndcg@5", None, role="secondary"),
+        compared("ndcg@10", "baseline", role="secondary"),
+    ]
+    names = [row["metric"] for row in rows]
+    figures = Figures([mean(name, metric) for name in "ab" for metric in names], rows, order=names)
+    said = "".join(what_else(cards(figures)[0], rows)).replace("\N{MINUS SIGN}", "-")
+    assert said == (
+        "What else moved in b: the guardrail P@5 is worse (-20.0 %, -24.0 to -16.0 %); the guardrail MRR shows no "
+        "clear change (+2.0 %, -2.0 to +6.0 %); of 3 other metrics, 1 is better, 1 is worse, 1 shows no difference."
+    )
+    alone = Figures([mean("a"), mean("b")], rows[:1])
+    assert what_else(cards(alone)[0], rows[:1]) == ()
+
+
+def test_what_was_computed_beside_the_test_is_said() -> None:
+    more = {"design": "paired", "wins": 41, "ties": 1, "losses": 8, "p_wilcoxon": 0.0312, "aa_share": 0.06}
+    more |= {"bootstrap_ci_low": -0.01, "bootstrap_ci_high": 0.2}
+    more |= {"cuped_ci_low": 0.09, "cuped_ci_high": 0.11, "cuped_variance_reduction": 0.75, "test": "paired t"}
+    figures = Figures([mean("a"), mean("b")], [compared(**more)])
+    said = [
+        line.replace("\N{MINUS SIGN}", "-").removeprefix("b on MAP@10: ") for line in further_sentences(cards(figures))
+    ]
+    assert said == [
+        "better for 41 users, worse for 8, the same for 1",
+        "CUPED narrows the interval of one test from ±0.0200 to ±0.0100 (75 % less variance), and does not decide",
+        "the bootstrap interval -0.0100 to +0.2000 does not agree about 0 with that of the t-test (+0.0800 to +0.1200)",
+        "without a normal distribution, Wilcoxon's test p = 0.031 (not corrected)",
+        "with users on random sides, the test finds a difference in 6.0 % of the tries (5 % is right)",
+    ]
+    assert further_sentences(cards(Figures([mean("a"), mean("b")], [compared()]))) == []
+
+
+# ---- changes of users
+
+
+def slow_step(change: float, low: float, high: float) -> int:
+    """The step of a change by looking at each edge; 20 steps to either side."""
+    if change == 0:
+        return 0
+    size = next((k for k in range(1, 20) if abs(change) <= k * (high - low) / 20 + 1e-12), 20)
+    return size if change > 0 else -size
+
+
+def test_changes_are_counted_in_steps_and_no_change_apart() -> None:
+    rng = np.random.default_rng(3)
+    values = np.concatenate([rng.uniform(-1, 1, 200), [0.0, 0.0, 0.05, -0.05, 1.0, -1.0, 1e-12]])
+    steps, counts = change_steps(values, 0.0, 1.0)
+    slow = [slow_step(float(value), 0.0, 1.0) for value in values]
+    assert dict(zip(steps.tolist(), counts.tolist(), strict=True)) == {step: slow.count(step) for step in set(slow)}
+
+
+def test_changes_are_those_of_users_in_both_whatever_their_order() -> None:
+    mine = pa.table({"user_id": ["u3", "u1", "u9", "u2"], "ap_at_10": [0.5, 0.2, 1.0, None]})
+    theirs = pa.table({"user_id": ["u1", "u2", "u3", "u4"], "ap_at_10": [0.2, 0.1, 0.3, 0.9]})
+    rows = change_rows(("b", "a"), {"b": mine, "a": theirs}, {"ap_at_10": "ap@10"}, {"ap@10": (0.0, 1.0)})
+    # u3 rises by 0.2, which is 4 of 20 steps; u1 stays; u9 and u4 are on one side, and u2 has no value on one.
+    assert [(row["metric"], row["step"], row["users"], row["baseline"]) for row in rows] == [
+        ("ap@10", 0, 1, "a"), ("ap@10", 4, 1, "a"),
+    ]  # fmt: skip
