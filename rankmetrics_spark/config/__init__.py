@@ -50,6 +50,7 @@ from rankmetrics_spark.config.places import check_local_paths, check_output, loc
 from rankmetrics_spark.config.sections import (
     EXAMPLES,
     FORMATS,
+    RATE_NAMES,
     RATES,
     Format,
     Input,
@@ -71,6 +72,7 @@ __all__ = [
     "KNOWN",
     "QUERY_WORDS",
     "RATES",
+    "RATE_NAMES",
     "AaCheck",
     "Bootstrap",
     "Comparison",
