@@ -290,4 +290,5 @@ def test_an_interval_of_earlier_rows_that_contradicts_the_decision_is_not_shown(
 def test_only_users_of_both_experiments_have_wins(design: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
     print_all("2026-11-20", [row(design=design, test="t", wins=12, ties=3, losses=5)], {}, "table")
     (line,) = (line for line in capsys.readouterr().out.splitlines() if f" {design} " in line)
+    assert line.strip(" │").split("│")[2].strip() == "NDCG@10", "the metric as people call it"
     assert line.strip(" │").split("│")[-1].strip() == shown
