@@ -262,6 +262,9 @@ def test_a_terminal_says_once_how_p_values_were_corrected(capsys: pytest.Capture
     # A program gets sentences that stand alone, and one sentence needs no other.
     assert all("after Holm (" in line for line in verdict_of(rows))
     assert printed(rows[:1], capsys)[0].endswith("p < 0.001 after Holm (2 comparisons)")
+    # No sentence about an open comparison names the correction of its p-value.
+    unclear = [each | {"better": None, "p_adjusted": 0.3} for each in rows[:1]]
+    assert printed(unclear, capsys)[-1] == "p-values after Holm: 2 comparisons of primary metrics"
     wide = [each | OPEN | {"better": None, "p_adjusted": 0.3} for each in rows[:1]]
     lines = printed([*rows, *wide], capsys)
     assert lines[-1].endswith("metrics; intervals are corrected like them")
