@@ -69,7 +69,7 @@ class Findings:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the warnings, then counts and rates with a column per experiment."""
-        names = [*self.counts][:MOST_SHOWN]
+        names = sorted(self.counts, key=str)[:MOST_SHOWN]
         lines = [("", [f"<b>{escape(str(name))}</b>" for name in names])]
         for key, label in (("rows", "rows read"), ("quarantined", "rows left out"), ("lists", "lists")):
             lines.append((label, [f"{self.counts[name].get(key, 0):,}" for name in names]))
@@ -115,7 +115,8 @@ def rate_checks(findings: Findings, limits: Limits) -> list[Check]:
     """
     previous = findings.previous.get("rates", {})
     checks: list[Check] = []
-    for name, values in findings.rates.items():
+    # An engine counts experiments in any order.
+    for name, values in sorted(findings.rates.items(), key=lambda pair: str(pair[0])):
         prefix, before = f"experiment '{name}': ", previous.get(name, {})
         names = dict.fromkeys([*(rate for rate in limits if rate != SHARED), *values])
         checks += [check for rate in names for check in _of_rate(rate, prefix, values, before, limits, name)]
