@@ -38,6 +38,16 @@ RATES = {
     "shared_user_rate": "users who are in more than one experiment",
 }
 """Name -> what it is a share of."""
+RATE_NAMES = {
+    "duplicate_rate": "repeated rows",
+    "tie_rate": "rows with tied scores",
+    "gap_rate": "lists with gaps",
+    "short_rate": "lists shorter than the largest cut-off",
+    "no_relevant_rate": "lists without a relevant item",
+    "unjudged_rate": "lists without judgements",
+    "shared_user_rate": "users in several experiments",
+}
+"""Rate of a log -> what it is a share of, as people say it."""
 LEVELS = ("warn", "fail", "warn_change", "fail_change")
 """``warn`` and ``fail`` limit a rate; ``warn_change`` and ``fail_change`` limit how far it is from the previous run."""
 

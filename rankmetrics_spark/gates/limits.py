@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-from rankmetrics_spark.config import RATES, Gate, Limits
+from rankmetrics_spark.config import RATE_NAMES, RATES, Gate, Limits
 from rankmetrics_spark.schemas import (
     BASELINE,
     CUPED,
@@ -70,7 +70,7 @@ class Findings:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the warnings, then counts and rates with a column per experiment."""
-        names = [*self.counts][:MOST_SHOWN]
+        names = sorted(self.counts, key=str)[:MOST_SHOWN]
         lines = [("", [f"<b>{escape(str(name))}</b>" for name in names])]
         for key, label in (("rows", "rows read"), ("quarantined", "rows left out"), ("lists", "lists")):
             lines.append((label, [f"{self.counts[name].get(key, 0):,}" for name in names]))
@@ -116,7 +116,8 @@ def rate_checks(findings: Findings, limits: Limits) -> list[Check]:
     """
     previous = findings.previous.get("rates", {})
     checks: list[Check] = []
-    for name, values in findings.rates.items():
+    # An engine counts experiments in any order.
+    for name, values in sorted(findings.rates.items(), key=lambda pair: str(pair[0])):
         prefix, before = f"experiment '{name}': ", previous.get(name, {})
         names = dict.fromkeys([*(rate for rate in limits if rate != SHARED), *values])
         checks += [check for rate in names for check in _of_rate(rate, prefix, values, before, limits, name)]
@@ -133,16 +134,16 @@ def _of_rate(
     """Hold a rate against its limits, and against that of the previous run."""
     levels, value, path = limits.get(rate, {}), values.get(rate), f"quality.gates.{rate}"
     if value is None:
-        yield Check(rate, NOT_CHECKED, f"{prefix}{rate} does not apply to this log", experiment)
+        yield Check(rate, NOT_CHECKED, f"{prefix}{RATE_NAMES[rate]}: not in a log like this", experiment)
         return
-    found = f"{prefix}{rate} is {value:.2%}"
+    found = f"{prefix}{RATE_NAMES[rate]} {_share(value, levels.values())}"
     yield _held(rate, value, levels, "", path, found, experiment)
     if any(level.endswith("_change") for level in levels):
         if rate not in before:
             yield Check(f"{rate}_change", NOT_CHECKED, f"{found}, and no previous run has it", experiment)
             return
         change = abs(value - before[rate])
-        found += f", and was {before[rate]:.2%} in the previous run"
+        found += f", {_share(before[rate])} in the previous run"
         yield _held(f"{rate}_change", change, levels, "_change", path, found, experiment)
 
 
@@ -154,12 +155,32 @@ def _held(
     for status in (FAIL, WARN):
         limit = levels.get(f"{status}{kind}")
         if limit is not None and value > limit:
-            sentence = f"{found} ({path}.{status}{kind} is {limit:.2%})"
+            sentence = f"{found} ({_LIMITS[status, kind]} {_share(limit)}: {path}.{status}{kind})"
             return Check(name, status, sentence, experiment, value, limit, limit - value)
     kept = [limit for level in (WARN, FAIL) if (limit := levels.get(f"{level}{kind}")) is not None]
     if not kept:
         return Check(name, NOT_CHECKED, f"{found}; it has no limit", experiment, value)
-    return Check(name, OK, f"{found} (at most {min(kept):.2%})", experiment, value, min(kept), min(kept) - value)
+    return Check(name, OK, f"{found} (at most {_share(min(kept))})", experiment, value, min(kept), min(kept) - value)
+
+
+_LIMITS = {
+    (WARN, ""): "warning above",
+    (FAIL, ""): "refused above",
+    (WARN, "_change"): "warning above a change of",
+    (FAIL, "_change"): "refused above a change of",
+}
+
+
+def _share(value: float, others: Iterable[float] = ()) -> str:
+    """A share in percent, with the digits that tell it from others.
+
+    >>> _share(0.1555), _share(0.1), _share(0.10004, [0.1]), _share(1 / 3)
+    ('15.6 %', '10 %', '10.004 %', '33.3 %')
+    """
+    known = {f"{100 * other:g}" for other in others if other != value}
+    texts = (f"{100 * value:.{digits}f}" for digits in range(1, 12))
+    text = next((text for text in texts if f"{float(text):g}" not in known), f"{100 * value!r}")
+    return f"{float(text):g} %"
 
 
 Row = Mapping[str, Any]

@@ -331,10 +331,11 @@ def parse(text: str) -> Metric:
 def metric_of_column(column: str) -> Metric | None:
     """The metric whose column of ``user_metrics`` has this name; None if there is none.
 
-    >>> [str(metric_of_column(name)) for name in ("ap_at_10", "rbp_p_0_8_at_20", "rr", "country")]
-    ['ap@10', 'rbp(p=0.8)@20', 'rr', 'None']
+    >>> [str(metric_of_column(name)) for name in ("ap_at_10", "rbp_p_0_8_at_20", "softmax_loss_t_1", "country")]
+    ['ap@10', 'rbp(p=0.8)@20', 'softmax_loss(t=1)', 'None']
     """
-    stem, cut = split_cut(column)
+    # The last number of a name with parameters is no cut-off.
+    stem, cut = (column, None) if _named_in(column) != column else split_cut(column)
     definition = REGISTRY.get(stem)
     text = "" if definition else _named_in(stem)
     try:

@@ -20,6 +20,8 @@ _LATEX = str.maketrans(
         "\\": r"\textbackslash{}",
         "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}",
+        "<": "$<$",
+        ">": "$>$",
         "±": r"$\pm$",
         "→": r"$\rightarrow$",
         "▲": r"$\blacktriangle$",

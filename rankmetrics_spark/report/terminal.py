@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rankmetrics_spark.config import Days
-from rankmetrics_spark.metrics import Metric
+from rankmetrics_spark.metrics import Metric, parse
 from rankmetrics_spark.report.changes import Change, all_percentages, change_of, is_percentage, movement
 from rankmetrics_spark.report.console import (
     LIST_PRINTERS,
@@ -367,7 +367,7 @@ def _texts(row: Row, has_segments: bool) -> dict[str, str]:
         "candidate": str(row[EXPERIMENT]),
         "baseline": str(row[BASELINE]),
         **({"segment": str(row[SEGMENT])} if has_segments else {}),
-        "metric": str(row[METRIC]),
+        "metric": label_of(parse(row[METRIC])),
         "design": str(row["design"]),
         "test": str(row["test"] or "-"),
         "users" if row.get(CLUSTER) is None else "clusters": f"{row['n_users']:,}",

@@ -331,10 +331,10 @@ def correction_once(sentences: Sequence[str], rows: Sequence[Row]) -> list[str]:
     >>> correction_once(["b beats a, p < 0.001 after Holm (4 comparisons)"], [row])
     ['b beats a, p < 0.001 after Holm (4 comparisons)']
     """
-    families = {correction_of(row): row for row in rows if correction_of(row)}
-    if sum(any(text in line for text in families) for line in sentences) < 2:
+    shown = [row for row in rows if correction_of(row) and row.get(SEGMENT, EVERYONE) == EVERYONE]
+    families = {correction_of(row): row for row in shown}
+    if not shown or sum(any(text in line for text in families) for line in sentences) == 1:
         return [*sentences]
-    shown = [row for row in rows if correction_of(row) and any(correction_of(row) in line for line in sentences)]
     counts = dict.fromkeys(
         f"{row['n_comparisons']} comparisons of {row.get('family') or 'all metrics'}"
         for row in sorted(shown, key=lambda row: row.get(ROLE) != PRIMARY)

@@ -2,16 +2,6 @@
 
 from __future__ import annotations
 
-RATE_NAMES = {
-    "duplicate_rate": "repeated rows",
-    "tie_rate": "rows with tied scores",
-    "gap_rate": "lists with gaps",
-    "short_rate": "lists shorter than the largest cut-off",
-    "no_relevant_rate": "lists without a relevant item",
-    "unjudged_rate": "lists without judgements",
-    "shared_user_rate": "users in several experiments",
-}
-"""Rate of a log -> what it is a share of, as people say it."""
 _WORDS: dict[str, dict[str, str]] = {
     "ap_denominator": {
         "min(m,k)": "AP divides by the number of relevant items, at most the cut-off.",

@@ -41,4 +41,6 @@ def units(figures: Figures) -> Sequence[set[bool]]:
     """Per metric of the notebook's table, whether its differences are in percent."""
     table: Any = re.findall(r"<tr>(.*?)</tr>", as_html(figures).partition("<table")[2])
     columns = zip(*(re.findall(r"<td[^>]*>(.*?)</td>", line)[2:] for line in table[1:]), strict=True)
-    return [{"%" in cell for cell in column if "<span" in cell} for column in columns]
+    # A difference follows its mark; the margin of a mean has none.
+    marked = (re.findall(r"(?:&#\d+;|\?) ([^<]*)<", "".join(column)) for column in columns)
+    return [{"%" in difference for difference in differences} for differences in marked]

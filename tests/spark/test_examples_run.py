@@ -95,8 +95,9 @@ def test_nothing_is_read_again_unless_asked_for(
 
 
 def test_a_metric_of_which_lower_is_better_is_lost_where_it_rises(spark: SparkSession) -> None:
-    values = [("a", "u", 1.0), ("b", "u", 3.0), ("a", "v", 1.0), ("b", "v", 0.5)]
-    users = spark.createDataFrame(values, "experiment_id string, user_id string, softmax_loss_t_1 double")
+    values = [("a", "u", 1, 1.0), ("b", "u", 1, 3.0), ("a", "v", 1, 1.0), ("b", "v", 1, 0.5)]
+    schema = "experiment_id string, user_id string, n_relevant bigint, softmax_loss_t_1 double"
+    users = spark.createDataFrame(values, schema)
     table, asked = UserTable.of(users), Comparison(baseline="a")
     sizes = {
         kind: [(row["user_id"], row[kind]) for row in largest_changes(table, asked, 5, kind).collect()]

@@ -49,8 +49,10 @@ def test_a_table_of_latex_escapes_what_latex_reads() -> None:
     )
 
 
-@pytest.mark.parametrize(("character", "text"), [("\\", r"\textbackslash{}"), ("^", r"\textasciicircum{}")])
-def test_a_backslash_is_escaped_once(character: str, text: str) -> None:
+@pytest.mark.parametrize(
+    ("character", "text"), [("\\", r"\textbackslash{}"), ("^", r"\textasciicircum{}"), ("<", "$<$"), (">", "$>$")]
+)
+def test_what_latex_reads_is_escaped_once(character: str, text: str) -> None:
     one = Table("x")
     one.add_row(Text(f"a{character}b"))
     assert f"\na{text}b \\\\\n" in table(one, "latex")

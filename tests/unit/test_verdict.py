@@ -282,6 +282,9 @@ def test_a_terminal_says_once_how_p_values_were_corrected(capsys: pytest.Capture
     # A program gets sentences that stand alone, and one sentence needs no other.
     assert all("after Holm (" in line for line in verdict_of(rows))
     assert printed(rows[:1], capsys)[0].endswith("p < 0.001 after Holm (2 comparisons)")
+    # No sentence about an open comparison names the correction of its p-value.
+    unclear = [each | {"better": None, "p_adjusted": 0.3} for each in rows[:1]]
+    assert printed(unclear, capsys)[-1] == "p-values after Holm: 2 comparisons of primary metrics"
     wide = [each | OPEN | {"better": None, "p_adjusted": 0.3} for each in rows[:1]]
     lines = printed([*rows, *wide], capsys)
     assert lines[-1].endswith("metrics; intervals are corrected like them")
@@ -310,4 +313,5 @@ def test_an_interval_of_earlier_rows_that_contradicts_the_decision_is_not_shown(
 def test_only_users_of_both_experiments_have_wins(design: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
     print_all("2026-11-20", [row(design=design, test="t", wins=12, ties=3, losses=5)], {}, "table")
     (line,) = (line for line in capsys.readouterr().out.splitlines() if f" {design} " in line)
+    assert line.strip(" │").split("│")[2].strip() == "NDCG@10", "the metric as people call it"
     assert line.strip(" │").split("│")[-1].strip() == shown
