@@ -178,9 +178,10 @@ def plan(
         raise InputError(f"{stored.text}: {found.users[-1]:.0f} users have a value of {chosen}; allowed: at least 2, "
                          "since one user has no spread")  # fmt: skip
     stored, found = _with_users(stored, found)
+    there = f"{_in_words(found.days)} {'is' if found.days == 1 else 'are'}"
     if days > max(found.furthest, found.days):
         raise ConfigError(
-            f"days is {days}, and {_in_words(found.days)} {'is' if found.days == 1 else 'are'} stored; allowed: up to {found.furthest}, "
+            f"days is {days}, and {there} stored; allowed: up to {found.furthest}, "
             + (f"{FURTHEST} times the stored days" if found.days > 1 else "since one day does not say who comes back")
         )
     return planned(str(chosen), stored, found, design, (days, effect, users))
