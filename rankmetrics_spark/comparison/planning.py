@@ -96,9 +96,8 @@ class Plan:
             limit = f"within {self.furthest} days"
             more = f", {FURTHEST} times the stored ones" if self.furthest > 1 else ", the only stored one"
             return f"{change} is not found {limit}{more}: it needs {needed}"
-        days = "1 day" if self.days_needed == 1 else f"{self.days_needed} days"
-        at_any = self.days_needed_any_look
-        looks = f"more than {self.furthest}" if at_any is None else f"{at_any}"
+        at_any, last = self.days_needed_any_look, _in_words(self.furthest)
+        days, looks = _in_words(self.days_needed), f"more than {last}" if at_any is None else _in_words(at_any)
         return f"{change} takes {days} ({needed}), looked at once; with intervals that are valid at every look, {looks}"
 
     def as_dict(self) -> dict[str, Any]:
@@ -179,9 +178,10 @@ def plan(
         raise InputError(f"{stored.text}: {found.users[-1]:.0f} users have a value of {chosen}; allowed: at least 2, "
                          "since one user has no spread")  # fmt: skip
     stored, found = _with_users(stored, found)
+    there = f"{_in_words(found.days)} {'is' if found.days == 1 else 'are'}"
     if days > max(found.furthest, found.days):
         raise ConfigError(
-            f"days is {days}, and {_count(found.days)} stored; allowed: up to {found.furthest}, "
+            f"days is {days}, and {there} stored; allowed: up to {found.furthest}, "
             + (f"{FURTHEST} times the stored days" if found.days > 1 else "since one day does not say who comes back")
         )
     return planned(str(chosen), stored, found, design, (days, effect, users))
@@ -242,8 +242,8 @@ def _known(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _count(days: int) -> str:
-    return "1 day is" if days == 1 else f"{days} days are"
+def _in_words(days: int) -> str:
+    return "1 day" if days == 1 else f"{days} days"
 
 
 def _refuse_outside(name: str, value: object, least: int, most: int) -> None:

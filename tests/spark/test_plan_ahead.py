@@ -157,6 +157,7 @@ def test_the_answer_names_days_and_users(spark: SparkSession) -> None:
     asked = plan(users, "ap", 5, third, dates=(DAYS[0], DAYS[-1]))
     assert (asked.days_needed, asked.users_needed) == (3, found.rows[2]["users"])
     assert f"takes 3 days ({found.rows[2]['users']:,} users), looked at once; with intervals that" in asked.answer
+    assert asked.answer.endswith(f"valid at every look, {asked.days_needed_any_look or 'more than 15'} days")
     relative = plan(users, "ap", 1, f"{100 * third / found.mean}%", dates=(DAYS[0], DAYS[-1]))
     assert relative.effect == pytest.approx(third)
     far = plan(users, "ap", 5, "0.1%", dates=(DAYS[0], DAYS[-1]))
