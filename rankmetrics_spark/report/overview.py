@@ -158,7 +158,7 @@ def _counts(rows: Sequence[Row]) -> str:
 
     >>> row = {"metric": "p@5", "note": None, "p_adjusted": 0.01, "better": "candidate"}
     >>> _counts([row]), _counts([row, row | {"better": None}])
-    ('P@5 is better too', 'of 2 other metrics, 1 is better, 1 shows no difference')
+    ('Precision@5 is better too', 'of 2 other metrics, 1 is better, 1 shows no difference')
     """
     states = [state_of(row) for row in rows]
     words = {"better": "better", "worse": "worse", "open": "no difference", "doubtful": "not tested"}

@@ -14,8 +14,7 @@ from rankmetrics_spark.comparison import Request
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report import Figures, html, verdict_of
-from rankmetrics_spark.report.verdict import sentence_of_margin  # the front door has whole verdicts
+from rankmetrics_spark.report import Figures, html, sentence_of_margin, verdict_of
 from rankmetrics_spark.statistics import Moments, PairMoments, one_sided_p, share_independent, share_paired
 from tests.helpers.users import METRIC, apart, compared, table
 
