@@ -107,7 +107,8 @@ def test_each_family_finds_something_that_is_not_there_in_at_most_5_of_100_tests
 def test_with_a_share_for_the_primary_metrics_all_rows_together_keep_the_level(paired: bool) -> None:
     n = 400
     found = [
-        {row["family"] for row in rows if row["better"] is not None} for rows in draws(n, paired, 42, users=150, primary_share=0.8)
+        {row["family"] for row in rows if row["better"] is not None}
+        for rows in draws(n, paired, 42, users=150, primary_share=0.8)
     ]
     assert at_most(np.mean([bool(families) for families in found]), 0.05, n)
     assert at_most(np.mean(["primary metrics" in families for families in found]), 0.04, n)
