@@ -80,7 +80,6 @@ if TYPE_CHECKING:
         outlook_sentence,
         p_value,
         sentence,
-        sentence_of_margin,
         sentences_of_period,
         verdict_of,
     )
@@ -111,6 +110,6 @@ __getattr__ = lazy(
         "story": "Answer answer cards leader",
         "terminal": "Shown print_all print_gates print_not_published print_result print_verdict",
         "trust": "check_rows checks without_relevant",
-        "verdict": "MOST_SENTENCES outlook_sentence p_value sentence sentence_of_margin sentences_of_period verdict_of",
+        "verdict": "MOST_SENTENCES outlook_sentence p_value sentence sentences_of_period verdict_of",
     },
 )

@@ -13,7 +13,7 @@ from scipy import stats
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report import Figures, Shown, print_result, verdict_of
+from rankmetrics_spark.report import Figures, Shown, document, print_result, verdict_of
 from rankmetrics_spark.statistics import tukey_levels, tukey_p_values
 from tests.helpers.users import apart, compared, table
 
@@ -109,8 +109,6 @@ def shown(**rules: Any) -> Shown:
 
 
 def printed(style: str, result: Shown) -> str:
-    from rankmetrics_spark.report.paper import document
-
     stream, token = StringIO(), document.set(style or None)
     try:
         with redirect_stdout(stream):
