@@ -9,9 +9,10 @@ days can be repeated and backfilled.
 cluster (``deploy-mode: cluster``), spark-submit does not report the exit code, so these failures are retried too.
 
 ``publish`` reads ``published/DAY.json``, which the run has written last, and updates two assets, which other DAGs can
-wait for: ``rankmetrics``, for a DAG with ``schedule=[Asset("rankmetrics")]``, and ``rankmetrics_days``, whose events have
-the day as their partition key, for one with ``schedule=PartitionedAssetTimetable(assets=Asset("rankmetrics_days"))``. The
-event of each asset names the run and its partitions. On Databricks it has only the day, because Airflow cannot access
+wait for: ``rankmetrics``, for a DAG with ``schedule=[Asset("rankmetrics")]``, and ``rankmetrics_days``, whose events
+have the day as their partition key, for one with
+``schedule=PartitionedAssetTimetable(assets=Asset("rankmetrics_days"))``. The event of each asset names the run and its
+partitions. On Databricks it has only the day, because Airflow cannot access
 the output.
 
 With ``OPENLINEAGE_URL`` in the environment of the driver, a run sends OpenLineage events. With
