@@ -9,11 +9,11 @@ days can be repeated and backfilled.
 cluster (``deploy-mode: cluster``), spark-submit does not report the exit code, so these failures are retried too.
 
 ``publish`` reads ``published/DAY.json``, which the run has written last, and updates two assets, which other DAGs can
-wait for: ``rankmetrics``, and ``rankmetrics_days``, which is partitioned by day. A DAG with
-``schedule=[Asset("rankmetrics")]`` runs after an update, whatever its day. One with
-``schedule=PartitionedAssetTimetable(assets=Asset("rankmetrics_days"))`` runs once for each day, also of a backfill, and
-its ``partition_key`` is that day. The event of each asset names the run and its partitions. On Databricks it has only
-the day, because Airflow cannot access the output.
+wait for: ``rankmetrics``, for a DAG with ``schedule=[Asset("rankmetrics")]``, and ``rankmetrics_days``, whose events
+have the day as their partition key, for one with
+``schedule=PartitionedAssetTimetable(assets=Asset("rankmetrics_days"))``. The event of each asset names the run and its
+partitions. On Databricks it has only the day, because Airflow cannot access
+the output.
 
 With ``OPENLINEAGE_URL`` in the environment of the driver, a run sends OpenLineage events. With
 ``AIRFLOW__OPENLINEAGE__SPARK_INJECT_PARENT_JOB_INFO=true`` and ``apache-airflow-providers-openlineage``, they name the
