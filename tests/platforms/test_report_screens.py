@@ -309,6 +309,12 @@ def test_a_phone_needs_no_sideways_scroll_with_long_names(opened: Callable[..., 
     assert found.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
 
+def test_one_experiment_fits_a_phone_too(opened: Callable[..., Opened], tmp_path: Path) -> None:
+    found = opened(Output(tmp_path / "one", ["only"]).write(), viewport=PHONE)
+    assert "There is one experiment, so nothing to compare it with." in found.page.locator("#answer").inner_text()
+    assert found.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
 def test_a_tap_shows_the_numbers_of_a_mark(opened: Callable[..., Opened], three: Path) -> None:
     found = opened(three, viewport=PHONE, has_touch=True, is_mobile=True)
     mark = found.section("differences").locator(".chart svg .mark-symbol path").first
