@@ -142,7 +142,7 @@ def shortened(figures: Figures, most: int) -> Figures:
         def key(row: Row) -> tuple[Any, ...]:
             """All users; then metric, size of the segment, experiment."""
             whole, at = row[SEGMENT] == EVERYONE, place.get(row[SEGMENT], len(place))
-            return (not whole, not is_kept(row), 0 if whole else rank(row)[0], at, *rank(row))
+            return (not whole, not is_kept(row) if whole else rank(row)[0], at, *rank(row))
 
         sorted_rows = sorted(rows, key=key)
         n_kept = sum(row[SEGMENT] == EVERYONE and is_kept(row) for row in rows)

@@ -297,14 +297,21 @@ def test_axe_finds_nothing(
 
 
 def test_a_phone_needs_no_sideways_scroll_with_long_names(opened: Callable[..., Opened], tmp_path: Path) -> None:
-    names = ["control", *(f"{letter}_{'long_name' * 11}" for letter in "abcdefghijkl")]
-    output = Output(tmp_path / "long", names, [f"country={'x' * 100}{i}" for i in range(3)], users=60).write()
+    names = [f"{letter}_{'long_name' * 11}" for letter in "abcdefghijklm"]
+    segments = [f"country={'x' * 100}{i}" for i in range(3)]
+    output = Output(tmp_path / "long", names, segments, users=60, further=PAIRED).write()
     found = opened(output, viewport=PHONE, has_touch=True, is_mobile=True)
     table = found.table("differences")
     assert table.locator("thead th").all_inner_texts()[:3] == ["experiment", "difference", "metric"]
     assert found.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     picker = found.page.locator(".picker").first
     picker.locator("summary").tap()
+    assert found.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+def test_one_experiment_fits_a_phone_too(opened: Callable[..., Opened], tmp_path: Path) -> None:
+    found = opened(Output(tmp_path / "one", ["only"]).write(), viewport=PHONE)
+    assert "There is one experiment, so nothing to compare it with." in found.page.locator("#answer").inner_text()
     assert found.page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
 
