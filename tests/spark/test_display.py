@@ -214,6 +214,8 @@ def test_in_a_notebook_a_lazy_error_is_its_sentence_and_comparisons_show_themsel
 ) -> None:
     shell, python = Shell(), ModuleType("IPython")
     monkeypatch.setattr(python, "get_ipython", lambda: shell, raising=False)
+    # Spark looks where IPython is, to leave its frames out of a trace.
+    monkeypatch.setattr(python, "__file__", "/IPython/__init__.py", raising=False)
     monkeypatch.setitem(sys.modules, "IPython", python)
     rows = [*a_list([1, 0], "u"), *a_list([0, 1], "v"), *a_list([1], "u", "b"), *a_list([0, 1], "v", "b")]
     result = evaluate(impressions(spark, rows), "ap@2", baseline="nobody")
