@@ -191,7 +191,9 @@ def test_an_unknown_baseline_is_one_sentence_from_python_too(spark: SparkSession
 
 
 class Shell:
-    """What ``explain_in_notebooks`` asks of IPython."""
+    """What ``explain_in_notebooks``, and Spark for its messages, ask of IPython."""
+
+    execution_count = 1
 
     def __init__(self) -> None:
         self.custom_exceptions: tuple[type[Exception], ...] = ()
