@@ -193,7 +193,9 @@ def test_an_unknown_baseline_is_one_sentence_from_python_too(spark: SparkSession
 
 
 class Shell:
-    """What ``explain_in_notebooks`` asks of IPython."""
+    """What ``explain_in_notebooks``, and Spark for its messages, ask of IPython."""
+
+    execution_count = 1
 
     def __init__(self) -> None:
         self.custom_exceptions: tuple[type[Exception], ...] = ()
@@ -216,6 +218,8 @@ def test_in_a_notebook_a_lazy_error_is_its_sentence_and_comparisons_show_themsel
 ) -> None:
     shell, python = Shell(), ModuleType("IPython")
     monkeypatch.setattr(python, "get_ipython", lambda: shell, raising=False)
+    # Spark looks where IPython is, to leave its frames out of a trace.
+    monkeypatch.setattr(python, "__file__", "/IPython/__init__.py", raising=False)
     monkeypatch.setitem(sys.modules, "IPython", python)
     rows = [*a_list([1, 0], "u"), *a_list([0, 1], "v"), *a_list([1], "u", "b"), *a_list([0, 1], "v", "b")]
     result = evaluate(impressions(spark, rows), "ap@2", baseline="nobody")
