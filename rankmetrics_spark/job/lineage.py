@@ -132,7 +132,7 @@ class Events:
         from openlineage.client.facet_v2 import job_type_job
 
         known = self.record["lineage"]
-        of_job = {
+        of_job: dict[str, Any] = {
             "jobType": job_type_job.JobTypeJobFacet(
                 processingType="BATCH", integration="RANKMETRICS", jobType="JOB", producer=_PRODUCER
             )
