@@ -235,7 +235,7 @@ def test_in_a_notebook_a_lazy_error_is_its_sentence_and_comparisons_show_themsel
     shell.custom_exceptions, own = (OSError,), shell.explain
     compared = compare(result.user_metrics, baseline="a")
     assert shell.explain is own
-    assert type(compared) is type(compared.limit(1)), "still a DataFrame of the session"
+    assert isinstance(compared, type(compared.limit(1))), "still a DataFrame of the session"
     assert "b against a on MAP@2: no difference shown" in compared._repr_html_()
     assert compared.to_pandas()["experiment_id"].tolist() == ["b"]
 

@@ -29,8 +29,8 @@ def test_the_comparisons_of_a_period_are_those_of_one_run_over_all_its_rows(
         runs[day] = [outcome.run_id]
         so_far = [row for row in rows if row[0] <= day]
         assert numbers(log.rows(day)) == all_at_once(spark, so_far), day
-        n_of = "1 day" if n == 1 else f"{n} days"
-        assert outcome.record["verdict"][-1] == f"The comparisons are over {DAYS[0]} to {day} ({n_of})"
+        dates = f"{day} (1 day)" if n == 1 else f"{DAYS[0]} to {day} ({n} days)"
+        assert outcome.record["verdict"][-1] == f"The comparisons are over {dates}"
         of_period = {tuple(row[name] for name in OF_PERIOD) for row in log.rows(day).values()}
         assert of_period == {(n, DAYS[0], day, n)}
     del runs[DAYS[3]]
