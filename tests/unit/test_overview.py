@@ -94,8 +94,8 @@ def test_guardrails_are_said_one_by_one_and_other_metrics_are_counted() -> None:
     figures = Figures([mean(name, metric) for name in "ab" for metric in names], rows, order=names)
     said = "".join(what_else(cards(figures)[0], rows)).replace("\N{MINUS SIGN}", "-")
     assert said == (
-        "What else moved in b: the guardrail Precision@5 is worse (-20.0 %, -24.0 to -16.0 %); the guardrail MRR shows no "
-        "clear change (+2.0 %, -2.0 to +6.0 %); of 3 other metrics, 1 is better, 1 is worse, 1 shows no difference."
+        "What else moved in b: the guardrail Precision@5 is worse (-20.0 %, -24.0 to -16.0 %); the guardrail MRR shows "
+        "no clear change (+2.0 %, -2.0 to +6.0 %); of 3 other metrics, 1 is better, 1 is worse, 1 shows no difference."
     )
     alone = Figures([mean("a"), mean("b")], rows[:1])
     assert what_else(cards(alone)[0], rows[:1]) == ()
