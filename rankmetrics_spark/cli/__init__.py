@@ -385,7 +385,8 @@ T = TypeVar("T")
 def _on(choice: Choice, work: Callable[[SparkSession], T]) -> T:
     """Run ``work`` on the chosen session and return the result."""
     with live(_note) as progress, session_of(choice, progress) as spark:
-        progress("evaluating")
+        if _note.is_terminal:  # elsewhere, a line for the only step says nothing
+            progress("computing")
         return work(spark)
 
 

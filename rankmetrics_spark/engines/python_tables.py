@@ -101,7 +101,8 @@ def result_table(table: DataFrame, html: Callable[[], str] | None = None) -> Res
     Whatever it is selected to later has none of these.
     """
     result: Any = table
-    result.__class__ = _result_class(cast("Hashable", type(result)))
+    if not hasattr(type(result), "to_polars"):
+        result.__class__ = _result_class(cast("Hashable", type(result)))
     if html is not None:
         result._repr_html_ = html
     return result  # type: ignore[no-any-return]
@@ -121,7 +122,7 @@ def _result_class(kind: Any) -> type:
 
     def names(self: Any) -> list[str]:
         """What Tab shows: a DataFrame of Connect leaves out what its own class does not have."""
-        return [*super(type(self), self).__dir__(), "to_pandas", "to_polars"]
+        return [*kind.__dir__(self), "to_pandas", "to_polars"]
 
     methods = {"to_pandas": to_pandas, "to_polars": to_polars, "__dir__": names, "__module__": kind.__module__}
     return type(kind.__name__, (kind,), methods)

@@ -80,7 +80,7 @@ def test_quiet_leaves_the_result_and_the_warnings(call: Call, config: Path, tmp_
         "metrics=ap@5",
     )
     _, usual, notes = call("evaluate", "-c", config, "-o", tmp_path / "out", *more)
-    assert "quarantined: null_user 1" in notes and "run record: " in notes
+    assert "left out: null_user 1" in notes and "run record: " in notes
     code, out, err = call("evaluate", "-q", "-c", config, "-o", tmp_path / "again", *more)
     assert (code, out) == (0, usual)
     warnings = [line for line in notes.splitlines() if line.startswith("warning: ")]
