@@ -48,7 +48,6 @@ def by_name(rows: Any) -> dict[tuple[str, str], dict[str, Any]]:
 KEPT = [{"metric": "ap@5", "min": 0.25, "max_drop": 0.125}]
 
 
-@pytest.mark.both_engines
 def test_every_gate_rate_ratio_and_book_is_a_row(call: Call, spark: SparkSession, tmp_path: Path) -> None:
     code, out, err = call("evaluate", "--config", document(tmp_path, gates=KEPT), "--date", DATE, "--format", "json")
     assert code == 0, err

@@ -213,7 +213,6 @@ class Shell:
         self.shown += lines
 
 
-@pytest.mark.both_engines
 def test_in_a_notebook_a_lazy_error_is_its_sentence_and_comparisons_show_themselves(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,7 +50,6 @@ def test_an_engine_has_the_bits_of_the_loop_without_one(spark: SparkSession) -> 
             )
 
 
-@pytest.mark.both_engines
 def test_the_last_day_up_to_which_users_count_is_the_end_of_the_period(spark: SparkSession) -> None:
     rows = log(users=25)
     found = by_label(
@@ -68,7 +67,6 @@ def test_the_last_day_up_to_which_users_count_is_the_end_of_the_period(spark: Sp
             assert mine[name] == pytest.approx(row[name], rel=1e-9)
 
 
-@pytest.mark.both_engines
 def test_cuped_takes_away_what_earlier_values_explain_up_to_the_last_day_as_in_the_period(spark: SparkSession) -> None:
     rows = log(users=25)
     table = stored(spark, rows[rows.date >= DATES[4]])
@@ -115,7 +113,6 @@ def test_the_code_of_the_guide_runs_as_it_stands_there(spark: SparkSession, tmp_
     assert {row["kind"] for row in names["found"].collect()} == {"day", "cumulative", "days_since_first", "slope"}
 
 
-@pytest.mark.both_engines
 def test_intervals_up_to_each_day_hold_at_every_look_where_that_is_asked_for(spark: SparkSession) -> None:
     table = stored(spark, log(users=25))
     single, every = (

@@ -65,7 +65,6 @@ def test_the_users_who_lost_and_gained_most_come_with_their_lists(spark: SparkSe
     assert len(found.topics) == 4
 
 
-@pytest.mark.both_engines
 def test_a_list_by_score_is_in_the_order_of_the_convention_and_judgements_say_what_is_relevant(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -106,7 +105,6 @@ def test_a_metric_of_which_lower_is_better_is_lost_where_it_rises(spark: SparkSe
     assert sizes == {"loss": [("u", 2.0)], "gain": [("v", 0.5)]}
 
 
-@pytest.mark.both_engines
 def test_compare_lists_gains_and_writes_every_user_of_both(call: Call, tmp_path: Path) -> None:
     document = {
         "source": {"path": str(parquet(tmp_path / "log", log()))},

@@ -78,7 +78,6 @@ def test_the_rate_is_that_of_a_plan_from_the_same_users(spark: SparkSession, pai
     assert [each.candidate for each in outlooks(open_rows, users, PERIOD, SECTION, AP)] == ["b", "c"]
 
 
-@pytest.mark.both_engines
 def test_many_users_are_measured_by_a_part_of_them_in_any_order(spark: SparkSession) -> None:
     rows = log(False, users=900)
     (row,) = rows_of(spark.createDataFrame(rows, SCHEMA), candidates="b")

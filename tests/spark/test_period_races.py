@@ -32,7 +32,6 @@ def at(step: str, work: Callable[[], None]) -> Callable[[str], None]:
     "exit 0: the day counts with its new rows if its old ones were not read yet, else as it was; the pointer and the "
     "record name the runs of all days",
 )
-@pytest.mark.both_engines
 @pytest.mark.parametrize("step", ["checking the rows", "comparing over"])
 def test_a_day_that_is_replaced_before_it_is_read_counts_with_its_new_rows(
     spark: SparkSession, tmp_path: Path, step: str

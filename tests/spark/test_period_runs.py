@@ -18,7 +18,6 @@ from tests.helpers.commands import Call
 from tests.helpers.days import DAYS, METRICS, OF_PERIOD, PERIOD, SCHEMA, Log, a_log, all_at_once, by_key, numbers
 
 
-@pytest.mark.both_engines
 def test_the_comparisons_of_a_period_are_those_of_one_run_over_all_its_rows(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -274,7 +273,6 @@ def write_config(log: Log, **more: Any) -> Path:
     return file
 
 
-@pytest.mark.both_engines
 def test_a_backfill_publishes_each_day_on_its_own_and_prints_the_last(
     spark: SparkSession, tmp_path: Path, call: Call
 ) -> None:

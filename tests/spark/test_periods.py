@@ -28,8 +28,6 @@ from rankmetrics_spark.statistics import exact_mean, limbs_of
 from tests.helpers.commands import Call
 from tests.helpers.logs import a_list, bits, by_user, exact, parquet
 
-pytestmark = pytest.mark.both_engines
-
 DAYS = [f"2026-11-{day:02}" for day in range(8, 12)]
 METRICS = ["ap@3", "ndcg@3", "rr", "judged@3"]
 SCHEMA = "experiment_id string, user_id string, country string, day string, session string, item_id string, "
@@ -72,6 +70,7 @@ def compared(users: DataFrame, segments: Sequence[str] = ("country",)) -> list[A
     return exact(comparisons(table, Comparison(baseline="a", wilcoxon=True)).collect())
 
 
+@pytest.mark.both_engines
 @pytest.mark.parametrize("rule", [{}, {"zero_relevant": "skip"}], ids=["standard", "skip"])
 def test_a_period_of_one_list_a_day_has_the_bits_of_one_run_over_all_rows(spark: SparkSession, rule: Any) -> None:
     rows, convention = log(1), {"preset": "standard", **rule}
@@ -94,6 +93,7 @@ def test_a_period_of_one_list_a_day_has_the_bits_of_one_run_over_all_rows(spark:
     assert exact(means.collect()) == exact(whole.experiment_metrics.select(*means.columns).collect())
 
 
+@pytest.mark.both_engines
 @pytest.mark.parametrize("rule", [{}, {"zero_relevant": "skip"}], ids=["standard", "skip"])
 def test_a_period_of_several_lists_a_day_is_one_run_within_the_rounding_of_a_day(
     spark: SparkSession, rule: Any
@@ -114,6 +114,7 @@ def test_a_period_of_several_lists_a_day_is_one_run_within_the_rounding_of_a_day
             assert found[key][name] == (None if row[name] is None else pytest.approx(row[name], rel=1e-12)), (key, name)
 
 
+@pytest.mark.both_engines
 def test_the_order_of_days_and_partitions_and_a_second_run_of_a_day_change_no_bit(spark: SparkSession) -> None:
     rows = log(3)
     once = exact(over(days_of(spark, rows, list="session", segments="country")).collect())

@@ -105,7 +105,6 @@ def test_later_days_are_expected_by_the_users_who_came_once_and_twice(spark: Spa
     )
 
 
-@pytest.mark.both_engines
 def test_earlier_days_take_away_what_they_explain(spark: SparkSession) -> None:
     rows = log(users=400)
     found = plan(table(spark, rows), "ap", 5, dates=(DAYS[0], DAYS[-1]), before=(EARLIER[0], EARLIER[-1]))
@@ -128,7 +127,6 @@ def test_earlier_days_take_away_what_they_explain(spark: SparkSession) -> None:
     assert residual < 0.9 * spread(period)
 
 
-@pytest.mark.both_engines
 def test_order_and_partitions_change_no_bit(spark: SparkSession) -> None:
     rows, options = log(), {"days": 9, "effect": "20%", "dates": (DAYS[0], DAYS[-1]), "before": tuple(EARLIER)}
     once = plan(table(spark, rows), "ap", **options)  # type: ignore[arg-type]
