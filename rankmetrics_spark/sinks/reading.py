@@ -79,7 +79,7 @@ def literal(path: str) -> str:
 
 
 def existing(spark: SparkSession, path: str) -> DataFrame | None:
-    """A written table with the columns of one of its files, or None if it does not exist; cheaper than ``read``."""
+    """A written table with the columns of all its files, or None if it does not exist."""
     if engine_of(spark) == "sail":
         disk = of_disk(path)
         return rows_of(spark, disk, partition_files(disk)) if disk else None
@@ -87,7 +87,7 @@ def existing(spark: SparkSession, path: str) -> DataFrame | None:
     if on_this_machine(spark, path) and not Path(local_path(path) or "").exists():
         return None
     try:
-        return with_schema(spark, path, spark.read.parquet(literal(path)).schema)
+        return with_schema(spark, path, spark.read.option("mergeSchema", "true").parquet(literal(path)).schema)
     except AnalysisException:
         return None
 

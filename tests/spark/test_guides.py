@@ -67,11 +67,13 @@ def test_few_commands_lead_from_a_file_to_the_answer_and_no_file_is_edited(
 @pytest.mark.parametrize("guide", FILES)
 def test_the_code_of_a_guide_runs_on_the_same_files(call: Call, spark: SparkSession, folder: Path, guide: str) -> None:
     FILES[guide](folder)
+    (folder / "out").mkdir()
     programs = blocks("python", page_of(guide))
     assert programs
     if guide == "guide-platform":
         for words in walk_of(guide):
-            call(*placed(words[1:], folder, spark))
+            code, _, err = call(*placed(words[1:], folder, spark))
+            assert code == 0, (words, err)
     for program in programs:
         if "polars" in program and not find_spec("polars"):
             continue
