@@ -67,7 +67,7 @@ def test_spark_submit_evaluates_with_only_the_zip(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     # spark-submit itself would write the steps to stdout too.
     found = json.loads(done.stdout)["means"]
-    assert "rows: 4 in = 4 evaluated" in done.stderr
+    assert "rows: 4 read = 4 evaluated" in done.stderr
     assert {row["experiment_id"]: row["mean"] for row in found} == {"a": 1 / 2, "b": 1}
     assert (folder / "my out" / "user_metrics" / "experiment_id=a" / f"evaluation_date={DATE}").is_dir()
     assert len(os.listdir(folder / "my out" / "runs")) == 1
