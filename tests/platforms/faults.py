@@ -77,10 +77,10 @@ def hooked(at: int, act: str) -> Moments:
         moments.around(module, "commit")
     publish = job.publish
 
-    def armed(*arguments: Any) -> None:
+    def armed(*arguments: Any) -> Any:
+        # It stays armed: what follows is the record and the removal of the staging; they are moments too.
         moments.armed = True
-        publish(*arguments)
-        # What follows is the record and the removal of the staging; they are moments too.
+        return publish(*arguments)
 
     job.publish = armed
     return moments

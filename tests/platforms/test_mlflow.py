@@ -1,4 +1,4 @@
-"""A result in a real MLflow with a file store: ``make test-report`` runs this in ``.venvs/mlflow``, without Spark."""
+"""A result in a real MLflow with a file store: ``make test-report`` runs this in ``.venvs/mlflow``."""
 
 from __future__ import annotations
 
