@@ -153,7 +153,7 @@ def by_user(table: UserTable, *more: str) -> DataFrame:
     )
     if table.before is not None and not isinstance(table.before, str):
         rows = _with_earlier(rows, table.before, table.metrics)
-    return in_order(rows, [HASHES[0]], HASHES)
+    return in_order(rows, [HASHES[0]], HASHES, [F.shiftright(HASHES[0], 64 - _BLOCKS)])
 
 
 LISTS = "_lists_"
@@ -180,6 +180,8 @@ def lists_of(metric: str, there: Iterable[str]) -> str:
     return f"coalesce({stored}, {N_LISTS})" if stored in there else f"bigint({N_LISTS})"
 
 
+_BLOCKS = 12
+"""Bits of a user's hash that choose the block of users in which Sail sorts: 4,096 blocks."""
 _HASHED = (f"xxhash64({USER}) AS {HASHES[0]}", f"xxhash64({USER}, 1) AS {HASHES[1]}")
 
 

@@ -76,17 +76,26 @@ ORDER = "_order"
 """Column that keeps the order of rows within a partition on Sail; a Python step may drop it."""
 
 
-def in_order(rows: DataFrame, keys: Sequence[str | Column], order: Sequence[str]) -> DataFrame:
+def in_order(
+    rows: DataFrame, keys: Sequence[str | Column], order: Sequence[str], blocks: Sequence[Column] = ()
+) -> DataFrame:
     """Bring rows with equal keys into one partition, and sort each partition, for a Python step.
 
     Sail drops a sort before a Python step, because nothing in the plan needs an order; a window needs it.
+
+    Args:
+        rows: The rows.
+        keys: Rows with equal ones stay together.
+        order: The columns to sort by.
+        blocks: What Sail brings together instead, where keys are many, since a window costs time for each of them:
+            few values, which ascend with ``order`` and are equal where the keys are.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     if engine_of(rows.sparkSession) != "sail":
         return rows.repartition(*keys).sortWithinPartitions(*order)
-    window = Window.partitionBy(*keys).orderBy(*order)
+    window = Window.partitionBy(*(blocks or keys)).orderBy(*order)
     return rows.withColumn(ORDER, F.row_number().over(window))
 
 

@@ -357,7 +357,7 @@ def _stage_aggregates(
                 return stage(users)
 
             def over(earlier: Earlier) -> dict[str, Written]:
-                context.earlier = earlier.with_users(store, tables, users.table.rows, config, counts)
+                context.earlier = earlier.with_users(store, tables.plan, users.table.rows, config, counts)
                 return stage(users.over(context.earlier, tables))
 
             return context.earlier.settled(store, config, over)
@@ -382,7 +382,7 @@ def _users(store: Store, tables: Tables, counts: Counts, context: _Context) -> r
         return users
 
     def staged(earlier: Earlier) -> results.Users:
-        context.earlier = earlier.with_users(store, tables, rows, config, counts)
+        context.earlier = earlier.with_users(store, tables.plan, rows, config, counts)
         return users.over(context.earlier, tables, lambda rows: store.stage(rows, "period"))
 
     with context.steps("period", f"reading the period {earlier.days.text}"):
@@ -422,7 +422,10 @@ def _checked(
 
     def verdict_of(now: Earlier) -> list[str]:
         # Where a run has replaced a day meanwhile, its users can no longer be read for the outlook.
-        known = earlier if now is earlier else replace(earlier, dated=None)
+        known = replace(earlier, dated=None)
+        if now is earlier and earlier.dated is not None:
+            # The users of this day are staged by now; computing them again would cost more than reading them.
+            known = earlier.with_users(store, record.plan, written["user_metrics"].rows, config, counts)
         return results.verdict_sentences(written.get("comparisons"), record.plan, config, known)
 
     with context.steps("verdict"):

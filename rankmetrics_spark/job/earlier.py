@@ -15,7 +15,7 @@ from rankmetrics_spark.config import Config, Days, dates_in_words
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.gates import Counts
 from rankmetrics_spark.pointers import History, LookNumbers, Pointer, unknown_looks
-from rankmetrics_spark.road import Plan, Tables
+from rankmetrics_spark.road import Plan
 from rankmetrics_spark.schemas import (
     DATE,
     EVERYONE,
@@ -77,13 +77,12 @@ class Earlier:
         # A day in the middle that is run again is compared with what later days have looked at already.
         return cls(days, History.before(days.last, pointers, period.first), pointers=others)
 
-    def with_users(self, store: Store, tables: Tables, rows: DataFrame, config: Config, counts: Counts) -> Earlier:
+    def with_users(self, store: Store, plan: Plan, rows: DataFrame, config: Config, counts: Counts) -> Earlier:
         """The users of the period, lazily: those of the published days, and ``rows`` for the day of the run.
 
         Only experiments of this run are compared; what is published of them on its day is about to be replaced.
         """
         assert self.days is not None
-        plan = tables.plan
         metrics = [metric.column for metric in plan.scoring.metrics]
         weights = [*map(lists_with_value, metrics)]
         described = (*plan.public_segments.values(), plan.public_covariate, plan.public_cluster)
