@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from rankmetrics_spark.comparison.compared import INDEPENDENT, PAIRED, Bools, Compared, Ranks, Rules
-from rankmetrics_spark.comparison.intervals import corrected_intervals, interval, intervals_at
+from rankmetrics_spark.comparison.compared import INDEPENDENT, PAIRED, Bools, Compared, Ranks
+from rankmetrics_spark.comparison.families import Rules
+from rankmetrics_spark.comparison.intervals import interval, intervals_at
 from rankmetrics_spark.comparison.notes import left_out_of_all, remarks
 from rankmetrics_spark.comparison.over_lists import n_lists
 from rankmetrics_spark.comparison.registry import STATISTICS, Statistic, statistic
@@ -224,7 +225,7 @@ def adjusted(rows: Compared) -> tuple[Floats, ...]:
     looks, at the level of the correction: they exclude 0 exactly where `p_adjusted < 1 - confidence`. This is the
     interval that verdict, terminal and page show. See "Intervals".
     """
-    of, share = corrected_intervals(rows)
+    of, share = rows.corrected
     return of.ci_low, of.ci_high, share.ci_low, share.ci_high
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from rankmetrics_spark.comparison.columns import design, means, test
-from rankmetrics_spark.comparison.compared import Compared, Rules
+from rankmetrics_spark.comparison.compared import Compared
 from rankmetrics_spark.comparison.daily import (
     BEFORE,
     CUMULATIVE,
@@ -31,6 +31,7 @@ from rankmetrics_spark.comparison.daily import (
     UserDays,
     add_days,
 )
+from rankmetrics_spark.comparison.families import Rules
 from rankmetrics_spark.comparison.intervals import intervals_at, levels_of
 from rankmetrics_spark.comparison.rows import rows_of, schema_text
 from rankmetrics_spark.comparison.sums import (
