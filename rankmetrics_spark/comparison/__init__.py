@@ -21,7 +21,7 @@ from rankmetrics_spark.comparison.families import Rules
 from rankmetrics_spark.comparison.forecasts import Outlook, outlook, outlooks
 from rankmetrics_spark.comparison.margins import margins, within_margin
 from rankmetrics_spark.comparison.over_time import OVER_TIME, over_time, over_time_rows
-from rankmetrics_spark.comparison.pairs import UserRows, add_rows, signed_sizes
+from rankmetrics_spark.comparison.pairs import UserRows, add_rows
 from rankmetrics_spark.comparison.periods import period_days, period_rows, published_days, uneven_columns
 from rankmetrics_spark.comparison.planning import Plan, plan
 from rankmetrics_spark.comparison.registry import STATISTICS, statistic, types_of
@@ -39,7 +39,7 @@ from rankmetrics_spark.comparison.rows import (
     rows_of,
     schema_text,
 )
-from rankmetrics_spark.comparison.sums import signed_ranks, sums_by_key
+from rankmetrics_spark.comparison.sums import signed_ranks, signed_sizes, sums_by_key
 from rankmetrics_spark.comparison.table import UserTable, Within, largest_changes, user_changes
 from rankmetrics_spark.comparison.totals import ARM_SUMS, PAIR_SUMS, Key, Request, Totals
 from rankmetrics_spark.config import AaCheck, Bootstrap, Comparison, Options, PlannedLooks, Resampling, day, refuse
@@ -391,9 +391,9 @@ def with_cluster_intervals(
     table, bounds = _of_units(table, asked), ("ci_low", "ci_high")
     partials = sums_of(table, asked) if sums is None else sums
     body = partial(final_cluster_means, rules=Rules.of(asked, table))
-    found = partials.repartition(1).mapInArrow(body, schema_text(CLUSTER_MEANS))
+    of_clusters = partials.repartition(1).mapInArrow(body, schema_text(CLUSTER_MEANS))
     keys = (EXPERIMENT, SEGMENT, METRIC)
-    intervals = found.select(*(F.col(name).alias(f"_{name}") for name in (*keys, *bounds)))
+    intervals = of_clusters.select(*(F.col(name).alias(f"_{name}") for name in (*keys, *bounds)))
     same_row = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in keys]
     replaced = (F.col(f"_{name}").alias(name) if name in bounds else F.col(name) for name in means.columns)
     return means.join(intervals, same_row, "left").select(*replaced)

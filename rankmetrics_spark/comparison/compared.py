@@ -230,13 +230,13 @@ class Compared:
         if self.rules.sequential == "one":
             return intervals_at(confidence, single, share)
         none = np.full(len(self.keys), np.nan)
-        found = [
+        tests = [
             Estimate(each.difference, each.standard_error, each.df, none, none, none) for each in (single, share.delta)
         ]
         for chosen, rule in self.looks:
             of_rule = intervals_at(confidence, single, share, self.n_users, rule)
-            found = [new.where(chosen, old) for new, old in zip(of_rule, found, strict=True)]
-        return found[0], found[1]
+            tests = [new.where(chosen, old) for new, old in zip(of_rule, tests, strict=True)]
+        return tests[0], tests[1]
 
     @cached_property
     def corrected(self) -> tuple[Estimate, Estimate]:
@@ -281,21 +281,21 @@ class Compared:
 
     def by_look(self, of: Callable[[Looks], Floats]) -> Floats:
         """(g,) a number of each row's rule over several looks; NaN where it follows none."""
-        found = np.full(len(self.keys), np.nan)
+        numbers = np.full(len(self.keys), np.nan)
         for rows, rule in self.looks:
-            found = np.where(rows, of(rule), found)
-        return found
+            numbers = np.where(rows, of(rule), numbers)
+        return numbers
 
     def at_looks(self, single: Estimate, n_users: Ints | None = None) -> Estimate:
         """Tests of a single look -> those of the rule over looks; by default of the users of the rows."""
         if self.rules.sequential == "one":
             return single
         none = np.full(len(self.keys), np.nan)
-        found = Estimate(single.difference, single.standard_error, single.df, none, none, none)
+        tests = Estimate(single.difference, single.standard_error, single.df, none, none, none)
         for rows, rule in self.looks:
             n = self.n_users if n_users is None else n_users
-            found = over_looks(single, n, rule, self.rules.confidence).where(rows, found)
-        return found
+            tests = over_looks(single, n, rule, self.rules.confidence).where(rows, tests)
+        return tests
 
     @cached_property
     def roles(self) -> list[str]:
@@ -319,22 +319,22 @@ class Compared:
         An error of 0 would make any difference certain. That is right for values that are all the same, and wrong for
         values of a size of 1e-9, or of 1e9 that differ by 1.
         """
-        found, arms = self._estimate, self.moments
+        estimate, arms = self._estimate, self.moments
         errors = _rounding(arms[0]) + _rounding(arms[1])
         of_pairs = errors if self.rules.by_ratio else _rounding(self.pair.difference)
         largest = np.sqrt(np.where(self.paired, of_pairs, errors))
-        size = np.abs(found.difference)
-        return np.asarray((found.standard_error == 0) & (size > 0) & (size < _RESOLVED * largest))
+        size = np.abs(estimate.difference)
+        return np.asarray((estimate.standard_error == 0) & (size > 0) & (size < _RESOLVED * largest))
 
     def _of_design(self, paired: Estimate, independent: Estimate) -> Estimate:
         """Tests of each row's design; NaN where nothing can be tested."""
         names = Estimate.__dataclass_fields__
         return Estimate(*(self.chosen(getattr(paired, name), getattr(independent, name)) for name in names))
 
-    def _resolved(self, found: Estimate) -> Estimate:
+    def _resolved(self, tests: Estimate) -> Estimate:
         """The tests, of which only the differences are left where the spread is unresolved."""
         names = ("standard_error", "df", "ci_low", "ci_high", "p_value")
-        return Estimate(found.difference, *(np.where(self.unresolved, np.nan, getattr(found, name)) for name in names))
+        return Estimate(tests.difference, *(np.where(self.unresolved, np.nan, getattr(tests, name)) for name in names))
 
     def chosen(self, paired: Floats, independent: Floats) -> Floats:
         """(g,) numbers of each row's design; NaN where nothing can be tested."""
@@ -343,7 +343,7 @@ class Compared:
     def has(self, need: str) -> bool:
         """Whether one of ``NEEDS`` was asked for."""
         rules, request = self.rules, self.request
-        asked = {
+        requests = {
             "ranks": rules.wilcoxon,
             "earlier": rules.cuped,
             "shares": rules.shares,
@@ -354,7 +354,7 @@ class Compared:
             "lists": rules.over_lists,
             "cluster": rules.cluster,
         }
-        return bool(asked[need] if need in asked else getattr(request, need))
+        return bool(requests[need] if need in requests else getattr(request, need))
 
     def replicates(self, kind: str, i: int, place: int | None = None) -> Ints | None:
         """Weighted sums of a row's pair, or of the experiment at a place of its key."""

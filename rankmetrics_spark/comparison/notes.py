@@ -71,14 +71,14 @@ def _without_cuped(rows: Compared, i: int) -> str | None:
     """Why CUPED, which was asked for, is not the test."""
     if not rows.rules.cuped or rows.decided_by_cuped[i]:
         return None
-    found, paired = rows.adjusted, rows.paired[i]
-    if not found.n_before[i]:
+    cuped, paired = rows.adjusted, rows.paired[i]
+    if not cuped.n_before[i]:
         why = "no user has an earlier value" + (" in both experiments" if paired else "")
-    elif not found.spread[i] > 0:
+    elif not cuped.spread[i] > 0:
         same = "a user has the same earlier value in both experiments"
         why = same if paired else "all earlier values are equal"
-    elif found.earlier_p[i] < SMALL_EARLIER_P:
-        why = f"the experiments differed before already (p = {found.earlier_p[i]:.2g})"
+    elif cuped.earlier_p[i] < SMALL_EARLIER_P:
+        why = f"the experiments differed before already (p = {cuped.earlier_p[i]:.2g})"
     else:
         why = "too few users"
     return f"CUPED is not used: {why}"

@@ -93,10 +93,10 @@ class UserTable:
 
 def _chosen(metrics: str | Sequence[str | Metric]) -> tuple[Metric, ...]:
     items = listed("metrics", metrics)
-    found = tuple(item if isinstance(item, Metric) else parse(str(item)) for item in items)
-    if not found:
+    metrics_of_items = tuple(item if isinstance(item, Metric) else parse(str(item)) for item in items)
+    if not metrics_of_items:
         raise ConfigError("metrics is an empty list; allowed: metrics such as ap@10, or None for all")
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(metrics_of_items))
 
 
 def _check_earlier(before: DataFrame | str | None, rows: DataFrame, metrics: Sequence[Metric]) -> None:
@@ -122,14 +122,14 @@ def _check_earlier(before: DataFrame | str | None, rows: DataFrame, metrics: Seq
 
 def _metrics_in(columns: Iterable[str], segments: Mapping[str, str]) -> tuple[Metric, ...]:
     """The metrics whose columns are there, in their order."""
-    found = []
+    metrics = []
     for name in columns:
         metric = None if name in segments.values() else metric_of_column(name)
         if metric is not None:
-            found.append(metric)
-    if not found:
+            metrics.append(metric)
+    if not metrics:
         raise ConfigError("metrics: user_metrics has no column of a known metric; allowed: such as ap_at_10")
-    return tuple(found)
+    return tuple(metrics)
 
 
 def parts(table: UserTable) -> list[UserTable]:
