@@ -75,15 +75,16 @@ run: $(if $(filter spark,$(ENGINE)),$(INSTALLED),$(call ENVIRONMENT,laptop)) ## 
 	@$(RUN_$(ENGINE))/bin/rankmetrics demo --output out/demo --engine $(ENGINE)
 
 # Two processes, each with one session for all of its tests.
-test: venv .venvs/laptop/tools ## run the test suite: on Sail, and on Spark what only Spark shows (eight minutes)
+test: venv .venvs/laptop/tools ## run the test suite: on Sail, and on Spark what only Spark shows (four to five minutes)
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup --only-spark
 	@.venvs/laptop/bin/python -m pytest -n 2 --dist loadgroup --engine sail tests/spark
 
-test-slow: venv ## run the simulations and the libraries that compute the same, live
-	@$(BIN)/python -m pytest -n 2 --slow -m slow tests/unit
+test-slow: venv .venvs/laptop/tools ## run what make test leaves out: simulations, peers, longer forms of its tests
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup --only-spark --slow -m slow
+	@.venvs/laptop/bin/python -m pytest -n 2 --dist loadgroup --engine sail tests/spark --slow -m slow
 
 test-spark: venv ## run all of tests/spark on Spark
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not program" tests/spark
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup --slow -m "not program" tests/spark
 
 test-all: ## run everything that runs on a change, in all of its turns, and test-soak (hours)
 	@CI_TURN=all .ci/run

@@ -320,19 +320,15 @@ def lost_engine(error: BaseException) -> RankmetricsError | None:
             return end or (cause if failure else None)
         if _OUT_OF_MEMORY.search(str(cause)):
             failure = RankmetricsError(f"Spark ran out of memory; {_MORE_MEMORY}")
-        elif _is_lost_connection(cause):
+        # A class of py4j is known by its name, since a client of Connect has no py4j.
+        elif isinstance(cause, (ConnectionRefusedError, ConnectionResetError)) or (
+            type(cause).__name__ == "Py4JNetworkError"
+        ):
             failure = failure or RankmetricsError(
                 f"Spark's Java process has ended, as it does when it runs out of memory or is killed; {_MORE_MEMORY}"
             )
         cause = cause.__cause__ or cause.__context__
     return failure
-
-
-def _is_lost_connection(error: BaseException) -> bool:
-    """Whether Python has lost Java; a class of py4j is known by its name, since a client of Connect has no py4j."""
-    return isinstance(error, (ConnectionRefusedError, ConnectionResetError)) or (
-        type(error).__name__ == "Py4JNetworkError"
-    )
 
 
 def no_file_system(place: str, error: Exception) -> str | None:

@@ -259,12 +259,12 @@ def dates_without(column: str, table: str, pointers: Mapping[str, Pointer]) -> l
     >>> dates_without("rr", "user_metrics", {"2026-11-08": Pointer("2026-11-08", (entry,))})
     ['2026-11-08']
     """
-    found = []
+    dates = []
     for date, pointer in pointers.items():
         known = (entry.tables.get(table, {}).get("columns") for entry in pointer.entries)
         if any(columns and column not in columns for columns in known):
-            found.append(date)
-    return sorted(found)
+            dates.append(date)
+    return sorted(dates)
 
 
 NEAREST = 3

@@ -78,7 +78,9 @@ def lines() -> list[Line]:
     """Every case, by file, in the order of the tests."""
     found = _Collected()
     with contextlib.redirect_stdout(io.StringIO()) as said:
-        code = pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", *_marked_files()], plugins=[found])
+        code = pytest.main(
+            ["--collect-only", "-q", "--slow", "-p", "no:cacheprovider", *_marked_files()], plugins=[found]
+        )
     if code != pytest.ExitCode.OK:
         raise RuntimeError(said.getvalue())
     return found.lines

@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--remote", metavar="URL", help="run over Spark Connect, at sc://host:port")
     parser.addoption("--engine", choices=["spark", "sail"], default="spark", help="run on Spark or on Sail")
     parser.addoption("--only-spark", action="store_true", help="of tests/spark, what a run on Sail does not show")
-    parser.addoption("--slow", action="store_true", help="also run simulations and live peers")
+    parser.addoption("--slow", action="store_true", help="also run what make test-slow runs")
     parser.addoption("--compiled", action="store_true", help="let Spark compile its queries, as users do; takes longer")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,7 +12,6 @@ import click
 
 from rankmetrics_spark import __version__
 from rankmetrics_spark.cli.exit_codes import exit_codes, live
-from rankmetrics_spark.cli.failures import print_failure, refusals_on_record
 from rankmetrics_spark.cli.options import (
     CONFIG,
     DATE,
@@ -27,13 +26,17 @@ from rankmetrics_spark.cli.options import (
     Commands,
     dates_of,
     document_of,
+    on_this_machine,
     table_of_csv,
 )
+from rankmetrics_spark.cli.options import configs_of_days as _of_days
+from rankmetrics_spark.cli.options import loaded as _loaded
 from rankmetrics_spark.cli.options import note as _note
 from rankmetrics_spark.cli.options import say as _say
+from rankmetrics_spark.cli.printing import print_failure, refusals_on_record
 from rankmetrics_spark.cli.printing import print_outcome as _print
 from rankmetrics_spark.cli.pruning import prune
-from rankmetrics_spark.config import EXAMPLES, Config, Days, Sink, check_local_paths, dates_in_words, example_text, load
+from rankmetrics_spark.config import EXAMPLES, Config, Sink, check_local_paths, dates_in_words, example_text
 from rankmetrics_spark.engines import Choice, choose, session_of
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, without_secrets
 from rankmetrics_spark.report import (
@@ -235,7 +238,7 @@ def check(config: str, style: str, engine: str | None, master: str | None, **opt
 
         loaded = _loaded(document_of(config), options["overrides"], None, options["date"])
         choice = choose(engine or loaded.engine, master)
-        if _on_this_machine(loaded, choice):
+        if on_this_machine(loaded, choice):
             check_local_paths(loaded.inputs, loaded.sink)
         lines = _on(choice, lambda spark: plan_in_words(spark, loaded))
     rows: Any = dict(lines) if style == "json" else [{"part": part, "what": what} for part, what in lines]
@@ -256,7 +259,7 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
     with exit_codes(_say):
         loaded = _loaded(document_of(config), options["overrides"], None, options["date"])
         choice = choose(engine or loaded.engine, master)
-        if _on_this_machine(loaded, choice):
+        if on_this_machine(loaded, choice):
             check_local_paths(loaded.inputs)
 
         def table(spark: SparkSession) -> list[dict[str, Any]]:
@@ -395,35 +398,6 @@ def _say_report(file: Path | None, without: str = "") -> None:
         _note.print(f"open the report: {without_secrets(str(file))}" if file else without, soft_wrap=True)
 
 
-def _loaded(
-    config: str | Mapping[str, object],
-    overrides: Sequence[str],
-    output: str | None = None,
-    date: str | None = None,
-    report: str | None = None,
-) -> Config:
-    # The folder is no override, because YAML reads an empty text as null.
-    return load(config, overrides, date=date, sink=None if output is None else {"path": output}, report=report)
-
-
-def _of_days(
-    config: str | Mapping[str, object], first: str | None, last: str | None, options: dict[str, Any]
-) -> list[Config]:
-    """The configs of all days from the first to the last."""
-    if not first or not last or options["date"]:
-        raise ConfigError("--from and --to name the days to evaluate; allowed: both of them, without --date")
-    first, last = (_loaded(config, **options | {"date": date}).evaluation_date for date in (first, last))
-    days = Days(first, last, ())
-    if days.first > days.last:
-        raise ConfigError(f"--from is {days.first}; allowed: a date up to --to, {days.last}")
-    return [_loaded(config, **options | {"date": date}) for date in days.calendar]
-
-
-def _on_this_machine(config: Config, choice: Choice) -> bool:
-    """Whether this process can check local paths: the engine runs here, and no setting names another file system."""
-    return choice.here and not any("defaultFS" in name for name in config.spark)
-
-
 def _evaluate(
     config: Config, style: str, choice: Choice, segments: bool = False, earlier: Sequence[Config] = ()
 ) -> Path | None:
@@ -438,7 +412,7 @@ def _evaluate(
                 if config.report.file:
                     check_page_file("report", config.report.file)
                     check_page_libraries()
-                if _on_this_machine(config, choice):
+                if on_this_machine(config, choice):
                     check_local_paths(config.inputs, config.sink)
                 spark = engine.enter_context(session_of(choice, progress))
             from rankmetrics_spark.job import rows_here, run

@@ -29,7 +29,11 @@ def exit_codes(say: Console) -> Iterator[None]:
     Args:
         say: Console for the sentence; a quiet console prints it too.
     """
-    _mute()
+    with suppress(ImportError):  # Spark 3.5 has no such logger
+        from pyspark.logger import PySparkLogger
+
+        # It would log a stack trace of Java for an error that is reported in one sentence.
+        PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
     try:
         yield
     except RankmetricsError as error:
@@ -53,14 +57,6 @@ def exit_codes(say: Console) -> Iterator[None]:
 
         failed = f"{name_of_engine()} failed: {root_cause(error)}"
         _fail(say, RankmetricsError(f"{failed}; -v, or {TRACE}=1, shows its whole error"))
-
-
-def _mute() -> None:
-    """Keep pyspark from logging a Java stack trace for an error that we report in one sentence."""
-    with suppress(ImportError):  # Spark 3.5 has no such logger
-        from pyspark.logger import PySparkLogger
-
-        PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
 
 
 def _fail(say: Console, error: RankmetricsError) -> NoReturn:

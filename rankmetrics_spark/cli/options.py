@@ -1,8 +1,8 @@
-"""Options that several commands have, and the command class that checks them."""
+"""Options that several commands have, the command class that checks them, and the configs that they name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -10,8 +10,8 @@ import click
 from rich.console import Console
 
 from rankmetrics_spark.cli.exit_codes import verbose
-from rankmetrics_spark.config import ENGINES, description, evaluation_day, read_document, resolved
-from rankmetrics_spark.engines import separate_output
+from rankmetrics_spark.config import ENGINES, Config, Days, description, evaluation_day, load, read_document, resolved
+from rankmetrics_spark.engines import Choice, separate_output
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.report import DOCUMENT_STYLES, RESULT_TABLES, document, folded, safe_cells
 
@@ -231,3 +231,33 @@ def dates_of(date: str | None, first: str | None, last: str | None) -> dict[str,
     if last and not first:
         raise ConfigError(f"--to {last} is given without --from; allowed: --from, or --from and --to")
     return {"date": _day(date), "first": _day(first), "last": _day(last)}
+
+
+def loaded(
+    config: str | Mapping[str, object],
+    overrides: Sequence[str],
+    output: str | None = None,
+    date: str | None = None,
+    report: str | None = None,
+) -> Config:
+    """A config with what the command line says of it."""
+    # The folder is no override, because YAML reads an empty text as null.
+    return load(config, overrides, date=date, sink=None if output is None else {"path": output}, report=report)
+
+
+def configs_of_days(
+    config: str | Mapping[str, object], first: str | None, last: str | None, options: dict[str, Any]
+) -> list[Config]:
+    """The configs of all days from the first to the last."""
+    if not first or not last or options["date"]:
+        raise ConfigError("--from and --to name the days to evaluate; allowed: both of them, without --date")
+    first, last = (loaded(config, **options | {"date": date}).evaluation_date for date in (first, last))
+    days = Days(first, last, ())
+    if days.first > days.last:
+        raise ConfigError(f"--from is {days.first}; allowed: a date up to --to, {days.last}")
+    return [loaded(config, **options | {"date": date}) for date in days.calendar]
+
+
+def on_this_machine(config: Config, choice: Choice) -> bool:
+    """Whether this process can check local paths: the engine runs here, and no setting names another file system."""
+    return choice.here and not any("defaultFS" in name for name in config.spark)

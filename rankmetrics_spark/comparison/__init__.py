@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.comparison.clusters import rows_of_clusters
 from rankmetrics_spark.comparison.columns import comparison_rows
-from rankmetrics_spark.comparison.compared import Ranks, Rules
+from rankmetrics_spark.comparison.compared import Ranks
 from rankmetrics_spark.comparison.daily import KINDS, UserDays, add_days
+from rankmetrics_spark.comparison.families import Rules
 from rankmetrics_spark.comparison.forecasts import Outlook, outlook, outlooks
 from rankmetrics_spark.comparison.margins import margins, within_margin
 from rankmetrics_spark.comparison.over_time import OVER_TIME, over_time, over_time_rows
-from rankmetrics_spark.comparison.pairs import UserRows, add_rows, signed_sizes
+from rankmetrics_spark.comparison.pairs import UserRows, add_rows
 from rankmetrics_spark.comparison.periods import period_days, period_rows, published_days, uneven_columns
 from rankmetrics_spark.comparison.planning import Plan, plan
 from rankmetrics_spark.comparison.registry import STATISTICS, statistic, types_of
@@ -39,14 +39,14 @@ from rankmetrics_spark.comparison.rows import (
     rows_of,
     schema_text,
 )
-from rankmetrics_spark.comparison.sums import signed_ranks, sums_by_key
-from rankmetrics_spark.comparison.table import UserTable, Within
+from rankmetrics_spark.comparison.sums import signed_ranks, signed_sizes, sums_by_key
+from rankmetrics_spark.comparison.table import UserTable, Within, largest_changes, user_changes
 from rankmetrics_spark.comparison.totals import ARM_SUMS, PAIR_SUMS, Key, Request, Totals
 from rankmetrics_spark.config import AaCheck, Bootstrap, Comparison, Options, PlannedLooks, Resampling, day, refuse
 from rankmetrics_spark.engines import AnyTable, ResultTable, result_table, spark_table
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.schemas import BASELINE, DATE, EXPERIMENT, METRIC, SEGMENT, USER
+from rankmetrics_spark.schemas import DATE, EXPERIMENT, METRIC, SEGMENT
 
 __all__ = [
     "ARM_SUMS",
@@ -324,7 +324,7 @@ def development(table: UserTable, asked: Comparison, dates: tuple[str, str] | No
         if start > last:
             raise ConfigError(f"dates is {start} to {last}; allowed: a first date up to the last one")
         table = replace(table, rows=table.rows.where(F.col(DATE) <= last) if DATE in table.rows.columns else table.rows)
-    return over_time(table, request_of(asked), _rules(asked, table), start)
+    return over_time(table, request_of(asked), Rules.of(asked, table), start)
 
 
 def _refuse_nothing(asked: Comparison) -> None:
@@ -353,7 +353,7 @@ def comparisons(table: UserTable, asked: Comparison, sums: DataFrame | None = No
     partials = sums_of(table, asked) if sums is None else sums
     # Handed over: what a notebook or a test has registered is not registered in the process that makes the rows.
     statistics = tuple(STATISTICS.values())
-    body = partial(final, request=request_of(asked), rules=_rules(asked, table), statistics=statistics)
+    body = partial(final, request=request_of(asked), rules=Rules.of(asked, table), statistics=statistics)
     return partials.repartition(1).mapInArrow(body, schema_text(types_of(statistics)))
 
 
@@ -366,7 +366,7 @@ def sums_of(table: UserTable, asked: Comparison) -> DataFrame:
 
 def bootstrap_means(table: UserTable, asked: Comparison, sums: DataFrame) -> DataFrame:
     """Bootstrap intervals of the mean of every (experiment_id, segment, metric), from ``sums_of`` the two."""
-    body = partial(final_means, rules=_rules(asked, table))
+    body = partial(final_means, rules=Rules.of(asked, table))
     return sums.repartition(1).mapInArrow(body, schema_text(MEANS))
 
 
@@ -390,10 +390,10 @@ def with_cluster_intervals(
         return means
     table, bounds = _of_units(table, asked), ("ci_low", "ci_high")
     partials = sums_of(table, asked) if sums is None else sums
-    body = partial(final_cluster_means, rules=_rules(asked, table))
-    found = partials.repartition(1).mapInArrow(body, schema_text(CLUSTER_MEANS))
+    body = partial(final_cluster_means, rules=Rules.of(asked, table))
+    of_clusters = partials.repartition(1).mapInArrow(body, schema_text(CLUSTER_MEANS))
     keys = (EXPERIMENT, SEGMENT, METRIC)
-    intervals = found.select(*(F.col(name).alias(f"_{name}") for name in (*keys, *bounds)))
+    intervals = of_clusters.select(*(F.col(name).alias(f"_{name}") for name in (*keys, *bounds)))
     same_row = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in keys]
     replaced = (F.col(f"_{name}").alias(name) if name in bounds else F.col(name) for name in means.columns)
     return means.join(intervals, same_row, "left").select(*replaced)
@@ -415,51 +415,6 @@ def decomposition(table: UserTable, asked: Comparison, segment: str) -> DataFram
     body = partial(final_decomposition, baseline=asked.baseline, candidates=asked.candidates, segment=segment)
     split = partials.where("kind = 'arm'").repartition(1).mapInArrow(body, schema_text(DECOMPOSITION))
     return split.orderBy(EXPERIMENT, METRIC, SEGMENT)
-
-
-def user_changes(table: UserTable, asked: Comparison) -> DataFrame:
-    """What each user who is in both experiments has in each: one row per (candidate, metric, user); grows with users.
-
-    Args:
-        table: The users.
-        asked: The baseline, and the candidates if not all are meant.
-
-    Returns:
-        experiment_id, baseline, metric, user_id, value_baseline, value_candidate, difference.
-    """
-    values = ", ".join(f"'{metric}', {metric.column}" for metric in table.metrics)
-    long = table.rows.selectExpr(EXPERIMENT, USER, f"stack({len(table.metrics)}, {values}) AS ({METRIC}, value)")
-    of_baseline = F.col(EXPERIMENT).eqNullSafe(F.lit(asked.baseline))
-    ours = long.where(of_baseline).select(USER, METRIC, F.col("value").alias("value_baseline"))
-    theirs = long.where(~of_baseline).withColumnRenamed("value", "value_candidate")
-    if asked.candidates:
-        theirs = theirs.where(F.col(EXPERIMENT).isin(*asked.candidates))
-    joined = theirs.join(ours, [USER, METRIC]).withColumns(
-        {BASELINE: F.lit(asked.baseline), "difference": F.col("value_candidate") - F.col("value_baseline")}
-    )
-    return joined.select(EXPERIMENT, BASELINE, METRIC, USER, "value_baseline", "value_candidate", "difference")
-
-
-def largest_changes(table: UserTable, asked: Comparison, n: int, kind: Literal["loss", "gain"] = "loss") -> DataFrame:
-    """The users who lost or gained most against the baseline, for each candidate and metric.
-
-    Args:
-        table: The users.
-        asked: The baseline, and the candidates if not all are meant.
-        n: How many users per candidate and metric.
-        kind: Which of the two; a metric of which lower is better is lost where it rises.
-
-    Returns:
-        experiment_id, metric, user_id, value_baseline, value_candidate, and the size as ``loss`` or ``gain``; the
-        largest first.
-    """
-    lower = [str(metric) for metric in table.metrics if metric.higher_is_better is False]
-    sign = F.when(F.col(METRIC).isin(lower), -1.0).otherwise(1.0) if lower else F.lit(1.0)
-    size = sign * F.col("difference") if kind == "gain" else sign * (F.col("value_baseline") - F.col("value_candidate"))
-    changed = user_changes(table, asked).withColumn(kind, size).where(F.col(kind) > 0)
-    place = F.row_number().over(Window.partitionBy(EXPERIMENT, METRIC).orderBy(F.desc(kind), USER))
-    first = changed.withColumn("_place", place).where(f"_place <= {n}").orderBy(EXPERIMENT, METRIC, "_place")
-    return first.select(EXPERIMENT, METRIC, USER, "value_baseline", "value_candidate", kind)
 
 
 def refuse_too_many_replicates(asked: Comparison, experiments: Sequence[str], n_metrics: int) -> None:
@@ -487,31 +442,4 @@ def request_of(asked: Comparison) -> Request:
         flip_seed=flips.seed if flips else 1,
         reshuffles=reshuffles.replicates if reshuffles else 0,
         reshuffle_seed=reshuffles.seed if reshuffles else 1,
-    )
-
-
-def _rules(asked: Comparison, table: UserTable) -> Rules:
-    return Rules(
-        confidence=asked.confidence,
-        correction="bonferroni" if asked.simultaneous and asked.correction != "tukey" else asked.correction,
-        simultaneous=asked.simultaneous,
-        roles=asked.roles(table.metrics),
-        one_family=asked.families == "one",
-        primary_share=asked.primary_share,
-        margins=asked.margins(table.metrics),
-        # Without the users of both experiments there is nothing to pair.
-        design="independent" if asked.shared_users == "drop" else asked.design,
-        days=table.days,
-        power=asked.power,
-        min_users=asked.min_users,
-        shares=asked.shares,
-        bca=asked.bootstrap is not None and asked.bootstrap.method == "bca",
-        wilcoxon=asked.wilcoxon,
-        cuped=table.before is not None,
-        directions={str(metric): metric.higher_is_better for metric in table.metrics},
-        looks=table.looks,
-        sequential=asked.looks,
-        tuning_users=asked.tuning_users,
-        over_lists=asked.mean_over == "lists",
-        cluster=table.cluster,
     )

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from rankmetrics_spark.comparison.compared import INDEPENDENT, PAIRED, Bools, Compared, Ranks, Rules
-from rankmetrics_spark.comparison.intervals import corrected_intervals, interval, intervals_at
+from rankmetrics_spark.comparison.compared import INDEPENDENT, PAIRED, Bools, Compared, Ranks
+from rankmetrics_spark.comparison.families import Rules
+from rankmetrics_spark.comparison.intervals import interval, intervals_at
 from rankmetrics_spark.comparison.notes import left_out_of_all, remarks
 from rankmetrics_spark.comparison.over_lists import n_lists
 from rankmetrics_spark.comparison.registry import STATISTICS, Statistic, statistic
@@ -128,12 +129,12 @@ def wins(rows: Compared) -> tuple[Ints, ...]:
 @statistic(type="string")
 def better(rows: Compared) -> Texts:
     """`candidate` or `baseline` where `p_adjusted < 1 - confidence`, by the direction of the metric; null otherwise."""
-    found: Texts = [None] * len(rows.keys)
+    winners: Texts = [None] * len(rows.keys)
     for i in np.flatnonzero(rows.decided).tolist():
         direction = rows.rules.directions.get(rows.keys[i].metric)
         if direction is not None and not rows.doubts[i]:
-            found[i] = "candidate" if bool(rows.deciding.difference[i] > 0) == direction else "baseline"
-    return found
+            winners[i] = "candidate" if bool(rows.deciding.difference[i] > 0) == direction else "baseline"
+    return winners
 
 
 @statistic(type="string")
@@ -144,13 +145,9 @@ def note(rows: Compared) -> Texts:
     published. It ends the sentence of the verdict.
     """
     return [
-        f"{doubt}{_after(left_out_of_all(rows, i))}" if doubt else remarks(rows, i)
+        "; ".join(filter(None, (doubt, left_out_of_all(rows, i)))) if doubt else remarks(rows, i)
         for i, doubt in enumerate(rows.doubts)
     ]
-
-
-def _after(remark: str | None) -> str:
-    return f"; {remark}" if remark else ""
 
 
 @statistic(type="long")
@@ -224,7 +221,7 @@ def adjusted(rows: Compared) -> tuple[Floats, ...]:
     looks, at the level of the correction: they exclude 0 exactly where `p_adjusted < 1 - confidence`. This is the
     interval that verdict, terminal and page show. See "Intervals".
     """
-    of, share = corrected_intervals(rows)
+    of, share = rows.corrected
     return of.ci_low, of.ci_high, share.ci_low, share.ci_high
 
 
@@ -271,9 +268,9 @@ def users_needed(rows: Compared) -> Floats:
 @statistic(needs="ranks")
 def p_wilcoxon(rows: Compared) -> Floats:
     """Wilcoxon's signed rank test, paired rows. Up to 25 differences without zeros and ties it is exact."""
-    found = [rows.ranks.get(key._replace(kind="ranks"), Ranks(0, 0, 0)) for key in rows.keys]
+    of_pairs = [rows.ranks.get(key._replace(kind="ranks"), Ranks(0, 0, 0)) for key in rows.keys]
     n, rank_sums, ties = (
-        np.array([getattr(each, name) for each in found], dtype=object) for name in ("n", "twice_w_plus", "tie_term")
+        np.array([getattr(each, name) for each in of_pairs], dtype=object) for name in ("n", "twice_w_plus", "tie_term")
     )
     n_zero = of_pair(rows.both, "both").astype(object) - n
     return np.where(rows.testable & rows.paired, signed_rank(n, rank_sums, ties, n_zero), np.nan)
@@ -295,8 +292,8 @@ def p_randomization(rows: Compared) -> Floats:
     """Random signs of the differences, paired rows."""
     p = np.full(len(rows.keys), np.nan)
     for i in np.flatnonzero(_resampled(rows) & rows.paired).tolist():
-        if (found := rows.replicates("flips", i)) is not None:
-            sums = weighted_totals(found)[0]
+        if (replicates := rows.replicates("flips", i)) is not None:
+            sums = weighted_totals(replicates)[0]
             p[i] = sign_flip_p(sums[-1:], sums[None, :-1])[0]
     return p
 
@@ -310,8 +307,7 @@ def bootstrap(rows: Compared) -> Floats:
     for i in np.flatnonzero(_resampled(rows)).tolist():
         if (means := _difference_replicates(rows, i)) is not None:
             part = slice(i, i + 1)
-            found = interval(means[None], rows.estimate.difference[part], acceleration[part], rows.rules)
-            bounds[:, part] = found
+            bounds[:, part] = interval(means[None], rows.estimate.difference[part], acceleration[part], rows.rules)
     return bounds
 
 
@@ -333,10 +329,10 @@ def aa_share(rows: Compared) -> Floats:
     """
     share, level = np.full(len(rows.keys), np.nan), 1 - rows.rules.confidence
     for i in np.flatnonzero(_resampled(rows)).tolist():
-        found = rows.replicates("aa_paired" if rows.paired[i] else "aa_independent", i)
-        if found is None:
+        replicates = rows.replicates("aa_paired" if rows.paired[i] else "aa_independent", i)
+        if replicates is None:
             continue
-        sums = weighted_totals(found)
+        sums = weighted_totals(replicates)
         if rows.paired[i]:
             both = rows.both[i : i + 1]
             squares = (total_of(both, PAIR_SUMS, "dd") / 2**LIMB_UNIT).astype(float)
@@ -360,9 +356,9 @@ _OF_CUPED = ("difference", "ci_low", "ci_high", "p_value", "variance_reduction",
 @statistic(*(f"{CUPED}_{name}" for name in _OF_CUPED), needs="earlier")
 def cuped(rows: Compared) -> tuple[Floats, ...]:
     """The same numbers less what the users' values from before the experiment explain; see below."""
-    found, of = rows.adjusted, rows.adjusted.estimate
-    share = intervals_at(rows.rules.confidence, of, found.share)[1]
-    numbers = (of.difference, of.ci_low, of.ci_high, of.p_value, found.reduction, of.standard_error)
+    test, of = rows.adjusted, rows.adjusted.estimate
+    share = intervals_at(rows.rules.confidence, of, test.share)[1]
+    numbers = (of.difference, of.ci_low, of.ci_high, of.p_value, test.reduction, of.standard_error)
     in_shares = (share.difference, share.ci_low, share.ci_high)
     return tuple(np.where(rows.testable & ~rows.unresolved, each, np.nan) for each in (*numbers, *in_shares))
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from rankmetrics_spark.comparison import adjusted
-from rankmetrics_spark.comparison.families import Families
-from rankmetrics_spark.comparison.intervals import Share, intervals_at, over_rules
-from rankmetrics_spark.comparison.notes import doubt
+from rankmetrics_spark.comparison.families import Families, Rules
+from rankmetrics_spark.comparison.intervals import Share, intervals_at
 from rankmetrics_spark.comparison.over_lists import arm_moments_over_lists, list_pair_sums, pair_moments_of
 from rankmetrics_spark.comparison.totals import (
     ARM_SUMS,
@@ -37,10 +36,10 @@ from rankmetrics_spark.comparison.totals import (
     stacked,
     stacked_arms,
 )
-from rankmetrics_spark.config import Days, PlannedLooks
-from rankmetrics_spark.pointers import LookNumbers, unknown_looks
+from rankmetrics_spark.config import PlannedLooks
 from rankmetrics_spark.schemas import EVERYONE, SECONDARY
 from rankmetrics_spark.statistics import (
+    LARGEST_SUMMAND,
     LIMB_UNIT,
     AnyLook,
     Estimate,
@@ -49,6 +48,7 @@ from rankmetrics_spark.statistics import (
     Moments,
     PairMoments,
     PlannedLook,
+    adjusted_levels,
     denominator_independent,
     denominator_paired,
     over_looks,
@@ -57,6 +57,7 @@ from rankmetrics_spark.statistics import (
     relative_paired,
     sample_ratio_p,
     welch,
+    with_decision,
 )
 
 Bools = npt.NDArray[np.bool_]
@@ -78,69 +79,10 @@ NEEDS = {
     "period": "`period: {from: ..., to: ...}`, or `--from` and `--to`",
 }
 """What a statistic may need beside the sums of experiments and pairs -> what asks for it."""
+SMALL_RATIO_P = 0.001
+"""Below this p-value, the users do not follow the planned shares, and no verdict is given."""
 _RESOLVED = 1_000
 """A spread below the rounding of the sums is no reason for doubt if the difference is so many times that rounding."""
-
-
-@dataclass(frozen=True)
-class Rules:
-    """How rows of comparisons are made.
-
-    Attributes:
-        confidence: Of every interval.
-        correction: Of the p-values: see ``adjusted_p_values``; or ``tukey``, for all pairs.
-        simultaneous: Whether the intervals of a family cover jointly; the correction is that of Bonferroni then.
-        roles: Metric -> ``primary``, ``guardrail`` or ``secondary``; others are secondary.
-        one_family: Whether all rows are corrected together.
-        primary_share: Share of the level of significance for the primary metrics; all other rows share the rest.
-        margins: Metric -> its margin, and whether it is a share of the baseline's mean.
-        design: ``auto``, ``paired`` or ``independent``.
-        power: Of the minimum detectable effect.
-        min_users: Fewer users of a segment in one of the experiments: no row for this segment.
-        shares: Planned share of the users of each experiment.
-        bca: Whether bootstrap intervals are bias-corrected and accelerated.
-        wilcoxon: Whether ranks were summed.
-        cuped: Whether values from before the experiment are there; where they say something, CUPED is the test.
-        days: The days of the period that the users are of, if they are of one.
-        directions: Metric -> whether higher is better; None = neither.
-        looks: (baseline, candidate) -> the number of this look at the two; null where earlier ones are not known.
-        sequential: The looks that intervals and p-values hold for: ``one``, ``any`` or a plan.
-        tuning_users: With ``any``, the users at which intervals are tightest.
-        over_lists: Whether means are over lists; the user stays the unit of errors.
-        cluster: The column whose values are the units of errors, instead of the users; None = the users are.
-    """
-
-    confidence: float = 0.95
-    correction: str = "holm"
-    simultaneous: bool = False
-    roles: Mapping[str, str] = field(default_factory=dict)
-    one_family: bool = False
-    primary_share: float | None = None
-    margins: Mapping[str, tuple[float, bool]] = field(default_factory=dict)
-    design: str = "auto"
-    power: float = 0.8
-    min_users: int = 0
-    shares: Mapping[str, float] | None = None
-    bca: bool = False
-    wilcoxon: bool = False
-    cuped: bool = False
-    days: Days | None = None
-    directions: Mapping[str, bool | None] = field(default_factory=dict)
-    looks: LookNumbers = field(default_factory=unknown_looks)
-    sequential: str | PlannedLooks = "one"
-    tuning_users: int = 10_000
-    over_lists: bool = False
-    cluster: str | None = None
-
-    @property
-    def by_ratio(self) -> bool:
-        """Whether means are ratios of two sums over the units, which have several lists or users each."""
-        return self.over_lists or self.cluster is not None
-
-    @property
-    def units(self) -> str:
-        """What people call the units of errors."""
-        return "users" if self.cluster is None else f"clusters of {self.cluster}"
 
 
 @dataclass(frozen=True)
@@ -280,7 +222,35 @@ class Compared:
 
     @cached_property
     def _deciding(self) -> tuple[Estimate, Estimate]:
-        return over_rules(self, self.rules.confidence)
+        return self.at(self.rules.confidence)
+
+    def at(self, confidence: Floats | float) -> tuple[Estimate, Estimate]:
+        """The deciding test and its relative difference at these levels; NaN for a look without a rule."""
+        single, share = self.single, self.single_share
+        if self.rules.sequential == "one":
+            return intervals_at(confidence, single, share)
+        none = np.full(len(self.keys), np.nan)
+        tests = [
+            Estimate(each.difference, each.standard_error, each.df, none, none, none) for each in (single, share.delta)
+        ]
+        for chosen, rule in self.looks:
+            of_rule = intervals_at(confidence, single, share, self.n_users, rule)
+            tests = [new.where(chosen, old) for new, old in zip(of_rule, tests, strict=True)]
+        return tests[0], tests[1]
+
+    @cached_property
+    def corrected(self) -> tuple[Estimate, Estimate]:
+        """The deciding test and its relative difference, with intervals that exclude 0 exactly where it found one."""
+        p, alpha = self.deciding.p_value, 1 - self.rules.confidence
+        levels = adjusted_levels(p, self.p_adjusted, alpha, self.families.strictest_levels)
+        if self.families.covers_jointly:
+            levels = np.where(np.isnan(p), np.nan, self.families.strictest_levels)
+        alone = levels == alpha
+        both = self.at(np.where(alone, self.rules.confidence, 1 - levels))
+        plain = self.deciding, self.deciding_relative
+        pairs = zip(plain, both, strict=True)
+        test, relative = (old.where(alone, with_decision(new, self.decided)) for old, new in pairs)
+        return test, relative
 
     @cached_property
     def decided(self) -> Bools:
@@ -311,21 +281,21 @@ class Compared:
 
     def by_look(self, of: Callable[[Looks], Floats]) -> Floats:
         """(g,) a number of each row's rule over several looks; NaN where it follows none."""
-        found = np.full(len(self.keys), np.nan)
+        numbers = np.full(len(self.keys), np.nan)
         for rows, rule in self.looks:
-            found = np.where(rows, of(rule), found)
-        return found
+            numbers = np.where(rows, of(rule), numbers)
+        return numbers
 
     def at_looks(self, single: Estimate, n_users: Ints | None = None) -> Estimate:
         """Tests of a single look -> those of the rule over looks; by default of the users of the rows."""
         if self.rules.sequential == "one":
             return single
         none = np.full(len(self.keys), np.nan)
-        found = Estimate(single.difference, single.standard_error, single.df, none, none, none)
+        tests = Estimate(single.difference, single.standard_error, single.df, none, none, none)
         for rows, rule in self.looks:
             n = self.n_users if n_users is None else n_users
-            found = over_looks(single, n, rule, self.rules.confidence).where(rows, found)
-        return found
+            tests = over_looks(single, n, rule, self.rules.confidence).where(rows, tests)
+        return tests
 
     @cached_property
     def roles(self) -> list[str]:
@@ -349,22 +319,22 @@ class Compared:
         An error of 0 would make any difference certain. That is right for values that are all the same, and wrong for
         values of a size of 1e-9, or of 1e9 that differ by 1.
         """
-        found, arms = self._estimate, self.moments
+        estimate, arms = self._estimate, self.moments
         errors = _rounding(arms[0]) + _rounding(arms[1])
         of_pairs = errors if self.rules.by_ratio else _rounding(self.pair.difference)
         largest = np.sqrt(np.where(self.paired, of_pairs, errors))
-        size = np.abs(found.difference)
-        return np.asarray((found.standard_error == 0) & (size > 0) & (size < _RESOLVED * largest))
+        size = np.abs(estimate.difference)
+        return np.asarray((estimate.standard_error == 0) & (size > 0) & (size < _RESOLVED * largest))
 
     def _of_design(self, paired: Estimate, independent: Estimate) -> Estimate:
         """Tests of each row's design; NaN where nothing can be tested."""
         names = Estimate.__dataclass_fields__
         return Estimate(*(self.chosen(getattr(paired, name), getattr(independent, name)) for name in names))
 
-    def _resolved(self, found: Estimate) -> Estimate:
+    def _resolved(self, tests: Estimate) -> Estimate:
         """The tests, of which only the differences are left where the spread is unresolved."""
         names = ("standard_error", "df", "ci_low", "ci_high", "p_value")
-        return Estimate(found.difference, *(np.where(self.unresolved, np.nan, getattr(found, name)) for name in names))
+        return Estimate(tests.difference, *(np.where(self.unresolved, np.nan, getattr(tests, name)) for name in names))
 
     def chosen(self, paired: Floats, independent: Floats) -> Floats:
         """(g,) numbers of each row's design; NaN where nothing can be tested."""
@@ -373,7 +343,7 @@ class Compared:
     def has(self, need: str) -> bool:
         """Whether one of ``NEEDS`` was asked for."""
         rules, request = self.rules, self.request
-        asked = {
+        requests = {
             "ranks": rules.wilcoxon,
             "earlier": rules.cuped,
             "shares": rules.shares,
@@ -384,7 +354,7 @@ class Compared:
             "lists": rules.over_lists,
             "cluster": rules.cluster,
         }
-        return bool(asked[need] if need in asked else getattr(request, need))
+        return bool(requests[need] if need in requests else getattr(request, need))
 
     def replicates(self, kind: str, i: int, place: int | None = None) -> Ints | None:
         """Weighted sums of a row's pair, or of the experiment at a place of its key."""
@@ -418,7 +388,7 @@ class Compared:
     @cached_property
     def doubts(self) -> list[str | None]:
         """(g,) why a row has no test, or why its test cannot be trusted."""
-        return [doubt(self, i) for i in range(len(self.keys))]
+        return [_doubt(self, i) for i in range(len(self.keys))]
 
 
 def _rounding(of: Moments) -> Floats:
@@ -435,3 +405,45 @@ def _designs(totals: Totals, keys: Sequence[Key], design: str) -> Bools:
     n = [of_arm(stacked_arms(totals, everyone, place), "n") for place in (BASELINE, CANDIDATE)]
     both = of_pair(stacked(totals, everyone, len(PAIR_SUMS)), "both")
     return np.asarray((both > 0) & (both >= SHARE_OF_PAIRED * np.maximum(*n)))
+
+
+def _doubt(rows: Compared, i: int) -> str | None:
+    """Why a row has no test, or why its test cannot be trusted."""
+    for name, (text, forbidden) in _PROBLEMS.items():
+        places = [place for place in (BASELINE, CANDIDATE) if (rows.count(i, place, name) > 0) is forbidden]
+        if places:
+            return f"{text.replace('users', rows.rules.units)} in {_names(rows.keys[i], places)}"
+    if np.isnan(rows.deciding.p_value[i]):
+        return _untested(rows, i)
+    if rows.sample_ratio_p < SMALL_RATIO_P:
+        return f"not trustworthy: the users do not follow the planned shares (p = {rows.sample_ratio_p:.2g})"
+    return None
+
+
+_PROBLEMS = {
+    "users": ("no users", False),
+    "n": ("no users with a value", False),
+    "with_relevant": ("no users with relevant items", False),
+    "beyond": (f"values above {LARGEST_SUMMAND:.2g}, which cannot be summed,", True),
+}
+"""Sum of an experiment -> what is wrong with it, and whether it is wrong to have some."""
+
+
+def _names(key: Key, places: Sequence[int]) -> str:
+    return " and ".join(str(key[place]) for place in places)
+
+
+def _untested(rows: Compared, i: int) -> str:
+    """Why two experiments that could be compared have no p-value."""
+    plan = rows.rules.sequential
+    if isinstance(plan, PlannedLooks) and not np.isnan(rows.single.p_value[i]):
+        if look := plan.look or rows.look[i]:
+            return f"not tested, since this is look {look} and {plan.planned} are planned"
+        return "not tested, since looks are planned and the number of this look is not known"
+    if rows.unresolved[i]:
+        return "the values differ too little from one another for a test"
+    if rows.paired[i]:
+        n = "fewer than two" if rows.n_users[i] else "no"
+        return f"{n} {rows.rules.units} in both experiments"
+    few = [place for place in (BASELINE, CANDIDATE) if rows.count(i, place, "n") < 2]
+    return f"fewer than two {rows.rules.units} in {_names(rows.keys[i], few)}"

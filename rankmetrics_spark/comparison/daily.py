@@ -93,11 +93,11 @@ class UserDays:
 
     def _means_of(self, metric: str, values: Floats, group: Ints, n: Ints) -> Floats:
         """Users who have no list so far keep the value that they have on each date, as in a period."""
-        found = _running_mean(values, self.weights[metric], group)
+        means = _running_mean(values, self.weights[metric], group)
         if (n > 0).all():
-            return found
+            return means
         without = pd.Series(np.where(self.lists == 0, values, np.nan)).groupby(group).cummax().groupby(group).ffill()
-        return np.where(n > 0, found, without.to_numpy())
+        return np.where(n > 0, means, without.to_numpy())
 
 
 def taken(rows: UserRows, places: Ints, segments: list[tuple[list[str], Ints]], **changed: Any) -> UserRows:
@@ -140,8 +140,8 @@ def add_days(totals: Totals, days: UserDays, request: Request, start: str | None
 
 
 def _labelled(kind: str, values: npt.NDArray[Any]) -> tuple[list[str], Ints]:
-    found, code = np.unique(values, return_inverse=True)
-    return [f"{kind}={value}" for value in found.tolist()], code.reshape(-1)
+    distinct, code = np.unique(values, return_inverse=True)
+    return [f"{kind}={value}" for value in distinct.tolist()], code.reshape(-1)
 
 
 def _add_states(totals: Totals, days: UserDays, request: Request) -> None:

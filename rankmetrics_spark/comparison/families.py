@@ -1,16 +1,18 @@
-"""Families of comparisons: which rows are corrected together, and how."""
+"""Rules of comparisons, and their families: which rows are corrected together, and how."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from rankmetrics_spark.comparison.table import UserTable
 from rankmetrics_spark.comparison.totals import Ints, Key
+from rankmetrics_spark.config import Comparison, Days, PlannedLooks
+from rankmetrics_spark.pointers import LookNumbers, unknown_looks
 from rankmetrics_spark.schemas import EVERYONE, GUARDRAIL, PRIMARY, SECONDARY, segment_columns
 from rankmetrics_spark.statistics import (
     Estimate,
@@ -21,14 +23,100 @@ from rankmetrics_spark.statistics import (
     tukey_p_values,
 )
 
-if TYPE_CHECKING:
-    from rankmetrics_spark.comparison.compared import Rules
-
 Bools = npt.NDArray[np.bool_]
 FAMILIES = {PRIMARY: "primary metrics", GUARDRAIL: "guardrails", SECONDARY: "secondary metrics"}
 """Role of a metric -> the family of its comparisons of all users."""
 TUKEY = "tukey"
 """Correction for all pairs: that of Tukey over the experiments, and of Bonferroni over metrics and segments."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How rows of comparisons are made.
+
+    Attributes:
+        confidence: Of every interval.
+        correction: Of the p-values: see ``adjusted_p_values``; or ``tukey``, for all pairs.
+        simultaneous: Whether the intervals of a family cover jointly; the correction is that of Bonferroni then.
+        roles: Metric -> ``primary``, ``guardrail`` or ``secondary``; others are secondary.
+        one_family: Whether all rows are corrected together.
+        primary_share: Share of the level of significance for the primary metrics; all other rows share the rest.
+        margins: Metric -> its margin, and whether it is a share of the baseline's mean.
+        design: ``auto``, ``paired`` or ``independent``.
+        power: Of the minimum detectable effect.
+        min_users: Fewer users of a segment in one of the experiments: no row for this segment.
+        shares: Planned share of the users of each experiment.
+        bca: Whether bootstrap intervals are bias-corrected and accelerated.
+        wilcoxon: Whether ranks were summed.
+        cuped: Whether values from before the experiment are there; where they say something, CUPED is the test.
+        days: The days of the period that the users are of, if they are of one.
+        directions: Metric -> whether higher is better; None = neither.
+        looks: (baseline, candidate) -> the number of this look at the two; null where earlier ones are not known.
+        sequential: The looks that intervals and p-values hold for: ``one``, ``any`` or a plan.
+        tuning_users: With ``any``, the users at which intervals are tightest.
+        over_lists: Whether means are over lists; the user stays the unit of errors.
+        cluster: The column whose values are the units of errors, instead of the users; None = the users are.
+    """
+
+    confidence: float = 0.95
+    correction: str = "holm"
+    simultaneous: bool = False
+    roles: Mapping[str, str] = field(default_factory=dict)
+    one_family: bool = False
+    primary_share: float | None = None
+    margins: Mapping[str, tuple[float, bool]] = field(default_factory=dict)
+    design: str = "auto"
+    power: float = 0.8
+    min_users: int = 0
+    shares: Mapping[str, float] | None = None
+    bca: bool = False
+    wilcoxon: bool = False
+    cuped: bool = False
+    days: Days | None = None
+    directions: Mapping[str, bool | None] = field(default_factory=dict)
+    looks: LookNumbers = field(default_factory=unknown_looks)
+    sequential: str | PlannedLooks = "one"
+    tuning_users: int = 10_000
+    over_lists: bool = False
+    cluster: str | None = None
+
+    @property
+    def by_ratio(self) -> bool:
+        """Whether means are ratios of two sums over the units, which have several lists or users each."""
+        return self.over_lists or self.cluster is not None
+
+    @property
+    def units(self) -> str:
+        """What people call the units of errors."""
+        return "users" if self.cluster is None else f"clusters of {self.cluster}"
+
+    @classmethod
+    def of(cls, request: Comparison, table: UserTable) -> Rules:
+        """How the rows of a comparison of these users are made."""
+        return cls(
+            confidence=request.confidence,
+            correction="bonferroni" if request.simultaneous and request.correction != "tukey" else request.correction,
+            simultaneous=request.simultaneous,
+            roles=request.roles(table.metrics),
+            one_family=request.families == "one",
+            primary_share=request.primary_share,
+            margins=request.margins(table.metrics),
+            # Without the users of both experiments there is nothing to pair.
+            design="independent" if request.shared_users == "drop" else request.design,
+            days=table.days,
+            power=request.power,
+            min_users=request.min_users,
+            shares=request.shares,
+            bca=request.bootstrap is not None and request.bootstrap.method == "bca",
+            wilcoxon=request.wilcoxon,
+            cuped=table.before is not None,
+            directions={str(metric): metric.higher_is_better for metric in table.metrics},
+            looks=table.looks,
+            sequential=request.looks,
+            tuning_users=request.tuning_users,
+            over_lists=request.mean_over == "lists",
+            cluster=table.cluster,
+        )
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from rankmetrics_spark.comparison.families import Rules
 from rankmetrics_spark.statistics import (
     Denominator,
     Estimate,
@@ -19,11 +20,7 @@ from rankmetrics_spark.statistics import (
     over_looks,
     percentile,
     strictest_level,
-    with_decision,
 )
-
-if TYPE_CHECKING:
-    from rankmetrics_spark.comparison.compared import Compared, Rules
 
 
 @dataclass(frozen=True)
@@ -61,38 +58,10 @@ def intervals_at(
     return test, consistent(relative, test, critical[0], share.denominator)
 
 
-def over_rules(rows: Compared, confidence: Floats | float) -> tuple[Estimate, Estimate]:
-    """The deciding test and its relative difference with intervals at these levels; NaN for a look without a rule."""
-    single, share = rows.single, rows.single_share
-    if rows.rules.sequential == "one":
-        return intervals_at(confidence, single, share)
-    none = np.full(len(rows.keys), np.nan)
-    found = [
-        Estimate(each.difference, each.standard_error, each.df, none, none, none) for each in (single, share.delta)
-    ]
-    for chosen, rule in rows.looks:
-        of_rule = intervals_at(confidence, single, share, rows.n_users, rule)
-        found = [new.where(chosen, old) for new, old in zip(of_rule, found, strict=True)]
-    return found[0], found[1]
-
-
 def levels_of(p: Floats, p_adjusted: Floats, correction: str, alpha: float) -> Floats:
     """(g,) levels of the intervals of one family, which agree with its corrected p-values."""
     strictest = strictest_level(alpha, int(np.count_nonzero(~np.isnan(p))), correction)
     return adjusted_levels(p, p_adjusted, alpha, np.full(len(p), strictest))
-
-
-def corrected_intervals(rows: Compared) -> tuple[Estimate, Estimate]:
-    """The deciding test and its relative difference, with intervals that exclude 0 exactly where it found one."""
-    p, alpha = rows.deciding.p_value, 1 - rows.rules.confidence
-    levels = adjusted_levels(p, rows.p_adjusted, alpha, rows.families.strictest_levels)
-    if rows.families.covers_jointly:
-        levels = np.where(np.isnan(p), np.nan, rows.families.strictest_levels)
-    alone = levels == alpha
-    both = over_rules(rows, np.where(alone, rows.rules.confidence, 1 - levels))
-    plain = rows.deciding, rows.deciding_relative
-    test, relative = (old.where(alone, with_decision(new, rows.decided)) for old, new in zip(plain, both, strict=True))
-    return test, relative
 
 
 _CUT = 2.0**-28

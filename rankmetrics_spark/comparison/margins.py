@@ -55,18 +55,18 @@ def margins(rows: Compared) -> tuple[Floats, ...]:
     the margin; p-value of the two one-sided tests (TOST) that the difference is within the margin on both sides. Not
     corrected.
     """
-    found = _found(rows)
+    tests = _found(rows)
     directions = [rows.rules.directions.get(key.metric) for key in rows.keys]
     higher, lower = (np.array([each is wanted for each in directions], bool) for wanted in (True, False))
-    p = np.where(higher, found.p_above, np.where(lower, found.p_below, np.nan))
-    worst = np.where(higher, found.worst[0], np.where(lower, found.worst[1], np.nan))
+    p = np.where(higher, tests.p_above, np.where(lower, tests.p_below, np.nan))
+    worst = np.where(higher, tests.worst[0], np.where(lower, tests.worst[1], np.nan))
     return (
-        found.absolute,
-        found.share,
-        np.where(np.isnan(found.absolute), np.nan, worst),
-        np.where(np.isnan(found.share), np.nan, worst),
+        tests.absolute,
+        tests.share,
+        np.where(np.isnan(tests.absolute), np.nan, worst),
+        np.where(np.isnan(tests.share), np.nan, worst),
         p,
-        np.maximum(found.p_above, found.p_below),
+        np.maximum(tests.p_above, tests.p_below),
     )
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from rankmetrics_spark.comparison.columns import design, means, test
-from rankmetrics_spark.comparison.compared import Compared, Rules
+from rankmetrics_spark.comparison.compared import Compared
 from rankmetrics_spark.comparison.daily import (
     BEFORE,
     CUMULATIVE,
@@ -31,6 +31,7 @@ from rankmetrics_spark.comparison.daily import (
     UserDays,
     add_days,
 )
+from rankmetrics_spark.comparison.families import Rules
 from rankmetrics_spark.comparison.intervals import intervals_at, levels_of
 from rankmetrics_spark.comparison.rows import rows_of, schema_text
 from rankmetrics_spark.comparison.sums import (
@@ -166,12 +167,12 @@ def _place(columns: Mapping[str, Sequence[Any]], i: int) -> tuple[Any, ...]:
 def _up_to_each_day(totals: Totals) -> Totals:
     """The sums with those up to each day, in place of the states that begin and end there."""
     changes: dict[Key, dict[str, Ints]] = defaultdict(dict)
-    found = Totals()
+    running = Totals()
     for key, sums in totals.sums.items():
         kind, _, date = key.segment.partition("=")
         if kind not in (ENTERING, LEAVING):
             if key.kind not in ("trend", "trend_pair"):
-                found.sums[key] = sums
+                running.sums[key] = sums
             continue
         of_key = changes[key._replace(segment="")]
         of_key[date] = of_key.get(date, 0) + (sums if kind == ENTERING else -sums)
@@ -181,8 +182,8 @@ def _up_to_each_day(totals: Totals) -> Totals:
         for date in dates:
             state = state + of_key.get(date, 0)
             if np.any(state):
-                found.sums[key._replace(segment=f"{CUMULATIVE}={date}")] = state
-    return found
+                running.sums[key._replace(segment=f"{CUMULATIVE}={date}")] = state
+    return running
 
 
 def _points(rows: Compared, start: str | None) -> dict[str, list[Any]]:
@@ -253,7 +254,14 @@ def _slopes(totals: Totals, rows: Compared) -> dict[str, list[Any]]:
     sums = [stacked(totals, [arm(key, place)._replace(kind="trend") for key in keys], len(TREND_SUMS))
             for place in (BASELINE, CANDIDATE)]  # fmt: skip
     both = stacked(totals, keys, len(TREND_PAIR_SUMS))
-    arms = [_moments(each) for each in sums]
+    arms = [
+        TrendMoments(
+            each[:, 0].astype(object),
+            [total_of(each, TREND_SUMS, name) for name in SUM_NAMES],
+            [total_of(each, TREND_SUMS, name) for name in PRODUCT_NAMES],
+        )
+        for each in sums
+    ]
     products = [total_of(both, TREND_PAIR_SUMS, name) for name in SHARED_PRODUCT_NAMES]
     shared = both[:, 0].astype(object)
     slope = slope_difference(arms[0], arms[1], (shared, products), rows.rules.confidence)
@@ -267,8 +275,8 @@ def _slopes(totals: Totals, rows: Compared) -> dict[str, list[Any]]:
     p_adjusted = adjusted_p_values(p, rows.rules.correction)
     levels = levels_of(p, p_adjusted, rows.rules.correction, alpha)
     df = users.astype(float) - 1
-    found = Estimate(values["change"], error, df, p, p, p).within(critical_value(df, 1 - levels), levels)
-    found = with_decision(found, p_adjusted < alpha)
+    slopes = Estimate(values["change"], error, df, p, p, p).within(critical_value(df, 1 - levels), levels)
+    slopes = with_decision(slopes, p_adjusted < alpha)
     columns: dict[str, Any] = {
         **_names(keys),
         "kind": [SLOPE] * n,
@@ -284,7 +292,7 @@ def _slopes(totals: Totals, rows: Compared) -> dict[str, list[Any]]:
         **{f"relative_{name}": values[of] / share
            for name, of in (("difference", "change"), ("ci_low", "ci_low"), ("ci_high", "ci_high"))},
         "p_adjusted": p_adjusted,
-        **_adjusted((found.ci_low, found.ci_high), (found.ci_low / share, found.ci_high / share)),
+        **_adjusted((slopes.ci_low, slopes.ci_high), (slopes.ci_low / share, slopes.ci_high / share)),
         "confidence": np.full(n, rows.rules.confidence),
         "valid_at": ["a single look"] * n,
         "note": [None if known else _NO_SLOPE for known in ~np.isnan(values["p_value"])],
@@ -293,12 +301,6 @@ def _slopes(totals: Totals, rows: Compared) -> dict[str, list[Any]]:
 
 
 _NO_SLOPE = "no slope: too few users with values on different days"
-
-
-def _moments(sums: Ints) -> TrendMoments:
-    singles = [total_of(sums, TREND_SUMS, name) for name in SUM_NAMES]
-    products = [total_of(sums, TREND_SUMS, name) for name in PRODUCT_NAMES]
-    return TrendMoments(sums[:, 0].astype(object), singles, products)
 
 
 def _mean(of: TrendMoments) -> Floats:

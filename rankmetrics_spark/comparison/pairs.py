@@ -236,7 +236,7 @@ def of_both(table: Floats, left: Ints, right: Ints) -> tuple[Floats, Floats, npt
     return np.where(both, x, 0.0), np.where(both, y, 0.0), both
 
 
-__all__ = ["Key", "Request", "Totals", "UserRows", "add_rows", "signed_sizes"]
+__all__ = ["Key", "Request", "Totals", "UserRows", "add_rows"]
 
 
 def add_rows(totals: Totals, rows: UserRows, request: Request) -> None:
@@ -262,28 +262,28 @@ def add_rows(totals: Totals, rows: UserRows, request: Request) -> None:
         for metric, values in rows.values.items():
             _add_arms(totals, group, metric, values, rows.relevant)
             if metric in rows.lists:
-                _add_lists(totals, group, metric, _summable(values), rows.lists[metric])
+                _add_lists(totals, group, metric, summable(values), rows.lists[metric])
             if metric in rows.before:
-                _add_before(totals, group, metric, _summable(values), rows.before[metric])
+                _add_before(totals, group, metric, summable(values), rows.before[metric])
     pairs = request.pairs(rows.experiments)
     # Most users of an independent test are in no pair.
     paired = rows.of_users(np.bincount(rows.user, minlength=len(rows.keys)) > 1)
     for labels, code in paired.segments if len(paired.user) else ():
         units = Units.of(paired, labels, code)
         for metric, values in paired.values.items():
-            table = _summable(units.dense(values))
+            table = summable(units.dense(values))
             _add_pairs(totals, units, (rows.experiments, metric, pairs), table)
             if metric in paired.lists:
                 lists = units.dense(paired.lists[metric])
                 _add_list_pairs(totals, units, (rows.experiments, metric, pairs), (table, lists))
             if metric in paired.before_own:
-                own = _summable(units.dense(paired.before_own[metric]))
+                own = summable(units.dense(paired.before_own[metric]))
                 _add_before_pairs(totals, units, (rows.experiments, metric, pairs), (table, own))
     if request.most_replicates:
         resample = Resampler(rows.keys, request)
         for labels, code in rows.segments:
             units = Units.of(rows, labels, code)
-            tables = {metric: _summable(units.dense(values)) for metric, values in rows.values.items()}
+            tables = {metric: summable(units.dense(values)) for metric, values in rows.values.items()}
             resample.add(totals, units, (rows.experiments, pairs), tables)
 
 
@@ -318,7 +318,7 @@ def _refuse_repeats(rows: UserRows, n_labels: int, code: Ints) -> None:
         )
 
 
-def _summable(table: Floats) -> Floats:
+def summable(table: Floats) -> Floats:
     """The values without those that are too large to be summed."""
     beyond = np.abs(table) > LARGEST_SUMMAND
     return np.where(beyond, np.nan, table) if beyond.any() else table
@@ -345,11 +345,10 @@ class _Group:
         shape = (len(self.labels), len(self.experiments))
         nothing = np.zeros(shape, np.int64)
         columns = [*counts, *limbs_of_products(summed)]
-        sums = [self._sums(each).reshape(shape) if each.any() else nothing for each in columns]
+        width = len(self.labels) * len(self.experiments)
+        of_groups = (group_sums([each], self.number, width)[:, 0] if each.any() else nothing for each in columns)
+        sums = [each.reshape(shape) for each in of_groups]
         _scatter(totals, kind, self.labels, metric, [("", name) for name in self.experiments], sums)
-
-    def _sums(self, column: npt.NDArray[Any]) -> Ints:
-        return group_sums([column], self.number, len(self.labels) * len(self.experiments))[:, 0]
 
 
 _Products = Sequence[tuple[Floats, int]]
@@ -359,14 +358,14 @@ _Products = Sequence[tuple[Floats, int]]
 def _add_arms(totals: Totals, group: _Group, metric: str, values: Floats, relevant: npt.NDArray[np.bool_]) -> None:
     """Sums of each experiment; an experiment whose users have no value has a key too."""
     has_value = ~np.isnan(values)
-    v = np.nan_to_num(_summable(values))
+    v = np.nan_to_num(summable(values))
     counts = (np.ones(len(v)), has_value, has_value & relevant, has_value & (np.abs(values) > LARGEST_SUMMAND))
     group.add(totals, "arm", metric, counts, ((v, 1), (v * v, 2), (v * v * v, 3)))
 
 
 def _add_before(totals: Totals, group: _Group, metric: str, values: Floats, before: Floats) -> None:
     """Sums of the users of each experiment who have a value of an earlier date."""
-    before = _summable(before)
+    before = summable(before)
     known = ~np.isnan(values) & ~np.isnan(before)
     b, v = np.where(known, before, 0.0), np.where(known, values, 0.0)
     group.add(totals, "before", metric, [known], ((b, 1), (b * b, 2), (b * v, 2), (v, 1)))
@@ -448,30 +447,3 @@ def _scatter(
         for i, (baseline, candidate) in enumerate(names):
             if sums[place, i, 0]:
                 totals.add(Key(kind, baseline, candidate, label, metric), sums[place, i])
-
-
-def signed_sizes(rows: UserRows, request: Request) -> Iterator[tuple[Key, Floats, Ints, Ints]]:
-    """The sizes of the differences of the users in both experiments of a pair, without zeros.
-
-    Args:
-        rows: Whole users.
-        request: Which pairs.
-
-    Yields:
-        Key of the pair, (k,) distinct sizes, and how many differences of each size are positive and negative.
-    """
-    baselines, candidates = request.pairs(rows.experiments)
-    for labels, code in rows.segments:
-        units = Units.of(rows, labels, code)
-        for metric, values in rows.values.items():
-            table = _summable(units.dense(values))
-            for i, j in zip(baselines, candidates, strict=True):
-                difference = table[:, j] - table[:, i]
-                for label, part in units.slices():
-                    d = difference[part]
-                    d = d[~np.isnan(d) & (d != 0)]
-                    if len(d):
-                        sizes, code_of = np.unique(np.abs(d), return_inverse=True)
-                        counts = [np.bincount(code_of.reshape(-1)[s], minlength=len(sizes)) for s in (d > 0, d < 0)]
-                        names = rows.experiments[i], rows.experiments[j]
-                        yield Key("ranks", *names, label, metric), sizes, counts[0], counts[1]

@@ -51,10 +51,10 @@ def published_days(users: DataFrame, first: str, last: str, place: str = "dates"
     """
     _refuse_missing(users)
     convention = [CONVENTION_HASH] * (CONVENTION_HASH in users.columns)
-    found: dict[str, set[str]] = {}
+    conventions: dict[str, set[str]] = {}
     for date, *digest in few_rows(users.selectExpr(f"string({DATE})", *convention).distinct()):
-        found.setdefault(date, set()).update(map(str, digest))
-    return period_days(found, first, last, place)
+        conventions.setdefault(date, set()).update(map(str, digest))
+    return period_days(conventions, first, last, place)
 
 
 def period_days(conventions: Mapping[str, Iterable[str]], first: str, last: str, place: str = "dates") -> Days:

@@ -34,8 +34,8 @@ class Statistic:
 
     def values(self, rows: Compared) -> dict[str, Any]:
         """Column -> (g,) values."""
-        found = self.function(rows)
-        return dict(zip(self.columns, found if len(self.columns) > 1 else (found,), strict=True))
+        columns = self.function(rows)
+        return dict(zip(self.columns, columns if len(self.columns) > 1 else (columns,), strict=True))
 
     @property
     def meaning(self) -> str:

@@ -25,7 +25,6 @@ from rankmetrics_spark.comparison.totals import (
 )
 from rankmetrics_spark.schemas import EVERYONE, FROM_REST, REST, segment_columns
 from rankmetrics_spark.statistics import (
-    Estimate,
     Floats,
     adjusted_p_values,
     difference_of_differences,
@@ -65,13 +64,9 @@ def against_rest(rows: Compared) -> tuple[Floats, ...]:
 
     difference = np.where(rows.paired, of_both.difference.mean, of_arms[1].mean - of_arms[0].mean)
     baseline = np.where(rows.paired, of_both.baseline.mean, of_arms[0].mean)
-    numbers = (difference, difference / nonzero(baseline), *_numbers(apart))
+    numbers = (difference, difference / nonzero(baseline), apart.difference, apart.ci_low, apart.ci_high, apart.p_value)
     *shown, p = (np.where(tested, each, np.nan) for each in numbers)
     return *shown, p, _adjusted(rows, p)
-
-
-def _numbers(found: Estimate) -> tuple[Floats, ...]:
-    return found.difference, found.ci_low, found.ci_high, found.p_value
 
 
 def _has_rest(rows: Compared) -> Bools:
@@ -86,13 +81,13 @@ def _has_rest(rows: Compared) -> Bools:
         sums = rows.totals.sums.get(key)
         return users[key, column] == (0 if sums is None else int(sums[0]))
 
-    found = np.zeros(len(rows.keys), bool)
+    rests = np.zeros(len(rows.keys), bool)
     for i, key in enumerate(rows.keys):
         if key.segment != EVERYONE:
             whole, column = key._replace(segment=EVERYONE), columns.get(key.segment) or segment_columns(key.segment)
             counted = [whole] if rows.paired[i] else [arm(whole, place) for place in (BASELINE, CANDIDATE)]
-            found[i] = all(complete(each, column) for each in counted)
-    return found
+            rests[i] = all(complete(each, column) for each in counted)
+    return rests
 
 
 _COUNTED = ("arm", "pair")
@@ -125,9 +120,9 @@ def _questions(rows: Compared) -> list[tuple[object, ...]]:
     for key in rows.totals.sums:
         if key.kind == "arm":
             labels.setdefault((key.candidate, key.metric, segment_columns(key.segment)), set()).add(key.segment)
-    found: list[tuple[object, ...]] = []
+    questions: list[tuple[object, ...]] = []
     for key in rows.keys:
         column = segment_columns(key.segment)
         there = set().union(*(labels.get((key[place], key.metric, column), ()) for place in (BASELINE, CANDIDATE)))
-        found.append((key.baseline, key.candidate, key.metric, column if len(there) == 2 else key.segment))
-    return found
+        questions.append((key.baseline, key.candidate, key.metric, column if len(there) == 2 else key.segment))
+    return questions

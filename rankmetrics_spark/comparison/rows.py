@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from rankmetrics_spark.comparison.columns import comparison_rows
-from rankmetrics_spark.comparison.compared import Rules
+from rankmetrics_spark.comparison.families import Rules
 from rankmetrics_spark.comparison.intervals import interval
 from rankmetrics_spark.comparison.over_lists import ARM, LIST_SUMS, ratio_of
 from rankmetrics_spark.comparison.registry import Statistic, types_of
@@ -65,9 +65,9 @@ def final_cluster_means(batches: Batches, rules: Rules) -> Iterator[pa.RecordBat
     totals, _ = read(batches)
     keys = [key for key in totals.sums if key.kind == "arm"]
     if keys:
-        found = ratio_of(stacked(totals, [key._replace(kind=ARM) for key in keys], len(LIST_SUMS))).moments
+        ratios = ratio_of(stacked(totals, [key._replace(kind=ARM) for key in keys], len(LIST_SUMS))).moments
         beyond = np.array([totals.sums[key][ARM_SUMS.index("beyond")] > 0 for key in keys])
-        low, high = (np.where(beyond, np.nan, bound) for bound in t_interval(found, rules.confidence))
+        low, high = (np.where(beyond, np.nan, bound) for bound in t_interval(ratios, rules.confidence))
         names = {EXPERIMENT: "candidate", SEGMENT: "segment", METRIC: "metric"}
         columns = {column: [getattr(key, name) for key in keys] for column, name in names.items()}
         yield from rows_of(columns | {"ci_low": low, "ci_high": high}, CLUSTER_MEANS)

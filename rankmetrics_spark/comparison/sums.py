@@ -19,7 +19,7 @@ from pyspark.sql import types as T
 
 from rankmetrics_spark.comparison.clusters import rows_of_clusters
 from rankmetrics_spark.comparison.compared import Ranks
-from rankmetrics_spark.comparison.pairs import UserRows, add_rows, signed_sizes
+from rankmetrics_spark.comparison.pairs import Units, UserRows, add_rows, summable
 from rankmetrics_spark.comparison.table import (
     BEFORE,
     BEFORE_OWN,
@@ -32,10 +32,10 @@ from rankmetrics_spark.comparison.table import (
     lists_by_metric,
     parts,
 )
-from rankmetrics_spark.comparison.totals import Key, Request, Totals
+from rankmetrics_spark.comparison.totals import Ints, Key, Request, Totals
 from rankmetrics_spark.engines import Batches, Step, SumTable, coded, lists_of
 from rankmetrics_spark.schemas import EXPERIMENT
-from rankmetrics_spark.statistics import splits
+from rankmetrics_spark.statistics import Floats, splits
 
 _Row = TypeVar("_Row")
 
@@ -269,3 +269,30 @@ def _signed_sizes(batches: Batches, layout: Layout, request: Request) -> Iterato
             texts = [pa.array([getattr(key, name) for key, *_ in counts], pa.string()).take(repeats) for name in KEY]
             numbers = [pa.array(np.concatenate([each[i] for each in counts])) for i in (1, 2, 3)]
             yield pa.RecordBatch.from_arrays([*texts, *numbers], _SIZES.fieldNames())
+
+
+def signed_sizes(rows: UserRows, request: Request) -> Iterator[tuple[Key, Floats, Ints, Ints]]:
+    """The sizes of the differences of the users in both experiments of a pair, without zeros.
+
+    Args:
+        rows: Whole users.
+        request: Which pairs.
+
+    Yields:
+        Key of the pair, (k,) distinct sizes, and how many differences of each size are positive and negative.
+    """
+    baselines, candidates = request.pairs(rows.experiments)
+    for labels, code in rows.segments:
+        units = Units.of(rows, labels, code)
+        for metric, values in rows.values.items():
+            table = summable(units.dense(values))
+            for i, j in zip(baselines, candidates, strict=True):
+                difference = table[:, j] - table[:, i]
+                for label, part in units.slices():
+                    d = difference[part]
+                    d = d[~np.isnan(d) & (d != 0)]
+                    if len(d):
+                        sizes, code_of = np.unique(np.abs(d), return_inverse=True)
+                        counts = [np.bincount(code_of.reshape(-1)[s], minlength=len(sizes)) for s in (d > 0, d < 0)]
+                        names = rows.experiments[i], rows.experiments[j]
+                        yield Key("ranks", *names, label, metric), sizes, counts[0], counts[1]

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from rankmetrics_spark.config import Days, listed
+from rankmetrics_spark.config import Comparison, Days, listed
 from rankmetrics_spark.engines import in_order
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.metrics import Metric, metric_of_column, parse
 from rankmetrics_spark.pointers import LookNumbers, unknown_looks
-from rankmetrics_spark.schemas import EXPERIMENT, N_LISTS, N_RELEVANT, USER, lists_with_value, quoted
+from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, N_LISTS, N_RELEVANT, USER, lists_with_value, quoted
 
 HASHES = ("_user_hash", "_user_check")
 """Two hashes of a user id, 128 bits: whole numbers sort faster than texts, and no two users share both."""
@@ -92,10 +93,10 @@ class UserTable:
 
 def _chosen(metrics: str | Sequence[str | Metric]) -> tuple[Metric, ...]:
     items = listed("metrics", metrics)
-    found = tuple(item if isinstance(item, Metric) else parse(str(item)) for item in items)
-    if not found:
+    metrics_of_items = tuple(item if isinstance(item, Metric) else parse(str(item)) for item in items)
+    if not metrics_of_items:
         raise ConfigError("metrics is an empty list; allowed: metrics such as ap@10, or None for all")
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(metrics_of_items))
 
 
 def _check_earlier(before: DataFrame | str | None, rows: DataFrame, metrics: Sequence[Metric]) -> None:
@@ -121,14 +122,14 @@ def _check_earlier(before: DataFrame | str | None, rows: DataFrame, metrics: Seq
 
 def _metrics_in(columns: Iterable[str], segments: Mapping[str, str]) -> tuple[Metric, ...]:
     """The metrics whose columns are there, in their order."""
-    found = []
+    metrics = []
     for name in columns:
         metric = None if name in segments.values() else metric_of_column(name)
         if metric is not None:
-            found.append(metric)
-    if not found:
+            metrics.append(metric)
+    if not metrics:
         raise ConfigError("metrics: user_metrics has no column of a known metric; allowed: such as ap_at_10")
-    return tuple(found)
+    return tuple(metrics)
 
 
 def parts(table: UserTable) -> list[UserTable]:
@@ -241,3 +242,48 @@ def _earlier_means(before: DataFrame, metrics: Iterable[Metric], keys: Sequence[
               f"nullif(count({name}), 0) AS {prefix}{name}" for name in there)  # fmt: skip
     experiment = [f"string({EXPERIMENT}) AS {EXPERIMENT}"] if EXPERIMENT in keys else []
     return before.selectExpr(*_HASHED, *experiment, *there).groupBy(*keys).agg(*map(F.expr, values))
+
+
+def user_changes(table: UserTable, asked: Comparison) -> DataFrame:
+    """What each user who is in both experiments has in each: one row per (candidate, metric, user); grows with users.
+
+    Args:
+        table: The users.
+        asked: The baseline, and the candidates if not all are meant.
+
+    Returns:
+        experiment_id, baseline, metric, user_id, value_baseline, value_candidate, difference.
+    """
+    values = ", ".join(f"'{metric}', {metric.column}" for metric in table.metrics)
+    long = table.rows.selectExpr(EXPERIMENT, USER, f"stack({len(table.metrics)}, {values}) AS ({METRIC}, value)")
+    of_baseline = F.col(EXPERIMENT).eqNullSafe(F.lit(asked.baseline))
+    ours = long.where(of_baseline).select(USER, METRIC, F.col("value").alias("value_baseline"))
+    theirs = long.where(~of_baseline).withColumnRenamed("value", "value_candidate")
+    if asked.candidates:
+        theirs = theirs.where(F.col(EXPERIMENT).isin(*asked.candidates))
+    joined = theirs.join(ours, [USER, METRIC]).withColumns(
+        {BASELINE: F.lit(asked.baseline), "difference": F.col("value_candidate") - F.col("value_baseline")}
+    )
+    return joined.select(EXPERIMENT, BASELINE, METRIC, USER, "value_baseline", "value_candidate", "difference")
+
+
+def largest_changes(table: UserTable, asked: Comparison, n: int, kind: Literal["loss", "gain"] = "loss") -> DataFrame:
+    """The users who lost or gained most against the baseline, for each candidate and metric.
+
+    Args:
+        table: The users.
+        asked: The baseline, and the candidates if not all are meant.
+        n: How many users per candidate and metric.
+        kind: Which of the two; a metric of which lower is better is lost where it rises.
+
+    Returns:
+        experiment_id, metric, user_id, value_baseline, value_candidate, and the size as ``loss`` or ``gain``; the
+        largest first.
+    """
+    lower = [str(metric) for metric in table.metrics if metric.higher_is_better is False]
+    sign = F.when(F.col(METRIC).isin(lower), -1.0).otherwise(1.0) if lower else F.lit(1.0)
+    size = sign * F.col("difference") if kind == "gain" else sign * (F.col("value_baseline") - F.col("value_candidate"))
+    changed = user_changes(table, asked).withColumn(kind, size).where(F.col(kind) > 0)
+    place = F.row_number().over(Window.partitionBy(EXPERIMENT, METRIC).orderBy(F.desc(kind), USER))
+    first = changed.withColumn("_place", place).where(f"_place <= {n}").orderBy(EXPERIMENT, METRIC, "_place")
+    return first.select(EXPERIMENT, METRIC, USER, "value_baseline", "value_candidate", kind)

@@ -282,9 +282,9 @@ def pair_moments(sums: Ints) -> PairMoments:
     return PairMoments(*(moments(sums, n, PAIR_SUMS, each) for each in kinds))
 
 
-def replicate_means(found: Ints) -> Floats:
+def replicate_means(sums: Ints) -> Floats:
     """(r,) weighted means from weighted sums of values and of ones; NaN where nobody has a weight."""
-    values, weights = weighted_totals(found)
+    values, weights = weighted_totals(sums)
     return np.asarray(np.divide(values, weights, out=np.full(len(values), np.nan), where=weights > 0))
 
 

@@ -155,23 +155,19 @@ def connect_session(url: str, app_name: str = "rankmetrics") -> SparkSession:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    server = urlsplit(url).netloc
+    server = urlsplit(url)
     try:
-        _try_to_connect(url)
+        # Without a server there, Spark would retry for ten minutes. Behind a proxy, only gRPC can reach it.
+        if not getproxies():
+            socket.create_connection((server.hostname or "", server.port or CONNECT_PORT), timeout=30).close()
         spark = SparkSession.builder.remote(url).appName(app_name).getOrCreate()
         send_package(spark)
     except (OSError, ValueError, PySparkException) as error:
         cause = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-        raise RankmetricsError(f"no Spark Connect session at '{server}': {cause}; wanted: sc://HOST:PORT") from error
+        raise RankmetricsError(
+            f"no Spark Connect session at '{server.netloc}': {cause}; wanted: sc://HOST:PORT"
+        ) from error
     return spark
-
-
-def _try_to_connect(url: str) -> None:
-    """Fail at once if no server listens there; Spark would retry for ten minutes."""
-    # With a proxy, only gRPC can reach the server.
-    if not getproxies():
-        server = urlsplit(url)
-        socket.create_connection((server.hostname or "", server.port or CONNECT_PORT), timeout=30).close()
 
 
 def send_package(spark: SparkSession) -> None:

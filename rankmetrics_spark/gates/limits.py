@@ -136,31 +136,31 @@ def _of_rate(
     if value is None:
         yield Check(rate, NOT_CHECKED, f"{prefix}{RATE_NAMES[rate]}: not in a log like this", experiment)
         return
-    found = f"{prefix}{RATE_NAMES[rate]} {_share(value, levels.values())}"
-    yield _held(rate, value, levels, "", path, found, experiment)
+    fact = f"{prefix}{RATE_NAMES[rate]} {_share(value, levels.values())}"
+    yield _held(rate, value, levels, "", path, fact, experiment)
     if any(level.endswith("_change") for level in levels):
         if rate not in before:
-            yield Check(f"{rate}_change", NOT_CHECKED, f"{found}, and no previous run has it", experiment)
+            yield Check(f"{rate}_change", NOT_CHECKED, f"{fact}, and no previous run has it", experiment)
             return
         change = abs(value - before[rate])
-        found += f", {_share(before[rate])} in the previous run"
-        yield _held(f"{rate}_change", change, levels, "_change", path, found, experiment)
+        fact += f", {_share(before[rate])} in the previous run"
+        yield _held(f"{rate}_change", change, levels, "_change", path, fact, experiment)
 
 
 def _held(
-    name: str, value: float, levels: Mapping[str, float], kind: str, path: str, found: str, experiment: str | None
+    name: str, value: float, levels: Mapping[str, float], kind: str, path: str, fact: str, experiment: str | None
 ) -> Check:
     """Hold a number against ``fail`` first, then against ``warn``."""
     status: Status
     for status in (FAIL, WARN):
         limit = levels.get(f"{status}{kind}")
         if limit is not None and value > limit:
-            sentence = f"{found} ({_LIMITS[status, kind]} {_share(limit)}: {path}.{status}{kind})"
+            sentence = f"{fact} ({_LIMITS[status, kind]} {_share(limit)}: {path}.{status}{kind})"
             return Check(name, status, sentence, experiment, value, limit, limit - value)
     kept = [limit for level in (WARN, FAIL) if (limit := levels.get(f"{level}{kind}")) is not None]
     if not kept:
-        return Check(name, NOT_CHECKED, f"{found}; it has no limit", experiment, value)
-    return Check(name, OK, f"{found} (at most {_share(min(kept))})", experiment, value, min(kept), min(kept) - value)
+        return Check(name, NOT_CHECKED, f"{fact}; it has no limit", experiment, value)
+    return Check(name, OK, f"{fact} (at most {_share(min(kept))})", experiment, value, min(kept), min(kept) - value)
 
 
 _LIMITS = {

@@ -57,7 +57,9 @@ class Events:
     def of(cls, spark: SparkSession, config: Config, record: dict[str, Any]) -> Events:
         """The events of a run; they go nowhere if no endpoint is set, or without the extra ``lineage``."""
         events = cls(record, config)
-        if not _has_endpoint(config.lineage):
+        names = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT", "OPENLINEAGE__TRANSPORT__TYPE")
+        is_disabled = os.environ.get("OPENLINEAGE_DISABLED", "").lower().strip() == "true"
+        if is_disabled or not (any(map(os.environ.get, names)) or config.lineage.url is not None):
             return events
         try:
             if find_spec("openlineage") is None:
@@ -221,13 +223,6 @@ class Events:
             )
 
 
-def _has_endpoint(lineage: Lineage) -> bool:
-    names = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG", "OPENLINEAGE__TRANSPORT", "OPENLINEAGE__TRANSPORT__TYPE")
-    of_client = any(os.environ.get(name) for name in names)
-    disabled = os.environ.get("OPENLINEAGE_DISABLED", "").lower().strip() == "true"
-    return not disabled and (of_client or lineage.url is not None)
-
-
 def _client_of(lineage: Lineage) -> OpenLineageClient:
     """The client; of a plain address, with one connection per try, since it would print a line for each of its own."""
     from openlineage.client import OpenLineageClient
@@ -246,7 +241,7 @@ def _client_of(lineage: Lineage) -> OpenLineageClient:
 
 def _parent_of(spark: SparkSession, settings: Mapping[str, str]) -> dict[str, str]:
     """The run that started this one, from Spark's settings or from OPENLINEAGE_PARENT_ID: namespace/name/id."""
-    found: dict[str, str] = {}
+    parent: dict[str, str] = {}
     for kind in ("parent", "rootParent"):
         names = [f"{kind}{part}" for part in ("JobNamespace", "JobName", "RunId")]
         values: list[str | None] = [None]
@@ -256,8 +251,8 @@ def _parent_of(spark: SparkSession, settings: Mapping[str, str]) -> dict[str, st
             variable = "OPENLINEAGE_PARENT_ID" if kind == "parent" else "OPENLINEAGE_ROOT_PARENT_ID"
             values = [*os.environ.get(variable, "").rsplit("/", 2)]
         if len(values) == 3 and all(values):
-            found |= {name: str(value) for name, value in zip(names, values, strict=True)}
-    return found if "parentRunId" in found else {}
+            parent |= {name: str(value) for name, value in zip(names, values, strict=True)}
+    return parent if "parentRunId" in parent else {}
 
 
 def _assertions(checks: Sequence[Check]) -> Iterator[Any]:

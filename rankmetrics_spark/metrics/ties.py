@@ -111,14 +111,10 @@ def first_hits(lists: Lists) -> tuple[Ints, Ints, Floats]:
         alive = n_below >= groups.relevant[index]
         index, n_below = index[alive], n_below[alive]
         chance = chance[alive] * ((n_below + 1 - groups.relevant[index]) / n_below)
-    return _join(parts)
-
-
-def _join(parts: list[tuple[Ints, Ints, Floats]]) -> tuple[Ints, Ints, Floats]:
     if not parts:
         return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
-    lists, ranks, chances = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return lists, ranks, chances
+    of_lists, ranks, chances = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return of_lists, ranks, chances
 
 
 def expected_reciprocal_rank(lists: Lists, k: int | None) -> Floats:

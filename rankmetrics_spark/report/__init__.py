@@ -20,7 +20,16 @@ if TYPE_CHECKING:
         table,
         tie_warnings,
     )
-    from rankmetrics_spark.report.figures import ANY_WIDTH, Figures, blocks, folded, period_means, printable, seconds_of
+    from rankmetrics_spark.report.figures import (
+        ANY_WIDTH,
+        Examples,
+        Figures,
+        blocks,
+        folded,
+        period_means,
+        printable,
+        seconds_of,
+    )
     from rankmetrics_spark.report.histograms import change_rows, change_steps
     from rankmetrics_spark.report.html import (
         INSTALL_PAGE,
@@ -64,7 +73,7 @@ if TYPE_CHECKING:
         spark_tables,
     )
     from rankmetrics_spark.report.segments import sentences_of_segments
-    from rankmetrics_spark.report.side_by_side import Examples, block, data_of
+    from rankmetrics_spark.report.side_by_side import block, data_of
     from rankmetrics_spark.report.story import Answer, answer, cards, leader
     from rankmetrics_spark.report.terminal import (
         Shown,
@@ -94,7 +103,7 @@ __getattr__ = lazy(
             "CONVENTION_PRINTERS LIST_PRINTERS accounting compared_rows paths_text "
             "print_conventions print_list print_table result_rows table tie_warnings"
         ),
-        "figures": "ANY_WIDTH Figures blocks folded period_means printable seconds_of",
+        "figures": "ANY_WIDTH Examples Figures blocks folded period_means printable seconds_of",
         "histograms": "change_rows change_steps",
         "html": "INSTALL_PAGE MOST_BYTES check_page_file check_page_libraries has_page_libraries page write_page",
         "machine": "RESULT_TABLES print_csv print_json result_object safe_cells",
@@ -106,7 +115,7 @@ __getattr__ = lazy(
         "periods": "figures_of_output figures_of_period figures_of_run merged_record outlook_of period_of",
         "read": ("FolderTables everyone_and_largest figures_of figures_of_frames format_of local_tables spark_tables"),
         "segments": "sentences_of_segments",
-        "side_by_side": "Examples block data_of",
+        "side_by_side": "block data_of",
         "story": "Answer answer cards leader",
         "terminal": "Shown print_all print_gates print_not_published print_result print_verdict",
         "trust": "check_rows checks without_relevant",

@@ -15,9 +15,8 @@ from rankmetrics_spark.comparison import UserTable
 from rankmetrics_spark.config import Comparison
 from rankmetrics_spark.engines import few_rows, session_settings
 from rankmetrics_spark.metrics import Convention
-from rankmetrics_spark.report.figures import Figures
+from rankmetrics_spark.report.figures import Examples, Figures
 from rankmetrics_spark.report.read import spark_tables
-from rankmetrics_spark.report.side_by_side import Examples
 from rankmetrics_spark.road import FAULTY, GRADE, Plan, checked_rows, make_plan, typed_judgements
 from rankmetrics_spark.schemas import (
     BASELINE,

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -33,13 +33,32 @@ from rankmetrics_spark.schemas import (
     number,
 )
 
-if TYPE_CHECKING:
-    from rankmetrics_spark.report.side_by_side import Examples
-
 Row = Mapping[str, Any]
 
 STEPS = 20
 """Steps in which the values of users are counted."""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """What a page shows of single users.
+
+    Attributes:
+        changes: Users who lost and gained most: experiment_id, metric, user_id, both values, kind, size; of the metric
+            that decides first.
+        n_changes: How many there are, where some have no lists.
+        lists: First ranks of these users: experiment_id, user_id, list, _which, size, rank, item, grade, relevant.
+        missed: Relevant items that no list shows: user_id, item, grade, n.
+        topics: The change of every user of both experiments, where they are few.
+        of_queries: Whether the users are the queries of a test collection.
+    """
+
+    changes: Sequence[Row]
+    n_changes: int = 0
+    lists: Sequence[Row] = ()
+    missed: Sequence[Row] = ()
+    topics: Sequence[Row] = ()
+    of_queries: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Who is above whom where every pair is compared: the letters of tables in papers, and sentences."""
+"""The order of experiments where every pair is compared: the letters of tables in papers, and sentences."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def raised(losers: Iterable[str], letters: Mapping[str, str]) -> str:
 
 
 def sentences_of_order(rows: Sequence[Row], metrics: Iterable[Metric]) -> list[str]:
-    """Who is above whom on each metric, where every pair of at least three experiments is compared.
+    """Which experiments are above which on each metric, where every pair of at least three is compared.
 
     Args:
         rows: Of ``comparisons``, of all users.

@@ -2,44 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rankmetrics_spark.metrics import parse
+from rankmetrics_spark.report.figures import Examples, Figures, Row
 from rankmetrics_spark.report.payload import as_script
 from rankmetrics_spark.schemas import EXPERIMENT, METRIC, USER, number
 
-if TYPE_CHECKING:
-    from rankmetrics_spark.report.figures import Figures
-
-Row = Mapping[str, Any]
-
 MOST_BYTES = 500_000
 """Size of this part of the page; with more, the smaller changes have no lists."""
-
-
-@dataclass(frozen=True)
-class Examples:
-    """What a page shows of single users.
-
-    Attributes:
-        changes: Users who lost and gained most: experiment_id, metric, user_id, both values, kind, size; of the metric
-            that decides first.
-        n_changes: How many there are, where some have no lists.
-        lists: First ranks of these users: experiment_id, user_id, list, _which, size, rank, item, grade, relevant.
-        missed: Relevant items that no list shows: user_id, item, grade, n.
-        topics: The change of every user of both experiments, where they are few.
-        of_queries: Whether the users are the queries of a test collection.
-    """
-
-    changes: Sequence[Row]
-    n_changes: int = 0
-    lists: Sequence[Row] = ()
-    missed: Sequence[Row] = ()
-    topics: Sequence[Row] = ()
-    of_queries: bool = False
 
 
 def block(figures: Figures) -> str:

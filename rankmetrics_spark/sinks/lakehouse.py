@@ -89,12 +89,9 @@ class CatalogSchema(SqlTables):
     def claim(self, partitions: Partitions) -> None:
         """Do nothing: commits of the table format tell two runs apart; see ``intact``."""
 
-    def _staging_of(self, name: str) -> str:
-        return self.name_of(f"staging_{self.run_id.replace('-', '_')}_{name}")
-
     def stage(self, rows: DataFrame, name: str = "outcome") -> DataFrame:
         """Write rows to a staging table of this run; return them as written."""
-        table = self._staging_of(name)
+        table = self.name_of(f"staging_{self.run_id.replace('-', '_')}_{name}")
         # The next run asks the table whether its run still lives.
         writer = (
             rows.writeTo(table)

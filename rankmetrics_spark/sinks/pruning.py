@@ -128,17 +128,13 @@ class Output:
         first = (day.fromisoformat(max(self.pointers)) - timedelta(days=keep - 1)).isoformat()
         reasons = {date: "" for date in sorted(self.pointers) if date < first}
         for date in sorted(self.pointers.keys() - reasons.keys()):
-            named = [date for date in _compared_dates(self.pointers[date]) if date in reasons]
+            compared = [entry.compared for entry in self.pointers[date].entries if entry.compared]
+            named = {other for each in compared for other in each.runs if other in reasons}
             reasons |= dict.fromkeys(named, f"the comparison of {date} names its runs")
         for date in reasons:
             if not all(entry.named for entry in self.pointers[date].entries):
                 reasons[date] = "its files do not carry the id of their run"
         return reasons
-
-
-def _compared_dates(pointer: Pointer) -> list[str]:
-    """The other dates whose runs are named by what was compared on a date."""
-    return sorted({date for entry in pointer.entries if entry.compared for date in entry.compared.runs})
 
 
 def files_of(path: str) -> Files:
@@ -271,15 +267,15 @@ def _records(output: Output, reasons: Mapping[str, str]) -> dict[str, list[str]]
     first = min(date for date in output.pointers if date not in reasons)
     named = {run for date in stay for run in _runs_named(output.pointers[date])}
     names = [name for name in files.names("runs") if name.endswith(".json") and name.removesuffix(".json") not in named]
-    found: dict[str, list[str]] = {}
+    records: dict[str, list[str]] = {}
     for name, text in zip(names, files.for_each(lambda name: files.read(f"runs/{name}"), names), strict=True):
         record = _parsed(text)
         date = str(record.get(DATE, ""))
         if record.get(RUN) and date and date < first and date not in stay and record.get("outcome") not in _OPEN:
-            found.setdefault(date, []).append(f"runs/{name}")
+            records.setdefault(date, []).append(f"runs/{name}")
             if f"{name.removesuffix('.json')}.html" in files.names("runs"):
-                found[date].append(f"runs/{name.removesuffix('.json')}.html")
-    return found
+                records[date].append(f"runs/{name.removesuffix('.json')}.html")
+    return records
 
 
 _OPEN = ("running", "publishing")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -286,16 +286,13 @@ def _empty_columns(rows: DataFrame, section: Input, columns: list[str]) -> list[
     Most columns have a value in the first 1000 rows. All rows are read only for the others.
     """
     filled, total = _columns_with_values(rows.limit(1000), columns)
-    candidates = [name for name in columns if name not in filled and name not in _unused_roles(section, filled)]
+    # A role is not used where the column with its long name exists.
+    configured = {*section.columns.values(), *getattr(section, "list", ()), *getattr(section, "segments", ())}
+    roles = {role for role, name in section.roles.items() if name in filled and role not in section.columns}
+    candidates = [name for name in columns if name not in filled and name not in roles - configured]
     if candidates and total:
         filled |= _columns_with_values(rows, candidates)[0]
     return [name for name in columns if total and name not in filled]
-
-
-def _unused_roles(section: Input, filled: Container[str]) -> set[str]:
-    """Return short names of roles that are not used, because the column with the long name exists."""
-    configured = {*section.columns.values(), *getattr(section, "list", ()), *getattr(section, "segments", ())}
-    return {role for role, name in section.roles.items() if name in filled and role not in section.columns} - configured
 
 
 def _columns_with_values(rows: DataFrame, columns: list[str]) -> tuple[set[str], int]:

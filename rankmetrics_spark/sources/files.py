@@ -131,11 +131,11 @@ def folders_of_files(section: Input) -> Input:
 
 def _folders_of(path: str) -> list[str]:
     """The folders that hold the files of a path, above any partition folders; the path itself if it is elsewhere."""
-    found: list[str] = []
+    places: list[str] = []
     for base in expand_path(path):
         folders = (re.sub(r"(/[^/=]*=[^/]*)+$", "", os.path.dirname(file)) for file in files_below(base))
-        found += [base] if os.path.isfile(base) else dict.fromkeys(folders)
-    return found or [path]
+        places += [base] if os.path.isfile(base) else dict.fromkeys(folders)
+    return places or [path]
 
 
 def split_by_folders(section: Source) -> dict[str, Source]:

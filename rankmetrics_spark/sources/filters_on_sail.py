@@ -106,17 +106,15 @@ LIMITED: Mapping[str, tuple[Callable[[_Call], bool], str]] = {
     ),
     "hash": (
         lambda call: (
-            not any(w.kind == "number" or "decimal" in call.types.get(w.text, "") for w in _argument_words(call))
+            not any(
+                w.kind == "number" or "decimal" in call.types.get(w.text, "") for words in call.arguments for w in words
+            )
         ),
         "arguments other than decimals",
     ),
     **dict.fromkeys(["concat", "concat_ws"], (_Call.texts, "texts, whole numbers, dates and booleans")),
 }
 """Function -> a check of its call, and what is allowed."""
-
-
-def _argument_words(call: _Call) -> list[Token]:
-    return [word for words in call.arguments for word in words]
 
 
 def on_sail(path: str, where: str, types: Mapping[str, str]) -> str:
@@ -161,7 +159,8 @@ class _Rewriter:
             if word.text in names.split():
                 raise self._error(f"calls '{word.text}'", f"has {difference} there", "")
         if word.text in ("cast", "try_cast"):
-            self._check_cast(word.text, body)
+            place = max((i for i, part in enumerate(body) if part.text == "as" and part.kind == "word"), default=0)
+            self._check_conversion(word.text, "".join(part.text for part in body[place + 1 :]), body[:place])
         elif word.text == "binary":
             self._check_conversion("binary", "binary", body)
         elif word.text in LIMITED and not LIMITED[word.text][0](call):
@@ -188,7 +187,10 @@ class _Rewriter:
         if before and before.kind == "word" and before.text in ("regexp", "rlike"):
             return self._pattern(words[at : at + 1 + bool(after and after.text in ("|", "::"))])
         if word.text == "::":
-            self._check_double_colon(words, at)
+            if words[at - 1].kind == "symbol":
+                raise self._error("holds '::' after a parenthesis", "may convert it otherwise", "cast(x as type)")
+            target = words[at + 1].text if at + 1 < len(words) else ""
+            self._check_conversion("::", target, words[at - 1 : at])
         arrow = word.text == "-" and after is not None and after.text == ">"
         if word.kind == "symbol" and word.text in "+-*/%" and not arrow and not _is_unary(words, at):
             self._check_arithmetic(words, at)
@@ -198,17 +200,6 @@ class _Rewriter:
         return f"{text}D" if word.kind == "number" and "." in text and text[-1].isdigit() else text
 
     # ---- conversions
-
-    def _check_cast(self, name: str, body: Words) -> None:
-        place = max((i for i, word in enumerate(body) if word.text == "as" and word.kind == "word"), default=0)
-        target = "".join(word.text for word in body[place + 1 :])
-        self._check_conversion(name, target, body[:place])
-
-    def _check_double_colon(self, words: Words, at: int) -> None:
-        target = words[at + 1].text if at + 1 < len(words) else ""
-        if words[at - 1].kind == "symbol":
-            raise self._error("holds '::' after a parenthesis", "may convert it otherwise", "cast(x as type)")
-        self._check_conversion("::", target, words[at - 1 : at])
 
     def _check_conversion(self, name: str, target: str, body: Words) -> None:
         """Refuse conversions of times to numbers, and of doubles and times to texts."""

@@ -52,11 +52,12 @@ def check(section: Input) -> None:
             f"{location} is given, but of JSON the engine sail infers columns from the first rows; {_OTHER}"
         )
     _check_options(section)
+    options = {name.lower(): value for name, value in section.options.items()}
     for path in section.path or ():
         files = sorted(files_of(path))
         if local_path(path) is not None and not files and not os.path.isdir(local_path(path) or ""):
             raise InputError(f"cannot read {section.format} from '{path}': there is no such file or folder")
-        if section.format == "csv" and _has_header(section):
+        if section.format == "csv" and options.get("header", "true").lower() == "true":
             _check_headers(files, path)
 
 
@@ -157,11 +158,6 @@ def _line_of_other_encoding(file: str, section: Input) -> str | None:
             except UnicodeDecodeError:
                 return f"line {number:,} is no UTF-8; allowed: files in UTF-8"
     return None
-
-
-def _has_header(section: Input) -> bool:
-    options = {name.lower(): value for name, value in section.options.items()}
-    return options.get("header", "true").lower() == "true"
 
 
 def _check_headers(files: Sequence[str], path: str) -> None:

@@ -149,25 +149,25 @@ def consistent(relative: Estimate, test: Estimate, critical: Floats, denominator
     known = ~np.isnan(test.ci_low)
     low = np.where(known, np.where(same, relative.ci_low, bounds[0]), np.nan)
     high = np.where(known, np.where(same, relative.ci_high, bounds[1]), np.nan)
-    found = Estimate(relative.difference, relative.standard_error, relative.df, low, high, relative.p_value)
-    return with_decision(found, test.excludes_zero)
+    estimate = Estimate(relative.difference, relative.standard_error, relative.df, low, high, relative.p_value)
+    return with_decision(estimate, test.excludes_zero)
 
 
-def with_decision(found: Estimate, decided: Any) -> Estimate:
+def with_decision(test: Estimate, decided: Any) -> Estimate:
     """Intervals that exclude 0 exactly where a test has decided so.
 
     Both are the same condition, and only rounding lets them differ: a bound beside 0 moves to the other side.
 
     Args:
-        found: Intervals at the level of the decision.
+        test: Intervals at the level of the decision.
         decided: (g,) whether the test found a difference.
     """
-    d, excluded = found.difference, found.excludes_zero
+    d, excluded = test.difference, test.excludes_zero
     beside = np.where(decided & ~excluded, np.nextafter(0.0, d), 0.0)
-    moved = (decided != excluded) & ~np.isnan(found.ci_low)
-    low = np.where(moved & (d > 0), beside, found.ci_low)
-    high = np.where(moved & (d < 0), beside, found.ci_high)
-    return Estimate(d, found.standard_error, found.df, low, high, found.p_value)
+    moved = (decided != excluded) & ~np.isnan(test.ci_low)
+    low = np.where(moved & (d > 0), beside, test.ci_low)
+    high = np.where(moved & (d < 0), beside, test.ci_high)
+    return Estimate(d, test.standard_error, test.df, low, high, test.p_value)
 
 
 def adjusted_levels(p: Floats, p_adjusted: Floats, alpha: float, strictest: Floats) -> Floats:

@@ -37,14 +37,14 @@ class Looks(Protocol):
     def critical(self, n: Any, df: Floats, level: Floats | float) -> Floats:
         """(g,) standard errors that a difference needs at this look, for a two-sided test at ``level``."""
 
-    def p_value(self, found: Estimate, n: Any) -> Floats:
+    def p_value(self, test: Estimate, n: Any) -> Floats:
         """(g,) smallest levels at which the differences are as large as that."""
 
-    def users_needed(self, found: Estimate, n: Any, level: float, power: float) -> Floats:
+    def users_needed(self, test: Estimate, n: Any, level: float, power: float) -> Floats:
         """(g,) users that a test needs to find the difference with this power, if it is the true one."""
 
 
-def over_looks(found: Estimate, n: Any, looks: Looks, confidence: Floats | float) -> Estimate:
+def over_looks(test: Estimate, n: Any, looks: Looks, confidence: Floats | float) -> Estimate:
     """The test of a single look -> the same difference with an interval and a p-value that hold over all looks.
 
     It is never surer than a single look: with a handful of users, the t test is the wider of the two. Without a spread
@@ -52,16 +52,16 @@ def over_looks(found: Estimate, n: Any, looks: Looks, confidence: Floats | float
     at every earlier look.
 
     Args:
-        found: Tests of g pairs at one look.
+        test: Tests of g pairs at one look.
         n: (g,) users of the test: of both arms together where they differ.
         looks: The rule.
         confidence: Of the interval, in (0, 1); one number, or (g,).
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        moving = ~(found.standard_error == 0)
-        p = np.where(moving, np.maximum(looks.p_value(found, n), found.p_value), found.p_value)
-        tests = Estimate(found.difference, found.standard_error, found.df, p, p, p)
-        return tests.within(critical_value(found.df, confidence, n, looks), 1 - confidence)
+        moving = ~(test.standard_error == 0)
+        p = np.where(moving, np.maximum(looks.p_value(test, n), test.p_value), test.p_value)
+        tests = Estimate(test.difference, test.standard_error, test.df, p, p, p)
+        return tests.within(critical_value(test.df, confidence, n, looks), 1 - confidence)
 
 
 def critical_value(df: Floats, confidence: Floats | float, n: Any = None, looks: Looks | None = None) -> Floats:
@@ -150,14 +150,14 @@ class AnyLook:
         """(g,) ``always_valid_bound``."""
         return always_valid_bound(n, mixture_rho(self.tuning_users, self.alpha), level)
 
-    def p_value(self, found: Estimate, n: Any) -> Floats:
+    def p_value(self, test: Estimate, n: Any) -> Floats:
         """(g,) ``always_valid_p``."""
-        return always_valid_p(found.difference / found.standard_error, n, mixture_rho(self.tuning_users, self.alpha))
+        return always_valid_p(test.difference / test.standard_error, n, mixture_rho(self.tuning_users, self.alpha))
 
-    def users_needed(self, found: Estimate, n: Any, level: float, power: float) -> Floats:
+    def users_needed(self, test: Estimate, n: Any, level: float, power: float) -> Floats:
         """(g,) users at whose look the difference is found with this power: the bound depends on them."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            effect = np.abs(found.difference / found.standard_error) / np.sqrt(np.asarray(n, float))
+            effect = np.abs(test.difference / test.standard_error) / np.sqrt(np.asarray(n, float))
             known = np.where(effect > 0, effect, np.nan)
             low, high = np.zeros(len(known)), np.full(len(known), 64.0)
             for _ in range(60):
@@ -269,21 +269,21 @@ class PlannedLook:
         found = np.where(z > quantiles[-1], np.inf, CubicSpline(quantiles, bounds)(np.maximum(z, quantiles[0])))
         return -np.asarray(stdtrit(df, ndtr(-found)))
 
-    def p_value(self, found: Estimate, n: Any) -> Floats:
+    def p_value(self, test: Estimate, n: Any) -> Floats:
         """(g,) repeated p-values: the level whose bound is the z-value with the same tail as t."""
         # Imported here: it takes long, and only a planned number of looks needs it.
         from scipy.interpolate import CubicSpline
 
         bounds, quantiles = _levels_of_bounds(self)
-        z = np.clip(-ndtri(found.p_value / 2), bounds[0], bounds[-1])
+        z = np.clip(-ndtri(test.p_value / 2), bounds[0], bounds[-1])
         return np.asarray(2 * ndtr(-CubicSpline(bounds, quantiles)(z)))
 
-    def users_needed(self, found: Estimate, n: Any, level: float, power: float) -> Floats:
+    def users_needed(self, test: Estimate, n: Any, level: float, power: float) -> Floats:
         """(g,) users that the last look needs to find the difference with this power."""
         last = replace(self, look=self.planned).bound(level)
         with np.errstate(divide="ignore", invalid="ignore"):
-            known = np.where(found.difference == 0, np.nan, found.difference)
-            needed = np.asarray(n, float) * ((last + ndtri(power)) * found.standard_error / known) ** 2
+            known = np.where(test.difference == 0, np.nan, test.difference)
+            needed = np.asarray(n, float) * ((last + ndtri(power)) * test.standard_error / known) ** 2
         return np.asarray(np.maximum(np.ceil(needed), 2.0))
 
 

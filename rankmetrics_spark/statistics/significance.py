@@ -16,17 +16,9 @@ from rankmetrics_spark.statistics.moments import Moments, Whole
 
 EXACT_SIGNED_RANK = 25
 """Up to this many differences, without zeros and ties, the p-value of the signed-rank test is exact."""
-CORRECTIONS = {
-    "holm": "holm",
-    "hochberg": "simes-hochberg",
-    "hommel": "hommel",
-    "bonferroni": "bonferroni",
-    "fdr_bh": "fdr_bh",
-    "fdr_by": "fdr_by",
-    "none": "",
-}
-"""Correction -> its name in statsmodels. The first four bound the chance of any false finding (Hochberg and Hommel if
-the tests are independent or depend positively), fdr_bh and fdr_by the share of false ones."""
+CORRECTIONS = ("holm", "hochberg", "hommel", "bonferroni", "fdr_bh", "fdr_by", "none")
+"""The first four bound the chance of any false finding (Hochberg and Hommel if the tests are independent or depend
+positively), fdr_bh and fdr_by the share of false ones."""
 
 
 @dataclass(frozen=True)
@@ -356,7 +348,7 @@ def sample_ratio_p(counts: Any, shares: Any) -> Floats:
 
 
 def adjusted_p_values(p_values: Floats, method: str = "holm") -> Floats:
-    """Adjusted p-values of one family of comparisons, by statsmodels.
+    """Adjusted p-values of one family of comparisons.
 
     Args:
         p_values: (n,) of the family; a NaN was not tested: it stays NaN and does not count.
@@ -368,7 +360,7 @@ def adjusted_p_values(p_values: Floats, method: str = "holm") -> Floats:
     Raises:
         ValueError: Unknown method.
 
-    Source: Holm (1979); Benjamini and Hochberg (1995); Benjamini and Yekutieli (2001).
+    Source: Holm (1979); Hochberg (1988); Hommel (1988); Benjamini and Hochberg (1995); Benjamini and Yekutieli (2001).
 
     >>> adjusted_p_values(np.array([0.01, np.nan, 0.03]), "bonferroni").tolist()
     [0.02, nan, 0.06]
@@ -378,12 +370,29 @@ def adjusted_p_values(p_values: Floats, method: str = "holm") -> Floats:
     tested = ~np.isnan(p_values)
     if method == "none" or not tested.any():
         return np.array(p_values, float)
-    # Imported here: it takes seconds, and only a comparison needs it.
-    from statsmodels.stats.multitest import multipletests
-
+    places = np.flatnonzero(tested)[np.argsort(p_values[tested])]
     adjusted = np.full(len(p_values), np.nan)
-    adjusted[tested] = multipletests(p_values[tested], method=CORRECTIONS[method])[1]
+    adjusted[places] = np.minimum(_adjusted_ascending(p_values[places], method), 1)
     return adjusted
+
+
+def _adjusted_ascending(p: Floats, method: str) -> Floats:
+    """(n,) adjusted p-values of p-values in ascending order; some may be above 1."""
+    n, rank = len(p), np.arange(1, len(p) + 1)
+    if method == "bonferroni":
+        return p * n
+    if method == "holm":
+        return np.asarray(np.maximum.accumulate(p * rank[::-1]))
+    if method == "hommel":
+        adjusted = p.copy()
+        for m in range(n, 1, -1):
+            simes = np.min(m * p[-m:] / rank[:m])
+            adjusted[-m:] = np.maximum(adjusted[-m:], simes)
+            adjusted[:-m] = np.maximum(adjusted[:-m], np.minimum(m * p[:-m], simes))
+        return adjusted
+    dependence = np.sum(1.0 / rank) if method == "fdr_by" else 1
+    raw = p * rank[::-1] if method == "hochberg" else p / (rank / n / dependence)
+    return np.asarray(np.minimum.accumulate(raw[::-1])[::-1])
 
 
 def strictest_level(alpha: float, n: int, method: str = "holm") -> float:

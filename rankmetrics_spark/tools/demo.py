@@ -99,7 +99,8 @@ def make_log(
     rng = np.random.default_rng(seed)
     items = _candidates(rng, users)
     affinity = _affinity(rng, items)
-    people = _People(items, affinity, np.digitize(affinity, GRADES), _experiments(users, seed))
+    hashes = np.array([zlib.crc32(f"{seed}/{name}".encode()) for name in _user_names(users)], np.int64)
+    people = _People(items, affinity, np.digitize(affinity, GRADES), hashes % len(NOISE))
     root = Path(path)
     for earlier in (*root.glob("impressions/part-*.parquet"), *root.glob("impressions/event_date=*/part-*.parquet")):
         earlier.unlink()
@@ -238,11 +239,6 @@ def _affinity(rng: np.random.Generator, items: Ints) -> Floats:
     users = rng.standard_normal((len(items), TASTES))
     qualities = rng.standard_normal((ITEMS, TASTES)) / np.sqrt(TASTES)
     return np.take_along_axis(users @ qualities.T, items, axis=1)
-
-
-def _experiments(users: int, seed: int) -> Ints:
-    hashes = [zlib.crc32(f"{seed}/{name}".encode()) for name in _user_names(users)]
-    return np.array(hashes, dtype=np.int64) % len(NOISE)
 
 
 def _clicks(draws: Floats, grades: Ints) -> npt.NDArray[np.bool_]:

@@ -59,32 +59,30 @@ def guesses(rows: pd.DataFrame, given: Mapping[str, str]) -> dict[str, Guess]:
     Raises:
         ConfigError: A given column is not in the log, or there is no such role.
     """
-    found: dict[str, Guess] = {}
+    guesses_by_role: dict[str, Guess] = {}
     for role, column in given.items():
         if role not in NAMES:
             raise ConfigError(f"--column: {unknown('role', role, [*NAMES])}")
         if column not in rows.columns:
             raise ConfigError(f"--column {role}={column}: {unknown('column', column, list(map(str, rows.columns)))}")
-        found[role] = Guess(column, "given")
+        guesses_by_role[role] = Guess(column, "given")
     for role in NAMES:
-        taken = {guess.column for guess in found.values()}
+        taken = {guess.column for guess in guesses_by_role.values()}
         free = [str(name) for name in rows.columns if name not in taken]
-        named = [name for word in NAMES[role].split() for name in free if _letters(name) == word]
+        named = [
+            name for word in NAMES[role].split() for name in free if re.sub(r"[^a-z0-9]", "", name.lower()) == word
+        ]
         fitting = [name for name in named if _fits(rows[name], role)]
-        if role not in found and fitting:
+        if role not in guesses_by_role and fitting:
             others = [name for name in dict.fromkeys(fitting[1:]) if role not in ("date", "list")]
             reason = f"likely, by its name; or {', '.join(others)}" if others else "sure, by its name"
-            found[role] = Guess(fitting[0], reason)
+            guesses_by_role[role] = Guess(fitting[0], reason)
     for role in ("relevance", "position"):
-        taken = {guess.column for guess in found.values()}
+        taken = {guess.column for guess in guesses_by_role.values()}
         fitting = [str(name) for name in rows.columns if name not in taken and _has_values_of(rows[name], role)]
-        if role not in found and len(fitting) == 1:
-            found[role] = Guess(fitting[0], "a guess, by its values")
-    return found
-
-
-def _letters(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+        if role not in guesses_by_role and len(fitting) == 1:
+            guesses_by_role[role] = Guess(fitting[0], "a guess, by its values")
+    return guesses_by_role
 
 
 def numbers(column: pd.Series) -> pd.Series:
@@ -275,7 +273,8 @@ class FirstConfig:
         if self.first_rank == 0:
             yield "  first_rank: 0  # lists of the sample start at 0"
         if self.dates:
-            yield f"  where: \"{self.columns['date'].column} = '{{date}}'\"  # the sample: {_range(self.dates)}"
+            dates = " to ".join(dict.fromkeys((self.dates[0], self.dates[-1])))
+            yield f"  where: \"{self.columns['date'].column} = '{{date}}'\"  # the sample: {dates}"
         if "list" in self.columns and self.has_several_lists:
             yield f"  list: [{_scalar(self.columns['list'].column)}]  # users have several lists in the sample"
         elif self.has_several_lists:
@@ -328,10 +327,6 @@ class FirstConfig:
         if role == "experiment":
             return _some(self.experiments)
         return f"{column.nunique():,} values in the sample"
-
-
-def _range(values: Sequence[str]) -> str:
-    return values[0] if len(values) == 1 else f"{values[0]} to {values[-1]}"
 
 
 def _some(values: Sequence[str]) -> str:

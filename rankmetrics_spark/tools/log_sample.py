@@ -60,7 +60,9 @@ def sample(path: str, what: str = "log") -> LogSample:
         InputError: There is no such file, or its format is unknown or not what its name says.
     """
     place = Path(path)
-    files = [place] if place.is_file() else [file for file in sorted(place.rglob("*")) if _is_data(file, place)]
+    inside = [file for file in sorted(place.rglob("*")) if file.is_file()]
+    shown = [file for file in inside if not any(part[0] in "._" for part in file.relative_to(place).parts)]
+    files = [place] if place.is_file() else shown
     if not files:
         what = f"the {what} '{path}' {'is a folder without files' if place.is_dir() else 'does not exist'}"
         raise InputError(f"{what}; allowed: a file or a folder of parquet, csv, json or orc files, TREC runs, or a "
@@ -104,10 +106,6 @@ def checked_sample(
         raise InputError(f"'{path}' has no rows; allowed: a log with at least one row")
     nested = [name for name in rows if rows[name].map(lambda value: isinstance(value, (dict, list, np.ndarray))).any()]
     return LogSample(path, format, rows.drop(columns=nested), options, *known)
-
-
-def _is_data(file: Path, place: Path) -> bool:
-    return file.is_file() and not any(part[0] in "._" for part in file.relative_to(place).parts)
 
 
 def _newest_of_each(files: Sequence[Path], place: Path) -> Iterator[Path]:

@@ -144,7 +144,8 @@ class Copy:
         """Run tests until one fails; return pytest's exit code and what it printed."""
         # Without bytecode: Python would take that of the file without the bug, if time and size are the same.
         environment = os.environ | {"PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
-        options = ["-x", "-q", "-p", "no:cacheprovider", "--tb=short", *(["--engine", "sail"] * (engine == "sail"))]
+        options = ["-x", "-q", "-p", "no:cacheprovider", "--tb=short", "--slow"]
+        options += ["--engine", "sail"] if engine == "sail" else []
         try:
             done = subprocess.run(
                 [PYTHONS[engine], "-m", "pytest", *options, *tests],

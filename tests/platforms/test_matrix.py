@@ -4,7 +4,7 @@
 tests/spark, except the real data sets, the demo, the runs of a period and the plans of a test, which add rows and
 commands but use no more of Spark: test_periods.py has the queries of a period. The oldest libraries
 (``lowest``) also run what does not start Spark. The environments that CORE names run a few of the files. The tests
-against other libraries (test_peers.py) run only in the main environment, which has these libraries.
+against other libraries (test_peers.py) run only in the main environment, which has these libraries, as do simulations.
 
 The environments have their Spark with the libraries of a Databricks runtime where there is one: spark41 those of 18.2,
 spark42 those of 19. ``lowest`` has the lower bounds of the package.
@@ -34,7 +34,8 @@ from tests.helpers.logs import assert_close, obvious, random_log
 from tests.platforms import values
 from tests.platforms.support import Running, built_wheel
 
-UNIT = ["tests/unit", "rankmetrics_spark", "--ignore=tests/unit/test_peers.py"]
+ELSEWHERE = ("peers", "looks_simulated", "promises_simulated")
+UNIT = ["tests/unit", "rankmetrics_spark", *(f"--ignore=tests/unit/test_{name}.py" for name in ELSEWHERE)]
 MORE_ROWS = ("real_data", "demo_run", "period_runs", "plan_ahead")
 SPARK = ["tests/spark", *(f"--ignore=tests/spark/test_{name}.py" for name in MORE_ROWS)]
 # What does not start Spark depends on the libraries, so it runs with the oldest ones only.
@@ -100,7 +101,7 @@ def run_suite(name: str, folder: Path) -> None:
     # Drop the variables that this process has set for its own Spark.
     kept = {key: text for key, text in os.environ.items() if not key.startswith(("SPARK", "PYSPARK", "PYTHONPATH"))}
     command = [str(python(name)), "-m", "pytest", "-p", "no:cacheprovider", "-n", "2", "--dist", "loadgroup"]
-    command += ["--compiled", "tests/platforms/values.py"]
+    command += ["--compiled", "--slow", "tests/platforms/values.py"]
     environment = kept | {"VALUES": str(folder / f"{name}.json")}
     running = Running.start([*command, *SUITES[name]], folder / f"{name}.log", environment, ROOT)
     try:

@@ -46,7 +46,7 @@ def influence(impressions: pd.DataFrame, name: str, over: str = "user") -> Any:
 
 
 @pytest.mark.both_engines
-@pytest.mark.parametrize("over", ["user", "list"])
+@pytest.mark.parametrize("over", ["user", pytest.param("list", marks=pytest.mark.slow)])
 def test_errors_are_those_of_households(spark: SparkSession, over: str) -> None:
     impressions = log(lists=3)
     shape: dict[str, Any] = {"cluster": "household", "mean_over": f"{over}s"}

@@ -49,8 +49,14 @@ def judged(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame(JUDGED, "user_id string, item_id string, relevance double")
 
 
-@pytest.mark.parametrize("with_judgements", [True, False])
-@pytest.mark.parametrize("rank_by", ["score", "position"])
+@pytest.mark.parametrize(
+    ("rank_by", "with_judgements"),
+    [
+        ("score", True),
+        ("position", False),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in (("score", False), ("position", True))),
+    ],
+)
 def test_side_by_side_gives_the_values_of_evaluate(spark: SparkSession, rank_by: str, with_judgements: bool) -> None:
     pools = judged(spark) if with_judgements else None
     rows = compare_conventions(log(spark), pools, Options(metrics=METRICS, rank_by=rank_by))

@@ -32,6 +32,7 @@ def test_the_demo_finds_the_ranker_that_is_known_to_be_best(tmp_path: Path) -> N
     assert (out / "experiment_metrics").is_dir()
 
 
+@pytest.mark.slow
 def test_the_days_of_a_demo_are_evaluated_one_by_one(tmp_path: Path, call: Call) -> None:
     code, out, err = call("demo", "--output", tmp_path, "--users", "600", "--days", "2", "--format", "json")
     assert code == 0, err

@@ -139,7 +139,22 @@ def _with_metrics(case: Case) -> Case:
     return replace(case, metrics=EVERY if case.grades != "shown" and not case.by_position else RELEVANT)
 
 
-@pytest.mark.parametrize("given", CASES, ids=lambda case: case.name)
+def in_every_run(case: Case) -> bool:
+    """Whether make test has the case, beside the slow ones: each layout, both orders, each source of grades, ties."""
+    return case.name in {
+        "masks",
+        "relevant of sessions",
+        "rows",
+        "own relevance, judged pool",
+        "by score",
+        "all orders",
+    }
+
+
+@pytest.mark.parametrize(
+    "given",
+    [pytest.param(case, marks=() if in_every_run(case) else pytest.mark.slow, id=case.name) for case in CASES],
+)
 def test_every_value_and_every_row_left_out_is_that_of_the_brute_force_evaluation(
     logs: dict[bool, Logs], given: Case
 ) -> None:
@@ -180,7 +195,7 @@ def _check_twins(found: dict[tuple[str, str], dict[str, Any]]) -> None:
         assert not different, f"{experiment}, {user}: {different} depend on the order of the rows"
 
 
-@pytest.mark.parametrize("name", ["relevant of sessions", "by score and rank"])
+@pytest.mark.parametrize("name", [pytest.param("relevant of sessions", marks=pytest.mark.slow), "by score and rank"])
 def test_files_and_partitions_change_no_bit(
     spark: SparkSession, logs: dict[bool, Logs], tmp_path: Path, name: str
 ) -> None:

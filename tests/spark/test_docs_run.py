@@ -32,6 +32,7 @@ def published(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not has_page_libraries(), reason="needs the libraries of the page")
 def test_the_commands_and_the_code_of_a_period_run(
     call: Call, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -35,7 +35,6 @@ def texts(rows: Any) -> list[str]:
     return [str({name: None if pd.isna(value) else value for name, value in row.items()}) for row in plain]
 
 
-@pytest.mark.both_engines
 def test_an_engine_has_the_bits_of_the_loop_without_one(spark: SparkSession) -> None:
     rows = log(users=25)
     # Some users of a are in c as well.

@@ -52,7 +52,6 @@ def items(found: Examples, experiment: str, user: str) -> list[tuple[Any, ...]]:
     return [(row["rank"], row["item"], row["grade"], row["relevant"]) for row in chosen]
 
 
-@pytest.mark.both_engines
 def test_the_users_who_lost_and_gained_most_come_with_their_lists(spark: SparkSession, tmp_path: Path) -> None:
     found = examples(spark, tmp_path)
     changes = [(row["kind"], row["user_id"], row["value_baseline"], row["size"]) for row in found.changes]

@@ -17,6 +17,8 @@ from tests.helpers.commands import Call
 from tests.helpers.first_hour import ANSWERS, FILES, MOST_COMMANDS, WALK, page_of, walk_of
 from tests.helpers.readme import blocks, commands, section
 
+GUIDES = [guide if guide == "guide-search" else pytest.param(guide, marks=pytest.mark.slow) for guide in FILES]
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -34,7 +36,7 @@ def placed(words: list[str], folder: Path, spark: SparkSession) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("guide", FILES)
+@pytest.mark.parametrize("guide", GUIDES)
 def test_few_commands_lead_from_a_file_to_the_answer_and_no_file_is_edited(
     call: Call, spark: SparkSession, folder: Path, guide: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,7 +66,7 @@ def test_few_commands_lead_from_a_file_to_the_answer_and_no_file_is_edited(
         assert out
 
 
-@pytest.mark.parametrize("guide", FILES)
+@pytest.mark.parametrize("guide", GUIDES)
 def test_the_code_of_a_guide_runs_on_the_same_files(call: Call, spark: SparkSession, folder: Path, guide: str) -> None:
     FILES[guide](folder)
     (folder / "out").mkdir()

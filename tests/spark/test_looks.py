@@ -41,7 +41,6 @@ def rows_of(spark: SparkSession, **rules: Any) -> dict[str, Any]:
     return {row["experiment_id"]: row.asDict() for row in compare(frame.repartition(3), "a", **rules).collect()}
 
 
-@pytest.mark.both_engines
 def test_compare_takes_any_looks(spark: SparkSession) -> None:
     found = rows_of(spark, looks="any", tuning_users=60)
     # rho = N / (log(1 - 2 log a) - 2 log a); as many users as they are tuned for.
@@ -56,7 +55,6 @@ def test_compare_takes_any_looks(spark: SparkSession) -> None:
     assert rows_of(spark)["b"]["looks"] is None
 
 
-@pytest.mark.both_engines
 def test_compare_takes_one_of_a_planned_number_of_looks(spark: SparkSession) -> None:
     row = rows_of(spark, looks={"planned": 1, "look": 1, "spending": "pocock"})["b"]
     assert row["sequential_ci_low"] == pytest.approx(row["ci_low"], rel=1e-9) and row["looks"] == "1 of 1, pocock"

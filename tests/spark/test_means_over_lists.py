@@ -43,7 +43,6 @@ def influence(users: pd.DataFrame, name: str) -> Any:
     return y.sum() / n.sum() + (y - y.sum() / n.sum() * n) / n.mean()
 
 
-@pytest.mark.both_engines
 @pytest.mark.parametrize("zero_relevant", ["zero", "skip"])
 def test_means_and_comparisons_are_those_of_the_lists(spark: SparkSession, zero_relevant: str) -> None:
     impressions = log()
@@ -87,6 +86,7 @@ def test_without_several_lists_both_means_are_the_same(spark: SparkSession) -> N
     assert over[0] == over[1]
 
 
+@pytest.mark.slow
 def test_a_period_is_the_mean_over_the_lists_of_its_days(spark: SparkSession, tmp_path: Path) -> None:
     days = {"2026-11-20": log(2), "2026-11-21": log(3)}
     for day, impressions in days.items():

@@ -221,6 +221,7 @@ def test_a_failed_write_leaves_no_staging_folder(
     assert not (tmp_path / "out" / "_staging").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.needs_spark("Sail writes to folders of this machine only")
 def test_what_only_spark_can_write_is_read_back(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -421,6 +422,7 @@ class Serverless:
         return name
 
 
+@pytest.mark.slow
 @pytest.mark.needs_spark("Sail refuses no setting")
 def test_a_session_that_refuses_our_settings_gives_the_same_numbers(spark: SparkSession, tmp_path: Path) -> None:
     log = parquet(tmp_path / "log", [row for n in range(3) for row in a_list([0, 1, 0, 1], f"u{n}")])

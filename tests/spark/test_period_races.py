@@ -32,7 +32,7 @@ def at(step: str, work: Callable[[], None]) -> Callable[[str], None]:
     "exit 0: the day counts with its new rows if its old ones were not read yet, else as it was; the pointer and the "
     "record name the runs of all days",
 )
-@pytest.mark.parametrize("step", ["checking the rows", "comparing over"])
+@pytest.mark.parametrize("step", [pytest.param("checking the rows", marks=pytest.mark.slow), "comparing over"])
 def test_a_day_that_is_replaced_before_it_is_read_counts_with_its_new_rows(
     spark: SparkSession, tmp_path: Path, step: str
 ) -> None:
@@ -52,6 +52,7 @@ def test_a_day_that_is_replaced_before_it_is_read_counts_with_its_new_rows(
     assert log.compared(DAYS[2])["runs"] == outcome.record["period"]["runs"] == runs
 
 
+@pytest.mark.slow
 def test_a_day_that_is_replaced_after_it_was_read_counts_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
     log = Log(spark, tmp_path, ROWS)
     first, second = log.run(DAYS[0]), log.run(DAYS[1])
@@ -75,6 +76,7 @@ def test_a_day_that_is_replaced_after_it_was_read_counts_as_it_was(spark: SparkS
     assert log.compared(DAYS[2])["runs"] == {DAYS[0]: [first.run_id], DAYS[1]: [second.run_id]}
 
 
+@pytest.mark.slow
 def test_of_two_runs_at_once_over_one_period_the_later_day_names_the_earlier_as_missing(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -45,6 +45,7 @@ def test_the_comparisons_of_a_period_are_those_of_one_run_over_all_its_rows(
     assert {row["n_users"] for row in means.collect()} < set(range(31)) - {30}
 
 
+@pytest.mark.slow
 def test_a_day_in_the_middle_that_is_run_again_counts_with_its_new_rows(spark: SparkSession, tmp_path: Path) -> None:
     rows = a_log(DAYS[:3])
     log = Log(spark, tmp_path, rows)
@@ -112,6 +113,7 @@ def two_days(first: str, second: str) -> list[tuple[Any, ...]]:
     ]
 
 
+@pytest.mark.slow
 def test_a_gate_on_a_drop_is_about_the_period(spark: SparkSession, tmp_path: Path) -> None:
     # AP of b: 1 and 1/2, of a: 1/2 and 1. The second day alone drops by 1/2, both together by nothing.
     gate = [{"metric": "ap@5", "max_drop": 0.1}]
@@ -130,6 +132,7 @@ def test_a_gate_on_a_drop_is_about_the_period(spark: SparkSession, tmp_path: Pat
     assert [path.name for path in (other.out / "published").iterdir()] == [f"{DAYS[0]}.json"]
 
 
+@pytest.mark.slow
 def test_segments_are_those_of_the_period_where_users_have_one_list_a_day(spark: SparkSession, tmp_path: Path) -> None:
     rows = a_log(DAYS[:2])
     log = Log(spark, tmp_path, rows)
@@ -139,6 +142,7 @@ def test_segments_are_those_of_the_period_where_users_have_one_list_a_day(spark:
     assert {key[1] for key in log.rows(DAYS[1])} == {"all", "country=de", "country=fr"}
 
 
+@pytest.mark.slow
 def test_where_users_have_several_lists_a_day_the_period_compares_all_users(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -161,6 +165,7 @@ def test_where_users_have_several_lists_a_day_the_period_compares_all_users(
         log.run(DAYS[1], source=source, gates=[{"metric": "ap@5", "max_drop": 1, "segment": "item_id=i1"}])
 
 
+@pytest.mark.slow
 def test_only_experiments_of_the_run_are_compared_and_new_metrics_are_noted(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -228,6 +233,7 @@ def test_a_day_in_the_middle_that_is_run_again_has_the_look_of_the_data_that_it_
         assert {row["look"] for row in log.rows(day).values()} == {look}
 
 
+@pytest.mark.slow
 def test_bootstrap_means_are_those_of_the_day_and_intervals_of_differences_of_the_period(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -248,6 +254,7 @@ def test_bootstrap_means_are_those_of_the_day_and_intervals_of_differences_of_th
     assert numbers(log.rows(DAYS[1])) == numbers(once.rows(DAYS[1]))
 
 
+@pytest.mark.slow
 def test_cuped_takes_the_values_of_a_date_before_the_period(spark: SparkSession, tmp_path: Path) -> None:
     rows = a_log(DAYS[:3])
     log = Log(spark, tmp_path, rows)

@@ -70,8 +70,11 @@ def compared(users: DataFrame, segments: Sequence[str] = ("country",)) -> list[A
     return exact(comparisons(table, Comparison(baseline="a", wilcoxon=True)).collect())
 
 
+RULES = [pytest.param({}, id="standard"), pytest.param({"zero_relevant": "skip"}, id="skip", marks=pytest.mark.slow)]
+
+
 @pytest.mark.both_engines
-@pytest.mark.parametrize("rule", [{}, {"zero_relevant": "skip"}], ids=["standard", "skip"])
+@pytest.mark.parametrize("rule", RULES)
 def test_a_period_of_one_list_a_day_has_the_bits_of_one_run_over_all_rows(spark: SparkSession, rule: Any) -> None:
     rows, convention = log(1), {"preset": "standard", **rule}
     described: Any = {"segments": "country", "convention": convention}
@@ -93,8 +96,7 @@ def test_a_period_of_one_list_a_day_has_the_bits_of_one_run_over_all_rows(spark:
     assert exact(means.collect()) == exact(whole.experiment_metrics.select(*means.columns).collect())
 
 
-@pytest.mark.both_engines
-@pytest.mark.parametrize("rule", [{}, {"zero_relevant": "skip"}], ids=["standard", "skip"])
+@pytest.mark.parametrize("rule", RULES)
 def test_a_period_of_several_lists_a_day_is_one_run_within_the_rounding_of_a_day(
     spark: SparkSession, rule: Any
 ) -> None:
@@ -114,6 +116,7 @@ def test_a_period_of_several_lists_a_day_is_one_run_within_the_rounding_of_a_day
             assert found[key][name] == (None if row[name] is None else pytest.approx(row[name], rel=1e-12)), (key, name)
 
 
+@pytest.mark.slow
 @pytest.mark.both_engines
 def test_the_order_of_days_and_partitions_and_a_second_run_of_a_day_change_no_bit(spark: SparkSession) -> None:
     rows = log(3)
@@ -184,7 +187,7 @@ def test_a_user_has_the_segment_of_the_first_date_with_a_list(spark: SparkSessio
     assert (last["country"], last["first_date"], last["n_days"], last["ap"]) == ("fr", DAYS[2], 1, 0.25)
 
 
-def test_a_judged_user_whom_nothing_was_shown_keeps_the_value_of_an_empty_list(spark: SparkSession) -> None:
+def test_a_judged_user_without_a_list_keeps_the_value_of_an_empty_list(spark: SparkSession) -> None:
     (row,) = over(stored(spark, (DAYS[0], None, 0, 0, 0.125), (DAYS[1], None, 0, None, 0.125))).collect()
     assert (row["ap"], row["n_lists"], row["n_days"], row["first_date"]) == (0.125, 0, 0, DAYS[0])
 

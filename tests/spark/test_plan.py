@@ -143,6 +143,7 @@ def test_ninety_days_of_two_experiments_are_read_once(spark: SparkSession, store
     assert (row["n_days"], row["n_users"], row["difference"]) == (90, 20, pytest.approx(0.25))
 
 
+@pytest.mark.slow
 def test_a_run_over_ninety_days_starts_few_more_jobs_than_its_day(
     spark: SparkSession, folder: str, stored: Path, tmp_path: Path
 ) -> None:

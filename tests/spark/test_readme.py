@@ -106,6 +106,7 @@ def test_the_commands_and_the_python_code_give_the_same_numbers(spark: SparkSess
     }
 
 
+@pytest.mark.slow
 def test_the_commands_for_a_test_of_many_days_find_the_true_difference(tmp_path: Path, call: Call) -> None:
     made, of_day, compared, at_any, planned = (
         [f"{tmp_path}/{word}" if word.startswith("out/") else word for word in words[1:]]

@@ -356,7 +356,18 @@ def rows_as(format: str, rows: list[tuple[Any, ...]], path: Path) -> None:
 
 ARMS = {"control": [("u", "x", 1, 0), ("u", "y", 2, 1)], "b 1%+ä": [("u", "x", 1, 1), ("007", "y", 4, 1)]}
 RR = {("control", "u"): 1 / 2, ("b 1%+ä", "u"): 1, ("b 1%+ä", "007"): 1 / 4}
-FORMATS_OF_FILES = ["csv", "json", "parquet", pytest.param("orc", marks=pytest.mark.needs_spark("Sail reads no ORC"))]
+ONLY_SPARK_READS_ORC = pytest.mark.needs_spark("Sail reads no ORC")
+FORMATS_OF_FILES = [
+    "csv",
+    pytest.param("json", marks=pytest.mark.slow),
+    "parquet",
+    pytest.param("orc", marks=ONLY_SPARK_READS_ORC),
+]
+FORMATS_OF_FOLDERS = [
+    "csv",
+    *(pytest.param(each, marks=pytest.mark.slow) for each in ("json", "parquet")),
+    pytest.param("orc", marks=[ONLY_SPARK_READS_ORC, pytest.mark.slow]),
+]
 
 
 @pytest.mark.parametrize("format", FORMATS_OF_FILES)
@@ -379,7 +390,7 @@ def test_files_of_any_format_name_the_experiments(spark: SparkSession, tmp_path:
     assert values(spark, source) == {("control", "u"): 1 / 2}
 
 
-@pytest.mark.parametrize("format", FORMATS_OF_FILES)
+@pytest.mark.parametrize("format", FORMATS_OF_FOLDERS)
 def test_folders_name_the_experiments_and_may_hold_partitions(spark: SparkSession, tmp_path: Path, format: str) -> None:
     for name, rows in ARMS.items():
         for number, row in enumerate(rows):

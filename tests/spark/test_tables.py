@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
@@ -28,18 +29,26 @@ NDCG = {"007": 1.0, "b/c": 0.6309297535714575}
 ANSWER = [(name, date.fromisoformat(day), NDCG[name] if day == DAYS[1] else None) for name in NDCG for day in DAYS]
 
 
-@pytest.fixture
-def out(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the examples after two days; the second one has a metric more."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module")
+def stored(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two days have written; the second one has a metric more."""
+    folder = tmp_path_factory.mktemp("tables")
     rows = [row for n in range(3) for name, grades in (("007", [1, 0]), ("b/c", [0, 1]))
             for row in a_list(grades, f"u{n}", name)]  # fmt: skip
-    log = parquet(tmp_path / "log", [*rows, rows[0]._replace(item_id=None, position=9)])
+    log = parquet(folder / "log", [*rows, rows[0]._replace(item_id=None, position=9)])
     for day, metrics in zip(DAYS, ("ap@10", "ap@10, ndcg@10"), strict=True):
         document = {"source": {"path": str(log)}, "metrics": metrics, "evaluation_date": day,
                     "comparison": {"baseline": "007"}, "quality": {"max_invalid_fraction": 1},
-                    "sink": {"path": str(tmp_path / "out" / "first")}}  # fmt: skip
+                    "sink": {"path": str(folder / "out" / "first")}}  # fmt: skip
         run(spark, from_mapping(document))
+    return folder / "out"
+
+
+@pytest.fixture
+def out(stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the examples, in the folder where the test runs."""
+    monkeypatch.chdir(tmp_path)
+    copytree(stored, tmp_path / "out", symlinks=True)
     return tmp_path / "out" / "first"
 
 

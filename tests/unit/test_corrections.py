@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from statsmodels.stats.multitest import multipletests
 
 from rankmetrics_spark.statistics import CORRECTIONS, adjusted_p_values, strictest_level
 
@@ -25,6 +26,17 @@ HARMONIC = 1 + 1 / 2 + 1 / 3 + 1 / 4
 )
 def test_adjusted_p_values_are_those_of_the_definition(method: str, wanted: list[float]) -> None:
     assert adjusted_p_values(P, method) == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [(name, "simes-hochberg" if name == "hochberg" else name) for name in CORRECTIONS if name != "none"],
+)
+def test_adjusted_p_values_are_those_of_statsmodels_to_the_bit(method: str, name: str) -> None:
+    rng = np.random.default_rng(11)
+    for n in (1, 2, 3, 7, 40, 200):
+        for p in (rng.random(n), rng.random(n) ** 9, rng.choice([0.0, 1e-300, 0.01, 0.02, 0.5, 1.0], n)):
+            assert adjusted_p_values(p, method).tolist() == multipletests(p, method=name)[1].tolist()
 
 
 def test_holm_is_the_default() -> None:

@@ -213,7 +213,7 @@ def test_experiments_that_differed_before_are_not_adjusted_by_it() -> None:
 
 # 2 of 18! / (9! 9!) ways to choose the users, 2 of 2**9 signs: a fit that leaves nothing is no certainty.
 @pytest.mark.parametrize(("make", "p"), [(lambda arms: apart(**arms), 2 / 48_620), (table, 2 / 2**9)])
-def test_a_few_users_whom_the_earlier_values_explain_wholly_are_not_certain(make: Any, p: float) -> None:
+def test_a_few_users_are_not_certain_where_their_earlier_values_explain_all(make: Any, p: float) -> None:
     x = np.arange(9) / 16
     users = make({"a": x, "b": x + 0.5 + (make is table) * x / 2})
     users[f"before {METRIC}"] = np.tile(x, 2)

@@ -1,4 +1,4 @@
-"""Users who lost and gained most, as a part of the page: what stands there of whom."""
+"""Users who lost and gained most, as a part of the page: what it shows of each."""
 
 from __future__ import annotations
 

@@ -50,9 +50,12 @@ def test_an_entry_that_does_not_fit_is_refused(tmp_path: Path, entry: dict[str, 
     assert sentence in str(error.value)
 
 
+@pytest.mark.slow
 def test_only_a_test_that_fails_catches_a_bug(tmp_path: Path) -> None:
     project = tmp_path / "a project"
     (project / "tests").mkdir(parents=True)
+    option = "def pytest_addoption(parser):\n    parser.addoption('--slow', action='store_true')\n"
+    (project / "tests" / "conftest.py").write_text(option)
     (project / "answers.py").write_text("def answer():\n    return 42\n")
     (project / "tests" / "test_answers.py").write_text(
         "import pytest\nfrom answers import answer\n\n"

@@ -129,7 +129,7 @@ NEW: Changes = {
 }
 USED = """
 import rankmetrics_spark, sys
-from rankmetrics_spark.cli import load
+from rankmetrics_spark.config import load
 from rankmetrics_spark.config import Options, Quality, from_mapping
 from rankmetrics_spark.errors import ConfigError
 from tests.options_page import markdown

@@ -5,7 +5,6 @@ Each draw is a log of users that goes through the sums and the rows of ``compari
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,14 +16,6 @@ from rankmetrics_spark.comparison import STATISTICS, Request, Rules, comparison_
 from tests.helpers.users import METRIC, apart, by_key, compared, table, totals_of, user_rows
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True, scope="module")
-def without_collections() -> Iterator[None]:
-    """statsmodels collects garbage in each call, which takes longer than all else here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gc, "collect", lambda *_: 0)
-        yield
 
 
 NAMES = ("a", "b", "c", "d")

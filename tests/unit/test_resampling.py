@@ -198,7 +198,7 @@ def spread_of_quantile(replicates: Floats, level: float) -> Floats:
     return np.sqrt(level * (1 - level) / replicates.shape[1]) * (near[1] - near[0]) / 0.02
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", REFERENCES)
 def test_the_bootstrap_is_within_monte_carlo_error_of_the_reference(shared_data: Path, name: str, seed: int) -> None:
     """The reference draws n users each time; a Poisson replicate draws a random number, about n of them.
@@ -250,6 +250,7 @@ def coverage(users: int) -> dict[str, float]:
     return covered
 
 
+@pytest.mark.slow
 # The percentile interval is too short for 30 users: its docstring says by how much.
 @pytest.mark.parametrize(("users", "kind"), [(30, "t"), (30, "bca"), (100, "t"), (100, "percentile"), (100, "bca")])
 def test_intervals_of_a_skewed_mean_cover_it_in_95_percent_of_draws(users: int, kind: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from packaging.requirements import Requirement
 
@@ -24,6 +25,7 @@ def test_generated_examples_are_the_same_in_each_run() -> None:
     assert settings().derandomize
 
 
+@pytest.mark.slow
 def test_a_test_without_its_reference_data_is_skipped_by_hand_and_fails_where_every_change_is_tested(
     tmp_path: Path,
 ) -> None:
@@ -99,7 +101,7 @@ def is_shown(markers: set[str], **options: object) -> bool:
 
 
 def test_slow_tests_run_in_a_target_of_their_own_on_every_change_and_only_there() -> None:
-    assert pytest_runs("test-slow") == ["-n 2 --slow -m slow tests/unit"]
+    assert pytest_runs("test-slow") == [f"{run} --slow -m slow" for run in pytest_runs("test")]
     assert re.search(r"^make test\nmake test-slow\n", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
     assert is_shown({"slow"}, engine="spark", slow=True)
     assert not any(is_shown({"slow"}, **options) for options in ({"engine": "spark"}, {"engine": "sail"}))
@@ -108,7 +110,7 @@ def test_slow_tests_run_in_a_target_of_their_own_on_every_change_and_only_there(
 def test_make_test_runs_each_test_on_an_engine_and_ci_each_on_spark() -> None:
     two = "-n 2 --dist loadgroup"
     assert pytest_runs("test") == [f"{two} --only-spark", f"{two} --engine sail tests/spark"]
-    assert pytest_runs("test-spark") == [f'{two} -m "not program" tests/spark']
+    assert pytest_runs("test-spark") == [f'{two} --slow -m "not program" tests/spark']
     assert pytest_runs("test-programs") == ["tests/spark -m program"]
     for chosen in product([True, False], repeat=len(MARKERS)):
         markers = {marker for marker, is_chosen in zip(MARKERS, chosen, strict=True) if is_chosen}

@@ -1,4 +1,4 @@
-"""Tukey's correction for all pairs, and the letters that say who is above whom."""
+"""Tukey's correction for all pairs, and the letters that say which are above which."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def printed(style: str, result: Shown) -> str:
     return stream.getvalue()
 
 
-def test_the_verdict_begins_with_who_is_above_whom() -> None:
+def test_the_verdict_begins_with_the_order_of_the_experiments() -> None:
     lines = verdict_of(shown().compared, [parse("ap@10")])
     # b is better than the three others by the p-values of SciPy, and nothing else is.
     p = stats.tukey_hsd(*users().values(), equal_var=False).pvalue
