@@ -145,6 +145,34 @@ def rbp(one: One, c: Convention, k: int | None = None, p: float = 0.8) -> float:
 
 
 @oracle
+def average_rank(one: One, c: Convention) -> float:
+    ranks = [rank for rank, grade in enumerate(one.grades, start=1) if is_relevant(grade, c)]
+    return sum(ranks) / len(ranks) if ranks else NAN
+
+
+@oracle
+def graded_rbp(one: One, c: Convention, k: int | None = None, p: float = 0.8) -> float:
+    gains = [gain(grade, c) for grade in (one.grades if c.ideal_pool == "shown" else one.pool)]
+    if not any(gains):
+        return NAN
+    scale = max(1.0, *gains)
+    return (1 - p) * sum(gain(grade, c) / scale * p**i for i, grade in enumerate(one.grades[:k]))
+
+
+@oracle
+def auc(one: One, c: Convention, k: int | None = None) -> float:
+    relevant = [is_relevant(grade, c) for grade in one.grades]
+    end = len(relevant) if k is None else k
+    wins = [
+        0.5 if min(i, j) >= end else float(i < j)
+        for i, is_hit in enumerate(relevant)
+        for j, is_other_hit in enumerate(relevant)
+        if is_hit and not is_other_hit
+    ]
+    return sum(wins) / len(wins) if wins else NAN
+
+
+@oracle
 def cg(one: One, c: Convention, k: int | None = None) -> float:
     return sum(gain(grade, c) for grade in one.grades[:k])
 

@@ -81,7 +81,7 @@ class Convention:
         gain_table: Pairs of (grade, gain), ascending, for ``gain: table``; a mapping is accepted.
         ideal_pool: The items of the ideal list in NDCG: all judged, those shown, or k items of gain 1 (``constant_k``).
         max_grade: The highest grade in ERR (4 in gdeval); higher grades count as this one.
-        ndcg_ties: How DCG and NDCG read tied scores.
+        ndcg_ties: How DCG, NDCG and AUC read tied scores; ``expected`` counts a tied pair half in AUC.
         population: Which users enter the mean: those with a list (shown), with judgements (judged), both, or either.
         relevant_from: Lowest relevant grade; 0 means any grade above 0. It belongs to the data, not to a system. Of the
             gains only ``binary`` depends on it.

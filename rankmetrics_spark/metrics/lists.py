@@ -116,10 +116,16 @@ class Lists:
 
         The convention decides whether judged items count, or shown items only.
         """
-        ideal = self.shown_ideal if self.convention.ideal_pool == "shown" else self.judged_ideal
-        present = (self.m > 0) & (np.bincount(ideal.list, minlength=self.batch.size) > 0)
+        present = (self.m > 0) & (self.top_gain > 0)
         only_shown = self.convention.ideal_pool == "shown" or self.convention.ap_denominator == "hits"
         return np.asarray(present & (self.hits_at(None) > 0) if only_shown else present)
+
+    @cached_property
+    def top_gain(self) -> Floats:
+        """(n,) highest gain of the judged items (``ideal_pool: shown``: of those shown); 0 if nothing has a gain."""
+        ideal = self.shown_ideal if self.convention.ideal_pool == "shown" else self.judged_ideal
+        # The discount of rank 1 is 1.
+        return _ideal_dcg(self, ideal, 1)
 
     @cached_property
     def gains(self) -> Floats:
