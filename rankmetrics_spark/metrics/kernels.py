@@ -243,7 +243,7 @@ def err(lists: Lists, k: int | None = None) -> Floats:
 
 @metric(aliases=("rbp_graded",), mean_name="mean graded RBP", readings=EXPECTED, bounds={"p": (0.0, 1.0)})
 def graded_rbp(lists: Lists, k: int | None = None, p: float = 0.8) -> Floats:
-    """Graded RBP: (1 - p) times the sum of G_i p^(i-1); G_i is the gain of g_i, over the highest gain if that is above 1.
+    """Graded RBP: (1 - p) times the sum of G_i p^(i-1); G_i is the gain of g_i, over the highest one if above 1.
 
     The highest gain is that of the judged items (``ideal_pool: shown``: of its shown items), as in trec_eval 10,
     whose default p is 0.9. No value if nothing has a gain; infinite where gains are too large to be known.
