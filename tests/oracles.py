@@ -63,8 +63,16 @@ def has_relevant(one: One, c: Convention) -> bool:
     return any(gain(grade, c) > 0 for grade in (one.grades if c.ideal_pool == "shown" else one.pool))
 
 
+def without_unjudged(one: One) -> One:
+    """The condensed list: judged items alone, in their order."""
+    kept = [i for i, grade in enumerate(one.grades) if not math.isnan(grade)]
+    scores = tuple(one.scores[i] for i in kept) if one.scores else ()
+    return replace(one, grades=tuple(one.grades[i] for i in kept), scores=scores)
+
+
 def by_definition(name: str, one: One, c: Convention, **parameters: float) -> float:
     """A metric of a list; NaN without a value, and in every metric if ``zero_relevant: skip`` leaves the list out."""
+    one = without_unjudged(one) if c.unjudged == "removed" else one
     left_out = c.zero_relevant == "skip" and not has_relevant(one, c)
     return NAN if left_out else ORACLES[name](one, c, **parameters)
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rankmetrics_spark.metrics import ties as tied
-from rankmetrics_spark.metrics.batch import Batch, Floats, Ints
+from rankmetrics_spark.metrics.batch import Floats, Ints
 from rankmetrics_spark.metrics.conventions import Convention
 from rankmetrics_spark.metrics.discounts import SUMMABLE, UNCUT, geometric, itself, reciprocal, unit
 
@@ -277,19 +277,13 @@ def bpref(lists: Lists) -> Floats:
     relevant = lists.convention.relevant(batch.grade)
     n = np.bincount(batch.pool_list[_refuted(batch.pool_grade, lists.convention)], minlength=batch.size)
     bound = np.maximum(np.minimum(lists.m, n), 1)[batch.list]
-    above = _down_to(batch, nonrelevant)
+    above = batch.down_to(nonrelevant)
     return _where_relevant(lists, _share(batch.total(relevant * (1 - np.minimum(above, bound) / bound)), lists.m))
 
 
 def _refuted(grade: Floats, convention: Convention) -> npt.NDArray[np.bool_]:
     """(e,) judged, but not relevant; negative grades are neither."""
     return np.asarray((grade >= 0) & ~convention.relevant(grade))
-
-
-def _down_to(batch: Batch, mask: npt.NDArray[np.bool_]) -> Ints:
-    """(e,) entries of the mask at or above each entry, in its list."""
-    ends = np.cumsum(np.bincount(batch.list, mask, minlength=batch.size).astype(np.int64))
-    return np.asarray(np.cumsum(mask) - np.concatenate([[0], ends])[batch.list])
 
 
 @metric(aliases=("roc_auc", "auroc"), needs="judged", zero_policy=False, readings=EXPECTED, tie_knob="ndcg_ties")
@@ -309,8 +303,8 @@ def auc(lists: Lists, k: int | None = None) -> Floats:
     inside, last = tied.inside_and_last(lists, UNCUT if k is None else k)
     n_relevant, n_other = batch.total(relevant * 1.0), batch.total(~relevant * 1.0)
     # Of the pairs with an item further down, an item inside the cut-off wins all or loses all; others split evenly.
-    lead = n_other[batch.list] - _down_to(batch, ~relevant)[last]
-    lag = n_relevant[batch.list] - _down_to(batch, relevant)[last]
+    lead = n_other[batch.list] - batch.down_to(~relevant)[last]
+    lag = n_relevant[batch.list] - batch.down_to(relevant)[last]
     pairs = n_relevant * n_other
     wins_less_losses = batch.total(inside * np.where(relevant, lead, -lag))
     return np.where(pairs > 0, _share(pairs + wins_less_losses, 2 * pairs), np.nan)

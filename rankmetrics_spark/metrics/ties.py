@@ -54,9 +54,7 @@ def inside_and_last(lists: Lists, cut: int) -> tuple[Floats, Ints]:
         return (batch.rank <= cut).astype(np.float64), np.arange(len(batch.list))
     size = batch.tie_last - batch.tie_first + 1
     inside = np.clip(np.minimum(batch.tie_last, cut) - batch.tie_first + 1, 0, None) / size
-    starts = np.flatnonzero(np.diff(batch.list, prepend=-1) | np.diff(batch.tie_first, prepend=-1))
-    counts = np.diff(starts, append=len(batch.list))
-    return inside, np.repeat(starts + counts - 1, counts)
+    return inside, batch.tie_ends()[1]
 
 
 def threshold_precisions(lists: Lists, k: int | None) -> Floats:

@@ -49,6 +49,7 @@ CONVENTIONS = st.builds(
     ideal_pool=st.sampled_from(["judged", "shown", "constant_k"]),
     relevant_from=st.sampled_from([0.0, 1.0, 2.0]),
     relevant_pool=st.sampled_from(["judged", "shown"]),
+    unjudged=st.sampled_from(["not_relevant", "removed"]),
     zero_relevant=st.just("skip"),
 ) | st.just(resolve({"gain": {0.5: 0.1, 2: 3, 3: 1}, "zero_relevant": "skip"}))
 METRICS = [each for definition in REGISTRY.values() for each in variants(definition)]
@@ -191,6 +192,8 @@ def test_a_list_has_the_same_bits_alone_and_among_others(lists: list[One], conve
 @given(st.lists(ones(), min_size=1, max_size=4), CONVENTIONS)
 @settings(max_examples=60, deadline=None)
 def test_irrelevant_items_may_be_left_out_without_a_change_of_bits(lists: list[One], convention: Convention) -> None:
+    # Items can be removed from lists that hold them all.
+    convention = replace(convention, unjudged="not_relevant")
     able = [each for each in METRICS if each.needs == "relevant"]
     full, sparse = (compute(batch_of(*lists, sparse=s), able, convention) for s in (False, True))
     np.testing.assert_array_equal(full, sparse)
@@ -343,6 +346,22 @@ def test_graded_rbp_scales_gains_above_one_by_the_highest_judged_gain() -> None:
     # Gains up to 1 are shares already, and clicks give the RBP.
     assert value_of("graded_rbp(p=0.5)", shown(0.5, 0.25)) == 0.5 * (0.5 + 0.25 * 0.5)
     assert value_of("graded_rbp@2", shown(1, 0, 1)) == value_of("rbp@2", shown(1, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("unjudged", "wanted"), [("not_relevant", [1 / 2 * (1 / 2 + 2 / 5), 1 / 2]), ("removed", [1 / 2 * (1 + 2 / 3), 1])]
+)
+def test_every_metric_reads_the_condensed_list(unjudged: str, wanted: list[float]) -> None:
+    rule = Convention(unjudged=unjudged)
+    assert [value_of(name, shown(NAN, 1, NAN, 0, 1), rule) for name in ("ap", "rr")] == pytest.approx(wanted)
+    # A negative grade is a judgement.
+    assert value_of("rr", shown(-1, 1), rule) == 1 / 2
+
+
+def test_a_condensed_tie_is_that_of_its_judged_items() -> None:
+    # Among the tied, one of two judged items is relevant: AP is 1 or 1/2.
+    one = shown(NAN, 1, NAN, 0, scores=(2, 1, 1, 1))
+    assert value_of("ap", one, Convention(ties="expected", unjudged="removed")) == pytest.approx((1 + 1 / 2) / 2)
 
 
 def test_low_temperature_sharpens_and_high_temperature_flattens() -> None:

@@ -76,14 +76,26 @@ def test_the_values_are_those_of_trec_eval(cases: list[Case]) -> None:
 @given(lists(100))
 def test_the_values_are_those_of_ir_measures(cases: list[Case]) -> None:
     whole = {"AP": "ap", "nDCG": "ndcg", "RR": "rr", "Rprec": "rprec", "Bpref": "bpref"}
+    compare_with_ir_measures(cases, whole, "ir_measures")
+
+
+@EXAMPLES
+@given(lists(100))
+def test_condensed_lists_have_the_values_of_ir_measures_over_judged_items_only(cases: list[Case]) -> None:
+    whole = {f"{name}(judged_only=True)": ours for name, ours in (("AP", "ap"), ("nDCG", "ndcg"), ("RR", "rr"))}
+    whole["Rprec(judged_only=True)"] = "rprec"
+    compare_with_ir_measures(cases, whole, "ir_measures_judged_only", "(judged_only=True)")
+
+
+def compare_with_ir_measures(cases: list[Case], whole: dict[str, str], rule: str, named: str = "") -> None:
     cut = {"AP": "ap", "nDCG": "ndcg", "P": "p", "R": "r", "Success": "hit_rate"}
-    names = whole | {f"{theirs}@{k}": f"{ours}@{k}" for theirs, ours in cut.items() for k in CUTS}
+    names = whole | {f"{theirs}{named}@{k}": f"{ours}@{k}" for theirs, ours in cut.items() for k in CUTS}
     qrels = {f"q{i}": dict(one.judged) for i, one in enumerate(cases)}
     run = {f"q{i}": dict(zip(one.items, one.scores, strict=True)) for i, one in enumerate(cases)}
     theirs: list[dict[str, float]] = [{} for _ in cases]
     for metric in measures.iter_calc([measures.parse_measure(name) for name in names], qrels, run):
         theirs[int(metric.query_id[1:])][str(metric.measure)] = metric.value
-    compare(cases, names, theirs, "ir_measures")
+    compare(cases, names, theirs, rule)
 
 
 def truth(one: Case) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
