@@ -159,6 +159,12 @@ def average_rank(one: One, c: Convention) -> float:
 
 
 @oracle
+def rbp_residual(one: One, c: Convention, p: float = 0.8) -> float:
+    unjudged = sum((1 - p) * p**i for i, grade in enumerate(one.grades) if math.isnan(grade))
+    return unjudged + p ** len(one.grades)
+
+
+@oracle
 def graded_rbp(one: One, c: Convention, k: int | None = None, p: float = 0.8) -> float:
     gains = [gain(grade, c) for grade in (one.grades if c.ideal_pool == "shown" else one.pool)]
     if not any(gains):

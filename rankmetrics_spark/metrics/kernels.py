@@ -322,6 +322,28 @@ def judged(lists: Lists, k: int) -> Floats:
     return np.where(batch.shown > 0, _share(n_judged, np.minimum(batch.shown, k)), np.nan)
 
 
+@metric(
+    aliases=("rbp_resid",),
+    mean_name="mean RBP residual",
+    needs="judged",
+    higher_is_better=None,
+    zero_policy=False,
+    bounds={"p": (0.0, 1.0)},
+)
+def rbp_residual(lists: Lists, p: float = 0.8) -> Floats:
+    """RBP residual: how much rbp(p) could rise with more labels: 1 - (1 - p) times the sum of p^(i-1) over judged ones.
+
+    Whatever the labels of unjudged items, and of items after the list, RBP is at least rbp(p) and at most rbp(p) plus
+    this. As rbp_resid of trec_eval 10, which has 0 for a list whose items are all judged; here its end counts too.
+    Source: Moffat and Zobel, Rank-Biased Precision for Measurement of Retrieval Effectiveness (TOIS 2008).
+
+    >>> rbp_residual(one_list([1, float("nan"), 0]), p=0.5).tolist()  # rank 2, and the ranks from 4 on: 1/4 + 1/8
+    [0.375]
+    """
+    batch = lists.batch
+    return 1 - (1 - p) * batch.total(~np.isnan(batch.grade) * geometric(p)(batch.rank))
+
+
 @metric(needs="scores", range=NO_MAXIMUM, higher_is_better=False, zero_policy=False, bounds={"t": (0.0, np.inf)})
 def softmax_loss(lists: Lists, t: float = 1.0) -> Floats:
     """Listwise softmax loss: -log of the summed softmax probability (temperature t) of the relevant shown items.

@@ -33,7 +33,7 @@ AGAIN = " again"
 RELEVANT = ["ap", "ap@3", "ndcg", "ndcg@3", "p@3", "r@3", "f1@3", "rr", "hit_rate@2", "rprec", "rbp", "cg@5", "dcg"]
 RELEVANT += ["average_rank", "graded_rbp"]
 RELEVANT += ["idcg@4", "err@5"]
-EVERY = [*RELEVANT, "bpref", "judged@5", "auc", "auc@3"]
+EVERY = [*RELEVANT, "bpref", "judged@5", "auc", "auc@3", "rbp_residual"]
 # The sums of a user's lists take several columns for each metric.
 FEW = ["ap@3", "ndcg", "rr", "f1@3", "err@5", "cg@5"]
 GRADED = {"gain": "exponential", "relevant_from": 2, "ap_denominator": "m"}

@@ -364,6 +364,15 @@ def test_a_condensed_tie_is_that_of_its_judged_items() -> None:
     assert value_of("ap", one, Convention(ties="expected", unjudged="removed")) == pytest.approx((1 + 1 / 2) / 2)
 
 
+@given(ones())
+@settings(max_examples=40, deadline=None)
+def test_rbp_with_every_missing_label_is_at_most_the_residual_above(one: One) -> None:
+    low, residual = value_of("rbp(p=0.5)", one), value_of("rbp_residual(p=0.5)", one)
+    best = tuple(1.0 if math.isnan(grade) else grade for grade in one.grades) + (1.0,) * 60
+    found = value_of("rbp(p=0.5)", shown(*best))
+    assert found == pytest.approx(low + residual, abs=1e-12)
+
+
 def test_low_temperature_sharpens_and_high_temperature_flattens() -> None:
     one = shown(1, 0, scores=(1.0, 0.0))
     sharp, flat = value_of("softmax_entropy(t=0.01)", one), value_of("softmax_entropy(t=100)", one)
@@ -622,6 +631,7 @@ def test_no_metric_can_have_the_name_of_a_column() -> None:
         ("auc@10", "mean AUC@10"),
         ("average_rank", "mean Average rank"),
         ("graded_rbp(p=0.9)", "mean graded RBP (p = 0.9)"),
+        ("rbp_resid(p=0.9)", "mean RBP residual (p = 0.9)"),
     ],
 )
 def test_a_headline_is_what_people_call_the_mean(name: str, headline: str) -> None:
