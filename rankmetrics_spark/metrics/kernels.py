@@ -306,7 +306,7 @@ def auc(lists: Lists, k: int | None = None) -> Floats:
     lead = n_other[batch.list] - batch.down_to(~relevant)[last]
     lag = n_relevant[batch.list] - batch.down_to(relevant)[last]
     pairs = n_relevant * n_other
-    wins_less_losses = batch.total(inside * np.where(relevant, lead, -lag))
+    wins_less_losses = batch.total(np.asarray(inside * np.where(relevant, lead, -lag), np.float64))
     return np.where(pairs > 0, _share(pairs + wins_less_losses, 2 * pairs), np.nan)
 
 

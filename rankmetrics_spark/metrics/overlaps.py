@@ -73,7 +73,7 @@ def jaccard(found: Overlap) -> Floats:
     [0.333333]
     """
     either = found.n_a + found.n_b - found.common
-    return np.divide(found.common, either, out=np.full(found.size, np.nan), where=either > 0)
+    return np.asarray(np.divide(found.common, either, out=np.full(found.size, np.nan), where=either > 0))
 
 
 def same_top(found: Overlap) -> Floats:
@@ -102,7 +102,7 @@ def kendall(found: Overlap) -> Floats:
         first = np.flatnonzero(found.pair[apart:] == found.pair[:-apart])
         score += sums(found.pair[first], np.sign(found.in_b[first + apart] - found.in_b[first]), found.size)
     pairs = n * (n - 1) / 2
-    return np.divide(score, pairs, out=np.full(found.size, np.nan), where=pairs > 0)
+    return np.asarray(np.divide(score, pairs, out=np.full(found.size, np.nan), where=pairs > 0))
 
 
 @lru_cache(maxsize=32)
