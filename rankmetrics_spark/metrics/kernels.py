@@ -301,7 +301,7 @@ def auc(lists: Lists, k: int | None = None) -> Floats:
     """
     batch, relevant = lists.batch, lists.convention.relevant(lists.batch.grade)
     inside, last = tied.inside_and_last(lists, UNCUT if k is None else k)
-    n_relevant, n_other = batch.total(relevant * 1.0), batch.total(~relevant * 1.0)
+    n_relevant, n_other = (batch.total(mask.astype(np.float64)) for mask in (relevant, ~relevant))
     # Of the pairs with an item further down, an item inside the cut-off wins all or loses all; others split evenly.
     lead = n_other[batch.list] - batch.down_to(~relevant)[last]
     lag = n_relevant[batch.list] - batch.down_to(relevant)[last]
