@@ -62,7 +62,7 @@ CASES = [
     Case("ranx", "score", {"preset": "ranx", "population": "either"}, grades="looked up", small=True, session=True),
     Case("condensed", convention={"unjudged": "removed"}, grades="looked up", session=True, repeated_items="all"),
     Case("condensed, own relevance", convention={"unjudged": "removed", "duplicates": "best_rank"}, grades="both"),
-    Case("condensed by score", "score", "ir_measures_judged_only", grades="looked up", small=True),
+    Case("condensed by score", "score", {"score_precision": 32, "unjudged": "removed"}, grades="looked up"),
     Case("condensed, all orders", "score", {"ties": "expected", "unjudged": "removed"}, grades="looked up", small=True),
     Case("judged and counted", "score", {"duplicates": "count", "gain": "binary"}, grades="looked up", session=True),
 ]
