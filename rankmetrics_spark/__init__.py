@@ -12,6 +12,7 @@ __all__ = [
     "Options",
     "Result",
     "ap_at",
+    "changed",
     "compare",
     "compare_conventions",
     "effect_over_time",
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from rankmetrics_spark.changes import changed
     from rankmetrics_spark.comparison import effect_over_time, plan
     from rankmetrics_spark.config import Options
     from rankmetrics_spark.conventions import compare_conventions
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 __getattr__ = lazy(
     __name__,
     {
+        "changes": "changed",
         "comparison": "effect_over_time plan",
         "config": "Options",
         "conventions": "compare_conventions",

@@ -148,7 +148,7 @@ def differences(rule: Convention, options: Options) -> str:
     'ap_denominator=m; duplicates=refuse'
     """
     by_position, judged = options.rank_by == "position", options.judged
-    without_effect = {*(_TIES if by_position else ()), *(() if judged else ("population",))}
+    without_effect = {*(_TIES if by_position else ()), *(() if judged else ("population", "unjudged"))}
     if not judged and rule.ideal_pool != "constant_k":
         without_effect |= {"ideal_pool", "relevant_pool"}
     standard = replace(STANDARD, relevant_from=options.convention.relevant_from)

@@ -63,8 +63,16 @@ def has_relevant(one: One, c: Convention) -> bool:
     return any(gain(grade, c) > 0 for grade in (one.grades if c.ideal_pool == "shown" else one.pool))
 
 
+def without_unjudged(one: One) -> One:
+    """The condensed list: judged items alone, in their order."""
+    kept = [i for i, grade in enumerate(one.grades) if not math.isnan(grade)]
+    scores = tuple(one.scores[i] for i in kept) if one.scores else ()
+    return replace(one, grades=tuple(one.grades[i] for i in kept), scores=scores)
+
+
 def by_definition(name: str, one: One, c: Convention, **parameters: float) -> float:
     """A metric of a list; NaN without a value, and in every metric if ``zero_relevant: skip`` leaves the list out."""
+    one = without_unjudged(one) if c.unjudged == "removed" else one
     left_out = c.zero_relevant == "skip" and not has_relevant(one, c)
     return NAN if left_out else ORACLES[name](one, c, **parameters)
 
@@ -142,6 +150,40 @@ def rbp(one: One, c: Convention, k: int | None = None, p: float = 0.8) -> float:
     if not m(one, c):
         return NAN
     return (1 - p) * sum(p**i for i, grade in enumerate(one.grades[:k]) if is_relevant(grade, c))
+
+
+@oracle
+def average_rank(one: One, c: Convention) -> float:
+    ranks = [rank for rank, grade in enumerate(one.grades, start=1) if is_relevant(grade, c)]
+    return sum(ranks) / len(ranks) if ranks else NAN
+
+
+@oracle
+def rbp_residual(one: One, c: Convention, p: float = 0.8) -> float:
+    unjudged = sum((1 - p) * p**i for i, grade in enumerate(one.grades) if math.isnan(grade))
+    return unjudged + p ** len(one.grades)
+
+
+@oracle
+def graded_rbp(one: One, c: Convention, k: int | None = None, p: float = 0.8) -> float:
+    gains = [gain(grade, c) for grade in (one.grades if c.ideal_pool == "shown" else one.pool)]
+    if not any(gains):
+        return NAN
+    scale = max(1.0, *gains)
+    return (1 - p) * sum(gain(grade, c) / scale * p**i for i, grade in enumerate(one.grades[:k]))
+
+
+@oracle
+def auc(one: One, c: Convention, k: int | None = None) -> float:
+    relevant = [is_relevant(grade, c) for grade in one.grades]
+    end = len(relevant) if k is None else k
+    wins = [
+        0.5 if min(i, j) >= end else float(i < j)
+        for i, is_hit in enumerate(relevant)
+        for j, is_other_hit in enumerate(relevant)
+        if is_hit and not is_other_hit
+    ]
+    return sum(wins) / len(wins) if wins else NAN
 
 
 @oracle

@@ -35,6 +35,7 @@ JUDGED_KNOBS = {
     "population": (("judged", "both", "either"), ("shown",)),
     "ideal_pool": (("judged",), ("shown", "constant_k")),
     "relevant_pool": (("judged",), ("shown",)),
+    "unjudged": (("removed",), ("not_relevant",)),
 }
 """Knob -> its values that need judgements, and the others."""
 

@@ -208,6 +208,13 @@ def _notes_about(log: Inspected, counts: Counts) -> Iterator[str]:
             "the relevance has grades other than 0 and 1, and every grade above 0 counts as relevant; if only higher "
             f"grades do, set {path}.relevant_from to the lowest of them"
         )
+    if rule.unjudged == "removed":
+        shares = [(count["judged_items"] / (count["evaluated"] or 1), name) for name, count in arms(counts).items()]
+        (low, least), (high, most) = min(shares, default=(1.0, "")), max(shares, default=(1.0, ""))
+        if low < 1:
+            n = total_counts(counts, "evaluated") - total_counts(counts, "judged_items")
+            spread = f": {1 - low:.1%} of '{least}', {1 - high:.1%} of '{most}'" if low < high else f" ({1 - low:.1%})"
+            yield f"{n:,} shown items have no judgement and are removed from their lists ({path}.unjudged){spread}"
 
 
 def _users_in_several_segments(log: Inspected) -> Iterator[str]:

@@ -416,6 +416,12 @@ class Scoring:
     repeats: bool = True
     judged: bool = False
 
+    @property
+    def every_grade(self) -> bool:
+        """Whether an item that is judged and not relevant differs from an unjudged one."""
+        removes = any(rule.unjudged == "removed" for rule in self.conventions)
+        return removes or any(metric.needs == "judged" for metric in self.metrics)
+
     def reading(self, rule: Convention) -> Reading:
         """How the rows are read under one of the conventions."""
         only_relevant = (

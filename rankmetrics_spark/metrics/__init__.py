@@ -2,7 +2,7 @@
 
 ``kernels`` holds the metrics, ``names`` the registry and the grammar of names, ``batch`` and ``lists`` the data that
 kernels read, ``discounts`` and ``ties`` the arithmetic that they share, ``conventions`` the choices on which systems
-disagree; ``compute`` runs kernels over a batch. Nothing here imports Spark.
+disagree, ``overlaps`` how alike two lists are; ``compute`` runs kernels over a batch. Nothing here imports Spark.
 
 >>> import numpy as np
 >>> compute(one_list([1, 0, 1]).batch, [parse("ap@3"), parse("rr")], STANDARD).round(3).tolist()
@@ -37,6 +37,7 @@ from rankmetrics_spark.metrics.names import (
     parse,
     reference,
 )
+from rankmetrics_spark.metrics.overlaps import Overlap, jaccard, kendall, overlap, rbo, same_top
 
 __all__ = [
     "DIRECTIONS",
@@ -52,6 +53,7 @@ __all__ = [
     "Ints",
     "Lists",
     "Metric",
+    "Overlap",
     "check",
     "compute",
     "cut_of",
@@ -61,18 +63,23 @@ __all__ = [
     "geometric",
     "grids",
     "has_repeat",
+    "jaccard",
+    "kendall",
     "knobs",
     "m_relevant",
     "metric",
     "metric_of_column",
     "one_list",
     "order_within",
+    "overlap",
     "parse",
     "power_of_two",
+    "rbo",
     "reciprocal",
     "reference",
     "resolve",
     "running_sums",
+    "same_top",
     "sums",
     "unit",
 ]

@@ -49,6 +49,22 @@ class Batch:
         """(n,) sum of ``weights`` (e,) per list, added in rank order: the bits do not depend on the other lists."""
         return np.asarray(np.bincount(self.list, weights, minlength=self.size), np.float64)
 
+    def down_to(self, mask: npt.NDArray[np.bool_]) -> Ints:
+        """(e,) entries of ``mask`` (e,) at or above each entry, in its list."""
+        ends = np.cumsum(np.bincount(self.list, mask, minlength=self.size).astype(np.int64))
+        return np.asarray(np.cumsum(mask) - np.concatenate([[0], ends])[self.list])
+
+    def tie_ends(self) -> tuple[Ints, Ints]:
+        """(e,) index of the first entry of each entry's group of equal scores, and of the last one.
+
+        The batch holds every entry. Without tie groups, an entry is its own group.
+        """
+        if self.tie_first is None:
+            return np.arange(len(self.list)), np.arange(len(self.list))
+        starts = np.flatnonzero(np.diff(self.list, prepend=-1) | np.diff(self.tie_first, prepend=-1))
+        counts = np.diff(starts, append=len(self.list))
+        return np.repeat(starts, counts), np.repeat(starts + counts - 1, counts)
+
 
 def place(groups: Ints, size: int) -> Ints:
     """1-based place of each element within its group.

@@ -81,7 +81,7 @@ class Convention:
         gain_table: Pairs of (grade, gain), ascending, for ``gain: table``; a mapping is accepted.
         ideal_pool: The items of the ideal list in NDCG: all judged, those shown, or k items of gain 1 (``constant_k``).
         max_grade: The highest grade in ERR (4 in gdeval); higher grades count as this one.
-        ndcg_ties: How DCG and NDCG read tied scores.
+        ndcg_ties: How DCG, NDCG and AUC read tied scores; ``expected`` counts a tied pair half in AUC.
         population: Which users enter the mean: those with a list (shown), with judgements (judged), both, or either.
         relevant_from: Lowest relevant grade; 0 means any grade above 0. It belongs to the data, not to a system. Of the
             gains only ``binary`` depends on it.
@@ -90,6 +90,8 @@ class Convention:
         ties: Order of equal scores; ``expected`` is the mean over all orders.
         zero_relevant: Value of a metric where nothing is relevant: 0, left out, or 1. A list that is left out is left
             out of every metric.
+        unjudged: Whether a shown item without a judgement stays where it is, as not relevant, or is removed before
+            anything is computed, so that the items below move up (condensed lists). A negative grade is a judgement.
         preset: Name of the preset this came from; for display only.
 
     >>> Convention().ap_denominator, Convention(gain="binary") == Convention()
@@ -110,6 +112,7 @@ class Convention:
     score_precision: int = _choice(64, 32)
     ties: str = _choice("item_desc", "item_asc", "position", "expected", "best", "worst")
     zero_relevant: str = _choice("zero", "skip", "one")
+    unjudged: str = _choice("not_relevant", "removed", later=True)
     preset: str = field(default="standard", compare=False)
 
     def __post_init__(self) -> None:
@@ -207,6 +210,7 @@ _ALL = (
     STANDARD,
     _TREC,
     replace(_TREC, preset="ir_measures", duplicates="best_rank"),
+    replace(_TREC, preset="ir_measures_judged_only", duplicates="best_rank", unjudged="removed"),
     _GIVEN,
     replace(_GIVEN, preset="kaggle"),
     replace(_GIVEN, preset="recommenders", population="both"),

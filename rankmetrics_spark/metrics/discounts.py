@@ -29,6 +29,15 @@ def unit(ranks: Ints) -> Floats:
     return np.ones(len(ranks))
 
 
+def itself(ranks: Ints) -> Floats:
+    """(e,) weight i at rank i.
+
+    >>> itself(np.array([1, 4])).tolist()
+    [1.0, 4.0]
+    """
+    return ranks.astype(np.float64)
+
+
 def reciprocal(ranks: Ints) -> Floats:
     """(e,) weight 1/rank.
 

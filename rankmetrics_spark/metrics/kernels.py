@@ -17,7 +17,7 @@ import numpy.typing as npt
 from rankmetrics_spark.metrics import ties as tied
 from rankmetrics_spark.metrics.batch import Floats, Ints
 from rankmetrics_spark.metrics.conventions import Convention
-from rankmetrics_spark.metrics.discounts import SUMMABLE, UNCUT, geometric, reciprocal, unit
+from rankmetrics_spark.metrics.discounts import SUMMABLE, UNCUT, geometric, itself, reciprocal, unit
 
 # The examples in the docstrings use one_list.
 from rankmetrics_spark.metrics.lists import Lists, one_list  # noqa: F401
@@ -181,6 +181,19 @@ def rbp(lists: Lists, k: int | None = None, p: float = 0.8) -> Floats:
     return _where_relevant(lists, (1 - p) * lists.total(lists.relevant, geometric(p), k))
 
 
+@metric(aliases=("mean_rank",), range=(1.0, np.inf), higher_is_better=False, zero_policy=False, readings=EXPECTED)
+def average_rank(lists: Lists) -> Floats:
+    """Average rank: mean rank of the relevant items that the list shows; NaN under every convention if it shows none.
+
+    Relevant items that were not shown have no rank and change nothing: read it beside recall.
+
+    >>> average_rank(one_list([1, 0, 0, 1], pool=[1, 1, 1])).tolist()  # (1 + 4) / 2
+    [2.5]
+    """
+    hits = lists.hits_at(None)
+    return np.where(hits > 0, _share(lists.total(lists.relevant, itself, None), hits), np.nan)
+
+
 # ---- graded relevance
 
 
@@ -228,6 +241,24 @@ def err(lists: Lists, k: int | None = None) -> Floats:
     return _where_relevant(lists, lists.total(lists.stops, reciprocal, k))
 
 
+@metric(aliases=("rbp_graded",), mean_name="mean graded RBP", readings=EXPECTED, bounds={"p": (0.0, 1.0)})
+def graded_rbp(lists: Lists, k: int | None = None, p: float = 0.8) -> Floats:
+    """Graded RBP: (1 - p) times the sum of G_i p^(i-1); G_i is the gain of g_i, over the highest one if above 1.
+
+    The highest gain is that of the judged items (``ideal_pool: shown``: of its shown items), as in trec_eval 10,
+    whose default p is 0.9. No value if nothing has a gain; infinite where gains are too large to be known.
+    Source: Moffat and Zobel, Rank-Biased Precision for Measurement of Retrieval Effectiveness (TOIS 2008); trec_eval,
+    m_rbp.c.
+
+    >>> graded_rbp(one_list([1, 0, 2]), p=0.5).tolist()  # 0.5 * (1 / 2 * 1 + 2 / 2 * 0.25)
+    [0.375]
+    """
+    top = lists.top_gain
+    scaled = lists.gains / np.maximum(top, 1.0)[lists.found.list]
+    values = _at_most_one((1 - p) * lists.total(scaled, geometric(p), k))
+    return np.where(top > 0, np.where(top < SUMMABLE, values, np.inf), np.nan)
+
+
 # ---- judged items and scores
 
 
@@ -246,14 +277,37 @@ def bpref(lists: Lists) -> Floats:
     relevant = lists.convention.relevant(batch.grade)
     n = np.bincount(batch.pool_list[_refuted(batch.pool_grade, lists.convention)], minlength=batch.size)
     bound = np.maximum(np.minimum(lists.m, n), 1)[batch.list]
-    ends = np.cumsum(np.bincount(batch.list, nonrelevant, minlength=batch.size).astype(np.int64))
-    above = np.cumsum(nonrelevant) - np.concatenate([[0], ends])[batch.list]
+    above = batch.down_to(nonrelevant)
     return _where_relevant(lists, _share(batch.total(relevant * (1 - np.minimum(above, bound) / bound)), lists.m))
 
 
 def _refuted(grade: Floats, convention: Convention) -> npt.NDArray[np.bool_]:
     """(e,) judged, but not relevant; negative grades are neither."""
     return np.asarray((grade >= 0) & ~convention.relevant(grade))
+
+
+@metric(aliases=("roc_auc", "auroc"), needs="judged", zero_policy=False, readings=EXPECTED, tie_knob="ndcg_ties")
+def auc(lists: Lists, k: int | None = None) -> Floats:
+    """AUC: share of the pairs of a relevant and another shown item in which the relevant one is above; below k, half.
+
+    With a cut-off, a pair whose items are both below rank k counts half, as if k were the end of a list in random order
+    (limited AUC). Unjudged items are not relevant; items that were not shown are in no pair. NaN under every convention
+    if the list has no such pair. Expected over tied scores, a tied pair counts half, as in scikit-learn.
+    Source: Hanley and McNeil, The Meaning and Use of the Area under a ROC Curve (Radiology 1982); with a cut-off,
+    Schröder, Thiele and Lehner, Setting Goals and Choosing Metrics for Recommender System Evaluations (RecSys 2011).
+
+    >>> auc(one_list([1, 0, 1])).tolist(), auc(one_list([1, 0, 1]), k=1).tolist()  # 1 of 2 pairs; (1 + 1/2) of 2
+    ([0.5], [0.75])
+    """
+    batch, relevant = lists.batch, lists.convention.relevant(lists.batch.grade)
+    inside, last = tied.inside_and_last(lists, UNCUT if k is None else k)
+    n_relevant, n_other = (batch.total(mask.astype(np.float64)) for mask in (relevant, ~relevant))
+    # Of the pairs with an item further down, an item inside the cut-off wins all or loses all; others split evenly.
+    lead = n_other[batch.list] - batch.down_to(~relevant)[last]
+    lag = n_relevant[batch.list] - batch.down_to(relevant)[last]
+    pairs = n_relevant * n_other
+    wins_less_losses = batch.total(np.asarray(inside * np.where(relevant, lead, -lag), np.float64))
+    return np.where(pairs > 0, _share(pairs + wins_less_losses, 2 * pairs), np.nan)
 
 
 @metric(needs="judged", zero_policy=False)
@@ -266,6 +320,28 @@ def judged(lists: Lists, k: int) -> Floats:
     batch = lists.batch
     n_judged = batch.total((~np.isnan(batch.grade) & (batch.rank <= k)).astype(np.float64))
     return np.where(batch.shown > 0, _share(n_judged, np.minimum(batch.shown, k)), np.nan)
+
+
+@metric(
+    aliases=("rbp_resid",),
+    mean_name="mean RBP residual",
+    needs="judged",
+    higher_is_better=None,
+    zero_policy=False,
+    bounds={"p": (0.0, 1.0)},
+)
+def rbp_residual(lists: Lists, p: float = 0.8) -> Floats:
+    """RBP residual: how much rbp(p) could rise with more labels: 1 - (1 - p) times the sum of p^(i-1) over judged ones.
+
+    Whatever the labels of unjudged items, and of items after the list, RBP is at least rbp(p) and at most rbp(p) plus
+    this. As rbp_resid of trec_eval 10, which has 0 for a list whose items are all judged; here its end counts too.
+    Source: Moffat and Zobel, Rank-Biased Precision for Measurement of Retrieval Effectiveness (TOIS 2008).
+
+    >>> rbp_residual(one_list([1, float("nan"), 0]), p=0.5).tolist()  # rank 2, and the ranks from 4 on: 1/4 + 1/8
+    [0.375]
+    """
+    batch = lists.batch
+    return 1 - (1 - p) * batch.total(~np.isnan(batch.grade) * geometric(p)(batch.rank))
 
 
 @metric(needs="scores", range=NO_MAXIMUM, higher_is_better=False, zero_policy=False, bounds={"t": (0.0, np.inf)})

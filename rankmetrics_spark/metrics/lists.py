@@ -116,10 +116,16 @@ class Lists:
 
         The convention decides whether judged items count, or shown items only.
         """
-        ideal = self.shown_ideal if self.convention.ideal_pool == "shown" else self.judged_ideal
-        present = (self.m > 0) & (np.bincount(ideal.list, minlength=self.batch.size) > 0)
+        present = (self.m > 0) & (self.top_gain > 0)
         only_shown = self.convention.ideal_pool == "shown" or self.convention.ap_denominator == "hits"
         return np.asarray(present & (self.hits_at(None) > 0) if only_shown else present)
+
+    @cached_property
+    def top_gain(self) -> Floats:
+        """(n,) highest gain of the judged items (``ideal_pool: shown``: of those shown); 0 if nothing has a gain."""
+        ideal = self.shown_ideal if self.convention.ideal_pool == "shown" else self.judged_ideal
+        # The discount of rank 1 is 1.
+        return _ideal_dcg(self, ideal, 1)
 
     @cached_property
     def gains(self) -> Floats:
@@ -306,6 +312,30 @@ def _filter(batch: Batch, keep: Ints) -> Batch:
     return replace(batch, **{name: array[keep] for name, array in arrays.items() if array is not None})
 
 
+def condensed(batch: Batch) -> Batch:
+    """The batch without unjudged entries: those below move up, and a gap in the given ranks stays a gap.
+
+    Source: Sakai, Alternatives to Bpref (SIGIR 2007).
+
+    Args:
+        batch: Lists with every entry.
+
+    >>> short = condensed(one_list([1, np.nan, 0, np.nan, 2]).batch)
+    >>> short.rank.tolist(), short.grade.tolist(), short.shown.tolist()
+    ([1, 2, 3], [1.0, 0.0, 2.0], [3])
+    """
+    unjudged = np.isnan(batch.grade)
+    if not unjudged.any():
+        return batch
+    removed = batch.down_to(unjudged)
+    moved = replace(batch, rank=batch.rank - removed, shown=batch.shown - batch.total(unjudged * 1.0).astype(np.int64))
+    if batch.tie_first is not None and batch.tie_last is not None:
+        first, last = batch.tie_ends()
+        above = removed[first] - unjudged[first]
+        moved = replace(moved, tie_first=batch.tie_first - above, tie_last=batch.tie_last - removed[last])
+    return _filter(moved, np.flatnonzero(~unjudged))
+
+
 # ---- values
 
 ZERO_RELEVANT = {"zero": 0.0, "skip": np.nan, "one": 1.0}
@@ -333,6 +363,7 @@ def compute(batch: Batch, metrics: Sequence[Metric], convention: Convention) -> 
     [[0.833, 1.0], [0.0, 0.0]]
     """
     check(metrics, convention)
+    batch = condensed(batch) if convention.unjudged == "removed" else batch
     views: dict[str, Lists] = {}
     values = np.empty((batch.size, len(metrics)), order="F")
     for column, metric in enumerate(metrics):

@@ -1,4 +1,4 @@
-"""AP, RR and hit rate of lists with tied scores: exact expected values over all orders of tied items.
+"""AP, RR, hit rate and AUC of lists with tied scores: exact expected values over all orders of tied items.
 
 Notation: a tie group holds the ranks f to l, n = l - f + 1 items, s of them relevant, with b relevant items above it.
 Source of the closed forms: McSherry and Najork, Computing Information Retrieval Performance Measures Efficiently in the
@@ -42,6 +42,19 @@ def _group_precisions(ties: Ties, cut: int) -> Floats:
 def _inside(ties: Ties, cut: int) -> Ints:
     """(g,) ranks of each group down to the cut-off."""
     return np.asarray(np.clip(np.minimum(ties.last, cut) - ties.first + 1, 0, None))
+
+
+def inside_and_last(lists: Lists, cut: int) -> tuple[Floats, Ints]:
+    """(e,) share of each entry's tie group that is down to the cut-off; (e,) index of the last entry of the group.
+
+    Unless ``ties`` is expected, an entry is its own group.
+    """
+    batch = lists.batch
+    if lists.ties == "plain" or batch.tie_first is None or batch.tie_last is None:
+        return (batch.rank <= cut).astype(np.float64), np.arange(len(batch.list))
+    size = batch.tie_last - batch.tie_first + 1
+    inside = np.clip(np.minimum(batch.tie_last, cut) - batch.tie_first + 1, 0, None) / size
+    return inside, batch.tie_ends()[1]
 
 
 def threshold_precisions(lists: Lists, k: int | None) -> Floats:

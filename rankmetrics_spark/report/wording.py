@@ -34,6 +34,9 @@ _WORDS: dict[str, dict[str, str]] = {
     "relevant_pool": {
         "shown": "Only relevant items that were shown count among those that could be found.",
     },
+    "unjudged": {
+        "removed": "Shown items without a judgement are removed, and the items below move up.",
+    },
     "ties": {
         "item_desc": "Items with equal scores are ordered by their id, descending.",
         "item_asc": "Items with equal scores are ordered by their id, ascending.",
@@ -49,7 +52,10 @@ _WORDS: dict[str, dict[str, str]] = {
         "count": "An item that is in a list twice counts twice.",
     },
 }
-_SAID = ("zero_relevant", "population", "ap_denominator", "gain", "ideal_pool", "relevant_pool", "ties", "duplicates")
+_SAID = (
+    *("zero_relevant", "population", "ap_denominator", "gain", "ideal_pool", "relevant_pool", "unjudged", "ties"),
+    "duplicates",
+)
 _BY_SCORE = ("ties",)
 _USED_BY = {"ap_denominator": "ap", "gain": "ndcg", "ideal_pool": "ndcg"}
 _WITHOUT_JUDGEMENTS = {
@@ -78,6 +84,8 @@ def sentences(text: str, metrics: list[str], by_score: bool, has_judgements: boo
 
     >>> sentences("standard;gain=linear;zero_relevant=zero;ties=best;relevant_from=2.0", ["ndcg"], False, False)[1:3]
     ['A grade of 2 or more is relevant.', 'A user without a relevant item counts 0.']
+    >>> sentences("standard;unjudged=removed", ["ap"], False, True)[-1]
+    'Shown items without a judgement are removed, and the items below move up.'
     """
     chosen = dict(part.partition("=")[::2] for part in text.split(";")[1:])
     grade = float(chosen.get("relevant_from", 0))

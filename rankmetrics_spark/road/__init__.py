@@ -121,7 +121,7 @@ class Tables:
         text, pools = options.text_numbers, None
         rows = checking.checked_rows(impressions, plan.mapping, plan.columns, text, plan.scoring.judged)
         if judgements is not None:
-            every_grade = any(metric.needs == "judged" for metric in plan.scoring.metrics)
+            every_grade = plan.scoring.every_grade
             pools = checking.pools(judgements, plan.judgement_mapping, every_grade, text)
         if keep is not None and plan.layout.name == "masks" and not ranking.head_fits_masks(rows):
             plan = plan.with_layout("relevant")

@@ -196,7 +196,7 @@ def _needs_every_row(options: Options, columns: Columns, scoring: Scoring) -> bo
 
 
 def _reads_every_row(rule: Convention, scoring: Scoring) -> bool:
-    if rule.duplicates in ("best_rank", "refuse"):
+    if rule.duplicates in ("best_rank", "refuse") or rule.unjudged == "removed":
         return True
     # The other layouts know only of relevant rows how often a judged item was shown.
     if scoring.judged and rule.duplicates == "count":

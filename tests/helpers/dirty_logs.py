@@ -11,7 +11,7 @@ import random
 import struct
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from rankmetrics_spark.metrics import Convention, parse, resolve
@@ -289,6 +289,7 @@ def one_list(rows: list[Row], pool: dict[str, float] | None, case: Case) -> One:
             for _ in range(max(1, shown[item]) if case.rule.duplicates == "count" else 1)
         ]
     )
+    rows = _condensed(rows, case) if case.rule.unjudged == "removed" else rows
     if case.by_position:
         at = {row.position: _grade(row) for row in rows}
         grades = tuple(at.get(rank, NAN) for rank in range(1, int(max((r or 0 for r in at), default=0)) + 1))
@@ -300,6 +301,18 @@ def one_list(rows: list[Row], pool: dict[str, float] | None, case: Case) -> One:
     return One(grades, own if judged is None else tuple(judged), scores)
 
 
+def _condensed(rows: list[Row], case: Case) -> list[Row]:
+    """The judged rows; by rank, each moves up by the unjudged rows above it."""
+    judged = [row for row in rows if not math.isnan(_grade(row))]
+    if not case.by_position:
+        return judged
+    unjudged = [row.position or 0 for row in rows if math.isnan(_grade(row))]
+    return [
+        row._replace(position=(row.position or 0) - sum(rank < (row.position or 0) for rank in unjudged))
+        for row in judged
+    ]
+
+
 def _grade(row: Row) -> float:
     return NAN if row.relevance is None else row.relevance
 
@@ -307,6 +320,8 @@ def _grade(row: Row) -> float:
 def value(name: str, one: One, rule: Convention) -> float | None:
     """One metric of one list; None where the convention leaves the list out."""
     metric = parse(name)
+    # Unjudged rows are removed already; what is left without a grade is a gap in the ranks.
+    rule = replace(rule, unjudged="not_relevant")
     if rule.ties == "expected" and one.scores:
         found = expected(metric.name, one, rule, **metric.arguments)
     else:

@@ -18,6 +18,7 @@ from tests.helpers.logs import impressions, judgements, random_log
 
 LIBRARIES = ("pyspark", "numpy", "pandas", "pyarrow", "scipy")
 OF_SCORES = [name for name, known in REGISTRY.items() if known.needs == "scores"]
+UNCUT = [name for name, known in REGISTRY.items() if "k" not in known.parameters and name not in OF_SCORES]
 OF_RANKS = [name for name in REGISTRY if name not in OF_SCORES]
 CLICKS_SEED, CLICKS_USERS = 1, 60
 SCORED = (
@@ -29,8 +30,8 @@ Rows = list[tuple[Any, ...]]
 
 def named(names: Iterable[str], cut: int) -> list[str]:
     """Each metric with the cut-off if it takes one, and also without if the cut-off is optional."""
-    either = {f"{name}@{cut}" for name in names if name not in ("rbp", "rprec", "bpref", *OF_SCORES)}
-    alone = {"ap", "ndcg", "rr", "rbp", "rprec", "bpref", "softmax_loss(t=0.3)", "softmax_entropy"}
+    either = {f"{name}@{cut}" for name in names if name not in ("rbp", *UNCUT, *OF_SCORES)}
+    alone = {"ap", "ndcg", "rr", "rbp", *UNCUT, "softmax_loss(t=0.3)", "softmax_entropy"}
     return sorted(either | {metric for metric in alone if metric.split("(")[0] in names})
 
 

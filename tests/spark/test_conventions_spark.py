@@ -200,6 +200,39 @@ def test_a_run_says_once_what_counts_as_relevant(spark: SparkSession, tmp_path: 
     assert (found.notes, found.warnings) == ((NOTE,), ())
 
 
+def test_a_run_says_how_many_unjudged_items_it_removed_and_from_which_experiment_most(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    shown = [("a", "u1", f"i{rank}", rank, -float(rank), 0) for rank in (1, 2, 3, 4)]
+    shown += [("b", "u1", f"i{rank}", rank, -float(rank), 0) for rank in (1, 2)]
+    judged(spark).where("user_id = 'u1'").write.parquet(str(tmp_path / "judged"))
+    truth = {"path": str(tmp_path / "judged")}
+    columns = {"source": {"path": str(tmp_path / "log"), "columns": {"relevance": None}}, "judgements": truth}
+    removed = run(spark, config(tmp_path, spark, shown, convention={"unjudged": "removed"}, **columns))
+    kept = run(spark, config(tmp_path, spark, shown, **columns, sink={"path": str(tmp_path / "b")}))
+    # Of all items only i1 is judged: 3 of 4 are removed from a, 1 of 2 from b.
+    sentence = (
+        "4 shown items have no judgement and are removed from their lists (convention.unjudged): "
+        "75.0% of 'a', 50.0% of 'b'"
+    )
+    assert [note for note in removed.record["notes"] if "judgement" in note] == [sentence]
+    assert not any("judgement" in note for note in kept.record["notes"])
+
+
+@pytest.mark.parametrize("rank_by", ["position", "score"])
+def test_condensed_lists_move_up_by_the_items_without_a_judgement(spark: SparkSession, rank_by: str) -> None:
+    # Grades by rank: -, 0, (a gap), -, 2, 1; by score there is no gap.
+    shown = [("a", "u", f"i{rank}", rank, -float(rank), 0) for rank in (1, 2, 4, 5, 6)]
+    truth = [("u", "i2", 0.0), ("u", "i5", 2.0), ("u", "i6", 1.0), ("u", "i9", 1.0)]
+    judgements = spark.createDataFrame(truth, "user_id string, item_id string, relevance double")
+    asked: dict[str, Any] = {"columns": {"relevance": None}, "rank_by": rank_by, "convention": {"unjudged": "removed"}}
+    (row,) = evaluate(log(spark, shown), ["rr", "average_rank", "p@2"], judgements, **asked).user_metrics.collect()
+    first = 2 if rank_by == "score" else 3
+    wanted = [1 / first, first + 1 / 2, (rank_by == "score") / 2]
+    assert [row[name] for name in ("rr", "average_rank", "p_at_2")] == wanted
+    assert row["n_shown"] == 5
+
+
 def test_the_presets_side_by_side_read_the_same_grades_as_relevant(spark: SparkSession) -> None:
     stars = [("a", "u1", f"i{rank}", rank, -float(rank), grade) for rank, grade in enumerate([5, 3, 4, 1], start=1)]
     rows = compare_conventions(log(spark, stars), None, {"metrics": "r@2", "convention": {"relevant_from": 4}})

@@ -31,8 +31,9 @@ FIXED = range(30)
 N_FRESH, N_SMALL = 12, 16
 AGAIN = " again"
 RELEVANT = ["ap", "ap@3", "ndcg", "ndcg@3", "p@3", "r@3", "f1@3", "rr", "hit_rate@2", "rprec", "rbp", "cg@5", "dcg"]
+RELEVANT += ["average_rank", "graded_rbp"]
 RELEVANT += ["idcg@4", "err@5"]
-EVERY = [*RELEVANT, "bpref", "judged@5"]
+EVERY = [*RELEVANT, "bpref", "judged@5", "auc", "auc@3", "rbp_residual"]
 # The sums of a user's lists take several columns for each metric.
 FEW = ["ap@3", "ndcg", "rr", "f1@3", "err@5", "cg@5"]
 GRADED = {"gain": "exponential", "relevant_from": 2, "ap_denominator": "m"}
@@ -59,6 +60,10 @@ CASES = [
     Case("all orders", "score", {"ties": "expected"}, small=True),
     Case("trec_eval", "score", "trec_eval", grades="looked up", small=True),
     Case("ranx", "score", {"preset": "ranx", "population": "either"}, grades="looked up", small=True, session=True),
+    Case("condensed", convention={"unjudged": "removed"}, grades="looked up", session=True, repeated_items="all"),
+    Case("condensed, own relevance", convention={"unjudged": "removed", "duplicates": "best_rank"}, grades="both"),
+    Case("condensed by score", "score", {"score_precision": 32, "unjudged": "removed"}, grades="looked up"),
+    Case("condensed, all orders", "score", {"ties": "expected", "unjudged": "removed"}, grades="looked up", small=True),
     Case("judged and counted", "score", {"duplicates": "count", "gain": "binary"}, grades="looked up", session=True),
 ]
 

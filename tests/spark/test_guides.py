@@ -84,7 +84,10 @@ def test_the_code_of_a_guide_runs_on_the_same_files(call: Call, spark: SparkSess
         if "result" in names:
             means = names["result"].to_pandas()
             assert {"ndcg@10"} <= {*means["metric"]}
-        if guide == "guide-search":
+        if "alike" in names:
+            (row,) = names["alike"].to_pandas().to_dict("records")
+            assert (row["user_id"], row["jaccard"], row["kendall"], row["same_top"]) == ("q1", 1, -1, 0)
+        elif guide == "guide-search":
             (row,) = names["result"].to_pandas("user_metrics").to_dict("records")
             assert row["ap"] == 1 / 2
         if guide == "guide-platform":

@@ -463,6 +463,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "convention.population is 'both', but judgements is missing; allowed without judgements: shown",
     ),
     (
+        {"convention": {"unjudged": "removed"}},
+        "convention.unjudged is 'removed', but judgements is missing; allowed without judgements: not_relevant",
+    ),
+    (
         {"convention": {"ideal_pool": "judged"}},
         "convention.ideal_pool is 'judged', but judgements is missing; allowed without judgements: shown, constant_k",
     ),

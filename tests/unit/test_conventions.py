@@ -26,6 +26,7 @@ def test_the_presets_are_those_of_the_contract() -> None:
             "ranx",
             "ranx_burges",
             "ir_measures",
+            "ir_measures_judged_only",
             "sklearn",
             "torchmetrics",
             "tfma",
@@ -116,10 +117,12 @@ def test_different_conventions_have_different_digests_and_equal_ones_the_same() 
 
 
 def test_a_knob_that_came_later_changes_no_hash_of_a_table_that_was_written_before_it() -> None:
-    # The hash of these settings, as they were before relevant_pool.
-    settings = Convention().text().replace("relevant_pool=judged;", "").removeprefix("standard;")
+    # The hash of these settings, as they were before relevant_pool and unjudged.
+    settings = Convention().text().removeprefix("standard;")
+    settings = settings.replace("relevant_pool=judged;", "").replace("unjudged=not_relevant;", "")
     assert Convention().digest() == hashlib.sha256(settings.encode()).hexdigest()[:8] == "f6792186"
     assert Convention(relevant_pool="shown").digest() != Convention().digest()
+    assert Convention(unjudged="removed").digest() != Convention().digest()
 
 
 def test_text_names_the_preset_and_every_knob_in_order() -> None:

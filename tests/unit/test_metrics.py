@@ -49,6 +49,7 @@ CONVENTIONS = st.builds(
     ideal_pool=st.sampled_from(["judged", "shown", "constant_k"]),
     relevant_from=st.sampled_from([0.0, 1.0, 2.0]),
     relevant_pool=st.sampled_from(["judged", "shown"]),
+    unjudged=st.sampled_from(["not_relevant", "removed"]),
     zero_relevant=st.just("skip"),
 ) | st.just(resolve({"gain": {0.5: 0.1, 2: 3, 3: 1}, "zero_relevant": "skip"}))
 METRICS = [each for definition in REGISTRY.values() for each in variants(definition)]
@@ -157,7 +158,9 @@ def test_moving_a_relevant_item_up_changes_each_metric_in_its_direction(pair: tu
     directed = [each for each in METRICS if each.higher_is_better is not None]
     before, after = compute(batch_of(*pair), directed, Convention())
     sign = np.array([1 if each.higher_is_better else -1 for each in directed])
-    assert ((after - before) * sign >= -1e-12).all()
+    without_value = np.isnan(before)
+    assert (((after - before) * sign >= -1e-12) | without_value).all()
+    assert (np.isnan(after) == without_value).all()
 
 
 # ---- bits
@@ -189,6 +192,8 @@ def test_a_list_has_the_same_bits_alone_and_among_others(lists: list[One], conve
 @given(st.lists(ones(), min_size=1, max_size=4), CONVENTIONS)
 @settings(max_examples=60, deadline=None)
 def test_irrelevant_items_may_be_left_out_without_a_change_of_bits(lists: list[One], convention: Convention) -> None:
+    # Items can be removed from lists that hold them all.
+    convention = replace(convention, unjudged="not_relevant")
     able = [each for each in METRICS if each.needs == "relevant"]
     full, sparse = (compute(batch_of(*lists, sparse=s), able, convention) for s in (False, True))
     np.testing.assert_array_equal(full, sparse)
@@ -305,6 +310,69 @@ def test_err_by_hand() -> None:
     assert value_of("err@2", shown(0, 1), Convention(max_grade=1)) == pytest.approx(1 / 2 * 1 / 2)
 
 
+def test_auc_of_two_relevant_items_among_five() -> None:
+    # The item at rank 2 is above 2 of the 3 others, that at rank 4 above 1.
+    one = shown(0, 1, 0, 1, 0)
+    assert value_of("auc", one) == 3 / 6
+    # Beyond rank 3, one pair is left to chance: items at ranks 4 and 5.
+    assert value_of("auc@3", one) == (2 + 1 / 2) / 6
+    assert value_of("auc@1", one) == (0 + 4 * 1 / 2) / 6
+
+
+def test_auc_counts_a_tied_pair_half_where_the_convention_averages_ties() -> None:
+    one = shown(1, 0, 1, 0, scores=(3, 2, 2, 1))
+    assert value_of("auc", one, resolve("sklearn")) == (1 + 1 + 1 / 2 + 1) / 4
+    assert value_of("auc", one) == (1 + 1 + 0 + 1) / 4
+
+
+@pytest.mark.parametrize("grades", [(1.0, 2.0), (0.0, NAN), ()])
+@pytest.mark.parametrize("policy", ["zero", "skip", "one"])
+def test_auc_has_no_value_without_a_pair(grades: tuple[float, ...], policy: str) -> None:
+    assert math.isnan(value_of("auc", shown(*grades), Convention(zero_relevant=policy)))
+
+
+def test_the_average_rank_reads_shown_relevant_items_alone() -> None:
+    assert value_of("average_rank", shown(0, 1, 0, 0, 3, pool=[1, 3, 2])) == (2 + 5) / 2
+    assert value_of("average_rank", shown(1, 2, 3), Convention(relevant_from=2)) == (2 + 3) / 2
+    assert math.isnan(value_of("average_rank", shown(0, 0, pool=[1])))
+
+
+def test_graded_rbp_scales_gains_above_one_by_the_highest_judged_gain() -> None:
+    one = shown(1, 0, 2, pool=[1, 0, 2, 4])
+    assert value_of("graded_rbp(p=0.5)", one) == 0.5 * (1 / 4 + 2 / 4 * 0.25)
+    assert value_of("graded_rbp(p=0.5)", one, Convention(ideal_pool="shown")) == 0.5 * (1 / 2 + 2 / 2 * 0.25)
+    exponential = resolve({"gain": "exponential"})
+    assert value_of("graded_rbp(p=0.5)", one, exponential) == pytest.approx(0.5 * (1 / 15 + 3 / 15 * 0.25))
+    # Gains up to 1 are shares already, and clicks give the RBP.
+    assert value_of("graded_rbp(p=0.5)", shown(0.5, 0.25)) == 0.5 * (0.5 + 0.25 * 0.5)
+    assert value_of("graded_rbp@2", shown(1, 0, 1)) == value_of("rbp@2", shown(1, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("unjudged", "wanted"), [("not_relevant", [1 / 2 * (1 / 2 + 2 / 5), 1 / 2]), ("removed", [1 / 2 * (1 + 2 / 3), 1])]
+)
+def test_every_metric_reads_the_condensed_list(unjudged: str, wanted: list[float]) -> None:
+    rule = Convention(unjudged=unjudged)
+    assert [value_of(name, shown(NAN, 1, NAN, 0, 1), rule) for name in ("ap", "rr")] == pytest.approx(wanted)
+    # A negative grade is a judgement.
+    assert value_of("rr", shown(-1, 1), rule) == 1 / 2
+
+
+def test_a_condensed_tie_is_that_of_its_judged_items() -> None:
+    # Among the tied, one of two judged items is relevant: AP is 1 or 1/2.
+    one = shown(NAN, 1, NAN, 0, scores=(2, 1, 1, 1))
+    assert value_of("ap", one, Convention(ties="expected", unjudged="removed")) == pytest.approx((1 + 1 / 2) / 2)
+
+
+@given(ones())
+@settings(max_examples=40, deadline=None)
+def test_rbp_with_every_missing_label_is_at_most_the_residual_above(one: One) -> None:
+    low, residual = value_of("rbp(p=0.5)", one), value_of("rbp_residual(p=0.5)", one)
+    best = tuple(1.0 if math.isnan(grade) else grade for grade in one.grades) + (1.0,) * 60
+    found = value_of("rbp(p=0.5)", shown(*best))
+    assert found == pytest.approx(low + residual, abs=1e-12)
+
+
 def test_low_temperature_sharpens_and_high_temperature_flattens() -> None:
     one = shown(1, 0, scores=(1.0, 0.0))
     sharp, flat = value_of("softmax_entropy(t=0.01)", one), value_of("softmax_entropy(t=100)", one)
@@ -409,6 +477,10 @@ def test_large_tie_groups_keep_their_precision() -> None:
         ("HR@5", "hit_rate@5", "hit_rate_at_5"),
         ("hit-rate@5", "hit_rate@5", "hit_rate_at_5"),
         ("success_5", "hit_rate@5", "hit_rate_at_5"),
+        ("Success@5", "hit_rate@5", "hit_rate_at_5"),
+        ("ROC-AUC", "auc", "auc"),
+        ("mean_rank", "average_rank", "average_rank"),
+        ("rbp_graded(p=0.9)", "graded_rbp(p=0.9)", "graded_rbp_p_0_9"),
         ("P_5", "p@5", "p_at_5"),
         ("ndcg_at_10", "ndcg@10", "ndcg_at_10"),
         ("f1@10", "f1@10", "f1_at_10"),
@@ -556,6 +628,10 @@ def test_no_metric_can_have_the_name_of_a_column() -> None:
         ("ndcg@10", "mean NDCG@10"),
         ("rbp(p=0.8)@20", "mean RBP (p = 0.8)@20"),
         ("hit_rate@5", "mean Hit rate@5"),
+        ("auc@10", "mean AUC@10"),
+        ("average_rank", "mean Average rank"),
+        ("graded_rbp(p=0.9)", "mean graded RBP (p = 0.9)"),
+        ("rbp_resid(p=0.9)", "mean RBP residual (p = 0.9)"),
     ],
 )
 def test_a_headline_is_what_people_call_the_mean(name: str, headline: str) -> None:

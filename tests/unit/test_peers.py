@@ -46,7 +46,11 @@ def compare(cases: Sequence[Case], names: dict[str, str], theirs: Sequence[dict[
     ours = values(cases, list(names.values()), rule)
     for one, row, expected in zip(cases, ours, theirs, strict=True):
         wanted = [expected[name] for name in names]
-        assert row == pytest.approx(wanted, abs=1e-12, rel=0), (one, dict(zip(names, row, strict=True)), expected)
+        assert row == pytest.approx(wanted, abs=1e-12, rel=0, nan_ok=True), (
+            one,
+            dict(zip(names, row, strict=True)),
+            expected,
+        )
 
 
 def trec_names() -> dict[str, str]:
@@ -72,14 +76,26 @@ def test_the_values_are_those_of_trec_eval(cases: list[Case]) -> None:
 @given(lists(100))
 def test_the_values_are_those_of_ir_measures(cases: list[Case]) -> None:
     whole = {"AP": "ap", "nDCG": "ndcg", "RR": "rr", "Rprec": "rprec", "Bpref": "bpref"}
+    compare_with_ir_measures(cases, whole, "ir_measures")
+
+
+@EXAMPLES
+@given(lists(100))
+def test_condensed_lists_have_the_values_of_ir_measures_over_judged_items_only(cases: list[Case]) -> None:
+    whole = {f"{name}(judged_only=True)": ours for name, ours in (("AP", "ap"), ("nDCG", "ndcg"), ("RR", "rr"))}
+    whole["Rprec(judged_only=True)"] = "rprec"
+    compare_with_ir_measures(cases, whole, "ir_measures_judged_only", "(judged_only=True)")
+
+
+def compare_with_ir_measures(cases: list[Case], whole: dict[str, str], rule: str, named: str = "") -> None:
     cut = {"AP": "ap", "nDCG": "ndcg", "P": "p", "R": "r", "Success": "hit_rate"}
-    names = whole | {f"{theirs}@{k}": f"{ours}@{k}" for theirs, ours in cut.items() for k in CUTS}
+    names = whole | {f"{theirs}{named}@{k}": f"{ours}@{k}" for theirs, ours in cut.items() for k in CUTS}
     qrels = {f"q{i}": dict(one.judged) for i, one in enumerate(cases)}
     run = {f"q{i}": dict(zip(one.items, one.scores, strict=True)) for i, one in enumerate(cases)}
     theirs: list[dict[str, float]] = [{} for _ in cases]
     for metric in measures.iter_calc([measures.parse_measure(name) for name in names], qrels, run):
         theirs[int(metric.query_id[1:])][str(metric.measure)] = metric.value
-    compare(cases, names, theirs, "ir_measures")
+    compare(cases, names, theirs, rule)
 
 
 def truth(one: Case) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
@@ -112,6 +128,42 @@ def test_the_values_are_those_of_scikit_learn_without_ties(cases: list[Case]) ->
     ]
     rule = {"preset": "sklearn", "ndcg_ties": "same"}
     compare(plain, {f"ndcg{k}": f"ndcg@{k}" for k in CUTS}, theirs, rule)
+
+
+@EXAMPLES
+@given(lists(100, least=2, lowest=-1))
+def test_the_auc_is_that_of_scikit_learn(cases: list[Case]) -> None:
+    theirs = []
+    for one in cases:
+        relevant = truth(one)[0] > 0
+        order = np.lexsort((one.items, one.scores))[::-1]
+        rank = np.argsort(order) + 1
+        with_pairs = 0 < relevant.sum() < len(relevant)
+
+        def found(scores: object, relevant: object = relevant, with_pairs: bool = with_pairs) -> float:
+            """The value; NaN without a pair."""
+            return metrics.roc_auc_score(relevant, scores) if with_pairs else float("nan")
+
+        # Below rank k, every item has the same place: scikit-learn counts a tied pair half.
+        cut = {f"auc{k}": found(-np.minimum(rank, k + 1)) for k in CUTS}
+        theirs.append({"tied": found(one.scores), "given": found(-rank)} | cut)
+    same = {"preset": "sklearn", "ndcg_ties": "same"}
+    compare(cases, {"tied": "auc"}, theirs, "sklearn")
+    compare(cases, {"given": "auc"} | {f"auc{k}": f"auc@{k}" for k in CUTS}, theirs, same)
+
+
+@EXAMPLES
+@given(lists(100))
+def test_the_graded_rbp_is_that_of_ranx_with_gains_up_to_one(cases: list[Case]) -> None:
+    import ranx  # the import compiles for several seconds
+
+    plain = [Case(one.items, [float(-i) for i in range(len(one.items))], one.judged) for one in cases]
+    qrels = ranx.Qrels({f"q{i}": dict(one.judged) for i, one in enumerate(plain)})
+    run = ranx.Run({f"q{i}": dict(zip(one.items, one.scores, strict=True)) for i, one in enumerate(plain)})
+    ranx.evaluate(qrels, run, ["rbp.80"], return_mean=False, make_comparable=True)
+    # ranx does not scale gains.
+    theirs = [{"rbp": run.scores["rbp.80"][f"q{i}"] / max(1, *one.judged.values(), 1)} for i, one in enumerate(plain)]
+    compare(plain, {"rbp": "graded_rbp(p=0.8)"}, theirs, "ranx")
 
 
 @EXAMPLES

@@ -1,0 +1,138 @@
+"""How alike two ranked lists are: RBO, Jaccard, the same top, Kendall's tau; for many pairs of lists at once.
+
+A pair has a list a of s items and a list b of l items; X_d is the number of items that are in the first d of both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from rankmetrics_spark.metrics.batch import Floats, Ints, place
+from rankmetrics_spark.metrics.discounts import Weight, span
+from rankmetrics_spark.metrics.lists import sums
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """The items that both lists of a pair hold.
+
+    Attributes:
+        size: Number of pairs, called n below.
+        pair: (c,) pair of each common item, non-decreasing; in the order of list a.
+        in_a: (c,) its place in list a, from 1.
+        in_b: (c,) its place in list b.
+        n_a: (n,) items of list a.
+        n_b: (n,) items of list b.
+    """
+
+    size: int
+    pair: Ints
+    in_a: Ints
+    in_b: Ints
+    n_a: Ints
+    n_b: Ints
+
+    @property
+    def common(self) -> Ints:
+        """(n,) number of common items."""
+        return np.bincount(self.pair, minlength=self.size).astype(np.int64)
+
+
+def overlap(pair_a: Ints, item_a: Ints, pair_b: Ints, item_b: Ints, size: int) -> Overlap:
+    """Find the common items of n pairs of lists.
+
+    Args:
+        pair_a: (e,) pair of each item of the lists a, non-decreasing; the items of a list in their order.
+        item_a: (e,) the items as whole numbers; a list holds none twice.
+        pair_b: (f,) the same of the lists b.
+        item_b: (f,) their items.
+        size: Number of pairs.
+
+    >>> found = overlap(np.array([0, 0, 0]), np.array([5, 6, 7]), np.array([0, 0]), np.array([7, 5]), 1)
+    >>> found.in_a.tolist(), found.in_b.tolist()
+    ([1, 3], [2, 1])
+    """
+    codes = np.unique(np.concatenate([item_a, item_b]), return_inverse=True)[1].astype(np.int64)
+    width = int(codes.max(initial=0)) + 1
+    keys_a, keys_b = pair_a * width + codes[: len(item_a)], pair_b * width + codes[len(item_a) :]
+    order = np.argsort(keys_b)
+    at = np.minimum(np.searchsorted(keys_b[order], keys_a), max(len(keys_b) - 1, 0))
+    both = keys_b[order][at] == keys_a if len(keys_b) else np.zeros(len(keys_a), bool)
+    in_b = place(pair_b, size)[order][at[both]]
+    n_a, n_b = (np.bincount(pair, minlength=size).astype(np.int64) for pair in (pair_a, pair_b))
+    return Overlap(size, pair_a[both], place(pair_a, size)[both], in_b, n_a, n_b)
+
+
+def jaccard(found: Overlap) -> Floats:
+    """(n,) common items over the items of either list; NaN if both are empty.
+
+    >>> jaccard(overlap(np.array([0, 0]), np.array([1, 2]), np.array([0, 0]), np.array([3, 1]), 1)).round(6).tolist()
+    [0.333333]
+    """
+    either = found.n_a + found.n_b - found.common
+    return np.asarray(np.divide(found.common, either, out=np.full(found.size, np.nan), where=either > 0))
+
+
+def same_top(found: Overlap) -> Floats:
+    """(n,) 1 if both lists hold the same items in the same order, else 0; NaN if both are empty.
+
+    >>> same_top(overlap(np.array([0, 0]), np.array([1, 2]), np.array([0, 0]), np.array([2, 1]), 1)).tolist()
+    [0.0]
+    """
+    in_place = sums(found.pair, found.in_a == found.in_b, found.size)
+    same = (in_place == found.n_a) & (found.n_a == found.n_b)
+    return np.where(found.n_a + found.n_b > 0, same, np.nan)
+
+
+def kendall(found: Overlap) -> Floats:
+    """(n,) Kendall's tau of the common items: 1 in the same order, -1 in the reverse order; NaN below two of them.
+
+    Source: Kendall, A New Measure of Rank Correlation (Biometrika 1938).
+
+    >>> found = overlap(np.array([0, 0, 0]), np.arange(3), np.array([0, 0, 0]), np.array([1, 0, 2]), 1)
+    >>> kendall(found).round(6).tolist()
+    [0.333333]
+    """
+    n, score = found.common, np.zeros(found.size)
+    # Items that are j places apart among the common ones of list a: as many steps as the longest list has items.
+    for apart in range(1, int(n.max(initial=0))):
+        first = np.flatnonzero(found.pair[apart:] == found.pair[:-apart])
+        score += sums(found.pair[first], np.sign(found.in_b[first + apart] - found.in_b[first]), found.size)
+    pairs = n * (n - 1) / 2
+    return np.asarray(np.divide(score, pairs, out=np.full(found.size, np.nan), where=pairs > 0))
+
+
+@lru_cache(maxsize=32)
+def _agreement(p: float) -> Weight:
+    """The weight p^d / d of the overlap at depth d."""
+    return lambda depths: np.asarray(np.power(p, depths * 1.0) / depths)
+
+
+def rbo(found: Overlap, p: float = 0.9) -> Floats:
+    """(n,) rank-biased overlap, extrapolated beyond the ends of the lists; 0 if one is empty, NaN if both are.
+
+    Source: Webber, Moffat and Zobel, A Similarity Measure for Indefinite Rankings (TOIS 2010), equation 32, which takes
+    lists of different lengths.
+
+    Args:
+        found: The pairs.
+        p: In (0, 1): the chance that a reader goes on to the next rank; higher values look deeper.
+
+    >>> alike = overlap(np.array([0, 0]), np.array([1, 2]), np.array([0, 0]), np.array([1, 2]), 1)
+    >>> rbo(alike).round(9).tolist()
+    [1.0]
+    """
+    weight, depth = _agreement(p), np.maximum(found.in_a, found.in_b)
+    short, long = np.minimum(found.n_a, found.n_b), np.maximum(found.n_a, found.n_b)
+    at_short = sums(found.pair, depth <= short[found.pair], found.size)
+    seen = sums(found.pair, span(weight, depth, long[found.pair]), found.size)
+    # The short list is taken to agree below its end as often as down to it.
+    lasting = np.divide(at_short, short, out=np.zeros(found.size), where=short > 0)
+    tail = np.power(p, short + 1.0) - np.power(p, long + 1.0)
+    missing = lasting * tail / (1 - p) - at_short * span(weight, short + 1, long)
+    below = np.divide(found.common - at_short, long, out=np.zeros(found.size), where=long > 0) + lasting
+    values = (1 - p) / p * (seen + missing) + below * np.power(p, long * 1.0)
+    return np.where(long > 0, np.clip(values, 0.0, 1.0), np.nan)
