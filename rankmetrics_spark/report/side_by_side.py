@@ -18,6 +18,10 @@ Row = Mapping[str, Any]
 
 MOST_BYTES = 500_000
 """Size of this part of the page; with more, the smaller changes have no lists."""
+HINT = """<p class="fine">The users who lost and gained most, with both of their lists side by side:
+<code>rankmetrics report --examples 20</code> reads them from the log; the page has ids and items of the log then.</p>
+"""
+"""How to get this part, on a page of paired users without it."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,10 @@ class Examples:
         missed: Relevant items that no list shows: user_id, item, grade, n.
         topics: The change of every user of both experiments, where they are few.
         of_queries: Whether the users are the queries of a test collection.
+        baseline: The experiment whose lists are on the left.
+        others: Of all pairs, how many experiments are on the right, and how many there are beside the baseline.
+        is_ahead: Of all pairs, whether the baseline is ahead of the others; else it has the best mean.
+        note: Why there is nothing to show, in words.
     """
 
     changes: Sequence[Row]
@@ -40,17 +48,22 @@ class Examples:
     missed: Sequence[Row] = ()
     topics: Sequence[Row] = ()
     of_queries: bool = False
+    baseline: str = ""
+    others: tuple[int, int] | None = None
+    is_ahead: bool = False
+    note: str = ""
 
 
 def block(figures: Figures) -> str:
-    """The section with its style, data and script; empty without examples. Names are data, never markup."""
+    """The section with its style, data and script, or how to get it. Names are data, never markup."""
     examples = figures.examples
-    if examples is None or figures.primary is None:
+    if figures.primary is None or (examples is None and not figures.user_changes):
         return ""
-    baseline = figures.baselines[0] if figures.baselines else ""
+    if examples is None:
+        return HINT
     n_users = len(dict.fromkeys(row[USER] for row in examples.changes))
     while True:
-        data = as_script(data_of(examples, baseline, n_users))
+        data = as_script(data_of(examples, n_users))
         if len(data.encode()) <= MOST_BYTES or n_users <= 1:
             break
         n_users = n_users * 3 // 4
@@ -61,12 +74,11 @@ def block(figures: Figures) -> str:
     return page.replace("/* style */", texts["css"]).replace("/* data */", data).replace("/* script */", texts["js"])
 
 
-def data_of(examples: Examples, baseline: str, n_users: int) -> dict[str, Any]:
+def data_of(examples: Examples, n_users: int) -> dict[str, Any]:
     """The numbers of the section, with the lists of so many users; every text once.
 
     Args:
         examples: What is shown.
-        baseline: The experiment whose lists are on the left.
         n_users: Users whose lists are there, those with the largest changes on the metric that decides first.
     """
     texts: dict[str, int] = {}
@@ -90,7 +102,10 @@ def data_of(examples: Examples, baseline: str, n_users: int) -> dict[str, Any]:
             left = missed.setdefault(place(row[USER]), {"n": row["n"], "items": []})
             left["items"].append([place(row["item"]), number(row["grade"])])
     return {
-        "baseline": place(baseline),
+        "baseline": place(examples.baseline),
+        "others": examples.others,
+        "ahead": examples.is_ahead,
+        "note": examples.note,
         "metrics": [metric_of(name) for name in metrics],
         "changes": [[*_key(row, metrics, place), row["size"], row["kind"]] for row in changes],
         "total": max(examples.n_changes, len(examples.changes)),

@@ -42,7 +42,7 @@ def figures() -> Figures:
     lists = [*ranked("u1", "a", "Ab.d", 4), *ranked("u1", LONG, "xdAb", 9), *ranked(HOSTILE, "a", "Z", 1)]
     missed = [{"user_id": "u1", "item": "lost item", "grade": 2.0, "n": 3}]
     topics = [row("u1", "ap@10", 1.0, 0.25), row(HOSTILE, "ap@10", 0.0, 0.5)]
-    return Figures(means, rows, examples=Examples(changes, 7, lists, missed, topics), order=names)
+    return Figures(means, rows, examples=Examples(changes, 7, lists, missed, topics, baseline="a"), order=names)
 
 
 @pytest.fixture(params=[390, 1280])

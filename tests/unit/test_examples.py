@@ -32,7 +32,7 @@ def ranked(user: str, experiment: str, items: str, which: int = 1) -> list[dict[
 def examples(**more: Any) -> Examples:
     changes = [change("u", 1.0, 0.25), change(HOSTILE, 0.0, 1.0, "gain")]
     lists = [*ranked("u", "a", "Xy"), *ranked("u", "b", "yX"), *ranked(HOSTILE, "a", "z")]
-    return Examples(changes, **{"n_changes": 2, "lists": lists} | more)
+    return Examples(changes, **{"n_changes": 2, "lists": lists, "baseline": "a"} | more)
 
 
 def figures(found: Examples | None) -> Figures:
@@ -95,7 +95,7 @@ def test_a_section_that_is_too_large_loses_the_smaller_changes_and_says_so(monke
 def test_missed_items_and_topics_are_of_their_user() -> None:
     missed = [{"user_id": "u", "item": "M", "grade": 2.0, "n": 7}, {"user_id": "v", "item": "N", "grade": 1.0, "n": 1}]
     topics = [change(user, 0.5, 0.5 + size) | {"difference": size} for user, size in (("v", -0.25), ("u", 0.5))]
-    data = data_of(examples(missed=missed, topics=topics), "a", 2)
+    data = data_of(examples(missed=missed, topics=topics), 2)
     (only,) = data["missed"].items()
     assert (data["texts"][only[0]], only[1]["n"], data["texts"][only[1]["items"][0][0]]) == ("u", 7, "M")
     assert [(data["texts"][row[2]], row[5]) for row in data["topics"]] == [("v", -0.25), ("u", 0.5)]
