@@ -51,7 +51,7 @@
   function user(row, isOpen) {
     const before = data.lists[`${data.baseline} ${row.u}`] ?? [], after = data.lists[`${row.e} ${row.u}`] ?? [];
     const body = make("div");
-    const summary = make("summary", {}, bdi(texts[row.u]), "  ", make("b", {}, `${digits(row.before)} → ${digits(row.after)}  (${signed(row.after - row.before)})`));
+    const summary = make("summary", {}, `${data.unit} `, bdi(texts[row.u]), "  ", make("b", {}, `${digits(row.before)} → ${digits(row.after)}  (${signed(row.after - row.before)})`));
     const made = make("details", { className: "ex-user" }, summary, body);
     const fill = () => {
       if (body.childElementCount) return;

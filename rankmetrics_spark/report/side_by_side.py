@@ -106,6 +106,7 @@ def data_of(examples: Examples, n_users: int) -> dict[str, Any]:
         "others": examples.others,
         "ahead": examples.is_ahead,
         "note": examples.note,
+        "unit": "Query" if examples.of_queries else "User",
         "metrics": [metric_of(name) for name in metrics],
         "changes": [[*_key(row, metrics, place), row["size"], row["kind"]] for row in changes],
         "total": max(examples.n_changes, len(examples.changes)),

@@ -299,12 +299,12 @@ def _of_pairs(figures: Figures, metric: Metric, comparisons: list[Card]) -> Answ
     closest = min(mine, key=lambda card: abs(number(of_test(card.row, "difference")) or 0.0))
     loser = (_winner(closest) or ("", ""))[1]
     # A change is that of the candidate: of the winner against the closest, or of the closest against the winner.
-    size = f" ({closest.movement})" if closest.movement else ""
-    change: Words = (Id(closest.candidate), " has ", closest.said, " against ", Id(closest.baseline), size)
-    value: Words = (f"The closest on {label_of(metric)} is ", Id(loser), ": ", *change)
+    change, value, interval = _numbers(label_of(metric), closest)
     equals = sum(n == ahead[winner] for n in ahead.values()) - 1
     also = f" {equals:,} {'other beats' if equals == 1 else 'others beat'} as many." if equals else ""
-    return Answer((Id(winner), f" beats {losers}"), value=value, sure=(*_chance(closest), also))
+    value = ("The closest is ", Id(loser), ". ", *value)
+    sure, won = (*_chance(closest), also), closest.state == "better"
+    return Answer((Id(winner), f" beats {losers}"), change, value, interval, sure, won)
 
 
 def of_leader(comparisons: list[Card]) -> list[Card]:

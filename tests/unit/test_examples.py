@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 
-from rankmetrics_spark.config import Config, from_mapping
+from rankmetrics_spark.config import EXAMPLES, Config, as_dict, example_text, from_mapping
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.report import Examples, Figures, block, data_of, page
 
@@ -54,6 +56,18 @@ def data_in(text: str) -> Any:
 
 def test_a_page_without_examples_has_no_such_section() -> None:
     assert block(figures(None)) == "" and 'id="examples"' not in page(figures(None))
+
+
+def test_a_page_of_paired_users_without_examples_says_how_to_get_them() -> None:
+    steps = {"experiment_id": "b", "baseline": "a", "metric": "ap@10", "step": 1, "low": 0.0, "high": 1.0, "users": 9}
+    shown = replace(figures(None), user_changes=[steps])
+    assert "<code>rankmetrics report --examples 20</code> reads them from the log" in page(shown)
+    assert "--examples 20" not in page(replace(shown, examples=examples()))
+
+
+def test_a_section_without_changes_says_why() -> None:
+    data = data_in(block(figures(Examples((), note="Each user has seen one experiment."))))
+    assert (data["note"], data["changes"]) == ("Each user has seen one experiment.", [])
 
 
 def test_the_lists_of_both_experiments_are_there_with_rank_item_and_relevance() -> None:
@@ -122,6 +136,13 @@ def test_people_are_no_examples_unless_asked_for_and_queries_are() -> None:
     trec = {"format": "trec_run", "path": "runs"}
     assert config("r.html", trec).report.examples == 20
     assert config({"file": "r.html", "examples": 0}, trec).report.examples == 0
+
+
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_a_config_is_read_back_from_a_run_record(name: str) -> None:
+    document = {**yaml.safe_load(example_text(name)), "evaluation_date": "2026-11-20"}
+    stored = as_dict(from_mapping(document))
+    assert as_dict(from_mapping(json.loads(json.dumps(stored)))) == stored
 
 
 @pytest.mark.parametrize("report", [5, ["r.html"], {"file": "r.html", "exampels": 1}, {"examples": 101}])

@@ -193,10 +193,12 @@ def test_without_a_winner_nothing_has_the_accent() -> None:
 
 def test_the_closest_is_the_one_with_the_smallest_difference_whichever_side_it_is_on() -> None:
     # b is 0.1 ahead of a, 0.3 ahead of c. In the pair of b and c, b is the baseline.
-    assert words(answer(ranked(0.6, 0.7, 0.4))) == "The closest on MAP@10 is a: b has +20.0 % against a (0.600 → 0.700)"
+    said = "The closest is a. MAP@10 rose from 0.600 (a) to 0.700 (b): +20.0 % (95 % interval +16.0 to +24.0 %)"
+    assert words(answer(ranked(0.6, 0.7, 0.4))) == said and answer(ranked(0.6, 0.7, 0.4)).won
     # c is the closest, 0.1 behind b: as a candidate against b it has 2 * -0.1.
-    closest = "The closest on MAP@10 is c: c has \u221220.0 % against b (0.700 → 0.600)"
-    assert words(answer(ranked(0.4, 0.7, 0.6))) == closest
+    said = "The closest is c. MAP@10 fell from 0.700 (b) to 0.600 (c): -20.0 % (95 % interval -24.0 to -16.0 %)"
+    assert words(answer(ranked(0.4, 0.7, 0.6))).replace("\N{MINUS SIGN}", "-") == said
+    assert not answer(ranked(0.4, 0.7, 0.6)).won, "the change is one for the worse"
     assert "".join(answer(ranked(0.7, 0.7, 0.4)).title) == "a beats 1 of 2 others"
     assert "".join(answer(ranked(0.7, 0.7, 0.4)).sure).endswith(" 1 other beats as many.")
 
