@@ -170,8 +170,8 @@ def _context(figures: Figures) -> dict[str, Any]:
     title = "Ranking report: " + "".join(shortened(part) for part in answer.title)
     outlook = [f"{line}." for line in figures.outlook]
     of_pairs = len(figures.baselines) > 1
-    # Of all pairs, the one that the answer is about: of the experiment that is ahead, and of the closest to it.
-    named = visible_cards[0] if cards and (not of_pairs or story.leader(figures)) else None
+    ahead = story.leader(figures) if of_pairs else None
+    named = story.closest_of(cards, ahead) if ahead else cards[0] if cards and not of_pairs else None
     return {
         "status": overview.status_line(figures),
         "also": overview.what_else(named, pair_of(figures, named), of_pairs) if named else (),

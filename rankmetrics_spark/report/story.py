@@ -294,17 +294,21 @@ def _of_pairs(figures: Figures, metric: Metric, comparisons: list[Card]) -> Answ
         return Answer(("No experiment is ahead of all others",), sure=(f"{len(comparisons):,} pairs were compared.",))
     winner, n_others = next(iter(ahead)), len(figures.experiments) - 1
     losers = "every other experiment" if ahead[winner] == n_others else f"{ahead[winner]:,} of {n_others:,} others"
-    mine = [card for card in comparisons if (_winner(card) or ("",))[0] == winner]
-    # Not by percentages, which are of different baselines.
-    closest = min(mine, key=lambda card: abs(number(of_test(card.row, "difference")) or 0.0))
+    closest = closest_of(comparisons, winner)
     loser = (_winner(closest) or ("", ""))[1]
     # A change is that of the candidate: of the winner against the closest, or of the closest against the winner.
     change, value, interval = _numbers(label_of(metric), closest)
     equals = sum(n == ahead[winner] for n in ahead.values()) - 1
     also = f" {equals:,} {'other beats' if equals == 1 else 'others beat'} as many." if equals else ""
-    value = ("The closest is ", Id(loser), ". ", *value)
+    value = ("The closest is " if ahead[winner] == n_others else "The closest of them is ", Id(loser), ". ", *value)
     sure, won = (*_chance(closest), also), closest.state == "better"
     return Answer((Id(winner), f" beats {losers}"), change, value, interval, sure, won)
+
+
+def closest_of(comparisons: Sequence[Card], winner: str) -> Card:
+    """Of the pairs that an experiment wins, the one with the smallest difference: not in percent of other baselines."""
+    mine = [card for card in comparisons if (_winner(card) or ("",))[0] == winner]
+    return min(mine, key=lambda card: abs(number(of_test(card.row, "difference")) or 0.0))
 
 
 def of_leader(comparisons: list[Card]) -> list[Card]:

@@ -112,6 +112,7 @@ def test_of_all_pairs_what_else_moved_is_said_of_the_best_and_the_closest() -> N
     figures = Figures([mean(name, metric) | bounds for name in "abc" for metric in names], rows, order=names)
     text = re.sub(r"<[^>]+>", "", page(figures))
     assert "What else moved in b against a: MRR is better too." in " ".join(text.split())
+    assert "The closest of them is a. MAP@10 rose" in text, "nothing shows that c is beaten"
 
 
 def test_what_was_computed_beside_the_test_is_said() -> None:
