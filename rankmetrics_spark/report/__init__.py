@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         table,
         tie_warnings,
     )
+    from rankmetrics_spark.report.examples import with_examples
     from rankmetrics_spark.report.figures import ANY_WIDTH, Figures, blocks, folded, period_means, printable, seconds_of
     from rankmetrics_spark.report.histograms import change_rows, change_steps
     from rankmetrics_spark.report.html import (

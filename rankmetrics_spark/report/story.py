@@ -251,7 +251,7 @@ def _of_candidates(metric: Metric, results: list[Card]) -> Answer:
         text = "neither candidate differs" if len(results) == 2 else f"none of {len(results):,} candidates differs"
         title = (f"No clear winner yet: {text} clearly from ", baseline)
     else:
-        sure = (f"{_tally(counts)}. ".capitalize(), *sure)
+        sure = (_tally(counts), *sure)
     return Answer(title, *_numbers(name, open_card), sure, won=False)
 
 
@@ -283,8 +283,21 @@ def _chance(card: Card) -> Words:
 
 
 def _tally(counts: dict[State, int]) -> str:
-    """How many candidates are in which state."""
-    return ", ".join(f"{n:,} {STATES[state]}" for state, n in counts.items() if n)
+    """How many candidates are in which state.
+
+    >>> _tally({"better": 0, "worse": 1, "open": 2, "doubtful": 0})
+    '1 candidate is worse, 2 show no clear difference. '
+    """
+    one = {"better": "is better", "worse": "is worse", "open": "shows no clear difference", "doubtful": "is not tested"}
+    many = {
+        "better": "are better",
+        "worse": "are worse",
+        "open": "show no clear difference",
+        "doubtful": "are not tested",
+    }
+    parts = [f"{n:,} {one[state] if n == 1 else many[state]}" for state, n in counts.items() if n]
+    number, _, rest = ", ".join(parts).partition(" ")
+    return f"{number} {'candidate' if number == '1' else 'candidates'} {rest}. "
 
 
 def _of_pairs(figures: Figures, metric: Metric, comparisons: list[Card]) -> Answer:

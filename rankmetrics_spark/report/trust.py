@@ -130,7 +130,7 @@ def _all_words(title: str, texts: Sequence[str]) -> str:
 
 def _words(title: str, text: str) -> str:
     """A sentence of the page; one that begins with the name of an experiment keeps its first letter."""
-    return _sentence(text) if title in (_RATES, _TITLES["log"]) else text.rstrip(".") + "."
+    return _sentence(text) if title == _TITLES["log"] else text.rstrip(".") + "."
 
 
 # ---- the rows

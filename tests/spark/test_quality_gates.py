@@ -163,12 +163,14 @@ def test_the_rates_of_a_log_come_with_the_result_and_are_limited(spark: SparkSes
             # Of u and v, only v is in both experiments.
             "shared_user_rate": 1 / 2,
         },
-        "warnings": ["users in several experiments 50 % (warning above 40 %: quality.gates.shared_user_rate.warn)"],
+        "warnings": [
+            "50 % of the users are in several experiments (warning above 40 %: quality.gates.shared_user_rate.warn)"
+        ],
     }
     with pytest.raises(QualityError) as caught:
         run(spark, settings(RATED[2:], "second", short_rate={"fail_change": 0.2}, gap_rate={"fail": 0.5}))
     assert str(caught.value) == (
-        "experiment 'a': lists shorter than the largest cut-off 0 %, 50 % in the previous run "
+        "a: 0 % of the lists are shorter than the largest cut-off, 50 % in the previous run "
         "(refused above a change of 20 %: quality.gates.short_rate.fail_change)"
     )
     done = run(spark, settings(RATED[2:], "second", gap_rate={"fail": 0.5}))

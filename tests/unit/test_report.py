@@ -483,7 +483,9 @@ def test_an_answer_without_a_winner_is_about_what_is_open_not_about_a_loser() ->
     rows = [compared("a", "baseline", -0.1), compared("b", None, 0.01, p_adjusted=0.18)]
     found = answer(Figures([mean("control"), mean("a"), mean("b")], rows))
     assert words(found).startswith("MAP@10 is 0.500 in control and 0.510 in b: +2.0 %")
-    assert "".join(found.sure).startswith("1 worse, 1 no difference shown. Chance alone could explain this (p = 0.180")
+    assert "".join(found.sure).startswith(
+        "1 candidate is worse, 1 shows no clear difference. Chance alone could explain this (p = 0.180"
+    )
 
 
 def test_where_lower_is_better_the_lowest_mean_comes_first() -> None:
@@ -575,7 +577,7 @@ def test_the_page_says_the_checks_that_were_written_and_computes_none() -> None:
         row("n_users", "ok", "12 users.", "a"),
         row("max_drop", "fail", "b fell"),
         row("min", "ok", "b is fine"),
-        row("short_rate", "warn", "experiment 'b': short_rate is 50.00%"),
+        row("short_rate", "warn", "b: 50 % of the lists are shorter than the largest cut-off"),
         row("gap_rate", "not_checked", "no limit"),
         row("sample_ratio", "not_checked", "Not checked."),
         row("books_lists", "ok", "2 lists"),
@@ -584,7 +586,7 @@ def test_the_page_says_the_checks_that_were_written_and_computes_none() -> None:
     figures = Figures([mean("a"), mean("b")], record=record, checks=written)
     assert [(check.level, check.title, check.text) for check in checks(figures)] == [
         ("fail", "Gates", "b fell."),
-        ("warn", "Rates of the log", "Experiment 'b': short_rate is 50.00%."),
+        ("warn", "Rates of the log", "b: 50 % of the lists are shorter than the largest cut-off."),
         ("ok", "Gates", "b is fine."),
         ("ok", "Books", "Every row and every list of the log is in a table, in each experiment."),
         ("ok", "Number of users", "12 users."),
