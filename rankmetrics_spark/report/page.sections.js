@@ -242,10 +242,11 @@ const noon = (date, days) => new Date(Date.parse(`${date}T12:00:00Z`) + days * 8
 const badDays = (dates) => data.alerts.filter(({ date }) => date >= dates[0]);
 const badDayTable = (place, bad) => table(place, "Days that failed, warned or are missing", [
   names("date", (row) => row.date), names("what", (row) => STATES[row.state]), names("why", (row) => row.text)], bad);
-/** A label for each day, or for every second one, and so on. */
+/** A label for each day, or for every second one, and so on: Vega counts days from the first of each month. */
 function wholeDays(spec, dates) {
-  const days = (Date.parse(dates.at(-1)) - Date.parse(dates[0])) / 864e5;
-  for (const { encoding } of spec.layer) if (encoding.x?.field === "date") encoding.x.axis.tickCount = { interval: "day", step: Math.max(1, Math.ceil(days / 7)) };
+  const first = Date.parse(dates[0]), days = (Date.parse(dates.at(-1)) - first) / 864e5, step = Math.max(1, Math.ceil(days / 7));
+  const values = Array.from({ length: Math.floor(days / step) + 1 }, (_, i) => first + i * step * 864e5);
+  for (const { encoding } of spec.layer) if (encoding.x?.field === "date" && encoding.x.axis) encoding.x.axis.values = values;
 }
 
 function overTime() {
