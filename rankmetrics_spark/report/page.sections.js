@@ -47,8 +47,8 @@ function panels(id, groups, paint) {
   for (const group of groups) paint(grid, group);
   grid.classList.toggle("one", grid.children.length === 1);
 }
-const limited = () => (chosen.experiments.size < data.experiments.length ? ` ${chosen.experiments.size} of ${whole(data.experiments.length)} experiments are drawn.` : "")
-  + (chosen.metrics.size < data.metrics.length ? ` ${chosen.metrics.size} of ${data.metrics.length} metrics are drawn; choose others above.` : "");
+const limited = () => (chosen.experiments.size < data.experiments.length ? ` ${chosen.experiments.size} of ${whole(data.experiments.length)} experiments are drawn.` : "") + limitedMetrics();
+const limitedMetrics = () => (chosen.metrics.size < data.metrics.length ? ` ${chosen.metrics.size} of ${data.metrics.length} metrics are drawn; choose others above.` : "");
 /** How many of the rows of a section fit into this page; nothing where all do. */
 const held = (id, rows) => rows.length < data.totals[id] ? ` (${whole(rows.length)} of ${whole(data.totals[id])} rows; the others are in the Parquet tables)` : "";
 const heldNote = (id, rows) => rows.length < data.totals[id] ? ` This page holds ${whole(rows.length)} of ${whole(data.totals[id])} rows.` : "";
@@ -63,7 +63,7 @@ function differences() {
   if (!wholeRows.length) return;
   const level = (data.confidence ? `${data.confidence} intervals` : "intervals") + (data.valid ? `, ${data.valid}` : "") + (data.widened ? ", widened for the number of comparisons as p is" : "");
   const who = several ? "Each experiment against each other" : `Each candidate against ${short(name(data.baselines[0]))}`;
-  say("differences", `${who}, with ${level}.${limited()}${heldNote("differences", wholeRows)}`);
+  say("differences", `${who}, with ${level}.${several ? limitedMetrics() : limited()}${heldNote("differences", wholeRows)}`);
   if (several) pairMatrix(); else metricMap();
   const domain = sharedDomain(wholeRows.filter(shown));
   if (several) pairForests(); else panels("differences", metricsShown(), (grid, m) => {
