@@ -1075,6 +1075,13 @@ def test_failed_runs_after_a_period_are_named_after_its_last_day() -> None:
     assert newer_failures(shown) == ["The run of 2026-11-22 failed, so nothing newer than 2026-11-21 is shown: why"]
 
 
+def test_of_two_small_experiments_the_other_one_is_one_more(tmp_path: Path) -> None:
+    tables = local_tables(str(Output(tmp_path, ["a", "b"], users=60).write()))
+    assert tables is not None
+    (said,) = [check.text for check in checks(figures_of(tables)) if check.title == "Number of users"]
+    assert said.startswith("a has only 60 users, so intervals are rough; 1 more has fewer than 100.")
+
+
 def test_experiments_with_few_users_are_said_in_one_check(tmp_path: Path) -> None:
     tables = local_tables(str(Output(tmp_path, users=60).write()))
     assert tables is not None
