@@ -203,7 +203,7 @@ def gate_checks(
     >>> row = {"experiment_id": "b", "baseline": "a", "segment": "all", "metric": "ndcg@10", "difference": -0.02,
     ...        "ci_low": -0.03, "ci_high": -0.01, "relative_difference": -0.04, "mean_baseline": 0.5}
     >>> [(check.status, check.sentence) for check in gate_checks([gate], [], [row])]
-    [('fail', 'NDCG@10 of b fell by 0.0200 against a; the gate allows a drop of 0.01')]
+    [('fail', 'NDCG@10 of b fell by 0.0200 against a; the gate allows 0.01')]
     >>> [check.status for check in gate_checks([Gate(metric="ndcg@10", max_drop=0.02)], [], [row])]
     ['ok']
     """
