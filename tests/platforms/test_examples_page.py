@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
 from rankmetrics_spark.report import Examples, Figures, page
@@ -123,6 +124,16 @@ def test_of_all_pairs_the_best_is_on_the_left_and_the_next_ones_are_on_the_right
         assert section.get_by_label("On the right").count() == len(examples.changes)
         assert (shown.said, shown.page.evaluate("document.documentElement.scrollWidth")) == ([], width)
         shown.page.context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_in_lists_side_by_side(browser: Browser, tmp_path: Path, scheme: str) -> None:
+    file = tmp_path / "r.html"
+    file.write_text(page(figures()), encoding="utf-8")
+    # The script of axe is no script of the page.
+    shown = Opened.of(file, browser, color_scheme=scheme, bypass_csp=True)
+    assert [found["id"] for found in Axe().run(shown.page).response["violations"]] == []
+    shown.page.context.close()
 
 
 def test_a_few_users_have_a_bar_each_the_largest_loss_first(shown: Page) -> None:
