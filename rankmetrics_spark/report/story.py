@@ -361,7 +361,9 @@ def _not_compared(figures: Figures, metric: Metric) -> Answer:
     title: Words = (Id(best), f" has the {word} {label_of(metric)}")
     sure = "Nothing was compared, so nothing says whether this is more than chance. Set comparison.baseline."
     if n == 1:
-        title, sure = (f"{label_of(metric)} of ", Id(best)), "There is one experiment, so nothing to compare it with."
+        # Short on the first line; the line below has all digits.
+        title = (f"{label_of(metric)} of ", Id(best), f" is {row['mean']:.3f}")
+        sure = "There is one experiment, so nothing to compare it with."
     return Answer(title, f"{row['mean']:.4f}", detail=(f"mean over {_units(row)}{interval}",), sure=(sure,))
 
 

@@ -497,7 +497,7 @@ def test_where_lower_is_better_the_lowest_mean_comes_first() -> None:
 
 def test_one_experiment_has_nothing_to_be_compared_with() -> None:
     found = answer(Figures([mean("only")]))
-    assert ("".join(found.title), found.change) == ("MAP@10 of only", "0.5000")
+    assert ("".join(found.title), found.change) == ("MAP@10 of only is 0.500", "0.5000")
     assert found.sure == ("There is one experiment, so nothing to compare it with.",)
 
 
