@@ -60,6 +60,8 @@ from rankmetrics_spark.report import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from rankmetrics_spark.report import Figures
+
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="rankmetrics")
@@ -127,24 +129,49 @@ def demo(output: str | None, style: str, segments: bool, engine: str | None, **l
 @click.option("--html", "html", required=True, type=click.Path(), help="HTML file to write.")
 @click.option("--date", help=DATE_OF_TABLES)
 @PERIOD
+@click.option(
+    "--examples",
+    type=click.IntRange(1, 100),
+    help="Users with the largest losses and gains, whose lists are read once more from the log.",
+)
+@click.option(
+    "-c",
+    "--config",
+    type=click.Path(allow_dash=True),
+    help="With --examples: the config whose log is read; by default the one in the run record.",
+)
 @ENGINE
 @MASTER
-def report(folder: str, html: str, engine: str | None, master: str | None, **dates: str | None) -> None:
+def report(folder: str, html: str, engine: str | None, master: str | None, **more: Any) -> None:
     """Write a page with verdict, charts and tables from the tables of earlier runs."""
-    from rankmetrics_spark.report import figures_of, figures_of_output, format_of, local_tables, period_of
+    from rankmetrics_spark.report import (
+        figures_of,
+        figures_of_output,
+        format_of,
+        local_tables,
+        period_of,
+        with_examples,
+    )
 
+    n, config = more.pop("examples"), more.pop("config")
     with exit_codes(_say):
         check_page_file("--html", html)
         check_page_libraries()
-        chosen = dates_of(**dates)
+        chosen = dates_of(**more)
         day, first = chosen["date"], chosen["first"]
         tables = None if first or (master or "").startswith("sc://") else local_tables(folder)
         period = (first, chosen["last"]) if first else period_of(tables, day) if tables else None
-        if tables is None or period:
-            sink = Sink(path=folder, format=format_of(folder))
-            figures = _on(choose(engine, master), lambda spark: figures_of_output(spark, sink, day, period))
-        else:
-            figures = figures_of(tables, day)
+        sink = Sink(path=folder, format=format_of(folder))
+        here, log = None if period else tables, document_of(config) if config else None
+
+        def read(spark: SparkSession) -> Figures:
+            """What the page shows, where this process cannot read all of it."""
+            figures = figures_of(here, day) if here else figures_of_output(spark, sink, day, period)
+            return with_examples(spark, figures, sink, log, n) if n or log else figures
+
+        figures = figures_of(here, day) if here and not (n or log) else _on(choose(engine, master), read)
+        if figures.examples and figures.examples.note:
+            _say.print(f"warning: {figures.examples.note}", soft_wrap=True)
         path = write_page(figures, html)
     _say_report(path)
 

@@ -48,6 +48,16 @@ RATE_NAMES = {
     "shared_user_rate": "users in several experiments",
 }
 """Rate of a log -> what it is a share of, as people say it."""
+RATE_SENTENCES = {
+    "duplicate_rate": "{} of the rows repeat an item or a rank",
+    "tie_rate": "{} of the rows have tied scores",
+    "gap_rate": "{} of the lists have gaps",
+    "short_rate": "{} of the lists are shorter than the largest cut-off",
+    "no_relevant_rate": "{} of the lists have no relevant item",
+    "unjudged_rate": "{} of the lists have no judgements",
+    "shared_user_rate": "{} of the users are in several experiments",
+}
+"""Rate of a log -> what it says of a share."""
 LEVELS = ("warn", "fail", "warn_change", "fail_change")
 """``warn`` and ``fail`` limit a rate; ``warn_change`` and ``fail_change`` limit how far it is from the previous run."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-from rankmetrics_spark.config import RATE_NAMES, RATES, Gate, Limits
+from rankmetrics_spark.config import RATE_NAMES, RATE_SENTENCES, RATES, Gate, Limits
 from rankmetrics_spark.schemas import (
     BASELINE,
     CUPED,
@@ -118,7 +118,7 @@ def rate_checks(findings: Findings, limits: Limits) -> list[Check]:
     checks: list[Check] = []
     # An engine counts experiments in any order.
     for name, values in sorted(findings.rates.items(), key=lambda pair: str(pair[0])):
-        prefix, before = f"experiment '{name}': ", previous.get(name, {})
+        prefix, before = f"{name}: ", previous.get(name, {})
         names = dict.fromkeys([*(rate for rate in limits if rate != SHARED), *values])
         checks += [check for rate in names for check in _of_rate(rate, prefix, values, before, limits, name)]
     if SHARED in findings.overall:
@@ -134,9 +134,9 @@ def _of_rate(
     """Hold a rate against its limits, and against that of the previous run."""
     levels, value, path = limits.get(rate, {}), values.get(rate), f"quality.gates.{rate}"
     if value is None:
-        yield Check(rate, NOT_CHECKED, f"{prefix}{RATE_NAMES[rate]}: not in a log like this", experiment)
+        yield Check(rate, NOT_CHECKED, f"{prefix}{RATE_NAMES[rate]} are not counted in such a log", experiment)
         return
-    fact = f"{prefix}{RATE_NAMES[rate]} {_share(value, levels.values())}"
+    fact = prefix + RATE_SENTENCES[rate].format(_share(value, levels.values()))
     yield _held(rate, value, levels, "", path, fact, experiment)
     if any(level.endswith("_change") for level in levels):
         if rate not in before:
@@ -203,7 +203,7 @@ def gate_checks(
     >>> row = {"experiment_id": "b", "baseline": "a", "segment": "all", "metric": "ndcg@10", "difference": -0.02,
     ...        "ci_low": -0.03, "ci_high": -0.01, "relative_difference": -0.04, "mean_baseline": 0.5}
     >>> [(check.status, check.sentence) for check in gate_checks([gate], [], [row])]
-    [('fail', 'NDCG@10 of b fell by 0.0200 against a; the gate allows a drop of 0.01')]
+    [('fail', 'NDCG@10 of b fell by 0.0200 against a; the gate allows 0.01')]
     >>> [check.status for check in gate_checks([Gate(metric="ndcg@10", max_drop=0.02)], [], [row])]
     ['ok']
     """
@@ -277,9 +277,10 @@ def _of_drop(gate: Gate, row: Row) -> Iterator[Check]:
         moved = _MOVED[_BOUND if gate.on == "clear" and drop < 0 else gate.on][not falls]
         size = f"{style.format(abs(drop))}{_means(gate, row)}".replace("%", " %")
         limit_text = allowed.format(limit).replace("%", " %")
-        worse = "drop" if _sign(gate) > 0 else "rise"
+        if drop < 0:
+            limit_text = f"a {'drop' if _sign(gate) > 0 else 'rise'} of {limit_text}"
         against = f"{moved} {size} against {row[BASELINE]}"
-        sentence = f"{_label(gate)} of {row[EXPERIMENT]} {against}; the gate allows a {worse} of {limit_text}"
+        sentence = f"{_label(gate)} of {row[EXPERIMENT]} {against}; the gate allows {limit_text}"
         yield _row_of_gate(gate, row, name, sentence, drop, limit, limit - drop)
 
 

@@ -242,16 +242,24 @@ def resolve(value: str | Mapping[str, object] | Convention) -> Convention:
 
     Args:
         value: A preset such as ``"trec_eval"``, a mapping such as ``{"preset": "trec_eval", "ties": "expected"}``
-            (default preset: standard), or a convention, which is returned unchanged.
+            (default preset: standard), the text of a convention, or a convention, which is returned unchanged.
 
     Raises:
         ConfigError: If a preset, knob or value is unknown; suggests the nearest one.
 
     >>> resolve("trec_eval").ap_denominator, resolve({"gain": {1: 0.5, 2: 1}}).gain_table
     ('m', ((1.0, 0.5), (2.0, 1.0)))
+    >>> resolve(resolve({"gain": {1: 0.5, 2: 1}}).text()) == resolve({"gain": {1: 0.5, 2: 1}})
+    True
     """
     if isinstance(value, Convention):
         return value
+    if isinstance(value, str) and ";" in value:
+        # As run records hold it.
+        preset, *settings = value.split(";")
+        texts = dict(setting.partition("=")[::2] for setting in settings)
+        table = [pair.partition(":")[::2] for pair in texts.pop("gain_table", "").split(",") if pair]
+        return replace(_override(STANDARD, {**texts, "gain_table": table}), preset=preset)
     if isinstance(value, str):
         return _preset(value)
     if not isinstance(value, Mapping):

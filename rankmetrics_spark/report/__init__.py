@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         table,
         tie_warnings,
     )
+    from rankmetrics_spark.report.examples import with_examples
     from rankmetrics_spark.report.figures import (
         ANY_WIDTH,
         Examples,
@@ -103,6 +104,7 @@ __getattr__ = lazy(
             "CONVENTION_PRINTERS LIST_PRINTERS accounting compared_rows paths_text "
             "print_conventions print_list print_table result_rows table tie_warnings"
         ),
+        "examples": "with_examples",
         "figures": "ANY_WIDTH Examples Figures blocks folded period_means printable seconds_of",
         "histograms": "change_rows change_steps",
         "html": "INSTALL_PAGE MOST_BYTES check_page_file check_page_libraries has_page_libraries page write_page",

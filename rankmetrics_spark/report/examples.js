@@ -51,7 +51,7 @@
   function user(row, isOpen) {
     const before = data.lists[`${data.baseline} ${row.u}`] ?? [], after = data.lists[`${row.e} ${row.u}`] ?? [];
     const body = make("div");
-    const summary = make("summary", {}, bdi(texts[row.u]), "  ", make("b", {}, `${digits(row.before)} → ${digits(row.after)}  (${signed(row.after - row.before)})`));
+    const summary = make("summary", {}, `${data.unit} `, bdi(texts[row.u]), "  ", make("b", {}, `${digits(row.before)} → ${digits(row.after)}  (${signed(row.after - row.before)})`));
     const made = make("details", { className: "ex-user" }, summary, body);
     const fill = () => {
       if (body.childElementCount) return;
@@ -103,13 +103,21 @@
     place("users").replaceChildren(...(rows.length ? rows.map((row, i) => user(row, i === 0)) : [none]));
   }
 
+  if (data.note) {
+    place("intro").append(data.note);
+    return;
+  }
   let width = innerWidth;
   addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; draw(); } });
   place("choice").append(
     select("Metric", "m", data.metrics.map((metric, i) => [i, metric.label])),
-    select("Candidate", "e", candidates.map((e) => [e, texts[e]])),
+    select(data.others ? "On the right" : "Candidate", "e", candidates.map((e) => [e, texts[e]])),
     select("Show", "kind", [["loss", "largest losses"], ["gain", "largest gains"]]));
-  const part = changes.length < data.total ? ` ${changes.length.toLocaleString("en-US")} of ${data.total.toLocaleString("en-US")} changes are here.` : "";
-  place("intro").textContent = `Left is ${texts[data.baseline]}, right the candidate. ● is relevant; “moved” says how many ranks the candidate moved an item.${part}`;
+  const count = (n) => n.toLocaleString("en-US");
+  const part = changes.length < data.total ? ` ${count(changes.length)} of ${count(data.total)} changes are here.` : "";
+  const best = data.ahead ? ", which is ahead" : ", which has the best mean";
+  const [shown, all] = data.others ?? [];
+  const other = !data.others ? "the candidate" : shown < all ? `one of the best ${count(shown)} of ${count(all)} others` : "another experiment";
+  place("intro").append("Left is ", bdi(texts[data.baseline]), `${data.others ? best : ""}, right ${other}. Losses and gains are those of the one on the right. ● is relevant; “moved” says how many ranks it moved an item.${part}`);
   draw();
 })();

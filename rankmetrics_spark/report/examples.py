@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,11 +13,13 @@ from pyspark.sql import functions as F
 
 from rankmetrics_spark import comparison, sources
 from rankmetrics_spark.comparison import UserTable
-from rankmetrics_spark.config import Comparison
+from rankmetrics_spark.config import Comparison, from_mapping, load
 from rankmetrics_spark.engines import few_rows, session_settings
+from rankmetrics_spark.errors import HIDDEN, ConfigError, InputError
 from rankmetrics_spark.metrics import Convention
 from rankmetrics_spark.report.figures import Examples, Figures
-from rankmetrics_spark.report.read import spark_tables
+from rankmetrics_spark.report.read import SparkTables, spark_tables
+from rankmetrics_spark.report.story import leader
 from rankmetrics_spark.road import FAULTY, GRADE, Plan, checked_rows, make_plan, typed_judgements
 from rankmetrics_spark.schemas import (
     BASELINE,
@@ -35,7 +38,7 @@ from rankmetrics_spark.schemas import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from rankmetrics_spark.config import Config
+    from rankmetrics_spark.config import Config, Sink
 
 MOST_USERS = 200
 """Users whose lists are read."""
@@ -47,42 +50,103 @@ MOST_MISSED = 5
 """Relevant items per user that no list shows."""
 MOST_TOPICS = 200
 """Users in both experiments up to which each of them is shown: topics of a test collection."""
+MOST_OTHERS = 5
+"""Experiments beside the best one, where all pairs are compared."""
 MOST_ROWS = 20_000
 """Changes that are read; with more, only those on the metric that decides."""
 _PLACE, _N_LIST, _LIST = "_place", "_n_list", "_which"
 KINDS: tuple[Literal["loss", "gain"], ...] = ("loss", "gain")
 
 
-def examples_of(spark: SparkSession, config: Config, figures: Figures) -> Examples | None:
-    """What a page shows of single users; None where nothing was asked for, or where no user has two values.
+def examples_of(
+    spark: SparkSession, config: Config, figures: Figures, tables: SparkTables, n: int | None = None
+) -> Examples | None:
+    """What a page shows of single users; None where nothing was asked for, or where nothing is compared.
 
     Args:
         spark: The session.
         config: That of the run; it says where the log is.
-        figures: What the page shows besides.
+        figures: What the page shows besides; it says who is compared.
+        tables: The output of the run.
+        n: Users with the largest losses, and with the largest gains; by default as the config says.
+
+    Raises:
+        InputError: The log cannot be read.
     """
-    n, section = config.report.examples or 0, config.comparison
-    if not n or not section.baseline or figures.primary is None:
+    n = config.report.examples or 0 if n is None else n
+    if not n or not figures.compared or figures.primary is None:
         return None
     with session_settings(spark, config.spark):
-        users = spark_tables(spark, config.sink, "sink").read("user_metrics")
+        users = tables.read("user_metrics")
         if users is None:
             return None
+        section = sides_of(figures)
         changes = Changes(UserTable.of(users.where(F.col(DATE) == config.evaluation_date)), section, figures)
         largest = changes.largest(n)
         chosen = [*dict.fromkeys(row[USER] for row in largest)][:MOST_USERS]
-        if not chosen:
-            return None
-        log = Log.of(spark, config)
-        experiments = [section.baseline, *dict.fromkeys(row[EXPERIMENT] for row in largest)]
-        return Examples(
+        shown = Examples(
             changes=[row for row in largest if row[USER] in {*chosen}],
             n_changes=len(largest),
-            lists=log.lists(chosen, experiments),
-            missed=log.missed(chosen),
-            topics=changes.topics(),
             of_queries=config.source.format == "trec_run",
+            baseline=str(section.baseline),
+            others=(len(section.candidates), len(figures.experiments) - 1) if len(figures.baselines) > 1 else None,
+            is_ahead=section.baseline == leader(figures),
         )
+        if not chosen:
+            is_paired = any(row["design"] == "paired" for row in figures.compared)
+            none = "The values of all users are the same" if is_paired else "Each user has seen one experiment"
+            return replace(shown, note=f"{none}, so none has lost or gained.")
+        log = Log.of(spark, config)
+        experiments = [str(section.baseline), *dict.fromkeys(row[EXPERIMENT] for row in largest)]
+        return replace(shown, lists=log.lists(chosen, experiments), missed=log.missed(chosen), topics=changes.topics())
+
+
+def with_examples(
+    spark: SparkSession, figures: Figures, sink: Sink, log: str | Mapping[str, object] | None, n: int | None
+) -> Figures:
+    """The figures of an output with single users, whose lists are read once more from the log of the run.
+
+    A log that cannot be read any more is a sentence on the page.
+
+    Args:
+        spark: The session.
+        figures: What the page shows besides.
+        sink: Where the run wrote.
+        log: The config that names the log, or its file; by default the config that is in the run record.
+        n: Users with the largest losses, and with the largest gains; by default as that config says.
+
+    Raises:
+        ConfigError: The config is wrong, asks for no users, or the record has none from which a log can be read.
+    """
+    date = str(figures.record.get(DATE) or "")
+    if log is not None:
+        config = load(log, date=date or None)
+    elif not figures.config or HIDDEN in json.dumps(figures.config):
+        problem = "hides secrets of its config" if figures.config else "is not there"
+        raise ConfigError(f"--examples: the run record of {date or 'this date'} {problem}; allowed: --config with it")
+    else:
+        config = from_mapping(figures.config)
+    n = config.report.examples if n is None else n
+    if not n:
+        raise ConfigError("--config is given, and its report.examples is 0; allowed: --examples 20 with it")
+    try:
+        examples = examples_of(spark, config, figures, spark_tables(spark, sink), n)
+    except InputError as error:
+        examples = Examples((), note=f"Their lists cannot be read again: {error}.")
+    return replace(figures, examples=examples)
+
+
+def sides_of(figures: Figures) -> Comparison:
+    """Whose lists stand on the left, and on the right: the baseline and what was compared with it.
+
+    Of all pairs, the experiment that is ahead, else that with the best mean, and the best of the others.
+    """
+    if len(figures.baselines) == 1:
+        candidates = dict.fromkeys(row[EXPERIMENT] for row in figures.compared)
+        return Comparison(baseline=figures.baselines[0], candidates=tuple(candidates))
+    best = leader(figures) or figures.experiments[0]
+    others = [name for name in figures.experiments if name != best]
+    return Comparison(baseline=best, candidates=tuple(others[:MOST_OTHERS]))
 
 
 @dataclass(frozen=True)
@@ -91,7 +155,7 @@ class Changes:
 
     Attributes:
         table: The users of the date.
-        section: What is compared.
+        section: Whose lists are on the left, and on the right.
         figures: What the page shows besides: which metric decides, and how many users are compared.
     """
 
@@ -108,9 +172,8 @@ class Changes:
 
     def largest(self, n: int) -> list[dict[str, Any]]:
         """The changes of the users who lost and gained most: of the metric that decides first, the largest first."""
-        pairs = max(1, len({row[EXPERIMENT] for row in self.figures.compared}))
         table = self.fitting
-        if 2 * n * pairs * len(table.metrics) > MOST_ROWS:
+        if 2 * n * len(self.section.candidates) * len(table.metrics) > MOST_ROWS:
             table = replace(table, metrics=table.metrics[:1])
         rows = [
             {**row.asDict(), "kind": kind, "size": row[kind]}
@@ -127,12 +190,13 @@ class Changes:
 
     def topics(self) -> list[dict[str, Any]]:
         """The change of every user, the largest loss first; empty where they are many, or where few are in both."""
-        compared = [row for row in self.figures.compared if row[BASELINE] == self.section.baseline]
-        paired = [row for row in compared if row["design"] == "paired"]
+        shown = {str(self.section.baseline), *self.section.candidates}
+        pairs = [row for row in self.figures.compared if {row[BASELINE], row[EXPERIMENT]} <= shown]
+        paired = [row for row in pairs if row["design"] == "paired"]
         if not paired or max(row["n_users"] for row in paired) > MOST_TOPICS:
             return []
         table = self.fitting
-        if MOST_TOPICS * len(paired) > MOST_ROWS:
+        if MOST_TOPICS * len(self.section.candidates) * len(table.metrics) > MOST_ROWS:
             table = replace(table, metrics=table.metrics[:1])
         rows = few_rows(comparison.user_changes(table, self.section).limit(MOST_ROWS))
         known = (row.asDict() for row in rows if row["difference"] is not None)

@@ -51,6 +51,10 @@ class Examples:
         missed: Relevant items that no list shows: user_id, item, grade, n.
         topics: The change of every user of both experiments, where they are few.
         of_queries: Whether the users are the queries of a test collection.
+        baseline: The experiment whose lists are on the left.
+        others: Of all pairs, how many experiments are on the right, and how many there are beside the baseline.
+        is_ahead: Of all pairs, whether the baseline is ahead of the others; else it has the best mean.
+        note: Why there is nothing to show, in words.
     """
 
     changes: Sequence[Row]
@@ -59,6 +63,10 @@ class Examples:
     missed: Sequence[Row] = ()
     topics: Sequence[Row] = ()
     of_queries: bool = False
+    baseline: str = ""
+    others: tuple[int, int] | None = None
+    is_ahead: bool = False
+    note: str = ""
 
 
 @dataclass(frozen=True)

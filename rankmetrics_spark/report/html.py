@@ -169,10 +169,12 @@ def _context(figures: Figures) -> dict[str, Any]:
     not_published = _not_published(figures)
     title = "Ranking report: " + "".join(shortened(part) for part in answer.title)
     outlook = [f"{line}." for line in figures.outlook]
-    named = cards[0] if cards and len(figures.baselines) == 1 else None
+    of_pairs = len(figures.baselines) > 1
+    ahead = story.leader(figures) if of_pairs else None
+    named = story.closest_of(cards, ahead) if ahead else cards[0] if cards and not of_pairs else None
     return {
         "status": overview.status_line(figures),
-        "also": overview.what_else(named, pair_of(figures, named)) if named else (),
+        "also": overview.what_else(named, pair_of(figures, named), of_pairs) if named else (),
         "further": overview.further_sentences(visible_cards),
         "title": f"Not published: {title}" if not_published else title,
         "not_published": not_published,

@@ -125,12 +125,13 @@ def _look(rows: Sequence[Row]) -> list[Status]:
 # ---- what else moved
 
 
-def what_else(card: Card, pair: Sequence[Row]) -> Words:
+def what_else(card: Card, pair: Sequence[Row], of_pairs: bool = False) -> Words:
     """How the other metrics of a candidate moved: guardrails one by one, the others counted, what fell by name.
 
     Args:
         card: The candidate that the answer is about.
         pair: Its comparisons of all users, of every metric.
+        of_pairs: Whether other pairs are compared too.
     """
     others = [row for row in pair if row[METRIC] != card.row[METRIC]]
     guardrails = [row for row in others if row.get(ROLE) == GUARDRAIL]
@@ -143,7 +144,8 @@ def what_else(card: Card, pair: Sequence[Row]) -> Words:
     if not parts:
         return ()
     text = "; ".join(parts) + "."
-    return ("What else moved in ", Id(card.candidate), f": {text}")
+    against: Words = (" against ", Id(card.baseline)) if of_pairs else ()
+    return ("What else moved in ", Id(card.candidate), *against, f": {text}")
 
 
 def _guardrail(row: Row) -> str:

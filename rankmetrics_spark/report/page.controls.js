@@ -36,6 +36,9 @@ function controls() {
   focus.addEventListener("change", () => { chosen.focus = focus.selectedIndex - 1; if (chosen.focus >= 0) chosen.experiments.add(chosen.focus); refresh(); });
   if (data.experiments.length > 2) bar.append(make("fieldset", {}, make("legend", {}, "Highlight"), focus));
   bar.hidden = false;
+  // A section that is scrolled to begins below the bar, however many lines it has.
+  const room = () => { document.documentElement.style.scrollPaddingTop = getComputedStyle(bar).position === "sticky" ? `${bar.offsetHeight + 16}px` : ""; };
+  new ResizeObserver(room).observe(bar);
 }
 function picker(set, texts, order, noun) {
   const summary = make("summary"), list = make("ul"), search = make("input", { type: "search", placeholder: `Find ${noun === "metric" ? "a" : "an"} ${noun}`, "aria-label": `Find ${noun === "metric" ? "a" : "an"} ${noun}` });

@@ -112,6 +112,6 @@ function pairForests() {
   panels("differences", metricsShown(), (grid, m) => {
     const sides = wholeRows.filter((row) => row.m === m && (row.e === one || row.b === one)).map((row) => sideOf(row, one)).sort((a, b) => a.other - b.other).slice(0, 2 * LINES);
     const made = sides.map((side) => ({ ...line({ ...side, d: side.inUnit.value, low: side.inUnit.low, high: side.inUnit.high }, `against ${name(side.other)}`, false), name: `${short(name(one))} against ${short(name(side.other))}` }));
-    if (made.length) draw(grid, "forest", unique(made), { heading: data.metrics[m].label, small: `${cut(name(one), LABEL)} minus each other; ${direction(m)}`, about: `Differences of ${name(one)} on ${data.metrics[m].label}`, unit: "" });
+    if (made.length) draw(grid, "forest", unique(made), { heading: data.metrics[m].label, small: `${cut(name(one), LABEL)} minus ${made.length < places.length - 1 ? `${made.length} of ${places.length - 1} others` : "each other"}; ${direction(m)}`, about: `Differences of ${name(one)} on ${data.metrics[m].label}`, unit: "" });
   });
 }

@@ -47,8 +47,8 @@ function panels(id, groups, paint) {
   for (const group of groups) paint(grid, group);
   grid.classList.toggle("one", grid.children.length === 1);
 }
-const limited = () => (chosen.experiments.size < data.experiments.length ? ` ${chosen.experiments.size} of ${whole(data.experiments.length)} experiments are drawn.` : "")
-  + (chosen.metrics.size < data.metrics.length ? ` ${chosen.metrics.size} of ${data.metrics.length} metrics are drawn; choose others above.` : "");
+const limited = () => (chosen.experiments.size < data.experiments.length ? ` ${chosen.experiments.size} of ${whole(data.experiments.length)} experiments are drawn.` : "") + limitedMetrics();
+const limitedMetrics = () => (chosen.metrics.size < data.metrics.length ? ` ${chosen.metrics.size} of ${data.metrics.length} metrics are drawn; choose others above.` : "");
 /** How many of the rows of a section fit into this page; nothing where all do. */
 const held = (id, rows) => rows.length < data.totals[id] ? ` (${whole(rows.length)} of ${whole(data.totals[id])} rows; the others are in the Parquet tables)` : "";
 const heldNote = (id, rows) => rows.length < data.totals[id] ? ` This page holds ${whole(rows.length)} of ${whole(data.totals[id])} rows.` : "";
@@ -63,7 +63,7 @@ function differences() {
   if (!wholeRows.length) return;
   const level = (data.confidence ? `${data.confidence} intervals` : "intervals") + (data.valid ? `, ${data.valid}` : "") + (data.widened ? ", widened for the number of comparisons as p is" : "");
   const who = several ? "Each experiment against each other" : `Each candidate against ${short(name(data.baselines[0]))}`;
-  say("differences", `${who}, with ${level}.${limited()}${heldNote("differences", wholeRows)}`);
+  say("differences", `${who}, with ${level}.${several ? limitedMetrics() : limited()}${heldNote("differences", wholeRows)}`);
   if (several) pairMatrix(); else metricMap();
   const domain = sharedDomain(wholeRows.filter(shown));
   if (several) pairForests(); else panels("differences", metricsShown(), (grid, m) => {
@@ -242,10 +242,11 @@ const noon = (date, days) => new Date(Date.parse(`${date}T12:00:00Z`) + days * 8
 const badDays = (dates) => data.alerts.filter(({ date }) => date >= dates[0]);
 const badDayTable = (place, bad) => table(place, "Days that failed, warned or are missing", [
   names("date", (row) => row.date), names("what", (row) => STATES[row.state]), names("why", (row) => row.text)], bad);
-/** A label for each day, or for every second one, and so on. */
+/** A label for each day, or for every second one, and so on: Vega counts days from the first of each month. */
 function wholeDays(spec, dates) {
-  const days = (Date.parse(dates.at(-1)) - Date.parse(dates[0])) / 864e5;
-  for (const { encoding } of spec.layer) if (encoding.x?.field === "date") encoding.x.axis.tickCount = { interval: "day", step: Math.max(1, Math.ceil(days / 7)) };
+  const first = Date.parse(dates[0]), days = (Date.parse(dates.at(-1)) - first) / 864e5, step = Math.max(1, Math.ceil(days / 7));
+  const values = Array.from({ length: Math.floor(days / step) + 1 }, (_, i) => first + i * step * 864e5);
+  for (const { encoding } of spec.layer) if (encoding.x?.field === "date" && encoding.x.axis) encoding.x.axis.values = values;
 }
 
 function overTime() {

@@ -122,7 +122,7 @@ def period_of(tables: Tables, date: str | None) -> tuple[str, str] | None:
 def figures_of_run(spark: SparkSession, config: Config, record: Record) -> Figures:
     """What a report of a run shows that has just ended: what it wrote, and single users if asked for."""
     figures = _of_run(spark, config, record)
-    return replace(figures, examples=examples_of(spark, config, figures))
+    return replace(figures, examples=examples_of(spark, config, figures, spark_tables(spark, config.sink, "sink")))
 
 
 def _of_run(spark: SparkSession, config: Config, record: Record) -> Figures:

@@ -51,7 +51,8 @@ def sentences_of_segments(rows: Sequence[Row], metric: Metric | None) -> list[st
 
 def _of_pair(effect: str, columns: dict[str, list[Row]]) -> list[str]:
     lines, still, unknown = [], [], []
-    for column, rows in columns.items():
+    # Tables have their rows in any order.
+    for column, rows in sorted(columns.items()):
         tested = [row for row in rows if _p(row) is not None]
         named = sorted((row for row in tested if _differs(row)), key=lambda row: (_p(row), row[SEGMENT]))
         if len(tested) < 2:

@@ -13,17 +13,22 @@ from rankmetrics_spark.schemas import EXPERIMENT, METRIC, USER, number
 
 MOST_BYTES = 500_000
 """Size of this part of the page; with more, the smaller changes have no lists."""
+HINT = """<p class="fine">The users who lost and gained most, with both of their lists side by side:
+<code>rankmetrics report --examples 20</code> reads them from the log; the page has ids and items of the log then.</p>
+"""
+"""How to get this part, on a page of paired users without it."""
 
 
 def block(figures: Figures) -> str:
-    """The section with its style, data and script; empty without examples. Names are data, never markup."""
+    """The section with its style, data and script, or how to get it. Names are data, never markup."""
     examples = figures.examples
-    if examples is None or figures.primary is None:
+    if figures.primary is None or (examples is None and not figures.user_changes):
         return ""
-    baseline = figures.baselines[0] if figures.baselines else ""
+    if examples is None:
+        return HINT
     n_users = len(dict.fromkeys(row[USER] for row in examples.changes))
     while True:
-        data = as_script(data_of(examples, baseline, n_users))
+        data = as_script(data_of(examples, n_users))
         if len(data.encode()) <= MOST_BYTES or n_users <= 1:
             break
         n_users = n_users * 3 // 4
@@ -34,12 +39,11 @@ def block(figures: Figures) -> str:
     return page.replace("/* style */", texts["css"]).replace("/* data */", data).replace("/* script */", texts["js"])
 
 
-def data_of(examples: Examples, baseline: str, n_users: int) -> dict[str, Any]:
+def data_of(examples: Examples, n_users: int) -> dict[str, Any]:
     """The numbers of the section, with the lists of so many users; every text once.
 
     Args:
         examples: What is shown.
-        baseline: The experiment whose lists are on the left.
         n_users: Users whose lists are there, those with the largest changes on the metric that decides first.
     """
     texts: dict[str, int] = {}
@@ -63,7 +67,11 @@ def data_of(examples: Examples, baseline: str, n_users: int) -> dict[str, Any]:
             left = missed.setdefault(place(row[USER]), {"n": row["n"], "items": []})
             left["items"].append([place(row["item"]), number(row["grade"])])
     return {
-        "baseline": place(baseline),
+        "baseline": place(examples.baseline),
+        "others": examples.others,
+        "ahead": examples.is_ahead,
+        "note": examples.note,
+        "unit": "Query" if examples.of_queries else "User",
         "metrics": [metric_of(name) for name in metrics],
         "changes": [[*_key(row, metrics, place), row["size"], row["kind"]] for row in changes],
         "total": max(examples.n_changes, len(examples.changes)),

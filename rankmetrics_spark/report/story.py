@@ -251,7 +251,7 @@ def _of_candidates(metric: Metric, results: list[Card]) -> Answer:
         text = "neither candidate differs" if len(results) == 2 else f"none of {len(results):,} candidates differs"
         title = (f"No clear winner yet: {text} clearly from ", baseline)
     else:
-        sure = (f"{_tally(counts)}. ".capitalize(), *sure)
+        sure = (_tally(counts), *sure)
     return Answer(title, *_numbers(name, open_card), sure, won=False)
 
 
@@ -283,8 +283,21 @@ def _chance(card: Card) -> Words:
 
 
 def _tally(counts: dict[State, int]) -> str:
-    """How many candidates are in which state."""
-    return ", ".join(f"{n:,} {STATES[state]}" for state, n in counts.items() if n)
+    """How many candidates are in which state.
+
+    >>> _tally({"better": 0, "worse": 1, "open": 2, "doubtful": 0})
+    '1 candidate is worse, 2 show no clear difference. '
+    """
+    one = {"better": "is better", "worse": "is worse", "open": "shows no clear difference", "doubtful": "is not tested"}
+    many = {
+        "better": "are better",
+        "worse": "are worse",
+        "open": "show no clear difference",
+        "doubtful": "are not tested",
+    }
+    parts = [f"{n:,} {one[state] if n == 1 else many[state]}" for state, n in counts.items() if n]
+    number, _, rest = ", ".join(parts).partition(" ")
+    return f"{number} {'candidate' if number == '1' else 'candidates'} {rest}. "
 
 
 def _of_pairs(figures: Figures, metric: Metric, comparisons: list[Card]) -> Answer:
@@ -294,17 +307,21 @@ def _of_pairs(figures: Figures, metric: Metric, comparisons: list[Card]) -> Answ
         return Answer(("No experiment is ahead of all others",), sure=(f"{len(comparisons):,} pairs were compared.",))
     winner, n_others = next(iter(ahead)), len(figures.experiments) - 1
     losers = "every other experiment" if ahead[winner] == n_others else f"{ahead[winner]:,} of {n_others:,} others"
-    mine = [card for card in comparisons if (_winner(card) or ("",))[0] == winner]
-    # Not by percentages, which are of different baselines.
-    closest = min(mine, key=lambda card: abs(number(of_test(card.row, "difference")) or 0.0))
+    closest = closest_of(comparisons, winner)
     loser = (_winner(closest) or ("", ""))[1]
     # A change is that of the candidate: of the winner against the closest, or of the closest against the winner.
-    size = f" ({closest.movement})" if closest.movement else ""
-    change: Words = (Id(closest.candidate), " has ", closest.said, " against ", Id(closest.baseline), size)
-    value: Words = (f"The closest on {label_of(metric)} is ", Id(loser), ": ", *change)
+    change, value, interval = _numbers(label_of(metric), closest)
     equals = sum(n == ahead[winner] for n in ahead.values()) - 1
     also = f" {equals:,} {'other beats' if equals == 1 else 'others beat'} as many." if equals else ""
-    return Answer((Id(winner), f" beats {losers}"), value=value, sure=(*_chance(closest), also))
+    value = ("The closest is " if ahead[winner] == n_others else "The closest of them is ", Id(loser), ". ", *value)
+    sure, won = (*_chance(closest), also), closest.state == "better"
+    return Answer((Id(winner), f" beats {losers}"), change, value, interval, sure, won)
+
+
+def closest_of(comparisons: Sequence[Card], winner: str) -> Card:
+    """Of the pairs that an experiment wins, the one with the smallest difference: not in percent of other baselines."""
+    mine = [card for card in comparisons if (_winner(card) or ("",))[0] == winner]
+    return min(mine, key=lambda card: abs(number(of_test(card.row, "difference")) or 0.0))
 
 
 def of_leader(comparisons: list[Card]) -> list[Card]:
@@ -344,7 +361,9 @@ def _not_compared(figures: Figures, metric: Metric) -> Answer:
     title: Words = (Id(best), f" has the {word} {label_of(metric)}")
     sure = "Nothing was compared, so nothing says whether this is more than chance. Set comparison.baseline."
     if n == 1:
-        title, sure = (f"{label_of(metric)} of ", Id(best)), "There is one experiment, so nothing to compare it with."
+        # Short on the first line; the line below has all digits.
+        title = (f"{label_of(metric)} of ", Id(best), f" is {row['mean']:.3f}")
+        sure = "There is one experiment, so nothing to compare it with."
     return Answer(title, f"{row['mean']:.4f}", detail=(f"mean over {_units(row)}{interval}",), sure=(sure,))
 
 

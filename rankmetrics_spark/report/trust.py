@@ -130,7 +130,7 @@ def _all_words(title: str, texts: Sequence[str]) -> str:
 
 def _words(title: str, text: str) -> str:
     """A sentence of the page; one that begins with the name of an experiment keeps its first letter."""
-    return _sentence(text) if title in (_RATES, _TITLES["log"]) else text.rstrip(".") + "."
+    return _sentence(text) if title == _TITLES["log"] else text.rstrip(".") + "."
 
 
 # ---- the rows
@@ -191,7 +191,8 @@ def _users(figures: Figures) -> Iterator[Check]:
     if small:
         n, name = small[0]
         few = "1 user, too few for an interval" if n == 1 else f"only {n:,} users, so intervals are rough"
-        others = f"; {len(small) - 1:,} more have fewer than {FEW_USERS}" if len(small) > 1 else ""
+        more = "1 more has" if len(small) == 2 else f"{len(small) - 1:,} more have"
+        others = f"; {more} fewer than {FEW_USERS}" if len(small) > 1 else ""
         lead = f"{name} has {few}{others}. "
     for name, n in people.users.items():
         status, text = (WARN, lead + people.text) if n < FEW_USERS else (OK, people.text)

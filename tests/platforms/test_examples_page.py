@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
 from rankmetrics_spark.report import Examples, Figures, page
+from tests.helpers.browser import Opened
 
 LONG = "q" * 100
 HOSTILE = "<img src=x onerror=alert(1)>\u202e"
@@ -42,7 +45,7 @@ def figures() -> Figures:
     lists = [*ranked("u1", "a", "Ab.d", 4), *ranked("u1", LONG, "xdAb", 9), *ranked(HOSTILE, "a", "Z", 1)]
     missed = [{"user_id": "u1", "item": "lost item", "grade": 2.0, "n": 3}]
     topics = [row("u1", "ap@10", 1.0, 0.25), row(HOSTILE, "ap@10", 0.0, 0.5)]
-    return Figures(means, rows, examples=Examples(changes, 7, lists, missed, topics), order=names)
+    return Figures(means, rows, examples=Examples(changes, 7, lists, missed, topics, baseline="a"), order=names)
 
 
 @pytest.fixture(params=[390, 1280])
@@ -93,11 +96,44 @@ def test_metric_and_direction_are_chosen_and_names_are_text(shown: Page) -> None
     metric, _, direction = shown.locator("#examples select").all()
     assert metric.locator("option").all_inner_texts() == ["MAP@10", "MRR"]
     direction.select_option(label="largest gains")
-    assert shown.locator("#examples summary").all_inner_texts()[0].startswith("<img src=x onerror=alert(1)>\\u202e")
+    first = shown.locator("#examples summary").first.inner_text()
+    assert first.startswith("User <img src=x onerror=alert(1)>\\u202e")
     metric.select_option(label="MRR")
     assert "None gained on this metric." in shown.locator("#examples").inner_text()
     direction.select_option(label="largest losses")
     assert shown.locator("#examples summary").count() == 1
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_of_all_pairs_the_best_is_on_the_left_and_the_next_ones_are_on_the_right(
+    browser: Browser, tmp_path: Path, width: int
+) -> None:
+    of_pairs = Examples(
+        [row("u1", "ap@10", 1.0, 0.25)], 1, ranked("u1", "a", "Ab", 2), baseline="a", others=(1, 11), is_ahead=True
+    )
+    for examples, said in (
+        (of_pairs, "Left is a, which is ahead, right one of the best 1 of 11 others. Losses"),
+        (replace(of_pairs, is_ahead=False, others=(1, 1)), "Left is a, which has the best mean, right another exp"),
+        (Examples((), baseline="a", note="Each user has seen one experiment."), "Each user has seen one experiment."),
+    ):
+        file = tmp_path / "r.html"
+        file.write_text(page(replace(figures(), examples=examples)), encoding="utf-8")
+        shown = Opened.of(file, browser, viewport={"width": width, "height": 900})
+        section = shown.section("examples")
+        assert section.locator("#examples-intro").inner_text().startswith(said)
+        assert section.get_by_label("On the right").count() == len(examples.changes)
+        assert (shown.said, shown.page.evaluate("document.documentElement.scrollWidth")) == ([], width)
+        shown.page.context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_in_lists_side_by_side(browser: Browser, tmp_path: Path, scheme: str) -> None:
+    file = tmp_path / "r.html"
+    file.write_text(page(figures()), encoding="utf-8")
+    # The script of axe is no script of the page.
+    shown = Opened.of(file, browser, color_scheme=scheme, bypass_csp=True)
+    assert [found["id"] for found in Axe().run(shown.page).response["violations"]] == []
+    shown.page.context.close()
 
 
 def test_a_few_users_have_a_bar_each_the_largest_loss_first(shown: Page) -> None:

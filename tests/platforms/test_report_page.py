@@ -362,7 +362,13 @@ def test_dates_make_a_line_of_differences_and_bad_days_are_shaded(
 def test_one_experiment_without_comparisons_has_a_page_too(opened: Callable[..., Opened], tmp_path: Path) -> None:
     output = Output(tmp_path / "one", ["only <one>"]).write()
     found = opened(output)
-    assert found.page.locator("h1").inner_text() == "MAP@10 of only <one>"
+    (file,) = (output / "experiment_metrics").glob("*/*/*.parquet")
+    (mean,) = (
+        row["mean"]
+        for row in pq.ParquetFile(file).read().to_pylist()
+        if (row["segment"], row["metric"]) == ("all", "ap@10")
+    )
+    assert found.page.locator("h1").inner_text() == f"MAP@10 of only <one> is {mean:.3f}"
     assert "There is one experiment, so nothing to compare it with." in found.page.locator("#answer").inner_text()
     assert not found.section("differences").is_visible() and found.section("segments").is_visible()
 

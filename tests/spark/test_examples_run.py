@@ -26,14 +26,14 @@ GRADES = {
 """(experiment, user) -> grades by rank."""
 
 
-def log() -> list[Shown]:
+def log_rows() -> list[Shown]:
     rows = [row for (experiment, user), grades in GRADES.items() for row in a_list(grades, user, experiment)]
     return [*rows, Shown("a", "u1", None, 4, 1), Shown("a", "only in a", "i1", 1, 1)]
 
 
 def examples(spark: SparkSession, tmp_path: Path, **changes: Any) -> Examples:
     document = {
-        "source": {"path": str(parquet(tmp_path / "log", log()))},
+        "source": {"path": str(parquet(tmp_path / "log", log_rows()))},
         "metrics": ["ap@3"],
         "comparison": {"baseline": "a", "design": "paired"},
         "quality": {"max_invalid_fraction": 1},
@@ -84,6 +84,80 @@ def test_a_list_by_score_is_in_the_order_of_the_convention_and_judgements_say_wh
     assert [(row["item"], row["grade"], row["n"]) for row in found.missed] == [("d7", 2.0, 2), ("d8", 1.0, 2)]
 
 
+@pytest.mark.both_engines
+def test_where_all_pairs_are_compared_the_lists_are_those_of_the_best_and_of_the_next_ones(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    ranks = {"a": 3, "b": 1, "c": 2}  # AP@3 of each user is 1 / rank of its relevant item
+    rows = [
+        row
+        for user in range(4)
+        for name, rank in ranks.items()
+        for row in a_list([int(place == rank) for place in (1, 2, 3)], f"u{user}", name)
+    ]
+    rows += [Shown("b", "u4", "i1", 1, 0), Shown("c", "u4", "i9", 1, 1), Shown("a", "u4", "i9", 1, 0)]
+    source = {"path": str(parquet(tmp_path / "three", rows))}
+    found = examples(spark, tmp_path, source=source, comparison={"pairs": "all", "design": "paired"})
+    # b beats a: of five users, four gain 2/3 and one nothing, so t = 4, and p = 0.016 is below 0.05 / 3.
+    assert (found.baseline, found.others, found.is_ahead) == ("b", (2, 2), True)
+    pairs = [(row["experiment_id"], row["kind"], row["user_id"], row["size"]) for row in found.changes]
+    third = pytest.approx(2 / 3)
+    assert pairs == [
+        ("c", "loss", "u0", 0.5), ("c", "loss", "u1", 0.5), ("c", "gain", "u4", 1.0),
+        ("a", "loss", "u0", third), ("a", "loss", "u1", third),
+    ]  # fmt: skip
+    assert {row["experiment_id"] for row in found.lists} == {"a", "b", "c"}
+    assert len([row for row in found.topics if row["experiment_id"] == "c"]) == 5
+
+
+def test_where_each_user_saw_one_experiment_the_page_says_that_nobody_lost(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [row for user in range(6) for row in a_list([user % 2, 1], f"u{user}", "ab"[user // 3])]
+    found = examples(
+        spark, tmp_path, source={"path": str(parquet(tmp_path / "apart", rows))}, comparison={"baseline": "a"}
+    )
+    assert (found.note, [*found.changes], [*found.lists]) == (
+        "Each user has seen one experiment, so none has lost or gained.", [], [],
+    )  # fmt: skip
+
+
+def test_report_reads_the_lists_of_a_finished_run_from_its_log_and_says_so_where_it_is_gone(
+    call: Call, tmp_path: Path
+) -> None:
+    log, out = parquet(tmp_path / "log", log_rows()), tmp_path / "out"
+    document = {"source": {"path": str(log)}, "metrics": ["ap@3"], "quality": {"max_invalid_fraction": 1},
+                "comparison": {"baseline": "a", "design": "paired"}, "convention": {"gain": {1: 0.5, 2: 1}},
+                "sink": {"path": str(out)}}  # fmt: skip
+    (tmp_path / "c.yaml").write_text(json.dumps(document))
+    assert call("evaluate", "--config", tmp_path / "c.yaml", "--date", DATE)[0] == 0
+
+    def page_of(*options: Any) -> tuple[str, str]:
+        """The page that a report writes, and stderr."""
+        code, _, err = call("report", "--input", out, "--html", tmp_path / "r.html", *options)
+        assert code == 0, err
+        return (tmp_path / "r.html").read_text(), err
+
+    page, _ = page_of()
+    assert 'id="examples"' not in page and "rankmetrics report --examples 20" in page, "not unasked"
+    for options in (("--examples", 2), ("--examples", 2, "--config", tmp_path / "c.yaml")):
+        page, err = page_of(*options)
+        data = json.loads(page.partition('id="examples-data">')[2].partition("</script>")[0])
+        texts = data["texts"]
+        assert [(texts[row[2]], row[6]) for row in data["changes"]] == [("u1", "loss"), ("u4", "loss"), ("u2", "gain")]
+        places = {key: texts.index(key) for key in ("a", "b", "u1")}
+        rows = data["lists"][f"{places['b']} {places['u1']}"][0]["rows"]
+        assert [(rank, texts[item], hit) for rank, item, _, hit in rows] == [(1, "i1", 0), (2, "i2", 0), (3, "i3", 1)]
+    code, _, err = call("report", "--input", out, "--html", tmp_path / "r.html", "--config", tmp_path / "c.yaml")
+    assert code == 2 and "its report.examples is 0; allowed: --examples 20 with it" in err
+    log.rename(tmp_path / "elsewhere")
+    page, err = page_of("--examples", 2)
+    assert "Their lists cannot be read again: " in page and str(log) in page
+    assert "warning: Their lists cannot be read again: " in err
+    (record,) = (out / "runs").glob("*.json")
+    record.write_text(record.read_text().replace(str(log), "s3://key:(hidden)@bucket/log"))
+    code, _, err = call("report", "--input", out, "--html", tmp_path / "r.html", "--examples", 2)
+    assert code == 2 and f"the run record of {DATE} hides secrets of its config; allowed: --config with it" in err
+
+
 def test_nothing_is_read_again_unless_asked_for(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,7 +180,7 @@ def test_a_metric_of_which_lower_is_better_is_lost_where_it_rises(spark: SparkSe
 
 def test_compare_lists_gains_and_writes_every_user_of_both(call: Call, tmp_path: Path) -> None:
     document = {
-        "source": {"path": str(parquet(tmp_path / "log", log()))},
+        "source": {"path": str(parquet(tmp_path / "log", log_rows()))},
         "metrics": ["ap@3", "rr"],
         "quality": {"max_invalid_fraction": 1},
         "sink": {"path": str(tmp_path / "out")},

@@ -163,12 +163,14 @@ def test_the_rates_of_a_log_come_with_the_result_and_are_limited(spark: SparkSes
             # Of u and v, only v is in both experiments.
             "shared_user_rate": 1 / 2,
         },
-        "warnings": ["users in several experiments 50 % (warning above 40 %: quality.gates.shared_user_rate.warn)"],
+        "warnings": [
+            "50 % of the users are in several experiments (warning above 40 %: quality.gates.shared_user_rate.warn)"
+        ],
     }
     with pytest.raises(QualityError) as caught:
         run(spark, settings(RATED[2:], "second", short_rate={"fail_change": 0.2}, gap_rate={"fail": 0.5}))
     assert str(caught.value) == (
-        "experiment 'a': lists shorter than the largest cut-off 0 %, 50 % in the previous run "
+        "a: 0 % of the lists are shorter than the largest cut-off, 50 % in the previous run "
         "(refused above a change of 20 %: quality.gates.short_rate.fail_change)"
     )
     done = run(spark, settings(RATED[2:], "second", gap_rate={"fail": 0.5}))
@@ -184,7 +186,10 @@ def test_the_rate_of_tied_scores_is_limited_by_score(spark: SparkSession) -> Non
     log = impressions(spark, rows, SCHEMA + ", score double")
     truth = spark.createDataFrame([("other", "x", 1)], "user_id string, item_id string, relevance int")
     result = evaluate(log, ["ap@3"], rank_by="score")
-    with pytest.raises(QualityError, match=r"tied scores 66.7 % \(refused above 50 %: quality.gates.tie_rate.fail\)"):
+    with pytest.raises(
+        QualityError,
+        match=r"^a: 66.7 % of the rows have tied scores \(refused above 50 %: quality.gates.tie_rate.fail\)",
+    ):
         result.check(gates={"tie_rate": {"fail": 0.5}})
     with pytest.raises(InputError, match="no user_id of the impressions is in the judgements") as caught:
         evaluate(log, ["ap@3"], truth, "score").check()

@@ -132,6 +132,15 @@ def test_text_names_the_preset_and_every_knob_in_order() -> None:
     assert names == sorted(names) == [knob.name for knob in knobs()]
 
 
+def test_a_convention_is_read_back_from_its_text() -> None:
+    own = resolve({"preset": "kaggle", "gain": {1: 0.5, 2.5: 1}, "relevant_from": 2})
+    for convention in (*PRESETS.values(), own, replace(own, preset="mine")):
+        read = resolve(convention.text())
+        assert (read, read.preset) == (convention, convention.preset)
+    with pytest.raises(ConfigError, match="unknown convention knob 'gian'"):
+        resolve("standard;gian=linear")
+
+
 @pytest.mark.parametrize(
     ("value", "averages"),
     [

@@ -109,9 +109,9 @@ def test_the_sentence_the_gates_and_the_table_show_the_numbers_of_cuped() -> Non
     found = [failed_gates([Gate(metric=METRIC, **limit)], [], [row]) for limit in limits]
     drops = -row["cuped_difference"], -row["cuped_ci_low"], -row["cuped_relative_difference"]
     assert found == [
-        [f"MAP@10 of b fell by {drops[0]:.4f} against a; the gate allows a drop of 0.001"],
-        [f"MAP@10 of b may have fallen by {drops[1]:.4f} against a; the gate allows a drop of 0.02"],
-        [f"MAP@10 of b fell by {100 * drops[2]:.2f} % against a; the gate allows a drop of 1.00 %"],
+        [f"MAP@10 of b fell by {drops[0]:.4f} against a; the gate allows 0.001"],
+        [f"MAP@10 of b may have fallen by {drops[1]:.4f} against a; the gate allows 0.02"],
+        [f"MAP@10 of b fell by {100 * drops[2]:.2f} % against a; the gate allows 1.00 %"],
     ]
 
 

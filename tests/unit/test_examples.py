@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 
-from rankmetrics_spark.config import Config, from_mapping
+from rankmetrics_spark.config import EXAMPLES, Config, as_dict, example_text, from_mapping
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.report import Examples, Figures, block, data_of, page
 
@@ -32,7 +34,7 @@ def ranked(user: str, experiment: str, items: str, which: int = 1) -> list[dict[
 def examples(**more: Any) -> Examples:
     changes = [change("u", 1.0, 0.25), change(HOSTILE, 0.0, 1.0, "gain")]
     lists = [*ranked("u", "a", "Xy"), *ranked("u", "b", "yX"), *ranked(HOSTILE, "a", "z")]
-    return Examples(changes, **{"n_changes": 2, "lists": lists} | more)
+    return Examples(changes, **{"n_changes": 2, "lists": lists, "baseline": "a"} | more)
 
 
 def figures(found: Examples | None) -> Figures:
@@ -54,6 +56,18 @@ def data_in(text: str) -> Any:
 
 def test_a_page_without_examples_has_no_such_section() -> None:
     assert block(figures(None)) == "" and 'id="examples"' not in page(figures(None))
+
+
+def test_a_page_of_paired_users_without_examples_says_how_to_get_them() -> None:
+    steps = {"experiment_id": "b", "baseline": "a", "metric": "ap@10", "step": 1, "low": 0.0, "high": 1.0, "users": 9}
+    shown = replace(figures(None), user_changes=[steps])
+    assert "<code>rankmetrics report --examples 20</code> reads them from the log" in page(shown)
+    assert "--examples 20" not in page(replace(shown, examples=examples()))
+
+
+def test_a_section_without_changes_says_why() -> None:
+    data = data_in(block(figures(Examples((), note="Each user has seen one experiment."))))
+    assert (data["note"], data["changes"]) == ("Each user has seen one experiment.", [])
 
 
 def test_the_lists_of_both_experiments_are_there_with_rank_item_and_relevance() -> None:
@@ -95,7 +109,7 @@ def test_a_section_that_is_too_large_loses_the_smaller_changes_and_says_so(monke
 def test_missed_items_and_topics_are_of_their_user() -> None:
     missed = [{"user_id": "u", "item": "M", "grade": 2.0, "n": 7}, {"user_id": "v", "item": "N", "grade": 1.0, "n": 1}]
     topics = [change(user, 0.5, 0.5 + size) | {"difference": size} for user, size in (("v", -0.25), ("u", 0.5))]
-    data = data_of(examples(missed=missed, topics=topics), "a", 2)
+    data = data_of(examples(missed=missed, topics=topics), 2)
     (only,) = data["missed"].items()
     assert (data["texts"][only[0]], only[1]["n"], data["texts"][only[1]["items"][0][0]]) == ("u", 7, "M")
     assert [(data["texts"][row[2]], row[5]) for row in data["topics"]] == [("v", -0.25), ("u", 0.5)]
@@ -122,6 +136,13 @@ def test_people_are_no_examples_unless_asked_for_and_queries_are() -> None:
     trec = {"format": "trec_run", "path": "runs"}
     assert config("r.html", trec).report.examples == 20
     assert config({"file": "r.html", "examples": 0}, trec).report.examples == 0
+
+
+@pytest.mark.parametrize("name", sorted(EXAMPLES))
+def test_a_config_is_read_back_from_a_run_record(name: str) -> None:
+    document = {**yaml.safe_load(example_text(name)), "evaluation_date": "2026-11-20"}
+    stored = as_dict(from_mapping(document))
+    assert as_dict(from_mapping(json.loads(json.dumps(stored)))) == stored
 
 
 @pytest.mark.parametrize("report", [5, ["r.html"], {"file": "r.html", "exampels": 1}, {"examples": 101}])

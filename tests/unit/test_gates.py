@@ -64,14 +64,14 @@ CORRECTED = {"adjusted_ci_low": -0.04, "adjusted_ci_high": -0.005} | {
     ("gate", "change", "said"),
     [
         # The least that it fell, by the corrected interval: -0.005, or 1 %.
-        ({"max_drop": 0.0}, {}, "NDCG@10 of b fell by at least 0.0050 against a; the gate allows a drop of 0"),
+        ({"max_drop": 0.0}, {}, "NDCG@10 of b fell by at least 0.0050 against a; the gate allows 0"),
         ({"max_drop": 0.005}, {}, ""),
-        ({"max_relative_drop": 0.005}, {}, "of b fell by at least 1.00 % against a; the gate allows a drop of 0.50 %"),
+        ({"max_relative_drop": 0.005}, {}, "of b fell by at least 1.00 % against a; the gate allows 0.50 %"),
         ({"max_relative_drop": 0.01}, {}, ""),
         # Not shown: the interval holds 0, although the difference and the plain interval are below it.
         ({"max_drop": 0.0}, {"adjusted_ci_high": 0.001, "adjusted_relative_ci_high": 0.002}, ""),
         ({"max_drop": 0.0, "metric": "softmax_loss(t=1)"}, {"adjusted_ci_low": 0.01, "adjusted_ci_high": 0.03},
-         "of b rose by at least 0.0100 against a; the gate allows a rise of 0"),
+         "of b rose by at least 0.0100 against a; the gate allows 0"),
         ({"max_drop": 0.0, "metric": "softmax_loss(t=1)"}, {"adjusted_ci_low": -0.01, "adjusted_ci_high": 0.03}, ""),
         ({"max_drop": 0.0}, {"adjusted_ci_low": None, "adjusted_ci_high": None, "ci_high": None}, "cannot be checked"),
     ],
@@ -109,18 +109,18 @@ def test_an_experiment_without_a_row_keeps_no_limit() -> None:
     [
         ({"min": 0.51}, "NDCG@10 of b is 0.5000; the gate asks for at least 0.51"),
         ({"min": 0.46, "on": "bound"}, "the lower bound of NDCG@10 of b is 0.4500; the gate asks for at least 0.46"),
-        ({"max_drop": 0.01}, "NDCG@10 of b fell by 0.0200 (0.500 → 0.480) against a; the gate allows a drop of 0.01"),
+        ({"max_drop": 0.01}, "NDCG@10 of b fell by 0.0200 (0.500 → 0.480) against a; the gate allows 0.01"),
         (
             {"max_drop": 0.02, "on": "bound"},
-            "NDCG@10 of b may have fallen by 0.0300 against a; the gate allows a drop of 0.02",
+            "NDCG@10 of b may have fallen by 0.0300 against a; the gate allows 0.02",
         ),
         (
             {"max_relative_drop": 0.03},
-            "NDCG@10 of b fell by 4.00 % (0.500 → 0.480) against a; the gate allows a drop of 3.00 %",
+            "NDCG@10 of b fell by 4.00 % (0.500 → 0.480) against a; the gate allows 3.00 %",
         ),
         (
             {"max_relative_drop": 0.05, "on": "bound"},
-            "NDCG@10 of b may have fallen by 6.00 % against a; the gate allows a drop of 5.00 %",
+            "NDCG@10 of b may have fallen by 6.00 % against a; the gate allows 5.00 %",
         ),
         (
             {"metric": "softmax_loss(t=1)", "min": 0.4},
@@ -140,7 +140,7 @@ def test_a_limit_that_is_not_kept_is_one_sentence(gate: dict[str, Any], said: st
 def test_an_increase_of_a_loss_is_a_drop() -> None:
     found = failed({"metric": "softmax_loss(t=1)", "max_drop": 0.01}, drop={"difference": 0.02})
     moved = "rose by 0.0200 (0.500 → 0.480) against a"
-    assert found == [f"Softmax loss (t = 1) of b {moved}; the gate allows a rise of 0.01"]
+    assert found == [f"Softmax loss (t = 1) of b {moved}; the gate allows 0.01"]
 
 
 @pytest.mark.parametrize("value", [None, NAN])
@@ -225,7 +225,7 @@ def test_a_gate_has_a_row_for_each_limit_with_what_was_observed_and_how_far_that
 def test_with_cuped_the_means_do_not_add_up_to_the_difference_and_are_not_named() -> None:
     row = DROP | {"test": "cuped", "cuped_difference": -0.05, "cuped_ci_low": -0.06}
     (check,) = gate_checks([Gate(metric="ndcg@10", max_drop=0.01)], [], [row])
-    assert check.sentence == "NDCG@10 of b fell by 0.0500 against a; the gate allows a drop of 0.01"
+    assert check.sentence == "NDCG@10 of b fell by 0.0500 against a; the gate allows 0.01"
 
 
 def test_a_gate_that_cannot_be_checked_fails_in_each_experiment() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from rankmetrics_spark.report import (
     change_rows,
     change_steps,
     further_sentences,
+    page,
     status_line,
     what_else,
 )
@@ -99,6 +101,18 @@ def test_guardrails_are_said_one_by_one_and_other_metrics_are_counted() -> None:
     )
     alone = Figures([mean("a"), mean("b")], rows[:1])
     assert what_else(cards(alone)[0], rows[:1]) == ()
+
+
+def test_of_all_pairs_what_else_moved_is_said_of_the_best_and_the_closest() -> None:
+    names = ["ap@10", "rr"]
+    pairs = [("a", "b", "candidate"), ("a", "c", "candidate"), ("b", "c", None)]
+    rows = [compared(metric, better, baseline=x, experiment_id=y) for metric in names for x, y, better in pairs]
+    rows = [row | {"difference": 0.2} if row["experiment_id"] == "b" else row for row in rows]
+    bounds = {"ci_low": 0.4, "ci_high": 0.6}
+    figures = Figures([mean(name, metric) | bounds for name in "abc" for metric in names], rows, order=names)
+    text = re.sub(r"<[^>]+>", "", page(figures))
+    assert "What else moved in b against a: MRR is better too." in " ".join(text.split())
+    assert "The closest of them is a. MAP@10 rose" in text, "nothing shows that c is beaten"
 
 
 def test_what_was_computed_beside_the_test_is_said() -> None:

@@ -51,11 +51,11 @@ def test_a_rate_beyond_a_limit_is_named_with_its_experiment() -> None:
     limits = {"tie_rate": {"warn": 0.1, "fail": 0.5}, "gap_rate": {"fail": 0.1}, "shared_user_rate": {"warn": 0.0}}
     found = Findings({}, {"a": {"tie_rate": 0.2, "gap_rate": 0.1}, "b": {"tie_rate": 0.6}}, {"shared_user_rate": 0.25})
     assert breaches(found, limits, "warn") == [
-        "experiment 'a': rows with tied scores 20 % (warning above 10 %: quality.gates.tie_rate.warn)",
-        "users in several experiments 25 % (warning above 0 %: quality.gates.shared_user_rate.warn)",
+        "a: 20 % of the rows have tied scores (warning above 10 %: quality.gates.tie_rate.warn)",
+        "25 % of the users are in several experiments (warning above 0 %: quality.gates.shared_user_rate.warn)",
     ]
     assert breaches(found, limits, "fail") == [
-        "experiment 'b': rows with tied scores 60 % (refused above 50 %: quality.gates.tie_rate.fail)"
+        "b: 60 % of the rows have tied scores (refused above 50 %: quality.gates.tie_rate.fail)"
     ]
 
 
@@ -65,10 +65,10 @@ def test_a_rate_is_also_held_against_that_of_the_previous_run() -> None:
     now = {"rose": {"tie_rate": 0.25}, "fell": {"tie_rate": 0.125}, "new": {"tie_rate": 0.9}}
     found = Findings({}, now, {"tie_rate": 0.4}, before)
     assert breaches(found, limits, "warn") == [
-        "experiment 'rose': rows with tied scores 25 %, 10 % in the previous run "
+        "rose: 25 % of the rows have tied scores, 10 % in the previous run "
         "(warning above a change of 10 %: quality.gates.tie_rate.warn_change)",
     ]
-    assert [line.split(":")[0] for line in breaches(found, limits, "fail")] == ["experiment 'fell'"]
+    assert [line.split(":")[0] for line in breaches(found, limits, "fail")] == ["fell"]
     assert found.as_record()["previous"] == {"run_id": "earlier", "overall": {}}
     assert "previous" not in Findings({}, now, {}).as_record()
 

@@ -193,10 +193,12 @@ def test_without_a_winner_nothing_has_the_accent() -> None:
 
 def test_the_closest_is_the_one_with_the_smallest_difference_whichever_side_it_is_on() -> None:
     # b is 0.1 ahead of a, 0.3 ahead of c. In the pair of b and c, b is the baseline.
-    assert words(answer(ranked(0.6, 0.7, 0.4))) == "The closest on MAP@10 is a: b has +20.0 % against a (0.600 → 0.700)"
+    said = "The closest is a. MAP@10 rose from 0.600 (a) to 0.700 (b): +20.0 % (95 % interval +16.0 to +24.0 %)"
+    assert words(answer(ranked(0.6, 0.7, 0.4))) == said and answer(ranked(0.6, 0.7, 0.4)).won
     # c is the closest, 0.1 behind b: as a candidate against b it has 2 * -0.1.
-    closest = "The closest on MAP@10 is c: c has \u221220.0 % against b (0.700 → 0.600)"
-    assert words(answer(ranked(0.4, 0.7, 0.6))) == closest
+    said = "The closest is c. MAP@10 fell from 0.700 (b) to 0.600 (c): -20.0 % (95 % interval -24.0 to -16.0 %)"
+    assert words(answer(ranked(0.4, 0.7, 0.6))).replace("\N{MINUS SIGN}", "-") == said
+    assert not answer(ranked(0.4, 0.7, 0.6)).won, "the change is one for the worse"
     assert "".join(answer(ranked(0.7, 0.7, 0.4)).title) == "a beats 1 of 2 others"
     assert "".join(answer(ranked(0.7, 0.7, 0.4)).sure).endswith(" 1 other beats as many.")
 
@@ -481,7 +483,9 @@ def test_an_answer_without_a_winner_is_about_what_is_open_not_about_a_loser() ->
     rows = [compared("a", "baseline", -0.1), compared("b", None, 0.01, p_adjusted=0.18)]
     found = answer(Figures([mean("control"), mean("a"), mean("b")], rows))
     assert words(found).startswith("MAP@10 is 0.500 in control and 0.510 in b: +2.0 %")
-    assert "".join(found.sure).startswith("1 worse, 1 no difference shown. Chance alone could explain this (p = 0.180")
+    assert "".join(found.sure).startswith(
+        "1 candidate is worse, 1 shows no clear difference. Chance alone could explain this (p = 0.180"
+    )
 
 
 def test_where_lower_is_better_the_lowest_mean_comes_first() -> None:
@@ -493,7 +497,7 @@ def test_where_lower_is_better_the_lowest_mean_comes_first() -> None:
 
 def test_one_experiment_has_nothing_to_be_compared_with() -> None:
     found = answer(Figures([mean("only")]))
-    assert ("".join(found.title), found.change) == ("MAP@10 of only", "0.5000")
+    assert ("".join(found.title), found.change) == ("MAP@10 of only is 0.500", "0.5000")
     assert found.sure == ("There is one experiment, so nothing to compare it with.",)
 
 
@@ -573,7 +577,7 @@ def test_the_page_says_the_checks_that_were_written_and_computes_none() -> None:
         row("n_users", "ok", "12 users.", "a"),
         row("max_drop", "fail", "b fell"),
         row("min", "ok", "b is fine"),
-        row("short_rate", "warn", "experiment 'b': short_rate is 50.00%"),
+        row("short_rate", "warn", "b: 50 % of the lists are shorter than the largest cut-off"),
         row("gap_rate", "not_checked", "no limit"),
         row("sample_ratio", "not_checked", "Not checked."),
         row("books_lists", "ok", "2 lists"),
@@ -582,7 +586,7 @@ def test_the_page_says_the_checks_that_were_written_and_computes_none() -> None:
     figures = Figures([mean("a"), mean("b")], record=record, checks=written)
     assert [(check.level, check.title, check.text) for check in checks(figures)] == [
         ("fail", "Gates", "b fell."),
-        ("warn", "Rates of the log", "Experiment 'b': short_rate is 50.00%."),
+        ("warn", "Rates of the log", "b: 50 % of the lists are shorter than the largest cut-off."),
         ("ok", "Gates", "b is fine."),
         ("ok", "Books", "Every row and every list of the log is in a table, in each experiment."),
         ("ok", "Number of users", "12 users."),
@@ -1069,6 +1073,13 @@ def test_failed_runs_after_a_period_are_named_after_its_last_day() -> None:
     history = [{"evaluation_date": f"2026-11-{day}", "error": {"message": "why"}} for day in (20, 22)]
     shown = Figures([mean("a")], record={"evaluation_date": "2026-11-08"}, history=history, days=days)
     assert newer_failures(shown) == ["The run of 2026-11-22 failed, so nothing newer than 2026-11-21 is shown: why"]
+
+
+def test_of_two_small_experiments_the_other_one_is_one_more(tmp_path: Path) -> None:
+    tables = local_tables(str(Output(tmp_path, ["a", "b"], users=60).write()))
+    assert tables is not None
+    (said,) = [check.text for check in checks(figures_of(tables)) if check.title == "Number of users"]
+    assert said.startswith("a has only 60 users, so intervals are rough; 1 more has fewer than 100.")
 
 
 def test_experiments_with_few_users_are_said_in_one_check(tmp_path: Path) -> None:

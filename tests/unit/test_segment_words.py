@@ -28,6 +28,7 @@ def test_columns_without_a_sign_share_a_sentence() -> None:
     assert said(row("all", None), *rows) == [
         "No sign that the effect of b on MAP@10 differs between the 3 segments of country or the 2 segments of device"
     ]
+    assert said(*rows[::-1]) == said(*rows), "in any order of the rows"
     assert said(row("all", None)) == [] == said({"segment": "country=x", "metric": "ap@10"})
 
 
