@@ -204,7 +204,6 @@ test-report: for-test-report ## test the HTML report in Chromium (and Firefox, i
 	@command -v chromium >/dev/null || { echo "chromium not found: apt install chromium" >&2; exit 1; }
 	@$(call PLATFORM_TESTS,test_report_page.py $(addprefix tests/platforms/,test_report_screens.py test_examples_page.py test_docs_site.py))
 	@if { command -v firefox || command -v firefox-esr; } >/dev/null; then $(call PLATFORM_TESTS,test_report_firefox.py); \
-	elif [ -n "$$CI" ]; then echo "Firefox not found: apt install firefox-esr" >&2; exit 1; \
 	else echo "Firefox not found, so the page is tried in Chromium alone; apt install firefox-esr adds it" >&2; fi
 	@.venvs/mlflow/bin/python -m pytest tests/platforms/test_mlflow.py
 
