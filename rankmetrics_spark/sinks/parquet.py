@@ -154,7 +154,11 @@ class ParquetFolder(Folder):
         date, names = written.partitions.date, [name or None for name in written.partitions.filled]
         paths = [literal(f"{self.path}/{folder_of(written.table, name, date)}") for name in dict.fromkeys(names)]
         paths = paths if len(paths) <= MANY_FILES else [f"{literal(self.name_of(written.table))}/*/{DATE}={date}"]
-        return of_run(self.spark, self.name_of(written.table), written.rows.schema, self.run_id, paths)
+        # Since then, `rankmetrics prune --compact` may have merged its files under another id.
+        pointer = pointer_of(self._reach.files, date) if self._reach.here else None
+        ids = [entry.file_id for entry in (pointer.entries if pointer else ()) if entry.run_id == self.run_id]
+        file_id = (ids or [self.run_id])[0]
+        return of_run(self.spark, self.name_of(written.table), written.rows.schema, file_id, paths)
 
 
 def _table_of(spark: SparkSession, written: Written) -> DataFrame:

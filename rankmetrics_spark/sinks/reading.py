@@ -100,15 +100,15 @@ def with_schema(spark: SparkSession, path: str, schema: T.StructType, paths: Seq
     return reader.parquet(*(paths or [literal(path)]))
 
 
-def of_run(spark: SparkSession, path: str, schema: T.StructType, run_id: str, paths: Sequence[str]) -> DataFrame:
-    """The rows that one run has written."""
+def of_run(spark: SparkSession, path: str, schema: T.StructType, file_id: str, paths: Sequence[str]) -> DataFrame:
+    """The rows of the files that carry an id."""
     if engine_of(spark) == "sail":
         disk = of_disk(path)
-        files = [name for name in partition_files(disk) if run_in_name(name) == run_id] if disk else []
+        files = [name for name in partition_files(disk) if run_in_name(name) == file_id] if disk else []
         rows = rows_of(spark, disk, files, schema) if disk else None
         return spark.createDataFrame([], schema) if rows is None else rows
     rows = with_schema(spark, path, schema, paths)
-    return rows.where(F.col(_FILE).contains(run_id))
+    return rows.where(F.col(_FILE).contains(file_id))
 
 
 def of_dates(spark: SparkSession, path: str, pointers: Mapping[str, Pointer], schema: T.StructType) -> DataFrame | None:
@@ -184,8 +184,8 @@ def _is_current(run: Column, pointers: Mapping[str, Pointer]) -> Column:
     """Whether a row counts, by its date, its experiment and the run that its file names."""
     complete, parts = [], [~F.col(DATE).isin(*pointers) & (run == WITHOUT_ID) if pointers else run == WITHOUT_ID]
     for date, pointer in pointers.items():
-        if len(pointer.entries) == 1 and pointer.entries[0].named:
-            complete.append(f"{date}/{pointer.entries[0].run_id}")
+        if len(pointer.entries) == 1 and pointer.entries[0].file_id:
+            complete.append(f"{date}/{pointer.entries[0].file_id}")
             continue
         parts += [_is_of_entry(run, date, entry) for entry in pointer.entries]
     if complete:
@@ -196,7 +196,7 @@ def _is_current(run: Column, pointers: Mapping[str, Pointer]) -> Column:
 def _is_of_entry(run: Column, date: str, entry: Entry) -> Column:
     """Whether a row is one of those that count of a run on a date."""
     is_member = any_of([F.col(EXPERIMENT).eqNullSafe(F.lit(name)) for name in entry.experiments])
-    return (F.col(DATE) == date) & (run == (entry.run_id if entry.named else WITHOUT_ID)) & is_member
+    return (F.col(DATE) == date) & (run == entry.file_id) & is_member
 
 
 def _run_column() -> Column:
