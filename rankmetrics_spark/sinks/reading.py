@@ -92,6 +92,12 @@ def existing(spark: SparkSession, path: str) -> DataFrame | None:
         return None
 
 
+def dated(rows: DataFrame) -> DataFrame:
+    """The rows with ``evaluation_date`` as a date; folders and pointers have texts."""
+    # A folder that somebody else has named may hold no date.
+    return rows.withColumn(DATE, F.expr(f"try_cast({DATE} AS date)")) if DATE in rows.columns else rows
+
+
 def with_schema(spark: SparkSession, path: str, schema: T.StructType, paths: Sequence[str] = ()) -> DataFrame:
     """Read with this schema and with strings as partition columns; Spark would turn "007" into 7."""
     keys = [T.StructField(name, T.StringType()) for name in PARTITION]
@@ -207,7 +213,8 @@ def _run_column() -> Column:
 def rows_by(rows: DataFrame, pointers: Mapping[str, Pointer], other: str) -> dict[tuple[str, str | None], int]:
     """(run, value of another column) -> rows of a Delta or Iceberg table that count."""
     run = _run_column()
-    counts = rows.where(_is_current(run, pointers)).groupBy(run.alias(RUN), other).count()
+    value = F.col(other).cast("string").alias(other)
+    counts = rows.where(_is_current(run, pointers)).groupBy(run.alias(RUN), value).count()
     return {(row[0], row[1]): row[2] for row in few_rows(counts)}
 
 

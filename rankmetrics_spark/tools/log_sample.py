@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import numpy as np
 import pandas as pd
 
-from rankmetrics_spark.config import ENDING
+from rankmetrics_spark.config import ENDING, problem_with_file
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.schemas import EXPERIMENT
 
@@ -79,6 +79,8 @@ def sample(path: str, what: str = "log") -> LogSample:
     cut = len(chosen) < len(files)
     most = SAMPLE_ROWS // len(chosen)
     for file in chosen:
+        if problem := problem_with_file(file):
+            raise InputError(f"cannot read {format} from '{file}': {problem}")
         try:
             rows, options = _READERS[format](file, most + 1)
         except (OSError, ValueError) as error:
