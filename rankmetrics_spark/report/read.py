@@ -138,7 +138,7 @@ def spark_tables(spark: SparkSession, sink: Sink, place: str = "--input") -> Spa
     from rankmetrics_spark import sinks
 
     store = sinks.store_of(spark, sink, "report")
-    if store.existing("experiment_metrics") is None:
+    if not store.exists("experiment_metrics"):
         raise InputError(
             f"{place} '{store.path}' holds no experiment_metrics; allowed: the output folder of an earlier run"
         )

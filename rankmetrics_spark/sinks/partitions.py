@@ -256,6 +256,9 @@ class Store(Protocol):
     def existing(self, table: str) -> DataFrame | None:
         """The rows of a table that are published, or None if it does not exist."""
 
+    def exists(self, table: str) -> bool:
+        """Whether a table was written; it opens no file."""
+
     def days(self, table: str, pointers: Mapping[str, Pointer], schema: T.StructType) -> DataFrame | None:
         """The rows that these pointers name, with these columns, null where a date lacks one; None if there are none.
 

@@ -98,6 +98,21 @@ def dated(rows: DataFrame) -> DataFrame:
     return rows.withColumn(DATE, F.expr(f"try_cast({DATE} AS date)")) if DATE in rows.columns else rows
 
 
+def exists(spark: SparkSession, path: str) -> bool:
+    """Whether a table was written; unlike ``existing``, it opens no file."""
+    if engine_of(spark) == "sail":
+        disk = of_disk(path)
+        return disk is not None and bool(partition_files(disk))
+    if on_this_machine(spark, path) and not Path(local_path(path) or "").exists():
+        return False
+    try:
+        # With a schema, Spark lists the files and reads none of their footers.
+        with_schema(spark, path, T.StructType()).schema  # noqa: B018
+    except AnalysisException:
+        return False
+    return True
+
+
 def with_schema(spark: SparkSession, path: str, schema: T.StructType, paths: Sequence[str] = ()) -> DataFrame:
     """Read with this schema and with strings as partition columns; Spark would turn "007" into 7."""
     keys = [T.StructField(name, T.StringType()) for name in PARTITION]

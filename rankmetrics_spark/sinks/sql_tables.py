@@ -106,6 +106,10 @@ class SqlTables(ABC):
             return rows
         return published(rows, table, pointers, lambda version: self.at_version(table, version))
 
+    def exists(self, table: str) -> bool:
+        """Whether a table was written."""
+        return self.current(table) is not None
+
     def days(self, table: str, pointers: Mapping[str, Pointer], schema: T.StructType) -> DataFrame | None:
         """The rows that these pointers name, with these columns; None if there are none."""
         version = self.version(table) if pointers else None

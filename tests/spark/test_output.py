@@ -23,6 +23,7 @@ from rankmetrics_spark.metrics import resolve
 from rankmetrics_spark.pointers import Pointer
 from rankmetrics_spark.report import accounting, compared_rows, result_rows
 from rankmetrics_spark.sinks import Files, ParquetFolder, read, reading, records_in
+from rankmetrics_spark.sinks.reading import exists
 from rankmetrics_spark.sinks.swapping import Swap, place, swap
 from tests.helpers.logs import DATE, Shown, a_list, averages, bits, config, exact, impressions, parquet
 
@@ -457,3 +458,12 @@ def test_a_setting_of_the_config_that_the_session_refuses_is_named(spark: SparkS
             run(spark, config(log, tmp_path / "out", spark={name: value}))
     assert [spark.conf.get(name) for name in SETTINGS_OF_RUNS] == before
     assert not (tmp_path / "out").exists()
+
+
+def test_whether_a_table_exists_is_known_without_opening_a_file(spark: SparkSession, tmp_path: Path) -> None:
+    table = tmp_path / "a[b]" / "checks"
+    assert not exists(spark, str(table))
+    partition = table / "experiment_id=007" / f"evaluation_date={DATE}"
+    partition.mkdir(parents=True)
+    (partition / "part-0.parquet").write_bytes(b"no footer")
+    assert exists(spark, str(table))
