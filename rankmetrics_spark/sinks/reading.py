@@ -83,8 +83,7 @@ def existing(spark: SparkSession, path: str) -> DataFrame | None:
     if engine_of(spark) == "sail":
         disk = of_disk(path)
         return rows_of(spark, disk, partition_files(disk)) if disk else None
-    # Where it is not there, Spark logs a stack trace before it says so.
-    if on_this_machine(spark, path) and not Path(local_path(path) or "").exists():
+    if _is_absent(spark, path):
         return None
     try:
         return with_schema(spark, path, spark.read.option("mergeSchema", "true").parquet(literal(path)).schema)
@@ -98,12 +97,17 @@ def dated(rows: DataFrame) -> DataFrame:
     return rows.withColumn(DATE, F.expr(f"try_cast({DATE} AS date)")) if DATE in rows.columns else rows
 
 
+def _is_absent(spark: SparkSession, path: str) -> bool:
+    """Whether a place of this machine is not there; asked, Spark logs a stack trace before it says so."""
+    return on_this_machine(spark, path) and not Path(local_path(path) or "").exists()
+
+
 def exists(spark: SparkSession, path: str) -> bool:
     """Whether a table was written; unlike ``existing``, it opens no file."""
     if engine_of(spark) == "sail":
         disk = of_disk(path)
         return disk is not None and bool(partition_files(disk))
-    if on_this_machine(spark, path) and not Path(local_path(path) or "").exists():
+    if _is_absent(spark, path):
         return False
     try:
         # With a schema, Spark lists the files and reads none of their footers.
