@@ -272,10 +272,25 @@ def listens(port: int) -> bool:
     return False
 
 
+WAITING = """
+from airflow.sdk import DAG, Asset, PartitionedAssetTimetable, task
+
+with DAG("refresh", schedule=PartitionedAssetTimetable(assets=Asset("rankmetrics_days"))):
+    @task
+    def refresh(dag_run=None):
+        print("the day is", dag_run.partition_key)
+    refresh()
+"""
+
+
 def test_a_backfill_writes_only_the_days_of_its_range(first_day: Airflow) -> None:
     before = first_day.files()
     for day, at in zip(RANGE, (2, 4), strict=True):
         first_day.add_log(day, [*a_list([int(rank == at) for rank in range(1, 6)], "u", "a"), *a_list([1], "u", "b")])
+    # A DAG that waits for a day, as the first lines of the DAG file say.
+    (Path(first_day.environment["AIRFLOW__CORE__DAGS_FOLDER"]) / "refresh.py").write_text(WAITING)
+    first_day("airflow dags reserialize")
+    first_day("airflow dags unpause refresh")
     first_day(EVERY_DAY)
     first_day(BACKFILL)
     runs = "select state, data_interval_start, data_interval_end from dag_run where run_type = 'backfill'"
@@ -284,8 +299,13 @@ def test_a_backfill_writes_only_the_days_of_its_range(first_day: Airflow) -> Non
         found = first_day.ask(runs)
         return found if len(found) == 2 and all(run[0] in ("success", "failed") for run in found) else []
 
+    def refreshed() -> bool:
+        waited = first_day.ask("select partition_key from dag_run where dag_id = 'refresh' and state = 'success'")
+        return {key for (key,) in waited} >= {*RANGE}
+
     with scheduler(first_day) as process:
         found = wait_for(finished, LIMIT, f"finished backfill; see {process.log}")
+        wait_for(refreshed, LIMIT, f"a run of the waiting DAG for each day; see {process.log}")
     # The data interval of a run is the evaluated day.
     assert [(state, start[:10], end[:10]) for state, start, end in sorted(found, key=lambda run: str(run[1]))] == [
         ("success", RANGE[0], RANGE[1]),
@@ -324,17 +344,6 @@ def test_several_days_in_one_application_are_published_one_by_one(first_day: Air
     assert sorted((name, key or "", json.loads(extra)["run_id"]) for name, key, extra in published) == sorted(
         [*(("rankmetrics", "", run) for run in runs.values()), *(("rankmetrics_days", day, runs[day]) for day in RANGE)]
     )
-
-
-WAITING = """
-from airflow.sdk import DAG, Asset, PartitionedAssetTimetable, task
-
-with DAG("refresh", schedule=PartitionedAssetTimetable(assets=Asset("rankmetrics_days"))):
-    @task
-    def refresh(dag_run=None):
-        print("the day is", dag_run.partition_key)
-    refresh()
-"""
 
 
 STORED = "2026-11-23"
