@@ -73,6 +73,9 @@ def sample(path: str, what: str = "log") -> LogSample:
         raise InputError(f"{what}; allowed: a file or a folder of parquet, csv, json or orc files, TREC runs, or a "
                          "table such as main.logs.impressions")  # fmt: skip
     format = format_of(files[0])
+    others = (kind for file in files if (kind := _named_format(file)) and kind != format)
+    if (other := next(others, None)) and format != "trec_run":
+        raise InputError(f"the {what} '{path}' holds files of {format} and of {other}; allowed: files of one format")
     chosen = list(itertools.islice(_newest_of_each(files, place), _MOST_FILES))
     tables: list[pd.DataFrame] = []
     options: dict[str, str] = {}
@@ -180,15 +183,19 @@ def format_of(file: Path) -> str:
     Raises:
         InputError: It is unknown, or the file holds judgements.
     """
-    for suffix in reversed(file.suffixes):
-        if suffix.lower() in FORMAT_OF:
-            return FORMAT_OF[suffix.lower()]
+    if named := _named_format(file):
+        return named
     if trec_fields(file) == 6:
         return "trec_run"
     if trec_fields(file) == 4:
         raise InputError(f"'{file}' looks like TREC judgements; allowed: a run, with the judgements as --judgements")
     raise InputError(f"the format of '{file}' is unknown; allowed: a name that ends with {', '.join(FORMAT_OF)}, or a "
                      "TREC run")  # fmt: skip
+
+
+def _named_format(file: Path) -> str | None:
+    """The format that the name of a file says, if it does."""
+    return next((FORMAT_OF[end.lower()] for end in reversed(file.suffixes) if end.lower() in FORMAT_OF), None)
 
 
 def trec_fields(file: Path) -> int:

@@ -330,3 +330,10 @@ def test_files_or_folders_with_names_of_their_own_are_experiments(
         log().to_csv(tmp_path / file, index=False)
     source = written(first(str(tmp_path)))["source"]
     assert ("experiment_from" in source, source["columns"]["experiment"]) == (False, "variant")
+
+
+def test_a_folder_with_files_of_two_formats_is_one_sentence(tmp_path: Path) -> None:
+    log().to_csv(tmp_path / "a.csv", index=False)
+    log().to_parquet(tmp_path / "b.parquet")
+    with pytest.raises(InputError, match=r"holds files of csv and of parquet; allowed: files of one format$"):
+        sample(str(tmp_path))
