@@ -259,7 +259,8 @@ bench: $(BENCH) $(call ENVIRONMENT,laptop) ## compare with other libraries: 2 M 
 bench-small: $(BENCH) ## check values, Spark jobs and query plan on 200,000 rows (about two minutes)
 	@$(BIN)/python -m tests.benchmarks.run --small
 
-docs: $(call ENVIRONMENT,docs) ## build the user guide and the API reference into out/docs
+docs: $(call ENVIRONMENT,docs) .venvs/laptop/tools ## run the notebook of the first hour, and build the user guide and the API reference into out/docs
+	@.venvs/laptop/bin/python -m pytest -q --engine sail tests/spark/test_notebook.py -k first_hour
 	@NO_MKDOCS_2_WARNING=1 .venvs/docs/bin/python -m mkdocs --quiet build --strict
 	@echo out/docs/index.html
 

@@ -4,6 +4,11 @@ Set Airflow's DAGs folder to the folder of this file, or link the file into the 
 that is evaluated. A scheduled run starts when that day is over. A run writes only the partitions of its own day, so
 days can be repeated and backfilled.
 
+The DAG ``rankmetrics_backfill`` evaluates several days in one Spark application, so that Spark starts once: trigger it
+with the parameters ``from`` and ``to``. Each day is published on its own, and ``publish`` runs once for each. It stops
+at the first day that fails; earlier ones stay published. ``airflow backfill create`` starts an application for each day
+instead, several at a time where MAX_ACTIVE_RUNS allows it.
+
 ``evaluate`` is retried after a temporary failure, such as a late log or a lost machine. A wrong config or a failed gate
 (exit codes 2, 4 and 5) fails at once and publishes nothing; earlier published results stay. If the driver runs on the
 cluster (``deploy-mode: cluster``), spark-submit does not report the exit code, so these failures are retried too.
@@ -28,7 +33,8 @@ HOME             the folder above this one  has jobs/evaluate.py and dist/rankme
 CONFIG           HOME/conf/example.yaml     use an absolute source.path: a worker may run in any folder
 OUTPUT           HOME/out                   replaces sink.path; s3a://... needs the Amazon provider with its extra s3fs
 OUTPUT_CONN_ID   (none)                     connection for reading OUTPUT; by default what the worker itself may read
-WHERE            event_date = '{{ ds }}'    replaces source.where; empty: {date} in the config selects the day
+WHERE            event_date = '{{ ds }}'    replaces source.where; empty: {date} in the config selects the day; in the
+                                            backfill, {date} stands for {{ ds }}
 PERIOD_FROM      (none)                     first day of a test: the days from it on are compared as one; see below
 JOB              rankmetrics on a cluster   name or id of a job of conf/databricks.yml; see below
 START_DATE       2020-01-01                 first day to evaluate
@@ -60,7 +66,7 @@ from typing import Any
 
 try:
     from airflow.providers.standard.operators.python import PythonOperator
-    from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, ObjectStoragePath, RetryDecision, RetryPolicy
+    from airflow.sdk import DAG, Asset, CronDataIntervalTimetable, ObjectStoragePath, Param, RetryDecision, RetryPolicy
 except ImportError as error:
     raise ImportError(
         "the DAG rankmetrics needs Airflow 3.3 or newer with apache-airflow-providers-standard; "
@@ -113,12 +119,13 @@ def operator(provider: str, module: str, name: str) -> Any:
         ) from None
 
 
-def on_spark() -> Any:
+def on_spark(days: list[str], first: str, where: str) -> Any:
+    """The task that evaluates days; ``first`` is the first of them, in words of Jinja."""
     submit = operator(
         "apache-airflow-providers-apache-spark", "apache.spark.operators.spark_submit", "SparkSubmitOperator"
     )
-    where = ["--set", f"source.where={WHERE}"] if WHERE else []
-    named = f"{{{{ '{{from: {PERIOD_FROM}}}' if ds >= '{PERIOD_FROM}' else 'null' }}}}"
+    filtered = ["--set", f"source.where={where}"] if where else []
+    named = f"{{{{ '{{from: {PERIOD_FROM}}}' if {first} >= '{PERIOD_FROM}' else 'null' }}}}"
     period = ["--set", f"comparison.period={named}"] if PERIOD_FROM else []
     config = setting("CONFIG", f"{HOME}/conf/example.yaml")
     return submit(
@@ -127,12 +134,13 @@ def on_spark() -> Any:
         name="rankmetrics",
         application=f"{HOME}/jobs/evaluate.py",
         py_files=f"{HOME}/dist/rankmetrics_spark.zip",
-        application_args=["--config", config, "--output", OUTPUT, "--date", "{{ ds }}", *where, *period],
+        application_args=["--config", config, "--output", OUTPUT, *days, *filtered, *period],
         retry_policy=FailOnPermanentErrors(),
     )
 
 
-def on_databricks() -> Any:
+def on_databricks(days: str) -> Any:
+    """The task that starts the job for a day, or for several such as 2026-11-08..2026-11-21."""
     if PERIOD_FROM:
         raise ValueError(
             f"RANKMETRICS_PERIOD_FROM is '{PERIOD_FROM}', and RANKMETRICS_PLATFORM is 'databricks'; allowed: the "
@@ -146,9 +154,17 @@ def on_databricks() -> Any:
         task_id="evaluate",
         databricks_conn_id=CONNECTION,
         **({"job_id": int(job)} if job.isdecimal() else {"job_name": job}),
-        job_parameters={"date": "{{ ds }}"},
+        job_parameters={"date": days},
         retry_policy=FailOnPermanentErrors(),
     )
+
+
+def days_between(first: str, last: str) -> list[dict[str, str]]:
+    """What ``publish`` gets for each day of a backfill."""
+    start, end = (datetime.strptime(day, "%Y-%m-%d") for day in (first, last))
+    if end < start:
+        raise ValueError(f"from is {first}, and to is {last}; allowed: to on or after from")
+    return [{"date": f"{start + timedelta(days=n):%Y-%m-%d}"} for n in range((end - start).days + 1)]
 
 
 def publish(date: str, outlet_events: Any) -> None:
@@ -168,6 +184,8 @@ def pointer_of(date: str) -> dict[str, Any]:
     return {name: found[name] for name in ("evaluation_date", "run_id", "record", "partitions")}
 
 
+RETRYING = {"retries": number("RETRIES", 3), "retry_delay": timedelta(seconds=number("RETRY_DELAY", 900))}
+
 with DAG(
     "rankmetrics",
     description="Daily ranking metrics of every experiment",
@@ -176,11 +194,35 @@ with DAG(
     start_date=datetime.strptime(START, "%Y-%m-%d").replace(tzinfo=timezone.utc),
     catchup=setting("CATCHUP", "false", "false|true") == "true",
     max_active_runs=number("MAX_ACTIVE_RUNS", 1),
-    default_args={"retries": number("RETRIES", 3), "retry_delay": timedelta(seconds=number("RETRY_DELAY", 900))},
+    default_args=RETRYING,
     tags=["rankmetrics"],
     doc_md=__doc__,
 ):
-    evaluated = on_databricks() if DATABRICKS else on_spark()
+    evaluated = on_databricks("{{ ds }}") if DATABRICKS else on_spark(["--date", "{{ ds }}"], "ds", WHERE)
     evaluated >> PythonOperator(
         task_id="publish", python_callable=publish, op_kwargs={"date": "{{ ds }}"}, outlets=[PUBLISHED, DAYS]
     )
+
+FIRST, LAST = "{{ params['from'] }}", "{{ params['to'] }}"
+
+with DAG(
+    "rankmetrics_backfill",
+    description="Ranking metrics of several days in one session; each day is published on its own",
+    schedule=None,
+    params={
+        name: Param(type="string", format="date", description=f"{which} day")
+        for name, which in (("from", "First"), ("to", "Last"))
+    },
+    default_args=RETRYING,
+    tags=["rankmetrics"],
+    doc_md=__doc__,
+):
+    listed = PythonOperator(task_id="days", python_callable=days_between, op_kwargs={"first": FIRST, "last": LAST})
+    if DATABRICKS:
+        several = on_databricks(f"{FIRST}..{LAST}")
+    else:
+        # The command fills in {date} for each day.
+        by_day = re.sub(r"{{ *ds *}}", "{date}", WHERE)
+        several = on_spark(["--from", FIRST, "--to", LAST], "params['from']", by_day)
+    each_day = PythonOperator.partial(task_id="publish", python_callable=publish, outlets=[PUBLISHED, DAYS])
+    listed >> several >> each_day.expand(op_kwargs=listed.output)

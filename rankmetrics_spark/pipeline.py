@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeAlias, get_args
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from rankmetrics_spark import comparison, sinks
 from rankmetrics_spark.comparison import UserTable, Within
@@ -28,7 +27,7 @@ from rankmetrics_spark.errors import QualityWarning
 from rankmetrics_spark.gates import Findings, Inspected, check_quality
 from rankmetrics_spark.metrics import Convention, Metric
 from rankmetrics_spark.road import Tables
-from rankmetrics_spark.schemas import DATE, EXPERIMENT, METRIC, USER
+from rankmetrics_spark.schemas import EXPERIMENT, METRIC, USER
 
 if TYPE_CHECKING:
     import altair as alt
@@ -206,10 +205,7 @@ def read(
     """
     rows = sinks.read(spark, path, format)
     if dates is None:
-        if DATE not in rows.columns:
-            return result_table(rows)
-        # A folder that somebody else has named may hold no date.
-        return result_table(rows.withColumn(DATE, F.expr(f"try_cast({DATE} AS date)")))
+        return result_table(sinks.dated(rows))
     days = comparison.published_days(rows, *comparison.first_and_last(dates))
     return result_table(comparison.period_rows(rows, days))
 

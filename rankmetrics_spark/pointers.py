@@ -83,6 +83,7 @@ class Entry:
         convention: Name and hash of the convention.
         named: Whether its files carry its id. Where only Spark reaches the files, they do not.
         compared: What it has compared; None = nothing.
+        merged: The id that its files carry instead, since small ones were merged; empty if none were.
     """
 
     run_id: str
@@ -91,6 +92,12 @@ class Entry:
     convention: Mapping[str, str] = field(default_factory=dict)
     named: bool = True
     compared: Compared | None = None
+    merged: str = WITHOUT_ID
+
+    @property
+    def file_id(self) -> str:
+        """The id in the names of its files; empty where they have none."""
+        return self.merged or (self.run_id if self.named else WITHOUT_ID)
 
     def counted(self, table: str) -> list[int] | None:
         """The rows of each experiment in a version of a table; None if the pointer names no version."""
@@ -132,7 +139,7 @@ class Pointer:
 
     def file_run_of(self) -> dict[str | None, str]:
         """Experiment -> the run that the files have in their names which count."""
-        return {name: run.run_id if run.named else WITHOUT_ID for run in self.entries for name in run.experiments}
+        return {name: run.file_id for run in self.entries for name in run.experiments}
 
     def run_of(self) -> dict[str | None, str]:
         """Experiment -> the run whose rows count."""
@@ -155,6 +162,7 @@ class Pointer:
                     "tables": {name: dict(facts) for name, facts in entry.tables.items()},
                     "convention": dict(entry.convention),
                     "named": entry.named,
+                    "merged": entry.merged,
                     "compared": entry.compared
                     and {
                         "experiments": list(entry.compared.experiments),
@@ -189,6 +197,7 @@ def parse(text: str | None) -> Pointer | None:
                 run["convention"],
                 run["named"],
                 _compared(run.get("compared")),
+                run.get("merged", WITHOUT_ID),
             )
             for run in document["runs"]
         ]

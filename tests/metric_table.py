@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import re
-import sys
-from pathlib import Path
-
 from rankmetrics_spark.metrics import reference
+from tests.helpers.readme import between, rewrite
 
-START, END = "<!-- metrics: written by make readme -->", "<!-- /metrics -->"
 COLUMNS = {"name": "metric", "mean": "its mean", "range": "range", "direction": "direction"}
 
 
@@ -27,12 +23,8 @@ def markdown() -> str:
 
 def updated(text: str) -> str:
     """The text with a fresh table between its two markers."""
-    page, n = re.subn(f"{re.escape(START)}.*?{re.escape(END)}", f"{START}\n{markdown()}\n{END}", text, flags=re.DOTALL)
-    if n != 1:
-        raise ValueError(f"the text holds the markers {START} ... {END} {n} times; allowed: once")
-    return page
+    return between("metrics", markdown(), text)
 
 
 if __name__ == "__main__":
-    page = Path(sys.argv[1])
-    page.write_text(updated(page.read_text(encoding="utf-8")), encoding="utf-8")
+    rewrite(updated)

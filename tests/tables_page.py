@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import re
-import sys
-from pathlib import Path
-
 from rankmetrics_spark.comparison import STATISTICS
 from rankmetrics_spark.schemas import OUTPUT_TABLES, PARTITION_COLUMNS
+from tests.helpers.readme import between, rewrite
 
-START, END = "<!-- schemas: written by make readme -->", "<!-- /schemas -->"
 SQL = {"long": "bigint"}
 
 
@@ -23,19 +19,15 @@ def tables() -> dict[str, dict[str, tuple[str, str]]]:
 
 def updated(page: str) -> str:
     """The page with the columns of each table between its two markers."""
-    lines = [START]
+    lines = []
     for table, columns in tables().items():
         lines += [f"### {table}", "", "| column | type | what it is |", "|---|---|---|"]
         lines += [
             f"| `{name}` | {kind} | {meaning} |" for name, (kind, meaning) in (PARTITION_COLUMNS | columns).items()
         ]
         lines.append("")
-    text = "\n".join([*lines, END])
-    found, n = re.subn(f"{START}.*?{END}", lambda _: text, page, flags=re.DOTALL)
-    assert n == 1
-    return found
+    return between("schemas", "\n".join(lines), page)
 
 
 if __name__ == "__main__":
-    path = Path(sys.argv[1])
-    path.write_text(updated(path.read_text(encoding="utf-8")), encoding="utf-8")
+    rewrite(updated)

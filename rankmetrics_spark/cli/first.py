@@ -81,7 +81,7 @@ def sample_of_engine(spark: SparkSession, section: Mapping[str, str]) -> LogSamp
         head = sources.read(spark, config.source).limit(SAMPLE_ROWS)
         rows = python_table(head, "pandas")
     place = section.get("table") or section["path"]
-    return checked_sample(place, section["format"], rows, {}, (len(rows) < SAMPLE_ROWS, False))
+    return checked_sample(place, section["format"], rows, {}, (len(rows) < SAMPLE_ROWS, "tag"))
 
 
 def first_config(request: InitRequest, log: LogSample) -> FirstConfig:
@@ -100,7 +100,9 @@ def first_config(request: InitRequest, log: LogSample) -> FirstConfig:
     while missing := first.missing():
         first = _answered(first, missing[0], given)
     if request.baseline is not None and request.baseline not in first.experiments and log.whole:
-        raise ConfigError(f"--baseline is '{request.baseline}'; allowed: one of {', '.join(first.experiments)}")
+        one = "none, since no column or file names an experiment; --column experiment=NAME, if one does"
+        allowed = f"one of {', '.join(first.experiments)}" if first.experiments else one
+        raise ConfigError(f"--baseline is '{request.baseline}'; allowed: {allowed}")
     if request.relevant_from is not None and request.relevant_from <= 0:
         raise ConfigError(f"--relevant-from is {request.relevant_from:g}; allowed: a grade above 0")
     first = replace(first, baseline=request.baseline or _baseline(first))

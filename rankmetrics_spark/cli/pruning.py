@@ -1,4 +1,4 @@
-"""``rankmetrics prune``: how long the dates of an output are kept."""
+"""``rankmetrics prune``: how long the dates of an output are kept, and in how many files."""
 
 from __future__ import annotations
 
@@ -31,20 +31,23 @@ def days_of(keep: str) -> int:
 
 @click.command(cls=Command)
 @click.option("--output", required=True, help="Output folder of the runs, with tables in Parquet.")
-@click.option("--keep", required=True, help="Days up to the newest published one, such as 90d or 12w; older ones go.")
-@click.option("--dry-run", "dry", is_flag=True, help="Only say what would be removed.")
+@click.option("--keep", help="Days up to the newest published one, such as 90d or 12w; older ones go.")
+@click.option("--compact", is_flag=True, help="Merge small files of a partition; every reader sees the same rows.")
+@click.option("--dry-run", "dry", is_flag=True, help="Only say what would be done.")
 @FORMAT
-def prune(output: str, keep: str, dry: bool, style: str) -> None:
-    """Remove old dates from an output, and files that no pointer names; needs no engine.
+def prune(output: str, keep: str | None, compact: bool, dry: bool, style: str) -> None:
+    """Remove old dates from an output, and files that no pointer names; merge small files. Needs no engine.
 
     Dates that a kept comparison of several days names stay, and so does what a run is writing.
     """
     with exit_codes(say):
-        days = days_of(keep)
+        if keep is None and not compact:
+            raise ConfigError("nothing to do; allowed: --keep with a number of days such as 90d, --compact, or both")
+        days = None if keep is None else days_of(keep)
         from rankmetrics_spark import sinks
         from rankmetrics_spark.report import LIST_PRINTERS
 
-        rows = sinks.prune(sinks.files_of(output), output, days, dry)
+        rows = sinks.prune(sinks.files_of(output), output, days, dry, compact)
     if rows or style != "table":
         LIST_PRINTERS[style]([asdict(row) for row in rows])
     say.print(sinks.in_words(rows, dry), soft_wrap=True)

@@ -55,7 +55,13 @@ from rankmetrics_spark.config.fields import (
 from rankmetrics_spark.config.filters import FUNCTIONS, KNOWN, QUERY_WORDS, Token, condition, table_name, tokens
 from rankmetrics_spark.config.json_schema import json_schema
 from rankmetrics_spark.config.options import DEFAULT_METRICS, PATHS, LayoutName, Options, with_options
-from rankmetrics_spark.config.places import check_local_paths, check_output, local_path, refuse_overlap
+from rankmetrics_spark.config.places import (
+    check_local_paths,
+    check_output,
+    local_path,
+    problem_with_file,
+    refuse_overlap,
+)
 from rankmetrics_spark.config.sections import (
     ENDING,
     EXAMPLE_USERS,
@@ -135,6 +141,7 @@ __all__ = [
     "number",
     "override",
     "parse",
+    "problem_with_file",
     "read_document",
     "refuse",
     "refuse_overlap",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from glob import glob
 from pathlib import Path
@@ -89,13 +89,14 @@ def _steps(path: str, wildcards: bool) -> list[str]:
     return [re.sub(r"\{[^}]*\}", "*", step) for step in steps] if wildcards else steps
 
 
-def check_local_paths(inputs: Iterable[Input], sink: Sink | None = None) -> None:
+def check_local_paths(inputs: Sequence[Input], sink: Sink | None = None) -> None:
     """Refuse local paths that cannot work: an input that does not exist, an output that is a file or read-only.
 
     Call this only where Spark runs on this machine and its default file system is this machine's.
 
     Raises:
-        InputError: An input does not exist, or holds a file that lost its content.
+        InputError: An input does not exist, holds no rows or a file that lost its content, or is not what its name
+            says.
         OutputError: The output cannot be a folder that this user may write to.
     """
     for section in inputs:
@@ -110,6 +111,10 @@ def check_local_paths(inputs: Iterable[Input], sink: Sink | None = None) -> None
                 _refuse_empty_files(section.format, given, path)
     if sink and sink.path:
         check_output(sink.path)
+    for section in inputs:
+        for given in section.path or () if section.format != "delta" else ():
+            if (path := local_path(given)) is not None and (problem := _problem_with(path)):
+                raise InputError(f"cannot read {section.format} from '{given}': {problem}")
 
 
 def _relative_to(path: Path) -> str:
@@ -121,17 +126,61 @@ def _relative_to(path: Path) -> str:
     return "" if path.is_absolute() else f", which is relative to the folder of the command, {os.getcwd()}"
 
 
+def _problem_with(path: Path) -> str | None:
+    """Why the first file below a path cannot be read, or that there is none; None for a pattern."""
+    if not path.exists():
+        return None
+    if path.is_file():
+        return problem_with_file(path)
+    first = next((file for file in _files_below(str(path)) if os.path.getsize(file)), None)
+    if first is None:
+        return "it is a folder without files that hold rows; allowed: a folder of files, or a file"
+    return problem_with_file(Path(first))
+
+
+def problem_with_file(file: Path) -> str | None:
+    """Why a file is not what its name says; None if it may be: only its first bytes are read.
+
+    Args:
+        file: On this machine.
+    """
+    try:
+        with file.open("rb") as stream:
+            head = stream.read(4)
+    except OSError:  # the reader says why
+        return None
+    ending = file.suffix.lower()
+    if not head:
+        return "it is empty; allowed: a file with rows"
+    if ending in _PACKED and not head.startswith(_PACKED[ending]):
+        return f"its name ends with {ending}, and it is not compressed so; allowed: a name without {ending}"
+    packed = next((name for name, magic in _PACKED.items() if head.startswith(magic)), None)
+    if packed and ending not in _PACKED:
+        return f"it is compressed; allowed: a name that ends with {packed}, such as {file.name}{packed}"
+    return "its text is UTF-16; allowed: UTF-8" if head[:2] in (b"\xff\xfe", b"\xfe\xff") else None
+
+
+_PACKED = {".gz": b"\x1f\x8b", ".zst": b"\x28\xb5\x2f\xfd"}
+"""End of a name -> the first bytes of such a file."""
+
+
+def _files_below(place: str) -> Iterator[str]:
+    """The file, or the files below a folder, as Spark reads them."""
+    for folder, folders, names in [("", [], [place])] if os.path.isfile(place) else os.walk(place):
+        folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
+        files = (os.path.join(folder, name) for name in names if not name.startswith(_HIDDEN))
+        yield from filter(os.path.isfile, files)
+
+
 def _refuse_empty_files(table_format: str, given: str, path: Path) -> None:
     """Refuse a file of 0 bytes: its rows are lost, and Spark would skip it without a word."""
     for place in glob(str(path)) if _WILDCARD.search(given) else [str(path)]:
-        for folder, folders, names in [("", [], [place])] if os.path.isfile(place) else os.walk(place):
-            folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
-            for file in (os.path.join(folder, name) for name in names if not name.startswith(_HIDDEN)):
-                if os.path.isfile(file) and os.path.getsize(file) == 0:
-                    raise InputError(
-                        f"cannot read {table_format} from '{given}': the file '{file}' is empty, and even a table "
-                        "without rows has a header; allowed: complete files"
-                    )
+        for file in _files_below(place):
+            if os.path.getsize(file) == 0:
+                raise InputError(
+                    f"cannot read {table_format} from '{given}': the file '{file}' is empty, and even a table "
+                    "without rows has a header; allowed: complete files"
+                )
 
 
 def check_output(path: str) -> None:

@@ -33,6 +33,7 @@ from rankmetrics_spark.sinks import (
     Store,
     Written,
     check_row_counts,
+    dated,
     partitions_for,
     previous_quality,
     publish,
@@ -91,23 +92,25 @@ class Outcome(Presentation):
     @cached_property
     def user_metrics(self) -> DataFrame:
         """The written values of the users, read back; lazy."""
-        return self._store.result(self._tables["user_metrics"])
+        return self._read_back("user_metrics")
 
     @cached_property
     def experiment_metrics(self) -> DataFrame:
         """The written averages, read back; lazy."""
-        return self._store.result(self._tables["experiment_metrics"])
+        return self._read_back("experiment_metrics")
 
     @cached_property
     def comparisons(self) -> DataFrame | None:
         """The written comparisons, read back; lazy. None if nothing is compared."""
-        written = self._tables.get("comparisons")
-        return None if written is None else self._store.result(written)
+        return self._read_back("comparisons") if "comparisons" in self._tables else None
 
     @cached_property
     def checks(self) -> DataFrame:
         """The written checks, read back; lazy."""
-        return self._store.result(self._tables["checks"])
+        return self._read_back("checks")
+
+    def _read_back(self, table: str) -> DataFrame:
+        return dated(self._store.result(self._tables[table]))
 
     @property
     def paths(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.config import local_path
@@ -100,6 +100,12 @@ def _figures(tables: Tables, pointers: Mapping[str, Pointer], requested_date: st
     return replace(draft, users=users, user_changes=user_changes, trend=trend, over_time=over_time)
 
 
+def _plain(row: Row) -> dict[str, Any]:
+    """A row whose date is a text, as in folders and records."""
+    values: dict[str, Any] = row.asDict()
+    return values | {DATE: str(values[DATE])} if values.get(DATE) is not None else values
+
+
 def record_of(records: Sequence[Mapping[str, Any]], date: str, run: str | None) -> Mapping[str, Any]:
     """The record of the run that published the date; the newest run that ended well where no pointer names one."""
     complete = [record for record in records if record.get(DATE) == date and "quarantine_reasons" in record]
@@ -132,7 +138,7 @@ def spark_tables(spark: SparkSession, sink: Sink, place: str = "--input") -> Spa
     from rankmetrics_spark import sinks
 
     store = sinks.store_of(spark, sink, "report")
-    if store.existing("experiment_metrics") is None:
+    if not store.exists("experiment_metrics"):
         raise InputError(
             f"{place} '{store.path}' holds no experiment_metrics; allowed: the output folder of an earlier run"
         )
@@ -291,7 +297,7 @@ class SparkTables:
         of_segment = F.col(SEGMENT) != EVERYONE
         surest = [F.col("p_adjusted").asc_nulls_last()] * ("p_adjusted" in of_date.columns)
         largest = of_date.where(of_segment).orderBy(F.col(N_USERS).desc(), *surest, *PARTITION, METRIC).limit(most)
-        rows = [row.asDict() for part in (of_date.where(~of_segment), largest) for row in few_rows(part)]
+        rows = [_plain(row) for part in (of_date.where(~of_segment), largest) for row in few_rows(part)]
         return everyone_and_largest(rows, most)
 
     def _of_date(self, table: str, date: str) -> DataFrame | None:
@@ -304,7 +310,7 @@ class SparkTables:
 
     def checks(self, date: str) -> Rows:
         rows = self._of_date("checks", date)
-        return [] if rows is None else [row.asDict() for row in few_rows(rows.limit(MOST_ROWS))]
+        return [] if rows is None else [_plain(row) for row in few_rows(rows.limit(MOST_ROWS))]
 
     def history(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
         return self._of_everyone("experiment_metrics", dates, experiments)
@@ -321,7 +327,7 @@ class SparkTables:
             (F.col(SEGMENT) == EVERYONE) & F.col(DATE).isin([*dates]) & F.col(EXPERIMENT).isin([*experiments])
         )
         newest = few_rows(rows.orderBy(F.col(DATE).desc(), EXPERIMENT, METRIC).limit(MOST_ROWS))
-        return sorted((row.asDict() for row in newest), key=lambda row: (row[DATE], row[EXPERIMENT], row[METRIC]))
+        return sorted(map(_plain, newest), key=lambda row: (row[DATE], row[EXPERIMENT], row[METRIC]))
 
     def ends(self, date: str, metrics: Sequence[Metric]) -> Edges:
         users = self._of_date("user_metrics", date)
@@ -452,6 +458,6 @@ def _everyone_and_largest(table: DataFrame) -> tuple[list[dict[str, Any]], int]:
             "_size": F.count(F.lit(1)).over(parts),
         }
     )
-    rows = [row.asDict() for row in few_rows(places.where(everyone | (F.col("_place") <= MOST_ROWS_OF_FRAMES)))]
+    rows = [_plain(row) for row in few_rows(places.where(everyone | (F.col("_place") <= MOST_ROWS_OF_FRAMES)))]
     size = sum({row[SEGMENT] == EVERYONE: row["_size"] for row in rows}.values())
     return [{name: row[name] for name in table.columns} for row in rows], size

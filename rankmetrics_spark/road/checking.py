@@ -104,6 +104,7 @@ def renamed(
         source = mapping.get(name, name)
         if source is not None and source not in columns:
             hint = REQUESTS if name == USER and what == "impressions" else ""
+            hint = _other_separator(columns) or hint
             raise InputError(
                 f"the {what} have no column for {_spoken(name, source)}: {unknown('column', source, columns)}{hint}"
             )
@@ -115,6 +116,16 @@ def renamed(
     for field in result.schema.fields:
         _check_type(field, mapping.get(field.name, field.name), text)
     return result
+
+
+def _other_separator(columns: Sequence[str]) -> str:
+    """A hint where all columns of a file of CSV are read as one.
+
+    >>> _other_separator(["user;item;rank"]), _other_separator(["user"])
+    ("; the only column looks like several: source.options: {sep: ';'} separates them", '')
+    """
+    mark = next((mark for mark in ";\t|" if len(columns) == 1 and columns[0].count(mark) > 1), None)
+    return f"; the only column looks like several: source.options: {{sep: {mark!r}}} separates them" if mark else ""
 
 
 def _spoken(name: str, source: str | None) -> str:

@@ -10,7 +10,7 @@ from rankmetrics_spark.sinks.files import Files, of_disk
 from rankmetrics_spark.sinks.parquet import ParquetFolder
 from rankmetrics_spark.sinks.partitions import MOST_ROWS, Partitions, Split, StagedFile, Store, Written, as_json
 from rankmetrics_spark.sinks.pruning import DatePruned, files_of, in_words, prune
-from rankmetrics_spark.sinks.reading import live_files, pointers_of, settled
+from rankmetrics_spark.sinks.reading import dated, live_files, pointers_of, settled
 from rankmetrics_spark.sinks.store import (
     check_row_counts,
     partitions_for,
@@ -39,6 +39,7 @@ __all__ = [
     "Written",
     "as_json",
     "check_row_counts",
+    "dated",
     "experiment_of",
     "files_of",
     "in_words",

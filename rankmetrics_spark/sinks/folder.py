@@ -19,7 +19,7 @@ from rankmetrics_spark.pointers import page_path, record_path
 from rankmetrics_spark.sinks.claims import LEASE, SLOW_LEASE, Claim, ClaimContent, Lease
 from rankmetrics_spark.sinks.files import STAGING, Reach, likely_reach, of_disk, on_this_machine, reach_of, writing
 from rankmetrics_spark.sinks.partitions import Partitions, as_json
-from rankmetrics_spark.sinks.reading import existing, literal, texts_of
+from rankmetrics_spark.sinks.reading import exists, literal, texts_of
 from rankmetrics_spark.sinks.swapping import (
     discard,
     linked_folder,
@@ -164,7 +164,7 @@ class Folder:
                 self._reach.do(discard, self.run_id)
             elif like is not None:
                 for path in self._staged:
-                    if existing(self.spark, path) is not None:
+                    if exists(self.spark, path):
                         like.limit(0).coalesce(1).write.mode("overwrite").parquet(path)
 
     def release(self) -> None:

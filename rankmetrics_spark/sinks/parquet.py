@@ -28,7 +28,17 @@ from rankmetrics_spark.sinks.partitions import (
     count_rows,
     escaped,
 )
-from rankmetrics_spark.sinks.reading import existing, literal, live, of_dates, of_run, pointers_of, settled, with_schema
+from rankmetrics_spark.sinks.reading import (
+    existing,
+    exists,
+    literal,
+    live,
+    of_dates,
+    of_run,
+    pointers_of,
+    settled,
+    with_schema,
+)
 from rankmetrics_spark.sinks.swapping import Swap, folder_of, pointer_of, recover, swap
 
 MANY_FILES = 200
@@ -52,6 +62,10 @@ class ParquetFolder(Folder):
             return None if rows is None else live(rows, pointers, self.name_of(table))
 
         return settled(self.path, self.pointers, select)
+
+    def exists(self, table: str) -> bool:
+        """Whether a table was written."""
+        return exists(self.spark, self.name_of(table))
 
     def days(self, table: str, pointers: Mapping[str, Pointer], schema: T.StructType) -> DataFrame | None:
         """The rows that these pointers name, with these columns; None if there are none.
@@ -130,10 +144,10 @@ class ParquetFolder(Folder):
 
     def _empty(self, written: Written) -> None:
         """Overwrite each emptied partition that exists with an empty file; Spark cannot delete a folder."""
-        partitions = written.partitions
-        rows = existing(self.spark, self.name_of(written.table)) if partitions.emptied else None
-        if rows is None:
+        partitions, path = written.partitions, self.name_of(written.table)
+        if not partitions.emptied or not exists(self.spark, path):
             return
+        rows = with_schema(self.spark, path, T.StructType())
         stored = rows.where(F.col(DATE) == partitions.date).select(EXPERIMENT).distinct()
         empty = written.rows.limit(0).drop(*PARTITION).coalesce(1)
         for name in sorted({row[0] for row in few_rows(stored)} & set(partitions.emptied)):
@@ -154,7 +168,11 @@ class ParquetFolder(Folder):
         date, names = written.partitions.date, [name or None for name in written.partitions.filled]
         paths = [literal(f"{self.path}/{folder_of(written.table, name, date)}") for name in dict.fromkeys(names)]
         paths = paths if len(paths) <= MANY_FILES else [f"{literal(self.name_of(written.table))}/*/{DATE}={date}"]
-        return of_run(self.spark, self.name_of(written.table), written.rows.schema, self.run_id, paths)
+        # Since then, `rankmetrics prune --compact` may have merged its files under another id.
+        pointer = pointer_of(self._reach.files, date) if self._reach.here else None
+        ids = [entry.file_id for entry in (pointer.entries if pointer else ()) if entry.run_id == self.run_id]
+        file_id = (ids or [self.run_id])[0]
+        return of_run(self.spark, self.name_of(written.table), written.rows.schema, file_id, paths)
 
 
 def _table_of(spark: SparkSession, written: Written) -> DataFrame:

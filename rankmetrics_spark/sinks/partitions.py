@@ -157,11 +157,11 @@ class Partitions:
         """All experiments as they are stored: a partition value cannot be empty, so "" is stored as null."""
         return list(dict.fromkeys(name or None for name in (*self.filled, *self.emptied)))
 
-    def condition(self) -> Column:
-        """True for the rows of a table that belong to these partitions."""
+    def condition(self, date: Column | None = None) -> Column:
+        """True for the rows of a table that belong to these partitions; ``date`` is the date in the table's type."""
         # Not isin: with a null among the values, Iceberg 1.11 fails.
         same = [F.col(EXPERIMENT).eqNullSafe(F.lit(name)) for name in self.experiments]
-        return (F.col(DATE) == self.date) & any_of(same)
+        return (F.col(DATE) == (self.date if date is None else date)) & any_of(same)
 
     def prepared(self, rows: DataFrame) -> DataFrame:
         """The rows with their date, arranged for about one file per experiment."""
@@ -255,6 +255,9 @@ class Store(Protocol):
 
     def existing(self, table: str) -> DataFrame | None:
         """The rows of a table that are published, or None if it does not exist."""
+
+    def exists(self, table: str) -> bool:
+        """Whether a table was written; it opens no file."""
 
     def days(self, table: str, pointers: Mapping[str, Pointer], schema: T.StructType) -> DataFrame | None:
         """The rows that these pointers name, with these columns, null where a date lacks one; None if there are none.

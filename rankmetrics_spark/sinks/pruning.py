@@ -1,4 +1,5 @@
-"""Retention: remove old dates from an output of Parquet tables, and what runs have left behind on the others.
+"""Retention and compaction: remove old dates from an output of Parquet tables, what runs have left behind on the
+others, and, if asked for, merge small files.
 
 A date is removed in an order in which a reader always sees it whole or not at all: first what its pointer does not
 name, then the pointer, then what it named. Whatever ends a prune, the next one removes the rest. Each date is claimed
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date as day
 from datetime import datetime, timedelta, timezone
@@ -24,10 +25,20 @@ from rankmetrics_spark.config import dates_in_words
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
 from rankmetrics_spark.pointers import FOLDER, WITHOUT_ID, Pointer, newest, parse, run_in_name
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, RUN
-from rankmetrics_spark.sinks.claims import Claim, ClaimContent, Lease, gate
+from rankmetrics_spark.sinks.claims import Claim, ClaimContent, Lease
+from rankmetrics_spark.sinks.compaction import Merge, switched
 from rankmetrics_spark.sinks.files import STAGING, Files, file_system, of_disk, writing
 from rankmetrics_spark.sinks.partitions import Partitions
-from rankmetrics_spark.sinks.swapping import TABLES, discard, experiment_of, folders_above, pointer_of, recover, remove
+from rankmetrics_spark.sinks.swapping import (
+    TABLES,
+    discard,
+    experiment_of,
+    folders_above,
+    pointer_gate,
+    pointer_of,
+    recover,
+    remove,
+)
 
 Stored = dict[str, list[FileInfo]]
 """Date -> the files of its partitions, in all tables."""
@@ -39,11 +50,13 @@ class DatePruned:
 
     Attributes:
         date: Evaluation date, ISO.
-        action: ``removed``; ``tidied`` where only files went that its pointer does not name; ``kept``.
+        action: ``removed``; ``tidied`` where only files went that its pointer does not name; ``merged``; ``kept``.
         why: In words.
         files: Files that were removed.
         bytes: Their size.
         runs: Records of runs that were removed.
+        merged: Small files that were merged.
+        into: Files that they were merged into.
     """
 
     date: str
@@ -52,6 +65,8 @@ class DatePruned:
     files: int = 0
     bytes: int = 0
     runs: int = 0
+    merged: int = 0
+    into: int = 0
 
 
 @dataclass
@@ -155,38 +170,43 @@ def files_of(path: str) -> Files:
     return Files(system[0], system[1] + unquote(address.path).rstrip("/"))
 
 
-def prune(files: Files, path: str, keep: int, dry: bool = False) -> list[DatePruned]:
+def prune(files: Files, path: str, keep: int | None, dry: bool = False, compact: bool = False) -> list[DatePruned]:
     """Remove old dates, their run records, and on every date the files that its pointer does not name.
 
     Args:
         files: The files of the output.
         path: What the user calls it.
-        keep: How many days are kept, up to the newest published date, which always stays.
-        dry: Only say what would be removed.
+        keep: How many days are kept, up to the newest published date, which always stays; None keeps all.
+        dry: Only say what would be done.
+        compact: Merge small files of a partition.
 
     Returns:
-        A row for each date of which something is removed, and for each old one that is kept; the oldest first.
+        A row for each date of which something is removed or merged, and for each old one that is kept; the oldest
+        first.
 
     Raises:
         ConfigError: The output holds other tables than Parquet.
         InputError: Nothing is published there.
     """
     with writing(path):
-        return _pruned(Output(files, path), keep, dry)
+        output = Output(files, path)
+        rows = _pruned(output, keep, dry)
+        left = output.pointers.keys() - {row.date for row in rows if row.action == "removed"} if compact else set()
+        rows += [row for date in sorted(left) if (row := _compacted(output, date, dry))]
+        return sorted(rows, key=lambda row: row.date)
 
 
-def _pruned(output: Output, keep: int, dry: bool) -> list[DatePruned]:
+def _pruned(output: Output, keep: int | None, dry: bool) -> list[DatePruned]:
     """Prune an output as it is now."""
-    files, reasons = output.files, output.old(keep)
-    records = _records(output, reasons)
+    files, reasons = output.files, {} if keep is None else output.old(keep)
+    records = {} if keep is None else _records(output, reasons)
     dates = sorted({*reasons, *output.stored})
     rows = [row for date in dates if (row := _of_date(output, date, reasons.get(date), records.get(date, []), dry))]
     gone = {row.date for row in rows if row.action != "kept"} | {date for date in records if date not in dates}
     if not dry:
         files.for_each(files.remove, [name for date in sorted(gone & records.keys()) for name in records[date]])
     loose = sorted(gone - set(dates))
-    rows += [DatePruned(date, "tidied", "runs that published nothing", runs=len(records[date])) for date in loose]
-    return sorted(rows, key=lambda row: row.date)
+    return rows + [DatePruned(date, "tidied", "runs that published nothing", runs=len(records[date])) for date in loose]
 
 
 def _of_date(output: Output, date: str, reason: str | None, records: Sequence[str], dry: bool) -> DatePruned | None:
@@ -218,7 +238,7 @@ def _removed(output: Output, date: str, doomed: Sequence[FileInfo], goes: bool) 
     remove(files, sorted(unnamed))
     if goes:
         # A run of other experiments may be publishing: it reads and writes the pointer behind the same gate.
-        with gate(Path(files.root, STAGING)) if files.local else nullcontext():
+        with pointer_gate(files):
             if pointer_of(files, date) != pointer:
                 return False
             for name in (f"{FOLDER}/{date}.next.json", f"{FOLDER}/{date}.json"):
@@ -227,9 +247,31 @@ def _removed(output: Output, date: str, doomed: Sequence[FileInfo], goes: bool) 
     return True
 
 
+def _compacted(output: Output, date: str, dry: bool) -> DatePruned | None:
+    """Merge the small files of a published date; None if there are none."""
+    files, pointer = output.files, output.pointers[date]
+    paths = [output.relative(entry) for entry in output.stored.get(date, [])]
+    replaced = DatePruned(date, "kept", "a run has published it meanwhile")
+    try:
+        merges = [merge for entry in pointer.entries if (merge := Merge.of(files, date, entry, paths)).merged]
+    except FileNotFoundError:  # removed by the run that has replaced them
+        return replaced
+    if not merges:
+        return None
+    if not dry:
+        try:
+            with _claimed(output, date) as run:
+                if not switched(files, pointer, merges, run):
+                    return replaced
+        except OutputError as error:
+            return DatePruned(date, "kept", str(error).split(";")[0])
+    groups = [group for merge in merges for group in merge.merged]
+    return DatePruned(date, "merged", "small files", merged=sum(map(len, groups)), into=len(groups))
+
+
 @contextmanager
-def _claimed(output: Output, date: str) -> Iterator[None]:
-    """Claim a date as a run does.
+def _claimed(output: Output, date: str) -> Iterator[str]:
+    """Claim a date as a run does; give the id of the claim.
 
     Raises:
         OutputError: Another run writes it.
@@ -254,7 +296,7 @@ def _claimed(output: Output, date: str) -> Iterator[None]:
         else:
             lease.open()
             lease.take(partitions, output.path)
-        yield
+        yield run
     finally:
         (lease or claim).release()
         discard(files, run)
@@ -299,14 +341,21 @@ def _parsed(text: str | None) -> dict[str, Any]:
 
 
 def in_words(rows: Sequence[DatePruned], dry: bool) -> str:
-    """What a prune has removed, as one sentence.
+    """What a prune has removed and merged, as one sentence.
 
     >>> in_words([DatePruned("2026-08-01", "removed", "older than what is kept", 3, 2_000_000, 1)], dry=True)
     'would remove 3 files of 2.0 MB and 1 run record; dates removed: 2026-08-01'
+    >>> in_words([DatePruned("2026-08-01", "merged", "small files", merged=9, into=2)], dry=False)
+    'merged 9 files into 2'
     """
-    files, size, runs = (sum(getattr(row, name) for row in rows) for name in ("files", "bytes", "runs"))
-    removed = [row.date for row in rows if row.action == "removed"]
-    if not files and not runs and not removed:
-        return "nothing to remove"
-    counts = f"{files:,} file{'s'[: files != 1]} of {size / 1e6:,.1f} MB and {runs:,} run record{'s'[: runs != 1]}"
-    return f"{'would remove' if dry else 'removed'} {counts}; dates removed: {dates_in_words(removed) or 'none'}"
+    files, size, runs, merged, into = (
+        sum(getattr(row, name) for row in rows) for name in ("files", "bytes", "runs", "merged", "into")
+    )
+    removed, parts = [row.date for row in rows if row.action == "removed"], []
+    if files or runs or removed:
+        counts = f"{files:,} file{'s'[: files != 1]} of {size / 1e6:,.1f} MB and {runs:,} run record{'s'[: runs != 1]}"
+        parts.append(f"{'would remove' if dry else 'removed'} {counts}")
+        parts.append(f"dates removed: {dates_in_words(removed) or 'none'}")
+    if merged:
+        parts.append(f"{'would merge' if dry else 'merged'} {merged:,} files into {into:,}")
+    return "; ".join(parts) or "nothing to remove"

@@ -83,13 +83,38 @@ def existing(spark: SparkSession, path: str) -> DataFrame | None:
     if engine_of(spark) == "sail":
         disk = of_disk(path)
         return rows_of(spark, disk, partition_files(disk)) if disk else None
-    # Where it is not there, Spark logs a stack trace before it says so.
-    if on_this_machine(spark, path) and not Path(local_path(path) or "").exists():
+    if _is_absent(spark, path):
         return None
     try:
         return with_schema(spark, path, spark.read.option("mergeSchema", "true").parquet(literal(path)).schema)
     except AnalysisException:
         return None
+
+
+def dated(rows: DataFrame) -> DataFrame:
+    """The rows with ``evaluation_date`` as a date; folders and pointers have texts."""
+    # A folder that somebody else has named may hold no date.
+    return rows.withColumn(DATE, F.expr(f"try_cast({DATE} AS date)")) if DATE in rows.columns else rows
+
+
+def _is_absent(spark: SparkSession, path: str) -> bool:
+    """Whether a place of this machine is not there; asked, Spark logs a stack trace before it says so."""
+    return on_this_machine(spark, path) and not Path(local_path(path) or "").exists()
+
+
+def exists(spark: SparkSession, path: str) -> bool:
+    """Whether a table was written; unlike ``existing``, it opens no file."""
+    if engine_of(spark) == "sail":
+        disk = of_disk(path)
+        return disk is not None and bool(partition_files(disk))
+    if _is_absent(spark, path):
+        return False
+    try:
+        # With a schema, Spark lists the files and reads none of their footers.
+        with_schema(spark, path, T.StructType()).schema  # noqa: B018
+    except AnalysisException:
+        return False
+    return True
 
 
 def with_schema(spark: SparkSession, path: str, schema: T.StructType, paths: Sequence[str] = ()) -> DataFrame:
@@ -100,15 +125,15 @@ def with_schema(spark: SparkSession, path: str, schema: T.StructType, paths: Seq
     return reader.parquet(*(paths or [literal(path)]))
 
 
-def of_run(spark: SparkSession, path: str, schema: T.StructType, run_id: str, paths: Sequence[str]) -> DataFrame:
-    """The rows that one run has written."""
+def of_run(spark: SparkSession, path: str, schema: T.StructType, file_id: str, paths: Sequence[str]) -> DataFrame:
+    """The rows of the files that carry an id."""
     if engine_of(spark) == "sail":
         disk = of_disk(path)
-        files = [name for name in partition_files(disk) if run_in_name(name) == run_id] if disk else []
+        files = [name for name in partition_files(disk) if run_in_name(name) == file_id] if disk else []
         rows = rows_of(spark, disk, files, schema) if disk else None
         return spark.createDataFrame([], schema) if rows is None else rows
     rows = with_schema(spark, path, schema, paths)
-    return rows.where(F.col(_FILE).contains(run_id))
+    return rows.where(F.col(_FILE).contains(file_id))
 
 
 def of_dates(spark: SparkSession, path: str, pointers: Mapping[str, Pointer], schema: T.StructType) -> DataFrame | None:
@@ -184,8 +209,8 @@ def _is_current(run: Column, pointers: Mapping[str, Pointer]) -> Column:
     """Whether a row counts, by its date, its experiment and the run that its file names."""
     complete, parts = [], [~F.col(DATE).isin(*pointers) & (run == WITHOUT_ID) if pointers else run == WITHOUT_ID]
     for date, pointer in pointers.items():
-        if len(pointer.entries) == 1 and pointer.entries[0].named:
-            complete.append(f"{date}/{pointer.entries[0].run_id}")
+        if len(pointer.entries) == 1 and pointer.entries[0].file_id:
+            complete.append(f"{date}/{pointer.entries[0].file_id}")
             continue
         parts += [_is_of_entry(run, date, entry) for entry in pointer.entries]
     if complete:
@@ -196,7 +221,7 @@ def _is_current(run: Column, pointers: Mapping[str, Pointer]) -> Column:
 def _is_of_entry(run: Column, date: str, entry: Entry) -> Column:
     """Whether a row is one of those that count of a run on a date."""
     is_member = any_of([F.col(EXPERIMENT).eqNullSafe(F.lit(name)) for name in entry.experiments])
-    return (F.col(DATE) == date) & (run == (entry.run_id if entry.named else WITHOUT_ID)) & is_member
+    return (F.col(DATE) == date) & (run == entry.file_id) & is_member
 
 
 def _run_column() -> Column:
@@ -207,7 +232,8 @@ def _run_column() -> Column:
 def rows_by(rows: DataFrame, pointers: Mapping[str, Pointer], other: str) -> dict[tuple[str, str | None], int]:
     """(run, value of another column) -> rows of a Delta or Iceberg table that count."""
     run = _run_column()
-    counts = rows.where(_is_current(run, pointers)).groupBy(run.alias(RUN), other).count()
+    value = F.col(other).cast("string").alias(other)
+    counts = rows.where(_is_current(run, pointers)).groupBy(run.alias(RUN), value).count()
     return {(row[0], row[1]): row[2] for row in few_rows(counts)}
 
 

@@ -8,6 +8,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import date as day
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -105,6 +106,10 @@ class SqlTables(ABC):
             return rows
         return published(rows, table, pointers, lambda version: self.at_version(table, version))
 
+    def exists(self, table: str) -> bool:
+        """Whether a table was written."""
+        return self.current(table) is not None
+
     def days(self, table: str, pointers: Mapping[str, Pointer], schema: T.StructType) -> DataFrame | None:
         """The rows that these pointers name, with these columns; None if there are none."""
         version = self.version(table) if pointers else None
@@ -119,7 +124,8 @@ class SqlTables(ABC):
             for field in schema.fields
         ]
         named = [column.alias(field.name) for column, field in zip(columns, schema.fields, strict=True)]
-        return rows.select(*named, *PARTITION)
+        # As text, like the dates of folders: tables of earlier versions have texts too.
+        return rows.select(*named, EXPERIMENT, F.col(DATE).cast("string").alias(DATE))
 
     def pointer(self, date: str) -> Pointer | None:
         """What is published on a date, or None."""
@@ -281,14 +287,19 @@ def replace_rows(old: DataFrame | None, name: str, format: str, rows: DataFrame,
     if old is None:
         if not partitions.filled:
             return
-        old = create_table(name, format, rows, PARTITION)
-    rows = _align_columns(name, rows, old.schema)
+        old = create_table(name, format, rows.withColumn(DATE, F.col(DATE).cast("date")), PARTITION)
+    # The owner of a table, or an earlier version, may have made it with texts.
+    kind = old.schema[DATE].dataType
+    rows = _align_columns(name, rows.withColumn(DATE, F.col(DATE).cast(kind)), old.schema)
+    # A condition of the table's own type: Iceberg translates no cast.
+    of_type = F.lit(day.fromisoformat(partitions.date)) if isinstance(kind, T.DateType) else F.lit(partitions.date)
+    condition = partitions.condition(of_type)
     if not partitions.filled:
-        if old.where(partitions.condition()).isEmpty():
+        if old.where(condition).isEmpty():
             return
         rows = rows.sparkSession.createDataFrame([], rows.schema)
     try:
-        rows.writeTo(name).overwrite(partitions.condition())
+        rows.writeTo(name).overwrite(condition)
     except Exception as error:
         if not shares_file(error):
             raise
@@ -324,6 +335,7 @@ def _merge(name: str, rows: DataFrame, partitions: Partitions) -> None:
     spark = rows.sparkSession
     keys = [(experiment, partitions.date) for experiment in partitions.experiments]
     old = spark.createDataFrame(keys, "old string, day string").toDF(*PARTITION)
+    old = old.withColumn(DATE, F.col(DATE).cast(rows.schema[DATE].dataType))
     columns = ", ".join(map(quoted, rows.columns))
     view = f"rankmetrics_{uuid.uuid4().hex}"
     changes = rows.withColumn(_IS_NEW, F.lit(True)).unionByName(

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from itertools import chain
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 from pyarrow.fs import FileInfo
@@ -120,16 +121,25 @@ def partition_files(files: Files, experiments: Iterable[str | None], date: str) 
 
 def flip(files: Files, date: str, entry: Entry) -> None:
     """Write the pointer of a date: from here on, the run counts for its experiments."""
-    with gate(Path(files.root, STAGING)) if files.local else nullcontext():
-        pointer = pointer_of(files, date) or Pointer(date)
-        text = pointer.with_run(entry).as_json() + "\n"
-        path, next_path = _pointer_paths(date)
-        # HDFS cannot replace a file at once, and no store a folder, as Spark writes it. Readers take the last of both.
-        if files.renames and (not files.local or files.is_folder(path)):
-            files.write(next_path, text)
-        files.write(path, text)
-        if files.renames:  # also what a killed run has left
-            files.remove(next_path)
+    with pointer_gate(files):
+        write_pointer(files, (pointer_of(files, date) or Pointer(date)).with_run(entry))
+
+
+def pointer_gate(files: Files) -> AbstractContextManager[Any]:
+    """What lets the runs of one disk read and write pointers one after another; on a store, the date is claimed."""
+    return gate(Path(files.root, STAGING)) if files.local else nullcontext()
+
+
+def write_pointer(files: Files, pointer: Pointer) -> None:
+    """Write the pointer of a date, behind its gate."""
+    text = pointer.as_json() + "\n"
+    path, next_path = _pointer_paths(pointer.date)
+    # HDFS cannot replace a file at once, and no store a folder, as Spark writes it. Readers take the last of both.
+    if files.renames and (not files.local or files.is_folder(path)):
+        files.write(next_path, text)
+    files.write(path, text)
+    if files.renames:  # also what a killed run has left
+        files.remove(next_path)
 
 
 def pointer_of(files: Files, date: str) -> Pointer | None:
@@ -153,7 +163,7 @@ def recover(files: Files, run: str, date: str | None, experiments: Sequence[str 
     """Clean up after a killed run: finish publishing if its pointer is written, else remove its files."""
     if date is not None:
         pointer = pointer_of(files, date)
-        run_of = pointer.run_of() if pointer else {}
+        run_of = pointer.file_run_of() if pointer else {}
         outdated = []
         for path in partition_files(files, experiments, date):
             experiment = experiment_of(path.split("/")[1])

@@ -14,15 +14,22 @@ import pandas as pd
 
 from rankmetrics_spark.config import SCHEMA_FILE
 from rankmetrics_spark.errors import ConfigError, unknown
-from rankmetrics_spark.tools.log_sample import SAMPLE_ROWS, LogSample, sample, trec_fields
+from rankmetrics_spark.schemas import EXPERIMENT
+from rankmetrics_spark.tools.log_sample import (
+    EXPERIMENT_NAMES,
+    SAMPLE_ROWS,
+    LogSample,
+    letters,
+    sample,
+    trec_fields,
+)
 
 NAMES = {
     "position": "position rank slot pos place placement",
     "relevance": "relevance relevant clicked click isclick isclicked clicks label grade rel judgment judgement "
     "converted conversion purchased bought target engaged rating",
     "score": "score modelscore prediction pred predictedscore rankingscore",
-    "experiment": "experimentid experiment variant variation arm experimentgroup abgroup bucket treatment cohort run "
-    "runid system ranker algorithm model policy tag group",
+    "experiment": EXPERIMENT_NAMES,
     "user": "userid user uid visitorid visitor customerid customer memberid member accountid profileid queryid query "
     "qid topicid topic",
     "item": "itemid item iid productid product documentid docid docno doc sku asin articleid contentid movieid videoid "
@@ -69,9 +76,7 @@ def guesses(rows: pd.DataFrame, given: Mapping[str, str]) -> dict[str, Guess]:
     for role in NAMES:
         taken = {guess.column for guess in guesses_by_role.values()}
         free = [str(name) for name in rows.columns if name not in taken]
-        named = [
-            name for word in NAMES[role].split() for name in free if re.sub(r"[^a-z0-9]", "", name.lower()) == word
-        ]
+        named = [name for word in NAMES[role].split() for name in free if letters(name) == word]
         fitting = [name for name in named if _fits(rows[name], role)]
         if role not in guesses_by_role and fitting:
             others = [name for name in dict.fromkeys(fitting[1:]) if role not in ("date", "list")]
@@ -144,6 +149,13 @@ class FirstConfig:
         names = sorted(map(str, self.log.rows[self.columns["experiment"].column].dropna().unique()))
         controls = [name for word in _CONTROLS for name in names if name.lower() == word]
         return list(dict.fromkeys([*controls, *names]))
+
+    @property
+    def named_by(self) -> str:
+        """``file`` or ``folder`` where its name tells the experiment of a row, and no column does."""
+        guess = self.columns.get("experiment")
+        is_column = guess is None or guess.column != EXPERIMENT or self.log.format == "trec_run"
+        return "" if is_column or self.log.experiment_from == "tag" else self.log.experiment_from
 
     @property
     def likely_baseline(self) -> str | None:
@@ -236,7 +248,11 @@ class FirstConfig:
         """The columns that were chosen, each with how sure that is."""
         if self.log.format == "trec_run":
             return f"a TREC run of {_some(self.experiments)}"
-        return ", ".join(f"{role} = {guess.column} ({guess.sureness})" for role, guess in self.columns.items())
+        by_column = {role: guess for role, guess in self.columns.items() if role != "experiment" or not self.named_by}
+        named = [f"experiment = name of the {self.named_by} (a guess)"] if self.named_by else []
+        return ", ".join(
+            [*named, *(f"{role} = {guess.column} ({guess.sureness})" for role, guess in by_column.items())]
+        )
 
     def text(self) -> str:
         """The YAML text, with a comment wherever something was guessed."""
@@ -255,13 +271,18 @@ class FirstConfig:
         if self.log.options:
             yield f"  options: {json.dumps(dict(self.log.options))}"
         if self.log.format == "trec_run":
-            if self.log.by_file:
+            if self.log.experiment_from == "file":
                 yield "  experiment_from: file  # several files have the same tag"
             yield f"  # experiments: {_some(self.experiments)}"
             return
+        if self.named_by:
+            names = f"the names of the {self.named_by}s: {_some(self.experiments)}"
+            yield f"  experiment_from: {self.named_by}  # a guess, by {names}"
         yield "  columns:"
         for role in ROLES:
             guess = self.columns.get(role)
+            if role == "experiment" and self.named_by:
+                continue
             if guess is not None:
                 yield f"    {role}: {_scalar(guess.column)}  # {guess.reason}; {self._values(role)}"
             elif role == "experiment":

@@ -14,7 +14,9 @@ from urllib.parse import unquote
 import numpy as np
 import pandas as pd
 
+from rankmetrics_spark.config import ENDING, problem_with_file
 from rankmetrics_spark.errors import InputError
+from rankmetrics_spark.schemas import EXPERIMENT
 
 SAMPLE_ROWS = 200_000
 FORMAT_OF = {
@@ -23,6 +25,11 @@ FORMAT_OF = {
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), "json"),
     ".orc": "orc",
 }
+EXPERIMENT_NAMES = (
+    "experimentid experiment variant variation arm experimentgroup abgroup bucket treatment cohort run "
+    "runid system ranker algorithm model policy tag group"
+)
+"""Names that people give the column of the experiment, the most telling first."""
 _MOST_FILES = 24
 """Of a folder, so many files are looked at."""
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -38,7 +45,7 @@ class LogSample:
         rows: At most ``SAMPLE_ROWS``; of text formats all columns are text.
         options: Of the reader, such as ``{"sep": ";"}``.
         whole: Whether these are all rows.
-        by_file: Whether the name of a file tells its experiment: several TREC runs have the same tag.
+        experiment_from: ``file`` or ``folder`` where its name tells the experiment of a row, as the config has it.
     """
 
     path: str
@@ -46,7 +53,7 @@ class LogSample:
     rows: pd.DataFrame
     options: Mapping[str, str] = field(default_factory=dict)
     whole: bool = True
-    by_file: bool = False
+    experiment_from: str = "tag"
 
 
 def sample(path: str, what: str = "log") -> LogSample:
@@ -68,27 +75,70 @@ def sample(path: str, what: str = "log") -> LogSample:
         raise InputError(f"{what}; allowed: a file or a folder of parquet, csv, json or orc files, TREC runs, or a "
                          "table such as main.logs.impressions")  # fmt: skip
     format = format_of(files[0])
+    others = (kind for file in files if (kind := _named_format(file)) and kind != format)
+    if (other := next(others, None)) and format != "trec_run":
+        raise InputError(f"the {what} '{path}' holds files of {format} and of {other}; allowed: files of one format")
     chosen = list(itertools.islice(_newest_of_each(files, place), _MOST_FILES))
     tables: list[pd.DataFrame] = []
     options: dict[str, str] = {}
     cut = len(chosen) < len(files)
     most = SAMPLE_ROWS // len(chosen)
     for file in chosen:
+        if problem := problem_with_file(file):
+            raise InputError(f"cannot read {format} from '{file}': {problem}")
         try:
             rows, options = _READERS[format](file, most + 1)
         except (OSError, ValueError) as error:
             raise InputError(f"cannot read {format} from '{file}': {str(error).splitlines()[0]}") from error
         tables.append(_with_partitions(rows.head(most), file, place))
         cut |= len(rows) > most
-    tags = [set(rows["tag"]) for rows in tables if "tag" in rows] if format == "trec_run" else []
-    by_file = len(tags) > len(set().union(*tags)) > 0
-    if by_file:
-        tables = [rows.assign(tag=file.name) for rows, file in zip(tables, chosen, strict=True)]
-    return checked_sample(path, format, pd.concat(tables, ignore_index=True), options, (not cut, by_file))
+    named, experiment = "tag", {"trec_run": "tag"}.get(format, EXPERIMENT)
+    if format == "trec_run":
+        tags = [set(rows["tag"]) for rows in tables]
+        # Several runs have the same tag.
+        named = "file" if len(tags) > len(set().union(*tags)) > 0 else "tag"
+    elif not any(letters(str(name)) in EXPERIMENT_NAMES.split() for rows in tables for name in rows.columns):
+        named = _named_by(files, place)
+    if named != "tag":
+        names = [_experiment_of(file, named, format) for file in chosen]
+        tables = [rows.assign(**{experiment: name}) for rows, name in zip(tables, names, strict=True)]
+    return checked_sample(path, format, pd.concat(tables, ignore_index=True), options, (not cut, named))
+
+
+def _experiment_of(file: Path, named: str, format: str) -> str:
+    """The experiment that a file names, as a run with ``experiment_from`` reads it."""
+    if named == "file":
+        return file.name if format == "trec_run" else ENDING.sub("", file.name)
+    return next((folder for folder in reversed(file.parent.parts) if "=" not in folder), "")
+
+
+_PIECES = (
+    "part data chunk shard file split batch log logs event events impression impressions day hour train test valid"
+)
+_NUMBER = re.compile(r"[-_. ]?\d[-_.T\d]*$")
+
+
+def _named_by(files: Sequence[Path], place: Path) -> str:
+    """``file`` or ``folder`` where these names differ and look like experiments, else ``tag``.
+
+    Names that differ in a number only, dates, and names of pieces such as ``part-0`` are no experiments.
+    """
+    folders = {_experiment_of(file.relative_to(place), "folder", "") for file in files} if place.is_dir() else {""}
+    for named, names in (("folder", folders), ("file", {_experiment_of(file, "file", "") for file in files})):
+        bases = {_NUMBER.sub("", name).lower() for name in names}
+        is_piece = any(not base or re.split(r"[-_. ]", base)[0] in _PIECES.split() for base in bases)
+        if len(bases) == len(names) > 1 and not is_piece:
+            return named
+    return "tag"
+
+
+def letters(name: str) -> str:
+    """The letters and digits of the name of a column."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def checked_sample(
-    path: str, format: str, rows: pd.DataFrame, options: Mapping[str, str], known: tuple[bool, bool]
+    path: str, format: str, rows: pd.DataFrame, options: Mapping[str, str], known: tuple[bool, str]
 ) -> LogSample:
     """The sample of these rows, without nested columns.
 
@@ -97,7 +147,7 @@ def checked_sample(
         format: As a config calls it.
         rows: The rows.
         options: Of the reader.
-        known: Whether these are all rows, and whether the name of a file tells its experiment.
+        known: Whether these are all rows, and what tells the experiment of a row.
 
     Raises:
         InputError: There are no rows.
@@ -131,15 +181,19 @@ def format_of(file: Path) -> str:
     Raises:
         InputError: It is unknown, or the file holds judgements.
     """
-    for suffix in reversed(file.suffixes):
-        if suffix.lower() in FORMAT_OF:
-            return FORMAT_OF[suffix.lower()]
+    if named := _named_format(file):
+        return named
     if trec_fields(file) == 6:
         return "trec_run"
     if trec_fields(file) == 4:
         raise InputError(f"'{file}' looks like TREC judgements; allowed: a run, with the judgements as --judgements")
     raise InputError(f"the format of '{file}' is unknown; allowed: a name that ends with {', '.join(FORMAT_OF)}, or a "
                      "TREC run")  # fmt: skip
+
+
+def _named_format(file: Path) -> str | None:
+    """The format that the name of a file says, if it does."""
+    return next((FORMAT_OF[end.lower()] for end in reversed(file.suffixes) if end.lower() in FORMAT_OF), None)
 
 
 def trec_fields(file: Path) -> int:

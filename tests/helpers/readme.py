@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
 
 from tests.helpers.commands import ROOT
 
@@ -38,3 +41,22 @@ def rename(words: list[str], names: dict[str, str]) -> list[str]:
     for name, value in names.items():
         joined = joined.replace(name, value)
     return joined.split("\n")
+
+
+def between(mark: str, text: str, page: str) -> str:
+    """The page with a text between its two comments ``mark``, which code describes.
+
+    Raises:
+        ValueError: The page does not have them once.
+    """
+    start, end = f"<!-- {mark}: written by make readme -->", f"<!-- /{mark} -->"
+    written, n = re.subn(f"{start}.*?{end}", lambda _: f"{start}\n{text}\n{end}", page, flags=re.DOTALL)
+    if n != 1:
+        raise ValueError(f"the text holds the markers {start} ... {end} {n} times; allowed: once")
+    return written
+
+
+def rewrite(updated: Callable[[str], str]) -> None:
+    """Write the page that the command line names anew."""
+    path = Path(sys.argv[1])
+    path.write_text(updated(path.read_text(encoding="utf-8")), encoding="utf-8")

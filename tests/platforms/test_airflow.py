@@ -36,6 +36,7 @@ LIMIT = 400
 ONE_DAY = "airflow dags test rankmetrics 2026-11-20"
 EVERY_DAY = "airflow dags unpause rankmetrics"
 BACKFILL = "airflow backfill create --dag-id rankmetrics --from-date 2026-11-16 --to-date 2026-11-17"
+SEVERAL = """airflow dags test rankmetrics_backfill --conf '{"from": "2026-11-16", "to": "2026-11-17"}'"""
 METRICS = ["ap@5", "rr"]
 FIRST, LATE, FAULTY, RANGE = "2026-11-20", "2026-11-21", "2026-11-22", ("2026-11-16", "2026-11-17")
 
@@ -271,10 +272,25 @@ def listens(port: int) -> bool:
     return False
 
 
+WAITING = """
+from airflow.sdk import DAG, Asset, PartitionedAssetTimetable, task
+
+with DAG("refresh", schedule=PartitionedAssetTimetable(assets=Asset("rankmetrics_days"))):
+    @task
+    def refresh(dag_run=None):
+        print("the day is", dag_run.partition_key)
+    refresh()
+"""
+
+
 def test_a_backfill_writes_only_the_days_of_its_range(first_day: Airflow) -> None:
     before = first_day.files()
     for day, at in zip(RANGE, (2, 4), strict=True):
         first_day.add_log(day, [*a_list([int(rank == at) for rank in range(1, 6)], "u", "a"), *a_list([1], "u", "b")])
+    # A DAG that waits for a day, as the first lines of the DAG file say.
+    (Path(first_day.environment["AIRFLOW__CORE__DAGS_FOLDER"]) / "refresh.py").write_text(WAITING)
+    first_day("airflow dags reserialize")
+    first_day("airflow dags unpause refresh")
     first_day(EVERY_DAY)
     first_day(BACKFILL)
     runs = "select state, data_interval_start, data_interval_end from dag_run where run_type = 'backfill'"
@@ -283,8 +299,13 @@ def test_a_backfill_writes_only_the_days_of_its_range(first_day: Airflow) -> Non
         found = first_day.ask(runs)
         return found if len(found) == 2 and all(run[0] in ("success", "failed") for run in found) else []
 
+    def refreshed() -> bool:
+        waited = first_day.ask("select partition_key from dag_run where dag_id = 'refresh' and state = 'success'")
+        return {key for (key,) in waited} >= {*RANGE}
+
     with scheduler(first_day) as process:
         found = wait_for(finished, LIMIT, f"finished backfill; see {process.log}")
+        wait_for(refreshed, LIMIT, f"a run of the waiting DAG for each day; see {process.log}")
     # The data interval of a run is the evaluated day.
     assert [(state, start[:10], end[:10]) for state, start, end in sorted(found, key=lambda run: str(run[1]))] == [
         ("success", RANGE[0], RANGE[1]),
@@ -297,6 +318,32 @@ def test_a_backfill_writes_only_the_days_of_its_range(first_day: Airflow) -> Non
             {"experiment_id": name, "evaluation_date": day} for name in "ab"
         ]
     first_day.assert_new(before, *RANGE)
+
+
+def test_several_days_in_one_application_are_published_one_by_one(first_day: Airflow) -> None:
+    before = {name: kept for name, kept in first_day.files().items() if name.startswith("runs/")}
+    events = "select count(*) from asset_event"
+    ((earlier,),) = first_day.ask(events)
+    first_day(SEVERAL)
+    tasks = first_day.ask(
+        """select task_id, map_index, t.state from task_instance t join dag_run using (run_id)
+           where dag_run.dag_id = 'rankmetrics_backfill' order by task_id, map_index"""
+    )
+    assert tasks == [("days", -1, "success"), ("evaluate", -1, "success"), *(("publish", n, "success") for n in (0, 1))]
+    for day, at in zip(RANGE, (2, 4), strict=True):
+        assert first_day.means(day) == {(name, m): value for name, value in (("a", 1 / at), ("b", 1)) for m in METRICS}
+    records = [json.loads(text) for name, (_, text) in first_day.files().items()
+               if name.startswith("runs/") and name not in before]  # fmt: skip
+    assert sorted((record["evaluation_date"], record["outcome"]) for record in records) == [(d, "done") for d in RANGE]
+    # Each day has its own event of each asset, which names its own run.
+    published = first_day.ask(
+        f"""select name, partition_key, e.extra from asset_event e join asset a on a.id = e.asset_id
+            order by e.id limit -1 offset {earlier}"""
+    )
+    runs = {day: first_day.published(day)["run_id"] for day in RANGE}
+    assert sorted((name, key or "", json.loads(extra)["run_id"]) for name, key, extra in published) == sorted(
+        [*(("rankmetrics", "", run) for run in runs.values()), *(("rankmetrics_days", day, runs[day]) for day in RANGE)]
+    )
 
 
 STORED = "2026-11-23"
@@ -614,7 +661,7 @@ def test_without_settings_the_dag_is_complete(probed: dict[str, Any]) -> None:
     assert found.pop("decisions") == DECISIONS
     assert found == {
         "errors": [],
-        "dags": ["rankmetrics"],
+        "dags": ["rankmetrics", "rankmetrics_backfill"],
         "catchup": False,
         "at a time": 1,
         "retries": 3,
@@ -668,4 +715,4 @@ def test_a_pointer_names_the_newest_run_of_the_day(probed: dict[str, Any]) -> No
 
 def test_every_airflow_command_of_the_readme_is_run_here() -> None:
     named = commands("airflow", section("Airflow 3.3 or newer"))
-    assert named == [shlex.split(ran) for ran in (ONE_DAY, EVERY_DAY, BACKFILL)]
+    assert named == [shlex.split(ran) for ran in (ONE_DAY, EVERY_DAY, BACKFILL, SEVERAL)]

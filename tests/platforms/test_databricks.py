@@ -358,7 +358,7 @@ def texts(run: list[nbformat.NotebookNode]) -> str:
 
 def test_the_notebook_on_a_cluster(workspace: Path, tmp_path: Path) -> None:
     widgets = {"source": "main.logs.impressions", "columns": COLUMNS, "output": "spark_catalog.ranking", "date": DATE}
-    written = 'sorted({tuple(row) for row in spark.table("spark_catalog.ranking.%s").select(%s).collect()})'
+    written = 'sorted({tuple(row) for row in spark.table("spark_catalog.ranking.%s").selectExpr(%s).collect()})'
     with kernel(workspace, tmp_path, CLUSTER, **spark40(tmp_path / "spark40")) as notebook:
         log(notebook, "main.logs.impressions", BOTH)
         notebook.do(nbformat.v4.new_code_cell('spark.sql("create schema spark_catalog.ranking")'))
@@ -385,7 +385,7 @@ def test_the_notebook_on_a_cluster(workspace: Path, tmp_path: Path) -> None:
         assert notebook.means() == {("a", "ap@5"): pytest.approx((20 * 1 / 2 + 5 * 1) / 25, rel=1e-12)}
         second = notebook.ask("outcome.run_id")
         for table in ("user_metrics", "experiment_metrics"):
-            writers = notebook.ask(written % (table, '"experiment_id", "evaluation_date", "run_id"'))
+            writers = notebook.ask(written % (table, '"experiment_id", "string(evaluation_date)", "run_id"'))
             assert writers == [["a", DATE, second], ["b", DATE, first]]
 
         for wrong, said in WRONG:

@@ -204,3 +204,23 @@ def test_a_run_of_trec_is_evaluated_with_its_judgements(call: Call, tmp_path: Pa
     assert code == 0, err
     means = {row["metric"]: row["mean"] for row in json.loads(out)}
     assert (means["ap"], means["rr"], means["p@10"]) == (1 / 2, 1 / 2, 1 / 10)
+
+
+@pytest.mark.parametrize(("control", "new"), [("control.csv", "new.csv"), ("control/0.csv", "new/0.csv")])
+def test_a_folder_with_a_file_or_folder_per_experiment_is_evaluated(
+    call: Call, tmp_path: Path, control: str, new: str
+) -> None:
+    for file, hit in ((control, 3), (new, 2)):
+        (tmp_path / "log" / file).parent.mkdir(parents=True, exist_ok=True)
+        rows = [("uid", "doc", "rank", "click"), *((f"u{u}", f"d{n}", str(n), str(int(n == hit)))
+                                                   for u in range(3) for n in (1, 2, 3))]  # fmt: skip
+        (tmp_path / "log" / file).write_text("".join(",".join(row) + "\n" for row in rows))
+    config = tmp_path / "first.yaml"
+    code, out, err = call("init", tmp_path / "log", "-o", config, "--format", "json")
+    assert code == 0, err
+    means = {row["experiment"]: row["mean"] for row in json.loads(out) if row["metric"] == "rr"}
+    assert means == {"control": 1 / 3, "new": 1 / 2}
+    assert "experiment = name of the f" in " ".join(err.split())
+    code, out, err = call("evaluate", "-c", config, "-o", tmp_path / "out", "--format", "json")
+    assert code == 0, err
+    assert {row["experiment_id"]: row["mean"] for row in json.loads(out)["means"] if row["metric"] == "rr"} == means

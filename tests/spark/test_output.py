@@ -6,11 +6,13 @@ import errno
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import date
 from importlib import import_module
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -22,7 +24,8 @@ from rankmetrics_spark.job import rows_here
 from rankmetrics_spark.metrics import resolve
 from rankmetrics_spark.pointers import Pointer
 from rankmetrics_spark.report import accounting, compared_rows, result_rows
-from rankmetrics_spark.sinks import Files, ParquetFolder, read, reading, records_in
+from rankmetrics_spark.sinks import Files, ParquetFolder, files_of, prune, read, reading, records_in
+from rankmetrics_spark.sinks.reading import exists
 from rankmetrics_spark.sinks.swapping import Swap, place, swap
 from tests.helpers.logs import DATE, Shown, a_list, averages, bits, config, exact, impressions, parquet
 
@@ -459,3 +462,26 @@ def test_a_setting_of_the_config_that_the_session_refuses_is_named(spark: SparkS
             run(spark, config(log, tmp_path / "out", spark={name: value}))
     assert [spark.conf.get(name) for name in SETTINGS_OF_RUNS] == before
     assert not (tmp_path / "out").exists()
+
+
+def test_whether_a_table_exists_is_known_without_opening_a_file(spark: SparkSession, tmp_path: Path) -> None:
+    table = tmp_path / "a[b]" / "checks"
+    assert not exists(spark, str(table))
+    partition = table / "experiment_id=007" / f"evaluation_date={DATE}"
+    partition.mkdir(parents=True)
+    (partition / "part-0.parquet").write_bytes(b"no footer")
+    assert exists(spark, str(table))
+
+
+def test_an_outcome_reads_its_rows_after_small_files_were_merged_and_its_dates_are_dates(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    done = run(spark, config(parquet(tmp_path / "log", a_list([0, 1], "u", "007")), tmp_path / "out"))
+    (file,) = (tmp_path / "out" / "user_metrics").rglob("*.parquet")
+    # As if two tasks had written the partition.
+    pq.write_table(pq.read_table(file, partitioning=None), file.with_name(file.name.replace(".parquet", "-2.parquet")))
+    assert [row.merged for row in prune(files_of(str(tmp_path / "out")), "out", None, compact=True)] == [2]
+    users = done.user_metrics
+    assert {(row["user_id"], row["evaluation_date"]) for row in users.collect()} == {("u", date.fromisoformat(DATE))}
+    kinds = {dict(table.dtypes)["evaluation_date"] for table in (users, done.experiment_metrics, done.checks)}
+    assert (users.count(), kinds) == (2, {"date"})

@@ -463,3 +463,12 @@ def test_a_day_without_rows_names_the_filter_that_left_none(spark: SparkSession,
     assert str(caught.value) == (
         f"the input is empty: no rows in {tmp_path}/a.parquet that fulfil source.where \"user_id = '{DATE}'\""
     )
+
+
+def test_a_file_with_another_separator_is_one_sentence_with_the_option(spark: SparkSession, tmp_path: Path) -> None:
+    lines = [";".join(NAMES), *(";".join(map(str, row)) for row in LOG)]
+    (tmp_path / "log.csv").write_text("\n".join(lines), encoding="utf-8")
+    source = {"format": "csv", "path": str(tmp_path / "log.csv")}
+    with pytest.raises(InputError, match=r"several: source.options: \{sep: ';'\} separates them$"):
+        values(spark, source)
+    assert values(spark, source | {"options": {"sep": ";"}}) == VALUES

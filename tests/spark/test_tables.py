@@ -8,6 +8,7 @@ from pathlib import Path
 from shutil import copytree
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -115,6 +116,35 @@ def test_duckdb_gives_the_answer_of_the_page_and_the_views_keep_their_columns(sp
     expected = sorted((row["experiment_id"], row["evaluation_date"], row["mean"]) for row in stored)
     assert session.execute(means.replace("NDCG", "ndcg")).fetchall() == expected
     assert [mean for *_, mean in expected] == pytest.approx([*NDCG.values()])
+
+
+def test_the_commands_of_the_page_merge_small_files_and_every_reader_sees_the_same_bits(
+    spark: SparkSession, out: Path, call: Call
+) -> None:
+    # As tasks of Spark write them: a file per user.
+    for file in [*(out / "user_metrics").rglob("*.parquet")]:
+        rows = pq.read_table(file, partitioning=None)
+        for n in range(rows.num_rows):
+            pq.write_table(rows.slice(n, 1), file.with_name(file.name.replace(".parquet", f"-{n}.parquet")))
+        file.unlink()
+
+    def answers() -> tuple[Any, ...]:
+        """The users as both readers see them, and a comparison of stored days."""
+        users = [tuple(row) for row in read(spark, f"{out}/user_metrics").collect()]
+        compared = call("compare", "--input", str(out), "--baseline", "007", "--from", DAYS[0], "--format", "json")
+        assert compared[0] == 0, compared
+        return sorted(map(repr, users)), compared[1]
+
+    before = answers()
+    assert len(before[0]) == len([*(out / "user_metrics").rglob("*.parquet")]) == 12
+    trial, real, both = ([str(out) if word == "out/first" else word for word in words[1:]]
+                         for words in commands("rankmetrics", section("Small files", PAGE)))  # fmt: skip
+    assert call(*trial)[::2] == (0, "would merge 12 files into 4\n")
+    assert answers() == before
+    assert call(*real)[::2] == (0, "merged 12 files into 4\n")
+    assert len([*(out / "user_metrics").rglob("*.parquet")]) == 4
+    assert answers() == before
+    assert call(*both)[::2] == (0, "nothing to remove\n")
 
 
 def test_the_commands_of_the_page_prune_what_runs_have_written(spark: SparkSession, out: Path, call: Call) -> None:

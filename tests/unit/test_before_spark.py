@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import subprocess
 import sys
@@ -265,6 +266,43 @@ def test_a_file_that_lost_its_content_is_named(refused: Refused, tmp_path: Path,
         check_local_paths([Source(path=str(folder / "part-1.parquet"), format="parquet")])
     # A text file may be empty.
     check_local_paths([Source(path=path, format="csv")])
+
+
+@pytest.mark.outcome(
+    "a folder without files; a CSV file of 0 bytes; `.gz` and content that is not, or the other way round; UTF-16",
+    "exit 3, before Spark starts",
+)
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        (None, b"", "it is a folder without files that hold rows; allowed: a folder of files, or a file"),
+        ("_SUCCESS", b"hidden", "it is a folder without files that hold rows; allowed: a folder of files, or a file"),
+        ("a.csv", b"", "it is a folder without files that hold rows; allowed: a folder of files, or a file"),
+        ("a.csv", gzip.compress(b"user"), "it is compressed; allowed: a name that ends with .gz, such as a.csv.gz"),
+        ("a.csv.gz", b"user", "its name ends with .gz, and it is not compressed so; allowed: a name without .gz"),
+        ("a.csv.zst", b"user", "its name ends with .zst, and it is not compressed so; allowed: a name without .zst"),
+        ("a.csv", "user".encode("utf-16"), "its text is UTF-16; allowed: UTF-8"),
+        ("a.csv.gz", gzip.compress(b"user"), None),
+        ("a.csv", b"user", None),
+    ],
+)
+def test_files_that_are_not_what_their_name_says_are_one_sentence(
+    tmp_path: Path, name: str | None, content: bytes, said: str | None
+) -> None:
+    (tmp_path / "log").mkdir()
+    if name:
+        (tmp_path / "log" / name).write_bytes(content)
+    places = [tmp_path / "log", *([tmp_path / "log" / name] if name and content and name[0] != "_" else [])]
+    for place in places:
+        if said is None:
+            check_local_paths([Source(path=str(place), format="csv")])
+            continue
+        with pytest.raises(InputError) as caught:
+            check_local_paths([Source(path=str(place), format="csv")])
+        assert str(caught.value) == f"cannot read csv from '{place}': {said}"
+    (tmp_path / "empty.csv").touch()
+    with pytest.raises(InputError, match=r"empty\.csv': it is empty; allowed: a file with rows"):
+        check_local_paths([Source(path=str(tmp_path / "empty.csv"))])
 
 
 # ---- where the page of a report goes

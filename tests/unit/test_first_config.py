@@ -297,3 +297,43 @@ def test_a_place_without_files_is_one_sentence(tmp_path: Path) -> None:
         sample(str(tmp_path / "nowhere"))
     with pytest.raises(InputError, match="is a folder without files"):
         sample(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("files", "named", "experiments"),
+    [
+        (("control.csv", "new.csv"), "file", ["control", "new"]),
+        (("dt=2026-11-20/new.csv.gz", "dt=2026-11-20/control.csv.gz"), "file", ["control", "new"]),
+        (("control/0.csv", "control/1.csv", "new/0.csv"), "folder", ["control", "new"]),
+        (("control/dt=2026-11-20/0.csv", "new/dt=2026-11-20/0.csv"), "folder", ["control", "new"]),
+        (("bm25.csv", "splade2.csv"), "file", ["bm25", "splade2"]),
+        # Pieces of one log: numbers, days, and names that Spark and people give to parts.
+        (("part-00000-6f1c.csv", "part-00001-77aa.csv"), "", []),
+        (("2026-11-19.csv", "2026-11-20.csv"), "", []),
+        (("log_1.csv", "log_2.csv"), "", []),
+        (("control_1.csv", "control_2.csv"), "", []),
+        (("new.csv",), "", []),
+    ],
+)
+def test_files_or_folders_with_names_of_their_own_are_experiments(
+    tmp_path: Path, files: tuple[str, ...], named: str, experiments: list[str]
+) -> None:
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        log().drop(columns="variant").to_csv(tmp_path / file, index=False)
+    config = first(str(tmp_path))
+    source = written(config)["source"]
+    assert (source.get("experiment_from", ""), config.experiments) == (named, experiments)
+    assert (source["columns"].get("experiment", "left out") is None) == (not named)
+    # A column that names the experiments is the better witness.
+    for file in files:
+        log().to_csv(tmp_path / file, index=False)
+    source = written(first(str(tmp_path)))["source"]
+    assert ("experiment_from" in source, source["columns"]["experiment"]) == (False, "variant")
+
+
+def test_a_folder_with_files_of_two_formats_is_one_sentence(tmp_path: Path) -> None:
+    log().to_csv(tmp_path / "a.csv", index=False)
+    log().to_parquet(tmp_path / "b.parquet")
+    with pytest.raises(InputError, match=r"holds files of csv and of parquet; allowed: files of one format$"):
+        sample(str(tmp_path))

@@ -273,7 +273,7 @@ def test_the_command_says_what_it_removed_and_ends_with_the_codes_of_the_contrac
     assert (code, [(row["date"], row["action"]) for row in json.loads(out)]) == (0, [(d, "removed") for d in OLD])
     assert err.startswith("would remove 8 files of 0.0 MB and 2 run records; dates removed: 2026-08-01, 2026-08-02")
     code, out, err = call("--output", root, "--keep", "90d", "--format", "csv")
-    assert (code, out.splitlines()[0]) == (0, "date,action,why,files,bytes,runs")
+    assert (code, out.splitlines()[0]) == (0, "date,action,why,files,bytes,runs,merged,into")
     assert err.startswith("removed 8 files of 0.0 MB and 2 run records")
     assert call("--output", root, "--keep", "90d") == (0, "", "nothing to remove\n")
 
@@ -281,6 +281,7 @@ def test_the_command_says_what_it_removed_and_ends_with_the_codes_of_the_contrac
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
+        ((), 2, "nothing to do; allowed: --keep with a number of days such as 90d, --compact, or both"),
         (("--keep", "90"), 2, "--keep is '90'; allowed: a number of days or weeks such as 90d or 12w"),
         (("--keep", "0d"), 2, "--keep is '0d'; allowed: "),
         (("--keep", "-3d"), 2, "--keep is '-3d'; allowed: "),
