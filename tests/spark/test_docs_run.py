@@ -27,8 +27,11 @@ LOG = [row for n in range(6) for name in ("a", "b") for row in a_list([n % 2, in
 def published(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the examples, which hold the relative path out/first; the engine may run in another one."""
     monkeypatch.chdir(tmp_path)
-    out = tmp_path / "out" / "first"
-    run(spark, config(parquet(tmp_path / "log", LOG), out, metrics=["ap@10", "ndcg@10"], comparison={"baseline": "a"}))
+    log, out = parquet(tmp_path / "log", LOG), tmp_path / "out" / "first"
+    request = {"metrics": ["ap@10", "ndcg@10"], "comparison": {"baseline": "a"}}
+    document = {"source": {"path": str(log)}, "sink": {"path": str(out)}, **request}
+    Path("run.yaml").write_text(json.dumps(document), encoding="utf-8")
+    run(spark, config(log, out, **request))
     return out
 
 
