@@ -44,7 +44,7 @@ Row = Mapping[str, Any]
 
 MOST_PAIRS = 3
 """Open comparisons whose outlook is computed at most."""
-USERS_OF_SAMPLE = 4_000
+USERS_OF_SAMPLE = 2_000
 """From about so many users on, how users arrive is measured on a part of them."""
 FEW_NEW_USERS = 0.01
 """Below this growth until the last expected day, no new users arrive."""

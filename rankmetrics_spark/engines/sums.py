@@ -120,7 +120,11 @@ def group_means(
         the rows with a value. A mean is null where the weight is 0, and infinite where a value is infinite or above
         ``LARGEST_SUMMAND``.
     """
-    values = [f"{_summand(name)} AS {quoted(f'_value{name}')}" for name in weights]
+    values = [
+        f"{sql} AS {quoted(prefix + name)}"
+        for name, weight in weights.items()
+        for prefix, sql in (("_value", _summand(name)), ("_times", f"bigint({weight})"))
+    ]
     counted = [f"{_counted(name, weight)} AS {quoted(weight_of(name))}" for name, weight in weights.items()]
     sums = [f"sum({limb}) AS {quoted(f'_{i}{name}')}" for name in weights for i, limb in enumerate(_limbs(name))]
     sums += [f"sum({weight}) AS {weight}" for weight in map(quoted, map(weight_of, weights))]
@@ -148,15 +152,16 @@ def _counted(name: str, weight: str) -> str:
 
 def _limbs(name: str) -> list[str]:
     """The weighted limbs of a value, as ``limbs_of`` splits it: each cut off towards zero, the last one rounded."""
-    value, weight = quoted(f"_value{name}"), quoted(weight_of(name))
+    value, weight = quoted(f"_value{name}"), quoted(f"_times{name}")
     fraction = f"({value} - bigint({value})) * {_STEP}D"
+    # Without the remainder of a division: it takes as long as all the rest.
     limbs = (
         f"bigint({value} / {_STEP}D)",
-        f"bigint({value}) % {_STEP}",
+        f"bigint({value}) - bigint({value} / {_STEP}D) * {_STEP}",
         f"bigint({fraction})",
         f"bigint({_to_even(f'({fraction} - bigint({fraction})) * {_STEP}D')})",
     )
-    return [f"{weight} % {_BEYOND} * ({limb})" for limb in limbs]
+    return [f"{weight} * ({limb})" for limb in limbs]
 
 
 def _to_even(number: str) -> str:

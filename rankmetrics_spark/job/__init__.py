@@ -428,7 +428,8 @@ def _checked(
         known = replace(earlier, dated=None)
         if now is earlier and earlier.dated is not None:
             # The users of this day are staged by now; computing them again would cost more than reading them.
-            known = earlier.with_users(store, record.plan, written["user_metrics"].rows, config, counts)
+            staged = written["user_metrics"].rows
+            known = replace(known, dated=earlier.dated_users(store, record.plan, staged, config, counts))
         return results.verdict_sentences(written.get("comparisons"), record.plan, config, known)
 
     with context.steps("verdict"):

@@ -83,6 +83,11 @@ class Earlier:
         Only experiments of this run are compared; what is published of them on its day is about to be replaced.
         """
         assert self.days is not None
+        dated = self.dated_users(store, plan, rows, config, counts)
+        return replace(self, users=comparison.period_rows(dated, self.days), dated=dated)
+
+    def dated_users(self, store: Store, plan: Plan, rows: DataFrame, config: Config, counts: Counts) -> DataFrame:
+        """One row per experiment, user and date of the period, with ``rows`` for the day of the run."""
         metrics = [metric.column for metric in plan.scoring.metrics]
         weights = [*map(lists_with_value, metrics)]
         described = (*plan.public_segments.values(), plan.public_covariate, plan.public_cluster)
@@ -92,9 +97,9 @@ class Earlier:
         schema = T.StructType([*fields, *(T.StructField(name, T.LongType()) for name in weights)])
         own = own.withColumn(DATE, F.lit(config.evaluation_date))
         published = store.days("user_metrics", self.pointers, schema)
-        if published is not None:
-            own = own.unionByName(published.where(_is_one_of(_names(counts))), allowMissingColumns=True)
-        return replace(self, users=comparison.period_rows(own, self.days), dated=own)
+        if published is None:
+            return own
+        return own.unionByName(published.where(_is_one_of(_names(counts))), allowMissingColumns=True)
 
     def runs(self, counts: Counts) -> dict[str, tuple[str, ...]]:
         """Date -> the runs of which experiments of this run are compared, without this run; empty without a period."""
