@@ -369,7 +369,7 @@ def _not_compared(figures: Figures, metric: Metric) -> Answer:
 
 def _units(row: Row) -> str:
     """What a mean is over."""
-    users = f"{row[N_USERS]:,} users"
+    users = "1 user" if row[N_USERS] == 1 else f"{row[N_USERS]:,} users"
     return f"{row[N_LISTS]:,} lists of {users}" if over_lists([row]) else users
 
 

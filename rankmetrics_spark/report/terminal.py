@@ -295,13 +295,19 @@ def print_verdict(sentences: Sequence[str], style: str = "table", result: Shown 
 
 
 def headline(figures: Figures) -> list[str]:
-    """The answer of several comparisons on the metric that decides; empty where the first sentence of a verdict is it.
+    """The answer on the metric that decides, of several comparisons or of a single experiment.
+
+    Empty where the first sentence of a verdict is it.
 
     >>> headline(Figures([]))
     []
     """
     compared = cards(figures)
-    if figures.primary is None or figures.primary.higher_is_better is None or len(compared) < 2:
+    if figures.primary is None:
+        return []
+    if len(figures.experiments) == 1 and (only := answer(figures)).change:
+        return [f"{''.join(only.title)} ({''.join(only.detail)}). {''.join(only.sure)}"]
+    if figures.primary.higher_is_better is None or len(compared) < 2:
         return []
     if compared[0].state == "better" and len(figures.baselines) == 1:
         return []

@@ -22,6 +22,7 @@ from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import (
     ANY_WIDTH,
     LIST_PRINTERS,
+    Shown,
     accounting,
     blocks,
     paths_text,
@@ -193,6 +194,20 @@ def test_columns_are_in_the_order_of_the_config(capsys: pytest.CaptureFixture[st
     print_table(listed, [*map(parse, wanted)])
     assert re.findall(r"MRR|(?:mean )?NDCG@\d+|MAP@5", capsys.readouterr().out) == [
         "MRR", "mean NDCG@10", "MAP@5", "mean NDCG@5"]  # fmt: skip
+
+
+def test_the_verdict_of_a_single_experiment_is_its_mean_and_that_there_is_nothing_to_compare(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    alone = [row("only", metric) for metric in METRICS]
+    one_user = [{**each, N_USERS: 1, "ci_low": None, "ci_high": None} for each in alone]
+    for means, units in ((alone, "2,400 users, 95 % interval 0.1250 to 0.3750"), (one_user, "1 user")):
+        print_verdict([], result=Shown(means, [], [parse(name) for name in METRICS]))
+        assert capsys.readouterr().out == (
+            f"MAP@10 of only is 0.250 (mean over {units}). There is one experiment, so nothing to compare it with.\n"
+        )
+    print_verdict([], result=Shown(rows("a", "b"), [], [parse(name) for name in METRICS]))
+    assert capsys.readouterr().out == ""
 
 
 def test_columns_that_fit_beside_the_labels_share_a_block() -> None:
