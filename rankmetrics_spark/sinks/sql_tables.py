@@ -288,8 +288,8 @@ def replace_rows(old: DataFrame | None, name: str, format: str, rows: DataFrame,
         if not partitions.filled:
             return
         old = create_table(name, format, rows.withColumn(DATE, F.col(DATE).cast("date")), PARTITION)
-    # The owner of a table, or an earlier version, may have made it with texts.
-    kind = old.schema[DATE].dataType
+    # The owner of a table, or an earlier version, may have made it with texts, or without this column.
+    kind = {field.name.lower(): field.dataType for field in old.schema.fields}.get(DATE, T.DateType())
     rows = _align_columns(name, rows.withColumn(DATE, F.col(DATE).cast(kind)), old.schema)
     # A condition of the table's own type: Iceberg translates no cast.
     of_type = F.lit(day.fromisoformat(partitions.date)) if isinstance(kind, T.DateType) else F.lit(partitions.date)
