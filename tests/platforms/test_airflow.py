@@ -272,25 +272,10 @@ def listens(port: int) -> bool:
     return False
 
 
-WAITING = """
-from airflow.sdk import DAG, Asset, PartitionedAssetTimetable, task
-
-with DAG("refresh", schedule=PartitionedAssetTimetable(assets=Asset("rankmetrics_days"))):
-    @task
-    def refresh(dag_run=None):
-        print("the day is", dag_run.partition_key)
-    refresh()
-"""
-
-
 def test_a_backfill_writes_only_the_days_of_its_range(first_day: Airflow) -> None:
     before = first_day.files()
     for day, at in zip(RANGE, (2, 4), strict=True):
         first_day.add_log(day, [*a_list([int(rank == at) for rank in range(1, 6)], "u", "a"), *a_list([1], "u", "b")])
-    # A DAG that waits for a day, as the first lines of the DAG file say.
-    (Path(first_day.environment["AIRFLOW__CORE__DAGS_FOLDER"]) / "refresh.py").write_text(WAITING)
-    first_day("airflow dags reserialize")
-    first_day("airflow dags unpause refresh")
     first_day(EVERY_DAY)
     first_day(BACKFILL)
     runs = "select state, data_interval_start, data_interval_end from dag_run where run_type = 'backfill'"
@@ -299,13 +284,8 @@ def test_a_backfill_writes_only_the_days_of_its_range(first_day: Airflow) -> Non
         found = first_day.ask(runs)
         return found if len(found) == 2 and all(run[0] in ("success", "failed") for run in found) else []
 
-    def refreshed() -> bool:
-        waited = first_day.ask("select partition_key from dag_run where dag_id = 'refresh' and state = 'success'")
-        return {key for (key,) in waited} >= {*RANGE}
-
     with scheduler(first_day) as process:
         found = wait_for(finished, LIMIT, f"finished backfill; see {process.log}")
-        wait_for(refreshed, LIMIT, f"a run of the waiting DAG for each day; see {process.log}")
     # The data interval of a run is the evaluated day.
     assert [(state, start[:10], end[:10]) for state, start, end in sorted(found, key=lambda run: str(run[1]))] == [
         ("success", RANGE[0], RANGE[1]),
@@ -392,6 +372,19 @@ if "MOVED_BY" in os.environ:
 """
 
 
+WAITING = """
+from airflow.sdk import DAG, Asset, PartitionedAssetTimetable, task
+
+with DAG(
+    "refresh", schedule=PartitionedAssetTimetable(assets=Asset("rankmetrics_days")), is_paused_upon_creation=False
+):
+    @task
+    def refresh(dag_run=None):
+        print("the day is", dag_run.partition_key)
+    refresh()
+"""
+
+
 def test_a_day_is_scheduled_when_it_is_over(tmp_path: Path) -> None:
     """The clock of every process of Airflow, and of its database, is moved to the minutes before a midnight."""
     (tmp_path / "clock").mkdir()
@@ -406,9 +399,12 @@ def test_a_day_is_scheduled_when_it_is_over(tmp_path: Path) -> None:
         AIRFLOW__SCHEDULER__USE_JOB_SCHEDULE="true",
     )
     airflow.add_log(SCHEDULED, [*a_list([0, 1], "u", "a"), *a_list([1, 0], "u", "b")])
+    # A DAG that waits for a day, as the first lines of the DAG file say.
+    (Path(airflow.environment["AIRFLOW__CORE__DAGS_FOLDER"]) / "refresh.py").write_text(WAITING)
     airflow("airflow dags reserialize")
     airflow(EVERY_DAY)
-    runs = "select run_type, state, data_interval_start, queued_at from dag_run"
+    runs = "select run_type, state, data_interval_start, queued_at from dag_run where dag_id = 'rankmetrics'"
+    waited = "select partition_key from dag_run where dag_id = 'refresh' and state = 'success'"
 
     def finished() -> list[tuple[Any, ...]]:
         return [run for run in airflow.ask(runs) if run[1] in ("success", "failed")]
@@ -418,6 +414,8 @@ def test_a_day_is_scheduled_when_it_is_over(tmp_path: Path) -> None:
         assert (datetime.now(timezone.utc) - started).total_seconds() < until, "too slow to see what precedes midnight"
         assert airflow.ask(runs) == []
         wait_for(finished, LIMIT, f"finished run; see {process.log}")
+        refreshed = wait_for(lambda: airflow.ask(waited), LIMIT, f"run of the waiting DAG; see {process.log}")
+    assert refreshed == [(SCHEDULED,)]
     ((kind, state, day, queued),) = airflow.ask(runs)
     assert (kind, state, day[:10]) == ("scheduled", "success", SCHEDULED)
     # Not before midnight, and soon after it.
