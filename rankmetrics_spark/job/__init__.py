@@ -428,8 +428,7 @@ def _checked(
         known = replace(earlier, dated=None)
         if now is earlier and earlier.dated is not None:
             # The users of this day are staged by now; computing them again would cost more than reading them.
-            staged = written["user_metrics"].rows
-            known = replace(known, dated=earlier.dated_users(store, record.plan, staged, config, counts))
+            known = earlier.with_day(record.plan, written["user_metrics"].rows, config)
         return results.verdict_sentences(written.get("comparisons"), record.plan, config, known)
 
     with context.steps("verdict"):

@@ -45,6 +45,7 @@ class Earlier:
         looks: (baseline, candidate) -> the number of this look at the two.
         users: One row per experiment and user over these days; None before ``with_users``, and without a period.
         dated: One row per experiment, user and date of them; None like ``users``.
+        published: The rows of ``dated`` that other runs have stored; None if there are none.
         pointers: What is published on these days, without that of this run.
     """
 
@@ -52,6 +53,7 @@ class Earlier:
     looks: LookNumbers = field(default_factory=unknown_looks)
     users: DataFrame | None = None
     dated: DataFrame | None = None
+    published: DataFrame | None = None
     pointers: Mapping[str, Pointer] = field(default_factory=dict)
 
     @classmethod
@@ -83,23 +85,32 @@ class Earlier:
         Only experiments of this run are compared; what is published of them on its day is about to be replaced.
         """
         assert self.days is not None
-        dated = self.dated_users(store, plan, rows, config, counts)
-        return replace(self, users=comparison.period_rows(dated, self.days), dated=dated)
-
-    def dated_users(self, store: Store, plan: Plan, rows: DataFrame, config: Config, counts: Counts) -> DataFrame:
-        """One row per experiment, user and date of the period, with ``rows`` for the day of the run."""
-        metrics = [metric.column for metric in plan.scoring.metrics]
-        weights = [*map(lists_with_value, metrics)]
-        described = (*plan.public_segments.values(), plan.public_covariate, plan.public_cluster)
-        read = {EXPERIMENT, USER, N_LISTS, N_RELEVANT, *described, *metrics}
-        own = rows.select(*(quoted(name) for name in rows.columns if name in {*read, *weights}))
+        weights = [lists_with_value(metric.column) for metric in plan.scoring.metrics]
+        own = self._of_day(plan, rows, config)
         fields = [field for field in own.schema.fields if field.name not in (*PARTITION, *weights)]
         schema = T.StructType([*fields, *(T.StructField(name, T.LongType()) for name in weights)])
-        own = own.withColumn(DATE, F.lit(config.evaluation_date))
         published = store.days("user_metrics", self.pointers, schema)
-        if published is None:
-            return own
-        return own.unionByName(published.where(_is_one_of(_names(counts))), allowMissingColumns=True)
+        if published is not None:
+            published = published.where(_is_one_of(_names(counts)))
+        earlier = replace(self, published=published).with_day(plan, rows, config)
+        assert earlier.dated is not None
+        return replace(earlier, users=comparison.period_rows(earlier.dated, self.days))
+
+    def with_day(self, plan: Plan, rows: DataFrame, config: Config) -> Earlier:
+        """The same published days, with these rows for the day of the run."""
+        own = self._of_day(plan, rows, config)
+        if self.published is None:
+            return replace(self, dated=own)
+        return replace(self, dated=own.unionByName(self.published, allowMissingColumns=True))
+
+    @staticmethod
+    def _of_day(plan: Plan, rows: DataFrame, config: Config) -> DataFrame:
+        """What comparisons read of the day of the run."""
+        metrics = [metric.column for metric in plan.scoring.metrics]
+        described = (*plan.public_segments.values(), plan.public_covariate, plan.public_cluster)
+        read = {EXPERIMENT, USER, N_LISTS, N_RELEVANT, *described, *metrics, *map(lists_with_value, metrics)}
+        own = rows.select(*(quoted(name) for name in rows.columns if name in read))
+        return own.withColumn(DATE, F.lit(config.evaluation_date))
 
     def runs(self, counts: Counts) -> dict[str, tuple[str, ...]]:
         """Date -> the runs of which experiments of this run are compared, without this run; empty without a period."""
