@@ -145,7 +145,9 @@ def _staged(files: Files, merge: Merge, run: str) -> dict[str, list[StagedFile]]
             if len(group) == 1:
                 files.copy(group[0], target)
             else:
-                rows = [pq.read_table(files.at(path), filesystem=files.system) for path in sorted(group)]
+                rows = [
+                    pq.read_table(files.at(path), filesystem=files.system, partitioning=None) for path in sorted(group)
+                ]
                 files.write_table(target, pa.concat_tables(rows, promote_options="default"))
             staged.setdefault(table, []).append(StagedFile(experiment_of(experiment), name, 0))
     return staged

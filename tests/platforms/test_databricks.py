@@ -333,8 +333,15 @@ def shown_page(run: list[nbformat.NotebookNode]) -> dict[str, Any]:
 def steps_of(page: Mapping[str, Any], metric: str) -> list[list[Any]]:
     """(experiment, step, users) of a metric."""
     users, names = page["users"], [each["name"] for each in page["metrics"]]
-    rows = zip(users["e"], users["m"], users["step"], users["n"], strict=True)
-    return sorted([page["experiments"][e], step, n] for e, m, step, n in rows if names[m] == metric)
+    rows = zip(users["e"], users["m"], users["counts"], strict=True)
+    # The first number is that of a value at the lower end, which is in no step.
+    return sorted(
+        [page["experiments"][e], step, n]
+        for e, m, counts in rows
+        if names[m] == metric
+        for step, n in enumerate(counts, start=-1)
+        if n
+    )
 
 
 def partitions(out: Path, table: str) -> dict[str, list[str]]:
