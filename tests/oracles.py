@@ -24,11 +24,12 @@ def oracle(definition: Oracle) -> Oracle:
 
 @dataclass(frozen=True)
 class One:
-    """One list: grades in rank order (NaN = unjudged), the grades of all judged items, and the scores if any."""
+    """One list: grades in rank order (NaN = unjudged), those of all judged items, scores if any, ranks without item."""
 
     grades: tuple[float, ...]
     pool: tuple[float, ...]
     scores: tuple[float, ...] = ()
+    gaps: frozenset[int] = frozenset()
 
 
 def is_relevant(grade: float, c: Convention) -> bool:
@@ -175,12 +176,12 @@ def graded_rbp(one: One, c: Convention, k: int | None = None, p: float = 0.8) ->
 
 @oracle
 def auc(one: One, c: Convention, k: int | None = None) -> float:
-    relevant = [is_relevant(grade, c) for grade in one.grades]
-    end = len(relevant) if k is None else k
+    relevant = {rank: is_relevant(grade, c) for rank, grade in enumerate(one.grades, start=1) if rank not in one.gaps}
+    end = math.inf if k is None else k
     wins = [
-        0.5 if min(i, j) >= end else float(i < j)
-        for i, is_hit in enumerate(relevant)
-        for j, is_other_hit in enumerate(relevant)
+        0.5 if min(i, j) > end else float(i < j)
+        for i, is_hit in relevant.items()
+        for j, is_other_hit in relevant.items()
         if is_hit and not is_other_hit
     ]
     return sum(wins) / len(wins) if wins else NAN
@@ -244,7 +245,8 @@ def bpref(one: One, c: Convention) -> float:
 @oracle
 def judged(one: One, c: Convention, k: int) -> float:
     known = [not math.isnan(grade) for grade in one.grades[:k]]
-    return sum(known) / len(known) if known else NAN
+    shown = len(one.grades) - len(one.gaps)
+    return sum(known) / min(shown, k) if shown else NAN
 
 
 def softmax(one: One, t: float) -> list[float]:

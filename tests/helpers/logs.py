@@ -145,10 +145,11 @@ def kept(rows: Iterable[Shown]) -> list[Shown]:
 
 
 def one_of(rows: Iterable[Shown]) -> One:
-    """Convert one list for the oracles; a rank without an item is unjudged."""
+    """Convert one list for the oracles; the grade of a rank without an item is NaN."""
     grade_at = {row.position: float(row.relevance) for row in kept(rows)}
-    grades = tuple(grade_at.get(rank, math.nan) for rank in range(1, max(grade_at, default=0) + 1))
-    return One(grades, tuple(grade_at.values()))
+    ranks = range(1, max(grade_at, default=0) + 1)
+    grades = tuple(grade_at.get(rank, math.nan) for rank in ranks)
+    return One(grades, tuple(grade_at.values()), gaps=frozenset(ranks) - grade_at.keys())
 
 
 def obvious(rows: Iterable[Shown], metrics: Sequence[str], c: Convention) -> dict[tuple[str, str], dict[str, Any]]:
@@ -166,7 +167,7 @@ def values_of(one: One, metrics: Sequence[str], c: Convention) -> dict[str, Any]
     for metric in map(parse, metrics):
         value = by_definition(metric.name, one, c, **metric.arguments)
         if math.isnan(value):
-            value = {"zero": 0.0, "one": 1.0, "skip": None}[c.zero_relevant]
+            value = {"zero": 0.0, "one": 1.0, "skip": None}[c.zero_relevant] if metric.definition.zero_policy else None
         values[metric.column] = value
     return values
 
