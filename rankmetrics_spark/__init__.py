@@ -17,6 +17,7 @@ __all__ = [
     "compare_conventions",
     "effect_over_time",
     "evaluate",
+    "exposure",
     "laptop_session",
     "metric",
     "metric_udf",
@@ -30,7 +31,6 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from rankmetrics_spark.changes import changed
     from rankmetrics_spark.comparison import effect_over_time, plan
     from rankmetrics_spark.config import Options
     from rankmetrics_spark.conventions import compare_conventions
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rankmetrics_spark.job import run
     from rankmetrics_spark.metrics import Convention, metric, parse
     from rankmetrics_spark.pipeline import Result, compare, evaluate, read
+    from rankmetrics_spark.shown import changed, exposure
     from rankmetrics_spark.udfs import ap_at, metric_udf, ndcg_at, register_udfs
     from rankmetrics_spark.weighting import off_policy
 
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 __getattr__ = lazy(
     __name__,
     {
-        "changes": "changed",
         "comparison": "effect_over_time plan",
         "config": "Options",
         "conventions": "compare_conventions",
@@ -53,6 +53,7 @@ __getattr__ = lazy(
         "job": "run",
         "metrics": "Convention metric parse",
         "pipeline": "Result compare evaluate read",
+        "shown": "changed exposure",
         "udfs": "ap_at metric_udf ndcg_at register_udfs",
         "weighting": "off_policy",
     },

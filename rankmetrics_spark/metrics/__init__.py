@@ -23,6 +23,7 @@ from rankmetrics_spark.metrics.discounts import (
     running_sums,
     unit,
 )
+from rankmetrics_spark.metrics.exposures import coverage, entropy, gini, novelty
 from rankmetrics_spark.metrics.lists import Lists, check, compute, m_relevant, one_list, sums
 from rankmetrics_spark.metrics.names import (
     DIRECTIONS,
@@ -56,11 +57,14 @@ __all__ = [
     "Overlap",
     "check",
     "compute",
+    "coverage",
     "cut_of",
     "deciding",
     "discount",
+    "entropy",
     "gain",
     "geometric",
+    "gini",
     "grids",
     "has_repeat",
     "jaccard",
@@ -69,6 +73,7 @@ __all__ = [
     "m_relevant",
     "metric",
     "metric_of_column",
+    "novelty",
     "one_list",
     "order_within",
     "overlap",

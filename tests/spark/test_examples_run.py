@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark.comparison import UserTable, largest_changes
 from rankmetrics_spark.config import Comparison, from_mapping
 from rankmetrics_spark.job import run
-from rankmetrics_spark.report import Examples, figures_of_run
+from rankmetrics_spark.report import Examples, figures_of_run, has_page_libraries
 from tests.helpers.commands import Call
 from tests.helpers.logs import DATE, Shown, a_list, parquet
 
@@ -120,6 +120,7 @@ def test_where_each_user_saw_one_experiment_the_page_says_that_nobody_lost(spark
     )  # fmt: skip
 
 
+@pytest.mark.skipif(not has_page_libraries(), reason="needs the libraries of the page")
 def test_report_reads_the_lists_of_a_finished_run_from_its_log_and_says_so_where_it_is_gone(
     call: Call, tmp_path: Path
 ) -> None:

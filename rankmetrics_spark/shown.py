@@ -1,0 +1,456 @@
+"""What was shown, without any relevance: ``changed`` (how far lists differ) and ``exposure`` (which items)."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+from scipy.special import ndtri
+
+from rankmetrics_spark.comparison import rows_of, schema_text
+from rankmetrics_spark.config import Options, Section, count, key, number, refuse, text
+from rankmetrics_spark.engines import (
+    REAL,
+    SUMS,
+    AnyTable,
+    Batches,
+    ResultTable,
+    SumTable,
+    coded,
+    column_names,
+    result_table,
+    spark_table,
+    with_fields,
+)
+from rankmetrics_spark.errors import ConfigError, InputError, unknown
+from rankmetrics_spark.layouts import entry, flat, ints
+from rankmetrics_spark.metrics import (
+    Floats,
+    Ints,
+    Overlap,
+    coverage,
+    entropy,
+    gini,
+    jaccard,
+    kendall,
+    novelty,
+    overlap,
+    rbo,
+    same_top,
+)
+from rankmetrics_spark.road import checked_rows, make_plan
+from rankmetrics_spark.schemas import (
+    BASELINE,
+    ENTRIES,
+    EXPERIMENT,
+    HASH,
+    ITEM,
+    METRIC,
+    POSITION,
+    REJECTED,
+    ROLES,
+    SCORE,
+    USER,
+    quoted,
+)
+from rankmetrics_spark.statistics import poisson_weights
+
+COLUMNS = {
+    **dict.fromkeys((BASELINE, EXPERIMENT, USER), "string"),
+    **dict.fromkeys(("n_items_baseline", "n_items", "n_common"), "long"),
+    **dict.fromkeys(("same_top", "jaccard", "rbo", "kendall"), "double"),
+}
+"""Columns of the result -> their types."""
+DEEPEST = 1000
+"""The largest k: Kendall's tau compares the items of a list with one another."""
+
+
+@dataclass(frozen=True)
+class Change(Section):
+    """What is compared, and how deep: see ``changed``."""
+
+    baseline: str = key("control", text)
+    k: int = key(10, count(1, DEEPEST))
+    p: float = key(0.9, number(0, 1, inclusive=False))
+
+
+def changed(
+    impressions: AnyTable,
+    baseline: str,
+    *,
+    k: int = 10,
+    p: float = 0.9,
+    columns: Mapping[str, str | None] | None = None,
+    rank_by: Literal["position", "score"] = "position",
+    first_rank: int = 1,
+) -> ResultTable:
+    """How alike the top k of each user is to that of the same user in the baseline; relevance is not read.
+
+    A user has one list per experiment; where they have several, name the column of the request as the user. Reads the
+    impressions once, with one shuffle.
+
+    Args:
+        impressions: One row per shown item, as in ``evaluate``. Faulty rows are left out.
+        baseline: The experiment that the others are compared with.
+        k: Items down to this rank count, up to 1,000. A repeated item counts at its best rank.
+        p: Of RBO, in (0, 1): the chance that a reader goes on to the next rank.
+        columns: Role (experiment, user, item, position, score) -> column.
+        rank_by: By ranks, or by score: the highest first, equal scores by descending item id.
+        first_rank: What the column of ranks calls the first rank.
+
+    Returns:
+        One row per (experiment_id, user_id) of the users who are in the baseline too, lazy like any DataFrame:
+        baseline, experiment_id, user_id, n_items_baseline, n_items, n_common, same_top (1 if both top k are the same,
+        in the same order, else 0), jaccard (common items over items of either), rbo (rank-biased overlap, extrapolated:
+        Webber, Moffat and Zobel, TOIS 2010, equation 32), kendall (tau of the common items; null below two of them).
+
+    Raises:
+        ConfigError: A wrong argument.
+        InputError: A column is missing or has a wrong type.
+    """
+    change = Change.read({"baseline": baseline, "k": k, "p": p})
+    options = _options(columns, rank_by, first_rank)
+    row = entry(EXPERIMENT, f"bigint({POSITION}) AS {POSITION}", f"xxhash64({ITEM}) AS {HASH}")
+    top = _top_rows(impressions, options, change.k).groupBy(USER).agg(F.expr(f"collect_list({row}) AS {ENTRIES}"))
+    return result_table(top.mapInArrow(partial(_changes, change=change), schema_text(COLUMNS)))
+
+
+def _options(columns: Mapping[str, str | None] | None, rank_by: str, first_rank: int) -> Options:
+    roles = {role: column for role, column in (columns or {}).items() if role != "relevance"}
+    options = Options(columns=roles, rank_by=rank_by, first_rank=first_rank)
+    if options.lacks("item"):
+        raise ConfigError("columns.item is null; allowed: the column of the items, since lists are compared by item")
+    return options
+
+
+def _top_rows(impressions: AnyTable, options: Options, k: int, beside: AnyTable | None = None) -> DataFrame:
+    """Return the sound rows down to rank k: experiment, user, item and rank."""
+    names = [*filter(None, options.columns.values())]
+    needed = column_names(*names, *ROLES, *ROLES.values())
+    table = with_fields(spark_table(impressions, "impressions", beside, needed=needed), names)
+    plan = make_plan(options, table.schema)
+    by_score = plan.columns.by_score
+    roles = replace(plan.columns, item=True, relevance=False, position=not by_score)
+    rows = checked_rows(table, plan.mapping, roles, text=False, null_is_unjudged=False)
+    rows = rows.where(F.col(REJECTED).isNull())
+    if by_score:
+        # Sail sorts -0.0 and 0.0 as two values.
+        score = F.col(SCORE) + F.lit(0.0) if isinstance(rows.schema[SCORE].dataType, REAL) else F.col(SCORE)
+        order = Window.partitionBy(EXPERIMENT, USER).orderBy(score.desc(), F.col(ITEM).desc())
+        rows = rows.withColumn(POSITION, F.row_number().over(order))
+    return rows.where(F.col(POSITION) <= k)
+
+
+def _changes(batches: Batches, change: Change) -> Iterator[pa.RecordBatch]:
+    """Compare the lists of each user of a batch with their list of the baseline."""
+    for batch in batches:
+        user, values = flat(batch.column(ENTRIES))
+        experiments, experiment = coded(values.field(EXPERIMENT))
+        if change.baseline not in experiments:
+            continue
+        arm = experiments.index(change.baseline)
+        lists, of = np.unique(user * len(experiments) + experiment, return_inverse=True)
+        of, items = _ranked(of.astype(np.int64), ints(values.field(POSITION)), ints(values.field(HASH)))
+        users, arms = np.divmod(lists, len(experiments))
+        base_of = np.full(batch.num_rows, -1)
+        base_of[users[arms == arm]] = np.flatnonzero(arms == arm)
+        others = np.flatnonzero((arms != arm) & (base_of[users] >= 0))
+        if len(others):
+            found = _pairs(of, items, base_of[users[others]], others)
+            names = batch.column(USER).take(pa.array(users[others]))
+            keys = {BASELINE: [change.baseline] * len(others), EXPERIMENT: [experiments[i] for i in arms[others]]}
+            yield from rows_of({**keys, USER: names, **_measures(found, change.p)}, COLUMNS)
+
+
+def _ranked(of: Ints, rank: Ints, item: Ints) -> tuple[Ints, Ints]:
+    """Return list and item of each row in rank order; of a repeated item the best rank stays."""
+    by = np.lexsort((rank, item, of))
+    first = np.ones(len(by), bool)
+    first[1:] = (of[by][1:] != of[by][:-1]) | (item[by][1:] != item[by][:-1])
+    kept = by[first]
+    order = kept[np.lexsort((item[kept], rank[kept], of[kept]))]
+    return of[order], item[order]
+
+
+def _pairs(of: Ints, items: Ints, bases: Ints, others: Ints) -> Overlap:
+    """Return the common items of lists and their baselines, from the items of all lists."""
+    counts = np.bincount(of)
+    starts = np.cumsum(counts) - counts
+
+    def rows(lists: Ints) -> tuple[Ints, Ints]:
+        """Pair and item of each row of some lists, one after the other."""
+        pair = np.repeat(np.arange(len(lists)), counts[lists])
+        ends = np.cumsum(counts[lists])
+        within = np.arange(len(pair)) - np.repeat(ends - counts[lists], counts[lists])
+        return pair, items[starts[lists][pair] + within]
+
+    return overlap(*rows(bases), *rows(others), len(others))
+
+
+def _measures(found: Overlap, p: float) -> dict[str, Floats | Ints]:
+    counts = {"n_items_baseline": found.n_a, "n_items": found.n_b, "n_common": found.common}
+    values = {"same_top": same_top(found), "jaccard": jaccard(found), "rbo": rbo(found, p), "kendall": kendall(found)}
+    return {**counts, **values}
+
+
+# ---- which items users saw
+
+EXPOSURE = {
+    **dict.fromkeys((EXPERIMENT, METRIC), "string"),
+    **dict.fromkeys(("n_shown", "n_items", "n_catalogue", "n_outside", "n_unknown"), "long"),
+    **dict.fromkeys(("value", "ci_low", "ci_high"), "double"),
+    BASELINE: "string",
+    **dict.fromkeys(("difference", "difference_ci_low", "difference_ci_high"), "double"),
+}
+"""Columns of the result of ``exposure`` -> their types."""
+_COUNTS = SumTable((EXPERIMENT, ITEM))
+_NONE = np.array([], np.int64)
+_ITEM = "_item"
+_INSIDE, _INTERACTIONS, _FIRST, _AT, _TIMES = "_inside", "_interactions", "_first", "_at", "_times"
+_KINDS = {
+    # kind: (value, how much a row adds)
+    "shown": (_TIMES, f"int({_INSIDE})"),
+    "rows": ("0L", f"if({_AT} = 0, {_TIMES}, 0L)"),
+    "interactions": (_INTERACTIONS, f"if({_INTERACTIONS} IS NULL, 0L, {_TIMES})"),
+    "outside": ("0L", f"int({_AT} = 0 AND NOT {_INSIDE})"),
+    "unknown": ("0L", f"if({_AT} = 0 AND {_INTERACTIONS} IS NULL, {_TIMES}, 0L)"),
+    "union": ("0L", f"int({_AT} = 0 AND {_FIRST})"),
+}
+"""What is counted of each (experiment, item, replicate) -> its value and how much a row adds to it."""
+
+
+def _replicates(path: str, value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and (value == 0 or 20 <= value <= 1_000):
+        return value
+    raise refuse(path, value, "0, or a whole number from 20 to 1,000")
+
+
+@dataclass(frozen=True)
+class Exposure(Section):
+    """What is computed: see ``exposure``."""
+
+    k: int = key(10, count(1, DEEPEST))
+    baseline: str | None = key(None, lambda path, value: None if value is None else text(path, value))
+    replicates: int = key(100, _replicates)
+    confidence: float = key(0.95, number(0, 1, inclusive=False))
+    seed: int = key(1, count(0, 2**63 - 1))
+
+
+def exposure(
+    impressions: AnyTable,
+    *,
+    k: int = 10,
+    baseline: str | None = None,
+    catalogue: AnyTable | int | None = None,
+    interactions: AnyTable | None = None,
+    replicates: int = 100,
+    confidence: float = 0.95,
+    seed: int = 1,
+    columns: Mapping[str, str | None] | None = None,
+    rank_by: Literal["position", "score"] = "position",
+    first_rank: int = 1,
+) -> ResultTable:
+    """Which items do users see in their top k: coverage, Gini index, entropy and novelty of each experiment.
+
+    Every row down to rank k is one exposure of its item; relevance is not read. Reads the impressions once.
+
+    Args:
+        impressions: One row per shown item, as in ``evaluate``. Faulty rows are left out.
+        k: Items down to this rank count, up to 1,000.
+        baseline: The experiment that the others are compared with.
+        catalogue: All items that could be shown: their number, or a table with the column of the items. Without it,
+            the items that any experiment shows. What is shown from outside a table is counted, and left out of
+            ``coverage``, ``gini`` and ``entropy``.
+        interactions: For ``novelty``: a table with one row per earlier interaction, and the column of the items.
+        replicates: Bootstrap replicates over users for the intervals, 20 to 1,000; 0 = no intervals.
+        confidence: Confidence level of the intervals.
+        seed: Chooses the replicates; the same seed gives the same bits anywhere.
+        columns: Role (experiment, user, item, position, score) -> column.
+        rank_by: By ranks, or by score: the highest first, equal scores by descending item id.
+        first_rank: What the column of ranks calls the first rank.
+
+    Returns:
+        One row per experiment and metric (``coverage@k``, ``gini@k``, ``entropy@k`` in bits, ``novelty@k`` in bits),
+        lazy like any DataFrame: n_shown (rows in the top k), n_items (distinct items of the catalogue among them),
+        n_catalogue, n_outside (distinct items outside of it), n_unknown (rows of items without interactions, which
+        novelty leaves out), value, ci_low, ci_high, baseline, difference (value minus that of the baseline) and its
+        interval. A value is null where nothing was shown, and where a number given as catalogue is below n_items.
+        Intervals are value plus or minus normal quantiles times the standard deviation over replicates, since the
+        replicates of coverage are lower than the value itself: a sample with repeats of the users shows fewer items.
+        They are null if a replicate is empty: there are too few users. n_unknown is null without interactions.
+
+    Raises:
+        ConfigError: A wrong argument; an unknown baseline is refused when the rows are computed.
+        InputError: A column is missing or has a wrong type.
+    """
+    request = Exposure.read(
+        {"k": k, "baseline": baseline, "replicates": replicates, "confidence": confidence, "seed": seed}
+    )
+    if isinstance(catalogue, int):
+        catalogue = count(1, 2**53)("catalogue", catalogue)
+    options = _options(columns, rank_by, first_rank)
+    item = options.columns.get("item") or ITEM
+    rows = _top_rows(impressions, options, request.k)
+    size = catalogue if isinstance(catalogue, int) else None
+    known = None if size or catalogue is None else _items(catalogue, "catalogue", item, rows)
+    seen = None if interactions is None else _items(interactions, "interactions", item, rows)
+    spread = _spread(_item_counts(rows, request), known, seen)
+    body = partial(_exposures, request=request, size=size, from_table=known is not None, has_novelty=seen is not None)
+    return result_table(spread.repartition(1).mapInArrow(body, schema_text(EXPOSURE)))
+
+
+def _items(value: AnyTable, name: str, column: str, beside: DataFrame) -> DataFrame:
+    """Return how many rows of a table each item has."""
+    table = with_fields(spark_table(value, name, beside, needed=column_names(column)), [column])
+    if column not in table.columns:
+        raise InputError(f"{name} has no column {column!r}; it has {', '.join(table.columns)}")
+    found = table.select(F.col(quoted(column)).cast("string").alias(_ITEM)).where(F.col(_ITEM).isNotNull())
+    return found.groupBy(_ITEM).agg(F.count("*").alias(_INTERACTIONS))
+
+
+def _item_counts(rows: DataFrame, request: Exposure) -> DataFrame:
+    """Return (experiment, item, sums): how often the item is shown in the log and in each replicate."""
+    shown = rows.selectExpr(EXPERIMENT, f"string({ITEM}) AS {ITEM}", f"xxhash64({USER}) AS {HASH}")
+    if not request.replicates:
+        return shown.groupBy(*_COUNTS.key).agg(F.expr("array(count(1)) AS sums"))
+    body = partial(_weighted, replicates=request.replicates, seed=request.seed)
+    return _COUNTS.added(shown.mapInArrow(body, _COUNTS.schema), 1 + request.replicates)
+
+
+def _weighted(batches: Batches, replicates: int, seed: int) -> Iterator[pa.RecordBatch]:
+    """Add up, per batch, the rows of each experiment and item: themselves, and with the weights of their users."""
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        (names, experiment), (items, item) = (coded(batch.column(at)) for at in range(2))
+        users = batch.column(2).to_numpy().view(np.uint64)
+        number = experiment * len(items) + item
+        order = np.argsort(number, kind="stable")
+        first = np.flatnonzero(np.diff(number[order], prepend=-1))
+        weights = poisson_weights(users[order], seed, replicates).astype(np.int64)
+        sums = np.add.reduceat(np.column_stack([np.ones(len(order), np.int64), weights]), first, axis=0)
+        keys = np.divmod(number[order][first], len(items))
+        yield _COUNTS.batch([[names[i] for i in keys[0]], [items[i] for i in keys[1]]], sums)
+
+
+def _spread(counts: DataFrame, known: DataFrame | None, seen: DataFrame | None) -> DataFrame:
+    """Return (experiment, replicate, kind, value, n): how many items or rows have each number."""
+    sizes = []
+    for name, table in ((_INSIDE, known), (_INTERACTIONS, seen)):
+        if table is None:
+            counts = counts.withColumn(name, F.lit(True) if name == _INSIDE else F.lit(None).cast("bigint"))
+            continue
+        value = F.lit(True) if name == _INSIDE else F.col(_INTERACTIONS)
+        counts = counts.join(table.select(_ITEM, value.alias(name)), F.col(ITEM) == F.col(_ITEM), "left").drop(_ITEM)
+        total = "count(1)" if name == _INSIDE else f"sum({_INTERACTIONS})"
+        one = table.selectExpr(f"bigint({total}) AS n")
+        sizes.append(one.selectExpr("string(NULL)", "0", f"'total{name}'", "0L", "n"))
+    by_item = Window.partitionBy(ITEM).orderBy(EXPERIMENT)
+    counts = counts.withColumn(_INSIDE, F.coalesce(_INSIDE, F.lit(False))).withColumn(
+        _FIRST, F.row_number().over(by_item) == 1
+    )
+    each = counts.select(EXPERIMENT, _INSIDE, _INTERACTIONS, _FIRST, F.posexplode(SUMS).alias(_AT, _TIMES))
+    kinds = ", ".join(
+        f"named_struct('kind', '{kind}', 'value', {value}, 'n', bigint({n}))" for kind, (value, n) in _KINDS.items()
+    )
+    rows = each.where(F.col(_TIMES) > 0).selectExpr(EXPERIMENT, f"{_AT} AS replicate", f"inline(array({kinds}))")
+    spread = rows.where("n > 0").groupBy(EXPERIMENT, "replicate", "kind", "value").agg(F.sum("n").alias("n"))
+    for one in sizes:
+        spread = spread.union(one)
+    return spread.selectExpr(EXPERIMENT, "int(replicate) replicate", "kind", "bigint(value) value", "bigint(n) n")
+
+
+def _exposures(
+    batches: Batches, request: Exposure, size: int | None, from_table: bool, has_novelty: bool
+) -> Iterator[pa.RecordBatch]:
+    """The rows of ``exposure``, from the counts of all experiments."""
+    full = [batch for batch in batches if batch.num_rows]
+    if not full:
+        return
+    table = pa.Table.from_batches(full)
+    counts: dict[tuple[str | None, int, str], tuple[Ints, Ints]] = defaultdict(lambda: (_NONE, _NONE))
+    for key_of, rows in table.to_pandas().groupby([EXPERIMENT, "replicate", "kind"], dropna=False):
+        name, replicate, kind = key_of
+        known = name if isinstance(name, str) else None
+        counts[known, int(replicate), kind] = rows["value"].to_numpy(), rows["n"].to_numpy()
+    names = sorted({name for name, _, kind in counts if not kind.startswith("total")}, key=lambda x: (x is None, x))
+
+    def total(name: str | None, kind: str) -> int:
+        return int(counts[name, 0, kind][1].sum())
+
+    union = sum(total(name, "union") for name in names)
+    catalogue = size or (total(None, f"total{_INSIDE}") if from_table else union)
+    sizes = _Sizes(catalogue, total(None, f"total{_INTERACTIONS}") if has_novelty else None)
+    values = {name: _values(counts, name, request.replicates, sizes) for name in names}
+    if request.baseline is not None and request.baseline not in names:
+        raise ConfigError(unknown("experiment", request.baseline, [name for name in names if name is not None]))
+    base = values[request.baseline] if request.baseline is not None else None
+    columns: dict[str, list[Any]] = {column: [] for column in EXPOSURE}
+    for name in names:
+        for metric, each in values[name].items():
+            low, high = _interval(each, request.confidence)
+            row = {
+                EXPERIMENT: name,
+                METRIC: f"{metric}@{request.k}",
+                "n_shown": total(name, "rows"),
+                "n_items": total(name, "shown"),
+                "n_catalogue": sizes.catalogue,
+                "n_outside": total(name, "outside"),
+                "n_unknown": total(name, "unknown") if has_novelty else None,
+                "value": each[0],
+                "ci_low": max(low, 0.0),
+                "ci_high": min(high, 1.0) if metric in ("coverage", "gini") else high,
+            }
+            if base is not None and name != request.baseline:
+                against = each - base[metric]
+                low, high = _interval(against, request.confidence)
+                row |= {BASELINE: request.baseline, "difference": against[0]}
+                row |= {"difference_ci_low": low, "difference_ci_high": high}
+            for column in EXPOSURE:
+                columns[column].append(row.get(column))
+    if names:
+        yield from rows_of(columns, EXPOSURE)
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """Items of the catalogue, and rows of the table of interactions, if there is one."""
+
+    catalogue: int
+    interactions: int | None
+
+
+def _values(
+    counts: Mapping[Any, tuple[Ints, Ints]], name: str | None, replicates: int, sizes: _Sizes
+) -> dict[str, Floats]:
+    """Metric -> (1 + R,) its value in the log and in each replicate; NaN where there is none."""
+    values = []
+    for replicate in range(1 + replicates):
+        shown, items = counts[name, replicate, "shown"]
+        interactions, rows = counts[name, replicate, "interactions"]
+        n_items = int(items.sum())
+        fits = bool(n_items) and n_items <= sizes.catalogue
+        values.append(
+            (
+                coverage(n_items, sizes.catalogue) if fits else math.nan,
+                gini(shown, items, sizes.catalogue) if fits else math.nan,
+                entropy(shown, items),
+                novelty(interactions, rows, sizes.interactions or 0),
+            )
+        )
+    named = dict(zip(("coverage", "gini", "entropy", "novelty"), np.array(values).T, strict=True))
+    return {metric: each for metric, each in named.items() if metric != "novelty" or sizes.interactions is not None}
+
+
+def _interval(values: Floats, confidence: float) -> tuple[float, float]:
+    """The normal interval around the first value, with the standard deviation of the others."""
+    half = float(ndtri((1 + confidence) / 2) * values[1:].std(ddof=1)) if len(values) > 2 else math.nan
+    return values[0] - half, values[0] + half

@@ -1,0 +1,268 @@
+"""What was shown, without relevance: how much lists differ, and which items users saw; on both engines."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rankmetrics_spark import changed, exposure
+from rankmetrics_spark.errors import ConfigError, InputError
+from rankmetrics_spark.statistics import poisson_weights
+from tests.unit.test_overlaps import rbo_by_definition
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEMA = "experiment_id string, user_id string, item_id string, position int, score double"
+MEASURES = ("same_top", "jaccard", "rbo", "kendall")
+LISTS = {
+    ("control", "same"): "abcd",
+    ("new", "same"): "abcd",
+    ("control", "swapped"): "abcd",
+    ("new", "swapped"): "abdc",
+    ("newer", "swapped"): "dcba",
+    ("control", "half"): "abcd",
+    ("new", "half"): "axyb",
+    ("control", "gone"): "abcd",
+    ("new", "come"): "abcd",
+    ("control", "short"): "a",
+    ("new", "short"): "abc",
+}
+
+
+def log(spark: SparkSession, lists: dict[tuple[str, str], str] = LISTS, more: Sequence[Any] = ()) -> DataFrame:
+    rows = [
+        (experiment, user, item, rank, -float(rank))
+        for (experiment, user), items in lists.items()
+        for rank, item in enumerate(items, start=1)
+    ]
+    return spark.createDataFrame([*rows, *more], SCHEMA)
+
+
+def found(table: DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(row["experiment_id"], row["user_id"]): row.asDict() for row in table.collect()}
+
+
+@pytest.mark.both_engines
+def test_each_user_of_both_experiments_has_the_likeness_of_their_lists(spark: SparkSession) -> None:
+    rows = found(changed(log(spark), "control", k=4))
+    assert {key: tuple(row[name] for name in MEASURES) for key, row in rows.items()} == {
+        ("new", "same"): (1.0, 1.0, pytest.approx(1.0), 1.0),
+        # One of six pairs is in another order.
+        ("new", "swapped"): (0.0, 1.0, pytest.approx(rbo_by_definition([*b"abcd"], [*b"abdc"], 0.9)), 4 / 6),
+        ("newer", "swapped"): (0.0, 1.0, pytest.approx(rbo_by_definition([*b"abcd"], [*b"dcba"], 0.9)), -1.0),
+        ("new", "half"): (0.0, 2 / 6, pytest.approx(rbo_by_definition([*b"abcd"], [*b"axyb"], 0.9)), 1.0),
+        ("new", "short"): (0.0, 1 / 3, pytest.approx(rbo_by_definition([*b"a"], [*b"abc"], 0.9)), None),
+    }
+    half = rows["new", "half"]
+    assert [half[name] for name in ("baseline", "n_items_baseline", "n_items", "n_common")] == ["control", 4, 4, 2]
+
+
+def test_only_the_top_k_counts(spark: SparkSession) -> None:
+    rows = found(changed(log(spark), "control", k=2, p=0.5))
+    assert [rows["new", "swapped"][name] for name in MEASURES] == [1.0, 1.0, pytest.approx(1.0), 1.0]
+    assert rows["new", "half"]["jaccard"] == 1 / 3
+
+
+def test_faulty_rows_are_left_out_and_a_repeated_item_counts_at_its_best_rank(spark: SparkSession) -> None:
+    faulty = [("new", "same", None, 1, 0.0), ("new", "same", "z", None, 0.0), ("new", "same", "a", 4, 0.0)]
+    assert found(changed(log(spark, more=faulty), "control", k=4))["new", "same"]["same_top"] == 1.0
+
+
+def test_by_score_the_lists_are_those_of_the_ranks(spark: SparkSession) -> None:
+    table = log(spark).drop("position")
+    by_rank, by_score = (
+        found(changed(log(spark), "control", k=4)),
+        found(changed(table, "control", k=4, rank_by="score")),
+    )
+    assert by_rank == by_score
+    tied = spark.createDataFrame([("a", "u", i, 1, 0.0) for i in "xy"] + [("b", "u", "y", 1, 1.0)], SCHEMA)
+    (row,) = changed(tied, "a", k=1, rank_by="score").collect()
+    assert row["same_top"] == 1.0
+
+
+def test_the_order_of_the_rows_and_the_partitions_change_no_bit(spark: SparkSession) -> None:
+    rng = random.Random(4)
+    lists = {(e, f"u{u}"): "".join(rng.sample("abcdefghijklmnop", 9)) for e in ("control", "new") for u in range(60)}
+    table = log(spark, lists)
+    rows = table.collect()
+    rng.shuffle(rows)
+    assert found(changed(table, "control")) == found(
+        changed(spark.createDataFrame(rows, SCHEMA).repartition(3), "control")
+    )
+
+
+def test_other_columns_and_tables_of_python_are_read(spark: SparkSession) -> None:
+    shown = [{"arm": arm, "query": "q", "doc": doc, "at": at} for arm in "ab" for at, doc in enumerate("xy")]
+    columns = {"experiment": "arm", "user": "query", "item": "doc", "position": "at"}
+    (row,) = changed(shown, "a", columns=columns, first_rank=0).collect()
+    assert (row["experiment_id"], row["user_id"], row["same_top"]) == ("b", "q", 1.0)
+
+
+def test_an_unknown_baseline_has_no_rows(spark: SparkSession) -> None:
+    assert changed(log(spark), "nobody").collect() == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"k": 0}, "k is 0; allowed: a whole number from 1 to 1,000"),
+        ({"p": 1}, "p is 1; allowed: a number above 0 and below 1"),
+        ({"columns": {"item": None}}, "columns.item is null; allowed: the column of the items"),
+    ],
+)
+def test_a_wrong_argument_is_refused(spark: SparkSession, wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        changed(log(spark), "control", **wrong)
+
+
+def test_a_missing_column_is_named(spark: SparkSession) -> None:
+    with pytest.raises(InputError, match="item"):
+        changed(log(spark).drop("item_id"), "control")
+
+
+# ---- which items users saw
+
+SHOWN = {("a", "u1"): "xyz", ("a", "u2"): "xy", ("b", "u1"): "xx", ("b", "u3"): "xw"}
+MEASURED = ("coverage@2", "gini@2", "entropy@2", "novelty@2")
+
+
+def exposures(table: Any, **request: Any) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(row["experiment_id"], row["metric"]): row.asDict() for row in exposure(table, k=2, **request).collect()}
+
+
+def items(spark: SparkSession, names: str) -> DataFrame:
+    return spark.createDataFrame([(name,) for name in names], "item_id string")
+
+
+@pytest.mark.both_engines
+def test_each_experiment_has_the_spread_of_its_items(spark: SparkSession) -> None:
+    """Exposures in the top 2: of a, x 2 and y 2; of b, x 3 and w 1. The catalogue is w, x, y, z and q."""
+    interactions = items(spark, "xxxxyywq")
+    rows = exposures(log(spark, SHOWN), catalogue=items(spark, "qwxyzz"), interactions=interactions, baseline="a")
+    assert {key: row["value"] for key, row in rows.items()} == {
+        ("a", "coverage@2"): 2 / 5,
+        # Counts 0, 0, 0, 2, 2: (2j - 6) x 2 for j = 4 and 5, over 5 x 4.
+        ("a", "gini@2"): (2 * 2 + 4 * 2) / (5 * 4),
+        ("a", "entropy@2"): 1.0,
+        ("a", "novelty@2"): pytest.approx((2 * 1 + 2 * 2) / 4),
+        ("b", "coverage@2"): 2 / 5,
+        ("b", "gini@2"): (2 * 1 + 4 * 3) / (5 * 4),
+        ("b", "entropy@2"): pytest.approx(2 - 3 / 4 * math.log2(3)),
+        ("b", "novelty@2"): pytest.approx((3 * 1 + 1 * 3) / 4),
+    }
+    row = rows["b", "gini@2"]
+    counts = ("n_shown", "n_items", "n_catalogue", "n_outside", "n_unknown")
+    assert [row[name] for name in counts] == [4, 2, 5, 0, 0]
+    assert (row["baseline"], row["difference"]) == ("a", pytest.approx(14 / 20 - 12 / 20))
+    assert (rows["a", "gini@2"]["baseline"], rows["a", "gini@2"]["difference"]) == (None, None)
+
+
+def test_items_outside_of_the_catalogue_and_without_interactions_are_counted(spark: SparkSession) -> None:
+    rows = exposures(log(spark, SHOWN), catalogue=items(spark, "yz"), interactions=items(spark, "wwww"), replicates=0)
+    a, b = rows["a", "coverage@2"], rows["b", "coverage@2"]
+    assert [a[name] for name in ("value", "n_items", "n_outside", "n_unknown")] == [1 / 2, 1, 1, 4]
+    assert [b[name] for name in ("value", "n_items", "n_outside", "n_unknown")] == [None, 0, 2, 3]
+    assert (rows["a", "novelty@2"]["value"], rows["b", "novelty@2"]["value"]) == (None, 0.0)
+
+
+def test_without_a_catalogue_it_is_what_any_experiment_shows(spark: SparkSession) -> None:
+    rows = exposures(log(spark, SHOWN), replicates=0)
+    assert {key: row["value"] for key, row in rows.items() if key[1] == "coverage@2"} == {
+        ("a", "coverage@2"): 2 / 3,
+        ("b", "coverage@2"): 2 / 3,
+    }
+    assert ("a", "novelty@2") not in rows
+    assert rows["a", "coverage@2"]["n_catalogue"] == 3
+    assert rows["a", "coverage@2"]["n_unknown"] is None
+
+
+def test_a_catalogue_may_be_a_number_which_is_not_too_small(spark: SparkSession) -> None:
+    assert exposures(log(spark, SHOWN), catalogue=8, replicates=0)["a", "coverage@2"]["value"] == 2 / 8
+    small = exposures(log(spark, SHOWN), catalogue=1, replicates=0)
+    assert [small["a", metric]["value"] for metric in MEASURED[:3]] == [None, None, 1.0]
+
+
+@pytest.mark.both_engines
+def test_the_intervals_are_those_of_the_replicates_of_each_user(spark: SparkSession) -> None:
+    rng = random.Random(5)
+    lists = {(e, f"u{u}"): "".join(rng.sample("abcdefghijkl", 3)) for e in "ab" for u in range(20 + 5 * (e == "b"))}
+    rows = exposures(log(spark, lists), catalogue=12, baseline="a", replicates=50, confidence=0.9, seed=7)
+    hashes = {
+        row["user_id"]: row["hash"]
+        for row in log(spark, lists).selectExpr("user_id", "xxhash64(user_id) AS hash").distinct().collect()
+    }
+    weights = {user: poisson_weights(np.array([n]).view(np.uint64), 7, 50)[0] for user, n in hashes.items()}
+
+    def replicates(experiment: str) -> list[tuple[float, float]]:
+        values = []
+        for replicate in range(50):
+            counts = Counter[str]()
+            for (arm, user), shown in lists.items():
+                for item in shown[:2] if arm == experiment else "":
+                    counts[item] += int(weights[user][replicate])
+            positive = [count for count in counts.values() if count]
+            values.append((len(positive) / 12, float(stats.entropy(positive, base=2))))
+        return values
+
+    both = np.array([replicates("a"), replicates("b")])
+    half = stats.norm.ppf(0.95) * both[1].std(axis=0, ddof=1)
+    apart = stats.norm.ppf(0.95) * (both[1] - both[0]).std(axis=0, ddof=1)
+    for place, metric in enumerate(("coverage@2", "entropy@2")):
+        row = rows["b", metric]
+        high = row["value"] + half[place]
+        assert row["ci_low"] == pytest.approx(row["value"] - half[place])
+        assert row["ci_high"] == pytest.approx(min(high, 1.0) if place == 0 else high)
+        assert row["difference_ci_low"] == pytest.approx(row["difference"] - apart[place])
+        assert row["difference_ci_high"] == pytest.approx(row["difference"] + apart[place])
+
+
+def test_order_and_partitions_change_no_bit_of_the_exposure(spark: SparkSession) -> None:
+    rng = random.Random(6)
+    lists = {(e, f"u{u}"): "".join(rng.sample("abcdefghijkl", 3)) for e in "ab" for u in range(40)}
+    rows = log(spark, lists).collect()
+    rng.shuffle(rows)
+    shuffled = spark.createDataFrame(rows, SCHEMA).repartition(3)
+    assert exposures(log(spark, lists), baseline="b") == exposures(shuffled, baseline="b")
+
+
+def test_one_user_has_no_interval_and_no_user_no_row(spark: SparkSession) -> None:
+    (row, *_) = exposures(log(spark, {("a", "u"): "xy"})).values()
+    assert (row["value"], row["ci_low"], row["ci_high"]) == (1.0, None, None)
+    assert exposures(log(spark, {})) == {}
+
+
+def test_numbers_as_items_meet_the_numbers_of_the_catalogue(spark: SparkSession) -> None:
+    shown = [{"arm": "a", "who": "u", "movie": movie, "at": at} for at, movie in enumerate((7, 8), start=1)]
+    columns = {"experiment": "arm", "user": "who", "item": "movie", "position": "at"}
+    catalogue = [{"movie": movie} for movie in (6, 7, 8, 9)]
+    rows = exposures(shown, columns=columns, catalogue=catalogue, interactions=catalogue, replicates=0)
+    assert (rows["a", "coverage@2"]["value"], rows["a", "novelty@2"]["value"]) == (2 / 4, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        ({"replicates": 1}, ConfigError, "replicates is 1; allowed: 0, or a whole number from 20 to 1,000"),
+        ({"catalogue": 0}, ConfigError, "catalogue is 0; allowed: a whole number from 1"),
+        ({"catalogue": [{"name": "x"}]}, InputError, "catalogue has no column 'item_id'; it has name"),
+        ({"columns": {"item": None}}, ConfigError, "columns.item is null; allowed: the column of the items"),
+    ],
+)
+def test_a_wrong_argument_of_exposure_is_refused(
+    spark: SparkSession, wrong: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        exposure(log(spark), **wrong)
+
+
+def test_an_unknown_baseline_is_refused(spark: SparkSession) -> None:
+    with pytest.raises(Exception, match="unknown experiment 'A'; did you mean 'a'"):
+        exposures(log(spark, SHOWN), baseline="A")
