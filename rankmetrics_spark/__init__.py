@@ -24,6 +24,7 @@ __all__ = [
     "off_policy",
     "parse",
     "plan",
+    "propensities",
     "read",
     "register_udfs",
     "run",
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from rankmetrics_spark.metrics import Convention, metric, parse
     from rankmetrics_spark.pipeline import Result, compare, evaluate, read
     from rankmetrics_spark.udfs import ap_at, metric_udf, ndcg_at, register_udfs
-    from rankmetrics_spark.weighting import off_policy
+    from rankmetrics_spark.weighting import off_policy, propensities
 
 # The Spark layer is loaded on first use, so that the pure layer imports without pyspark.
 __getattr__ = lazy(
@@ -54,7 +55,7 @@ __getattr__ = lazy(
         "metrics": "Convention metric parse",
         "pipeline": "Result compare evaluate read",
         "udfs": "ap_at metric_udf ndcg_at register_udfs",
-        "weighting": "off_policy",
+        "weighting": "off_policy propensities",
     },
 )
 
