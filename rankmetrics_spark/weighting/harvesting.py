@@ -39,7 +39,7 @@ _WEIGHTS_AT_ONCE = 2**24
 _MOST_FAILED = 0.05
 """A larger share of bootstrap replicates without a value leaves no interval."""
 _STEPS = 200
-_CERTAIN = 1e-9
+_CERTAIN = 1e-6
 """A click rate of 1 counts as less by this, so that all estimates are finite."""
 
 
@@ -233,8 +233,8 @@ def _newton_step(log_p: Floats, sums: tuple[Floats, Floats, Floats, Flags], pair
     """
     (n, a, b, used), (first, second) = sums, pairs
     p, q = (np.exp(log_p[:, ranks]) for ranks in pairs)
-    linear, square = p * (n + b) + q * (n + a), 2 * n * p * q
-    r = 2 * (a + b) / (linear + np.sqrt(np.maximum(linear**2 - 4 * square * (a + b), 0.0)))
+    of_p, of_q = p * (n + b), q * (n + a)
+    r = 2 * (a + b) / (of_p + of_q + np.sqrt((of_p - of_q) ** 2 + 4 * p * q * (n - a) * (n - b)))
     x, y = p * r, q * r
     slope = np.where(used, (a - n * x) / (1 - x), 0.0)
     one, other = (n - a) * x / (1 - x) ** 2, (n - b) * y / (1 - y) ** 2
@@ -248,8 +248,8 @@ def _newton_step(log_p: Floats, sums: tuple[Floats, Floats, Floats, Flags], pair
     for pair, signs in enumerate(of_pair):
         gradient += slope[:, pair, None] * signs
     diagonal = -matrix.sum(axis=2)
-    diagonal[diagonal == 0] = 1.0
-    matrix[:, np.arange(k), np.arange(k)] = diagonal
+    # A little more than the sum of the others: no matrix is singular, and the maximum stays where it is.
+    matrix[:, np.arange(k), np.arange(k)] = np.where(diagonal == 0, 1.0, diagonal * (1 + 1e-12))
     matrix[:, 0], gradient[:, 0] = np.eye(k)[0], 0.0
     return np.asarray(np.linalg.solve(matrix, gradient[:, :, None])[:, :, 0])
 

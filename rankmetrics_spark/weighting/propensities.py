@@ -289,8 +289,9 @@ def examined_ranks(table: AnyTable, beside: object = None) -> dict[int, float]:
         )
     for rank, propensity in rows:
         if rank is None or not rank >= 1 or rank % 1 or rank in found:
+            twice = " twice" if rank in found else ""
             raise InputError(
-                f"the table of propensities has the rank {rank}{' twice' if rank in found else ''}; allowed: each of 1, 2, 3, ... once"
+                f"the table of propensities has the rank {rank}{twice}; allowed: each of 1, 2, 3, ... once"
             )
         if propensity is not None and not 0 < propensity < math.inf:
             raise InputError(f"the propensity of rank {rank:g} is {propensity}; allowed: a number above 0, or null")
