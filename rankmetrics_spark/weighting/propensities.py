@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark.comparison import schema_text
-from rankmetrics_spark.config import Options, Section, choice, count, key, names, refuse
+from rankmetrics_spark.config import Options, Section, choice, count, key, names
 from rankmetrics_spark.engines import (
     AnyTable,
     Batches,
@@ -65,7 +65,7 @@ _CHECKED = {**PROPENSITY_COLUMNS, **dict.fromkeys(_COUNTS[1:], "long"), _GRADE: 
 def _columns(path: str, value: object) -> tuple[str, ...]:
     if columns := names(path, value):
         return columns
-    raise refuse(path, value, "at least one column")
+    raise ConfigError(f"{path} names no column; allowed: at least one, such as query and item")
 
 
 @dataclass(frozen=True)
@@ -289,10 +289,8 @@ def examined_ranks(table: AnyTable, beside: object = None) -> dict[int, float]:
         )
     for rank, propensity in rows:
         if rank is None or not rank >= 1 or rank % 1 or rank in found:
-            twice = " twice" if rank in found else ""
-            raise InputError(
-                f"the table of propensities has the rank {rank}{twice}; allowed: each of 1, 2, 3, ... once"
-            )
+            shown = rank if rank is None else f"{rank:g}{' twice' if rank in found else ''}"
+            raise InputError(f"the table of propensities has the rank {shown}; allowed: each of 1, 2, 3, ... once")
         if propensity is not None and not 0 < propensity < math.inf:
             raise InputError(f"the propensity of rank {rank:g} is {propensity}; allowed: a number above 0, or null")
         found[int(rank)] = math.nan if propensity is None else min(propensity, 1.0)
