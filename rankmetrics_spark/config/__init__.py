@@ -121,6 +121,7 @@ __all__ = [
     "Source",
     "Token",
     "as_dict",
+    "as_given",
     "check_cuped",
     "check_experiments",
     "check_local_paths",

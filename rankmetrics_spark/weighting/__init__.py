@@ -62,9 +62,9 @@ from rankmetrics_spark.weighting.estimates import (
     off_policy_rows,
     self_normalised,
 )
+from rankmetrics_spark.weighting.examination import PROPENSITY_COLUMNS, examined_ranks, propensities
 from rankmetrics_spark.weighting.harvesting import Harvest, Pairs, rows_of_ranks
 from rankmetrics_spark.weighting.kernels import LIST, WEIGHTED, user_values, weighted_lists
-from rankmetrics_spark.weighting.propensities import PROPENSITY_COLUMNS, examined_ranks, propensities
 
 __all__ = [
     "COLUMNS",

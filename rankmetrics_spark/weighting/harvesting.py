@@ -110,7 +110,8 @@ class Harvest:
         ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes])
         parts = [part.reshape(shape) for part, shape in zip(np.split(sums, ends[:-1]), self.shapes, strict=True)]
         exact = weighted_totals(parts[1][:, None]) / _UNIT
-        return parts[0], *(Pairs(*np.split(each, 3, axis=1)) for each in (exact, parts[2] / _UNIT))
+        log, replicates = (Pairs(*np.split(each, 3, axis=1)) for each in (exact, parts[2] / _UNIT))
+        return parts[0], log, replicates
 
     def estimate(self, sums: Pairs) -> Floats:
         """Return the (r, k) propensities of each row of sums, relative to rank 1; NaN where a rank has none."""
@@ -141,7 +142,8 @@ class Pairs:
     @property
     def ratio(self) -> Floats:
         """Return c(k; j, k) / c(j; j, k); NaN without clicks at both ranks."""
-        return np.divide(self.second, self.first, out=np.full(self.first.shape, np.nan), where=self.linked)
+        none = np.full(self.first.shape, np.nan)
+        return np.asarray(np.divide(self.second, self.first, out=none, where=self.linked))
 
 
 def adjacent(sums: Pairs) -> Floats:
