@@ -34,7 +34,7 @@ from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.layouts import ints
 from rankmetrics_spark.metrics import Ints
 from rankmetrics_spark.road import checked_rows, make_plan
-from rankmetrics_spark.schemas import EXPERIMENT, HASH, POSITION, REJECTED, RELEVANCE, USER
+from rankmetrics_spark.schemas import EXPERIMENT, HASH, POSITION, REJECTED, RELEVANCE, ROLES, USER
 from rankmetrics_spark.weighting.harvesting import METHODS, Harvest, rows_of_ranks
 
 PROPENSITY_COLUMNS = {
@@ -63,7 +63,7 @@ _CHECKED = {**PROPENSITY_COLUMNS, **dict.fromkeys(_COUNTS[1:], "long"), _GRADE: 
 
 
 def _columns(path: str, value: object) -> tuple[str, ...]:
-    if columns := names(path, value):
+    if isinstance(value, (str, list, tuple)) and (columns := names(path, value)):
         return columns
     raise ConfigError(f"{path} names no column; allowed: at least one, such as query and item")
 
@@ -140,8 +140,9 @@ def propensities(
         [1.0, 0.5]
     """
     harvesting = Harvesting.read({"key": key, "method": method, "k": k, "replicates": replicates, "seed": seed})
-    read = {"position": POSITION, "relevance": RELEVANCE}
-    roles = {role: column for role, column in (columns or {}).items() if role in {*read, *read.values()}}
+    # What is shown is the key, and who saw it is not read.
+    unread = {*ROLES, *ROLES.values()} - {POSITION, RELEVANCE}
+    roles = {role: column for role, column in (columns or {}).items() if role not in unread}
     options = Options(columns={**roles, "item": None}, list=harvesting.key, confidence=confidence)
     wanted = [*filter(None, options.columns.values()), *options.list]
     needed = column_names(*wanted, POSITION, RELEVANCE)
@@ -247,8 +248,8 @@ def _check(rows: Sequence[Mapping[str, object]], harvesting: Harvesting) -> None
         )
     if not first["rank"]:
         raise InputError(
-            f"no row down to rank {harvesting.k} is sound; rows with a fault: {first['n_faulty_rows']:,}; allowed: "
-            f"ranks from 1 on, relevance 0 or 1, and a value in {', '.join(harvesting.key)}"
+            f"no sound row has a rank from 1 to {harvesting.k}; rows with a fault: {first['n_faulty_rows']:,}; "
+            f"allowed: ranks from 1 on, up to k; relevance 0 or 1; and a value in {', '.join(harvesting.key)}"
         )
     if not first[_COUNTS[2]]:
         raise InputError(

@@ -293,7 +293,7 @@ def _absence(harvest: Harvest, pairs: Pairs, values: Floats, rank: int) -> str:
     if not pairs.keys[0, rank - 2]:
         return f"no key was shown at both rank {upper} and rank {rank}"
     silent = [each for each, sums in ((upper, pairs.first), (rank, pairs.second)) if not sums[0, rank - 2]]
-    ranks = " and ".join(f"rank {each}" for each in silent)
+    ranks = " or ".join(f"rank {each}" for each in silent)
     return f"the keys shown at both rank {upper} and rank {rank} have no click at {ranks}"
 
 

@@ -118,8 +118,8 @@ def test_a_log_without_interventions_is_refused_in_one_sentence(spark: SparkSess
         "the relevance of 2 rows is neither 0 nor 1, such as 4; allowed: clicks, 0 or 1"
     )
     assert refusal([("q", "a", 0, 1), (None, "a", 1, 1), ("q", "a", 11, 1)]) == (
-        "no row down to rank 10 is sound; rows with a fault: 2; allowed: ranks from 1 on, relevance 0 or 1, and a "
-        "value in query, item"
+        "no sound row has a rank from 1 to 10; rows with a fault: 2; allowed: ranks from 1 on, up to k; relevance 0 or "
+        "1; and a value in query, item"
     )
     assert refusal([]) == "the impressions have no rows; allowed: a log with clicks"
 
@@ -129,6 +129,8 @@ def test_a_log_without_interventions_is_refused_in_one_sentence(spark: SparkSess
     [
         ({"key": ["query", "itm"]}, InputError, "unknown column 'itm'; did you mean 'item'?"),
         ({"key": []}, ConfigError, "key names no column; allowed: at least one, such as query"),
+        ({"key": 5}, ConfigError, "key names no column; allowed: at least one, such as query"),
+        ({"columns": {"rank": "position"}}, ConfigError, "columns.rank: unknown key 'rank'"),
         ({"key": ["item", "Item"]}, ConfigError, "key names the column 'Item' twice"),
         ({"method": "pivt"}, ConfigError, "method: unknown value 'pivt'; did you mean 'pivot'?"),
         ({"k": 51}, ConfigError, "k is 51; allowed: a whole number from 2 to 50"),

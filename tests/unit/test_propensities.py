@@ -218,7 +218,7 @@ def test_a_rank_without_a_connection_to_the_first_has_no_value_and_says_why() ->
     silent: Shown = {"a": {1: (4, 0), 2: (4, 0)}}
     assert [row["note"] for row in table(silent, "adjacent", 2)] == [
         None,
-        "the keys shown at both rank 1 and rank 2 have no click at rank 1 and rank 2",
+        "the keys shown at both rank 1 and rank 2 have no click at rank 1 or rank 2",
     ]
 
 
