@@ -108,7 +108,7 @@ def propensities(
 
     Args:
         impressions: One row per shown item, by several rankers or experiments, or by one that changes. Rows at ranks
-            below ``k`` are not read.
+            deeper than ``k`` do not count.
         key: Columns that say what was shown, such as query and item: its relevance must be the same at every rank.
         method: ``adjacent`` multiplies the ratios of neighbouring ranks; ``pivot`` compares each rank with rank 1;
             ``all_pairs`` maximises the likelihood of all pairs of ranks.
