@@ -25,6 +25,7 @@ __all__ = [
     "off_policy",
     "parse",
     "plan",
+    "propensities",
     "read",
     "register_udfs",
     "run",
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from rankmetrics_spark.pipeline import Result, compare, evaluate, read
     from rankmetrics_spark.shown import changed, exposure
     from rankmetrics_spark.udfs import ap_at, metric_udf, ndcg_at, register_udfs
-    from rankmetrics_spark.weighting import off_policy
+    from rankmetrics_spark.weighting import off_policy, propensities
 
 # The Spark layer is loaded on first use, so that the pure layer imports without pyspark.
 __getattr__ = lazy(
@@ -55,7 +56,7 @@ __getattr__ = lazy(
         "pipeline": "Result compare evaluate read",
         "shown": "changed exposure",
         "udfs": "ap_at metric_udf ndcg_at register_udfs",
-        "weighting": "off_policy",
+        "weighting": "off_policy propensities",
     },
 )
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark.comparison import rows_of, schema_text
-from rankmetrics_spark.config import Options, Section, choice, key, listed, number, refuse, text
+from rankmetrics_spark.config import Options, Section, as_given, choice, key, listed, number, refuse, text
 from rankmetrics_spark.engines import (
     AnyTable,
     Batches,
@@ -62,23 +62,31 @@ from rankmetrics_spark.weighting.estimates import (
     off_policy_rows,
     self_normalised,
 )
+from rankmetrics_spark.weighting.examination import PROPENSITY_COLUMNS, examined_ranks, propensities
+from rankmetrics_spark.weighting.harvesting import Harvest, Pairs, rows_of_ranks
 from rankmetrics_spark.weighting.kernels import LIST, WEIGHTED, user_values, weighted_lists
 
 __all__ = [
     "COLUMNS",
+    "PROPENSITY_COLUMNS",
     "WEIGHTED",
     "Estimate",
+    "Harvest",
     "Key",
+    "Pairs",
     "Rules",
     "UserValues",
     "WeightedMoments",
     "Weighting",
     "effective_sample_size",
+    "examined_ranks",
     "importance_weights",
     "ips",
     "limb_sums",
     "off_policy",
     "off_policy_rows",
+    "propensities",
+    "rows_of_ranks",
     "self_normalised",
     "user_values",
     "weighted_lists",
@@ -113,6 +121,7 @@ class Weighting(Section):
 
     propensity: str = key("propensity", text)
     target: str | None = key(None, text)
+    ranks: Mapping[int, float] | None = key(None, as_given)
     estimators: tuple[str, ...] = key(ESTIMATORS, _estimators)
     clip: float = key(10.0, number(0, math.inf, inclusive=False))
     least_effective: float = key(30.0, number(0, 1e15, inclusive=True))
@@ -121,16 +130,23 @@ class Weighting(Section):
     @property
     def columns(self) -> tuple[str, ...]:
         """Return the columns of probabilities."""
-        return (self.propensity, *([self.target] if self.target else []))
+        own = [self.propensity] if self.ranks is None else []
+        return (*own, *([self.target] if self.target else []))
 
-    def sql(self) -> str:
+    def sql(self, rank: str) -> str:
         """Return SQL of a row's weight; null if a probability is invalid. Spark orders NaN above every number."""
         chance, target = quoted(self.propensity), quoted(self.target) if self.target else "1"
+        if self.ranks is not None:
+            # A rank that is no whole number is a fault of its own.
+            cases = [f"WHEN {rank} = {at} THEN double('{value!r}')" for at, value in self.ranks.items()]
+            chance = f"CASE {' '.join(cases)} END"
         sound = f"{chance} > 0 AND {chance} <= 1 AND {target} >= 0 AND {target} <= 1"
         return f"CASE WHEN {sound} THEN double({target}) / double({chance}) END"
 
     def fault(self) -> str:
         """Return the fault of a row without a weight, in words."""
+        if self.ranks is not None:
+            return "a rank without a propensity in the table"
         of_target = f" or a {self.target} that is null, NaN or outside [0, 1]" if self.target else ""
         return f"a {self.propensity} that is null, NaN or outside (0, 1]{of_target}"
 
@@ -148,7 +164,8 @@ def off_policy(
     impressions: AnyTable,
     metrics: str | Sequence[str | Metric] = ("p@3", "ndcg@3", "ap@3"),
     *,
-    propensity: str = "propensity",
+    propensity: str | None = None,
+    propensities: AnyTable | None = None,
     target: str | None = None,
     columns: Mapping[str, str | None] | None = None,
     list: str | Sequence[str] = (),
@@ -164,7 +181,9 @@ def off_policy(
         impressions: One row per shown item, shown with certainty or by a policy that drew it.
         metrics: Out of ``p@k``, ``dcg@k``, ``ndcg@k`` and ``ap@k``, under the convention ``standard``.
         propensity: Column of probabilities in (0, 1]: that the user examined the row; or, with ``target``, that the
-            policy which wrote the log showed the item there.
+            policy which wrote the log showed the item there. None: the column ``propensity``.
+        propensities: Instead of such a column: the table of ``propensities``, or any with the columns rank and
+            propensity. A propensity above 1 counts as 1. Rows at ranks without one leave no estimate.
         target: Column of probabilities in [0, 1]: that the other policy shows the item there. None: 1, which removes
             position bias.
         columns: Role (experiment, user, item, position, relevance) -> column, as in ``evaluate``.
@@ -201,8 +220,14 @@ def off_policy(
     for metric in options.metrics:
         if metric.name not in WEIGHTED:
             raise ConfigError(f"metrics: '{metric}' has no weighted version; allowed: {', '.join(WEIGHTED)}")
+    if propensities is not None and (propensity or target):
+        raise ConfigError(
+            f"{'propensity' if propensity else 'target'} and propensities are both given; allowed: one of them, since "
+            "the table holds how often users examine a rank, whatever a policy shows there"
+        )
     weighting = Weighting.read(
         {
+            "ranks": None if propensities is None else examined_ranks(propensities, impressions),
             "propensity": propensity,
             "target": target,
             "estimators": estimators,
@@ -241,7 +266,10 @@ def _weighted_rows(table: DataFrame, options: Options, weighting: Weighting) -> 
             raise InputError(f"column '{name}' ({role}) has type {kinds[name].simpleString()}; it must be a number")
     plan = make_plan(options, table.schema)
     roles = replace(plan.columns, score=True)
-    weighted_table = table.select("*", F.expr(weighting.sql()).alias(_WEIGHT))
+    rank = plan.mapping[POSITION]
+    # Any other column is refused below.
+    sql = weighting.sql(quoted(rank) if rank and isinstance(kinds.get(rank), T.NumericType) else "0")
+    weighted_table = table.select("*", F.expr(sql).alias(_WEIGHT))
     mapping = {**plan.mapping, SCORE: _WEIGHT}
     return checked_rows(weighted_table, mapping, roles, text=False, null_is_unjudged=False), roles
 

@@ -278,9 +278,9 @@ def test_a_wrong_argument_is_one_sentence_before_any_job(
         off_policy(spark.createDataFrame([], SCHEMA), **changes)
 
 
-def test_the_example_of_the_docs_runs(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_examples_of_the_docs_run(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     page = (ROOT / "docs" / "position-bias.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    estimate, harvest = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     rows = spark.range(120).selectExpr(
         "'a' AS experiment_id",
         "string(int(id / 3)) AS user_id",
@@ -288,6 +288,22 @@ def test_the_example_of_the_docs_runs(spark: SparkSession, capsys: pytest.Captur
         "int(id % 3) + 1 AS position",
         "int(id % 3 = 1) AS relevance",
     )
-    exec(example, {"impressions": rows})
+    names: dict[str, Any] = {"impressions": rows}
+    exec(estimate, names)
     # A click at rank 2 of each of 40 lists, examined half of the time: p@3 = 2 / 3.
     assert re.search(r"p@3\|\s*ips\|0\.6666", capsys.readouterr().out)
+    # The first ranker shows b at rank 2, the second one at rank 1, where it has twice the clicks.
+    names["impressions"] = spark.range(320).selectExpr(
+        "if(id % 4 < 2, 'one', 'two') AS experiment_id",
+        "string(int(id / 2)) AS user_id",
+        "'q' AS query",
+        "if(id % 4 IN (0, 3), 'a', 'b') AS item",
+        "int(id % 2) + 1 AS position",
+        "int(id % 4 != 1 AND id % 4 != 3 AND id % 8 < 4 OR id % 16 IN (1, 3)) AS relevance",
+    )
+    exec(harvest, names)
+    assert re.search(r"2\s*\|0\.5\s*\|", capsys.readouterr().out)
+    # Clicks at rank 2 in a quarter of the lists, at rank 1 in half of them, so 1 / 2 + 2 * 1 / 4 in each list.
+    assert [row["value"] for row in names["corrected"].where("metric = 'p@3' AND estimator = 'ips'").collect()] == [
+        pytest.approx((1 / 2 + 2 / 4) / 3)
+    ] * 2

@@ -1,0 +1,298 @@
+"""``propensities``: how often users examine each rank, from a log in which items changed their ranks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from rankmetrics_spark.comparison import schema_text
+from rankmetrics_spark.config import Options, Section, choice, count, key, names
+from rankmetrics_spark.engines import (
+    AnyTable,
+    Batches,
+    ResultTable,
+    check_unambiguous,
+    column_names,
+    few_rows,
+    lists_of,
+    matrix_of,
+    result_table,
+    spark_table,
+    with_fields,
+)
+from rankmetrics_spark.errors import ConfigError, InputError, unknown
+from rankmetrics_spark.layouts import ints
+from rankmetrics_spark.metrics import Ints
+from rankmetrics_spark.road import checked_rows, make_plan
+from rankmetrics_spark.schemas import EXPERIMENT, HASH, POSITION, REJECTED, RELEVANCE, ROLES, USER
+from rankmetrics_spark.weighting.harvesting import METHODS, Harvest, rows_of_ranks
+
+PROPENSITY_COLUMNS = {
+    "rank": "long",
+    **dict.fromkeys(("propensity", "ci_low", "ci_high"), "double"),
+    **dict.fromkeys(("n_keys", "n_impressions", "n_clicks"), "long"),
+    "note": "string",
+    "method": "string",
+    "confidence": "double",
+    "n_faulty_rows": "long",
+}
+"""Columns of the result -> their types."""
+DEEPEST, DEEPEST_OF_ALL_PAIRS = 50, 20
+"""The largest k: ``all_pairs`` has a sum for each pair of ranks and each replicate."""
+_RANKS, _SUMS, _PIECE = "_ranks", "_sums", "_piece"
+_READ = ("rank", "propensity")
+MOST_RANKS = 1_000
+"""Rows of a table of propensities."""
+_COUNTS = ("_faulty", "_no_clicks", "_varied")
+"""Per key: rows with a fault, rows with another relevance than 0 and 1, and whether it was shown at two ranks."""
+_GRADE, _DEEPEST = "_grade", "_deepest"
+_PIECE_SIZE = 2**11
+"""Numbers in a row of sums: an engine puts thousands of rows into one batch."""
+_PARTIALS = f"{_PIECE} int, {_SUMS} array<long>, {_GRADE} double"
+_CHECKED = {**PROPENSITY_COLUMNS, **dict.fromkeys(_COUNTS[1:], "long"), _GRADE: "double"}
+
+
+def _columns(path: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, (str, list, tuple)) and (columns := names(path, value)):
+        return columns
+    raise ConfigError(f"{path} names no column; allowed: at least one, such as query and item")
+
+
+@dataclass(frozen=True)
+class Harvesting(Section):
+    """What is estimated, and how: see ``propensities``."""
+
+    method: str = key("adjacent", choice(*METHODS))
+    k: int = key(10, count(2, DEEPEST))
+    replicates: int = key(1_000, count(99, 100_000))
+    seed: int = key(1, count(0, 2**63 - 1))
+    key: tuple[str, ...] = key(("query", "item"), _columns)
+
+    def __post_init__(self) -> None:
+        """Read the fields.
+
+        Raises:
+            ConfigError: A value is not allowed.
+        """
+        super().__post_init__()
+        if self.method == "all_pairs" and self.k > DEEPEST_OF_ALL_PAIRS:
+            raise ConfigError(f"k is {self.k}; allowed with method all_pairs: up to {DEEPEST_OF_ALL_PAIRS}")
+
+
+def propensities(
+    impressions: AnyTable,
+    key: str | Sequence[str] = ("query", "item"),
+    method: Literal["adjacent", "pivot", "all_pairs"] = "adjacent",
+    *,
+    k: int = 10,
+    columns: Mapping[str, str | None] | None = None,
+    replicates: int = 1_000,
+    seed: int = 1,
+    confidence: float = 0.95,
+) -> ResultTable:
+    """Estimate how often users examine each rank, relative to rank 1, from keys that a log shows at several ranks.
+
+    Holds under the position-based model: a click is an examination, which depends on the rank alone, of something that
+    is relevant, which depends on the key alone. Rankers may put relevant items first; what they know of the clicks
+    of this log must not move items within it. Reads the log once, with one shuffle, and computes at once.
+
+    Args:
+        impressions: One row per shown item, by several rankers or experiments, or by one that changes. Rows at ranks
+            deeper than ``k`` do not count.
+        key: Columns that say what was shown, such as query and item: its relevance must be the same at every rank.
+        method: ``adjacent`` multiplies the ratios of neighbouring ranks; ``pivot`` compares each rank with rank 1;
+            ``all_pairs`` maximises the likelihood of all pairs of ranks.
+        k: The last rank, up to 50; with ``all_pairs`` up to 20.
+        columns: Role (position, relevance) -> column, as in ``evaluate``. Relevance is a click: 0 or 1.
+        replicates: Of the bootstrap over keys.
+        seed: Of its random numbers: the same seed gives the same bits anywhere.
+        confidence: Of its percentile intervals, in (0, 1).
+
+    Returns:
+        One row per rank down to ``k``, or to the last rank of the log: rank, propensity (1 at rank 1; null where the
+        log does not connect the rank with rank 1), ci_low, ci_high, n_keys (shown at this rank and at one that it is
+        compared with: the neighbours, rank 1, or any), n_impressions and n_clicks (of these keys at this rank), note
+        (why there is no propensity or interval), method, confidence, n_faulty_rows (left out; of the whole log).
+
+    Raises:
+        ConfigError: A wrong argument.
+        InputError: A column is missing or has a wrong type, no row is sound, a relevance is neither 0 nor 1, or no
+            key was shown at two ranks.
+
+    Source: intervention harvesting, see ``weighting.harvesting``: Agarwal et al. (WSDM 2019), Fang et al. (SIGIR 2019).
+
+    Examples:
+        Shown at rank 2, the item has half of the clicks that it has at rank 1.
+
+        >>> shown = [(1, 1), (1, 1), (2, 1), (2, 0)]
+        >>> log = [{"query": "q", "item": "a", "position": rank, "relevance": click} for rank, click in shown]
+        >>> propensities(log).to_pandas()["propensity"].tolist()  # doctest: +SKIP
+        [1.0, 0.5]
+    """
+    harvesting = Harvesting.read({"key": key, "method": method, "k": k, "replicates": replicates, "seed": seed})
+    # What is shown is the key, and who saw it is not read.
+    unread = {*ROLES, *ROLES.values()} - {POSITION, RELEVANCE}
+    roles = {role: column for role, column in (columns or {}).items() if role not in unread}
+    options = Options(columns={**roles, "item": None}, list=harvesting.key, confidence=confidence)
+    wanted = [*filter(None, options.columns.values()), *options.list]
+    needed = column_names(*wanted, POSITION, RELEVANCE)
+    table = with_fields(spark_table(impressions, "impressions", needed=needed), wanted)
+    partials = _keys(table, options, harvesting.k).mapInArrow(partial(_partial_sums, harvesting=harvesting), _PARTIALS)
+    final = partial(_final, harvesting=harvesting, confidence=options.confidence)
+    rows = [row.asDict() for row in few_rows(partials.repartition(1).mapInArrow(final, schema_text(_CHECKED)))]
+    _check(rows, harvesting)
+    cells = [tuple(row[name] for name in PROPENSITY_COLUMNS) for row in rows]
+    return result_table(table.sparkSession.createDataFrame(cells, schema_text(PROPENSITY_COLUMNS)))
+
+
+def _keys(table: DataFrame, options: Options, k: int) -> DataFrame:
+    """Return one row per key: its impressions and clicks at each rank; the only shuffle of raw rows."""
+    plan = make_plan(options, table.schema)
+    roles = replace(plan.columns, item=False, relevance=True, position=True)
+    mapping = {**plan.mapping, EXPERIMENT: None, USER: None}
+    rows = checked_rows(table, mapping, roles, text=False, null_is_unjudged=False)
+    sound = f"{REJECTED} IS NULL"
+    shown = [f"{sound} AND {POSITION} = {rank}" for rank in range(1, k + 1)]
+    grade = f"{sound} AND NOT {RELEVANCE} IN (0, 1)"
+    clicked = [f"{at_rank} AND {RELEVANCE} = 1" for at_rank in shown]
+    counts = [f"count_if({condition})" for condition in (*shown, *clicked)]
+    n_ranks = " + ".join(f"int(_{i} > 0)" for i in range(k))
+    of_key = ", ".join(roles.list_columns)
+    return (
+        rows.groupBy(*roles.list_columns)
+        .agg(
+            F.expr(f"count_if({REJECTED} IS NOT NULL) AS {_COUNTS[0]}"),
+            F.expr(f"count_if({grade}) AS {_COUNTS[1]}"),
+            F.expr(f"max(CASE WHEN {grade} THEN double({RELEVANCE}) END) AS {_GRADE}"),
+            F.expr(f"max(CASE WHEN {sound} AND {POSITION} <= {k} THEN bigint({POSITION}) ELSE 0L END) AS {_DEEPEST}"),
+            *(F.expr(f"{sql} AS _{i}") for i, sql in enumerate(counts)),
+        )
+        .selectExpr(
+            *_COUNTS[:2],
+            f"bigint({n_ranks} > 1) AS {_COUNTS[2]}",
+            _GRADE,
+            _DEEPEST,
+            f"xxhash64({of_key}) AS {HASH}",
+            f"CASE WHEN {n_ranks} > 1 THEN array({', '.join(f'_{i}' for i in range(2 * k))}) END AS {_RANKS}",
+        )
+    )
+
+
+def _harvest(harvesting: Harvesting) -> Harvest:
+    return Harvest(harvesting.method, harvesting.k, harvesting.replicates, harvesting.seed)
+
+
+def _partial_sums(batches: Batches, harvesting: Harvesting) -> Iterator[pa.RecordBatch]:
+    """Add up the keys of a partition: counts, keys by their last rank, and the sums of the keys with several ranks."""
+    harvest, k = _harvest(harvesting), harvesting.k
+    total, grade = np.zeros(0, np.int64), None
+    for batch in batches:
+        if batch.num_rows:
+            counts = [int(ints(batch.column(name)).sum()) for name in _COUNTS]
+            by_depth = np.bincount(ints(batch.column(_DEEPEST)), minlength=k + 1)
+            varied = batch.filter(batch.column(_RANKS).is_valid())
+            ranks = matrix_of(varied.column(_RANKS)) if varied.num_rows else np.zeros((0, 2 * k), np.int64)
+            hashes = ints(varied.column(HASH)).view(np.uint64)
+            sums = np.concatenate([counts, by_depth, harvest.sums(ranks[:, :k], ranks[:, k:], hashes)])
+            total = total + sums if len(total) else sums
+            most = pc.max(batch.column(_GRADE)).as_py()
+            grade = most if grade is None or (most is not None and most > grade) else grade
+    for start in range(0, len(total), _PIECE_SIZE):
+        piece = pa.array([start // _PIECE_SIZE], pa.int32())
+        numbers = lists_of([total[start : start + _PIECE_SIZE]], 1)
+        yield pa.RecordBatch.from_arrays([piece, numbers, pa.array([grade], pa.float64())], [_PIECE, _SUMS, _GRADE])
+
+
+def _final(batches: Batches, harvesting: Harvesting, confidence: float) -> Iterator[pa.RecordBatch]:
+    """Make the rows of the result from the sums of all partitions; without a sound row one of rank 0."""
+    pieces: dict[int, Ints] = {}
+    grades = []
+    for batch in batches:
+        grades += [grade for grade in batch.column(_GRADE).to_pylist() if grade is not None]
+        for piece, numbers in zip(batch.column(_PIECE).to_pylist(), batch.column(_SUMS), strict=True):
+            sums = np.asarray(numbers.values)
+            pieces[piece] = pieces[piece] + sums if piece in pieces else sums
+    if not pieces:
+        return
+    total = np.concatenate([pieces[piece] for piece in sorted(pieces)])
+    n_faulty, n_no_clicks, n_varied = map(int, total[: len(_COUNTS)])
+    by_depth, sums = np.split(total[len(_COUNTS) :], [harvesting.k + 1])
+    deepest = int(np.flatnonzero(by_depth).max(initial=0))
+    rows = [*rows_of_ranks(_harvest(harvesting), sums, deepest, confidence)] or [(0, *[None] * 7)]
+    more = (harvesting.method, confidence, n_faulty, n_no_clicks, n_varied, max(grades, default=None))
+    cells = zip(*((*row, *more) for row in rows), strict=True)
+    arrow = {"long": pa.int64(), "double": pa.float64(), "string": pa.string()}
+    arrays = [pa.array(values, arrow[kind]) for values, kind in zip(cells, _CHECKED.values(), strict=True)]
+    yield pa.RecordBatch.from_arrays(arrays, [*_CHECKED])
+
+
+def _check(rows: Sequence[Mapping[str, object]], harvesting: Harvesting) -> None:
+    """Refuse a log that no propensity can be estimated from."""
+    if not rows:
+        raise InputError("the impressions have no rows; allowed: a log with clicks")
+    first = rows[0]
+    if first[_COUNTS[1]]:
+        raise InputError(
+            f"the relevance of {first[_COUNTS[1]]:,} rows is neither 0 nor 1, such as {first[_GRADE]:g}; allowed: "
+            "clicks, 0 or 1"
+        )
+    if not first["rank"]:
+        raise InputError(
+            f"no sound row has a rank from 1 to {harvesting.k}; rows with a fault: {first['n_faulty_rows']:,}; "
+            f"allowed: ranks from 1 on, up to k; relevance 0 or 1; and a value in {', '.join(harvesting.key)}"
+        )
+    if not first[_COUNTS[2]]:
+        raise InputError(
+            f"the log holds no intervention: no ({', '.join(harvesting.key)}) was shown at two ranks down to "
+            f"{harvesting.k}; allowed: a log of several rankers, or of one that changed the order of items"
+        )
+
+
+def examined_ranks(table: AnyTable, beside: object = None) -> dict[int, float]:
+    """Read the propensity of each rank from a table as ``propensities`` returns it; collects it.
+
+    Args:
+        table: With the columns rank and propensity, up to ``MOST_RANKS`` rows.
+        beside: Another table of the same call, whose session reads this one.
+
+    Returns:
+        Rank -> propensity, at most 1; without the ranks that have none.
+
+    Raises:
+        InputError: The table has other columns, types or values.
+    """
+    own = spark_table(table, "propensities", beside, needed=column_names(*_READ))
+    kinds = {field.name: field.dataType for field in own.schema.fields}
+    for name in _READ:
+        if name not in kinds:
+            raise InputError(f"the table of propensities has no column for {name}: {unknown('column', name, kinds)}")
+        check_unambiguous(own, name, "propensities")
+        if not isinstance(kinds[name], T.NumericType):
+            raise InputError(
+                f"column '{name}' of the propensities has type {kinds[name].simpleString()}; allowed: a number"
+            )
+    numbers = [F.col(name).cast("double").alias(name) for name in _READ]
+    found: dict[int, float] = {}
+    rows = few_rows(own.select(*numbers).limit(MOST_RANKS + 1))
+    if not rows or len(rows) > MOST_RANKS:
+        raise InputError(
+            f"the table of propensities has {f'more than {MOST_RANKS:,}' if rows else 'no'} rows; allowed: one per rank"
+        )
+    for rank, propensity in rows:
+        if rank is None or not rank >= 1 or rank % 1 or rank in found:
+            shown = rank if rank is None else f"{rank:g}{' twice' if rank in found else ''}"
+            raise InputError(f"the table of propensities has the rank {shown}; allowed: each of 1, 2, 3, ... once")
+        if propensity is not None and not 0 < propensity < math.inf:
+            raise InputError(f"the propensity of rank {rank:g} is {propensity}; allowed: a number above 0, or null")
+        found[int(rank)] = math.nan if propensity is None else min(propensity, 1.0)
+    return {rank: value for rank, value in sorted(found.items()) if not math.isnan(value)}
