@@ -14,8 +14,8 @@ from pyspark.sql import types as T
 
 from rankmetrics_spark.comparison import schema_text
 from rankmetrics_spark.config import Options, Section, choice, count, key, number, refuse, text
-from rankmetrics_spark.drafts.credits import FAULTY, RANKS, SUMS, TEAM, Draft, added_sums, user_sums
-from rankmetrics_spark.drafts.preferences import COLUMNS, Rules, counts_in_words, preference_rows
+from rankmetrics_spark.drafts.credits import FAULTY, LOG_COUNTS, RANKS, SUMS, TEAM, Draft, added_sums, user_sums
+from rankmetrics_spark.drafts.estimates import COLUMNS, Rules, counts_in_words, preference_rows
 from rankmetrics_spark.engines import (
     REAL,
     AnyTable,
@@ -36,7 +36,7 @@ from rankmetrics_spark.road import checked_rows, make_plan
 from rankmetrics_spark.schemas import ENTRIES, HASH, POSITION, REJECTED, RELEVANCE, ROLES, USER, quoted
 from rankmetrics_spark.statistics import CORRECTIONS
 
-__all__ = ["COLUMNS", "Preferences", "counts_in_words", "interleaving", "preferences"]
+__all__ = ["COLUMNS", "LOG_COUNTS", "Preferences", "counts_in_words", "interleaving", "preferences"]
 
 _UNREAD: dict[str, Any] = {"segment_combinations": (), "covariate": None, "cluster": None, "judged": False}
 _ARROW = {"string": pa.string(), "bigint": pa.int64(), "double": pa.float64(), "array<double>": pa.list_(pa.float64())}
@@ -106,7 +106,9 @@ def preferences(
 ) -> ResultTable:
     """``interleaving`` with the roles and lists of ``options``, whose other fields are not read."""
     if ranks and len(ranks) != 2:
-        raise refuse("ranks", dict(ranks), "two rankers, since balanced interleaving compares two; a team compares more")
+        raise refuse(
+            "ranks", dict(ranks), "two rankers, since balanced interleaving compares two; a team compares more"
+        )
     if ranks and asked.baseline is not None and asked.baseline not in ranks:
         raise ConfigError(f"baseline: {unknown('ranker', asked.baseline, [*ranks])}")
     roles = {**options.columns, **dict.fromkeys(("experiment", "item", "score"))}

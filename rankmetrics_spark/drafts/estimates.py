@@ -10,7 +10,6 @@ import numpy as np
 
 from rankmetrics_spark.drafts.credits import (
     CHECKED_RANKS,
-    LIMBS,
     LIST_COUNTS,
     LOG_COUNTS,
     PAIR_COUNTS,
@@ -202,10 +201,10 @@ def _answer(row: Mapping[str, Any], n_pairs: int) -> str:
     share = _percent(0.5 + sign * row["preference"])
     level = f"{100 * row['confidence']:.10g} % interval"
     interval = _bounds(row, "ci", sign)
-    told = f"{ahead} won {share} of a user's lists with a click, ties counted half"
+    told = f"on average, {ahead} won {share} of a user's lists with a click, ties counted half"
     told += f" ({level} {interval})" if interval else ""
     if row["p_adjusted"] < alpha:
-        first = f"{ahead} is better than {other}: {told}."
+        first = f"{ahead} beats {other}: {told}."
         chance = f"Chance alone would rarely give this ({p_value(row)}{corrected})."
     else:
         first = f"No clear preference between {a} and {b}: {told}."
@@ -224,7 +223,7 @@ def _bounds(row: Mapping[str, Any], name: str, sign: int) -> str:
     if is_unknown(low) or is_unknown(high):
         return ""
     ends = sorted(0.5 + sign * bound for bound in (low, high))
-    return " to ".join(_percent(min(1.0, max(0.0, end))) for end in ends)
+    return " to ".join(f"{100 * min(1.0, max(0.0, end)):.1f}" for end in ends) + " %"
 
 
 def _percent(share: float) -> str:
@@ -236,15 +235,12 @@ def _draft_in_words(row: Mapping[str, Any]) -> str:
         return ""
     furthest = max((abs(share - 0.5), -at) for at, share in enumerate(row["draft_shares"]) if not is_unknown(share))
     rank = 1 - furthest[1]
+    share, p = _percent(row["draft_shares"][rank - 1]), row["p_draft"]
     return (
-        f"The draft is lopsided: at rank {rank}, {row['ranker_b']} has {_percent(row['draft_shares'][rank - 1])} of the "
-        f"slots that it shares with {row['ranker_a']} instead of 50 % (p {_p_of_draft(row['p_draft'])}). Find the cause "
-        "before you read the numbers."
+        f"The draft is lopsided: at rank {rank}, {row['ranker_b']} has {share} of the slots that it shares with "
+        f"{row['ranker_a']} instead of 50 % (p {f'= {p:.1g}' if p >= 1e-9 else '< 1e-9'}). Find the cause before you "
+        "read the numbers."
     )
-
-
-def _p_of_draft(p: float) -> str:
-    return f"= {p:.1g}" if p >= 1e-9 else "< 1e-9"
 
 
 def _repeats_in_words(row: Mapping[str, Any]) -> str:
@@ -261,10 +257,10 @@ def counts_in_words(row: Mapping[str, Any]) -> str:
 
     >>> counts = {"n_rows": 1200, "n_faulty_rows": 3, "n_repeated": 0, "n_lists_of_log": 120}
     >>> counts_in_words(counts | {"n_rows_without_team": 20, "n_clicks_without_team": 1})
-    '1,200 rows in 120 lists; left out: 3 faulty, 0 repeated; without a ranker: 20 rows with 1 clicks'
+    '1,200 rows in 120 lists; left out: 3 faulty, 0 repeated; rows without a ranker: 20, clicks on them: 1'
     """
     return (
         f"{row['n_rows']:,} rows in {row['n_lists_of_log']:,} lists; left out: {row['n_faulty_rows']:,} faulty, "
-        f"{row['n_repeated']:,} repeated; without a ranker: {row['n_rows_without_team']:,} rows with "
-        f"{row['n_clicks_without_team']:,} clicks"
+        f"{row['n_repeated']:,} repeated; rows without a ranker: {row['n_rows_without_team']:,}, clicks on them: "
+        f"{row['n_clicks_without_team']:,}"
     )
