@@ -117,7 +117,7 @@ def _sums_of_batch(columns: Mapping[str, pa.Array], draft: Draft) -> Iterator[tu
     names = draft.order([name for name in codes if name is not None])
     # The code of each name -> its place in the order of the names.
     place = {name: at for at, name in enumerate(names)}
-    team = np.array([place.get(name, -1) for name in codes] or [-1], np.int64)[code]
+    team = np.array([-1 if name is None else place[name] for name in codes] or [-1], np.int64)[code]
     slots, of_user, repeated = _slots(user, values, team, draft)
     sides, without = _balanced_sides(slots) if draft.rankers else _team_sides(slots)
     faulty = int(ints(columns[FAULTY]).sum())
@@ -207,10 +207,10 @@ def _balanced_sides(slots: Slots) -> tuple[Sides, Flags]:
     for each, other in (own, own[::-1]):
         clicks.append(np.bincount(of, click & (each > 0) & (each <= k[of]), len(lists)).astype(np.int64))
         slot.append(np.bincount(of, first & (each == 1) & (other != 1), len(lists)).astype(np.int64))
+    of_clicks, of_slots = (np.stack(each, axis=1).ravel() for each in (clicks, slot))
     ranks = np.zeros((2 * len(lists), CHECKED_RANKS), bool)
-    ranks[:, 0] = np.stack(slot, axis=1).ravel() > 0
-    of_sides = (np.stack(each, axis=1).ravel() for each in (clicks, slot))
-    return Sides(np.repeat(lists, 2), np.tile(np.arange(2), len(lists)), *of_sides, ranks), ~known
+    ranks[:, 0] = of_slots > 0
+    return Sides(np.repeat(lists, 2), np.tile(np.arange(2), len(lists)), of_clicks, of_slots, ranks), ~known
 
 
 def _pair_sums(sides: Sides, one: int, of_user: Ints, n_rankers: int) -> Iterator[tuple[int, Ints]]:
