@@ -14,7 +14,19 @@ from pyspark.sql import types as T
 
 from rankmetrics_spark.comparison import schema_text
 from rankmetrics_spark.config import Options, Section, choice, count, key, number, refuse, text
-from rankmetrics_spark.drafts.credits import FAULTY, LOG_COUNTS, RANKS, SUMS, TEAM, Draft, added_sums, user_sums
+from rankmetrics_spark.drafts.credits import (
+    FAULTY,
+    LIST_COUNTS,
+    LOG_COUNTS,
+    PAIR_COUNTS,
+    RANK_COUNTS,
+    RANKS,
+    SUMS,
+    TEAM,
+    Draft,
+    added_sums,
+    user_sums,
+)
 from rankmetrics_spark.drafts.estimates import COLUMNS, Rules, counts_in_words, preference_rows
 from rankmetrics_spark.engines import (
     REAL,
@@ -36,7 +48,19 @@ from rankmetrics_spark.road import checked_rows, make_plan
 from rankmetrics_spark.schemas import ENTRIES, HASH, POSITION, REJECTED, RELEVANCE, ROLES, USER, quoted
 from rankmetrics_spark.statistics import CORRECTIONS
 
-__all__ = ["COLUMNS", "LOG_COUNTS", "Preferences", "counts_in_words", "interleaving", "preferences"]
+__all__ = [
+    "COLUMNS",
+    "LIST_COUNTS",
+    "LOG_COUNTS",
+    "PAIR_COUNTS",
+    "RANK_COUNTS",
+    "Preferences",
+    "Rules",
+    "counts_in_words",
+    "interleaving",
+    "preference_rows",
+    "preferences",
+]
 
 _UNREAD: dict[str, Any] = {"segment_combinations": (), "covariate": None, "cluster": None, "judged": False}
 _ARROW = {"string": pa.string(), "bigint": pa.int64(), "double": pa.float64(), "array<double>": pa.list_(pa.float64())}

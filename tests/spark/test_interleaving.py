@@ -464,7 +464,7 @@ def test_a_log_without_a_pair_ends_with_0_and_says_so(call: Call, a_config: Path
 def test_where_nothing_differs_one_in_twenty_drafts_says_otherwise_and_better_rankers_win(spark: SparkSession) -> None:
     """200 tests in one log: a log per pair of rankers of its own, so that one pass computes them all."""
     n_tests = 200
-    for rates, low, high in (((0.2, 0.2), 0, 20), ((0.15, 0.3), 180, 200)):
+    for rates, low, high in (((0.2, 0.2), 0, 20), ((0.1, 0.4), 180, 200)):
         rows = [
             Shown(f"{test}/{row.user}", row.request, row.position, row.click, f"{test}/{row.team}")
             for test in range(n_tests)
@@ -481,10 +481,25 @@ def test_where_nothing_differs_one_in_twenty_drafts_says_otherwise_and_better_ra
             assert all(row["preference"] > 0 for row in found if row["p_value"] < 0.05)
 
 
-def test_the_example_of_the_docs_runs(spark: SparkSession) -> None:
+def test_the_example_of_the_docs_runs(spark: SparkSession, call: Call, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "interleaving.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     (shown,) = re.findall(r"^```text\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     names: dict[str, Any] = {}
     exec(example, names)
     assert names["found"].collect()[0]["sentence"].split() == shown.split()
+    # The commands of the page, on the same log.
+    (document,), (lines,) = (
+        re.findall(rf"^```{language}\n(.*?)^```", page, re.DOTALL | re.MULTILINE) for language in ("yaml", "sh")
+    )
+    spark.createDataFrame(names["log"]).write.parquet(str(tmp_path / "logs" / "interleaved"))
+    config = document.replace("logs/interleaved", str(tmp_path / "logs" / "interleaved"))
+    (tmp_path / "interleaved.yaml").write_text(config)
+    for line in lines.splitlines():
+        arguments = line.replace("interleaved.yaml", str(tmp_path / "interleaved.yaml")).split()[1:]
+        code, out, err = call(*arguments)
+        assert (
+            code == 0
+            and shown.split()
+            == (err if "json" not in line else json.loads(out)["verdict"][0]).split()[: len(shown.split())]
+        )
