@@ -12,7 +12,7 @@ from rankmetrics_spark.cli.options import note, say
 from rankmetrics_spark.config import Config
 from rankmetrics_spark.drafts import LOG_COUNTS, Preferences, counts_in_words, preferences
 from rankmetrics_spark.engines import few_rows
-from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.errors import ConfigError, InputError, QualityError
 from rankmetrics_spark.job import errors_in_words, inputs
 from rankmetrics_spark.report import LIST_PRINTERS, MOST_SENTENCES, print_json
 from rankmetrics_spark.schemas import DATE, is_unknown
@@ -25,7 +25,8 @@ def preferences_of(spark: SparkSession, config: Config) -> list[dict[str, Any]]:
 
     Raises:
         ConfigError: The config names no column of rankers, or a baseline that is none.
-        InputError: The log cannot be read, or has no such column.
+        InputError: The log cannot be read, is empty, or has no such column.
+        QualityError: More rows are left out than ``quality`` allows.
     """
     source, compared = config.source, config.comparison
     if source.team is None and not source.ranks:
@@ -40,7 +41,26 @@ def preferences_of(spark: SparkSession, config: Config) -> list[dict[str, Any]]:
     with errors_in_words(config):
         log, _ = inputs(spark, config)
         table = preferences(log, config.options, source.team or "", source.ranks, asked)
-        return [row.asDict() for row in few_rows(table)]
+        rows = [row.asDict() for row in few_rows(table)]
+    _refuse_faulty(rows[0], config)
+    return rows
+
+
+def _refuse_faulty(counts: Row, config: Config) -> None:
+    """Refuse a log without rows, and one with more rows left out than the config allows."""
+    n, allowed = counts["n_rows"], config.quality.max_invalid_fraction
+    if not n:
+        raise InputError(f"the input is empty: no rows in {config.source.place}")
+    left_out = counts["n_faulty_rows"] + counts["n_repeated"]
+    key = "max_invalid_fraction is"
+    if config.quality.on_invalid == "fail":
+        key, allowed = "on_invalid: fail allows", 0.0
+    if left_out > allowed * n:
+        raise QualityError(
+            f"{left_out:,} of {n:,} rows are left out ({left_out / n:.2%}; quality.{key} {allowed:.2%}): "
+            f"{counts['n_faulty_rows']:,} have a fault, {counts['n_repeated']:,} repeat a rank of their list; to go "
+            "on, repair the log, name the columns that tell lists apart (source.list), or allow more"
+        )
 
 
 def print_preferences(rows: Sequence[Row], date: str, style: str) -> None:

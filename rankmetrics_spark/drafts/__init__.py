@@ -164,9 +164,11 @@ def _typed_rows(table: DataFrame, options: Options, extra: Sequence[str]) -> Dat
             raise InputError(f"column '{name}' has type {kinds[name].simpleString()}; it must be {allowed}")
         plain = as_text(quoted(name), kinds[name], engine)
         missing = f"isnan({quoted(name)}) OR " if isinstance(kinds[name], REAL) else ""
-        texts.append(f"CASE WHEN {missing}trim({plain}) = '' THEN NULL ELSE {plain} END AS _extra_{place}")
+        texts.append(f"CASE WHEN {missing}trim({plain}) = '' THEN NULL ELSE {plain} END AS _interleaving_{place}")
     table = table.selectExpr("*", *texts)
-    plan = make_plan(replace(options, segments=tuple(f"_extra_{place}" for place in range(len(extra)))), table.schema)
+    plan = make_plan(
+        replace(options, segments=tuple(f"_interleaving_{place}" for place in range(len(extra)))), table.schema
+    )
     roles = replace(plan.columns, item=False, position=True, relevance=True)
     return checked_rows(table, plan.mapping, roles, text=options.text_numbers, null_is_unjudged=False)
 

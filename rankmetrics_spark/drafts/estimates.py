@@ -50,8 +50,8 @@ COLUMNS = {
 """Columns of the result -> their types."""
 LOPSIDED = 0.001
 """A p-value of the draft below this one: the slots are not drawn by fair coins."""
-MANY_REPEATS = 0.01
-"""A larger share of rows that repeat a rank: the columns do not tell the lists apart."""
+MANY_LEFT_OUT = 0.01
+"""The sentence names a larger share of rows that are left out."""
 
 Row = dict[str, Any]
 
@@ -81,7 +81,8 @@ def preference_rows(totals: Totals, rules: Rules) -> list[Row]:
     pairs = sorted((place[one], place[other], one, other) for one, other in totals if one is not None and other)
     about = {"credit": "balanced" if rules.balanced else "team", "confidence": rules.confidence, **of_log}
     if not pairs:
-        return [{"ranker_a": names[0] if len(names) == 1 else None, **about, "sentence": _without_pair(names)}]
+        words = " ".join(filter(None, (_left_out_in_words(of_log), _without_pair(names))))
+        return [{"ranker_a": names[0] if len(names) == 1 else None, **about, "sentence": words}]
     table = np.stack([totals[one, other] for _, _, one, other in pairs])
     numbers = _numbers(table, rules)
     rows: list[Row] = [
@@ -184,7 +185,7 @@ def sentence(row: Mapping[str, Any], n_pairs: int) -> str:
         row: A row of the result.
         n_pairs: How many pairs the p-value is corrected for.
     """
-    return " ".join(filter(None, (_draft_in_words(row), _repeats_in_words(row), _answer(row, n_pairs))))
+    return " ".join(filter(None, (_draft_in_words(row), _left_out_in_words(row), _answer(row, n_pairs))))
 
 
 def _answer(row: Mapping[str, Any], n_pairs: int) -> str:
@@ -243,13 +244,21 @@ def _draft_in_words(row: Mapping[str, Any]) -> str:
     )
 
 
-def _repeats_in_words(row: Mapping[str, Any]) -> str:
-    if row["n_repeated"] <= MANY_REPEATS * row["n_rows"]:
-        return ""
-    return (
-        f"{_percent(row['n_repeated'] / row['n_rows'])} of the rows repeat a rank of their list and are left out: name "
-        "the columns that tell the lists of a user apart."
-    )
+def _left_out_in_words(row: Mapping[str, Any]) -> str:
+    """Rows that are left out, where they are so many that people have to know."""
+    many, sentences = MANY_LEFT_OUT * row["n_rows"], []
+    if row["n_faulty_rows"] > many:
+        share = _percent(row["n_faulty_rows"] / row["n_rows"])
+        sentences.append(
+            f"{share} of the rows have a fault and are left out: a missing or wrong user, list, rank or click."
+        )
+    if row["n_repeated"] > many:
+        share = _percent(row["n_repeated"] / row["n_rows"])
+        sentences.append(
+            f"{share} of the rows repeat a rank of their list and are left out: name the columns that tell the lists of "
+            "a user apart."
+        )
+    return " ".join(sentences)
 
 
 def counts_in_words(row: Mapping[str, Any]) -> str:

@@ -170,6 +170,16 @@ DIRTY = [
 
 
 @pytest.mark.both_engines
+@pytest.mark.outcome(
+    "an interleaved log with rows without a user, list, rank or click, or with negative clicks", "left out and counted"
+)
+@pytest.mark.outcome(
+    "several rows of an interleaved list at one rank",
+    "one row, clicked if one of them is; where they name different rankers, none counts; counted",
+)
+@pytest.mark.outcome(
+    "rows of an interleaved list without a ranker", "belong to nobody; counted, and so are the clicks on them"
+)
 def test_two_rankers_and_a_dirty_log_are_as_in_the_loops(spark: SparkSession) -> None:
     rows = [*team_log(1, {"control": 0.2, "new": 0.3}, 60), *DIRTY]
     counts, expected = by_loops(rows)
@@ -440,6 +450,7 @@ def test_the_command_prints_each_pair_and_its_sentence(call: Call, a_config: Pat
         ("source.team=draft", 3, "the log has no column for the rankers: unknown column 'draft'"),
         ("comparison.baseline=nwe", 2, "baseline: unknown ranker 'nwe'; did you mean 'new'? known: control, new, old"),
         ("source.path=nowhere.csv", 3, "nowhere.csv"),
+        ("source.where=team = 'nobody'", 3, "the input is empty: no rows in"),
     ],
 )
 def test_a_mistake_ends_the_command_with_its_code(
@@ -447,6 +458,25 @@ def test_a_mistake_ends_the_command_with_its_code(
 ) -> None:
     found, out, err = call("interleaving", "--config", a_config, "--set", override)
     assert (found, out) == (code, "") and message in err
+
+
+def test_more_rows_left_out_than_allowed_end_the_command_with_4(call: Call, a_config: Path) -> None:
+    rows = team_log(8, {"control": 0.1, "new": 0.3, "old": 0.1}, 60)
+    counts, _ = by_loops([row._replace(request="q") for row in rows])
+    n, share = counts["n_repeated"], counts["n_repeated"] / len(rows)
+    for more, allowed in (
+        ([], "max_invalid_fraction is 1.00%"),
+        (["quality.on_invalid=fail"], "on_invalid: fail allows 0.00%"),
+    ):
+        overrides = [part for each in ("source.list=[]", *more) for part in ("--set", each)]
+        code, out, err = call("interleaving", "--config", a_config, *overrides)
+        assert (code, out) == (4, "")
+        assert (
+            f"{n:,} of 1,620 rows are left out ({share:.2%}; quality.{allowed}): 0 have a fault, {n:,} repeat a rank of "
+            "their list; to go on, repair the log, name the columns that tell lists apart (source.list), or allow more"
+        ) in err
+    allow = ("--set", "source.list=[]", "--set", "quality.max_invalid_fraction=1")
+    assert call("interleaving", "--config", a_config, *allow)[0] == 0
 
 
 def test_a_log_without_a_pair_ends_with_0_and_says_so(call: Call, a_config: Path) -> None:

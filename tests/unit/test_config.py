@@ -276,8 +276,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"source": {**LOGS, "team": " "}}, f"source.team is ' '; allowed: {TEXT}"),
     (
         {"source": {**LOGS, "ranks": {"a": "rank_a"}}},
-        "source.ranks is {'a': 'rank_a'}; allowed: a mapping of two rankers to their columns of ranks; more than two are "
-        "compared by a column of the team",
+        "source.ranks is {'a': 'rank_a'}; allowed: a mapping of two rankers to their columns of ranks; more than two "
+        "are compared by a column of the team",
     ),
     (
         {"quality": 1},

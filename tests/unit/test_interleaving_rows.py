@@ -124,14 +124,20 @@ def test_a_lopsided_draft_comes_first_and_names_the_rank() -> None:
     assert said([0.5, -0.5, 0.5], ([460], [540])).startswith("No clear preference")
 
 
-def test_many_repeated_ranks_are_named() -> None:
+def test_many_rows_that_are_left_out_are_named() -> None:
     pair = {("a", "b"): sums([0.5, -0.5, 0.5])}
     (row,) = rows(pair, counts=(1000, 0, 11, 0, 0, 9))
     assert row["sentence"].startswith(
         "1.1 % of the rows repeat a rank of their list and are left out: name the columns"
     )
-    (row,) = rows(pair, counts=(1000, 0, 10, 0, 0, 9))
+    (row,) = rows(pair, counts=(1000, 11, 0, 0, 0, 9))
+    assert row["sentence"].startswith(
+        "1.1 % of the rows have a fault and are left out: a missing or wrong user, list, rank or click. No clear"
+    )
+    (row,) = rows(pair, counts=(1000, 10, 10, 0, 0, 9))
     assert row["sentence"].startswith("No clear preference")
+    (row,) = rows({}, counts=(10, 10, 0, 0, 0, 0))
+    assert row["sentence"].startswith("100.0 % of the rows have a fault")
 
 
 def test_an_unknown_baseline_is_refused_and_a_pair_has_the_baseline_first() -> None:
