@@ -37,10 +37,11 @@ def preferences_of(spark: SparkSession, config: Config) -> list[dict[str, Any]]:
     if source.team is not None and source.ranks:
         raise ConfigError("source.team and source.ranks: both given; allowed: one of the two")
     names = ("baseline", "confidence", "correction", "tuning_users")
-    asked = Preferences.read({name: getattr(compared, name) for name in names})
+    settings = {name: getattr(compared, name) for name in names}
+    asked = Preferences.read({"team": source.team, "ranks": source.ranks, **settings})
     with errors_in_words(config):
         log, _ = inputs(spark, config)
-        table = preferences(log, config.options, source.team or "", source.ranks, asked)
+        table = preferences(log, config.options, asked)
         rows = [row.asDict() for row in few_rows(table)]
     _refuse_faulty(rows[0], config)
     return rows

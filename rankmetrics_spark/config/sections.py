@@ -257,10 +257,10 @@ _PATHS = key(
 )
 
 
-def ranks(path: str, value: object) -> dict[str, str]:
+def two_ranks(path: str, value: object) -> dict[str, str]:
     """Two rankers and the columns of their ranks; empty for none.
 
-    >>> ranks("ranks", {"control": "rank_in_control", "new": "rank_in_new"})
+    >>> two_ranks("ranks", {"control": "rank_in_control", "new": "rank_in_new"})
     {'control': 'rank_in_control', 'new': 'rank_in_new'}
     """
     if not isinstance(value, Mapping) or len(value) not in (0, 2):
@@ -297,7 +297,7 @@ class Source(Input):
         "Of interleaved lists: the column with the ranker that drafted the item; ``rankmetrics interleaving``.",
     )
     ranks: Mapping[str, str] = key(
-        {}, ranks, "Of balanced interleaving: ranker -> the column with its own rank of the item; two of them."
+        {}, two_ranks, "Of balanced interleaving: ranker -> the column with its own rank of the item; two of them."
     )
 
     def __post_init__(self) -> None:

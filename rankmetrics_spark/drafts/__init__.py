@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark.comparison import schema_text
-from rankmetrics_spark.config import Options, Section, choice, count, key, number, refuse, text
+from rankmetrics_spark.config import Options, Section, choice, count, key, number, text, two_ranks
 from rankmetrics_spark.drafts.credits import (
     FAULTY,
     LIST_COUNTS,
@@ -68,12 +68,20 @@ _ARROW = {"string": pa.string(), "bigint": pa.int64(), "double": pa.float64(), "
 
 @dataclass(frozen=True)
 class Preferences(Section):
-    """How the preferences of an interleaved log are told: see ``interleaving``."""
+    """Who made the lists of a log, and how the preferences are told: see ``interleaving``."""
 
+    team: str | None = key("team", text)
+    ranks: Mapping[str, str] = key({}, two_ranks)
     baseline: str | None = key(None, text)
     confidence: float = key(0.95, number(0, 1, inclusive=False))
     correction: str = key("holm", choice(*CORRECTIONS))
     tuning_users: int = key(10_000, count(2, 10**12))
+
+    def __post_init__(self) -> None:
+        """Checks the fields, then that the baseline is one of two rankers with ranks."""
+        super().__post_init__()
+        if self.ranks and self.baseline is not None and self.baseline not in self.ranks:
+            raise ConfigError(f"baseline: {unknown('ranker', self.baseline, [*self.ranks])}")
 
 
 def interleaving(
@@ -122,24 +130,17 @@ def interleaving(
     """
     options = Options(columns=columns, list=list, first_rank=first_rank, confidence=confidence)
     settings = {"baseline": baseline, "confidence": confidence, "correction": correction, "tuning_users": tuning_users}
-    return preferences(log, options, team, ranks or {}, Preferences.read(settings))
+    return preferences(log, options, Preferences.read({"team": team, "ranks": ranks, **settings}))
 
 
-def preferences(
-    log: AnyTable, options: Options, team: str, ranks: Mapping[str, str], asked: Preferences
-) -> ResultTable:
+def preferences(log: AnyTable, options: Options, asked: Preferences) -> ResultTable:
     """``interleaving`` with the roles and lists of ``options``, whose other fields are not read."""
-    if ranks and len(ranks) != 2:
-        raise refuse(
-            "ranks", dict(ranks), "two rankers, since balanced interleaving compares two; a team compares more"
-        )
-    if ranks and asked.baseline is not None and asked.baseline not in ranks:
-        raise ConfigError(f"baseline: {unknown('ranker', asked.baseline, [*ranks])}")
+    ranks = asked.ranks
     roles = {**options.columns, **dict.fromkeys(("experiment", "item", "score"))}
     options = replace(options, columns=roles, rank_by="position", segments=(), **_UNREAD)
     # Of two columns of ranks, the first one is that of the baseline.
     ordered = sorted(ranks, key=lambda ranker: ranker != asked.baseline)
-    extra = [ranks[ranker] for ranker in ordered] or [team]
+    extra = [ranks[ranker] for ranker in ordered] or [str(asked.team)]
     names = (*filter(None, options.columns.values()), *options.list, *extra)
     needed = column_names(*names, *ROLES, *ROLES.values())
     table = with_fields(spark_table(log, "log", needed=needed), names)
@@ -157,8 +158,8 @@ def _typed_rows(table: DataFrame, options: Options, extra: Sequence[str]) -> Dat
     texts = []
     for place, name in enumerate(extra):
         if name not in kinds:
-            raise InputError(f"the log has no column for the rankers: {unknown('column', name, kinds)}")
-        check_unambiguous(table, name, "log")
+            raise InputError(f"the impressions have no column for the rankers: {unknown('column', name, kinds)}")
+        check_unambiguous(table, name, "impressions")
         if not isinstance(kinds[name], T.StringType | T.NumericType | T.BooleanType):
             allowed = "a string or a number"
             raise InputError(f"column '{name}' has type {kinds[name].simpleString()}; it must be {allowed}")

@@ -19,7 +19,7 @@ from rankmetrics_spark.drafts.credits import (
 )
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.metrics import Floats
-from rankmetrics_spark.report import p_value
+from rankmetrics_spark.report import p_value, printable
 from rankmetrics_spark.schemas import is_unknown
 from rankmetrics_spark.statistics import (
     AnyLook,
@@ -50,6 +50,8 @@ COLUMNS = {
 """Columns of the result -> their types."""
 LOPSIDED = 0.001
 """A p-value of the draft below this one: the slots are not drawn by fair coins."""
+LONGEST_NAME = 60
+"""Characters of the name of a ranker in a sentence."""
 MANY_LEFT_OUT = 0.01
 """The sentence names a larger share of rows that are left out."""
 
@@ -171,7 +173,7 @@ def _without_pair(names: Sequence[str]) -> str:
     if not names:
         return "No row names a ranker, so nothing is compared."
     if len(names) == 1:
-        return f"There is one ranker, {names[0]}, so nothing to compare it with."
+        return f"There is one ranker, {_shown(names[0])}, so nothing to compare it with."
     return (
         f"There are {len(names):,} rankers, and no list has slots of two of them, so nothing is compared: look at the "
         "columns of the user and the list."
@@ -189,7 +191,7 @@ def sentence(row: Mapping[str, Any], n_pairs: int) -> str:
 
 
 def _answer(row: Mapping[str, Any], n_pairs: int) -> str:
-    a, b, n = row["ranker_a"], row["ranker_b"], row["n_users"]
+    a, b, n = _shown(row["ranker_a"]), _shown(row["ranker_b"]), row["n_users"]
     if not n:
         lists = f"the {row['n_lists']:,} lists" if row["n_lists"] > 1 else "the one list"
         return f"No click counts for {a} or {b} in {lists} that both are in, so nothing says which one is better."
@@ -202,8 +204,8 @@ def _answer(row: Mapping[str, Any], n_pairs: int) -> str:
     share = _percent(0.5 + sign * row["preference"])
     level = f"{100 * row['confidence']:.10g} % interval"
     interval = _bounds(row, "ci", sign)
-    told = f"on average, {ahead} won {share} of a user's lists with a click, ties counted half"
-    told += f" ({level} {interval})" if interval else ""
+    spread = f"{level} {interval}" if interval else "the same for each user, so there is no interval"
+    told = f"on average, {ahead} won {share} of a user's lists with a click, ties counted half ({spread})"
     if row["p_adjusted"] < alpha:
         first = f"{ahead} beats {other}: {told}."
         chance = f"Chance alone would rarely give this ({p_value(row)}{corrected})."
@@ -221,10 +223,16 @@ def _answer(row: Mapping[str, Any], n_pairs: int) -> str:
 def _bounds(row: Mapping[str, Any], name: str, sign: int) -> str:
     """The interval of the share of the ranker that is ahead."""
     low, high = row[f"{name}_low"], row[f"{name}_high"]
-    if is_unknown(low) or is_unknown(high):
+    # Without a spread, the t interval is a point or nothing.
+    if is_unknown(low) or is_unknown(high) or low == high:
         return ""
     ends = sorted(0.5 + sign * bound for bound in (low, high))
     return " to ".join(f"{100 * min(1.0, max(0.0, end)):.1f}" for end in ends) + " %"
+
+
+def _shown(name: str) -> str:
+    """The name of a ranker in a sentence: on one line, and not longer than one."""
+    return printable(name) if len(name) <= LONGEST_NAME else f"{printable(name[:LONGEST_NAME])}..."
 
 
 def _percent(share: float) -> str:
@@ -236,11 +244,11 @@ def _draft_in_words(row: Mapping[str, Any]) -> str:
         return ""
     furthest = max((abs(share - 0.5), -at) for at, share in enumerate(row["draft_shares"]) if not is_unknown(share))
     rank = 1 - furthest[1]
-    share, p = _percent(row["draft_shares"][rank - 1]), row["p_draft"]
+    a, b, p = _shown(row["ranker_a"]), _shown(row["ranker_b"]), row["p_draft"]
     return (
-        f"The draft is lopsided: at rank {rank}, {row['ranker_b']} has {share} of the slots that it shares with "
-        f"{row['ranker_a']} instead of 50 % (p {f'= {p:.1g}' if p >= 1e-9 else '< 1e-9'}). Find the cause before you "
-        "read the numbers."
+        f"The draft is lopsided: at rank {rank}, {b} has {_percent(row['draft_shares'][rank - 1])} of the slots that it "
+        f"shares with {a} instead of 50 % (p {f'= {p:.1g}' if p >= 1e-9 else '< 1e-9'}). Find the cause before you read "
+        "the numbers."
     )
 
 
@@ -255,8 +263,8 @@ def _left_out_in_words(row: Mapping[str, Any]) -> str:
     if row["n_repeated"] > many:
         share = _percent(row["n_repeated"] / row["n_rows"])
         sentences.append(
-            f"{share} of the rows repeat a rank of their list and are left out: name the columns that tell the lists of "
-            "a user apart."
+            f"{share} of the rows repeat a rank of their list and are left out: name the columns that tell the lists "
+            "of a user apart."
         )
     return " ".join(sentences)
 

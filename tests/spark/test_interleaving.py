@@ -157,9 +157,9 @@ DIRTY = [
     # An advertisement, with and without a click, and below it two rows of one rank.
     Shown("u1", "q0", 30.0, 1.0, None),
     Shown("u1", "q0", 31.0, 0.0, " "),
+    Shown("u1", "q0", 32.0, 0.0, "new"),
+    Shown("u1", "q0", 32.0, 0.0, "new"),
     Shown("u1", "q0", 32.0, 1.0, "new"),
-    Shown("u1", "q0", 32.0, 0.0, "new"),
-    Shown("u1", "q0", 32.0, 0.0, "new"),
     Shown("u2", "q0", 33.0, 1.0, "new"),
     Shown("u2", "q0", 33.0, 1.0, "control"),
     Shown("u2", "q0", 34.0, 1.0, "new"),
@@ -381,13 +381,16 @@ def test_two_hundred_rankers_are_all_compared_and_an_item_is_no_ranker(spark: Sp
         (
             {"team": "draftd_by"},
             InputError,
-            "the log has no column for the rankers: unknown column 'draftd_by'; did you",
+            "the impressions have no column for the rankers: unknown column 'draftd_by'",
         ),
         ({"list": "session"}, InputError, "no column for session"),
         ({"columns": {"user": "uid"}}, InputError, "no column for user_id: unknown column 'uid'"),
         ({"columns": {"relevance": None}}, ConfigError, "columns.relevance is null"),
         ({"columns": {"team": "x"}}, ConfigError, "columns.team: unknown key 'team'"),
-        ({"ranks": {"a": "position"}}, ConfigError, "ranks is {'a': 'position'}; allowed: two rankers"),
+        ({"ranks": {"a": "position"}}, ConfigError, "ranks is {'a': 'position'}; allowed: a mapping of two rankers"),
+        ({"ranks": ["a", "b"]}, ConfigError, "ranks is ['a', 'b']; allowed: a mapping of two rankers"),
+        ({"team": 7}, InputError, "the impressions have no column for the rankers: unknown column '7'"),
+        ({"team": 0.5}, ConfigError, "team is 0.5; allowed: a text"),
         ({"ranks": {"a": "position", "b": "x"}}, InputError, "no column for the rankers: unknown column 'x'"),
         ({"ranks": {"a": "position", "b": "x"}, "baseline": "c"}, ConfigError, "baseline: unknown ranker 'c'"),
         ({"confidence": 1}, ConfigError, "confidence is 1; allowed: a number above 0 and below 1"),
@@ -447,7 +450,7 @@ def test_the_command_prints_each_pair_and_its_sentence(call: Call, a_config: Pat
         ("source.team=null", 2, "source.team and source.ranks: neither given; allowed: one of the two"),
         ("source.ranks={a: position, b: position}", 2, "source.team and source.ranks: both given; allowed: one of"),
         ("source.ranks={a: position}", 2, "source.ranks is {'a': 'position'}; allowed: a mapping of two rankers"),
-        ("source.team=draft", 3, "the log has no column for the rankers: unknown column 'draft'"),
+        ("source.team=draft", 3, "the impressions have no column for the rankers: unknown column 'draft'"),
         ("comparison.baseline=nwe", 2, "baseline: unknown ranker 'nwe'; did you mean 'new'? known: control, new, old"),
         ("source.path=nowhere.csv", 3, "nowhere.csv"),
         ("source.where=team = 'nobody'", 3, "the input is empty: no rows in"),
@@ -472,8 +475,9 @@ def test_more_rows_left_out_than_allowed_end_the_command_with_4(call: Call, a_co
         code, out, err = call("interleaving", "--config", a_config, *overrides)
         assert (code, out) == (4, "")
         assert (
-            f"{n:,} of 1,620 rows are left out ({share:.2%}; quality.{allowed}): 0 have a fault, {n:,} repeat a rank of "
-            "their list; to go on, repair the log, name the columns that tell lists apart (source.list), or allow more"
+            f"{n:,} of 1,620 rows are left out ({share:.2%}; quality.{allowed}): 0 have a fault, {n:,} repeat a rank "
+            "of their list; to go on, repair the log, name the columns that tell lists apart (source.list), or allow "
+            "more"
         ) in err
     allow = ("--set", "source.list=[]", "--set", "quality.max_invalid_fraction=1")
     assert call("interleaving", "--config", a_config, *allow)[0] == 0

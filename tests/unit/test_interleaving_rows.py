@@ -72,6 +72,36 @@ def test_the_p_values_of_all_pairs_are_corrected_together() -> None:
     assert [row["p_adjusted"] for row in plain][:2] == p[:2] and "corrected" not in plain[0]["sentence"]
 
 
+def test_a_preference_that_the_correction_takes_away_is_not_clear() -> None:
+    pairs = {
+        ("a", "b"): sums([0.5] * 13 + [-0.5] * 4),
+        ("a", "c"): sums([0.5, -0.5] * 5),
+        ("b", "c"): sums([0.5, -0.5]),
+    }
+    row, *_ = rows(pairs)
+    assert row["p_value"] < 0.05 < row["p_adjusted"]
+    assert row["sentence"].startswith("No clear preference between a and b: on average, b won 76.5 % of a user's lists")
+    assert f"Chance alone could explain this (p = {row['p_adjusted']:.3f}, corrected for 3 pairs)." in row["sentence"]
+
+
+def test_users_who_all_agree_have_no_interval() -> None:
+    for values, first in (([0.0] * 30, "No clear preference between old and new"), ([0.5] * 30, "new beats old")):
+        found = said(values)
+        assert found.startswith(f"{first}: on average, new won {100 * (0.5 + values[0]):.1f} % of a user's lists")
+        assert "ties counted half (the same for each user, so there is no interval)." in found
+        assert "interval 50" not in found and "interval is" not in found
+
+
+def test_names_break_no_line_and_colour_nothing() -> None:
+    (row,) = rows({("a\nb", '\x1b[1mit\'s "c"'): sums([0.5, 0.5, -0.5])})
+    assert 'a\\nb and \\x1b[1mit\'s "c":' in row["sentence"] and row["ranker_a"] == "a\nb"
+    assert row["sentence"].isprintable()
+    (row,) = rows({("x" * 300, "y"): sums([0.5, 0.5, -0.5])})
+    assert f"{'x' * 60}... and y:" in row["sentence"]
+    (row,) = preference_rows({("a\nb", None): np.zeros(2, object)}, RULES)
+    assert row["sentence"] == "There is one ranker, a\\nb, so nothing to compare it with."
+
+
 def test_users_without_a_preference_have_a_sign_test_of_1() -> None:
     (row,) = rows({("a", "b"): sums([0.0, 0.0, 0.0])})
     assert (row["p_sign"], row["p_value"], row["preference"]) == (1.0, 1.0, 0.0)
