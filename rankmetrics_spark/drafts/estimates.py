@@ -245,10 +245,10 @@ def _draft_in_words(row: Mapping[str, Any]) -> str:
     furthest = max((abs(share - 0.5), -at) for at, share in enumerate(row["draft_shares"]) if not is_unknown(share))
     rank = 1 - furthest[1]
     a, b, p = _shown(row["ranker_a"]), _shown(row["ranker_b"]), row["p_draft"]
+    share, chance = _percent(row["draft_shares"][rank - 1]), f"= {p:.1g}" if p >= 1e-9 else "< 1e-9"
     return (
-        f"The draft is lopsided: at rank {rank}, {b} has {_percent(row['draft_shares'][rank - 1])} of the slots that it "
-        f"shares with {a} instead of 50 % (p {f'= {p:.1g}' if p >= 1e-9 else '< 1e-9'}). Find the cause before you read "
-        "the numbers."
+        f"The draft is lopsided: at rank {rank}, {b} has {share} of the slots that it shares with {a} instead of 50 % "
+        f"(p {chance}). Find the cause before you read the numbers."
     )
 
 
