@@ -32,7 +32,7 @@ def rows(
 ) -> Any:
     names = dict.fromkeys((name, None) for pair in pairs for name in pair)
     nothing = np.zeros(2, object)
-    totals = {(None, None): np.array(counts, object), **dict.fromkeys(names, nothing), **pairs}
+    totals: dict[Any, Any] = {(None, None): np.array(counts, object), **dict.fromkeys(names, nothing), **pairs}
     return preference_rows(totals, rules)
 
 
