@@ -483,6 +483,33 @@ def test_more_rows_left_out_than_allowed_end_the_command_with_4(call: Call, a_co
     assert call("interleaving", "--config", a_config, *allow)[0] == 0
 
 
+def test_of_many_pairs_the_command_has_the_surest_sentences(call: Call, a_config: Path) -> None:
+    rows = team_log(9, dict.fromkeys("abcdef", 0.3), 20)
+    with (a_config.parent / "log.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([Shown._fields, *rows])
+    arguments = ("interleaving", "--config", a_config, "--set", "comparison={baseline: b, correction: none}")
+    code, _, err = call(*arguments)
+    assert code == 0 and "3 more pairs: --format json has a sentence for each" in err
+    printed = json.loads(call(*arguments, "--format", "json")[1])
+    surest = [row["sentence"] for row in sorted(printed["comparisons"], key=lambda row: row["p_value"])]
+    assert printed["verdict"] == surest != [row["sentence"] for row in printed["comparisons"]]
+    assert [sentence in err for sentence in surest] == [True] * 12 + [False] * 3
+
+
+def test_the_command_reads_ranks_of_balanced_lists_from_text(call: Call, tmp_path: Path) -> None:
+    # The lowest click of u is on B's first item; v has a rank that is no number, and is an error of the log.
+    log = ["uid,slot,tap,in_a,in_b", "u,1,0,1,3", "u,2,true,3,1", "u,3,0,2,", "w,1,1,1,2", "w,2,0,,1", "v,1,1,x,1"]
+    (tmp_path / "log.csv").write_text("\n".join(log))
+    columns = {"user": "uid", "position": "slot", "relevance": "tap"}
+    source = {"path": str(tmp_path / "log.csv"), "columns": columns, "ranks": {"A": "in_a", "B": "in_b"}}
+    document = {"source": source, "quality": {"max_invalid_fraction": 0.2}, "comparison": {"baseline": "B"}}
+    (tmp_path / "c.yaml").write_text(json.dumps(document))
+    code, out, err = call("interleaving", "--config", tmp_path / "c.yaml", "--format", "json")
+    (row,) = json.loads(out)["comparisons"]
+    assert code == 0 and [row[name] for name in ("ranker_a", "ranker_b", "credit")] == ["B", "A", "balanced"], err
+    assert [row[name] for name in ("lists_a", "lists_b", "n_users", "n_faulty_rows")] == [1, 1, 2, 1]
+
+
 def test_a_log_without_a_pair_ends_with_0_and_says_so(call: Call, a_config: Path) -> None:
     code, out, err = call("interleaving", "--config", a_config, "--set", "source.where=team = 'new'")
     assert (code, out) == (0, "") and "There is one ranker, new, so nothing to compare it with." in err
