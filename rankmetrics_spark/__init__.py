@@ -18,6 +18,7 @@ __all__ = [
     "effect_over_time",
     "evaluate",
     "exposure",
+    "interleaving",
     "laptop_session",
     "metric",
     "metric_udf",
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from rankmetrics_spark.comparison import effect_over_time, plan
     from rankmetrics_spark.config import Options
     from rankmetrics_spark.conventions import compare_conventions
+    from rankmetrics_spark.drafts import interleaving
     from rankmetrics_spark.engines import laptop_session
     from rankmetrics_spark.job import run
     from rankmetrics_spark.metrics import Convention, metric, parse
@@ -50,6 +52,7 @@ __getattr__ = lazy(
         "comparison": "effect_over_time plan",
         "config": "Options",
         "conventions": "compare_conventions",
+        "drafts": "interleaving",
         "engines": "laptop_session",
         "job": "run",
         "metrics": "Convention metric parse",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rankmetrics_spark import Result, compare, evaluate, off_policy, parse, propensities, read, run
+from rankmetrics_spark import Result, compare, evaluate, interleaving, off_policy, parse, propensities, read, run
 from rankmetrics_spark.config import load
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         assert_type(compared.to_pandas(), "pd.DataFrame")
         assert_type(off_policy(log, "ap@10").to_pandas(), "pd.DataFrame")
         assert_type(off_policy(log, propensities=propensities(log, "item")).to_pandas(), "pd.DataFrame")
+        assert_type(interleaving(log, team="drafted_by").to_pandas(), "pd.DataFrame")
         assert_type(read(spark, "out/user_metrics").to_pandas(), "pd.DataFrame")
         assert_type(run(spark, load("first.yaml")), Outcome)
         assert_type(str(parse("map@10")), str)

@@ -392,6 +392,29 @@ main.add_command(prune)
 
 
 @main.command()
+@CONFIG
+@SET
+@click.option("--date", help=DATE)
+@FORMAT
+@ENGINE
+@MASTER
+def interleaving(config: str, style: str, engine: str | None, master: str | None, **options: Any) -> None:
+    """Which ranker wins the clicks on interleaved lists, and is the draft fair; writes nothing.
+
+    source.team names the column with the ranker that drafted an item.
+    """
+    with exit_codes(_say):
+        from rankmetrics_spark.cli.rankers import preferences_of, print_preferences
+
+        loaded = _loaded(document_of(config), options["overrides"], None, options["date"])
+        choice = choose(engine or loaded.engine, master)
+        if on_this_machine(loaded, choice):
+            check_local_paths(loaded.inputs)
+        rows = _on(choice, lambda spark: preferences_of(spark, loaded))
+    print_preferences(rows, loaded.evaluation_date, style)
+
+
+@main.command()
 @click.option("-o", "--output", type=click.Path(), default=None, help="Output folder of the runs.")
 @click.option("--table", default=None, help="Instead: schema of a catalog, such as lake.ranking.")
 @click.option("--sink-format", type=click.Choice(["delta", "iceberg"]), default="delta", help="Format of --table.")

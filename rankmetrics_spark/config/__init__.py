@@ -79,6 +79,7 @@ from rankmetrics_spark.config.sections import (
     Report,
     Sink,
     Source,
+    two_ranks,
 )
 from rankmetrics_spark.errors import HIDDEN, ConfigError, every_text_without_secrets, is_secret
 from rankmetrics_spark.metrics import Convention, Metric
@@ -153,6 +154,7 @@ __all__ = [
     "table_name",
     "text",
     "tokens",
+    "two_ranks",
     "without_gap",
 ]
 

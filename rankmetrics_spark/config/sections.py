@@ -257,6 +257,20 @@ _PATHS = key(
 )
 
 
+def two_ranks(path: str, value: object) -> dict[str, str]:
+    """Two rankers and the columns of their ranks; empty for none.
+
+    >>> two_ranks("ranks", {"control": "rank_in_control", "new": "rank_in_new"})
+    {'control': 'rank_in_control', 'new': 'rank_in_new'}
+    """
+    if not isinstance(value, Mapping) or len(value) not in (0, 2):
+        allowed = (
+            "a mapping of two rankers to their columns of ranks; more than two are compared by a column of the team"
+        )
+        raise refuse(path, value, allowed)
+    return {text(path, name): text(f"{path}.{name}", column) for name, column in value.items()}
+
+
 @dataclass(frozen=True)
 @with_options
 class Source(Input):
@@ -276,6 +290,14 @@ class Source(Input):
         "tag",
         choice("tag", "file", "folder"),
         "What names the experiment of a row: its column (of a TREC run, the tag), its file, or the folder of its file.",
+    )
+    team: str | None = key(
+        None,
+        text,
+        "Of interleaved lists: the column with the ranker that drafted the item; ``rankmetrics interleaving``.",
+    )
+    ranks: Mapping[str, str] = key(
+        {}, two_ranks, "Of balanced interleaving: ranker -> the column with its own rank of the item; two of them."
     )
 
     def __post_init__(self) -> None:
@@ -326,7 +348,8 @@ class Source(Input):
         names = super().wanted()
         if self.names_experiments:
             names = tuple(name for name in names if name not in (EXPERIMENT, "experiment"))
-        return tuple({name.lower(): name for name in (*names, *self.list, *self.segments)}.values())
+        rankers = (*filter(None, [self.team]), *self.ranks.values())
+        return tuple({name.lower(): name for name in (*names, *self.list, *self.segments, *rankers)}.values())
 
 
 @dataclass(frozen=True)

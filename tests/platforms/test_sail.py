@@ -129,7 +129,7 @@ def _list(rng: random.Random, experiment: str, user: str) -> Iterator[tuple[Any,
 # Prints every table as JSON, doubles in hexadecimal.
 PROGRAM = """
 import json, sys
-from rankmetrics_spark import compare_conventions, evaluate
+from rankmetrics_spark import compare_conventions, evaluate, interleaving
 from pyspark.sql import functions as F
 
 log, truth, engine = sys.argv[1:]
@@ -177,6 +177,8 @@ both = evaluate(shown, metrics, judged, columns={"relevance": None}, convention=
 found["judged"] = [rows(both.user_metrics), rows(both.experiment_metrics)]
 asked_conventions = {"metrics": metrics, "rank_by": "score", "columns": {"relevance": "relevance"}}
 found["conventions"] = [[text(v) for v in row.values()] for row in compare_conventions(shown, None, asked_conventions)]
+teams = interleaving(shown, "experiment", columns={"relevance": "relevance"}, list="country")
+found["interleaving"] = [rows(teams.drop("draft_shares"))]
 print(json.dumps(found))
 spark.stop()
 """

@@ -259,7 +259,7 @@ def test_options_have_a_default_for_every_field() -> None:
 
 
 INPUT = "format, path, table, where, columns, options"
-SOURCE = f"{INPUT}, list, segments, segment_combinations, first_rank, experiment_from"
+SOURCE = f"{INPUT}, list, segments, segment_combinations, first_rank, experiment_from, team, ranks"
 FORMATS = "parquet, csv, json, orc, table, delta, iceberg"
 ROLES = "experiment, user, item, position, score, relevance"
 TEXT = "a text (in quotes where YAML would read something else)"
@@ -273,6 +273,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"source": {"path": "a", "table": "b"}}, PLACE.format("both")),
     ({"source": "logs"}, f"source is 'logs'; allowed: a mapping with keys out of {SOURCE}"),
     ({"judgements": []}, f"judgements is []; allowed: a mapping with keys out of {INPUT}"),
+    ({"source": {**LOGS, "team": " "}}, f"source.team is ' '; allowed: {TEXT}"),
+    (
+        {"source": {**LOGS, "ranks": {"a": "rank_a"}}},
+        "source.ranks is {'a': 'rank_a'}; allowed: a mapping of two rankers to their columns of ranks; more than two "
+        "are compared by a column of the team",
+    ),
     (
         {"quality": 1},
         "quality is 1; allowed: a mapping with keys out of on_invalid, max_invalid_fraction, repeated_items, gates",
@@ -851,7 +857,7 @@ def test_the_record_is_plain_and_hides_secrets() -> None:
     assert record == {
         "source": {"format": "parquet", "path": ["logs"], "table": None, "where": None, "columns": {},
                    "options": {"password": "(hidden)", "header": "true"}, "list": [], "segments": [],
-                   "segment_combinations": [], "first_rank": 1, "experiment_from": "tag"},
+                   "segment_combinations": [], "first_rank": 1, "experiment_from": "tag", "team": None, "ranks": {}},
         "judgements": None,
         "rank_by": "position",
         "metrics": ["ap@10"],

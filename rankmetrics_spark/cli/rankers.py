@@ -1,0 +1,109 @@
+"""What ``rankmetrics interleaving`` reads and prints."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from rankmetrics_spark.cli.options import note, say
+from rankmetrics_spark.config import Config
+from rankmetrics_spark.drafts import LOG_COUNTS, Preferences, counts_in_words, preferences
+from rankmetrics_spark.engines import few_rows
+from rankmetrics_spark.errors import ConfigError, InputError, QualityError
+from rankmetrics_spark.job import errors_in_words, inputs
+from rankmetrics_spark.report import LIST_PRINTERS, MOST_SENTENCES, print_json
+from rankmetrics_spark.schemas import DATE, is_unknown
+
+Row = Mapping[str, Any]
+
+
+def preferences_of(spark: SparkSession, config: Config) -> list[dict[str, Any]]:
+    """Compare the rankers of the log of a config; a row per pair.
+
+    Raises:
+        ConfigError: The config names no column of rankers, or a baseline that is none.
+        InputError: The log cannot be read, is empty, or has no such column.
+        QualityError: More rows are left out than ``quality`` allows.
+    """
+    source, compared = config.source, config.comparison
+    if source.team is None and not source.ranks:
+        raise ConfigError(
+            "source.team and source.ranks: neither given; allowed: one of the two, such as source.team: drafted_by, "
+            "the column with the ranker that drafted an item"
+        )
+    if source.team is not None and source.ranks:
+        raise ConfigError("source.team and source.ranks: both given; allowed: one of the two")
+    names = ("baseline", "confidence", "correction", "tuning_users")
+    settings = {name: getattr(compared, name) for name in names}
+    asked = Preferences.read({"team": source.team, "ranks": source.ranks, **settings})
+    with errors_in_words(config):
+        log, _ = inputs(spark, config)
+        table = preferences(log, config.options, asked)
+        rows = [row.asDict() for row in few_rows(table)]
+    _refuse_faulty(rows[0], config)
+    return rows
+
+
+def _refuse_faulty(counts: Row, config: Config) -> None:
+    """Refuse a log without rows, and one with more rows left out than the config allows."""
+    n, allowed = counts["n_rows"], config.quality.max_invalid_fraction
+    if not n:
+        raise InputError(f"the input is empty: no rows in {config.source.place}")
+    left_out = counts["n_faulty_rows"] + counts["n_repeated"]
+    key = "max_invalid_fraction is"
+    if config.quality.on_invalid == "fail":
+        key, allowed = "on_invalid: fail allows", 0.0
+    if left_out > allowed * n:
+        raise QualityError(
+            f"{left_out:,} of {n:,} rows are left out ({left_out / n:.2%}; quality.{key} {allowed:.2%}): "
+            f"{counts['n_faulty_rows']:,} have a fault, {counts['n_repeated']:,} repeat a rank of their list; to go "
+            "on, repair the log, name the columns that tell lists apart (source.list), or allow more"
+        )
+
+
+def print_preferences(rows: Sequence[Row], date: str, style: str) -> None:
+    """Print the rows on stdout, and on stderr a sentence per pair and what became of the rows of the log."""
+    told = sorted(rows, key=lambda row: 1.0 if is_unknown(row["p_adjusted"]) else row["p_adjusted"])
+    if style == "json":
+        pairs = [row for row in rows if row["ranker_b"] is not None]
+        counts = {name: rows[0][name] for name in LOG_COUNTS}
+        verdict = [row["sentence"] for row in told]
+        print_json({DATE: date, "comparisons": pairs, "verdict": verdict, "counts": counts})
+    elif style == "csv":
+        LIST_PRINTERS["csv"]([{**row, "draft_shares": _shares(row)} for row in rows])
+    elif rows[0]["ranker_b"] is not None:
+        LIST_PRINTERS["table"]([_texts(row) for row in rows])
+    for row in told[:MOST_SENTENCES]:
+        say.print(row["sentence"], markup=False, soft_wrap=True)
+    if len(told) > MOST_SENTENCES:
+        say.print(f"{len(told) - MOST_SENTENCES:,} more pairs: --format json has a sentence for each", soft_wrap=True)
+    note.print(counts_in_words(rows[0]), markup=False, soft_wrap=True)
+
+
+def _shares(row: Row) -> str | None:
+    """The shares of the draft as JSON; null where a rank has no slot."""
+    shares = row["draft_shares"]
+    return None if shares is None else json.dumps([None if is_unknown(share) else share for share in shares])
+
+
+def _texts(row: Row) -> dict[str, Any]:
+    """A row as people read it: the share of the lists that B won."""
+    interval = "-"
+    if not is_unknown(row["ci_low"]):
+        interval = " to ".join(f"{100 * (0.5 + row[name]):.1f}" for name in ("ci_low", "ci_high"))
+    return {
+        "A": row["ranker_a"],
+        "B": row["ranker_b"],
+        "users": f"{row['n_users']:,}",
+        "lists that A won": f"{row['lists_a']:,}",
+        "ties": f"{row['lists_tied']:,}",
+        "lists that B won": f"{row['lists_b']:,}",
+        "share of B %": "-" if is_unknown(row["preference"]) else f"{100 * (0.5 + row['preference']):.1f}",
+        "interval %": interval,
+        "p": "-" if is_unknown(row["p_adjusted"]) else f"{row['p_adjusted']:.3g}",
+        "p at every look": "-" if is_unknown(row["p_sequential"]) else f"{row['p_sequential']:.3g}",
+        "p of the draft": "-" if is_unknown(row["p_draft"]) else f"{row['p_draft']:.3g}",
+    }

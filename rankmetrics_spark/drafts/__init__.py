@@ -1,0 +1,204 @@
+"""``interleaving``: which ranker wins the clicks on lists that several rankers made together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from rankmetrics_spark.comparison import schema_text
+from rankmetrics_spark.config import Options, Section, choice, count, key, number, text, two_ranks
+from rankmetrics_spark.drafts.credits import (
+    FAULTY,
+    LIST_COUNTS,
+    LOG_COUNTS,
+    PAIR_COUNTS,
+    RANK_COUNTS,
+    RANKS,
+    SUMS,
+    TEAM,
+    Draft,
+    added_sums,
+    user_sums,
+)
+from rankmetrics_spark.drafts.estimates import COLUMNS, Rules, counts_in_words, preference_rows
+from rankmetrics_spark.engines import (
+    REAL,
+    AnyTable,
+    Batches,
+    ResultTable,
+    as_number,
+    as_text,
+    check_unambiguous,
+    column_names,
+    engine_of,
+    result_table,
+    spark_table,
+    with_fields,
+)
+from rankmetrics_spark.errors import ConfigError, InputError, unknown
+from rankmetrics_spark.layouts import entry
+from rankmetrics_spark.road import checked_rows, make_plan
+from rankmetrics_spark.schemas import ENTRIES, HASH, POSITION, REJECTED, RELEVANCE, ROLES, USER, quoted
+from rankmetrics_spark.statistics import CORRECTIONS
+
+__all__ = [
+    "COLUMNS",
+    "LIST_COUNTS",
+    "LOG_COUNTS",
+    "PAIR_COUNTS",
+    "RANK_COUNTS",
+    "Preferences",
+    "Rules",
+    "counts_in_words",
+    "interleaving",
+    "preference_rows",
+    "preferences",
+]
+
+_UNREAD: dict[str, Any] = {"segment_combinations": (), "covariate": None, "cluster": None, "judged": False}
+_ARROW = {"string": pa.string(), "bigint": pa.int64(), "double": pa.float64(), "array<double>": pa.list_(pa.float64())}
+
+
+@dataclass(frozen=True)
+class Preferences(Section):
+    """Who made the lists of a log, and how the preferences are told: see ``interleaving``."""
+
+    team: str | None = key("team", text)
+    ranks: Mapping[str, str] = key({}, two_ranks)
+    baseline: str | None = key(None, text)
+    confidence: float = key(0.95, number(0, 1, inclusive=False))
+    correction: str = key("holm", choice(*CORRECTIONS))
+    tuning_users: int = key(10_000, count(2, 10**12))
+
+    def __post_init__(self) -> None:
+        """Checks the fields, then that the baseline is one of two rankers with ranks."""
+        super().__post_init__()
+        if self.ranks and self.baseline is not None and self.baseline not in self.ranks:
+            raise ConfigError(f"baseline: {unknown('ranker', self.baseline, [*self.ranks])}")
+
+
+def interleaving(
+    log: AnyTable,
+    team: str = "team",
+    *,
+    ranks: Mapping[str, str] | None = None,
+    columns: Mapping[str, str | None] | None = None,
+    list: str | Sequence[str] = (),
+    baseline: str | None = None,
+    confidence: float = 0.95,
+    correction: str = "holm",
+    tuning_users: int = 10_000,
+    first_rank: int = 1,
+) -> ResultTable:
+    """Compare rankers by the clicks on lists that they made together; every user counts once.
+
+    Team drafts of two rankers (Radlinski, Kurup and Joachims, CIKM 2008) or more (Schuth et al., CIKM 2014): a click
+    counts for the ranker that drafted the item. With ``ranks``, balanced interleaving (same source as the first): a
+    click counts for each ranker that has the item in its top k, where k is the better of the two ranks of the lowest
+    clicked item. The ranker with more clicks wins the list. A pair of rankers is compared on the lists in which both
+    have a slot.
+
+    Args:
+        log: One row per shown item. A relevance above 0 is a click.
+        team: Column with the ranker that drafted the item; null or empty: none did, such as an advertisement.
+        ranks: Ranker -> column with the rank of the item in its own list, of two rankers; null: not in it. The column
+            of the team is then not read.
+        columns: Role (user, position, relevance) -> column, as in ``evaluate``; other roles are not read.
+        list: Columns that tell a user's lists apart.
+        baseline: The ranker that is the first one of each of its pairs. The others are in the order of their names.
+        confidence: Of the intervals, in (0, 1).
+        correction: Of the p-values of all pairs: holm, hochberg, hommel, bonferroni, fdr_bh, fdr_by or none.
+        tuning_users: Users at which the intervals over any looks are tightest; fixed before the test.
+        first_rank: What the columns of ranks call the first rank: 1 or 0.
+
+    Returns:
+        One row per pair (ranker_a, ranker_b), lazy like any DataFrame; see docs/interleaving.md for its columns. The
+        preference is positive where ranker_b is ahead: the mean over users of (lists that B won + ties / 2) / lists
+        with a click, less 1/2 (Chapelle, Joachims, Radlinski and Yue, TOIS 2012). A log without a pair has one row,
+        whose sentence says so.
+
+    Raises:
+        ConfigError: A wrong argument; when it is computed, a baseline that drafted nothing or too many rankers.
+        InputError: A column is missing or has a wrong type.
+    """
+    options = Options(columns=columns, list=list, first_rank=first_rank, confidence=confidence)
+    settings = {"baseline": baseline, "confidence": confidence, "correction": correction, "tuning_users": tuning_users}
+    return preferences(log, options, Preferences.read({"team": team, "ranks": ranks, **settings}))
+
+
+def preferences(log: AnyTable, options: Options, asked: Preferences) -> ResultTable:
+    """``interleaving`` with the roles and lists of ``options``, whose other fields are not read."""
+    ranks = asked.ranks
+    roles = {**options.columns, **dict.fromkeys(("experiment", "item", "score"))}
+    options = replace(options, columns=roles, rank_by="position", segments=(), **_UNREAD)
+    # Of two columns of ranks, the first one is that of the baseline.
+    ordered = sorted(ranks, key=lambda ranker: ranker != asked.baseline)
+    extra = [ranks[ranker] for ranker in ordered] or [str(asked.team)]
+    names = (*filter(None, options.columns.values()), *options.list, *extra)
+    needed = column_names(*names, *ROLES, *ROLES.values())
+    table = with_fields(spark_table(log, "log", needed=needed), names)
+    draft = Draft(asked.baseline, tuple(ordered))
+    users = _users(_typed_rows(table, options, extra), options, draft)
+    sums = users.mapInArrow(partial(user_sums, draft=draft), SUMS.schema)
+    rules = Rules(asked.baseline, asked.confidence, asked.correction, asked.tuning_users, bool(ranks))
+    return result_table(sums.repartition(1).mapInArrow(partial(_final, rules=rules), schema_text(COLUMNS)))
+
+
+def _typed_rows(table: DataFrame, options: Options, extra: Sequence[str]) -> DataFrame:
+    """Return typed rows, each faulty one with its reason, with the team or the ranks as segments: texts."""
+    engine = engine_of(table.sparkSession)
+    kinds = {field.name: field.dataType for field in table.schema.fields}
+    texts = []
+    for place, name in enumerate(extra):
+        if name not in kinds:
+            raise InputError(f"the impressions have no column for the rankers: {unknown('column', name, kinds)}")
+        check_unambiguous(table, name, "impressions")
+        if not isinstance(kinds[name], T.StringType | T.NumericType | T.BooleanType):
+            allowed = "a string or a number"
+            raise InputError(f"column '{name}' has type {kinds[name].simpleString()}; it must be {allowed}")
+        plain = as_text(quoted(name), kinds[name], engine)
+        missing = f"isnan({quoted(name)}) OR " if isinstance(kinds[name], REAL) else ""
+        texts.append(f"CASE WHEN {missing}trim({plain}) = '' THEN NULL ELSE {plain} END AS _interleaving_{place}")
+    table = table.selectExpr("*", *texts)
+    plan = make_plan(
+        replace(options, segments=tuple(f"_interleaving_{place}" for place in range(len(extra)))), table.schema
+    )
+    roles = replace(plan.columns, item=False, position=True, relevance=True)
+    return checked_rows(table, plan.mapping, roles, text=options.text_numbers, null_is_unjudged=False)
+
+
+def _users(rows: DataFrame, options: Options, draft: Draft) -> DataFrame:
+    """Return one row per user: their rows and the number of faulty ones; the only shuffle of raw rows."""
+    lists = [f"_list_{place}" for place in range(len(options.list))]
+    of_list = f"xxhash64({', '.join(lists)})" if lists else "0L"
+    faults = [f"{REJECTED} IS NOT NULL", f"coalesce({RELEVANCE} < 0, false)"]
+    if draft.rankers:
+        ranks = [as_number(f"_segment_{place}") for place in range(2)]
+        whole = [f"{rank} = rint({rank}) AND {rank} BETWEEN {options.first_rank} AND {2**31}" for rank in ranks]
+        faults += [f"_segment_{place} IS NOT NULL AND NOT coalesce({each}, false)" for place, each in enumerate(whole)]
+        shift = 1 - options.first_rank
+        ranker = [f"coalesce(bigint({rank}) + {shift}L, 0L) AS {name}" for rank, name in zip(ranks, RANKS, strict=True)]
+    else:
+        ranker = [f"_segment_0 AS {TEAM}"]
+    row = entry(f"{of_list} AS {HASH}", POSITION, f"{RELEVANCE} > 0 AS {RELEVANCE}", *ranker)
+    is_faulty = " OR ".join(f"({fault})" for fault in faults)
+    return rows.groupBy(USER).agg(
+        F.expr(f"collect_list({row}) FILTER (WHERE NOT ({is_faulty})) AS {ENTRIES}"),
+        F.expr(f"count_if({is_faulty}) AS {FAULTY}"),
+    ).select(ENTRIES, FAULTY)  # fmt: skip
+
+
+def _final(batches: Batches, rules: Rules) -> Iterator[pa.RecordBatch]:
+    """Make the rows of the result from the sums of all partitions."""
+    rows: list[dict[str, Any]] = preference_rows(added_sums(batches), rules)
+    arrays = [
+        pa.array([row.get(name) for row in rows], _ARROW[kind], from_pandas=True) for name, kind in COLUMNS.items()
+    ]
+    yield pa.RecordBatch.from_arrays(arrays, [*COLUMNS])

@@ -1,0 +1,237 @@
+"""Clicks of interleaved lists -> who won each list -> exact sums over users for each pair of rankers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rankmetrics_spark.engines import Batches, SumTable, coded
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.layouts import flat, ints
+from rankmetrics_spark.metrics import Ints
+from rankmetrics_spark.schemas import ENTRIES, HASH, POSITION, RELEVANCE
+from rankmetrics_spark.statistics import group_sums, limb_columns, limbs_of_products
+
+TEAM = "_team"
+RANKS = ("_rank_a", "_rank_b")
+FAULTY = "_faulty"
+SUMS = SumTable(("ranker_a", "ranker_b"))
+"""Sums by pair; those of one ranker have no ranker_b, those of the whole log have neither."""
+MOST_RANKERS = 1000
+"""Every pair of them is a row of the result."""
+CHECKED_RANKS = 10
+"""The draft is checked rank by rank down to this one."""
+LOG_COUNTS = ("n_rows", "n_faulty_rows", "n_repeated", "n_rows_without_team", "n_clicks_without_team", "n_lists_of_log")
+LIST_COUNTS = ("n_lists", "n_lists_clicked", "lists_a", "lists_b", "clicks_a", "clicks_b", "slots_a", "slots_b")
+USER_COUNTS = ("n_users", "users_a", "users_b")
+RANK_COUNTS = tuple(f"rank_{rank}_{of}" for of in "ab" for rank in range(1, CHECKED_RANKS + 1))
+LIMBS = limb_columns("v", "vv")
+PAIR_COUNTS = (*LIST_COUNTS, *RANK_COUNTS, *USER_COUNTS, *LIMBS)
+
+Pair = tuple[str | None, str | None]
+Totals = dict[Pair, npt.NDArray[Any]]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """How the lists were made.
+
+    Attributes:
+        baseline: The ranker that is the first of each of its pairs.
+        rankers: Of balanced interleaving, the two rankers; empty for a draft by teams.
+    """
+
+    baseline: str | None = None
+    rankers: tuple[str, ...] = ()
+
+    def order(self, names: list[str]) -> list[str]:
+        """The rankers in the order in which a pair has them."""
+        return [*self.rankers] or sorted(names, key=lambda name: (name != self.baseline, name))
+
+
+class Slots(NamedTuple):
+    """The rows of the lists of a batch, one per list and rank, by list and then by rank."""
+
+    list: Ints
+    rank: Ints
+    click: Flags
+    team: Ints
+    """Index of the ranker; -1 for none."""
+    ranks: tuple[Ints, ...] = ()
+    """Of balanced interleaving, the rank in each ranker's own list; 0 for none."""
+
+
+class Sides(NamedTuple):
+    """What each ranker has in each list where it takes part, by list and then by ranker."""
+
+    list: Ints
+    team: Ints
+    clicks: Ints
+    slots: Ints
+    ranks: Flags
+    """(n, CHECKED_RANKS) whether the slot of a rank is the ranker's."""
+
+
+def user_sums(batches: Batches, draft: Draft) -> Iterator[pa.RecordBatch]:
+    """Add up the users of a partition: exact sums by pair."""
+    totals: Totals = {}
+    for batch in batches:
+        if batch.num_rows:
+            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            for key, sums in _sums_of_batch(columns, draft):
+                totals[key] = totals[key] + sums if key in totals else sums
+    _refuse_many(totals)
+    if totals:
+        yield SUMS.batch([*zip(*totals, strict=True)], [*totals.values()])
+
+
+def added_sums(batches: Batches) -> Totals:
+    """Put the sums of all partitions together, as Python integers."""
+    totals: Totals = {}
+    for batch in batches:
+        for key, limbs in zip(SUMS.keys(batch), batch.column(len(SUMS.key)), strict=True):
+            sums = np.array(limbs.as_py(), object)
+            totals[key] = totals[key] + sums if key in totals else sums
+    _refuse_many(totals)
+    return totals
+
+
+def _refuse_many(totals: Mapping[Pair, Any]) -> None:
+    n = sum(one is not None and other is None for one, other in totals)
+    if n > MOST_RANKERS:
+        raise ConfigError(
+            f"the column of the team names {n:,} rankers or more; allowed: up to {MOST_RANKERS:,}, so a column that "
+            "names the ranker of a row, not its item"
+        )
+
+
+def _sums_of_batch(columns: Mapping[str, pa.Array], draft: Draft) -> Iterator[tuple[Pair, Ints]]:
+    user, values = flat(columns[ENTRIES])
+    codes, code = coded(values.field(TEAM)) if not draft.rankers else ([], np.zeros(len(user), np.int64))
+    names = draft.order([name for name in codes if name is not None])
+    # The code of each name -> its place in the order of the names.
+    place = {name: at for at, name in enumerate(names)}
+    team = np.array([-1 if name is None else place[name] for name in codes] or [-1], np.int64)[code]
+    slots, of_user, repeated = _slots(user, values, team, draft)
+    sides, without = _balanced_sides(slots) if draft.rankers else _team_sides(slots)
+    faulty = int(ints(columns[FAULTY]).sum())
+    n_without, n_clicks = int(without.sum()), int((without & slots.click).sum())
+    yield (None, None), np.array([len(user) + faulty, faulty, repeated, n_without, n_clicks, len(of_user)], np.int64)
+    if len(names) > MOST_RANKERS:
+        yield from (((name, None), np.zeros(2, np.int64)) for name in names)
+        return
+    for at, name in enumerate(names):
+        own = sides.team == at
+        if own.any() or draft.rankers:
+            yield (name, None), np.array([sides.slots[own].sum(), sides.clicks[own].sum()], np.int64)
+            yield from (((name, names[other]), sums) for other, sums in _pair_sums(sides, at, of_user, len(names)))
+
+
+def _slots(user: Ints, values: pa.Array, team: Ints, draft: Draft) -> tuple[Slots, Ints, int]:
+    """Return one row per list and rank, the user of each list, and the number of rows that repeat a rank.
+
+    Rows of one rank that name the same ranker are one row, clicked if one of them is. Where they name several, nobody
+    knows which one was shown, so none of them stays.
+    """
+    rank, key, click = ints(values.field(POSITION)), ints(values.field(HASH)), _flags(values.field(RELEVANCE))
+    own = [ints(values.field(name)) for name in RANKS] if draft.rankers else [team]
+    by = np.lexsort((*own, rank, key, user))
+    starts_list = np.ones(len(by), bool)
+    starts_list[1:] = (np.diff(user[by]) != 0) | (np.diff(key[by]) != 0)
+    starts = starts_list.copy()
+    starts[1:] |= np.diff(rank[by]) != 0
+    first, group = np.flatnonzero(starts), np.cumsum(starts) - 1
+    size = np.bincount(group, minlength=len(first))
+    differs = np.zeros(len(first), bool)
+    for each in own:
+        differs |= np.bincount(group, each[by] != each[by][first][group], len(first)) > 0
+    clicked = np.bincount(group, click[by], len(first)) > 0
+    repeated = int(np.where(differs, size, size - 1).sum())
+    of_list = (np.cumsum(starts_list) - 1)[first]
+    kept = ~differs
+    chosen = by[first][kept]
+    ranks = tuple(each[chosen] for each in own) if draft.rankers else ()
+    slots = Slots(of_list[kept], rank[chosen], clicked[kept], team[chosen], ranks)
+    return slots, user[by][starts_list], repeated
+
+
+def _flags(array: pa.Array) -> Flags:
+    return np.asarray(array.to_numpy(zero_copy_only=False)).astype(bool)
+
+
+def _team_sides(slots: Slots) -> tuple[Sides, Flags]:
+    """A click counts for the ranker that drafted the item; also returns the rows that no ranker drafted.
+
+    Source: Radlinski, Kurup and Joachims, How Does Clickthrough Data Reflect Retrieval Quality? (CIKM 2008); Schuth,
+    Sietsma, Whiteson, Lefortier and de Rijke, Multileaved Comparisons for Fast Online Evaluation (CIKM 2014).
+    """
+    drafted = slots.team >= 0
+    of, team, click = slots.list[drafted], slots.team[drafted], slots.click[drafted]
+    width = int(team.max(initial=0)) + 1
+    keys, side = np.unique(of * width + team, return_inverse=True)
+    side = side.astype(np.int64)
+    counts = group_sums([np.ones(len(side)), click], side, len(keys))
+    ranks = np.zeros((len(keys), CHECKED_RANKS), bool)
+    top = slots.rank[drafted] <= CHECKED_RANKS
+    ranks[side[top], slots.rank[drafted][top] - 1] = True
+    return Sides(keys // width, keys % width, counts[:, 1], counts[:, 0], ranks), ~drafted
+
+
+def _balanced_sides(slots: Slots) -> tuple[Sides, Flags]:
+    """A click counts for each ranker that has the item in its top k; also returns the rows that neither ranker has.
+
+    k is the better of the two ranks of the lowest clicked item. The one slot of a list is the first one, of the ranker
+    that has its item first, if only one of them has.
+
+    Source: Radlinski, Kurup and Joachims (CIKM 2008), section 4.1; Joachims, Optimizing Search Engines using
+    Clickthrough Data (KDD 2002).
+    """
+    rank_a, rank_b = slots.ranks
+    known = (rank_a > 0) | (rank_b > 0)
+    lists, of = np.unique(slots.list[known], return_inverse=True)
+    of, click, own = of.astype(np.int64), slots.click[known], [rank_a[known], rank_b[known]]
+    beyond = np.iinfo(np.int64).max
+    better = np.minimum(*(np.where(each > 0, each, beyond) for each in own))
+    k = np.zeros(len(lists), np.int64)
+    # Rows are by list and rank, so the lowest clicked row is the one that stays.
+    k[of[click]] = better[click]
+    first = np.ones(len(of), bool)
+    first[1:] = np.diff(of) != 0
+    clicks, slot = [], []
+    for each, other in (own, own[::-1]):
+        clicks.append(np.bincount(of, click & (each > 0) & (each <= k[of]), len(lists)).astype(np.int64))
+        slot.append(np.bincount(of, first & (each == 1) & (other != 1), len(lists)).astype(np.int64))
+    of_clicks, of_slots = (np.stack(each, axis=1).ravel() for each in (clicks, slot))
+    ranks = np.zeros((2 * len(lists), CHECKED_RANKS), bool)
+    ranks[:, 0] = of_slots > 0
+    return Sides(np.repeat(lists, 2), np.tile(np.arange(2), len(lists)), of_clicks, of_slots, ranks), ~known
+
+
+def _pair_sums(sides: Sides, one: int, of_user: Ints, n_rankers: int) -> Iterator[tuple[int, Ints]]:
+    """Yield the sums of the pairs of a ranker with those after it, over the lists in which both have a slot."""
+    own = np.flatnonzero(sides.team == one)
+    side_of = np.full(len(of_user), -1)
+    side_of[sides.list[own]] = own
+    b = np.flatnonzero((sides.team > one) & (side_of[sides.list] >= 0))
+    if not len(b):
+        return
+    a, other = side_of[sides.list[b]], sides.team[b]
+    clicks_a, clicks_b = sides.clicks[a], sides.clicks[b]
+    clicked, won_a, won_b = clicks_a + clicks_b > 0, clicks_a > clicks_b, clicks_b > clicks_a
+    counts = [np.ones(len(b)), clicked, won_a, won_b, clicks_a, clicks_b, sides.slots[a], sides.slots[b]]
+    of_lists = group_sums([*counts, *sides.ranks[a].T, *sides.ranks[b].T], other, n_rankers)
+    users, user = np.unique(of_user[sides.list[b]] * n_rankers + other, return_inverse=True)
+    n, n_a, n_b = group_sums([clicked, won_a, won_b], user.astype(np.int64), len(users)).T
+    with_click = n > 0
+    # (B won + ties / 2) / lists with a click - 1 / 2
+    value = (n_b - n_a)[with_click] / (2.0 * n[with_click])
+    columns = [np.ones(len(value)), value < 0, value > 0, *limbs_of_products([(value, 1), (value * value, 2)])]
+    of_users = group_sums(columns, (users % n_rankers)[with_click], n_rankers)
+    for ranker in np.unique(other):
+        yield int(ranker), np.concatenate([of_lists[ranker], of_users[ranker]])

@@ -1,0 +1,283 @@
+"""Sums by pair of rankers -> preferences with intervals and tests, a check of the draft, and a sentence per pair."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rankmetrics_spark.drafts.credits import (
+    CHECKED_RANKS,
+    LIST_COUNTS,
+    LOG_COUNTS,
+    PAIR_COUNTS,
+    USER_COUNTS,
+    Draft,
+    Totals,
+)
+from rankmetrics_spark.errors import ConfigError, unknown
+from rankmetrics_spark.metrics import Floats
+from rankmetrics_spark.report import p_value, printable
+from rankmetrics_spark.schemas import is_unknown
+from rankmetrics_spark.statistics import (
+    AnyLook,
+    Moments,
+    Whole,
+    adjusted_p_values,
+    over_looks,
+    paired_t,
+    sample_ratio_p,
+    total_of,
+)
+
+COLUMNS = {
+    **dict.fromkeys(("ranker_a", "ranker_b", "credit"), "string"),
+    **dict.fromkeys(("n_users", "users_a", "users_b"), "bigint"),
+    **dict.fromkeys(("n_lists", "n_lists_clicked", "lists_a", "lists_b", "lists_tied"), "bigint"),
+    **dict.fromkeys(("clicks_a", "clicks_b"), "bigint"),
+    **dict.fromkeys(("preference", "ci_low", "ci_high", "p_value", "p_adjusted", "p_sign"), "double"),
+    **dict.fromkeys(("sequential_ci_low", "sequential_ci_high", "p_sequential"), "double"),
+    "tuning_users": "bigint",
+    "confidence": "double",
+    **dict.fromkeys(("slots_a", "slots_b"), "bigint"),
+    "draft_shares": "array<double>",
+    "p_draft": "double",
+    **dict.fromkeys(LOG_COUNTS, "bigint"),
+    "sentence": "string",
+}
+"""Columns of the result -> their types."""
+LOPSIDED = 0.001
+"""A p-value of the draft below this one: the slots are not drawn by fair coins."""
+LONGEST_NAME = 60
+"""Characters of the name of a ranker in a sentence."""
+MANY_LEFT_OUT = 0.01
+"""The sentence names a larger share of rows that are left out."""
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the numbers of a pair depend on, beside its sums; the fields are the arguments of ``interleaving``."""
+
+    baseline: str | None
+    confidence: float
+    correction: str
+    tuning_users: int
+    balanced: bool = False
+
+
+def preference_rows(totals: Totals, rules: Rules) -> list[Row]:
+    """Return a row per pair of rankers; without a pair one row that says why, and counts.
+
+    Raises:
+        ConfigError: The baseline drafted nothing.
+    """
+    names = [one for one, other in totals if one is not None and other is None]
+    if names and rules.baseline is not None and rules.baseline not in names:
+        raise ConfigError(f"baseline: {unknown('ranker', rules.baseline, sorted(names))}")
+    of_log = dict(zip(LOG_COUNTS, map(int, totals.get((None, None), np.zeros(len(LOG_COUNTS)))), strict=True))
+    place = {name: at for at, name in enumerate(Draft(rules.baseline).order(names))}
+    pairs = sorted((place[one], place[other], one, other) for one, other in totals if one is not None and other)
+    about = {"credit": "balanced" if rules.balanced else "team", "confidence": rules.confidence, **of_log}
+    if not pairs:
+        words = " ".join(filter(None, (_left_out_in_words(of_log), _without_pair(names))))
+        return [{"ranker_a": names[0] if len(names) == 1 else None, **about, "sentence": words}]
+    table = np.stack([totals[one, other] for _, _, one, other in pairs])
+    numbers = _numbers(table, rules)
+    rows: list[Row] = [
+        {"ranker_a": one, "ranker_b": other, **about, **{name: values[at] for name, values in numbers.items()}}
+        for at, (_, _, one, other) in enumerate(pairs)
+    ]
+    n_compared = sum(not is_unknown(row["p_value"]) for row in rows) if rules.correction != "none" else 1
+    return [row | {"sentence": sentence(row, n_compared)} for row in rows]
+
+
+def _numbers(table: Whole, rules: Rules) -> dict[str, Sequence[Any]]:
+    """Return the columns of the pairs, from (g, len(PAIR_COUNTS)) sums."""
+    counts = {name: table[:, PAIR_COUNTS.index(name)].tolist() for name in (*LIST_COUNTS, *USER_COUNTS)}
+    n = table[:, PAIR_COUNTS.index("n_users")]
+    moments = Moments(n, total_of(table, PAIR_COUNTS, "v"), total_of(table, PAIR_COUNTS, "vv"))
+    test = paired_t(moments, rules.confidence)
+    looks = over_looks(test, n, AnyLook(rules.tuning_users, 1 - rules.confidence), rules.confidence)
+    won = zip(*(counts[name] for name in ("n_lists_clicked", "lists_a", "lists_b")), strict=True)
+    shares, p_draft = draft_check(table)
+    return {
+        **counts,
+        "lists_tied": [clicked - a - b for clicked, a, b in won],
+        "preference": test.difference.tolist(),
+        "ci_low": test.ci_low.tolist(),
+        "ci_high": test.ci_high.tolist(),
+        "p_value": test.p_value.tolist(),
+        "p_adjusted": adjusted_p_values(test.p_value, rules.correction).tolist(),
+        "p_sign": [*map(sign_test, counts["users_a"], counts["users_b"], counts["n_users"])],
+        "sequential_ci_low": looks.ci_low.tolist(),
+        "sequential_ci_high": looks.ci_high.tolist(),
+        "p_sequential": looks.p_value.tolist(),
+        "tuning_users": [rules.tuning_users] * len(table),
+        "draft_shares": shares,
+        "p_draft": p_draft.tolist(),
+    }
+
+
+def sign_test(n_a: int, n_b: int, n: int) -> float | None:
+    """The exact two-sided sign test of the users who prefer one of two; the others do not count.
+
+    Args:
+        n_a: Users who prefer the one.
+        n_b: Users who prefer the other.
+        n: All users.
+
+    Returns:
+        The p-value; 1 where nobody prefers one, None without users.
+
+    >>> sign_test(0, 5, 6)  # 2 * (1 / 2) ** 5
+    0.0625
+    """
+    # Imported here: it takes long, and the Python workers that add up clicks do not need it.
+    from scipy.stats import binomtest
+
+    if not n_a + n_b:
+        return 1.0 if n else None
+    return float(binomtest(n_b, n_a + n_b, 0.5).pvalue)
+
+
+def draft_check(table: Whole) -> tuple[list[list[float]], Floats]:
+    """Check that fair coins drew the slots: at each rank, half of the slots of a pair are those of each ranker.
+
+    Args:
+        table: (g, len(PAIR_COUNTS)) sums.
+
+    Returns:
+        The share of ranker_b at each rank down to the last one with a slot, and (g,) p-values: of a chi-square test at
+        each rank the smallest one, times the ranks that have a slot (Bonferroni).
+    """
+    at = len(LIST_COUNTS)
+    slots = table[:, at : at + 2 * CHECKED_RANKS].astype(float).reshape(len(table), 2, CHECKED_RANKS)
+    both = slots.sum(axis=1)
+    shares = np.divide(slots[:, 1], both, out=np.full(both.shape, np.nan), where=both > 0)
+    p = sample_ratio_p(np.moveaxis(slots, 1, 2), [0.5, 0.5])
+    smallest = np.where(both > 0, p, np.inf).min(axis=1)
+    n_ranks = (both > 0).sum(axis=1)
+    last = CHECKED_RANKS - np.argmax(both[:, ::-1] > 0, axis=1)
+    p_draft = np.where(n_ranks > 0, np.minimum(1.0, smallest * np.maximum(n_ranks, 1)), np.nan)
+    return [row[:end].tolist() if n else [] for row, end, n in zip(shares, last, n_ranks, strict=True)], p_draft
+
+
+# ---- sentences
+
+
+def _without_pair(names: Sequence[str]) -> str:
+    if not names:
+        return "No row names a ranker, so nothing is compared."
+    if len(names) == 1:
+        return f"There is one ranker, {_shown(names[0])}, so nothing to compare it with."
+    return (
+        f"There are {len(names):,} rankers, and no list has slots of two of them, so nothing is compared: look at the "
+        "columns of the user and the list."
+    )
+
+
+def sentence(row: Mapping[str, Any], n_pairs: int) -> str:
+    """What a row says, in words that people decide from.
+
+    Args:
+        row: A row of the result.
+        n_pairs: How many pairs the p-value is corrected for.
+    """
+    return " ".join(filter(None, (_draft_in_words(row), _left_out_in_words(row), _answer(row, n_pairs))))
+
+
+def _answer(row: Mapping[str, Any], n_pairs: int) -> str:
+    a, b, n = _shown(row["ranker_a"]), _shown(row["ranker_b"]), row["n_users"]
+    if not n:
+        lists = f"the {row['n_lists']:,} lists" if row["n_lists"] > 1 else "the one list"
+        return f"No click counts for {a} or {b} in {lists} that both are in, so nothing says which one is better."
+    won = f"Lists that {b} won: {row['lists_b']:,}, that {a} won: {row['lists_a']:,}, ties: {row['lists_tied']:,}"
+    if n == 1:
+        return f"Only 1 user clicked on items of {a} or {b}, too few for an interval. {won}."
+    alpha = round(1 - row["confidence"], 12)
+    corrected = f", corrected for {n_pairs} pairs" if n_pairs > 1 else ""
+    ahead, other, sign = (b, a, 1) if row["preference"] >= 0 else (a, b, -1)
+    share = _percent(0.5 + sign * row["preference"])
+    level = f"{100 * row['confidence']:.10g} % interval"
+    interval = _bounds(row, "ci", sign)
+    spread = f"{level} {interval}" if interval else "the same for each user, so there is no interval"
+    told = f"on average, {ahead} won {share} of a user's lists with a click, ties counted half ({spread})"
+    if row["p_adjusted"] < alpha:
+        first = f"{ahead} beats {other}: {told}."
+        chance = f"Chance alone would rarely give this ({p_value(row)}{corrected})."
+    else:
+        first = f"No clear preference between {a} and {b}: {told}."
+        chance = f"Chance alone could explain this ({p_value(row)}{corrected})."
+    every_look = _bounds(row, "sequential_ci", sign)
+    wait = ""
+    if row["p_adjusted"] < alpha <= row["p_sequential"]:
+        wait = "It does not hold for a test that people look at more than once"
+        wait += f": at every look, the interval is {every_look}." if every_look else "."
+    return " ".join(filter(None, (first, chance, wait, f"{won}; users: {n:,}.")))
+
+
+def _bounds(row: Mapping[str, Any], name: str, sign: int) -> str:
+    """The interval of the share of the ranker that is ahead."""
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    # Without a spread, the t interval is a point or nothing.
+    if is_unknown(low) or is_unknown(high) or low == high:
+        return ""
+    ends = sorted(0.5 + sign * bound for bound in (low, high))
+    return " to ".join(f"{100 * min(1.0, max(0.0, end)):.1f}" for end in ends) + " %"
+
+
+def _shown(name: str) -> str:
+    """The name of a ranker in a sentence: on one line, and not longer than one."""
+    return printable(name) if len(name) <= LONGEST_NAME else f"{printable(name[:LONGEST_NAME])}..."
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _draft_in_words(row: Mapping[str, Any]) -> str:
+    if is_unknown(row["p_draft"]) or row["p_draft"] >= LOPSIDED:
+        return ""
+    furthest = max((abs(share - 0.5), -at) for at, share in enumerate(row["draft_shares"]) if not is_unknown(share))
+    rank = 1 - furthest[1]
+    a, b, p = _shown(row["ranker_a"]), _shown(row["ranker_b"]), row["p_draft"]
+    share, chance = _percent(row["draft_shares"][rank - 1]), f"= {p:.1g}" if p >= 1e-9 else "< 1e-9"
+    return (
+        f"The draft is lopsided: at rank {rank}, {b} has {share} of the slots that it shares with {a} instead of 50 % "
+        f"(p {chance}). Find the cause before you read the numbers."
+    )
+
+
+def _left_out_in_words(row: Mapping[str, Any]) -> str:
+    """Rows that are left out, where they are so many that people have to know."""
+    many, sentences = MANY_LEFT_OUT * row["n_rows"], []
+    if row["n_faulty_rows"] > many:
+        share = _percent(row["n_faulty_rows"] / row["n_rows"])
+        sentences.append(
+            f"{share} of the rows have a fault and are left out: a missing or wrong user, list, rank or click."
+        )
+    if row["n_repeated"] > many:
+        share = _percent(row["n_repeated"] / row["n_rows"])
+        sentences.append(
+            f"{share} of the rows repeat a rank of their list and are left out: name the columns that tell the lists "
+            "of a user apart."
+        )
+    return " ".join(sentences)
+
+
+def counts_in_words(row: Mapping[str, Any]) -> str:
+    """What became of the rows of the log, from any row of the result.
+
+    >>> counts = {"n_rows": 1200, "n_faulty_rows": 3, "n_repeated": 0, "n_lists_of_log": 120}
+    >>> counts_in_words(counts | {"n_rows_without_team": 20, "n_clicks_without_team": 1})
+    '1,200 rows in 120 lists; left out: 3 faulty, 0 repeated; rows without a ranker: 20, clicks on them: 1'
+    """
+    return (
+        f"{row['n_rows']:,} rows in {row['n_lists_of_log']:,} lists; left out: {row['n_faulty_rows']:,} faulty, "
+        f"{row['n_repeated']:,} repeated; rows without a ranker: {row['n_rows_without_team']:,}, clicks on them: "
+        f"{row['n_clicks_without_team']:,}"
+    )

@@ -1,0 +1,566 @@
+"""Interleaved lists on both engines: credit and tests against loops and SciPy, dirty logs, bits, what is refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from scipy import stats
+
+from rankmetrics_spark import interleaving
+from rankmetrics_spark.drafts import COLUMNS
+from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError
+from tests.helpers.commands import ROOT, Call
+
+SCHEMA = "user_id string, request string, position double, relevance double, drafted_by string"
+OPTIONS: dict[str, Any] = {"team": "drafted_by", "list": "request"}
+
+
+class Shown(NamedTuple):
+    user: str | None
+    request: str | None
+    position: float | None
+    click: float | None
+    team: str | None
+
+
+def drafted(rng: random.Random, rankers: Sequence[str], rounds: int) -> Iterator[str]:
+    """The teams of a list: in each round every ranker drafts once, in the order of a draw."""
+    for _ in range(rounds):
+        yield from rng.sample(rankers, len(rankers))
+
+
+def team_log(seed: int, rates: dict[str, float], users: int, lists: int = 3, rounds: int = 3) -> list[Shown]:
+    """Drafts by teams; an item is clicked with the rate of its ranker, and less the lower it is."""
+    rng = random.Random(seed)
+    return [
+        Shown(f"u{user}", f"q{at}", float(rank), float(rng.random() < rates[team] / math.sqrt(rank)), team)
+        for user in range(users)
+        for at in range(lists)
+        for rank, team in enumerate(drafted(rng, [*rates], rounds), start=1)
+    ]
+
+
+def pairs(table: DataFrame) -> dict[tuple[Any, Any], dict[str, Any]]:
+    rows = [row.asDict() for row in table.collect()]
+    found = {(row["ranker_a"], row["ranker_b"]): row for row in rows}
+    assert len(found) == len(rows) and all([*row] == [*COLUMNS] for row in rows)
+    return found
+
+
+def a_table(spark: SparkSession, rows: Sequence[Any]) -> DataFrame:
+    return spark.createDataFrame([tuple(row) for row in rows], SCHEMA)
+
+
+# ---- the same, slowly
+
+
+def is_sound(row: Shown) -> bool:
+    if row.user is None or row.request is None or row.position is None or row.click is None:
+        return False
+    whole = not math.isnan(row.position) and row.position >= 1 and row.position == int(row.position)
+    return whole and row.click >= 0 and math.isfinite(row.click)
+
+
+def by_loops(rows: Sequence[Shown]) -> tuple[dict[str, int], dict[tuple[str, str], dict[str, Any]]]:
+    """Counts of the log, and for each pair of rankers its counts, the values of its users and its slots by rank."""
+    lists: dict[tuple[Any, Any], dict[float, list[Shown]]] = defaultdict(lambda: defaultdict(list))
+    for row in filter(is_sound, rows):
+        lists[row.user, row.request][row.position or 0].append(row)
+    counts = Counter(n_rows=len(rows), n_faulty_rows=sum(not is_sound(row) for row in rows), n_lists_of_log=len(lists))
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for (user, _), ranks in lists.items():
+        credit: Counter[str] = Counter()
+        slots: dict[str, list[int]] = defaultdict(list)
+        for rank, same in ranks.items():
+            teams = {(row.team or "").strip() and row.team for row in same}
+            counts["n_repeated"] += len(same) - (len(teams) == 1)
+            if len(teams) > 1:
+                continue
+            (team,) = teams
+            clicked = any(row.click for row in same)
+            if not team:
+                counts["n_rows_without_team"] += 1
+                counts["n_clicks_without_team"] += clicked
+                continue
+            credit[team] += clicked
+            slots[team].append(int(rank))
+        for a in slots:
+            for b in slots:
+                if a < b:
+                    new = {"counts": Counter(), "users": defaultdict(list), "ranks": [Counter(), Counter()]}
+                    of = found.setdefault((a, b), new)
+                    add_list(of, str(user), (credit[a], credit[b]), (slots[a], slots[b]))
+    return dict(counts), found
+
+
+def add_list(of: dict[str, Any], user: str, credit: tuple[int, int], slots: tuple[list[int], list[int]]) -> None:
+    (a, b), counts = credit, of["counts"]
+    counts.update(n_lists=1, clicks_a=a, clicks_b=b, slots_a=len(slots[0]), slots_b=len(slots[1]))
+    for ranks, own in zip(of["ranks"], slots, strict=True):
+        ranks.update(own)
+    if a or b:
+        counts.update(n_lists_clicked=1, lists_a=a > b, lists_b=b > a, lists_tied=a == b)
+        of["users"][user].append(1.0 if b > a else 0.5 if a == b else 0.0)
+
+
+def check(row: dict[str, Any], of: dict[str, Any]) -> None:
+    """One row of the result against the loops, SciPy and formulas."""
+    assert {name: row[name] for name in of["counts"]} == dict(of["counts"])
+    values = [sum(won) / len(won) - 0.5 for won in of["users"].values()]
+    n_a, n_b = sum(value < 0 for value in values), sum(value > 0 for value in values)
+    assert (row["n_users"], row["users_a"], row["users_b"]) == (len(values), n_a, n_b)
+    test = stats.ttest_1samp(values, 0.0)
+    interval = test.confidence_interval(0.95)
+    assert row["preference"] == pytest.approx(sum(values) / len(values), abs=1e-12)
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx((interval.low, interval.high), abs=1e-12)
+    assert row["p_value"] == pytest.approx(test.pvalue, rel=1e-9)
+    assert row["p_sign"] == pytest.approx(stats.binomtest(n_b, n_a + n_b).pvalue, rel=1e-9)
+    # Howard et al.: the mixture that is tightest at 10,000 users; Waudby-Smith et al.: its bound.
+    n, error = len(values), stats.sem(values)
+    rho = 10_000 / (math.log(1 - 2 * math.log(0.05)) - 2 * math.log(0.05))
+    half = error * math.sqrt((n + rho) / n * (math.log((n + rho) / rho) - 2 * math.log(0.05)))
+    assert row["sequential_ci_low"] == pytest.approx(row["preference"] - half, rel=1e-6)
+    assert row["sequential_ci_high"] == pytest.approx(row["preference"] + half, rel=1e-6)
+    z = row["preference"] / error
+    e_value = math.sqrt(rho / (n + rho)) * math.exp(n * z**2 / (2 * (n + rho)))
+    assert row["p_sequential"] == pytest.approx(max(min(1.0, 1 / e_value), test.pvalue), rel=1e-6)
+    a, b = of["ranks"]
+    last = max(rank for rank in (*a, *b) if rank <= 10)
+    both = [rank for rank in range(1, last + 1) if a[rank] + b[rank]]
+    expected = [b[rank] / (a[rank] + b[rank]) if rank in both else math.nan for rank in range(1, last + 1)]
+    assert row["draft_shares"] == pytest.approx(expected, nan_ok=True)
+    smallest = min(stats.chisquare([a[rank], b[rank]]).pvalue for rank in both)
+    assert row["p_draft"] == pytest.approx(min(1.0, len(both) * smallest), rel=1e-9)
+
+
+DIRTY = [
+    Shown(None, "q0", 1.0, 1.0, "control"),
+    Shown("u0", None, 1.0, 1.0, "control"),
+    Shown("u0", "q0", None, 1.0, "control"),
+    Shown("u0", "q0", 0.0, 1.0, "control"),
+    Shown("u0", "q0", 1.5, 1.0, "control"),
+    Shown("u0", "q0", 20.0, -1.0, "control"),
+    Shown("u0", "q0", 21.0, None, "new"),
+    Shown("u0", "q0", math.nan, 1.0, "new"),
+    Shown("u0", "q0", 22.0, math.inf, "new"),
+    # An advertisement, with and without a click, and below it two rows of one rank.
+    Shown("u1", "q0", 30.0, 1.0, None),
+    Shown("u1", "q0", 31.0, 0.0, " "),
+    Shown("u1", "q0", 32.0, 0.0, "new"),
+    Shown("u1", "q0", 32.0, 0.0, "new"),
+    Shown("u1", "q0", 32.0, 1.0, "new"),
+    Shown("u2", "q0", 33.0, 1.0, "new"),
+    Shown("u2", "q0", 33.0, 1.0, "control"),
+    Shown("u2", "q0", 34.0, 1.0, "new"),
+    Shown("u2", "q0", 34.0, 1.0, None),
+    # One ranker alone in a list is compared with nobody.
+    Shown("alone", "q0", 1.0, 1.0, "new"),
+]
+
+
+@pytest.mark.both_engines
+@pytest.mark.outcome(
+    "an interleaved log with rows without a user, list, rank or click, or with negative clicks", "left out and counted"
+)
+@pytest.mark.outcome(
+    "several rows of an interleaved list at one rank",
+    "one row, clicked if one of them is; where they name different rankers, none counts; counted",
+)
+@pytest.mark.outcome(
+    "rows of an interleaved list without a ranker", "belong to nobody; counted, and so are the clicks on them"
+)
+def test_two_rankers_and_a_dirty_log_are_as_in_the_loops(spark: SparkSession) -> None:
+    rows = [*team_log(1, {"control": 0.2, "new": 0.3}, 60), *DIRTY]
+    counts, expected = by_loops(rows)
+    found = pairs(interleaving(a_table(spark, rows), **OPTIONS))
+    assert found.keys() == expected.keys() == {("control", "new")}
+    row = found["control", "new"]
+    assert {name: row[name] for name in counts} == counts
+    assert (counts["n_faulty_rows"], counts["n_repeated"]) == (9, 2 + 2 + 2)
+    assert (counts["n_rows_without_team"], counts["n_clicks_without_team"]) == (2, 1)
+    assert (row["credit"], row["confidence"], row["p_adjusted"]) == ("team", 0.95, row["p_value"])
+    check(row, expected["control", "new"])
+
+
+def test_each_pair_of_many_rankers_is_as_in_the_loops(spark: SparkSession) -> None:
+    multipletests = pytest.importorskip("statsmodels.stats.multitest").multipletests
+    rng = random.Random(5)
+    # More rankers than slots: each list has some of them.
+    rows = [row for row in team_log(3, dict(zip("abcdef", (0.3, 0.3, 0.2, 0.4, 0.3, 0.1), strict=True)), 80)
+            if (row.position or 0) <= 4]  # fmt: skip
+    rng.shuffle(rows)
+    counts, expected = by_loops(rows)
+    found = pairs(interleaving(a_table(spark, rows), **OPTIONS))
+    assert [*found] == sorted(expected) and len(found) == 15
+    for key, row in found.items():
+        assert {name: row[name] for name in counts} == counts
+        check(row, expected[key])
+    p = [row["p_value"] for row in found.values()]
+    assert [row["p_adjusted"] for row in found.values()] == pytest.approx(multipletests(p, method="holm")[1].tolist())
+
+
+def test_the_baseline_is_the_first_of_its_pairs(spark: SparkSession) -> None:
+    rows = team_log(2, {"a": 0.2, "b": 0.3, "c": 0.3}, 30)
+    plain, turned = (pairs(interleaving(a_table(spark, rows), baseline=name, **OPTIONS)) for name in (None, "c"))
+    assert [*plain] == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert [*turned] == [("c", "a"), ("c", "b"), ("a", "b")]
+    for name, other in (("lists_a", "lists_b"), ("clicks_a", "clicks_b"), ("users_a", "users_b")):
+        assert turned["c", "a"][name] == plain["a", "c"][other]
+    assert turned["c", "a"]["preference"] == -plain["a", "c"]["preference"]
+    assert turned["c", "a"]["p_value"] == plain["a", "c"]["p_value"]
+
+
+# ---- balanced interleaving
+
+
+def balanced_lists(seed: int, users: int) -> Iterator[tuple[str, list[str], list[str], list[str], list[bool]]]:
+    """User, both rankings, the list by algorithm 1 of Radlinski et al., and its clicks."""
+    rng = random.Random(seed)
+    for user in range(users):
+        a = rng.sample("abcdefgh", 6)
+        b = rng.sample(a, 6) if rng.random() < 0.7 else rng.sample("abcdefghij", 6)
+        shown: list[str] = []
+        at, first = [0, 0], rng.random() < 0.5
+        while at[0] < len(a) and at[1] < len(b):
+            of = 0 if at[0] < at[1] or (at[0] == at[1] and first) else 1
+            item = (a, b)[of][at[of]]
+            at[of] += 1
+            if item not in shown:
+                shown.append(item)
+        shown = shown[:6]
+        yield f"u{user % (users // 2)}", a, b, shown, [rng.random() < 0.25 for _ in shown]
+
+
+def test_balanced_interleaving_gives_credit_as_in_the_paper(spark: SparkSession) -> None:
+    of: dict[str, Any] = {"counts": Counter(), "users": defaultdict(list), "ranks": [Counter(), Counter()]}
+    rows, n_led = [], Counter[str]()
+    for at, (user, a, b, shown, clicks) in enumerate(balanced_lists(4, 120)):
+        clicked = [item for item, click in zip(shown, clicks, strict=True) if click]
+        tops: tuple[list[str], list[str]] = ([], [])
+        if clicked:
+            k = next(j for j in range(1, 7) if clicked[-1] in (*a[j - 1 : j], *b[j - 1 : j]))
+            tops = a[:k], b[:k]
+        credit = tuple(sum(item in top for item in clicked) for top in tops)
+        led = "" if a[0] == b[0] else "a" if shown[0] == a[0] else "b"
+        n_led[led] += 1
+        add_list(of, user, (credit[0], credit[1]), ([1] * (led == "a"), [1] * (led == "b")))
+        ranks = [{item: rank for rank, item in enumerate(ranking, start=1)} for ranking in (a, b)]
+        rows += [
+            (user, f"q{at}", float(rank), float(click), ranks[0].get(item), ranks[1].get(item))
+            for rank, (item, click) in enumerate(zip(shown, clicks, strict=True), start=1)
+        ]
+    assert min(n_led.values()) > 10
+    rows += [("u0", "q0", 8.0, 1.0, None, None), ("u0", "q0", 9.0, 1.0, 0, 2), ("u0", "q0", 9.0, 1.0, 1, -3)]
+    table = spark.createDataFrame(
+        rows, "user_id string, request string, position double, relevance double, a int, b int"
+    )
+    (row,) = pairs(interleaving(table, ranks={"A": "a", "B": "b"}, list="request")).values()
+    assert (row["ranker_a"], row["ranker_b"], row["credit"]) == ("A", "B", "balanced")
+    assert [row[name] for name in ("n_faulty_rows", "n_rows_without_team", "n_clicks_without_team")] == [2, 1, 1]
+    check(row, of)
+    (turned,) = interleaving(table, ranks={"A": "a", "B": "b"}, list="request", baseline="B").collect()
+    assert (turned["ranker_a"], turned["lists_a"], turned["preference"]) == ("B", row["lists_b"], -row["preference"])
+
+
+def test_ranks_from_0_and_as_texts_are_the_same_ranks(spark: SparkSession) -> None:
+    shown = [("u", 1, 0, 1, 3), ("u", 2, 1, 3, 1), ("u", 3, 0, 2, None), ("v", 1, 1, 1, 2), ("v", 2, 0, None, 1)]
+    table = spark.createDataFrame(shown, "user_id string, position int, relevance int, a int, b int")
+    moved = table.selectExpr(
+        "user_id", "position - 1 AS position", "relevance", "string(a - 1) AS a", "double(b - 1) AS b"
+    )
+    ranks = {"A": "a", "B": "b"}
+    (row,), (other,) = (
+        interleaving(table, ranks=ranks).collect(),
+        interleaving(moved, ranks=ranks, first_rank=0).collect(),
+    )
+    assert row == other
+    # In u, k is 1: B has the clicked item first. In v, A has it first.
+    assert [row[name] for name in ("lists_a", "lists_b", "clicks_a", "clicks_b", "slots_a", "slots_b")] == [
+        1,
+        1,
+        1,
+        1,
+        2,
+        0,
+    ]
+
+
+# ---- bits, tables, edges
+
+
+def test_the_order_of_the_rows_and_the_partitions_change_no_bit(spark: SparkSession) -> None:
+    rows = [*team_log(6, {"a": 0.3, "b": 0.2, "c": 0.25}, 70), *DIRTY]
+    expected = interleaving(a_table(spark, rows), **OPTIONS).collect()
+    random.Random(1).shuffle(rows)
+    for parts in (1, 5):
+        assert interleaving(a_table(spark, rows).repartition(parts), **OPTIONS).collect() == expected
+
+
+def test_tables_of_python_whole_teams_and_flags_are_read(spark: SparkSession) -> None:
+    clicks = {"u": [(1, True), (2, False)], "v": [(2, True), (1, False)], "w": [(1, False), (2, True)]}
+    log = [
+        {"person": user, "at": rank, "tapped": tapped, "ranker": ranker}
+        for user, items in clicks.items()
+        for rank, (ranker, tapped) in enumerate(items)
+    ]
+    columns = {"user": "person", "position": "at", "relevance": "tapped"}
+    (row,) = interleaving(log, "ranker", columns=columns, first_rank=0).collect()
+    assert (row["ranker_a"], row["ranker_b"], row["users_a"], row["users_b"], row["n_users"]) == ("1", "2", 1, 2, 3)
+    assert row["draft_shares"] == pytest.approx([1 / 3, 2 / 3])
+    # (-1/2 + 1/2 + 1/2) / 3
+    assert row["preference"] == pytest.approx(1 / 6, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        ([("u", "q", 1.0, 1.0, None)], "No row names a ranker, so nothing is compared."),
+        ([("u", "q", 1.0, 1.0, "x")], "There is one ranker, x, so nothing to compare it with."),
+        (
+            [("u", "q", 1.0, 1.0, "x"), ("u", "r", 1.0, 1.0, "y")],
+            "There are 2 rankers, and no list has slots of two of them, so nothing is compared: look at the columns of "
+            "the user and the list.",
+        ),
+        ([], "No row names a ranker, so nothing is compared."),
+        (
+            [("u", "q", 1.0, 0.0, "x"), ("u", "q", 2.0, 0.0, "y")],
+            "No click counts for x or y in the one list that both are in, so nothing says which one is better.",
+        ),
+        (
+            [("u", "q", 1.0, 1.0, "x"), ("u", "q", 2.0, 0.0, 'the "new" one')],
+            'Only 1 user clicked on items of the "new" one or x, too few for an interval. Lists that x won: 1, that '
+            'the "new" one won: 0, ties: 0.',
+        ),
+    ],
+)
+def test_a_log_that_compares_nothing_has_one_row_that_says_why(
+    spark: SparkSession, rows: list[tuple[Any, ...]], sentence: str
+) -> None:
+    (row,) = interleaving(a_table(spark, rows), **OPTIONS).collect()
+    assert row["sentence"] == sentence
+    assert (row["n_rows"], row["n_faulty_rows"], row["p_value"]) == (len(rows), 0, None)
+
+
+def test_lists_that_are_not_told_apart_are_named(spark: SparkSession) -> None:
+    rows = team_log(7, {"a": 0.3, "b": 0.3}, 40)
+    (row,) = interleaving(a_table(spark, rows), "drafted_by").collect()
+    share = 100 * row["n_repeated"] / row["n_rows"]
+    assert share > 50
+    assert row["sentence"].startswith(f"{share:.1f} % of the rows repeat a rank of their list and are left out: name")
+
+
+def test_two_hundred_rankers_are_all_compared_and_an_item_is_no_ranker(spark: SparkSession) -> None:
+    rankers = [f"r{at:03}" for at in range(200)]
+    rows = [(f"u{user}", "q", float(rank), float(rank == user), ranker)
+            for user in (1, 2) for rank, ranker in enumerate(rankers, start=1)]  # fmt: skip
+    found = pairs(interleaving(a_table(spark, rows), **OPTIONS))
+    assert len(found) == 200 * 199 / 2
+    assert [found["r000", "r001"][name] for name in ("lists_a", "lists_b", "n_users")] == [1, 1, 2]
+    assert [found["r001", "r199"][name] for name in ("lists_a", "lists_b", "n_users")] == [1, 0, 1]
+    table = spark.range(1001).selectExpr(
+        "string(id) user_id", "'q' request", "1 position", "1 relevance", "string(id) drafted_by"
+    )
+    with pytest.raises(Exception, match="the column of the team names 1,001 rankers or more; allowed: up to 1,000"):
+        interleaving(table, **OPTIONS).collect()
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        (
+            {"team": "draftd_by"},
+            InputError,
+            "the impressions have no column for the rankers: unknown column 'draftd_by'",
+        ),
+        ({"list": "session"}, InputError, "no column for session"),
+        ({"columns": {"user": "uid"}}, InputError, "no column for user_id: unknown column 'uid'"),
+        ({"columns": {"relevance": None}}, ConfigError, "columns.relevance is null"),
+        ({"columns": {"team": "x"}}, ConfigError, "columns.team: unknown key 'team'"),
+        ({"ranks": {"a": "position"}}, ConfigError, "ranks is {'a': 'position'}; allowed: a mapping of two rankers"),
+        ({"ranks": ["a", "b"]}, ConfigError, "ranks is ['a', 'b']; allowed: a mapping of two rankers"),
+        ({"team": 7}, InputError, "the impressions have no column for the rankers: unknown column '7'"),
+        ({"team": 0.5}, ConfigError, "team is 0.5; allowed: a text"),
+        ({"ranks": {"a": "position", "b": "x"}}, InputError, "no column for the rankers: unknown column 'x'"),
+        ({"ranks": {"a": "position", "b": "x"}, "baseline": "c"}, ConfigError, "baseline: unknown ranker 'c'"),
+        ({"confidence": 1}, ConfigError, "confidence is 1; allowed: a number above 0 and below 1"),
+        ({"correction": "tukey"}, ConfigError, "correction: unknown value 'tukey'"),
+        ({"tuning_users": 1}, ConfigError, "tuning_users is 1; allowed: a whole number from 2"),
+    ],
+)
+def test_a_wrong_argument_is_one_sentence_before_any_job(
+    spark: SparkSession, changes: dict[str, Any], error: type[RankmetricsError], message: str
+) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        interleaving(spark.createDataFrame([], SCHEMA), **{**OPTIONS, **changes})
+
+
+def test_a_baseline_that_drafted_nothing_is_named(spark: SparkSession) -> None:
+    rows = team_log(1, {"control": 0.2, "new": 0.3}, 5)
+    with pytest.raises(Exception, match="baseline: unknown ranker 'contrl'; did you mean 'control'"):
+        interleaving(a_table(spark, rows), baseline="contrl", **OPTIONS).collect()
+
+
+# ---- the command
+
+
+@pytest.fixture
+def a_config(tmp_path: Path) -> Path:
+    with (tmp_path / "log.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([Shown._fields, *team_log(8, {"control": 0.1, "new": 0.3, "old": 0.1}, 60)])
+    columns = {"user": "user", "position": "position", "relevance": "click"}
+    source = {"path": str(tmp_path / "log.csv"), "list": ["request"], "columns": columns, "team": "team"}
+    (tmp_path / "c.yaml").write_text(json.dumps({"source": source, "comparison": {"baseline": "new"}}))
+    return tmp_path / "c.yaml"
+
+
+def test_the_command_prints_each_pair_and_its_sentence(call: Call, a_config: Path, spark: SparkSession) -> None:
+    rows = team_log(8, {"control": 0.1, "new": 0.3, "old": 0.1}, 60)
+    expected = [row.asDict() for row in interleaving(a_table(spark, rows), baseline="new", **OPTIONS).collect()]
+    code, out, err = call("interleaving", "--config", a_config, "--format", "json", "--date", "2026-11-21")
+    printed = json.loads(out)
+    assert (code, printed["evaluation_date"], printed["comparisons"]) == (0, "2026-11-21", expected), err
+    assert printed["counts"]["n_rows"] == len(rows) == 60 * 3 * 9
+    by_p = sorted(expected, key=lambda row: row["p_adjusted"])
+    assert printed["verdict"] == [row["sentence"] for row in by_p]
+    code, out, err = call("interleaving", "--config", a_config, "--format", "csv")
+    table = list(csv.DictReader(io.StringIO(out)))
+    assert [float(row["preference"]) for row in table] == [row["preference"] for row in expected]
+    assert [json.loads(row["draft_shares"]) for row in table] == [row["draft_shares"] for row in expected]
+    code, out, err = call("interleaving", "--config", a_config)
+    assert code == 0 and all(row["sentence"] in err for row in expected)
+    assert "1,620 rows in 180 lists; left out: 0 faulty, 0 repeated; rows without a ranker: 0, clicks on them: 0" in err
+    (line,) = [line for line in out.splitlines() if "new" in line and "old" in line]
+    assert f"{100 * (0.5 + expected[1]['preference']):.1f}" in line and f"{expected[1]['lists_a']}" in line
+
+
+@pytest.mark.parametrize(
+    ("override", "code", "message"),
+    [
+        ("source.team=null", 2, "source.team and source.ranks: neither given; allowed: one of the two"),
+        ("source.ranks={a: position, b: position}", 2, "source.team and source.ranks: both given; allowed: one of"),
+        ("source.ranks={a: position}", 2, "source.ranks is {'a': 'position'}; allowed: a mapping of two rankers"),
+        ("source.team=draft", 3, "the impressions have no column for the rankers: unknown column 'draft'"),
+        ("comparison.baseline=nwe", 2, "baseline: unknown ranker 'nwe'; did you mean 'new'? known: control, new, old"),
+        ("source.path=nowhere.csv", 3, "nowhere.csv"),
+        ("source.where=team = 'nobody'", 3, "the input is empty: no rows in"),
+    ],
+)
+def test_a_mistake_ends_the_command_with_its_code(
+    call: Call, a_config: Path, override: str, code: int, message: str
+) -> None:
+    found, out, err = call("interleaving", "--config", a_config, "--set", override)
+    assert (found, out) == (code, "") and message in err
+
+
+def test_more_rows_left_out_than_allowed_end_the_command_with_4(call: Call, a_config: Path) -> None:
+    rows = team_log(8, {"control": 0.1, "new": 0.3, "old": 0.1}, 60)
+    counts, _ = by_loops([row._replace(request="q") for row in rows])
+    n, share = counts["n_repeated"], counts["n_repeated"] / len(rows)
+    for more, allowed in (
+        ([], "max_invalid_fraction is 1.00%"),
+        (["quality.on_invalid=fail"], "on_invalid: fail allows 0.00%"),
+    ):
+        overrides = [part for each in ("source.list=[]", *more) for part in ("--set", each)]
+        code, out, err = call("interleaving", "--config", a_config, *overrides)
+        assert (code, out) == (4, "")
+        assert (
+            f"{n:,} of 1,620 rows are left out ({share:.2%}; quality.{allowed}): 0 have a fault, {n:,} repeat a rank "
+            "of their list; to go on, repair the log, name the columns that tell lists apart (source.list), or allow "
+            "more"
+        ) in err
+    allow = ("--set", "source.list=[]", "--set", "quality.max_invalid_fraction=1")
+    assert call("interleaving", "--config", a_config, *allow)[0] == 0
+
+
+def test_of_many_pairs_the_command_has_the_surest_sentences(call: Call, a_config: Path) -> None:
+    rows = team_log(9, dict.fromkeys("abcdef", 0.3), 20)
+    with (a_config.parent / "log.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([Shown._fields, *rows])
+    arguments = ("interleaving", "--config", a_config, "--set", "comparison={baseline: b, correction: none}")
+    code, _, err = call(*arguments)
+    assert code == 0 and "3 more pairs: --format json has a sentence for each" in err
+    printed = json.loads(call(*arguments, "--format", "json")[1])
+    surest = [row["sentence"] for row in sorted(printed["comparisons"], key=lambda row: row["p_value"])]
+    assert printed["verdict"] == surest != [row["sentence"] for row in printed["comparisons"]]
+    assert [sentence in err for sentence in surest] == [True] * 12 + [False] * 3
+
+
+def test_the_command_reads_ranks_of_balanced_lists_from_text(call: Call, tmp_path: Path) -> None:
+    # The lowest click of u is on B's first item; v has a rank that is no number, and is an error of the log.
+    log = ["uid,slot,tap,in_a,in_b", "u,1,0,1,3", "u,2,true,3,1", "u,3,0,2,", "w,1,1,1,2", "w,2,0,,1", "v,1,1,x,1"]
+    (tmp_path / "log.csv").write_text("\n".join(log))
+    columns = {"user": "uid", "position": "slot", "relevance": "tap"}
+    source = {"path": str(tmp_path / "log.csv"), "columns": columns, "ranks": {"A": "in_a", "B": "in_b"}}
+    document = {"source": source, "quality": {"max_invalid_fraction": 0.2}, "comparison": {"baseline": "B"}}
+    (tmp_path / "c.yaml").write_text(json.dumps(document))
+    code, out, err = call("interleaving", "--config", tmp_path / "c.yaml", "--format", "json")
+    (row,) = json.loads(out)["comparisons"]
+    assert code == 0 and [row[name] for name in ("ranker_a", "ranker_b", "credit")] == ["B", "A", "balanced"], err
+    assert [row[name] for name in ("lists_a", "lists_b", "n_users", "n_faulty_rows")] == [1, 1, 2, 1]
+
+
+def test_a_log_without_a_pair_ends_with_0_and_says_so(call: Call, a_config: Path) -> None:
+    code, out, err = call("interleaving", "--config", a_config, "--set", "source.where=team = 'new'")
+    assert (code, out) == (0, "") and "There is one ranker, new, so nothing to compare it with." in err
+    code, out, _ = call("interleaving", "--config", a_config, "--set", "source.where=team = 'new'", "--format", "json")
+    printed = json.loads(out)
+    assert (code, printed["comparisons"], printed["counts"]["n_rows"]) == (0, [], 540)
+
+
+# ---- what it is for
+
+
+@pytest.mark.slow
+def test_where_nothing_differs_one_in_twenty_drafts_says_otherwise_and_better_rankers_win(spark: SparkSession) -> None:
+    """200 tests in one log: a log per pair of rankers of its own, so that one pass computes them all."""
+    n_tests = 200
+    for rates, low, high in (((0.2, 0.2), 0, 20), ((0.1, 0.4), 180, 200)):
+        rows = [
+            Shown(f"{test}/{row.user}", row.request, row.position, row.click, f"{test}/{row.team}")
+            for test in range(n_tests)
+            for row in team_log(test, {"a": rates[0], "b": rates[1]}, 60, 2, 2)
+        ]
+        found = interleaving(a_table(spark, rows), correction="none", **OPTIONS).collect()
+        assert len(found) == n_tests
+        # At 0.05, more than 20 of 200 have a probability below 0.002.
+        assert low <= sum(row["p_value"] < 0.05 for row in found) <= high
+        assert low <= sum(row["p_sign"] < 0.05 for row in found) <= high
+        assert sum(row["p_sequential"] < 0.05 for row in found) <= sum(row["p_value"] < 0.05 for row in found)
+        assert sum(row["p_draft"] < 0.001 for row in found) <= 3
+        if low:
+            assert all(row["preference"] > 0 for row in found if row["p_value"] < 0.05)
+
+
+def test_the_example_of_the_docs_runs(spark: SparkSession, call: Call, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "interleaving.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (shown,) = re.findall(r"^```text\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    names: dict[str, Any] = {}
+    exec(example, names)
+    assert names["found"].collect()[0]["sentence"].split() == shown.split()
+    # The commands of the page, on the same log.
+    (document,), (lines,) = (
+        re.findall(rf"^```{language}\n(.*?)^```", page, re.DOTALL | re.MULTILINE) for language in ("yaml", "sh")
+    )
+    spark.createDataFrame(names["log"]).write.parquet(str(tmp_path / "logs" / "interleaved"))
+    config = document.replace("logs/interleaved", str(tmp_path / "logs" / "interleaved"))
+    (tmp_path / "interleaved.yaml").write_text(config)
+    for line in lines.splitlines():
+        arguments = line.replace("interleaved.yaml", str(tmp_path / "interleaved.yaml")).split()[1:]
+        code, out, err = call(*arguments)
+        assert (
+            code == 0
+            and shown.split()
+            == (err if "json" not in line else json.loads(out)["verdict"][0]).split()[: len(shown.split())]
+        )
