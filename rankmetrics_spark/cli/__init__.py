@@ -27,14 +27,15 @@ from rankmetrics_spark.cli.options import (
     dates_of,
     document_of,
     on_this_machine,
+    print_failure,
+    refusals_on_record,
     table_of_csv,
 )
 from rankmetrics_spark.cli.options import configs_of_days as _of_days
 from rankmetrics_spark.cli.options import loaded as _loaded
 from rankmetrics_spark.cli.options import note as _note
+from rankmetrics_spark.cli.options import print_outcome as _print
 from rankmetrics_spark.cli.options import say as _say
-from rankmetrics_spark.cli.printing import print_failure, refusals_on_record
-from rankmetrics_spark.cli.printing import print_outcome as _print
 from rankmetrics_spark.cli.pruning import prune
 from rankmetrics_spark.config import EXAMPLES, Config, Sink, check_local_paths, dates_in_words, example_text
 from rankmetrics_spark.engines import Choice, choose, session_of
@@ -378,7 +379,7 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
 def plan(style: str, engine: str | None, master: str | None, **options: Any) -> None:
     """How long a test has to run: the smallest change that it finds by each day; writes nothing."""
     with exit_codes(_say):
-        from rankmetrics_spark.cli.planning import PlanRequest, lines_of, plan_of
+        from rankmetrics_spark.cli.earlier import PlanRequest, lines_of, plan_of
 
         request = PlanRequest(**options)
         found = _on(choose(engine, master), lambda spark: plan_of(spark, request))

@@ -16,16 +16,15 @@ from pyspark.sql import functions as F
 from rankmetrics_spark.comparison.clusters import rows_of_clusters
 from rankmetrics_spark.comparison.columns import comparison_rows
 from rankmetrics_spark.comparison.compared import Ranks
+from rankmetrics_spark.comparison.contrasts import against_rest, margins, within_margin
 from rankmetrics_spark.comparison.daily import KINDS, UserDays, add_days
 from rankmetrics_spark.comparison.families import Rules
 from rankmetrics_spark.comparison.forecasts import Outlook, outlook, outlooks
-from rankmetrics_spark.comparison.margins import margins, within_margin
 from rankmetrics_spark.comparison.over_time import OVER_TIME, over_time, over_time_rows
 from rankmetrics_spark.comparison.pairs import UserRows, add_rows
 from rankmetrics_spark.comparison.periods import period_days, period_rows, published_days, uneven_columns
 from rankmetrics_spark.comparison.planning import Plan, plan
 from rankmetrics_spark.comparison.registry import STATISTICS, statistic, types_of
-from rankmetrics_spark.comparison.rest import against_rest
 from rankmetrics_spark.comparison.rows import (
     CLUSTER_MEANS,
     DECOMPOSITION,

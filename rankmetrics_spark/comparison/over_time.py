@@ -31,8 +31,7 @@ from rankmetrics_spark.comparison.daily import (
     UserDays,
     add_days,
 )
-from rankmetrics_spark.comparison.families import Rules
-from rankmetrics_spark.comparison.intervals import intervals_at, levels_of
+from rankmetrics_spark.comparison.families import Rules, intervals_at, levels_of
 from rankmetrics_spark.comparison.rows import rows_of, schema_text
 from rankmetrics_spark.comparison.sums import (
     KEY,

@@ -30,6 +30,7 @@ from rankmetrics_spark.config.document import (
     EXAMPLES,
     SCHEMA_FILE,
     example_text,
+    json_schema,
     merged,
     override,
     parse,
@@ -53,7 +54,6 @@ from rankmetrics_spark.config.fields import (
     text,
 )
 from rankmetrics_spark.config.filters import FUNCTIONS, KNOWN, QUERY_WORDS, Token, condition, table_name, tokens
-from rankmetrics_spark.config.json_schema import json_schema
 from rankmetrics_spark.config.options import DEFAULT_METRICS, PATHS, LayoutName, Options, with_options
 from rankmetrics_spark.config.places import (
     check_local_paths,

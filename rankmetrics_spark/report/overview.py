@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report.changes import Change, change_of
+from rankmetrics_spark.report.differences import Change, change_of
 from rankmetrics_spark.report.figures import Figures, Row, label_of
 from rankmetrics_spark.report.story import Card, Id, Words, state_of
 from rankmetrics_spark.report.trust import SMALL_RATIO_P, Level, check_rows, population

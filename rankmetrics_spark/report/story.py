@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.report.changes import Change, all_percentages, change_of, means_of, movement, widened
+from rankmetrics_spark.report.differences import Change, all_percentages, change_of, means_of, movement, widened
 from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of, over_lists, percent
 from rankmetrics_spark.report.trust import split_is_off
 from rankmetrics_spark.report.verdict import but, detectable, p_value, valid_at

@@ -14,7 +14,6 @@ from rich.text import Text
 
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import Metric, parse
-from rankmetrics_spark.report.changes import Change, all_percentages, change_of, is_percentage, movement
 from rankmetrics_spark.report.console import (
     LIST_PRINTERS,
     as_text,
@@ -24,6 +23,16 @@ from rankmetrics_spark.report.console import (
     title,
     unit_counts,
     unit_labels,
+)
+from rankmetrics_spark.report.differences import (
+    Change,
+    all_percentages,
+    change_of,
+    is_percentage,
+    letters_of,
+    losers_of,
+    movement,
+    raised,
 )
 from rankmetrics_spark.report.figures import (
     Figures,
@@ -35,10 +44,8 @@ from rankmetrics_spark.report.figures import (
     print_sentence,
     printable,
 )
-from rankmetrics_spark.report.machine import print_csv, print_json
-from rankmetrics_spark.report.order import letters_of, losers_of, raised
-from rankmetrics_spark.report.paper import RAISED
-from rankmetrics_spark.report.segments import sentences_of_segments
+from rankmetrics_spark.report.formats import RAISED, print_csv, print_json
+from rankmetrics_spark.report.sentences import sentences_of_segments
 from rankmetrics_spark.report.story import State, answer, cards, state_of
 from rankmetrics_spark.report.verdict import (
     CORRECTIONS,

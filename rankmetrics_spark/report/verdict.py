@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from rankmetrics_spark.config import without_gap
 from rankmetrics_spark.metrics import Metric, deciding, parse
-from rankmetrics_spark.report.changes import Change, change_of, is_percentage, movement, widened
+from rankmetrics_spark.report.differences import Change, change_of, is_percentage, movement, sentences_of_order, widened
 from rankmetrics_spark.report.figures import over_lists, primary_names
-from rankmetrics_spark.report.order import sentences_of_order
 from rankmetrics_spark.schemas import (
     BASELINE,
     CLUSTER,

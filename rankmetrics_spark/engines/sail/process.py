@@ -18,8 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rankmetrics_spark.engines.sail.relay import socket_path, unix_listener
-from rankmetrics_spark.engines.sail.server import DISTURBED, FOLDER, LISTENER, READY
+from rankmetrics_spark.engines.sail.server import DISTURBED, FOLDER, LISTENER, READY, socket_path, unix_listener
 from rankmetrics_spark.errors import ConfigError, RankmetricsError
 
 THREADS, MEMORY = "RANKMETRICS_THREADS", "RANKMETRICS_MEMORY"
