@@ -167,7 +167,12 @@ def plan(
     earlier = None if before is None else published_days(table, *before, "before")
     first, last = dates or (None, None)
     if first is None or last is None:
-        every = _all_dates(table, earlier)
+        later = table if earlier is None else table.where(table[DATE].cast("string") > earlier.last)
+        (row,) = few_rows(later.selectExpr(f"string(min({DATE}))", f"string(max({DATE}))"))
+        if row[0] is None:
+            after = f" after {earlier.last}" if earlier else ""
+            raise InputError(f"user_metrics has no stored day{after}; allowed: the output of earlier runs")
+        every = str(row[0]), str(row[1])
         first, last = first or every[0], last or every[1]
     stored = published_days(table, first, last)
     if earlier is not None and earlier.last >= stored.first:
@@ -297,13 +302,3 @@ def _with_users(stored: Days, found: Arrivals) -> tuple[Days, Arrivals]:
     empty = int(np.count_nonzero(found.users == 0))
     dates = stored.dates[empty:]
     return (Days(dates[0], stored.last, dates), found.after(empty)) if empty else (stored, found)
-
-
-def _all_dates(table: DataFrame, earlier: Days | None) -> tuple[str, str]:
-    """The first and the last date that is stored, after those of ``earlier``."""
-    later = table if earlier is None else table.where(table[DATE].cast("string") > earlier.last)
-    (row,) = few_rows(later.selectExpr(f"string(min({DATE}))", f"string(max({DATE}))"))
-    if row[0] is None:
-        after = f" after {earlier.last}" if earlier else ""
-        raise InputError(f"user_metrics has no stored day{after}; allowed: the output of earlier runs")
-    return str(row[0]), str(row[1])

@@ -202,7 +202,13 @@ class Config(Section):
             self._settle(name, _dated(getattr(self, name), self.evaluation_date))
         if period := self.comparison.period:
             self._settle("comparison", replace(self.comparison, period=period.on(self.evaluation_date)))
-        self._settle("report", self._dated_report())
+        file, examples = self.report.file, self.report.examples
+        if examples is None:
+            examples = EXAMPLE_USERS if self.source.format == "trec_run" else 0
+        self._settle(
+            "report",
+            replace(self.report, file=file and file.replace("{date}", self.evaluation_date), examples=examples),
+        )
         _check_trec_run(self)
         if not self.rank_by:
             # The ranks of a TREC run are not reliable.
@@ -214,12 +220,6 @@ class Config(Section):
         check_gates(self.gates, self.metrics, self.comparison)
         self._settle("comparison", with_primary(self.comparison, self.metrics, self.gates))
         check_cuped(self.comparison, self.evaluation_date)
-
-    def _dated_report(self) -> Report:
-        file, examples = self.report.file, self.report.examples
-        if examples is None:
-            examples = EXAMPLE_USERS if self.source.format == "trec_run" else 0
-        return replace(self.report, file=file and file.replace("{date}", self.evaluation_date), examples=examples)
 
     @property
     def inputs(self) -> tuple[Input, ...]:

@@ -242,15 +242,11 @@ def json_schema(cls: type[Section], settings: Mapping[str, Setting]) -> dict[str
             is_list = str(spec.type).startswith("tuple")
             nested = {"type": "array", "items": within} if is_list else within
             values = {"anyOf": [nested, {"type": _plain_types(spec.metadata["read"])}]}
-        properties[word] = values | _words_of(settings[path])
+        setting = settings[path]
+        plain = [*setting.default] if isinstance(setting.default, tuple) else setting.default
+        help = setting.help.replace("``", "`")
+        properties[word] = values | ({"description": help} | ({} if plain in (None, [], {}) else {"default": plain}))
     return {"type": "object", "properties": properties, "additionalProperties": False}
-
-
-def _words_of(setting: Setting) -> dict[str, Any]:
-    """Help and default; what is allowed is part of the help where it is more than a list of words."""
-    plain = [*setting.default] if isinstance(setting.default, tuple) else setting.default
-    help = setting.help.replace("``", "`")
-    return {"description": help} | ({} if plain in (None, [], {}) else {"default": plain})
 
 
 def _plain_types(read: Any) -> list[str]:

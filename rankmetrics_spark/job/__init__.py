@@ -296,7 +296,15 @@ def _evaluate(context: _Context, store: Store) -> Outcome:
         written = _stage_tables(store, tables, users, counts, context)
         with steps("checks", "checking the gates" if config.gates else ""):
             written["checks"] = _checked(store, written, users, counts, context)
-        return _publish(store, written, counts, context)
+        name, digest = context.convention
+        date, earlier = context.config.evaluation_date, context.earlier
+        context.record.note_publishing(store)
+        with context.steps("publish", "publishing"):
+            compared = results.compared_of(context.config.comparison, counts, earlier)
+            entry = Entry(context.record.run_id, (), convention={"name": name, "hash": digest}, compared=compared)
+            warnings = publish(store, [*written.values()], entry, partitions_for(date, counts, "rows"))
+        path = context.record.finish(store, warnings)
+        return Outcome(context.record.run_id, store.path, context.record.entries, path, store, written)
     finally:
         store.discard(like=tables.rows)
 
@@ -446,16 +454,3 @@ def _checked(
     table = results.stage_checks(store, users.table.rows, context.checks, config.evaluation_date, counts)
     record.entries["tables"]["checks"] = {"rows": table.n}
     return table
-
-
-def _publish(store: Store, tables: dict[str, Written], counts: Counts, context: _Context) -> Outcome:
-    """Publish the staged tables and write the end of the record."""
-    name, digest = context.convention
-    date, earlier = context.config.evaluation_date, context.earlier
-    context.record.note_publishing(store)
-    with context.steps("publish", "publishing"):
-        compared = results.compared_of(context.config.comparison, counts, earlier)
-        entry = Entry(context.record.run_id, (), convention={"name": name, "hash": digest}, compared=compared)
-        warnings = publish(store, [*tables.values()], entry, partitions_for(date, counts, "rows"))
-    path = context.record.finish(store, warnings)
-    return Outcome(context.record.run_id, store.path, context.record.entries, path, store, tables)

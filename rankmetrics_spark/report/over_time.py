@@ -52,14 +52,17 @@ def difference_rows(comparisons: Iterable[Mapping[str, Any]]) -> list[dict[str, 
             kind = "cumulative" if row.get("period_from") else "day"
             shown = {name: shown_of(row, name) for name in (*RELATIVE, "difference", "ci_low", "ci_high")}
             kept = {name: row.get(name) for name in _OF_DIFFERENCE}
-            of_looks = {"kind": kind, "label": str(row[DATE]), "day_number": None, "valid_at": _looks_of(row)}
+            looks = row.get(LOOKS)
+            of_looks = {
+                "kind": kind,
+                "label": str(row[DATE]),
+                "day_number": None,
+                "valid_at": (
+                    "a single look" if looks is None else "every look" if looks == "any" else "the look of its day"
+                ),
+            }
             rows.append({**kept, **shown, **of_looks})
     return sorted(rows, key=lambda row: (str(row[EXPERIMENT]), str(row[BASELINE]), row[METRIC], row["label"]))
-
-
-def _looks_of(row: Mapping[str, Any]) -> str:
-    looks = row.get(LOOKS)
-    return "a single look" if looks is None else "every look" if looks == "any" else "the look of its day"
 
 
 _OF_DIFFERENCE = (EXPERIMENT, BASELINE, METRIC, N_USERS, "mean_baseline", "mean_candidate", "p_value", "confidence")

@@ -202,10 +202,6 @@ def sentences(text: str, metrics: list[str], by_score: bool, has_judgements: boo
         else "Only items that were shown are known: a relevant item that no list showed does not count."
     )
     relevant = f"A grade of {grade:g} or more is relevant." if grade else "Any grade above 0 is relevant; a click is 1."
-    return [origin, relevant, *_knobs(chosen, metrics, by_score, has_judgements)]
-
-
-def _knobs(chosen: dict[str, str], metrics: list[str], by_score: bool, has_judgements: bool) -> list[str]:
     lines = []
     for knob in _SAID:
         value = chosen.get(knob, "")
@@ -215,4 +211,4 @@ def _knobs(chosen: dict[str, str], metrics: list[str], by_score: bool, has_judge
             words = _WITHOUT_JUDGEMENTS.get(value, words)
         if is_relevant and words and (has_judgements or knob != "relevant_pool"):
             lines.append(words)
-    return lines
+    return [origin, relevant, *lines]

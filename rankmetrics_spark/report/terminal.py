@@ -201,14 +201,9 @@ def _cell(result: Shown, name: str, metric: str, best: float | None) -> Text:
     difference = result.differences.get((name, metric))
     if difference is None:
         return text.append(" " * 11)
-    return text.append_text(_difference(difference, result.in_percent[metric]))
-
-
-def _difference(row: Row, in_percent: bool) -> Text:
-    """The mark of a comparison and its difference, always of one width."""
-    mark, style = _MARKS[state_of(row)]
-    change = change_of(row, in_percent)
-    return Text(f" {mark} {change.text if change else '-':>8}", style=style)
+    mark, style = _MARKS[state_of(difference)]
+    change = change_of(difference, result.in_percent[metric])
+    return text.append_text(Text(f" {mark} {change.text if change else '-':>8}", style=style))
 
 
 def _titles(result: Shown) -> list[str]:

@@ -130,7 +130,7 @@ def _all_words(title: str, texts: Sequence[str]) -> str:
 
 def _words(title: str, text: str) -> str:
     """A sentence of the page; one that begins with the name of an experiment keeps its first letter."""
-    return _sentence(text) if title == _TITLES["log"] else text.rstrip(".") + "."
+    return (text[:1].upper() + text[1:].rstrip(".") + ".") if title == _TITLES["log"] else text.rstrip(".") + "."
 
 
 # ---- the rows
@@ -446,7 +446,3 @@ def _judged(figures: Figures) -> Iterator[Check]:
             share = count["judged_lists"] / count["lists"]
             status = WARN if share < FEW_JUDGED else OK
             yield Check("judged_rate", status, text, name, share, FEW_JUDGED, share - FEW_JUDGED)
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:].rstrip(".") + "."

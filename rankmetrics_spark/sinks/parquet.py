@@ -131,17 +131,14 @@ class Folder:
                 rows.write.mode("overwrite").parquet(path)
                 staged = self.spark.read.parquet(literal(path))
             if len(self._staged) == 1:
-                self._settle_reach(staged)
+                # Now that Spark has written files, it shows who can access them.
+                reach = reach_of(self.spark, self.path, staged, f"{STAGING}/{self.run_id}", self.settings)
+                if self._reach is None or reach is None or reach.files.root != self._reach.files.root or not reach.here:
+                    if self._claim is not None:
+                        self._claim.release()
+                    self._claim, self._reach = None, reach
+                    self._open()
             return staged
-
-    def _settle_reach(self, staged: DataFrame) -> None:
-        """Find out who can access the files, now that Spark has written some."""
-        reach = reach_of(self.spark, self.path, staged, f"{STAGING}/{self.run_id}", self.settings)
-        if self._reach is None or reach is None or reach.files.root != self._reach.files.root or not reach.here:
-            if self._claim is not None:
-                self._claim.release()
-            self._claim, self._reach = None, reach
-            self._open()
 
     def _open(self) -> None:
         """Announce this run, and clean up after killed ones."""

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
         Floats,
         Moments,
         PairMoments,
+        RatioPairSums,
+        RatioSums,
         Whole,
         exact_mean,
         exact_total,
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
     from rankmetrics_spark.statistics.ranges import tukey_levels, tukey_p_values
     from rankmetrics_spark.statistics.ratios import (
         Denominator,
-        RatioPairSums,
-        RatioSums,
         adjusted_levels,
         consistent,
         critical_t,
@@ -118,10 +118,11 @@ __getattr__ = lazy(
     {
         "exact_sums": (
             "Floats LARGEST_SUMMAND LIMB_EXPONENTS LIMB_UNIT POWERS SQUARE_EXPONENTS exact_mean exact_total "
-            "group_sums limb_columns limbs_of limbs_of_products total_of Moments PairMoments Whole t_interval"
+            "group_sums limb_columns limbs_of limbs_of_products total_of Moments PairMoments "
+            "RatioPairSums RatioSums Whole t_interval"
         ),
         "ratios": (
-            "Denominator RatioPairSums RatioSums adjusted_levels consistent critical_t denominator_independent "
+            "Denominator adjusted_levels consistent critical_t denominator_independent "
             "denominator_paired fieller nonzero one_sided_p relative_independent relative_paired share_bounds "
             "share_independent share_paired shifted with_decision"
         ),
