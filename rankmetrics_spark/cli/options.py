@@ -6,12 +6,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from rich.console import Console
 
-from rankmetrics_spark.cli.exit_codes import verbose
+from rankmetrics_spark.cli.exit_codes import live, verbose
 from rankmetrics_spark.config import (
     ENGINES,
     RATES,
@@ -23,7 +23,7 @@ from rankmetrics_spark.config import (
     read_document,
     resolved,
 )
-from rankmetrics_spark.engines import Choice, separate_output
+from rankmetrics_spark.engines import Choice, separate_output, session_of
 from rankmetrics_spark.errors import ConfigError, MetricGateError, RankmetricsError, without_secrets
 from rankmetrics_spark.report import (
     DOCUMENT_STYLES,
@@ -45,6 +45,8 @@ from rankmetrics_spark.report import (
 from rankmetrics_spark.schemas import FAIL, NOT_CHECKED
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from rankmetrics_spark.job import Outcome
 
 MASTER = click.option(
@@ -338,3 +340,14 @@ def refusals_on_record(config: Config, choice: Choice) -> Iterator[None]:
 
             record_refusal(config, choice.engine, error)
         raise
+
+
+T = TypeVar("T")
+
+
+def on_session(choice: Choice, work: Callable[[SparkSession], T]) -> T:
+    """Run ``work`` on the chosen session and return the result."""
+    with live(note) as progress, session_of(choice, progress) as spark:
+        if note.is_terminal:  # elsewhere, a line for the only step says nothing
+            progress("computing")
+        return work(spark)

@@ -16,7 +16,6 @@ from rankmetrics_spark.config.comparing import (
     Comparison,
     Cuped,
     Gate,
-    Period,
     PlannedLooks,
     Resampling,
     check_cuped,
@@ -25,7 +24,7 @@ from rankmetrics_spark.config.comparing import (
     gates,
     with_primary,
 )
-from rankmetrics_spark.config.days import Days, dates_in_words, evaluation_day, resolved, time_zone, without_gap
+from rankmetrics_spark.config.days import Days, Period, dates_in_words, evaluation_day, resolved, time_zone, without_gap
 from rankmetrics_spark.config.document import (
     EXAMPLES,
     SCHEMA_FILE,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         table,
         tie_warnings,
     )
-    from rankmetrics_spark.report.differences import Change
+    from rankmetrics_spark.report.differences import Change, p_value
     from rankmetrics_spark.report.examples import with_examples
     from rankmetrics_spark.report.figures import (
         ANY_WIDTH,
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from rankmetrics_spark.report.palette import LIGHT
     from rankmetrics_spark.report.payload import payload_of
     from rankmetrics_spark.report.periods import (
+        figures_of_frames,
         figures_of_output,
         figures_of_period,
         figures_of_run,
@@ -77,7 +78,6 @@ if TYPE_CHECKING:
         FolderTables,
         everyone_and_largest,
         figures_of,
-        figures_of_frames,
         format_of,
         local_tables,
         spark_tables,
@@ -96,7 +96,6 @@ if TYPE_CHECKING:
     from rankmetrics_spark.report.verdict import (
         MOST_SENTENCES,
         outlook_sentence,
-        p_value,
         sentence,
         sentences_of_period,
         verdict_of,
@@ -107,7 +106,7 @@ __getattr__ = lazy(
     {
         "charts": "templates",
         "palette": "LIGHT",
-        "differences": "Change",
+        "differences": "Change p_value",
         "console": (
             "CONVENTION_PRINTERS LIST_PRINTERS accounting compared_rows paths_text "
             "print_conventions print_list print_table result_rows table tie_warnings"
@@ -124,12 +123,14 @@ __getattr__ = lazy(
         "over_time": "difference_rows print_over_time sentences_over_time",
         "overview": "further_sentences newer_failures status_line what_else",
         "payload": "payload_of",
-        "periods": "figures_of_output figures_of_period figures_of_run merged_record outlook_of period_of",
-        "read": ("FolderTables everyone_and_largest figures_of figures_of_frames format_of local_tables spark_tables"),
+        "periods": (
+            "figures_of_frames figures_of_output figures_of_period figures_of_run merged_record outlook_of period_of"
+        ),
+        "read": "FolderTables everyone_and_largest figures_of format_of local_tables spark_tables",
         "sentences": "sentences_of_segments",
         "story": "Answer answer cards leader",
         "terminal": "Shown print_all print_gates print_not_published print_result print_verdict",
         "trust": "check_rows checks without_relevant",
-        "verdict": "MOST_SENTENCES outlook_sentence p_value sentence sentences_of_period verdict_of",
+        "verdict": "MOST_SENTENCES outlook_sentence sentence sentences_of_period verdict_of",
     },
 )

@@ -10,10 +10,9 @@ from rich.text import Text
 
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import Metric, deciding, parse
-from rankmetrics_spark.report.differences import Change, change_of
+from rankmetrics_spark.report.differences import Change, change_of, p_text, p_value
 from rankmetrics_spark.report.figures import label_of, percent, print_records, print_sentence, printable
 from rankmetrics_spark.report.formats import print_csv, print_json
-from rankmetrics_spark.report.verdict import p_text, p_value
 from rankmetrics_spark.schemas import (
     BASELINE,
     DATE,

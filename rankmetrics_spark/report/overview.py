@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report.differences import Change, change_of
+from rankmetrics_spark.report.differences import Change, change_of, p_text
 from rankmetrics_spark.report.figures import Figures, Row, label_of
 from rankmetrics_spark.report.story import Card, Id, Words, state_of
 from rankmetrics_spark.report.trust import SMALL_RATIO_P, Level, check_rows, population
-from rankmetrics_spark.report.verdict import p_text
 from rankmetrics_spark.schemas import DATE, FAIL, GUARDRAIL, METRIC, NOT_CHECKED, ROLE, WARN, number
 
 GATES = ("min", "max_drop", "max_relative_drop")

@@ -13,10 +13,10 @@ from datetime import timedelta
 from typing import Any
 
 from rankmetrics_spark.metrics import DIRECTIONS, parse
-from rankmetrics_spark.report.differences import is_percentage, widened
+from rankmetrics_spark.report.differences import is_percentage, p_text, widened
 from rankmetrics_spark.report.figures import STEPS, Figures, Row, label_of, over_lists, percent
 from rankmetrics_spark.report.story import leader, state_of
-from rankmetrics_spark.report.verdict import p_text, valid_at
+from rankmetrics_spark.report.verdict import valid_at
 from rankmetrics_spark.schemas import (
     BASELINE,
     CHECK_COLUMNS,

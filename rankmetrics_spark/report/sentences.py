@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.report.differences import Change
+from rankmetrics_spark.report.differences import Change, p_text
 from rankmetrics_spark.report.figures import Row, label_of
-from rankmetrics_spark.report.verdict import p_text, units_of
+from rankmetrics_spark.report.verdict import units_of
 from rankmetrics_spark.schemas import BASELINE, EVERYONE, EXPERIMENT, METRIC, SEGMENT, number, segment_columns
 
 MOST_NAMED = 5

@@ -8,10 +8,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.report.differences import Change, all_percentages, change_of, means_of, movement, widened
+from rankmetrics_spark.report.differences import (
+    Change,
+    all_percentages,
+    change_of,
+    detectable,
+    means_of,
+    movement,
+    p_value,
+    widened,
+)
 from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of, over_lists, percent
 from rankmetrics_spark.report.trust import split_is_off
-from rankmetrics_spark.report.verdict import but, detectable, p_value, valid_at
+from rankmetrics_spark.report.verdict import but, valid_at
 from rankmetrics_spark.schemas import BASELINE, CUPED, EXPERIMENT, METRIC, N_LISTS, N_USERS, number, of_test
 
 State = Literal["better", "worse", "open", "doubtful"]

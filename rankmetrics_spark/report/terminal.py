@@ -32,6 +32,7 @@ from rankmetrics_spark.report.differences import (
     letters_of,
     losers_of,
     movement,
+    p_text,
     raised,
 )
 from rankmetrics_spark.report.figures import (
@@ -50,7 +51,6 @@ from rankmetrics_spark.report.story import State, answer, cards, state_of
 from rankmetrics_spark.report.verdict import (
     CORRECTIONS,
     correction_once,
-    p_text,
     sentences_of_period,
     valid_at,
     verdict_of,

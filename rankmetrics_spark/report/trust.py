@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rankmetrics_spark.config import Days
+from rankmetrics_spark.report.differences import p_text
 from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of
-from rankmetrics_spark.report.verdict import p_text
 from rankmetrics_spark.schemas import (
     BASELINE,
     EXPERIMENT,

@@ -34,7 +34,7 @@ BEHIND = {
     "report.html": "its parts are looked at, libraries are missing, and the disk is full",
     "report.formats": "cells of a made table",
     "report.notebook": "the points of a chart are looked at without drawing it",
-    "report.read": "the reads of a result are counted",
+    "report.periods": "the reads of a result are counted",
     "road.ranking": "what one layout packs is unpacked by another",
     "sinks.files": "the disk is full, and a run is killed between the steps of publishing",
     "sinks.lakehouse": "a run is killed between the steps of publishing",
