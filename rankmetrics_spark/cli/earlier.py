@@ -417,7 +417,7 @@ def plan_of(spark: SparkSession, request: PlanRequest) -> Plan:
     return plan(stored_users(spark, request.folder), request.metric, **keywords)
 
 
-def lines_of(found: Plan) -> list[dict[str, Any]]:
+def lines_of(result: Plan) -> list[dict[str, Any]]:
     """The rows as people read them: changes with their share of the mean."""
     return [
         {
@@ -427,7 +427,7 @@ def lines_of(found: Plan) -> list[dict[str, Any]]:
             "smallest change": _change(row, ""),
             "valid at every look": _change(row, "_any_look"),
         }
-        for row in found.rows
+        for row in result.rows
     ]
 
 

@@ -77,10 +77,10 @@ def plan(style: str, engine: str | None, master: str | None, **options: Any) -> 
         from rankmetrics_spark.cli.earlier import PlanRequest, lines_of, plan_of
 
         request = PlanRequest(**options)
-        found = on_session(choose(engine, master), lambda spark: plan_of(spark, request))
-    rows: Any = {"table": lines_of(found), "json": found.as_dict()}.get(style, [*found.rows])
+        result = on_session(choose(engine, master), lambda spark: plan_of(spark, request))
+    rows: Any = {"table": lines_of(result), "json": result.as_dict()}.get(style, [*result.rows])
     LIST_PRINTERS[style](rows)
-    for line in filter(None, (found.test, found.basis, found.answer)):
+    for line in filter(None, (result.test, result.basis, result.answer)):
         say.print(line, markup=False, soft_wrap=True)
 
 

@@ -252,6 +252,6 @@ def _questions(rows: Compared) -> list[tuple[object, ...]]:
     questions: list[tuple[object, ...]] = []
     for key in rows.keys:
         column = segment_columns(key.segment)
-        there = set().union(*(labels.get((key[place], key.metric, column), ()) for place in (BASELINE, CANDIDATE)))
-        questions.append((key.baseline, key.candidate, key.metric, column if len(there) == 2 else key.segment))
+        names = set().union(*(labels.get((key[place], key.metric, column), ()) for place in (BASELINE, CANDIDATE)))
+        questions.append((key.baseline, key.candidate, key.metric, column if len(names) == 2 else key.segment))
     return questions

@@ -127,11 +127,11 @@ def _shares(path: str, value: object) -> dict[str, float]:
     if not isinstance(value, Mapping) or len(value) < 2:
         raise refuse(path, value, "a mapping of at least two experiments to their planned shares")
     positive = number(0, 1e12, inclusive=False)
-    found = {text(path, name): float(positive(f"{path}.{name}", share)) for name, share in value.items()}  # type: ignore[arg-type]
-    if min(found.values()) < 1 and round(sum(found.values()) - 1, 9) > SHARES_WITHIN:
+    shares = {text(path, name): float(positive(f"{path}.{name}", share)) for name, share in value.items()}  # type: ignore[arg-type]
+    if min(shares.values()) < 1 and round(sum(shares.values()) - 1, 9) > SHARES_WITHIN:
         allowed = f"fractions that add up to at most 1 (within {SHARES_WITHIN}), or weights of 1 and more"
-        raise refuse(path, value, f"{allowed}; these add up to {sum(found.values()):.4g}")
-    return found
+        raise refuse(path, value, f"{allowed}; these add up to {sum(shares.values()):.4g}")
+    return shares
 
 
 def _margins(path: str, value: object) -> dict[str, float | str]:
@@ -418,26 +418,26 @@ def check_experiments(comparison: Comparison, known: Sequence[str]) -> None:
         )
 
 
-def with_primary(comparison: Comparison, metrics: Sequence[Metric], found: Sequence[Gate]) -> Comparison:
+def with_primary(comparison: Comparison, metrics: Sequence[Metric], limits: Sequence[Gate]) -> Comparison:
     """The comparison with the metric of the first gate as its primary one, unless others are given.
 
     Raises:
         ConfigError: A primary metric or a guardrail is not among the metrics.
     """
-    gated = tuple(gate.metric for gate in found if gate.metric not in comparison.guardrails)[:1]
+    gated = tuple(gate.metric for gate in limits if gate.metric not in comparison.guardrails)[:1]
     if gated and not comparison.primary:
         comparison = replace(comparison, primary=gated)
     comparison.roles(metrics)
     return comparison
 
 
-def check_gates(found: Sequence[Gate], metrics: Sequence[Metric], comparison: Comparison) -> None:
+def check_gates(limits: Sequence[Gate], metrics: Sequence[Metric], comparison: Comparison) -> None:
     """Refuse gates that this run cannot check.
 
     Raises:
         ConfigError: A metric is not computed, or there is no baseline to drop from.
     """
-    for gate in found:
+    for gate in limits:
         if gate.metric not in metrics:
             raise ConfigError(
                 f"gates: {unknown('metric', gate.metric, map(str, metrics))} (it has to be among metrics)"

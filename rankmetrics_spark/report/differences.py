@@ -186,19 +186,19 @@ def losers_of(rows: Iterable[Row], metric: str) -> dict[str, list[str]]:
     >>> losers_of(rows, "ap"), losers_of(rows[:1], "ap"), losers_of(rows[:2], "ap")
     ({'a': [], 'b': ['a', 'c'], 'c': []}, {}, {})
     """
-    found: dict[str, list[str]] = {}
+    losers: dict[str, list[str]] = {}
     baselines = set()
     for row in rows:
         if row[METRIC] == metric and row[SEGMENT] == EVERYONE:
             baseline, candidate = row[BASELINE], row[EXPERIMENT]
             baselines.add(baseline)
             for name in (baseline, candidate):
-                found.setdefault(name, [])
+                losers.setdefault(name, [])
             if row["better"] == "candidate":
-                found[candidate].append(baseline)
+                losers[candidate].append(baseline)
             elif row["better"] == "baseline":
-                found[baseline].append(candidate)
-    return found if len(found) >= FEWEST and len(baselines) > 1 else {}
+                losers[baseline].append(candidate)
+    return losers if len(losers) >= FEWEST and len(baselines) > 1 else {}
 
 
 def letters_of(names: Sequence[str]) -> dict[str, str]:

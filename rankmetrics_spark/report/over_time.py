@@ -89,8 +89,8 @@ def sentences_over_time(rows: Sequence[Row], metrics: Sequence[Metric] = (), mai
 def deciding_metric(rows: Iterable[Row], metrics: Sequence[Metric] = ()) -> str:
     """The metric that decides, among those of the rows."""
     names = dict.fromkeys(row[METRIC] for row in rows)
-    there = [metric for metric in metrics if str(metric) in names] or [parse(name) for name in names]
-    return str(deciding(there)) if there else ""
+    shown = [metric for metric in metrics if str(metric) in names] or [parse(name) for name in names]
+    return str(deciding(shown)) if shown else ""
 
 
 def _order(metrics: Sequence[Metric], name: str) -> int:

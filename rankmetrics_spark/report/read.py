@@ -250,12 +250,12 @@ class FolderTables:
         tables = {
             experiment: rows
             for experiment, _, rows in self._tables(
-                "user_metrics", [date], lambda there: [USER, *(name for name in columns if name in there)]
+                "user_metrics", [date], lambda pairs_here: [USER, *(name for name in columns if name in pairs_here)]
             )
             if experiment in names
         }
-        there = [pair for pair in pairs if {*pair} <= {*tables}]
-        return [row for pair in there for row in change_rows(pair, tables, columns, edges)]
+        pairs_here = [pair for pair in pairs if {*pair} <= {*tables}]
+        return [row for pair in pairs_here for row in change_rows(pair, tables, columns, edges)]
 
     def records(self) -> Iterable[Mapping[str, Any]]:
         return [*reversed(records_in(self.disk.root) or [])]

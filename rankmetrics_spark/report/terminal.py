@@ -416,8 +416,8 @@ def print_all(
     verdict = [*verdict_of(rows, metrics), *outlook, *sentences_of_period(days)]
     period = period_entries(days) if days else {}
     if style == "json":
-        found = {"comparisons": rows, "verdict": verdict, **more}
-        print_json({DATE: date, "period": days and {**period, "missing": days.missing}, **found})
+        result = {"comparisons": rows, "verdict": verdict, **more}
+        print_json({DATE: date, "period": days and {**period, "missing": days.missing}, **result})
     elif style == "csv":
         print_csv([{DATE: date, **period, **row} for row in next(iter(more.values()), rows)])
     else:

@@ -126,18 +126,18 @@ def units_of_means(rows: Sequence[Row]) -> list[str]:
     >>> units_of_means([row | of_clusters | {"mean_over": "users", "n_users_baseline": 803, "n_users_candidate": 797}])
     ['Errors are by household: 803 clusters of 2,011 users in a, 797 clusters of 1,987 users in b']
     """
-    found: dict[str, str] = {}
+    counts: dict[str, str] = {}
     by_lists, cluster = over_lists(rows), next((row.get(CLUSTER) for row in rows), None)
     for row in rows if by_lists or cluster else ():
         for name, side in ((row[BASELINE], "baseline"), (row[EXPERIMENT], "candidate")):
             parts = [f"{row[f'n_lists_{side}']:,} lists"] if by_lists else []
             parts += [f"{row[f'n_users_{side}']:,} {'clusters' if cluster else 'users'}"]
             parts += [f"{row[f'n_members_{side}']:,} users"] if cluster else []
-            found[name] = f"{' of '.join(parts)} in {name}"
-    more = f", and {len(found) - MOST_UNITS:,} more experiments" if len(found) > MOST_UNITS else ""
-    named = ", ".join([*found.values()][:MOST_UNITS])
+            counts[name] = f"{' of '.join(parts)} in {name}"
+    more = f", and {len(counts) - MOST_UNITS:,} more experiments" if len(counts) > MOST_UNITS else ""
+    named = ", ".join([*counts.values()][:MOST_UNITS])
     what = "Means are over lists, and errors" if by_lists else "Errors are"
-    return [f"{what} by {cluster or 'user'}: {named}{more}"] if found else []
+    return [f"{what} by {cluster or 'user'}: {named}{more}"] if counts else []
 
 
 def units_of(row: Row) -> str:

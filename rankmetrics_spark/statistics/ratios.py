@@ -201,16 +201,16 @@ def adjusted_levels(p: Floats, p_adjusted: Floats, alpha: float, strictest: Floa
     return np.where(p == 0, strictest, level)
 
 
-def shifted(found: Estimate, shift: Floats, confidence: float, still_p: Floats) -> Estimate:
+def shifted(test: Estimate, shift: Floats, confidence: float, still_p: Floats) -> Estimate:
     """Test of difference + ``shift`` against 0.
 
     Args:
-        found: Of g pairs.
+        test: Of g pairs.
         shift: (g,) in the unit of the difference; a margin, or less than 0 for the test from above.
         confidence: Of the interval, in (0, 1).
         still_p: (g,) two-sided p-values where there is no spread.
     """
-    return Estimate.of(found.difference + shift, found.standard_error, found.df, confidence, still_p)
+    return Estimate.of(test.difference + shift, test.standard_error, test.df, confidence, still_p)
 
 
 def share_paired(pair: PairMoments, share: Floats, confidence: float) -> Estimate:
@@ -253,9 +253,9 @@ def share_independent(baseline: Moments, candidate: Moments, share: Floats, conf
     return Estimate.of(mean, np.sqrt(errors[0] + errors[1]), df, confidence, permutation_p(baseline, candidate))
 
 
-def one_sided_p(found: Estimate, sign: int) -> Floats:
+def one_sided_p(test: Estimate, sign: int) -> Floats:
     """(g,) p-values of the test that the number is above 0 (``sign`` 1) or below 0 (-1), from the two-sided ones."""
-    return np.where(sign * found.difference > 0, found.p_value / 2, 1 - found.p_value / 2)
+    return np.where(sign * test.difference > 0, test.p_value / 2, 1 - test.p_value / 2)
 
 
 def share_bounds(difference: Estimate, of_baseline: tuple[Floats, Floats, Floats], critical: Floats) -> list[Floats]:
