@@ -21,7 +21,7 @@ from rankmetrics_spark.schemas import (
     is_unknown,
     number,
     of_test,
-    shown_of,
+    shown_numbers,
 )
 
 Row = Mapping[str, Any]
@@ -93,10 +93,10 @@ class Change:
 def change_of(row: Mapping[str, Any], in_percent: bool | None = None) -> Change | None:
     """The change that a row of ``comparisons`` shows, by the test that decides; None where there is no difference."""
     if is_percentage(row) if in_percent is None else in_percent:
-        value, low, high = (number(shown_of(row, name)) for name in RELATIVE)
+        value, low, high = shown_numbers(row, RELATIVE)
         factor, unit = 100, " %"
     else:
-        value, low, high = (number(shown_of(row, name)) for name in ("difference", "ci_low", "ci_high"))
+        value, low, high = shown_numbers(row, ("difference", "ci_low", "ci_high"))
         factor, unit = 1, ""
     if value is None:
         return None
@@ -159,7 +159,7 @@ def all_percentages(rows: Iterable[Mapping[str, Any]]) -> bool:
 
 
 def _excludes_zero(row: Mapping[str, Any], name: str) -> bool | None:
-    low, high = number(shown_of(row, f"{name}_low")), number(shown_of(row, f"{name}_high"))
+    low, high = shown_numbers(row, (f"{name}_low", f"{name}_high"))
     return None if low is None or high is None else low > 0 or high < 0
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,11 +18,19 @@ from pyspark.sql import types as T
 
 from rankmetrics_spark.config import check_output, dates_in_words, local_path
 from rankmetrics_spark.engines import engine_of, few_rows, is_laptop, sail_path
-from rankmetrics_spark.errors import InputError, OutputError
+from rankmetrics_spark.errors import InputError, OutputError, RankmetricsError
 from rankmetrics_spark.pointers import Entry, Pointer, page_path, record_path
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, PARTITION
 from rankmetrics_spark.sinks.claims import LEASE, SLOW_LEASE, Claim, ClaimContent, Lease
-from rankmetrics_spark.sinks.files import STAGING, Reach, likely_reach, of_disk, on_this_machine, reach_of, writing
+from rankmetrics_spark.sinks.files import (
+    STAGING,
+    Reach,
+    likely_reach,
+    of_disk,
+    on_this_machine,
+    output_failure,
+    reach_of,
+)
 from rankmetrics_spark.sinks.partitions import (
     MANIFEST,
     MOST_ROWS,
@@ -56,6 +65,29 @@ from rankmetrics_spark.sinks.swapping import (
     remove_unclaimed,
     swap,
 )
+
+_GONE = re.compile(
+    r"FileNotFoundException|FILE_NOT_EXIST|DOES_NOT_EXIST|PATH_NOT_FOUND|does not exist|No such file", re.IGNORECASE
+)
+
+
+@contextmanager
+def writing(path: str, tables: bool = False) -> Iterator[None]:
+    """Raise one sentence for a cause that a user can fix; other errors pass."""
+    try:
+        yield
+    except RankmetricsError:
+        raise
+    except Exception as error:  # classic sessions raise a class of py4j
+        output_error = output_failure(path, error)
+        if output_error is None and tables and _GONE.search(str(error)):
+            output_error = OutputError(
+                f"cannot write to '{path}': files vanished while they were written, probably because another run "
+                "writes the same partitions; run this again when it has ended"
+            )
+        if output_error is None:
+            raise
+        raise output_error from error
 
 
 def write_text(files: Any, path: str, text: str) -> None:

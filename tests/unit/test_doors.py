@@ -40,6 +40,7 @@ BEHIND = {
     "sinks.lakehouse": "a run is killed between the steps of publishing",
     "sinks.pruning": "a merge is killed at each of its steps",
     "sinks.claims": "a run is killed between the steps of publishing",
+    "sinks.parquet": "the error of a made failure is a sentence",
     "sinks.reading": "a reader meets a run that is publishing",
     "sinks.sql_tables": "a run is killed between the steps of publishing",
     "sinks.store": "a run is killed between the steps of publishing",
