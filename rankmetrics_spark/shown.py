@@ -351,15 +351,13 @@ def _spread(counts: DataFrame, known: DataFrame | None, seen: DataFrame | None) 
         value = F.lit(True) if name == _INSIDE else F.col(_INTERACTIONS)
         counts = counts.join(table.select(_ITEM, value.alias(name)), F.col(ITEM) == F.col(_ITEM), "left").drop(_ITEM)
         total = "count(1)" if name == _INSIDE else f"sum({_INTERACTIONS})"
-        one = table.selectExpr(f"bigint({total}) AS n")
-        sizes.append(one.selectExpr("string(NULL)", "0", f"'total{name}'", "0L", "n"))
+        sizes.append(table.selectExpr("string(NULL)", "0", f"'total{name}'", "0L", f"bigint({total})"))
     by_item = Window.partitionBy(ITEM).orderBy(EXPERIMENT)
-    counts = counts.withColumn(_INSIDE, F.coalesce(_INSIDE, F.lit(False))).withColumn(
-        _FIRST, F.row_number().over(by_item) == 1
-    )
+    counts = counts.withColumn(_INSIDE, F.coalesce(_INSIDE, F.lit(False)))
+    counts = counts.withColumn(_FIRST, F.row_number().over(by_item) == 1)
     each = counts.select(EXPERIMENT, _INSIDE, _INTERACTIONS, _FIRST, F.posexplode(SUMS).alias(_AT, _TIMES))
     kinds = ", ".join(
-        f"named_struct('kind', '{kind}', 'value', {value}, 'n', bigint({n}))" for kind, (value, n) in _KINDS.items()
+        f"named_struct('kind', '{kind}', 'value', {at}, 'n', bigint({n}))" for kind, (at, n) in _KINDS.items()
     )
     rows = each.where(F.col(_TIMES) > 0).selectExpr(EXPERIMENT, f"{_AT} AS replicate", f"inline(array({kinds}))")
     spread = rows.where("n > 0").groupBy(EXPERIMENT, "replicate", "kind", "value").agg(F.sum("n").alias("n"))
@@ -388,8 +386,8 @@ def _exposures(
 
     union = sum(total(name, "union") for name in names)
     catalogue = size or (total(None, f"total{_INSIDE}") if from_table else union)
-    sizes = _Sizes(catalogue, total(None, f"total{_INTERACTIONS}") if has_novelty else None)
-    values = {name: _values(counts, name, request.replicates, sizes) for name in names}
+    n_interactions = total(None, f"total{_INTERACTIONS}") if has_novelty else None
+    values = {name: _values(counts, name, request.replicates, catalogue, n_interactions) for name in names}
     if request.baseline is not None and request.baseline not in names:
         raise ConfigError(unknown("experiment", request.baseline, [name for name in names if name is not None]))
     base = values[request.baseline] if request.baseline is not None else None
@@ -402,7 +400,7 @@ def _exposures(
                 METRIC: f"{metric}@{request.k}",
                 "n_shown": total(name, "rows"),
                 "n_items": total(name, "shown"),
-                "n_catalogue": sizes.catalogue,
+                "n_catalogue": catalogue,
                 "n_outside": total(name, "outside"),
                 "n_unknown": total(name, "unknown") if has_novelty else None,
                 "value": each[0],
@@ -420,16 +418,12 @@ def _exposures(
         yield from rows_of(columns, EXPOSURE)
 
 
-@dataclass(frozen=True)
-class _Sizes:
-    """Items of the catalogue, and rows of the table of interactions, if there is one."""
-
-    catalogue: int
-    interactions: int | None
-
-
 def _values(
-    counts: Mapping[Any, tuple[Ints, Ints]], name: str | None, replicates: int, sizes: _Sizes
+    counts: Mapping[Any, tuple[Ints, Ints]],
+    name: str | None,
+    replicates: int,
+    n_catalogue: int,
+    n_interactions: int | None,
 ) -> dict[str, Floats]:
     """Metric -> (1 + R,) its value in the log and in each replicate; NaN where there is none."""
     values = []
@@ -437,17 +431,17 @@ def _values(
         shown, items = counts[name, replicate, "shown"]
         interactions, rows = counts[name, replicate, "interactions"]
         n_items = int(items.sum())
-        fits = bool(n_items) and n_items <= sizes.catalogue
+        fits = bool(n_items) and n_items <= n_catalogue
         values.append(
             (
-                coverage(n_items, sizes.catalogue) if fits else math.nan,
-                gini(shown, items, sizes.catalogue) if fits else math.nan,
+                coverage(n_items, n_catalogue) if fits else math.nan,
+                gini(shown, items, n_catalogue) if fits else math.nan,
                 entropy(shown, items),
-                novelty(interactions, rows, sizes.interactions or 0),
+                novelty(interactions, rows, n_interactions or 0),
             )
         )
     named = dict(zip(("coverage", "gini", "entropy", "novelty"), np.array(values).T, strict=True))
-    return {metric: each for metric, each in named.items() if metric != "novelty" or sizes.interactions is not None}
+    return {metric: each for metric, each in named.items() if metric != "novelty" or n_interactions is not None}
 
 
 def _interval(values: Floats, confidence: float) -> tuple[float, float]:
