@@ -380,6 +380,11 @@ class Quality(Section):
         {}, limits, "Limits of rates, such as ``{tie_rate: {warn: 0.1, fail: 0.5}}``."
     )
 
+    @property
+    def allowed_fraction(self) -> float:
+        """Largest fraction of rows that may be left out."""
+        return 0.0 if self.on_invalid == "fail" else self.max_invalid_fraction
+
 
 @dataclass(frozen=True)
 class Lineage(Section):

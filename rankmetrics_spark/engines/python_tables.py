@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame
 
 from rankmetrics_spark.engines.choice import session_in_use
 from rankmetrics_spark.engines.sessions import is_laptop, sail_path
+from rankmetrics_spark.engines.tables import with_fields
 from rankmetrics_spark.errors import ConfigError, first_sentence
 
 if TYPE_CHECKING:
@@ -84,6 +85,22 @@ def spark_table(value: Any, name: str, beside: Any = None, needed: Container[str
         rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
         return spark.createDataFrame(rows, from_arrow_schema(table.schema))
     return spark.createDataFrame(table)
+
+
+def table_of(
+    value: Any, name: str, columns: Iterable[str | None], defaults: Iterable[str] = (), beside: Any = None
+) -> DataFrame:
+    """Return a table as ``spark_table`` does, with a column for each field of a struct that is asked for.
+
+    Args:
+        value: The table.
+        name: What the user calls it, for errors.
+        columns: The columns that the user names; None is none.
+        defaults: Columns that are read where the user names none.
+        beside: Another table of the same call; if it is a DataFrame of Spark, its session is the one.
+    """
+    names = [*filter(None, columns)]
+    return with_fields(spark_table(value, name, beside, column_names(*names, *defaults)), names)
 
 
 def column_names(*names: str | None) -> frozenset[str]:

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.config import Options
-from rankmetrics_spark.engines import AnyTable, Step, column_names, engine_of, spark_table, with_fields
+from rankmetrics_spark.engines import AnyTable, Step, engine_of, table_of
 from rankmetrics_spark.layouts import LAYOUTS, NO_ENTRIES, RECHECK, Layout
 from rankmetrics_spark.metrics import Convention
 from rankmetrics_spark.road import aggregation, checking, ranking, scoring
@@ -108,13 +108,10 @@ class Tables:
             InputError: A column is missing or has a type that cannot serve.
         """
         columns = (*options.columns.values(), *options.list, *options.segments, options.covariate, options.cluster)
-        needed = column_names(*columns, *ROLES, *ROLES.values())
-        impressions = spark_table(impressions, "impressions", judgements, needed)
-        impressions = with_fields(impressions, filter(None, columns))
+        impressions = table_of(impressions, "impressions", columns, (*ROLES, *ROLES.values()), judgements)
         if judgements is not None:
-            roles = (*options.judgement_columns.values(), *JUDGEMENT_ROLES, *JUDGEMENT_ROLES.values())
-            judgements = spark_table(judgements, "judgements", impressions, column_names(*roles))
-            judgements = with_fields(judgements, options.judgement_columns.values())
+            own, defaults = options.judgement_columns.values(), (*JUDGEMENT_ROLES, *JUDGEMENT_ROLES.values())
+            judgements = table_of(judgements, "judgements", own, defaults, impressions)
         schema = None if judgements is None else judgements.schema
         plan = make_plan(options, impressions.schema, schema, conventions)
         plan = plan.on(engine_of(impressions.sparkSession), impressions.schema)
