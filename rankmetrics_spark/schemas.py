@@ -329,6 +329,11 @@ def shown_of(row: Mapping[str, Any], name: str) -> Any:
     return of_test(row, name) if (low > 0 or high < 0) == (p < 1 - row["confidence"]) else None
 
 
+def shown_numbers(row: Mapping[str, Any], names: Iterable[str]) -> list[float | None]:
+    """The numbers of a row as people see them; see ``shown_of`` and ``number``."""
+    return [number(shown_of(row, name)) for name in names]
+
+
 def quoted(name: str) -> str:
     """A column name as SQL wants it, whatever characters it holds.
 

@@ -25,10 +25,8 @@ from rankmetrics_spark.engines import (
     ResultTable,
     SumTable,
     coded,
-    column_names,
     result_table,
-    spark_table,
-    with_fields,
+    table_of,
 )
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.layouts import entry, flat, ints
@@ -131,11 +129,9 @@ def _options(columns: Mapping[str, str | None] | None, rank_by: str, first_rank:
     return options
 
 
-def _top_rows(impressions: AnyTable, options: Options, k: int, beside: AnyTable | None = None) -> DataFrame:
+def _top_rows(impressions: AnyTable, options: Options, k: int) -> DataFrame:
     """Return the sound rows down to rank k: experiment, user, item and rank."""
-    names = [*filter(None, options.columns.values())]
-    needed = column_names(*names, *ROLES, *ROLES.values())
-    table = with_fields(spark_table(impressions, "impressions", beside, needed=needed), names)
+    table = table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
     plan = make_plan(options, table.schema)
     by_score = plan.columns.by_score
     roles = replace(plan.columns, item=True, relevance=False, position=not by_score)
@@ -303,13 +299,13 @@ def exposure(
     known = None if size or catalogue is None else _items(catalogue, "catalogue", item, rows)
     seen = None if interactions is None else _items(interactions, "interactions", item, rows)
     spread = _spread(_item_counts(rows, request), known, seen)
-    body = partial(_exposures, request=request, size=size, from_table=known is not None, has_novelty=seen is not None)
+    body = partial(_exposures, request=request, size=size)
     return result_table(spread.repartition(1).mapInArrow(body, schema_text(EXPOSURE)))
 
 
 def _items(value: AnyTable, name: str, column: str, beside: DataFrame) -> DataFrame:
     """Return how many rows of a table each item has."""
-    table = with_fields(spark_table(value, name, beside, needed=column_names(column)), [column])
+    table = table_of(value, name, [column], beside=beside)
     if column not in table.columns:
         raise InputError(f"{name} has no column {column!r}; it has {', '.join(table.columns)}")
     found = table.select(F.col(quoted(column)).cast("string").alias(_ITEM)).where(F.col(_ITEM).isNotNull())
@@ -320,7 +316,7 @@ def _item_counts(rows: DataFrame, request: Exposure) -> DataFrame:
     """Return (experiment, item, sums): how often the item is shown in the log and in each replicate."""
     shown = rows.selectExpr(EXPERIMENT, f"string({ITEM}) AS {ITEM}", f"xxhash64({USER}) AS {HASH}")
     if not request.replicates:
-        return shown.groupBy(*_COUNTS.key).agg(F.expr("array(count(1)) AS sums"))
+        return shown.groupBy(*_COUNTS.key).agg(F.expr(f"array(count(1)) AS {SUMS}"))
     body = partial(_weighted, replicates=request.replicates, seed=request.seed)
     return _COUNTS.added(shown.mapInArrow(body, _COUNTS.schema), 1 + request.replicates)
 
@@ -350,16 +346,14 @@ def _spread(counts: DataFrame, known: DataFrame | None, seen: DataFrame | None) 
             continue
         value = F.lit(True) if name == _INSIDE else F.col(_INTERACTIONS)
         counts = counts.join(table.select(_ITEM, value.alias(name)), F.col(ITEM) == F.col(_ITEM), "left").drop(_ITEM)
-        total = "count(1)" if name == _INSIDE else f"sum({_INTERACTIONS})"
-        one = table.selectExpr(f"bigint({total}) AS n")
-        sizes.append(one.selectExpr("string(NULL)", "0", f"'total{name}'", "0L", "n"))
+        total = "count(1)" if name == _INSIDE else f"coalesce(sum({_INTERACTIONS}), 0L)"
+        sizes.append(table.selectExpr("string(NULL)", "0", f"'total{name}'", "0L", f"bigint({total})"))
     by_item = Window.partitionBy(ITEM).orderBy(EXPERIMENT)
-    counts = counts.withColumn(_INSIDE, F.coalesce(_INSIDE, F.lit(False))).withColumn(
-        _FIRST, F.row_number().over(by_item) == 1
-    )
+    counts = counts.withColumn(_INSIDE, F.coalesce(_INSIDE, F.lit(False)))
+    counts = counts.withColumn(_FIRST, F.row_number().over(by_item) == 1)
     each = counts.select(EXPERIMENT, _INSIDE, _INTERACTIONS, _FIRST, F.posexplode(SUMS).alias(_AT, _TIMES))
     kinds = ", ".join(
-        f"named_struct('kind', '{kind}', 'value', {value}, 'n', bigint({n}))" for kind, (value, n) in _KINDS.items()
+        f"named_struct('kind', '{kind}', 'value', {at}, 'n', bigint({n}))" for kind, (at, n) in _KINDS.items()
     )
     rows = each.where(F.col(_TIMES) > 0).selectExpr(EXPERIMENT, f"{_AT} AS replicate", f"inline(array({kinds}))")
     spread = rows.where("n > 0").groupBy(EXPERIMENT, "replicate", "kind", "value").agg(F.sum("n").alias("n"))
@@ -368,9 +362,7 @@ def _spread(counts: DataFrame, known: DataFrame | None, seen: DataFrame | None) 
     return spread.selectExpr(EXPERIMENT, "int(replicate) replicate", "kind", "bigint(value) value", "bigint(n) n")
 
 
-def _exposures(
-    batches: Batches, request: Exposure, size: int | None, from_table: bool, has_novelty: bool
-) -> Iterator[pa.RecordBatch]:
+def _exposures(batches: Batches, request: Exposure, size: int | None) -> Iterator[pa.RecordBatch]:
     """The rows of ``exposure``, from the counts of all experiments."""
     full = [batch for batch in batches if batch.num_rows]
     if not full:
@@ -387,9 +379,12 @@ def _exposures(
         return int(counts[name, 0, kind][1].sum())
 
     union = sum(total(name, "union") for name in names)
-    catalogue = size or (total(None, f"total{_INSIDE}") if from_table else union)
-    sizes = _Sizes(catalogue, total(None, f"total{_INTERACTIONS}") if has_novelty else None)
-    values = {name: _values(counts, name, request.replicates, sizes) for name in names}
+    of_table, of_interactions = (
+        total(None, kind) if (None, 0, kind) in counts else None
+        for kind in (f"total{_INSIDE}", f"total{_INTERACTIONS}")
+    )
+    catalogue = size or (union if of_table is None else of_table)
+    values = {name: _values(counts, name, request.replicates, catalogue, of_interactions) for name in names}
     if request.baseline is not None and request.baseline not in names:
         raise ConfigError(unknown("experiment", request.baseline, [name for name in names if name is not None]))
     base = values[request.baseline] if request.baseline is not None else None
@@ -402,9 +397,9 @@ def _exposures(
                 METRIC: f"{metric}@{request.k}",
                 "n_shown": total(name, "rows"),
                 "n_items": total(name, "shown"),
-                "n_catalogue": sizes.catalogue,
+                "n_catalogue": catalogue,
                 "n_outside": total(name, "outside"),
-                "n_unknown": total(name, "unknown") if has_novelty else None,
+                "n_unknown": None if of_interactions is None else total(name, "unknown"),
                 "value": each[0],
                 "ci_low": max(low, 0.0),
                 "ci_high": min(high, 1.0) if metric in ("coverage", "gini") else high,
@@ -420,16 +415,12 @@ def _exposures(
         yield from rows_of(columns, EXPOSURE)
 
 
-@dataclass(frozen=True)
-class _Sizes:
-    """Items of the catalogue, and rows of the table of interactions, if there is one."""
-
-    catalogue: int
-    interactions: int | None
-
-
 def _values(
-    counts: Mapping[Any, tuple[Ints, Ints]], name: str | None, replicates: int, sizes: _Sizes
+    counts: Mapping[Any, tuple[Ints, Ints]],
+    name: str | None,
+    replicates: int,
+    n_catalogue: int,
+    n_interactions: int | None,
 ) -> dict[str, Floats]:
     """Metric -> (1 + R,) its value in the log and in each replicate; NaN where there is none."""
     values = []
@@ -437,17 +428,17 @@ def _values(
         shown, items = counts[name, replicate, "shown"]
         interactions, rows = counts[name, replicate, "interactions"]
         n_items = int(items.sum())
-        fits = bool(n_items) and n_items <= sizes.catalogue
+        fits = bool(n_items) and n_items <= n_catalogue
         values.append(
             (
-                coverage(n_items, sizes.catalogue) if fits else math.nan,
-                gini(shown, items, sizes.catalogue) if fits else math.nan,
+                coverage(n_items, n_catalogue) if fits else math.nan,
+                gini(shown, items, n_catalogue) if fits else math.nan,
                 entropy(shown, items),
-                novelty(interactions, rows, sizes.interactions or 0),
+                novelty(interactions, rows, n_interactions or 0),
             )
         )
     named = dict(zip(("coverage", "gini", "entropy", "novelty"), np.array(values).T, strict=True))
-    return {metric: each for metric, each in named.items() if metric != "novelty" or sizes.interactions is not None}
+    return {metric: each for metric, each in named.items() if metric != "novelty" or n_interactions is not None}
 
 
 def _interval(values: Floats, confidence: float) -> tuple[float, float]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -26,16 +26,18 @@ from rankmetrics_spark.cli.options import (
     Commands,
     dates_of,
     document_of,
+    on_session,
     on_this_machine,
+    print_failure,
+    refusals_on_record,
     table_of_csv,
 )
 from rankmetrics_spark.cli.options import configs_of_days as _of_days
 from rankmetrics_spark.cli.options import loaded as _loaded
 from rankmetrics_spark.cli.options import note as _note
+from rankmetrics_spark.cli.options import print_outcome as _print
 from rankmetrics_spark.cli.options import say as _say
-from rankmetrics_spark.cli.printing import print_failure, refusals_on_record
-from rankmetrics_spark.cli.printing import print_outcome as _print
-from rankmetrics_spark.cli.pruning import prune
+from rankmetrics_spark.cli.stored import plan, prune, runs
 from rankmetrics_spark.config import EXAMPLES, Config, Sink, check_local_paths, dates_in_words, example_text
 from rankmetrics_spark.engines import Choice, choose, session_of
 from rankmetrics_spark.errors import ConfigError, RankmetricsError, without_secrets
@@ -169,7 +171,7 @@ def report(folder: str, html: str, engine: str | None, master: str | None, **mor
             figures = figures_of(here, day) if here else figures_of_output(spark, sink, day, period)
             return with_examples(spark, figures, sink, log, n) if n or log else figures
 
-        figures = figures_of(here, day) if here and not (n or log) else _on(choose(engine, master), read)
+        figures = figures_of(here, day) if here and not (n or log) else on_session(choose(engine, master), read)
         if figures.examples and figures.examples.note:
             _say.print(f"warning: {figures.examples.note}", soft_wrap=True)
         path = write_page(figures, html)
@@ -184,7 +186,7 @@ def selftest(on_spark: bool, master: str | None) -> None:
     from rankmetrics_spark.tools import by_kernels, by_spark, golden_checks
 
     with exit_codes(_say):
-        lines = golden_checks(_on(choose("spark", master), by_spark) if on_spark else by_kernels())
+        lines = golden_checks(on_session(choose("spark", master), by_spark) if on_spark else by_kernels())
     for line in lines:
         click.echo(str(line))
     if not all(line.ok for line in lines):
@@ -224,11 +226,11 @@ def init(output: str, force: bool, style: str, engine: str | None, master: str |
         if file.exists() and not force:
             raise ConfigError(f"--output is '{output}', which exists; allowed: a new file, or --force")
         choice = choose(engine, master)
-        config = first.first_config(request, first.sample_of(request, lambda work: _on(choice, work)))
+        config = first.first_config(request, first.sample_of(request, lambda work: on_session(choice, work)))
         first.write_first_config(config, file)
         _note.print(f"wrote {output}, whose comments say what was guessed: {config.in_words()}", soft_wrap=True)
         day = config.dates[-1] if config.dates else None
-        rows = _on(choice, lambda spark: first.sample_means(spark, _loaded(output, (), date=day), config))
+        rows = on_session(choice, lambda spark: first.sample_means(spark, _loaded(output, (), date=day), config))
     LIST_PRINTERS[style](rows)
     for line in first.open_questions(config):
         _say.print(line, soft_wrap=True)
@@ -267,7 +269,7 @@ def check(config: str, style: str, engine: str | None, master: str | None, **opt
         choice = choose(engine or loaded.engine, master)
         if on_this_machine(loaded, choice):
             check_local_paths(loaded.inputs, loaded.sink)
-        lines = _on(choice, lambda spark: plan_in_words(spark, loaded))
+        lines = on_session(choice, lambda spark: plan_in_words(spark, loaded))
     rows: Any = dict(lines) if style == "json" else [{"part": part, "what": what} for part, what in lines]
     LIST_PRINTERS[style](rows)
     words = next_command(config, options["overrides"], options["date"])
@@ -296,7 +298,7 @@ def conventions(config: str, style: str, engine: str | None, master: str | None,
             with errors_in_words(loaded):
                 return compare_conventions(*inputs(spark, loaded), loaded.options)
 
-        rows = _on(choice, table)
+        rows = on_session(choice, table)
     CONVENTION_PRINTERS[style](rows)
     from rankmetrics_spark.conventions import tie_bounds
 
@@ -344,12 +346,12 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
             check_new_file("--per-user", request.per_user, choice)
         if request.over_time:
             _ = request.comparison  # refused before an engine is started
-            developed = _on(choice, lambda spark: development_of(spark, request))
+            developed = on_session(choice, lambda spark: development_of(spark, request))
             if style != "table":
                 _note.print(f"users of {developed.days.sentence_part}", soft_wrap=True)
             print_over_time(developed.days, developed.rows, style, developed.metrics)
             return
-        result = _on(choice, lambda spark: comparison_of(spark, request))
+        result = on_session(choice, lambda spark: comparison_of(spark, request))
     if style != "table" or (result.dates > 1 and result.days is None):
         _note.print(result.of_day, soft_wrap=True)
     if request.per_user:
@@ -358,37 +360,6 @@ def compare(folder: str, style: str, engine: str | None, master: str | None, **o
     more |= {"gains": result.gains} if request.gains else {}
     more |= {"decomposition": result.decomposition} if request.decomposed else {}
     print_all(result.date, result.comparisons, more, style, result.metrics, result.days, result.outlook)
-
-
-@main.command()
-@click.option("--input", "folder", required=True, help="Output folder of earlier runs, with their user_metrics.")
-@click.option("--metric", required=True, help="One metric, such as ndcg@10.")
-@click.option("--days", default=14, show_default=True, type=click.IntRange(1, 1000), help="How long the test may run.")
-@click.option("--effect", help="Find the day that shows it: 0.5% of the mean, or a number in the metric's unit.")
-@click.option("--users", type=click.IntRange(min=4), help="Users by the last day, if not those of the stored days.")
-@click.option("--shares", default="0.5,0.5", show_default=True, help="Shares of the users: baseline, candidate.")
-@click.option("--from", "first", help="First stored day, as YYYY-MM-DD; by default the first one there is.")
-@click.option("--to", "last", help="Last stored day; by default the last one there is.")
-@click.option("--before", help="Earlier days for CUPED, as YYYY-MM-DD..YYYY-MM-DD.")
-@click.option("--experiment", help="Only users of this experiment.")
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="confidence, power or tuning_users.")
-@FORMAT
-@ENGINE
-@MASTER
-def plan(style: str, engine: str | None, master: str | None, **options: Any) -> None:
-    """How long a test has to run: the smallest change that it finds by each day; writes nothing."""
-    with exit_codes(_say):
-        from rankmetrics_spark.cli.planning import PlanRequest, lines_of, plan_of
-
-        request = PlanRequest(**options)
-        found = _on(choose(engine, master), lambda spark: plan_of(spark, request))
-    rows: Any = {"table": lines_of(found), "json": found.as_dict()}.get(style, [*found.rows])
-    LIST_PRINTERS[style](rows)
-    for line in filter(None, (found.test, found.basis, found.answer)):
-        _say.print(line, markup=False, soft_wrap=True)
-
-
-main.add_command(prune)
 
 
 @main.command()
@@ -410,37 +381,12 @@ def interleaving(config: str, style: str, engine: str | None, master: str | None
         choice = choose(engine or loaded.engine, master)
         if on_this_machine(loaded, choice):
             check_local_paths(loaded.inputs)
-        rows = _on(choice, lambda spark: preferences_of(spark, loaded))
+        rows = on_session(choice, lambda spark: preferences_of(spark, loaded))
     print_preferences(rows, loaded.evaluation_date, style)
 
 
-@main.command()
-@click.option("-o", "--output", type=click.Path(), default=None, help="Output folder of the runs.")
-@click.option("--table", default=None, help="Instead: schema of a catalog, such as lake.ranking.")
-@click.option("--sink-format", type=click.Choice(["delta", "iceberg"]), default="delta", help="Format of --table.")
-@FORMAT
-@MASTER
-def runs(output: str | None, table: str | None, sink_format: str, style: str, master: str | None) -> None:
-    """Every run of an output: outcome, counts, timings; the newest first."""
-    with exit_codes(_say):
-        from rankmetrics_spark.cli.earlier import records_of, summaries
-
-        if (output is None) == (table is None):
-            raise ConfigError("allowed: exactly one of --output and --table")
-        sink = Sink(path=output) if table is None else Sink(table=table, format=sink_format)
-        records = records_of(sink, lambda work: _on(choose(None, master), work))
-    LIST_PRINTERS[style](records if style == "json" else summaries(records))
-
-
-T = TypeVar("T")
-
-
-def _on(choice: Choice, work: Callable[[SparkSession], T]) -> T:
-    """Run ``work`` on the chosen session and return the result."""
-    with live(_note) as progress, session_of(choice, progress) as spark:
-        if _note.is_terminal:  # elsewhere, a line for the only step says nothing
-            progress("computing")
-        return work(spark)
+for _command in (plan, prune, runs):
+    main.add_command(_command)
 
 
 def _say_report(file: Path | None, without: str = "") -> None:

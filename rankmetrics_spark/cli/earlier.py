@@ -1,4 +1,4 @@
-"""What ``rankmetrics compare`` and ``rankmetrics runs`` read of earlier runs, and show."""
+"""What ``rankmetrics compare``, ``plan`` and ``runs`` read of earlier runs, and show."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import comparison, sinks
+from rankmetrics_spark.comparison import Plan, plan
 from rankmetrics_spark.config import Comparison, Days, Options, Sink, check_cuped, override
 from rankmetrics_spark.engines import Choice, few_rows
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError, first_sentence, unknown
@@ -345,3 +346,102 @@ def _summary(record: Mapping[str, Any]) -> dict[str, Any]:
         "seconds": seconds_of(record),
         "error": record.get("error", {}).get("message"),
     }
+
+
+_SETTINGS = ("confidence", "power", "tuning_users")
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """The options of the command."""
+
+    folder: str
+    metric: str
+    days: int
+    effect: str | None = None
+    users: int | None = None
+    shares: str = "0.5,0.5"
+    first: str | None = None
+    last: str | None = None
+    before: str | None = None
+    experiment: str | None = None
+    overrides: Sequence[str] = ()
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The keywords of ``comparison.plan``.
+
+        Raises:
+            ConfigError: An option is not what it should be.
+        """
+        settings: Mapping[str, object] = {}
+        for assignment in self.overrides:
+            settings = override(settings, assignment)
+        for name in settings:
+            if name not in _SETTINGS:
+                raise ConfigError(f"--set: {unknown('key', name, _SETTINGS)}")
+        return {
+            "days": self.days,
+            "effect": self.effect,
+            "users": self.users,
+            "shares": self._shares,
+            "dates": (self.first, self.last),
+            "before": self._before,
+            "experiment": self.experiment,
+            **settings,
+        }
+
+    @property
+    def _shares(self) -> list[float]:
+        try:
+            return [float(share) for share in self.shares.split(",")]
+        except ValueError:
+            raise ConfigError(f"--shares is '{self.shares}'; allowed: two numbers such as 0.5,0.5") from None
+
+    @property
+    def _before(self) -> tuple[str, str] | None:
+        if self.before is None:
+            return None
+        first, dots, last = self.before.partition("..")
+        return first, last if dots else first
+
+
+def plan_of(spark: SparkSession, request: PlanRequest) -> Plan:
+    """Read ``user_metrics`` of an output and plan a test.
+
+    Raises:
+        ConfigError: A wrong argument, or more days than the stored ones allow to expect.
+        InputError: There is no such table, no such date, or a single user.
+    """
+    keywords = request.keywords
+    return plan(stored_users(spark, request.folder), request.metric, **keywords)
+
+
+def lines_of(result: Plan) -> list[dict[str, Any]]:
+    """The rows as people read them: changes with their share of the mean."""
+    return [
+        {
+            "day": row["day"],
+            "date": row["date"] or row["basis"],
+            "users": f"{row['users']:,}",
+            "smallest change": _change(row, ""),
+            "valid at every look": _change(row, "_any_look"),
+        }
+        for row in result.rows
+    ]
+
+
+def _change(row: Mapping[str, Any], looks: str) -> str:
+    effect, share = row[f"smallest_effect{looks}"], row[f"smallest_relative_effect{looks}"]
+    if effect is None:
+        return "-"
+    return _digits(effect) + ("" if share is None else f" ({_digits(100 * share)} %)")
+
+
+def _digits(value: float) -> str:
+    """Three digits, without the point that a whole number would end with.
+
+    >>> _digits(0.0345), _digits(9.5), _digits(138.2)
+    ('0.0345', '9.50', '138')
+    """
+    return f"{value:#.3g}".removesuffix(".")

@@ -150,13 +150,13 @@ def _file(question: str) -> str:
 
 def _given(columns: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
     """The columns that the user names: of the log, and of the judgements."""
-    found: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    names: tuple[dict[str, str], dict[str, str]] = ({}, {})
     for assignment in columns:
         role, equals, name = assignment.partition("=")
         if not equals or not name:
             raise ConfigError(f"--column is '{assignment}'; allowed: ROLE=NAME, such as user=visitor_id")
-        found[role.startswith("judgements.")][role.removeprefix("judgements.")] = name
-    return found
+        names[role.startswith("judgements.")][role.removeprefix("judgements.")] = name
+    return names
 
 
 def asks() -> bool:
@@ -315,5 +315,5 @@ def _files(path: str) -> list[Path]:
     if local is None:
         return []
     place = Path(local)
-    found = [place] if place.is_file() else place.rglob("*")
-    return [file for file in found if file.is_file() and not file.name.startswith(("_", "."))]
+    files = [place] if place.is_file() else place.rglob("*")
+    return [file for file in files if file.is_file() and not file.name.startswith(("_", "."))]

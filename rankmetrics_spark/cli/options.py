@@ -1,19 +1,53 @@
-"""Options that several commands have, the command class that checks them, and the configs that they name."""
+"""What commands share: options, the class that checks them, the configs that they name; what is printed of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from rich.console import Console
 
-from rankmetrics_spark.cli.exit_codes import verbose
-from rankmetrics_spark.config import ENGINES, Config, Days, description, evaluation_day, load, read_document, resolved
-from rankmetrics_spark.engines import Choice, separate_output
-from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.report import DOCUMENT_STYLES, RESULT_TABLES, document, folded, safe_cells
+from rankmetrics_spark.cli.exit_codes import live, verbose
+from rankmetrics_spark.config import (
+    ENGINES,
+    RATES,
+    Config,
+    Days,
+    description,
+    evaluation_day,
+    load,
+    read_document,
+    resolved,
+)
+from rankmetrics_spark.engines import Choice, separate_output, session_of
+from rankmetrics_spark.errors import ConfigError, MetricGateError, RankmetricsError, without_secrets
+from rankmetrics_spark.report import (
+    DOCUMENT_STYLES,
+    RESULT_TABLES,
+    Shown,
+    accounting,
+    document,
+    folded,
+    paths_text,
+    print_csv,
+    print_gates,
+    print_json,
+    print_not_published,
+    print_result,
+    print_verdict,
+    result_object,
+    safe_cells,
+)
+from rankmetrics_spark.schemas import FAIL, NOT_CHECKED
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rankmetrics_spark.job import Outcome
 
 MASTER = click.option(
     "--master",
@@ -261,3 +295,59 @@ def configs_of_days(
 def on_this_machine(config: Config, choice: Choice) -> bool:
     """Whether this process can check local paths: the engine runs here, and no setting names another file system."""
     return choice.here and not any("defaultFS" in name for name in config.spark)
+
+
+def print_outcome(
+    outcome: Outcome, shown: Shown, style: str, segments: bool, checks: Sequence[Mapping[str, Any]] = ()
+) -> None:
+    """Print the result on stdout, and on stderr what was counted and where it is."""
+    tables = {"means": shown.rows, "comparisons": shown.compared, "checks": checks}
+    if style == "json":
+        print_json(result_object(outcome.record, tables, outcome.paths))
+    elif style == "csv":
+        print_csv(tables[table_of_csv(style, outcome.comparisons is not None)])
+    if not say.quiet:
+        print_verdict(outcome.record["verdict"], style, shown if style == "table" else None)
+    if style == "table":
+        print_result(shown, segments)
+    # People can read the result before the report is written.
+    sys.stdout.flush()
+    for line in accounting(outcome.record):
+        (say if line.startswith("warning: ") else note).print(line, markup=False, soft_wrap=True)
+    note.print(paths_text(outcome.path, outcome.record, outcome.record_path), soft_wrap=True)
+
+
+def print_failure(error: RankmetricsError, config: Config) -> None:
+    """The numbers of a run whose gates have failed, on stderr, before the sentence of the error."""
+    checks = [check.as_row() for check in error.checks if check.status != NOT_CHECKED and check.name in RATES]
+    with redirect_stdout(sys.stderr):
+        if isinstance(error, MetricGateError) and error.record:
+            print_not_published(error.record, config.metrics)
+        elif any(row["status"] == FAIL for row in checks):
+            print_gates(checks, "rates of the log and their margins")
+    if isinstance(error, MetricGateError) and error.page:
+        say.print(f"open the page, which is not published: {without_secrets(error.page)}", soft_wrap=True)
+
+
+@contextmanager
+def refusals_on_record(config: Config, choice: Choice) -> Iterator[None]:
+    """Write a record for a run that fails before it has a session, if this process can write it."""
+    try:
+        yield
+    except RankmetricsError as error:
+        with suppress(Exception):  # without pyspark, for one; the error itself is what matters
+            from rankmetrics_spark.job import record_refusal
+
+            record_refusal(config, choice.engine, error)
+        raise
+
+
+T = TypeVar("T")
+
+
+def on_session(choice: Choice, work: Callable[[SparkSession], T]) -> T:
+    """Run ``work`` on the chosen session and return the result."""
+    with live(note) as progress, session_of(choice, progress) as spark:
+        if note.is_terminal:  # elsewhere, a line for the only step says nothing
+            progress("computing")
+        return work(spark)

@@ -38,10 +38,10 @@ def preferences_of(spark: SparkSession, config: Config) -> list[dict[str, Any]]:
         raise ConfigError("source.team and source.ranks: both given; allowed: one of the two")
     names = ("baseline", "confidence", "correction", "tuning_users")
     settings = {name: getattr(compared, name) for name in names}
-    asked = Preferences.read({"team": source.team, "ranks": source.ranks, **settings})
+    request = Preferences.read({"team": source.team, "ranks": source.ranks, **settings})
     with errors_in_words(config):
         log, _ = inputs(spark, config)
-        table = preferences(log, config.options, asked)
+        table = preferences(log, config.options, request)
         rows = [row.asDict() for row in few_rows(table)]
     _refuse_faulty(rows[0], config)
     return rows
@@ -49,14 +49,12 @@ def preferences_of(spark: SparkSession, config: Config) -> list[dict[str, Any]]:
 
 def _refuse_faulty(counts: Row, config: Config) -> None:
     """Refuse a log without rows, and one with more rows left out than the config allows."""
-    n, allowed = counts["n_rows"], config.quality.max_invalid_fraction
+    n, allowed = counts["n_rows"], config.quality.allowed_fraction
     if not n:
         raise InputError(f"the input is empty: no rows in {config.source.place}")
     left_out = counts["n_faulty_rows"] + counts["n_repeated"]
-    key = "max_invalid_fraction is"
-    if config.quality.on_invalid == "fail":
-        key, allowed = "on_invalid: fail allows", 0.0
     if left_out > allowed * n:
+        key = "on_invalid: fail allows" if config.quality.on_invalid == "fail" else "max_invalid_fraction is"
         raise QualityError(
             f"{left_out:,} of {n:,} rows are left out ({left_out / n:.2%}; quality.{key} {allowed:.2%}): "
             f"{counts['n_faulty_rows']:,} have a fault, {counts['n_repeated']:,} repeat a rank of their list; to go "
@@ -66,20 +64,22 @@ def _refuse_faulty(counts: Row, config: Config) -> None:
 
 def print_preferences(rows: Sequence[Row], date: str, style: str) -> None:
     """Print the rows on stdout, and on stderr a sentence per pair and what became of the rows of the log."""
-    told = sorted(rows, key=lambda row: 1.0 if is_unknown(row["p_adjusted"]) else row["p_adjusted"])
+    ordered = sorted(rows, key=lambda row: 1.0 if is_unknown(row["p_adjusted"]) else row["p_adjusted"])
     if style == "json":
         pairs = [row for row in rows if row["ranker_b"] is not None]
         counts = {name: rows[0][name] for name in LOG_COUNTS}
-        verdict = [row["sentence"] for row in told]
+        verdict = [row["sentence"] for row in ordered]
         print_json({DATE: date, "comparisons": pairs, "verdict": verdict, "counts": counts})
     elif style == "csv":
         LIST_PRINTERS["csv"]([{**row, "draft_shares": _shares(row)} for row in rows])
     elif rows[0]["ranker_b"] is not None:
         LIST_PRINTERS["table"]([_texts(row) for row in rows])
-    for row in told[:MOST_SENTENCES]:
+    for row in ordered[:MOST_SENTENCES]:
         say.print(row["sentence"], markup=False, soft_wrap=True)
-    if len(told) > MOST_SENTENCES:
-        say.print(f"{len(told) - MOST_SENTENCES:,} more pairs: --format json has a sentence for each", soft_wrap=True)
+    if len(ordered) > MOST_SENTENCES:
+        say.print(
+            f"{len(ordered) - MOST_SENTENCES:,} more pairs: --format json has a sentence for each", soft_wrap=True
+        )
     note.print(counts_in_words(rows[0]), markup=False, soft_wrap=True)
 
 

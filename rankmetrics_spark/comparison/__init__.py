@@ -16,16 +16,15 @@ from pyspark.sql import functions as F
 from rankmetrics_spark.comparison.clusters import rows_of_clusters
 from rankmetrics_spark.comparison.columns import comparison_rows
 from rankmetrics_spark.comparison.compared import Ranks
+from rankmetrics_spark.comparison.contrasts import against_rest, margins, within_margin
 from rankmetrics_spark.comparison.daily import KINDS, UserDays, add_days
 from rankmetrics_spark.comparison.families import Rules
 from rankmetrics_spark.comparison.forecasts import Outlook, outlook, outlooks
-from rankmetrics_spark.comparison.margins import margins, within_margin
 from rankmetrics_spark.comparison.over_time import OVER_TIME, over_time, over_time_rows
 from rankmetrics_spark.comparison.pairs import UserRows, add_rows
 from rankmetrics_spark.comparison.periods import period_days, period_rows, published_days, uneven_columns
 from rankmetrics_spark.comparison.planning import Plan, plan
 from rankmetrics_spark.comparison.registry import STATISTICS, statistic, types_of
-from rankmetrics_spark.comparison.rest import against_rest
 from rankmetrics_spark.comparison.rows import (
     CLUSTER_MEANS,
     DECOMPOSITION,
@@ -194,7 +193,7 @@ def compare(
         >>> [*compare(users, baseline="control").to_pandas()["difference"].round(6)]  # doctest: +SKIP
         [0.333333]
     """
-    asked = Comparison.read(
+    comparison = Comparison.read(
         {
             "baseline": baseline,
             "candidates": candidates,
@@ -227,7 +226,7 @@ def compare(
     days = None if dates is None else published_days(users, *first_and_last(dates))
     users = users if days is None else period_rows(users, days)
     table = UserTable.of(users, metrics, {name: name for name in split.segments}, _earlier_values(before, users))
-    return result_table(comparisons(replace(table, combinations=split.combined_segments, days=days), asked))
+    return result_table(comparisons(replace(table, combinations=split.combined_segments, days=days), comparison))
 
 
 def first_and_last(dates: object) -> tuple[str, str]:
@@ -290,7 +289,7 @@ def effect_over_time(
         ConfigError: A wrong argument, or a metric without a column.
         InputError: ``user_metrics`` or ``before`` lacks a column.
     """
-    asked = Comparison.read(
+    comparison = Comparison.read(
         {
             "baseline": baseline,
             "candidates": candidates,
@@ -305,30 +304,32 @@ def effect_over_time(
     )
     users = spark_table(user_metrics, "user_metrics", before)
     table = UserTable.of(users, metrics, None, _earlier_values(before, users))
-    return result_table(development(table, asked, dates))
+    return result_table(development(table, comparison, dates))
 
 
-def development(table: UserTable, asked: Comparison, dates: tuple[str, str] | None = None) -> DataFrame:
+def development(table: UserTable, comparison: Comparison, dates: tuple[str, str] | None = None) -> DataFrame:
     """The rows of ``effect_over_time``, from one row per (experiment_id, user_id, evaluation_date)."""
-    _refuse_nothing(asked)
-    if asked.mean_over == "lists":
-        raise refuse(asked.path_of("mean_over"), "lists", "users, since an effect over time is one of users")
-    if asked.cluster is not None:
-        raise refuse(asked.path_of("cluster"), asked.cluster, "null, since an effect over time is one of users")
-    if asked.correction == "tukey":
+    _refuse_nothing(comparison)
+    if comparison.mean_over == "lists":
+        raise refuse(comparison.path_of("mean_over"), "lists", "users, since an effect over time is one of users")
+    if comparison.cluster is not None:
+        raise refuse(
+            comparison.path_of("cluster"), comparison.cluster, "null, since an effect over time is one of users"
+        )
+    if comparison.correction == "tukey":
         # Slopes are no means.
-        asked = replace(asked, correction="holm")
+        comparison = replace(comparison, correction="holm")
     start = None
     if dates is not None:
         start, last = (day("dates", date) for date in first_and_last(dates))
         if start > last:
             raise ConfigError(f"dates is {start} to {last}; allowed: a first date up to the last one")
         table = replace(table, rows=table.rows.where(F.col(DATE) <= last) if DATE in table.rows.columns else table.rows)
-    return over_time(table, request_of(asked), Rules.of(asked, table), start)
+    return over_time(table, request_of(comparison), Rules.of(comparison, table), start)
 
 
-def _refuse_nothing(asked: Comparison) -> None:
-    if not asked.is_requested:
+def _refuse_nothing(comparison: Comparison) -> None:
+    if not comparison.is_requested:
         raise ConfigError("comparison.baseline is null; allowed: an experiment, or comparison.pairs: all")
 
 
@@ -337,60 +338,64 @@ def _earlier_values(before: AnyTable | str | None, users: DataFrame) -> DataFram
     return before if before is None or isinstance(before, str) else spark_table(before, "before", users)
 
 
-def comparisons(table: UserTable, asked: Comparison, sums: DataFrame | None = None) -> DataFrame:
+def comparisons(table: UserTable, comparison: Comparison, sums: DataFrame | None = None) -> DataFrame:
     """The table ``comparisons``: one row per (baseline, candidate, segment, metric).
 
     Args:
         table: The users.
-        asked: What is compared.
+        comparison: What is compared.
         sums: ``sums_of`` the two, where it has been computed already.
 
     Raises:
         ConfigError: Neither a baseline nor all pairs are asked for.
     """
-    _refuse_nothing(asked)
-    table = _of_units(table, asked)
-    partials = sums_of(table, asked) if sums is None else sums
+    _refuse_nothing(comparison)
+    table = _of_units(table, comparison)
+    partials = sums_of(table, comparison) if sums is None else sums
     # Handed over: what a notebook or a test has registered is not registered in the process that makes the rows.
     statistics = tuple(STATISTICS.values())
-    body = partial(final, request=request_of(asked), rules=Rules.of(asked, table), statistics=statistics)
+    body = partial(final, request=request_of(comparison), rules=Rules.of(comparison, table), statistics=statistics)
     return partials.repartition(1).mapInArrow(body, schema_text(types_of(statistics)))
 
 
-def sums_of(table: UserTable, asked: Comparison) -> DataFrame:
+def sums_of(table: UserTable, comparison: Comparison) -> DataFrame:
     """The exact sums, by key, that comparisons and bootstrap intervals are made of."""
-    request, table = request_of(asked), _of_units(table, asked)
+    request, table = request_of(comparison), _of_units(table, comparison)
     partials = sums_by_key(table, request)
-    return partials.unionByName(signed_ranks(table, request)) if asked.wilcoxon and asked.is_requested else partials
+    return (
+        partials.unionByName(signed_ranks(table, request))
+        if comparison.wilcoxon and comparison.is_requested
+        else partials
+    )
 
 
-def bootstrap_means(table: UserTable, asked: Comparison, sums: DataFrame) -> DataFrame:
+def bootstrap_means(table: UserTable, comparison: Comparison, sums: DataFrame) -> DataFrame:
     """Bootstrap intervals of the mean of every (experiment_id, segment, metric), from ``sums_of`` the two."""
-    body = partial(final_means, rules=Rules.of(asked, table))
+    body = partial(final_means, rules=Rules.of(comparison, table))
     return sums.repartition(1).mapInArrow(body, schema_text(MEANS))
 
 
-def _of_units(table: UserTable, asked: Comparison) -> UserTable:
+def _of_units(table: UserTable, comparison: Comparison) -> UserTable:
     """The table with the column of the cluster, whose name in it is that of the log unless the table says otherwise."""
-    return table if table.cluster is not None else replace(table, cluster=asked.cluster)
+    return table if table.cluster is not None else replace(table, cluster=comparison.cluster)
 
 
 def with_cluster_intervals(
-    means: DataFrame, table: UserTable, asked: Comparison, sums: DataFrame | None = None
+    means: DataFrame, table: UserTable, comparison: Comparison, sums: DataFrame | None = None
 ) -> DataFrame:
     """The means with the intervals of clusters as units; as they are without a cluster.
 
     Args:
         means: Rows of ``experiment_metrics``.
         table: Their users.
-        asked: How the means are compared.
+        comparison: How the means are compared.
         sums: ``sums_of`` the two, where it has been computed already.
     """
-    if asked.cluster is None:
+    if comparison.cluster is None:
         return means
-    table, bounds = _of_units(table, asked), ("ci_low", "ci_high")
-    partials = sums_of(table, asked) if sums is None else sums
-    body = partial(final_cluster_means, rules=Rules.of(asked, table))
+    table, bounds = _of_units(table, comparison), ("ci_low", "ci_high")
+    partials = sums_of(table, comparison) if sums is None else sums
+    body = partial(final_cluster_means, rules=Rules.of(comparison, table))
     of_clusters = partials.repartition(1).mapInArrow(body, schema_text(CLUSTER_MEANS))
     keys = (EXPERIMENT, SEGMENT, METRIC)
     intervals = of_clusters.select(*(F.col(name).alias(f"_{name}") for name in (*keys, *bounds)))
@@ -399,43 +404,43 @@ def with_cluster_intervals(
     return means.join(intervals, same_row, "left").select(*replaced)
 
 
-def decomposition(table: UserTable, asked: Comparison, segment: str) -> DataFrame:
+def decomposition(table: UserTable, comparison: Comparison, segment: str) -> DataFrame:
     """Each difference from the baseline, split into what the mix of users changed and what changed within segments.
 
     Args:
         table: The users; one of its segments is ``segment``.
-        asked: The baseline.
+        comparison: The baseline.
         segment: Name of the segment.
 
     Returns:
         One row per (experiment_id, metric, segment label): baseline, users and means of both sides, ``mix`` and
         ``within``. Over the labels, mix and within add up to the difference of the means.
     """
-    partials = sums_by_key(table, request_of(Comparison(baseline=asked.baseline)))
-    body = partial(final_decomposition, baseline=asked.baseline, candidates=asked.candidates, segment=segment)
+    partials = sums_by_key(table, request_of(Comparison(baseline=comparison.baseline)))
+    body = partial(final_decomposition, baseline=comparison.baseline, candidates=comparison.candidates, segment=segment)
     split = partials.where("kind = 'arm'").repartition(1).mapInArrow(body, schema_text(DECOMPOSITION))
     return split.orderBy(EXPERIMENT, METRIC, SEGMENT)
 
 
-def refuse_too_many_replicates(asked: Comparison, experiments: Sequence[str], n_metrics: int) -> None:
+def refuse_too_many_replicates(comparison: Comparison, experiments: Sequence[str], n_metrics: int) -> None:
     """Refuse more replicates than a process can hold, as soon as the experiments are known.
 
     Raises:
         ConfigError: Says how many can be had.
     """
-    request_of(asked).refuse_too_many_replicates(len(experiments), n_metrics)
+    request_of(comparison).refuse_too_many_replicates(len(experiments), n_metrics)
 
 
-def request_of(asked: Comparison) -> Request:
+def request_of(comparison: Comparison) -> Request:
     """Which pairs are formed, and how often users are resampled."""
-    bootstrap, flips, reshuffles = asked.bootstrap, asked.randomization, asked.aa_check
+    bootstrap, flips, reshuffles = comparison.bootstrap, comparison.randomization, comparison.aa_check
     return Request(
-        baseline=asked.baseline,
-        candidates=asked.candidates,
-        all_pairs=asked.pairs == "all",
-        drop_shared=asked.shared_users == "drop",
-        over_lists=asked.mean_over == "lists",
-        clustered=asked.cluster is not None,
+        baseline=comparison.baseline,
+        candidates=comparison.candidates,
+        all_pairs=comparison.pairs == "all",
+        drop_shared=comparison.shared_users == "drop",
+        over_lists=comparison.mean_over == "lists",
+        clustered=comparison.cluster is not None,
         bootstrap=bootstrap.replicates if bootstrap else 0,
         bootstrap_seed=bootstrap.seed if bootstrap else 1,
         flips=flips.replicates if flips else 0,

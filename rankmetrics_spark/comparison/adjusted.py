@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rankmetrics_spark.comparison.intervals import Share
+from rankmetrics_spark.comparison.families import Share
 from rankmetrics_spark.comparison.totals import (
     BASELINE,
     BEFORE_PAIR_SUMS,

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from rankmetrics_spark.comparison.compared import INDEPENDENT, PAIRED, Bools, Compared, Ranks
-from rankmetrics_spark.comparison.families import Rules
-from rankmetrics_spark.comparison.intervals import interval, intervals_at
+from rankmetrics_spark.comparison.families import Rules, interval, intervals_at
 from rankmetrics_spark.comparison.notes import left_out_of_all, remarks
 from rankmetrics_spark.comparison.over_lists import n_lists
 from rankmetrics_spark.comparison.registry import STATISTICS, Statistic, statistic

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rankmetrics_spark.comparison import adjusted
-from rankmetrics_spark.comparison.families import Families, Rules
-from rankmetrics_spark.comparison.intervals import Share, intervals_at
+from rankmetrics_spark.comparison.families import Families, Rules, Share, intervals_at
 from rankmetrics_spark.comparison.over_lists import arm_moments_over_lists, list_pair_sums, pair_moments_of
 from rankmetrics_spark.comparison.totals import (
     ARM_SUMS,

@@ -183,9 +183,9 @@ def _add_before(totals: Totals, earlier: UserDays, period: UserDays, request: Re
     last_of_user[user] = np.arange(len(user))
     first = first_places(period.own)
     last = last_of_user[period.rows.user[first]]
-    there = last >= 0
-    if there.any():
-        places, at = first[there], last[there]
+    known = last >= 0
+    if known.any():
+        places, at = first[known], last[known]
         values = {metric: each[at] for metric, each in means.items()}
         none: dict[str, Floats] = {}
         changed = {"values": values, "relevant": relevant[at], "before": none, "before_own": none}
@@ -214,10 +214,10 @@ def _running_mean(values: Floats, weights: Ints, group: Ints) -> Floats:
 
     Days without a list, and lists without a value, do not count.
     """
-    there = ~np.isnan(values)
-    weight = np.where(there, weights, 0)
-    beyond = there & (np.abs(values) > LARGEST_SUMMAND)
-    limbs = [limb.astype(np.int64) for limb in limbs_of(np.where(there & ~beyond, values, 0.0))]
+    known = ~np.isnan(values)
+    weight = np.where(known, weights, 0)
+    beyond = known & (np.abs(values) > LARGEST_SUMMAND)
+    limbs = [limb.astype(np.int64) for limb in limbs_of(np.where(known & ~beyond, values, 0.0))]
     means = exact_mean([_running(limb * weight, group) for limb in limbs], _running(weight, group))
     return np.where(_running((beyond & (weight > 0)).astype(np.int64), group) > 0, np.inf, means)
 
@@ -230,9 +230,9 @@ def _add_trends(totals: Totals, days: UserDays, since: Ints, request: Request) -
     first = first_places(own)
     user, experiment = days.rows.user[first], days.rows.experiment[first]
     for metric, values in days.rows.values.items():
-        there = ~np.isnan(values)
-        v, k = np.where(there, values, 0.0), np.where(there, since, 0).astype(float)
-        summed = (there.astype(float), k, k * k, v, k * v)
+        known = ~np.isnan(values)
+        v, k = np.where(known, values, 0.0), np.where(known, since, 0).astype(float)
+        summed = (known.astype(float), k, k * k, v, k * v)
         # Added row by row, in the order of the dates.
         sums = np.array([np.bincount(own, each, len(first)) for each in summed])
         beyond = (np.abs(sums) > LARGEST_SUMMAND).any(axis=0)

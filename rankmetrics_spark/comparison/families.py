@@ -1,10 +1,11 @@
-"""Rules of comparisons, and their families: which rows are corrected together, and how."""
+"""Rules of comparisons, and their families: which rows are corrected together, and how; intervals that agree."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +16,17 @@ from rankmetrics_spark.config import Comparison, Days, PlannedLooks
 from rankmetrics_spark.pointers import LookNumbers, unknown_looks
 from rankmetrics_spark.schemas import EVERYONE, GUARDRAIL, PRIMARY, SECONDARY, segment_columns
 from rankmetrics_spark.statistics import (
+    Denominator,
     Estimate,
     Floats,
+    Looks,
+    adjusted_levels,
     adjusted_p_values,
+    bca,
+    consistent,
+    critical_value,
+    over_looks,
+    percentile,
     strictest_level,
     tukey_levels,
     tukey_p_values,
@@ -212,3 +221,57 @@ class Families:
         for places in groups.values():
             names = {name for i in places for name in (self.keys[i].baseline, self.keys[i].candidate)}
             yield np.array(places, np.int64), len(names)
+
+
+@dataclass(frozen=True)
+class Share:
+    """The differences of g rows as a share of the baseline.
+
+    Attributes:
+        delta: By the delta method.
+        denominator: What the differences are divided by.
+    """
+
+    delta: Estimate
+    denominator: Denominator
+
+    def where(self, chosen: Any, other: Share) -> Share:
+        """Row by row this one where it is ``chosen``, else the other one."""
+        return Share(self.delta.where(chosen, other.delta), self.denominator.where(chosen, other.denominator))
+
+
+def intervals_at(
+    confidence: Floats | float, single: Estimate, share: Share, n: Any = None, looks: Looks | None = None
+) -> tuple[Estimate, Estimate]:
+    """The test and the relative difference with intervals at these levels.
+
+    Args:
+        confidence: In (0, 1); one number, or (g,).
+        single: Tests of a single look.
+        share: Their differences as a share of the baseline.
+        n: (g,) users of the test.
+        looks: The rule; None for a single look.
+    """
+    critical = [critical_value(each.df, confidence, n, looks) for each in (single, share.delta)]
+    test = single if looks is None else over_looks(single, n, looks, confidence)
+    test, relative = test.within(critical[0], 1 - confidence), share.delta.within(critical[1], 1 - confidence)
+    return test, consistent(relative, test, critical[0], share.denominator)
+
+
+def levels_of(p: Floats, p_adjusted: Floats, correction: str, alpha: float) -> Floats:
+    """(g,) levels of the intervals of one family, which agree with its corrected p-values."""
+    strictest = strictest_level(alpha, int(np.count_nonzero(~np.isnan(p))), correction)
+    return adjusted_levels(p, p_adjusted, alpha, np.full(len(p), strictest))
+
+
+_CUT = 2.0**-28
+"""Replicates so close to the estimate are equal to it."""
+
+
+def interval(means: Floats, estimate: Floats, acceleration: Floats, rules: Rules) -> tuple[Floats, Floats]:
+    """Bootstrap interval of (g, r) replicates, as the rules want it."""
+    # Replicates are cut off and the estimate is not, so a replicate that is equal to it lies a little beside it.
+    means = np.where(np.abs(means - estimate[:, None]) <= _CUT, estimate[:, None], means)
+    if rules.bca:
+        return bca(means, estimate, acceleration, rules.confidence)
+    return percentile(means, rules.confidence)

@@ -31,8 +31,7 @@ from rankmetrics_spark.comparison.daily import (
     UserDays,
     add_days,
 )
-from rankmetrics_spark.comparison.families import Rules
-from rankmetrics_spark.comparison.intervals import intervals_at, levels_of
+from rankmetrics_spark.comparison.families import Rules, intervals_at, levels_of
 from rankmetrics_spark.comparison.rows import rows_of, schema_text
 from rankmetrics_spark.comparison.sums import (
     KEY,
@@ -111,11 +110,11 @@ def over_time(table: UserTable, request: Request, rules: Rules, start: str | Non
 
 def _weights(table: UserTable) -> Iterator[str]:
     """SQL of the lists of each row, and of those that have a value of each metric: null where nobody knows."""
-    there = table.rows.columns
-    yield f"double({N_LISTS if N_LISTS in there else 1}) AS {_LISTS}"
+    columns = table.rows.columns
+    yield f"double({N_LISTS if N_LISTS in columns else 1}) AS {_LISTS}"
     for metric in table.metrics:
         stored = lists_with_value(metric.column)
-        yield f"double({stored if stored in there else 'null'}) AS {_WEIGHT}{metric.column}"
+        yield f"double({stored if stored in columns else 'null'}) AS {_WEIGHT}{metric.column}"
 
 
 def _sums_of_days(

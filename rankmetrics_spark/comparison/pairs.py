@@ -260,7 +260,15 @@ def add_rows(totals: Totals, rows: UserRows, request: Request) -> None:
     for labels, code in rows.segments:
         group = _Group(rows.experiments, labels, code * len(rows.experiments) + rows.experiment)
         for metric, values in rows.values.items():
-            _add_arms(totals, group, metric, values, rows.relevant)
+            has_value = ~np.isnan(values)
+            v = np.nan_to_num(summable(values))
+            counts = (
+                np.ones(len(v)),
+                has_value,
+                has_value & rows.relevant,
+                has_value & (np.abs(values) > LARGEST_SUMMAND),
+            )
+            group.add(totals, "arm", metric, counts, ((v, 1), (v * v, 2), (v * v * v, 3)))
             if metric in rows.lists:
                 _add_lists(totals, group, metric, summable(values), rows.lists[metric])
             if metric in rows.before:
@@ -353,14 +361,6 @@ class _Group:
 
 _Products = Sequence[tuple[Floats, int]]
 """Values, and how many factors each of them is made of."""
-
-
-def _add_arms(totals: Totals, group: _Group, metric: str, values: Floats, relevant: npt.NDArray[np.bool_]) -> None:
-    """Sums of each experiment; an experiment whose users have no value has a key too."""
-    has_value = ~np.isnan(values)
-    v = np.nan_to_num(summable(values))
-    counts = (np.ones(len(v)), has_value, has_value & relevant, has_value & (np.abs(values) > LARGEST_SUMMAND))
-    group.add(totals, "arm", metric, counts, ((v, 1), (v * v, 2), (v * v * v, 3)))
 
 
 def _add_before(totals: Totals, group: _Group, metric: str, values: Floats, before: Floats) -> None:

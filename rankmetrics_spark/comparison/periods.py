@@ -125,13 +125,13 @@ def period_rows(users: DataFrame, days: Days) -> DataFrame:
         InputError: A column is missing, or has a name that the rows of a period need.
     """
     _refuse_missing(users)
-    there = users.columns
-    metrics = [name for name in there if metric_of_column(name) is not None]
+    columns = users.columns
+    metrics = [name for name in columns if metric_of_column(name) is not None]
     computed = {*USER_COLUMNS, *metrics, *map(lists_with_value, metrics)}
-    described = [name for name in there if name not in computed]
+    described = [name for name in columns if name not in computed]
     for name in {N_DAYS, FIRST_DATE} & {*described}:
         raise InputError(f"user_metrics has a column {name}, which the rows of a period need; rename it")
-    counts = [name for name in _COUNTS if name in there]
+    counts = [name for name in _COUNTS if name in columns]
     lists = {name: f"_lists_{name}" for name in metrics}
     rows = users.where(F.col(DATE).cast("string").isin([*days.dates])).selectExpr(
         *(quoted(name) for name in (EXPERIMENT, USER, *described)),
@@ -139,7 +139,7 @@ def period_rows(users: DataFrame, days: Days) -> DataFrame:
         f"bigint(replace(string({DATE}), '-', '')) + CASE WHEN {N_LISTS} > 0 THEN 0 ELSE {_NO_LIST} END AS {_DAY}",
         *metrics,
         *(f"CASE WHEN {N_LISTS} = 0 THEN {name} END AS _without_{name}" for name in metrics),
-        *(f"{lists_of(name, there)} AS {weight}" for name, weight in lists.items()),
+        *(f"{lists_of(name, columns)} AS {weight}" for name, weight in lists.items()),
     )
     aggregates = [
         *(f"min_by({quoted(name)}, {_DAY}) AS {quoted(name)}" for name in described),

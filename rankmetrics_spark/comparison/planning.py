@@ -167,50 +167,55 @@ def plan(
     earlier = None if before is None else published_days(table, *before, "before")
     first, last = dates or (None, None)
     if first is None or last is None:
-        every = _all_dates(table, earlier)
+        later = table if earlier is None else table.where(table[DATE].cast("string") > earlier.last)
+        (row,) = few_rows(later.selectExpr(f"string(min({DATE}))", f"string(max({DATE}))"))
+        if row[0] is None:
+            after = f" after {earlier.last}" if earlier else ""
+            raise InputError(f"user_metrics has no stored day{after}; allowed: the output of earlier runs")
+        every = str(row[0]), str(row[1])
         first, last = first or every[0], last or every[1]
     stored = published_days(table, first, last)
     if earlier is not None and earlier.last >= stored.first:
         raise ConfigError(f"before: {earlier.last} is not before the first stored day {stored.first}; allowed: days "
                           "before the stored ones")  # fmt: skip
-    found = arrivals(table, chosen, stored, earlier)
-    if not found.users[-1] >= 2:
-        raise InputError(f"{stored.text}: {found.users[-1]:.0f} users have a value of {chosen}; allowed: at least 2, "
+    growth = arrivals(table, chosen, stored, earlier)
+    if not growth.users[-1] >= 2:
+        raise InputError(f"{stored.text}: {growth.users[-1]:.0f} users have a value of {chosen}; allowed: at least 2, "
                          "since one user has no spread")  # fmt: skip
-    stored, found = _with_users(stored, found)
-    there = f"{_in_words(found.days)} {'is' if found.days == 1 else 'are'}"
-    if days > max(found.furthest, found.days):
+    stored, growth = _with_users(stored, growth)
+    days_text = f"{_in_words(growth.days)} {'is' if growth.days == 1 else 'are'}"
+    if days > max(growth.furthest, growth.days):
         raise ConfigError(
-            f"days is {days}, and {there} stored; allowed: up to {found.furthest}, "
-            + (f"{FURTHEST} times the stored days" if found.days > 1 else "since one day does not say who comes back")
+            f"days is {days}, and {days_text} stored; allowed: up to {growth.furthest}, "
+            + (f"{FURTHEST} times the stored days" if growth.days > 1 else "since one day does not say who comes back")
         )
-    return planned(str(chosen), stored, found, design, (days, effect, users))
+    return planned(str(chosen), stored, growth, design, (days, effect, users))
 
 
 def planned(
-    metric: str, stored: Days, found: Arrivals, design: Design, asked: tuple[int, float | str | None, int | None]
+    metric: str, stored: Days, growth: Arrivals, design: Design, limits: tuple[int, float | str | None, int | None]
 ) -> Plan:
     """The plan from what stored days say.
 
     Args:
         metric: Name of the metric.
         stored: The stored days.
-        found: Their users.
+        growth: Their users.
         design: How the test is planned.
-        asked: Days, effect and users, as ``plan`` takes them.
+        limits: Days, effect and users, as ``plan`` takes them.
     """
-    days, effect, n_users = asked
-    mean, furthest = float(found.mean[-1]), max(found.furthest, days)
-    users = found.users_by(furthest)
+    days, effect, n_users = limits
+    mean, furthest = float(growth.mean[-1]), max(growth.furthest, days)
+    users = growth.users_by(furthest)
     if n_users is not None:
         users = users * n_users / users[days - 1]
-    _, variance = found.variances_by(furthest)
+    _, variance = growth.variances_by(furthest)
     once, any_look = design.smallest_effects(users, variance)
     rows = tuple(
         {
             "day": i + 1,
-            "date": stored.dates[i] if i < found.days else None,
-            "basis": "measured" if i < found.days else "expected",
+            "date": stored.dates[i] if i < growth.days else None,
+            "basis": "measured" if i < growth.days else "expected",
             "users": round(float(users[i])),
             "standard_deviation": _known(math.sqrt(variance[i])),
             "smallest_effect": _known(once[i]),
@@ -226,7 +231,7 @@ def planned(
         at = first_day(once, wanted)
         needed = round(float(users[at - 1])) if at else design.users_needed(wanted, float(variance[-1]))
         answers = (wanted, at, first_day(any_look, wanted), needed)
-    return Plan(metric, stored, mean, rows, found.users_error, *answers, furthest, design)
+    return Plan(metric, stored, mean, rows, growth.users_error, *answers, furthest, design)
 
 
 def _rounded(users: int) -> int:
@@ -292,18 +297,8 @@ def _of_experiment(table: DataFrame, experiment: str | None) -> DataFrame:
     return rows
 
 
-def _with_users(stored: Days, found: Arrivals) -> tuple[Days, Arrivals]:
+def _with_users(stored: Days, growth: Arrivals) -> tuple[Days, Arrivals]:
     """The stored days from the first one on which somebody came: a metric may have been added later."""
-    empty = int(np.count_nonzero(found.users == 0))
+    empty = int(np.count_nonzero(growth.users == 0))
     dates = stored.dates[empty:]
-    return (Days(dates[0], stored.last, dates), found.after(empty)) if empty else (stored, found)
-
-
-def _all_dates(table: DataFrame, earlier: Days | None) -> tuple[str, str]:
-    """The first and the last date that is stored, after those of ``earlier``."""
-    later = table if earlier is None else table.where(table[DATE].cast("string") > earlier.last)
-    (row,) = few_rows(later.selectExpr(f"string(min({DATE}))", f"string(max({DATE}))"))
-    if row[0] is None:
-        after = f" after {earlier.last}" if earlier else ""
-        raise InputError(f"user_metrics has no stored day{after}; allowed: the output of earlier runs")
-    return str(row[0]), str(row[1])
+    return (Days(dates[0], stored.last, dates), growth.after(empty)) if empty else (stored, growth)

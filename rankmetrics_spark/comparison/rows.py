@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from rankmetrics_spark.comparison.columns import comparison_rows
-from rankmetrics_spark.comparison.families import Rules
-from rankmetrics_spark.comparison.intervals import interval
+from rankmetrics_spark.comparison.families import Rules, interval
 from rankmetrics_spark.comparison.over_lists import ARM, LIST_SUMS, ratio_of
 from rankmetrics_spark.comparison.registry import Statistic, types_of
 from rankmetrics_spark.comparison.sums import read

@@ -16,7 +16,6 @@ from rankmetrics_spark.config.comparing import (
     Comparison,
     Cuped,
     Gate,
-    Period,
     PlannedLooks,
     Resampling,
     check_cuped,
@@ -25,11 +24,12 @@ from rankmetrics_spark.config.comparing import (
     gates,
     with_primary,
 )
-from rankmetrics_spark.config.days import Days, dates_in_words, evaluation_day, resolved, time_zone, without_gap
+from rankmetrics_spark.config.days import Days, Period, dates_in_words, evaluation_day, resolved, time_zone, without_gap
 from rankmetrics_spark.config.document import (
     EXAMPLES,
     SCHEMA_FILE,
     example_text,
+    json_schema,
     merged,
     override,
     parse,
@@ -54,7 +54,6 @@ from rankmetrics_spark.config.fields import (
     text,
 )
 from rankmetrics_spark.config.filters import FUNCTIONS, KNOWN, QUERY_WORDS, Token, condition, table_name, tokens
-from rankmetrics_spark.config.json_schema import json_schema
 from rankmetrics_spark.config.options import DEFAULT_METRICS, PATHS, LayoutName, Options, with_options
 from rankmetrics_spark.config.places import (
     check_local_paths,
@@ -207,7 +206,13 @@ class Config(Section):
             self._settle(name, _dated(getattr(self, name), self.evaluation_date))
         if period := self.comparison.period:
             self._settle("comparison", replace(self.comparison, period=period.on(self.evaluation_date)))
-        self._settle("report", self._dated_report())
+        file, examples = self.report.file, self.report.examples
+        if examples is None:
+            examples = EXAMPLE_USERS if self.source.format == "trec_run" else 0
+        self._settle(
+            "report",
+            replace(self.report, file=file and file.replace("{date}", self.evaluation_date), examples=examples),
+        )
         _check_trec_run(self)
         if not self.rank_by:
             # The ranks of a TREC run are not reliable.
@@ -219,12 +224,6 @@ class Config(Section):
         check_gates(self.gates, self.metrics, self.comparison)
         self._settle("comparison", with_primary(self.comparison, self.metrics, self.gates))
         check_cuped(self.comparison, self.evaluation_date)
-
-    def _dated_report(self) -> Report:
-        file, examples = self.report.file, self.report.examples
-        if examples is None:
-            examples = EXAMPLE_USERS if self.source.format == "trec_run" else 0
-        return replace(self.report, file=file and file.replace("{date}", self.evaluation_date), examples=examples)
 
     @property
     def inputs(self) -> tuple[Input, ...]:

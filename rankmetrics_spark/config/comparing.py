@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from rankmetrics_spark.config.days import Period
 from rankmetrics_spark.config.fields import (
     Read,
     Section,
@@ -87,58 +88,6 @@ class Cuped(Section):
             )
 
 
-DATE_OF_RUN = "{date}"
-"""What stands for the evaluation date in a config."""
-
-
-def _day(path: str, value: object) -> str:
-    """A date as YYYY-MM-DD, or what stands for the evaluation date."""
-    # Without quotes, YAML reads {date} as a mapping.
-    if value in (DATE_OF_RUN, {"date": None}):
-        return DATE_OF_RUN
-    try:
-        return day(path, value)
-    except ConfigError:
-        raise refuse(path, value, f"a date as YYYY-MM-DD, or {DATE_OF_RUN} for the evaluation date") from None
-
-
-@dataclass(frozen=True)
-class Period(Section):
-    """The dates whose users are compared as one: each user counts with their mean over these days.
-
-    >>> Period.read({"from": "2026-11-08"}).on("2026-11-21").last
-    '2026-11-21'
-    """
-
-    at: ClassVar[str] = "comparison.period"
-    words: ClassVar[Mapping[str, str]] = {"first": "from", "last": "to"}
-
-    first: str = key(None, _day, "First date of the period.")
-    last: str = key(DATE_OF_RUN, _day, "Last date of the period; ``{date}`` is the evaluation date.")
-
-    def __post_init__(self) -> None:
-        """Checks the fields, then that there is a first date, which is not after the last one."""
-        super().__post_init__()
-        if self.first is None:
-            raise refuse(self.path_of("first"), None, "the first date of the period, as YYYY-MM-DD")
-        if DATE_OF_RUN not in (self.first, self.last) and self.first > self.last:
-            raise refuse(self.path_of("first"), self.first, f"a date up to {self.path_of('last')}, {self.last}")
-
-    def on(self, date: str) -> Period:
-        """The period of the run of a date.
-
-        Raises:
-            ConfigError: The date is not in the period.
-        """
-        dated = Period(self.first.replace(DATE_OF_RUN, date), self.last.replace(DATE_OF_RUN, date))
-        if not dated.first <= date <= dated.last:
-            raise ConfigError(
-                f"{self.at} is {dated.first} to {dated.last}, and the evaluation date is {date}; allowed: a period "
-                "with the evaluation date in it"
-            )
-        return dated
-
-
 @dataclass(frozen=True)
 class PlannedLooks(Section):
     """A number of looks that is planned before the first one."""
@@ -178,11 +127,11 @@ def _shares(path: str, value: object) -> dict[str, float]:
     if not isinstance(value, Mapping) or len(value) < 2:
         raise refuse(path, value, "a mapping of at least two experiments to their planned shares")
     positive = number(0, 1e12, inclusive=False)
-    found = {text(path, name): float(positive(f"{path}.{name}", share)) for name, share in value.items()}  # type: ignore[arg-type]
-    if min(found.values()) < 1 and round(sum(found.values()) - 1, 9) > SHARES_WITHIN:
+    shares = {text(path, name): float(positive(f"{path}.{name}", share)) for name, share in value.items()}  # type: ignore[arg-type]
+    if min(shares.values()) < 1 and round(sum(shares.values()) - 1, 9) > SHARES_WITHIN:
         allowed = f"fractions that add up to at most 1 (within {SHARES_WITHIN}), or weights of 1 and more"
-        raise refuse(path, value, f"{allowed}; these add up to {sum(found.values()):.4g}")
-    return found
+        raise refuse(path, value, f"{allowed}; these add up to {sum(shares.values()):.4g}")
+    return shares
 
 
 def _margins(path: str, value: object) -> dict[str, float | str]:
@@ -249,9 +198,7 @@ class Comparison(Section):
         "Correction of the p-values for the number of comparisons.",
     )
     simultaneous: bool = key(
-        False,
-        flag,
-        "Intervals of a family cover jointly; they and the p-values are of ``correction: bonferroni``.",
+        False, flag, "Intervals of a family cover jointly; they and the p-values are of ``correction: bonferroni``."
     )
     primary: tuple[Metric, ...] = key(
         (),
@@ -301,14 +248,10 @@ class Comparison(Section):
     min_users: int = key(0, count(0, 10**12), "Segments with fewer users in an experiment are not compared.")
     cuped: Cuped | None = key(None, section(Cuped), "Variance reduction with values from before the experiment.")
     looks: str | PlannedLooks = key(
-        "one",
-        _looks,
-        "Looks that intervals and p-values hold for: one, any number at a growing test, or a plan.",
+        "one", _looks, "Looks that intervals and p-values hold for: one, any number at a growing test, or a plan."
     )
     tuning_users: int = key(
-        10_000,
-        count(2, 10**12),
-        "Users at which the intervals over any looks are tightest; fixed before the test.",
+        10_000, count(2, 10**12), "Users at which the intervals over any looks are tightest; fixed before the test."
     )
     period: Period | None = key(
         None, section(Period), "A run compares the users of these dates: those that are published, and its own."
@@ -475,26 +418,26 @@ def check_experiments(comparison: Comparison, known: Sequence[str]) -> None:
         )
 
 
-def with_primary(comparison: Comparison, metrics: Sequence[Metric], found: Sequence[Gate]) -> Comparison:
+def with_primary(comparison: Comparison, metrics: Sequence[Metric], limits: Sequence[Gate]) -> Comparison:
     """The comparison with the metric of the first gate as its primary one, unless others are given.
 
     Raises:
         ConfigError: A primary metric or a guardrail is not among the metrics.
     """
-    gated = tuple(gate.metric for gate in found if gate.metric not in comparison.guardrails)[:1]
+    gated = tuple(gate.metric for gate in limits if gate.metric not in comparison.guardrails)[:1]
     if gated and not comparison.primary:
         comparison = replace(comparison, primary=gated)
     comparison.roles(metrics)
     return comparison
 
 
-def check_gates(found: Sequence[Gate], metrics: Sequence[Metric], comparison: Comparison) -> None:
+def check_gates(limits: Sequence[Gate], metrics: Sequence[Metric], comparison: Comparison) -> None:
     """Refuse gates that this run cannot check.
 
     Raises:
         ConfigError: A metric is not computed, or there is no baseline to drop from.
     """
-    for gate in found:
+    for gate in limits:
         if gate.metric not in metrics:
             raise ConfigError(
                 f"gates: {unknown('metric', gate.metric, map(str, metrics))} (it has to be among metrics)"

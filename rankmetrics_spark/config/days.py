@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone, tzinfo
+from typing import ClassVar
 from zoneinfo import ZoneInfo
 
-from rankmetrics_spark.config.fields import day, refuse, text
+from rankmetrics_spark.config.fields import Section, day, key, refuse, text
 from rankmetrics_spark.errors import ConfigError, InputError
 
 WORDS = {"today": 0, "yesterday": -1}
@@ -200,3 +201,55 @@ def dates_in_words(dates: Iterable[str]) -> str:
     shown = [f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
     left = sum(map(len, runs[MOST_DATES_IN_WORDS:]))
     return ", ".join(shown[:MOST_DATES_IN_WORDS]) + (f" and {left} more" if left else "")
+
+
+DATE_OF_RUN = "{date}"
+"""What stands for the evaluation date in a config."""
+
+
+def _day_of_period(path: str, value: object) -> str:
+    """A date as YYYY-MM-DD, or what stands for the evaluation date."""
+    # Without quotes, YAML reads {date} as a mapping.
+    if value in (DATE_OF_RUN, {"date": None}):
+        return DATE_OF_RUN
+    try:
+        return day(path, value)
+    except ConfigError:
+        raise refuse(path, value, f"a date as YYYY-MM-DD, or {DATE_OF_RUN} for the evaluation date") from None
+
+
+@dataclass(frozen=True)
+class Period(Section):
+    """The dates whose users are compared as one: each user counts with their mean over these days.
+
+    >>> Period.read({"from": "2026-11-08"}).on("2026-11-21").last
+    '2026-11-21'
+    """
+
+    at: ClassVar[str] = "comparison.period"
+    words: ClassVar[Mapping[str, str]] = {"first": "from", "last": "to"}
+
+    first: str = key(None, _day_of_period, "First date of the period.")
+    last: str = key(DATE_OF_RUN, _day_of_period, "Last date of the period; ``{date}`` is the evaluation date.")
+
+    def __post_init__(self) -> None:
+        """Checks the fields, then that there is a first date, which is not after the last one."""
+        super().__post_init__()
+        if self.first is None:
+            raise refuse(self.path_of("first"), None, "the first date of the period, as YYYY-MM-DD")
+        if DATE_OF_RUN not in (self.first, self.last) and self.first > self.last:
+            raise refuse(self.path_of("first"), self.first, f"a date up to {self.path_of('last')}, {self.last}")
+
+    def on(self, date: str) -> Period:
+        """The period of the run of a date.
+
+        Raises:
+            ConfigError: The date is not in the period.
+        """
+        dated = Period(self.first.replace(DATE_OF_RUN, date), self.last.replace(DATE_OF_RUN, date))
+        if not dated.first <= date <= dated.last:
+            raise ConfigError(
+                f"{self.at} is {dated.first} to {dated.last}, and the evaluation date is {date}; allowed: a period "
+                "with the evaluation date in it"
+            )
+        return dated

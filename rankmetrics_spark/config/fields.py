@@ -124,9 +124,11 @@ def described(cls: type[Section]) -> Iterator[Setting]:
     hints = get_type_hints(cls)
     for spec in fields(cls):
         if "read" in spec.metadata:
-            told = spec.metadata
-            path = told["path"] or _joined(cls.at, cls.words.get(spec.name, spec.name))
-            yield Setting(path, spec.name, str(spec.type), told["default"], _allowed(told["read"]), told["help"])
+            metadata = spec.metadata
+            path = metadata["path"] or _joined(cls.at, cls.words.get(spec.name, spec.name))
+            yield Setting(
+                path, spec.name, str(spec.type), metadata["default"], _allowed(metadata["read"]), metadata["help"]
+            )
             for part in (hints[spec.name], *get_args(hints[spec.name])):
                 # On Python 3.10, tuple[str, ...] passes for a type, and issubclass refuses it.
                 if Section in getattr(part, "__mro__", ()):
@@ -190,10 +192,10 @@ def number(low: float, high: float, *, inclusive: bool) -> Read:
 
     def read(path: str, value: object) -> float:
         plain = isinstance(value, (int, float)) and not isinstance(value, bool)
-        found = float(value) if plain else math.nan  # type: ignore[arg-type]
-        if not low <= found <= high or (not inclusive and found in (low, high)):
+        size = float(value) if plain else math.nan  # type: ignore[arg-type]
+        if not low <= size <= high or (not inclusive and size in (low, high)):
             raise refuse(path, value, allowed)
-        return found
+        return size
 
     return read
 
@@ -232,9 +234,9 @@ def text(path: str, value: object) -> str:
     '7'
     """
     if isinstance(value, (str, int, date, os.PathLike)) and not isinstance(value, bool):
-        found = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
-        if isinstance(found, str) and found.strip():
-            return found
+        plain = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+        if isinstance(plain, str) and plain.strip():
+            return plain
     raise refuse(path, value, "a text (in quotes where YAML would read something else)")
 
 
@@ -266,12 +268,12 @@ def names(path: str, value: object) -> tuple[str, ...]:
     >>> names("source.list", "request_id, surface")
     ('request_id', 'surface')
     """
-    found = tuple(text(f"{path}[{place}]", item) for place, item in enumerate(listed(path, value)))
-    lower = [name.lower() for name in found]
+    columns = tuple(text(f"{path}[{place}]", item) for place, item in enumerate(listed(path, value)))
+    lower = [name.lower() for name in columns]
     for place, name in enumerate(lower):
         if name in lower[:place]:
-            raise errors.ConfigError(f"{path} names the column '{found[place]}' twice; allowed: each column once")
-    return found
+            raise errors.ConfigError(f"{path} names the column '{columns[place]}' twice; allowed: each column once")
+    return columns
 
 
 def mapped(roles: Mapping[str, str], nullable: Collection[str] = ()) -> Read:
@@ -289,16 +291,16 @@ def mapped(roles: Mapping[str, str], nullable: Collection[str] = ()) -> Read:
     def read(path: str, value: object) -> dict[str, str | None]:
         if not isinstance(value, Mapping):
             raise refuse(path, value, f"a mapping with keys out of {', '.join(roles)}")
-        found: dict[str, str | None] = {}
+        columns: dict[str, str | None] = {}
         for name, column in value.items():
             role = role_of.get(name)
             if role is None:
                 raise errors.ConfigError(f"{path}.{name}: {errors.unknown('key', name, roles)}")
-            if role in found:
+            if role in columns:
                 raise errors.ConfigError(f"{path}: '{role}' and '{roles[role]}' mean the same; allowed: one of the two")
             null = column is None and role in nullable
-            found[role] = None if null else text(f"{path}.{name}", column)
-        return found
+            columns[role] = None if null else text(f"{path}.{name}", column)
+        return columns
 
     return read
 

@@ -166,19 +166,19 @@ def tokens(path: str, given: str) -> Iterator[Token]:
     """
     at = 0
     while at < len(given):
-        found = _TOKEN.match(given, at)
-        kind = found.lastgroup if found else None
-        if found is None or kind is None or kind == "refused":
-            part = found[0] if found else given[at]
+        match = _TOKEN.match(given, at)
+        kind = match.lastgroup if match else None
+        if match is None or kind is None or kind == "refused":
+            part = match[0] if match else given[at]
             raise ConfigError(
                 f"{path} holds {_cut(part)!r} at character {at + 1}; allowed: a condition without comments, parameters "
                 "and statements, with other characters in quotes"
             )
         if kind == "quoted":
-            yield Token(kind, found[0][1:-1].replace("``", "`").lower(), at, found.end())
+            yield Token(kind, match[0][1:-1].replace("``", "`").lower(), at, match.end())
         elif kind != "space":
-            yield Token(kind, found[0].lower(), at, found.end())
-        at = found.end()
+            yield Token(kind, match[0].lower(), at, match.end())
+        at = match.end()
 
 
 def _check_dates(path: str, given: str, words: list[Token]) -> None:

@@ -160,10 +160,18 @@ class Options(Section):
         _check_rank_column(self)
         _check_relevance(self)
         _check_item(self)
-        _check_scores(self)
+        metrics, columns = self.path_of("metrics"), self.path_of("columns")
+        for metric in self.metrics:
+            if metric.needs == "scores" and self.lacks("score"):
+                raise ConfigError(
+                    f"{metrics}: '{metric}' needs scores, but {columns}.score is null; allowed: a column with scores"
+                )
         _check_segments(self)
         _check_combinations(self)
-        chosen = _chosen_knobs(given, self.convention)
+        # A knob that only its preset sets may have no effect on this input.
+        usual = PRESETS.get(self.convention.preset, STANDARD)
+        changed = {knob.name for knob in knobs() if getattr(self.convention, knob.name) != getattr(usual, knob.name)}
+        chosen = changed | set(given) if isinstance(given, Mapping) else changed
         _check_ties(self, chosen)
         _check_judged_knobs(self, chosen)
         check(self.metrics, self.convention)
@@ -230,15 +238,6 @@ def _check_item(options: Options) -> None:
         )
 
 
-def _check_scores(options: Options) -> None:
-    metrics, columns = options.path_of("metrics"), options.path_of("columns")
-    for metric in options.metrics:
-        if metric.needs == "scores" and options.lacks("score"):
-            raise ConfigError(
-                f"{metrics}: '{metric}' needs scores, but {columns}.score is null; allowed: a column with scores"
-            )
-
-
 def _check_segments(options: Options) -> None:
     in_list = {name.lower() for name in options.list}
     for name in options.segments:
@@ -262,13 +261,6 @@ def _check_combinations(options: Options) -> None:
             f"{path} and {options.path_of('list')}: both given; allowed: one of the two, since the lists of a user may "
             "be in different segments"
         )
-
-
-def _chosen_knobs(given: object, convention: Convention) -> set[str]:
-    """Knobs that the user set on purpose; a knob that only its preset sets may have no effect on this input."""
-    usual = PRESETS.get(convention.preset, STANDARD)
-    changed = {knob.name for knob in knobs() if getattr(convention, knob.name) != getattr(usual, knob.name)}
-    return changed | set(given) if isinstance(given, Mapping) else changed
 
 
 def _check_ties(options: Options, chosen: set[str]) -> None:

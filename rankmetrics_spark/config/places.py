@@ -77,10 +77,10 @@ def _folder_overlap(path: str, sink: Sink) -> str:
 
 def _steps(path: str, wildcards: bool) -> list[str]:
     """The file system and the folders of a path; as patterns if it may hold wildcards (``{a,b}`` counts as ``*``)."""
-    found = None if local_path(path) else _SCHEME.match(path)
-    if found:
-        scheme = {"s3": "s3a", "s3n": "s3a"}.get(found["scheme"].lower(), found["scheme"].lower())
-        names = [name for name in found["rest"].split("/") if name not in ("", ".")]
+    match = None if local_path(path) else _SCHEME.match(path)
+    if match:
+        scheme = {"s3": "s3a", "s3n": "s3a"}.get(match["scheme"].lower(), match["scheme"].lower())
+        names = [name for name in match["rest"].split("/") if name not in ("", ".")]
         steps = [scheme, *names]
     else:
         local = str(local_path(path))
@@ -200,10 +200,11 @@ def check_output(path: str) -> None:
     except (OSError, ValueError) as error:  # a name that is too long, or holds a NUL
         reason = getattr(error, "strerror", None) or error
         raise OutputError(f"cannot write to '{path}': {reason}; allowed: a folder, or a new path") from None
-    there = next(step for step in (folder, *folder.parents) if os.path.lexists(step))
-    if not there.is_dir():
-        raise OutputError(f"cannot write to '{path}': '{there}' is not a folder; allowed: a folder, or a new path")
-    if not os.access(there, os.W_OK | os.X_OK):
+    nearest = next(step for step in (folder, *folder.parents) if os.path.lexists(step))
+    if not nearest.is_dir():
+        raise OutputError(f"cannot write to '{path}': '{nearest}' is not a folder; allowed: a folder, or a new path")
+    if not os.access(nearest, os.W_OK | os.X_OK):
         raise OutputError(
-            f"cannot write to '{path}': '{there}' is read-only for this user; allowed: a folder that they may write to"
+            f"cannot write to '{path}': '{nearest}' is read-only for this user; allowed: a folder that they "
+            "may write to"
         )

@@ -191,8 +191,8 @@ class Input(Section):
         column_names(self.at, self.wanted())
         path, table, given = self.path_of("path"), self.path_of("table"), self.format
         if (self.path is None) == (self.table is None):
-            found = "neither" if self.path is None else "both"
-            raise ConfigError(f"{path} and {table}: {found} given; allowed: exactly one of the two")
+            which = "neither" if self.path is None else "both"
+            raise ConfigError(f"{path} and {table}: {which} given; allowed: exactly one of the two")
         if self.table and given and given.startswith("trec_"):
             raise refuse(table, self.table, f"{path} instead, since {self.path_of('format')} is '{given}'")
         if self.path and given == "table":
@@ -226,15 +226,15 @@ class Input(Section):
         >>> Judgements(path="truth", columns={"user": "uid"}).wanted()
         ('uid', 'item_id', 'item', 'relevance')
         """
-        found: dict[str, str] = {}
+        roles: dict[str, str] = {}
         for role, canonical in self.roles.items():
             mapped_to = self.columns.get(role)
             if mapped_to is not None:
-                found[mapped_to.lower()] = mapped_to
+                roles[mapped_to.lower()] = mapped_to
             elif role not in self.columns:
-                found.setdefault(canonical, canonical)
-                found.setdefault(role, role)
-        return tuple(found.values())
+                roles.setdefault(canonical, canonical)
+                roles.setdefault(role, role)
+        return tuple(roles.values())
 
     def ids(self) -> tuple[str, ...]:
         """Those of the columns whose values are names: of experiments, users and items.
@@ -379,6 +379,11 @@ class Quality(Section):
     gates: Mapping[str, Mapping[str, float]] = key(
         {}, limits, "Limits of rates, such as ``{tie_rate: {warn: 0.1, fail: 0.5}}``."
     )
+
+    @property
+    def allowed_fraction(self) -> float:
+        """Largest fraction of rows that may be left out."""
+        return 0.0 if self.on_invalid == "fail" else self.max_invalid_fraction
 
 
 @dataclass(frozen=True)

@@ -36,11 +36,9 @@ from rankmetrics_spark.engines import (
     as_number,
     as_text,
     check_unambiguous,
-    column_names,
     engine_of,
     result_table,
-    spark_table,
-    with_fields,
+    table_of,
 )
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.layouts import entry
@@ -133,21 +131,20 @@ def interleaving(
     return preferences(log, options, Preferences.read({"team": team, "ranks": ranks, **settings}))
 
 
-def preferences(log: AnyTable, options: Options, asked: Preferences) -> ResultTable:
+def preferences(log: AnyTable, options: Options, request: Preferences) -> ResultTable:
     """``interleaving`` with the roles and lists of ``options``, whose other fields are not read."""
-    ranks = asked.ranks
+    ranks = request.ranks
     roles = {**options.columns, **dict.fromkeys(("experiment", "item", "score"))}
     options = replace(options, columns=roles, rank_by="position", segments=(), **_UNREAD)
     # Of two columns of ranks, the first one is that of the baseline.
-    ordered = sorted(ranks, key=lambda ranker: ranker != asked.baseline)
-    extra = [ranks[ranker] for ranker in ordered] or [str(asked.team)]
-    names = (*filter(None, options.columns.values()), *options.list, *extra)
-    needed = column_names(*names, *ROLES, *ROLES.values())
-    table = with_fields(spark_table(log, "log", needed=needed), names)
-    draft = Draft(asked.baseline, tuple(ordered))
+    ordered = sorted(ranks, key=lambda ranker: ranker != request.baseline)
+    extra = [ranks[ranker] for ranker in ordered] or [str(request.team)]
+    names = (*options.columns.values(), *options.list, *extra)
+    table = table_of(log, "log", names, (*ROLES, *ROLES.values()))
+    draft = Draft(request.baseline, tuple(ordered))
     users = _users(_typed_rows(table, options, extra), options, draft)
     sums = users.mapInArrow(partial(user_sums, draft=draft), SUMS.schema)
-    rules = Rules(asked.baseline, asked.confidence, asked.correction, asked.tuning_users, bool(ranks))
+    rules = Rules(request.baseline, request.confidence, request.correction, request.tuning_users, bool(ranks))
     return result_table(sums.repartition(1).mapInArrow(partial(_final, rules=rules), schema_text(COLUMNS)))
 
 

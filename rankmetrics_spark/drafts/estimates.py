@@ -205,12 +205,12 @@ def _answer(row: Mapping[str, Any], n_pairs: int) -> str:
     level = f"{100 * row['confidence']:.10g} % interval"
     interval = _bounds(row, "ci", sign)
     spread = f"{level} {interval}" if interval else "the same for each user, so there is no interval"
-    told = f"on average, {ahead} won {share} of a user's lists with a click, ties counted half ({spread})"
+    summary = f"on average, {ahead} won {share} of a user's lists with a click, ties counted half ({spread})"
     if row["p_adjusted"] < alpha:
-        first = f"{ahead} beats {other}: {told}."
+        first = f"{ahead} beats {other}: {summary}."
         chance = f"Chance alone would rarely give this ({p_value(row)}{corrected})."
     else:
-        first = f"No clear preference between {a} and {b}: {told}."
+        first = f"No clear preference between {a} and {b}: {summary}."
         chance = f"Chance alone could explain this ({p_value(row)}{corrected})."
     every_look = _bounds(row, "sequential_ci", sign)
     wait = ""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         python_table,
         result_table,
         spark_table,
+        table_of,
     )
     from rankmetrics_spark.engines.sail import laptop_session
     from rankmetrics_spark.engines.sessions import (
@@ -51,7 +52,7 @@ __getattr__ = lazy(
     __name__,
     {
         "choice": "Choice QUICK_JAVA choose separate_output session_of",
-        "python_tables": "AnyTable ResultTable column_names python_table result_table spark_table",
+        "python_tables": "AnyTable ResultTable column_names python_table result_table spark_table table_of",
         "sail": "laptop_session",
         "sessions": (
             "ORDER SETTINGS_OF_ROWS SETTINGS_OF_RUNS all_of engine_of explain_in_notebooks few_rows in_order is_laptop "

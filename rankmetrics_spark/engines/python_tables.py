@@ -18,10 +18,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 from pyspark import __version__ as client_version
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from rankmetrics_spark.engines.choice import session_in_use
 from rankmetrics_spark.engines.sessions import is_laptop, sail_path
+from rankmetrics_spark.engines.tables import with_fields
 from rankmetrics_spark.errors import ConfigError, first_sentence
 
 if TYPE_CHECKING:
@@ -73,7 +74,33 @@ def spark_table(value: Any, name: str, beside: Any = None, needed: Container[str
     if _module_of(value).startswith("pyspark.pandas") and hasattr(value, "to_spark"):
         return value.to_spark()  # type: ignore[no-any-return]
     table = _arrow(value, name, needed)
-    return _dataframe(beside.sparkSession if _is_spark_table(beside) else session_in_use(), table)
+    spark = beside.sparkSession if _is_spark_table(beside) else session_in_use()
+    if is_laptop(spark) and table.nbytes > _MANY_BYTES:
+        file = _folder() / f"{uuid4().hex}.parquet"
+        pyarrow.parquet.write_table(table, file)
+        return spark.read.parquet(sail_path(str(file)))
+    if client_version.startswith("3.") or not table.num_rows:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+        return spark.createDataFrame(rows, from_arrow_schema(table.schema))
+    return spark.createDataFrame(table)
+
+
+def table_of(
+    value: Any, name: str, columns: Iterable[str | None], defaults: Iterable[str] = (), beside: Any = None
+) -> DataFrame:
+    """Return a table as ``spark_table`` does, with a column for each field of a struct that is asked for.
+
+    Args:
+        value: The table.
+        name: What the user calls it, for errors.
+        columns: The columns that the user names; None is none.
+        defaults: Columns that are read where the user names none.
+        beside: Another table of the same call; if it is a DataFrame of Spark, its session is the one.
+    """
+    names = [*filter(None, columns)]
+    return with_fields(spark_table(value, name, beside, column_names(*names, *defaults)), names)
 
 
 def column_names(*names: str | None) -> frozenset[str]:
@@ -203,7 +230,14 @@ def _columns(value: Any, name: str) -> list[_Column]:
         return [_Column(key, partial(value.column, at)) for at, key in enumerate(value.schema.names)]
     if hasattr(value, "__arrow_c_stream__") and not module.startswith(("pandas.", "polars.")):
         return _columns(pa.table(value), name)
-    raise ConfigError(_refusal(value, name))
+    kind = f"{_module_of(value)}.{type(value).__qualname__}".removeprefix("builtins.")
+    advice = ""
+    if isinstance(value, (str, Path)):
+        advice = ", such as spark.read.parquet(path) or pandas.read_csv(path)"
+    elif isinstance(value, (list, tuple)):
+        kind += " without dicts" if value else " without rows"
+    tables = "a DataFrame of Spark, pandas or polars, a table of PyArrow, a list of dicts"
+    raise ConfigError(f"{name} is a {kind}; allowed: {tables}{advice}")
 
 
 def _of_pandas(column: pd.Series) -> Any:
@@ -217,17 +251,6 @@ def _problem(column: _Column, error: Exception) -> str:
         several = f"has values of several types ({', '.join(kinds)})"
         return f"column '{column.name}' {several}; allowed: one type per column, and nulls"
     return f"column '{column.name}' has values that no engine takes: {first_sentence(error)}; allowed: {_TYPES}"
-
-
-def _refusal(value: object, name: str) -> str:
-    kind = f"{_module_of(value)}.{type(value).__qualname__}".removeprefix("builtins.")
-    advice = ""
-    if isinstance(value, (str, Path)):
-        advice = ", such as spark.read.parquet(path) or pandas.read_csv(path)"
-    elif isinstance(value, (list, tuple)):
-        kind += " without dicts" if value else " without rows"
-    tables = "a DataFrame of Spark, pandas or polars, a table of PyArrow, a list of dicts"
-    return f"{name} is a {kind}; allowed: {tables}{advice}"
 
 
 def _plain(column: Any) -> pa.ChunkedArray:
@@ -255,19 +278,6 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
     return _WIDER.get(kind, kind)
-
-
-def _dataframe(spark: SparkSession, table: pa.Table) -> DataFrame:
-    if is_laptop(spark) and table.nbytes > _MANY_BYTES:
-        file = _folder() / f"{uuid4().hex}.parquet"
-        pyarrow.parquet.write_table(table, file)
-        return spark.read.parquet(sail_path(str(file)))
-    if client_version.startswith("3.") or not table.num_rows:
-        from pyspark.sql.pandas.types import from_arrow_schema
-
-        rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
-        return spark.createDataFrame(rows, from_arrow_schema(table.schema))
-    return spark.createDataFrame(table)
 
 
 @cache

@@ -160,7 +160,8 @@ def as_text(name: str, kind: T.DataType, engine: str) -> str:
     if engine == "sail" and isinstance(kind, REAL):
         return _real(name)
     if engine == "sail" and isinstance(kind, _TIMES):
-        return _time(name)
+        plain = f"replace(replace(string({name}), 'T', ' '), 'Z', '')"
+        return f"CASE WHEN contains({plain}, '.') THEN regexp_replace({plain}, '[.]?0+$', '') ELSE {plain} END"
     return f"string({name})"
 
 
@@ -175,12 +176,6 @@ def as_number(name: str) -> str:
     # Java's $ also matches before these line ends.
     plain = f"translate(lower({name}), '\u0085\u2028\u2029', '???')"
     return f"try_cast(regexp_extract({plain}, '{_NUMBER}', 1) as double)"
-
-
-def _time(name: str) -> str:
-    """Return SQL that formats a time without T, zone and trailing zeros."""
-    plain = f"replace(replace(string({name}), 'T', ' '), 'Z', '')"
-    return f"CASE WHEN contains({plain}, '.') THEN regexp_replace({plain}, '[.]?0+$', '') ELSE {plain} END"
 
 
 def _real(name: str) -> str:

@@ -268,7 +268,16 @@ def _of_drop(gate: Gate, row: Row) -> Iterator[Check]:
     for name, limit, point, prefix, style, allowed in limits:
         if limit is None:
             continue
-        drop = _drop(gate, row, point, prefix)
+        sign = _sign(gate)
+        if prefix and row["mean_baseline"] is not None and row["mean_baseline"] < 0:
+            # Relative to a negative mean, a drop is positive.
+            sign = -sign
+        if gate.on == "clear":
+            # The interval that agrees with the decision: a limit of 0 is passed exactly where the baseline is better.
+            value = shown_of(row, f"{prefix}ci_{'high' if sign > 0 else 'low'}")
+        else:
+            value = of_test(row, point if gate.on == "point" else f"{prefix}ci_{'low' if sign > 0 else 'high'}")
+        drop = None if is_unknown(value) else -sign * value
         if drop is None:
             sentence = f"{pair} has no {point.replace('_', ' ')} on {_label(gate)}; the gate cannot be checked"
             yield _row_of_gate(gate, row, name, sentence, None, limit, None)
@@ -308,20 +317,6 @@ def _row_of_gate(
     is_kept = margin is not None and -margin <= _ROUNDING * max(1.0, abs(limit))
     status, metric = OK if is_kept else FAIL, str(gate.metric)
     return Check(name, status, sentence, row[EXPERIMENT], observed, limit, margin, gate.segment, metric)
-
-
-def _drop(gate: Gate, row: Row, point: str, prefix: str) -> float | None:
-    """Return how much worse the candidate is, may be, or clearly is; None if unknown."""
-    sign = _sign(gate)
-    if prefix and row["mean_baseline"] is not None and row["mean_baseline"] < 0:
-        # Relative to a negative mean, a drop is positive.
-        sign = -sign
-    if gate.on == "clear":
-        # The interval that agrees with the decision: a limit of 0 is passed exactly where the baseline is better.
-        value = shown_of(row, f"{prefix}ci_{'high' if sign > 0 else 'low'}")
-    else:
-        value = of_test(row, point if gate.on == "point" else f"{prefix}ci_{'low' if sign > 0 else 'high'}")
-    return None if is_unknown(value) else -sign * value
 
 
 def _label(gate: Gate) -> str:

@@ -47,7 +47,7 @@ def check_quality(log: Inspected, settings: Quality, previous: Mapping[str, Any]
         _refuse_faulty(log, counts, settings)
         _refuse_large_values(log, counts)
     except QualityError as error:
-        rows = faulty_checks(counts, _allowed(settings))
+        rows = faulty_checks(counts, settings.allowed_fraction)
         whole = [] if any(row.status == FAIL for row in rows) else [Check("log", FAIL, str(error))]
         error.checks = (*rows, *whole)
         raise
@@ -56,10 +56,6 @@ def check_quality(log: Inspected, settings: Quality, previous: Mapping[str, Any]
 
 
 # ---- faulty rows
-
-
-def _allowed(settings: Quality) -> float:
-    return 0.0 if settings.on_invalid == "fail" else settings.max_invalid_fraction
 
 
 def _refuse_repeats(log: Inspected, counts: Counts) -> None:
@@ -78,7 +74,7 @@ def _refuse_repeats(log: Inspected, counts: Counts) -> None:
 
 def _refuse_faulty(log: Inspected, counts: Counts, settings: Quality) -> None:
     """Refuse too many faulty rows, over all and in each experiment."""
-    allowed = _allowed(settings)
+    allowed = settings.allowed_fraction
     rows, n_faulty = total_counts(counts, "rows"), total_counts(counts, "quarantined")
     affected = {name: c for name, c in arms(counts).items() if c["quarantined"] / c["rows"] > allowed}
     if n_faulty / rows > allowed:

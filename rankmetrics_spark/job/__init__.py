@@ -296,12 +296,16 @@ def _evaluate(context: _Context, store: Store) -> Outcome:
         written = _stage_tables(store, tables, users, counts, context)
         with steps("checks", "checking the gates" if config.gates else ""):
             written["checks"] = _checked(store, written, users, counts, context)
-        return _publish(store, written, counts, context)
+        name, digest = context.convention
+        context.record.note_publishing(store)
+        with steps("publish", "publishing"):
+            compared = results.compared_of(config.comparison, counts, context.earlier)
+            entry = Entry(context.record.run_id, (), convention={"name": name, "hash": digest}, compared=compared)
+            warnings = publish(store, [*written.values()], entry, every_partition)
+        path = context.record.finish(store, warnings)
+        return Outcome(context.record.run_id, store.path, context.record.entries, path, store, written)
     finally:
         store.discard(like=tables.rows)
-
-
-# ---- read
 
 
 def inputs(spark: SparkSession, config: Config) -> tuple[DataFrame, DataFrame | None]:
@@ -319,7 +323,6 @@ def _stage_tables(
     store: Store, tables: Tables, users: results.Users, counts: Counts, context: _Context
 ) -> dict[str, Written]:
     """Aggregate and stage every table, and check their numbers of rows; nothing is published yet."""
-    plan, rule = tables.plan, context.config.convention
     with context.steps("tables", "writing the tables"):
         rows = users.table.rows
         written = _in_threads(
@@ -329,7 +332,7 @@ def _stage_tables(
             lambda: _stage_aggregates(store, users, tables, counts, context),
         )
     aggregates, quarantine = written["experiment_metrics"], written["quarantine"]
-    of_judged = plan.scoring.judged and rule.population in ("judged", "both")
+    of_judged = tables.plan.scoring.judged and context.config.convention.population in ("judged", "both")
     lists = "judged_lists" if of_judged else "lists"
     context.checks += check_row_counts(written["user_metrics"], aggregates, quarantine, counts, lists)
     groups = few_rows(quarantine.rows.groupBy(REASON).count()) if quarantine.partitions.filled else []
@@ -394,9 +397,8 @@ def _users(store: Store, tables: Tables, counts: Counts, context: _Context) -> r
 
 def _stage_users(store: Store, rows: DataFrame, tables: Tables, counts: Counts, context: _Context) -> Written:
     """Stage ``user_metrics``."""
-    in_memory = total_counts(counts, "lists") <= MOST_ROWS and (
-        tables.plan.lists_are_users or not tables.plan.scoring.judged
-    )
+    are_lists = tables.plan.lists_are_users or not tables.plan.scoring.judged
+    in_memory = are_lists and total_counts(counts, "lists") <= MOST_ROWS
     # Assume ten rows per user.
     largest = max(count["rows"] for count in counts.values()) // 10
     partitions = partitions_for(context.config.evaluation_date, counts, "lists", largest, in_memory)
@@ -420,8 +422,7 @@ def _checked(
     store: Store, written: dict[str, Written], users: results.Users, counts: Counts, context: _Context
 ) -> Written:
     """Check the gates on the staged tables, and stage ``checks``; the record of a run that fails has the numbers."""
-    record, config = context.record, context.config
-    earlier = context.earlier
+    record, config, earlier = context.record, context.config, context.earlier
 
     def verdict_of(now: Earlier) -> list[str]:
         # Where a run has replaced a day meanwhile, its users can no longer be read for the outlook.
@@ -446,16 +447,3 @@ def _checked(
     table = results.stage_checks(store, users.table.rows, context.checks, config.evaluation_date, counts)
     record.entries["tables"]["checks"] = {"rows": table.n}
     return table
-
-
-def _publish(store: Store, tables: dict[str, Written], counts: Counts, context: _Context) -> Outcome:
-    """Publish the staged tables and write the end of the record."""
-    name, digest = context.convention
-    date, earlier = context.config.evaluation_date, context.earlier
-    context.record.note_publishing(store)
-    with context.steps("publish", "publishing"):
-        compared = results.compared_of(context.config.comparison, counts, earlier)
-        entry = Entry(context.record.run_id, (), convention={"name": name, "hash": digest}, compared=compared)
-        warnings = publish(store, [*tables.values()], entry, partitions_for(date, counts, "rows"))
-    path = context.record.finish(store, warnings)
-    return Outcome(context.record.run_id, store.path, context.record.entries, path, store, tables)

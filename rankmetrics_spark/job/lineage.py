@@ -18,7 +18,7 @@ from uuid import uuid4
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import __version__
-from rankmetrics_spark.config import Config, Input, Lineage, local_path
+from rankmetrics_spark.config import Config, Input, local_path
 from rankmetrics_spark.errors import first_sentence, without_secrets
 from rankmetrics_spark.schemas import EXPERIMENT, FAIL, METRIC, NOT_CHECKED, OK, SEGMENT, Check
 
@@ -64,7 +64,19 @@ class Events:
         try:
             if find_spec("openlineage") is None:
                 raise ModuleNotFoundError("the extra lineage of rankmetrics-spark is not installed")
-            events._client, events._parent = _client_of(config.lineage), _parent_of(spark, config.spark)
+            from openlineage.client import OpenLineageClient
+
+            # The repository in the folder of a command is not that of the job.
+            options: dict[str, Any] = {"facets": {"source_code_location": {"disabled": True}}}
+            # A plain address has one connection per try: the client would print a line for each of its own.
+            url = config.lineage.url or os.environ.get("OPENLINEAGE_URL")
+            if url:
+                options["transport"] = {"type": "http", "url": url, "timeout": 5.0, "retry": {"total": 0}}
+                if endpoint := os.environ.get("OPENLINEAGE_ENDPOINT"):
+                    options["transport"]["endpoint"] = endpoint
+                if key := os.environ.get("OPENLINEAGE_API_KEY"):
+                    options["transport"]["auth"] = {"type": "api_key", "apiKey": key}
+            events._client, events._parent = OpenLineageClient(config=options), _parent_of(spark, config.spark)
             namespace = config.lineage.namespace or os.environ.get("OPENLINEAGE_NAMESPACE") or "default"
             record["lineage"] = {"run_id": str(uuid4()), "namespace": namespace, "job": config.lineage.job}
         except Exception as error:  # a run does not depend on its lineage
@@ -221,22 +233,6 @@ class Events:
                 facets={"version": version},
                 outputFacets={"outputStatistics": statistics},
             )
-
-
-def _client_of(lineage: Lineage) -> OpenLineageClient:
-    """The client; of a plain address, with one connection per try, since it would print a line for each of its own."""
-    from openlineage.client import OpenLineageClient
-
-    # The repository in the folder of a command is not that of the job.
-    options: dict[str, Any] = {"facets": {"source_code_location": {"disabled": True}}}
-    url = lineage.url or os.environ.get("OPENLINEAGE_URL")
-    if url:
-        options["transport"] = {"type": "http", "url": url, "timeout": 5.0, "retry": {"total": 0}}
-        if endpoint := os.environ.get("OPENLINEAGE_ENDPOINT"):
-            options["transport"]["endpoint"] = endpoint
-        if key := os.environ.get("OPENLINEAGE_API_KEY"):
-            options["transport"]["auth"] = {"type": "api_key", "apiKey": key}
-    return OpenLineageClient(config=options)
 
 
 def _parent_of(spark: SparkSession, settings: Mapping[str, str]) -> dict[str, str]:

@@ -424,10 +424,8 @@ class Scoring:
 
     def reading(self, rule: Convention) -> Reading:
         """How the rows are read under one of the conventions."""
-        only_relevant = (
-            all(metric.needs == "relevant" for metric in self.metrics) and not self.judged and not rule.averages_ties
-        )
-        return Reading(rule, self.repeats, self.by_position, only_relevant)
+        relevant = all(metric.needs == "relevant" for metric in self.metrics)
+        return Reading(rule, self.repeats, self.by_position, relevant and not self.judged and not rule.averages_ties)
 
 
 def score_batch(columns: Arrays, layout: Layout, scoring: Scoring) -> Iterator[Mapping[str, npt.NDArray[Any]]]:

@@ -154,24 +154,23 @@ def metric(kernel: Kernel | None = None, **settings: Any) -> Any:
     def register(function: K) -> K:
         definition = Definition(name=function.__name__, kernel=function, **settings)
         for name in (definition.name, *definition.aliases):
-            _check_name(name, definition)
+            if not _VALID.fullmatch(name):
+                raise errors.ConfigError(
+                    f"metric name {name!r} must start with a lower-case letter and hold only lower-case letters, "
+                    "digits and _"
+                )
+            if name in RESERVED:
+                raise errors.ConfigError(f"metric name {name!r} is a column of the output tables; choose another name")
+            owner = find(split_cut(name)[0])
+            kernels = {(each.kernel.__module__, each.kernel.__qualname__) for each in (owner or definition, definition)}
+            if owner is not None and len(kernels) > 1:
+                raise errors.ConfigError(
+                    f"metric name {name!r} already belongs to metric {owner.name!r}; choose another name"
+                )
         REGISTRY[definition.name] = definition
         return function
 
     return register if kernel is None else register(kernel)
-
-
-def _check_name(name: str, definition: Definition) -> None:
-    if not _VALID.fullmatch(name):
-        raise errors.ConfigError(
-            f"metric name {name!r} must start with a lower-case letter and hold only lower-case letters, digits and _"
-        )
-    if name in RESERVED:
-        raise errors.ConfigError(f"metric name {name!r} is a column of the output tables; choose another name")
-    owner = find(split_cut(name)[0])
-    kernels = {(each.kernel.__module__, each.kernel.__qualname__) for each in (owner or definition, definition)}
-    if owner is not None and len(kernels) > 1:
-        raise errors.ConfigError(f"metric name {name!r} already belongs to metric {owner.name!r}; choose another name")
 
 
 def names() -> dict[str, Definition]:
@@ -319,7 +318,10 @@ def parse(text: str) -> Metric:
         stem, cut = split_cut(stem)
     definition = find(stem)
     if definition is None:
-        raise errors.ConfigError(_unknown(text, stem))
+        near = get_close_matches(stem, names(), n=1, cutoff=0.5)
+        suffix = text.strip()[len(stem) :] if text.strip().lower().startswith(stem) else ""
+        hint = f"did you mean '{near[0]}{suffix}'? " if near else ""
+        raise errors.ConfigError(f"unknown metric '{text}'; {hint}known: {', '.join(REGISTRY)}")
     return Metric(
         definition.name,
         _read_named(text, match["named"], definition),
@@ -356,13 +358,6 @@ def _named_in(stem: str) -> str:
             values = ",".join(name + "=" + value.replace("_", ".") for name, value in pairs)
             return f"{definition.name}({values})"
     return stem
-
-
-def _unknown(text: str, stem: str) -> str:
-    near = get_close_matches(stem, names(), n=1, cutoff=0.5)
-    suffix = text.strip()[len(stem) :] if text.strip().lower().startswith(stem) else ""
-    hint = f"did you mean '{near[0]}{suffix}'? " if near else ""
-    return f"unknown metric '{text}'; {hint}known: {', '.join(REGISTRY)}"
 
 
 def _read_cut(text: str, cut: str | None, definition: Definition) -> int | None:

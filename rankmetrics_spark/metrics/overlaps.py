@@ -66,28 +66,28 @@ def overlap(pair_a: Ints, item_a: Ints, pair_b: Ints, item_b: Ints, size: int) -
     return Overlap(size, pair_a[both], place(pair_a, size)[both], in_b, n_a, n_b)
 
 
-def jaccard(found: Overlap) -> Floats:
+def jaccard(pairs: Overlap) -> Floats:
     """(n,) common items over the items of either list; NaN if both are empty.
 
     >>> jaccard(overlap(np.array([0, 0]), np.array([1, 2]), np.array([0, 0]), np.array([3, 1]), 1)).round(6).tolist()
     [0.333333]
     """
-    either = found.n_a + found.n_b - found.common
-    return np.asarray(np.divide(found.common, either, out=np.full(found.size, np.nan), where=either > 0))
+    either = pairs.n_a + pairs.n_b - pairs.common
+    return np.asarray(np.divide(pairs.common, either, out=np.full(pairs.size, np.nan), where=either > 0))
 
 
-def same_top(found: Overlap) -> Floats:
+def same_top(pairs: Overlap) -> Floats:
     """(n,) 1 if both lists hold the same items in the same order, else 0; NaN if both are empty.
 
     >>> same_top(overlap(np.array([0, 0]), np.array([1, 2]), np.array([0, 0]), np.array([2, 1]), 1)).tolist()
     [0.0]
     """
-    in_place = sums(found.pair, found.in_a == found.in_b, found.size)
-    same = (in_place == found.n_a) & (found.n_a == found.n_b)
-    return np.where(found.n_a + found.n_b > 0, same, np.nan)
+    in_place = sums(pairs.pair, pairs.in_a == pairs.in_b, pairs.size)
+    same = (in_place == pairs.n_a) & (pairs.n_a == pairs.n_b)
+    return np.where(pairs.n_a + pairs.n_b > 0, same, np.nan)
 
 
-def kendall(found: Overlap) -> Floats:
+def kendall(lists: Overlap) -> Floats:
     """(n,) Kendall's tau of the common items: 1 in the same order, -1 in the reverse order; NaN below two of them.
 
     Source: Kendall, A New Measure of Rank Correlation (Biometrika 1938).
@@ -96,13 +96,13 @@ def kendall(found: Overlap) -> Floats:
     >>> kendall(found).round(6).tolist()
     [0.333333]
     """
-    n, score = found.common, np.zeros(found.size)
+    n, score = lists.common, np.zeros(lists.size)
     # Items that are j places apart among the common ones of list a: as many steps as the longest list has items.
     for apart in range(1, int(n.max(initial=0))):
-        first = np.flatnonzero(found.pair[apart:] == found.pair[:-apart])
-        score += sums(found.pair[first], np.sign(found.in_b[first + apart] - found.in_b[first]), found.size)
+        first = np.flatnonzero(lists.pair[apart:] == lists.pair[:-apart])
+        score += sums(lists.pair[first], np.sign(lists.in_b[first + apart] - lists.in_b[first]), lists.size)
     pairs = n * (n - 1) / 2
-    return np.asarray(np.divide(score, pairs, out=np.full(found.size, np.nan), where=pairs > 0))
+    return np.asarray(np.divide(score, pairs, out=np.full(lists.size, np.nan), where=pairs > 0))
 
 
 @lru_cache(maxsize=32)
@@ -111,28 +111,28 @@ def _agreement(p: float) -> Weight:
     return lambda depths: np.asarray(np.power(p, depths * 1.0) / depths)
 
 
-def rbo(found: Overlap, p: float = 0.9) -> Floats:
+def rbo(pairs: Overlap, p: float = 0.9) -> Floats:
     """(n,) rank-biased overlap, extrapolated beyond the ends of the lists; 0 if one is empty, NaN if both are.
 
     Source: Webber, Moffat and Zobel, A Similarity Measure for Indefinite Rankings (TOIS 2010), equation 32, which takes
     lists of different lengths.
 
     Args:
-        found: The pairs.
+        pairs: The pairs.
         p: In (0, 1): the chance that a reader goes on to the next rank; higher values look deeper.
 
     >>> alike = overlap(np.array([0, 0]), np.array([1, 2]), np.array([0, 0]), np.array([1, 2]), 1)
     >>> rbo(alike).round(9).tolist()
     [1.0]
     """
-    weight, depth = _agreement(p), np.maximum(found.in_a, found.in_b)
-    short, long = np.minimum(found.n_a, found.n_b), np.maximum(found.n_a, found.n_b)
-    at_short = sums(found.pair, depth <= short[found.pair], found.size)
-    seen = sums(found.pair, span(weight, depth, long[found.pair]), found.size)
+    weight, depth = _agreement(p), np.maximum(pairs.in_a, pairs.in_b)
+    short, long = np.minimum(pairs.n_a, pairs.n_b), np.maximum(pairs.n_a, pairs.n_b)
+    at_short = sums(pairs.pair, depth <= short[pairs.pair], pairs.size)
+    seen = sums(pairs.pair, span(weight, depth, long[pairs.pair]), pairs.size)
     # The short list is taken to agree below its end as often as down to it.
-    lasting = np.divide(at_short, short, out=np.zeros(found.size), where=short > 0)
+    lasting = np.divide(at_short, short, out=np.zeros(pairs.size), where=short > 0)
     tail = np.power(p, short + 1.0) - np.power(p, long + 1.0)
     missing = lasting * tail / (1 - p) - at_short * span(weight, short + 1, long)
-    below = np.divide(found.common - at_short, long, out=np.zeros(found.size), where=long > 0) + lasting
+    below = np.divide(pairs.common - at_short, long, out=np.zeros(pairs.size), where=long > 0) + lasting
     values = (1 - p) / p * (seen + missing) + below * np.power(p, long * 1.0)
     return np.where(long > 0, np.clip(values, 0.0, 1.0), np.nan)

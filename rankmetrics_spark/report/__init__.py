@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from rankmetrics_spark.doors import lazy
 
 if TYPE_CHECKING:
-    from rankmetrics_spark.report.changes import Change
     from rankmetrics_spark.report.charts import templates
     from rankmetrics_spark.report.console import (
         CONVENTION_PRINTERS,
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
         table,
         tie_warnings,
     )
+    from rankmetrics_spark.report.differences import Change, p_value
     from rankmetrics_spark.report.examples import with_examples
     from rankmetrics_spark.report.figures import (
         ANY_WIDTH,
@@ -31,17 +31,27 @@ if TYPE_CHECKING:
         printable,
         seconds_of,
     )
+    from rankmetrics_spark.report.formats import (
+        DOCUMENT_STYLES,
+        RESULT_TABLES,
+        document,
+        print_csv,
+        print_json,
+        result_object,
+        safe_cells,
+    )
     from rankmetrics_spark.report.histograms import change_rows, change_steps
     from rankmetrics_spark.report.html import (
         INSTALL_PAGE,
         MOST_BYTES,
+        block,
         check_page_file,
         check_page_libraries,
+        data_of,
         has_page_libraries,
         page,
         write_page,
     )
-    from rankmetrics_spark.report.machine import RESULT_TABLES, print_csv, print_json, result_object, safe_cells
     from rankmetrics_spark.report.notebook import (
         as_html,
         compared_html,
@@ -54,9 +64,9 @@ if TYPE_CHECKING:
     from rankmetrics_spark.report.over_time import difference_rows, print_over_time, sentences_over_time
     from rankmetrics_spark.report.overview import further_sentences, newer_failures, status_line, what_else
     from rankmetrics_spark.report.palette import LIGHT
-    from rankmetrics_spark.report.paper import DOCUMENT_STYLES, document
     from rankmetrics_spark.report.payload import payload_of
     from rankmetrics_spark.report.periods import (
+        figures_of_frames,
         figures_of_output,
         figures_of_period,
         figures_of_run,
@@ -68,13 +78,11 @@ if TYPE_CHECKING:
         FolderTables,
         everyone_and_largest,
         figures_of,
-        figures_of_frames,
         format_of,
         local_tables,
         spark_tables,
     )
-    from rankmetrics_spark.report.segments import sentences_of_segments
-    from rankmetrics_spark.report.side_by_side import block, data_of
+    from rankmetrics_spark.report.sentences import sentences_of_segments
     from rankmetrics_spark.report.story import Answer, answer, cards, leader
     from rankmetrics_spark.report.terminal import (
         Shown,
@@ -88,7 +96,6 @@ if TYPE_CHECKING:
     from rankmetrics_spark.report.verdict import (
         MOST_SENTENCES,
         outlook_sentence,
-        p_value,
         sentence,
         sentences_of_period,
         verdict_of,
@@ -97,9 +104,9 @@ if TYPE_CHECKING:
 __getattr__ = lazy(
     __name__,
     {
-        "changes": "Change",
         "charts": "templates",
         "palette": "LIGHT",
+        "differences": "Change p_value",
         "console": (
             "CONVENTION_PRINTERS LIST_PRINTERS accounting compared_rows paths_text "
             "print_conventions print_list print_table result_rows table tie_warnings"
@@ -107,20 +114,23 @@ __getattr__ = lazy(
         "examples": "with_examples",
         "figures": "ANY_WIDTH Examples Figures blocks folded period_means printable seconds_of",
         "histograms": "change_rows change_steps",
-        "html": "INSTALL_PAGE MOST_BYTES check_page_file check_page_libraries has_page_libraries page write_page",
-        "machine": "RESULT_TABLES print_csv print_json result_object safe_cells",
+        "html": (
+            "INSTALL_PAGE MOST_BYTES block check_page_file check_page_libraries data_of has_page_libraries "
+            "page write_page"
+        ),
+        "formats": "DOCUMENT_STYLES RESULT_TABLES document print_csv print_json result_object safe_cells",
         "notebook": "as_html compared_html log_run logged_metrics logged_parameters plot summary",
         "over_time": "difference_rows print_over_time sentences_over_time",
         "overview": "further_sentences newer_failures status_line what_else",
-        "paper": "DOCUMENT_STYLES document",
         "payload": "payload_of",
-        "periods": "figures_of_output figures_of_period figures_of_run merged_record outlook_of period_of",
-        "read": ("FolderTables everyone_and_largest figures_of figures_of_frames format_of local_tables spark_tables"),
-        "segments": "sentences_of_segments",
-        "side_by_side": "block data_of",
+        "periods": (
+            "figures_of_frames figures_of_output figures_of_period figures_of_run merged_record outlook_of period_of"
+        ),
+        "read": "FolderTables everyone_and_largest figures_of format_of local_tables spark_tables",
+        "sentences": "sentences_of_segments",
         "story": "Answer answer cards leader",
         "terminal": "Shown print_all print_gates print_not_published print_result print_verdict",
         "trust": "check_rows checks without_relevant",
-        "verdict": "MOST_SENTENCES outlook_sentence p_value sentence sentences_of_period verdict_of",
+        "verdict": "MOST_SENTENCES outlook_sentence sentence sentences_of_period verdict_of",
     },
 )

@@ -252,8 +252,8 @@ class Log:
         if self.judged is not None and not columns.relevance:
             known = self.judged.withColumnsRenamed({ITEM: "item", GRADE: "_judged_grade"})
             top = top.join(known, [USER, "item"], "left").withColumn("grade", F.col("_judged_grade"))
-        found = few_rows(top.orderBy(EXPERIMENT, USER, _LIST, "rank", "item"))
-        return [row.asDict() | {"relevant": self._is_relevant(row["grade"])} for row in found]
+        shown = few_rows(top.orderBy(EXPERIMENT, USER, _LIST, "rank", "item"))
+        return [row.asDict() | {"relevant": self._is_relevant(row["grade"])} for row in shown]
 
     def missed(self, users: Sequence[str]) -> list[dict[str, Any]]:
         """Relevant items of these users that no list of any experiment shows, the highest grades first."""

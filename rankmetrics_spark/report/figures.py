@@ -16,7 +16,7 @@ from rich.text import Text
 
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import Metric, cut_of, deciding, parse
-from rankmetrics_spark.report import paper
+from rankmetrics_spark.report import formats
 from rankmetrics_spark.schemas import (
     BASELINE,
     CONVENTION,
@@ -255,7 +255,7 @@ def print_fitting(build: Callable[[Sequence[C]], Table], columns: Sequence[C], *
     """Print a table on stdout; where it is too wide, as several tables that share the labels of their rows."""
     console = _stdout()
     print_lines(titles)
-    width = PIPE_WIDTH if _is_pipe() and not paper.document.get() else console.width
+    width = PIPE_WIDTH if _is_pipe() and not formats.document.get() else console.width
     for block in blocks(build, columns, console, width):
         _print(build(block), console)
 
@@ -270,11 +270,11 @@ def print_sentence(line: str, is_result: bool = True) -> None:
 
 def print_lines(lines: Iterable[str]) -> None:
     """Print sentences on stdout, folded at spaces to the width of a terminal."""
-    console, style = _stdout(), paper.document.get()
+    console, style = _stdout(), formats.document.get()
     for line in lines:
         text = printable(line)
         if style:
-            sys.stdout.write(paper.sentence(text, style))
+            sys.stdout.write(formats.sentence(text, style))
         else:
             sys.stdout.write(folded(text, console.width) + "\n")
 
@@ -341,7 +341,7 @@ def print_records(records: Sequence[Mapping[str, str]], whole: Table) -> None:
 
 
 def _stdout() -> Console:
-    return Console(width=ANY_WIDTH if paper.document.get() or _is_pipe() else None)
+    return Console(width=ANY_WIDTH if formats.document.get() or _is_pipe() else None)
 
 
 def _is_pipe() -> bool:
@@ -349,8 +349,8 @@ def _is_pipe() -> bool:
 
 
 def _print(grid: Table, console: Console) -> None:
-    if style := paper.document.get():
-        sys.stdout.write(paper.table(grid, style) + "\n")
+    if style := formats.document.get():
+        sys.stdout.write(formats.table(grid, style) + "\n")
     else:
         console.print(grid)
 

@@ -86,11 +86,11 @@ def change_rows(
     """
     experiment, baseline = pair
     mine, theirs = tables[experiment], tables[baseline]
-    found = theirs.take(pc.index_in(mine[USER], value_set=theirs[USER].combine_chunks()))
+    partners = theirs.take(pc.index_in(mine[USER], value_set=theirs[USER].combine_chunks()))
     rows = []
     for column in sorted({*mine.column_names} & {*theirs.column_names} & {*columns}):
         name, (low, high) = columns[column], edges[columns[column]]
-        values = pc.subtract(mine[column], found[column]).drop_null().to_numpy()
+        values = pc.subtract(mine[column], partners[column]).drop_null().to_numpy()
         steps, sizes = change_steps(values[np.isfinite(values)], low, high)
         for step, n in zip(steps, sizes, strict=True):
             rows.append({**step_row(experiment, name, int(step), int(n), edges), BASELINE: baseline})

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
@@ -23,14 +23,15 @@ from uuid import uuid4
 from rankmetrics_spark import __version__
 from rankmetrics_spark.engines import cache_folder, write_cached
 from rankmetrics_spark.errors import ConfigError, OutputError, installation, without_secrets
-from rankmetrics_spark.report import overview, palette, side_by_side, story, trust, wording
-from rankmetrics_spark.report.figures import Figures, Row, label_of, printable, seconds_of
-from rankmetrics_spark.report.order import sentences_of_order
+from rankmetrics_spark.metrics import parse
+from rankmetrics_spark.report import overview, palette, sentences, story, trust
+from rankmetrics_spark.report.differences import sentences_of_order
+from rankmetrics_spark.report.figures import Examples, Figures, Row, label_of, printable, seconds_of
 from rankmetrics_spark.report.over_time import sentences_over_time
 from rankmetrics_spark.report.payload import as_script, payload_of
-from rankmetrics_spark.report.segments import sentences_of_segments
+from rankmetrics_spark.report.sentences import sentences_of_segments
 from rankmetrics_spark.report.verdict import sentence_of_margin, sentences_of_looks
-from rankmetrics_spark.schemas import BASELINE, EXPERIMENT
+from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, USER, number
 
 MOST_BYTES = 1_990_000
 """Size of a page."""
@@ -55,7 +56,7 @@ _HEAD = 200
 def page(figures: Figures) -> str:
     """The report as HTML: its sentences are about all rows, its charts and tables hold as many as fit."""
     library, charts = scripts()
-    context = _context(figures) | {"library": library, "charts": charts, "examples": side_by_side.block(figures)}
+    context = _context(figures) | {"library": library, "charts": charts, "examples": block(figures)}
     text = _rendered(context | {"data": _DATA})
     room = MOST_BYTES - len(text.encode("utf-8", "replace"))
     for most, digits in MOST_ROWS:
@@ -259,7 +260,7 @@ def _run(figures: Figures) -> dict[str, Any]:
         return {}
     config, versions = figures.config, record["versions"]
     names = sorted({metric.name for metric in figures.metrics})
-    rules = wording.sentences(
+    rules = sentences.sentences(
         record["convention"]["text"], names, config.get("rank_by") == "score", bool(config.get("judgements"))
     )
     engine = f"Spark {versions['spark']}"
@@ -353,3 +354,89 @@ def _made() -> tuple[str, str]:
     bundle: Any = vl_convert.javascript_bundle  # its stub asks for a script that is to be added
     library: str = bundle(vl_version=of_vega_lite)
     return library.replace("</script", "<\\/script").replace("<!--", "<\\!--"), as_script(charts.templates())
+
+
+MOST_BYTES_OF_LISTS = 500_000
+"""Size of this part of the page; with more, the smaller changes have no lists."""
+HINT = """<p class="fine">The users who lost and gained most, with both of their lists side by side:
+<code>rankmetrics report --examples 20</code> reads them from the log; the page has ids and items of the log then.</p>
+"""
+"""How to get this part, on a page of paired users without it."""
+
+
+def block(figures: Figures) -> str:
+    """The section with its style, data and script, or how to get it. Names are data, never markup."""
+    examples = figures.examples
+    if figures.primary is None or (examples is None and not figures.user_changes):
+        return ""
+    if examples is None:
+        return HINT
+    n_users = len(dict.fromkeys(row[USER] for row in examples.changes))
+    while True:
+        data = as_script(data_of(examples, n_users))
+        if len(data.encode()) <= MOST_BYTES_OF_LISTS or n_users <= 1:
+            break
+        n_users = n_users * 3 // 4
+    texts = {name: files(__package__ or "rankmetrics_spark.report").joinpath(f"examples.{name}").read_text("utf-8")
+             for name in ("html", "css", "js")}  # fmt: skip
+    one, many = ("Query", "Queries") if examples.of_queries else ("User", "Users")
+    page = texts["html"].replace("UNITS", many).replace("UNIT", one)
+    return page.replace("/* style */", texts["css"]).replace("/* data */", data).replace("/* script */", texts["js"])
+
+
+def data_of(examples: Examples, n_users: int) -> dict[str, Any]:
+    """The numbers of the section, with the lists of so many users; every text once.
+
+    Args:
+        examples: What is shown.
+        n_users: Users whose lists are there, those with the largest changes on the metric that decides first.
+    """
+    texts: dict[str, int] = {}
+
+    def place(text: Any) -> int:
+        """Of a text, among all of them."""
+        return texts.setdefault(str(text), len(texts))
+
+    users = [*dict.fromkeys(row[USER] for row in examples.changes)][:n_users]
+    changes = [row for row in examples.changes if row[USER] in {*users}]
+    metrics = [*dict.fromkeys(row[METRIC] for row in (*examples.changes, *examples.topics))]
+    lists: dict[str, dict[int, dict[str, Any]]] = {}
+    for row in examples.lists:
+        if row[USER] in {*users}:
+            of_user = lists.setdefault(f"{place(row[EXPERIMENT])} {place(row[USER])}", {})
+            shown = of_user.setdefault(row["_which"], {"list": place(row["list"]), "size": row["size"], "rows": []})
+            shown["rows"].append([row["rank"], place(row["item"]), number(row["grade"]), int(row["relevant"])])
+    missed: dict[int, dict[str, Any]] = {}
+    for row in examples.missed:
+        if row[USER] in {*users}:
+            left = missed.setdefault(place(row[USER]), {"n": row["n"], "items": []})
+            left["items"].append([place(row["item"]), number(row["grade"])])
+    return {
+        "baseline": place(examples.baseline),
+        "others": examples.others,
+        "ahead": examples.is_ahead,
+        "note": examples.note,
+        "unit": "Query" if examples.of_queries else "User",
+        "metrics": [metric_of(name) for name in metrics],
+        "changes": [[*_key(row, metrics, place), row["size"], row["kind"]] for row in changes],
+        "total": max(examples.n_changes, len(examples.changes)),
+        "topics": [[*_key(row, metrics, place), row["difference"]] for row in examples.topics],
+        "lists": {key: [*of_user.values()] for key, of_user in lists.items()},
+        "missed": missed,
+        "texts": [*texts],
+    }
+
+
+def metric_of(name: str) -> dict[str, Any]:
+    """What the section says of a metric.
+
+    >>> metric_of("ndcg@10")
+    {'label': 'NDCG@10', 'lower': False}
+    """
+    metric = parse(name)
+    return {"label": metric.headline.removeprefix("mean "), "lower": metric.higher_is_better is False}
+
+
+def _key(row: Row, metrics: Sequence[str], place: Any) -> list[Any]:
+    return [metrics.index(row[METRIC]), place(row[EXPERIMENT]), place(row[USER]),
+            row["value_baseline"], row["value_candidate"]]  # fmt: skip

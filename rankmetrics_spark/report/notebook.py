@@ -18,10 +18,10 @@ import pandas as pd
 from rankmetrics_spark.errors import ConfigError, installation, unknown
 from rankmetrics_spark.metrics import Metric, parse
 from rankmetrics_spark.report import palette, story, trust
-from rankmetrics_spark.report.changes import all_percentages, change_of, movement
+from rankmetrics_spark.report.differences import all_percentages, change_of, movement, p_text
 from rankmetrics_spark.report.figures import Figures, label_of, over_lists, percent, primary_names, printable
 from rankmetrics_spark.report.html import INSTALL_PAGE, has_page_libraries, write_page
-from rankmetrics_spark.report.verdict import correction_once, p_text, verdict_of
+from rankmetrics_spark.report.verdict import correction_once, verdict_of
 from rankmetrics_spark.schemas import (
     BASELINE,
     CONVENTION,
@@ -113,22 +113,22 @@ def _key(figures: Figures) -> str:
 
 def _checks(figures: Figures) -> str:
     """What weakens the answer, a line each, and how much is fine."""
-    found = trust.checks(figures)
-    bad = [check for check in found if check.level in ("fail", "warn")]
-    fine = sum(check.level == "ok" for check in found)
+    checks = trust.checks(figures)
+    bad = [check for check in checks if check.level in ("fail", "warn")]
+    fine = sum(check.level == "ok" for check in checks)
     lines = [f"<li><b>{escape(check.title)}</b>: {escape(printable(check.text))}</li>" for check in bad]
-    said = f"{fine} {'check is' if fine == 1 else 'checks are'} fine"
+    state = f"{fine} {'check is' if fine == 1 else 'checks are'} fine"
     if not lines:
-        return f'<div style="{_SOFT}">{said}</div>' if fine else ""
-    return f'<ul style="margin:.6em 0;padding-left:1.2em">{"".join(lines)}</ul><div style="{_SOFT}">{said}</div>'
+        return f'<div style="{_SOFT}">{state}</div>' if fine else ""
+    return f'<ul style="margin:.6em 0;padding-left:1.2em">{"".join(lines)}</ul><div style="{_SOFT}">{state}</div>'
 
 
 def compared_html(rows: Sequence[Mapping[str, Any]]) -> str:
     """Comparisons: the verdict on the metric that decides, and a line for each, those of all users first."""
     names = primary_names(rows)
     deciding = [row for row in rows if row[METRIC] in names] or rows
-    said = correction_once(verdict_of(deciding), deciding)
-    verdict = "".join(f"<div>{escape(printable(line))}</div>" for line in said)
+    sentences = correction_once(verdict_of(deciding), deciding)
+    verdict = "".join(f"<div>{escape(printable(line))}</div>" for line in sentences)
 
     def order(row: Mapping[str, Any]) -> tuple[bool, bool, str, str, str]:
         """All users first, then what decides."""
@@ -239,13 +239,13 @@ def _named(text: str, metrics: Sequence[Metric]) -> set[str]:
         metric = parse(wanted.replace(" ", "_"))
         if metric in metrics:
             return {str(metric)}
-    found = set()
+    heads = set()
     for metric in metrics:
         family = metric.definition.headline.removeprefix("mean ").lower()
         names = (str(metric), label_of(metric).lower(), metric.name, family, *metric.definition.aliases)
         if wanted in names or wanted.replace(" ", "_").replace("-", "_") in names:
-            found.add(str(metric))
-    return found
+            heads.add(str(metric))
+    return heads
 
 
 def _points(figures: Figures, chosen: set[str]) -> list[dict[str, Any]]:

@@ -10,10 +10,9 @@ from rich.text import Text
 
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import Metric, deciding, parse
-from rankmetrics_spark.report.changes import Change, change_of
+from rankmetrics_spark.report.differences import Change, change_of, p_text, p_value
 from rankmetrics_spark.report.figures import label_of, percent, print_records, print_sentence, printable
-from rankmetrics_spark.report.machine import print_csv, print_json
-from rankmetrics_spark.report.verdict import p_text, p_value
+from rankmetrics_spark.report.formats import print_csv, print_json
 from rankmetrics_spark.schemas import (
     BASELINE,
     DATE,
@@ -52,14 +51,17 @@ def difference_rows(comparisons: Iterable[Mapping[str, Any]]) -> list[dict[str, 
             kind = "cumulative" if row.get("period_from") else "day"
             shown = {name: shown_of(row, name) for name in (*RELATIVE, "difference", "ci_low", "ci_high")}
             kept = {name: row.get(name) for name in _OF_DIFFERENCE}
-            of_looks = {"kind": kind, "label": str(row[DATE]), "day_number": None, "valid_at": _looks_of(row)}
+            looks = row.get(LOOKS)
+            of_looks = {
+                "kind": kind,
+                "label": str(row[DATE]),
+                "day_number": None,
+                "valid_at": (
+                    "a single look" if looks is None else "every look" if looks == "any" else "the look of its day"
+                ),
+            }
             rows.append({**kept, **shown, **of_looks})
     return sorted(rows, key=lambda row: (str(row[EXPERIMENT]), str(row[BASELINE]), row[METRIC], row["label"]))
-
-
-def _looks_of(row: Mapping[str, Any]) -> str:
-    looks = row.get(LOOKS)
-    return "a single look" if looks is None else "every look" if looks == "any" else "the look of its day"
 
 
 _OF_DIFFERENCE = (EXPERIMENT, BASELINE, METRIC, N_USERS, "mean_baseline", "mean_candidate", "p_value", "confidence")
@@ -87,8 +89,8 @@ def sentences_over_time(rows: Sequence[Row], metrics: Sequence[Metric] = (), mai
 def deciding_metric(rows: Iterable[Row], metrics: Sequence[Metric] = ()) -> str:
     """The metric that decides, among those of the rows."""
     names = dict.fromkeys(row[METRIC] for row in rows)
-    there = [metric for metric in metrics if str(metric) in names] or [parse(name) for name in names]
-    return str(deciding(there)) if there else ""
+    shown = [metric for metric in metrics if str(metric) in names] or [parse(name) for name in names]
+    return str(deciding(shown)) if shown else ""
 
 
 def _order(metrics: Sequence[Metric], name: str) -> int:

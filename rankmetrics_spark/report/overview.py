@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rankmetrics_spark.metrics import parse
-from rankmetrics_spark.report.changes import Change, change_of
+from rankmetrics_spark.report.differences import Change, change_of, p_text
 from rankmetrics_spark.report.figures import Figures, Row, label_of
 from rankmetrics_spark.report.story import Card, Id, Words, state_of
 from rankmetrics_spark.report.trust import SMALL_RATIO_P, Level, check_rows, population
-from rankmetrics_spark.report.verdict import p_text
 from rankmetrics_spark.schemas import DATE, FAIL, GUARDRAIL, METRIC, NOT_CHECKED, ROLE, WARN, number
 
 GATES = ("min", "max_drop", "max_relative_drop")
@@ -80,8 +79,8 @@ def newer_failures(figures: Figures, most: int = 3) -> list[str]:
     failed = [record for record in figures.history if record.get("error") and str(record.get(DATE)) > shown]
     # A run that was refused may have no date.
     dated = sorted((str(record[DATE]), record["error"]) for record in failed if str(record.get(DATE))[:1].isdigit())
-    said = [(date, str(error["message"] if isinstance(error, Mapping) else error)) for date, error in dated[::-1]]
-    lines = [f"The run of {date} failed, so nothing newer than {shown} is shown: {text}" for date, text in said]
+    failures = [(date, str(error["message"] if isinstance(error, Mapping) else error)) for date, error in dated[::-1]]
+    lines = [f"The run of {date} failed, so nothing newer than {shown} is shown: {text}" for date, text in failures]
     left_out = len(lines) - most
     more = "1 more run of a newer date" if left_out == 1 else f"{left_out:,} more runs of newer dates"
     return lines[:most] + ([f"{more} failed."] if left_out > 0 else [])
@@ -243,15 +242,15 @@ def _bootstrap(row: Row) -> str:
 
 def _ranks(row: Row) -> str:
     """Tests that need no normal means."""
-    found = [
+    rows = [
         (name, p)
         for name, column in (("Wilcoxon's test", "p_wilcoxon"), ("random signs", "p_randomization"))
         if (p := number(row.get(column))) is not None
     ]
-    texts = [p_text(p, 1 - row["confidence"]) for _, p in found]
+    texts = [p_text(p, 1 - row["confidence"]) for _, p in rows]
     parts = [
         f"{name} {f'p {text}' if text.startswith('<') else f'p = {text}'}"
-        for (name, _), text in zip(found, texts, strict=True)
+        for (name, _), text in zip(rows, texts, strict=True)
     ]
     return f"without a normal distribution, {' and '.join(parts)} (not corrected)" if parts else ""
 
@@ -261,5 +260,5 @@ def _at_random(row: Row) -> str:
     if share is None:
         return ""
     level = 100 * (1 - row["confidence"])
-    found = f"finds a difference in {100 * share:.1f} % of the tries"
-    return f"with users on random sides, the test {found} ({level:.3g} % is right)"
+    finding = f"finds a difference in {100 * share:.1f} % of the tries"
+    return f"with users on random sides, the test {finding} ({level:.3g} % is right)"

@@ -13,10 +13,10 @@ from datetime import timedelta
 from typing import Any
 
 from rankmetrics_spark.metrics import DIRECTIONS, parse
-from rankmetrics_spark.report.changes import is_percentage, widened
+from rankmetrics_spark.report.differences import is_percentage, p_text, widened
 from rankmetrics_spark.report.figures import STEPS, Figures, Row, label_of, over_lists, percent
 from rankmetrics_spark.report.story import leader, state_of
-from rankmetrics_spark.report.verdict import p_text, valid_at
+from rankmetrics_spark.report.verdict import valid_at
 from rankmetrics_spark.schemas import (
     BASELINE,
     CHECK_COLUMNS,
@@ -292,16 +292,18 @@ def _rounded(value: Any, digits: int = 6) -> Any:
 
 def _map(rows: Sequence[Row], index: Mapping[str, Mapping[str, int]]) -> Table:
     """The deciding metric by segment and candidate, as the map draws it: all segments fit, without intervals."""
-    found = [row for row in rows if row[EXPERIMENT] in index[EXPERIMENT]]
-    percents = [is_percentage(row) for row in found]
-    values = [shown_of(row, RELATIVE[0] if ratio else "difference") for row, ratio in zip(found, percents, strict=True)]
+    rows_here = [row for row in rows if row[EXPERIMENT] in index[EXPERIMENT]]
+    percents = [is_percentage(row) for row in rows_here]
+    values = [
+        shown_of(row, RELATIVE[0] if ratio else "difference") for row, ratio in zip(rows_here, percents, strict=True)
+    ]
     return {
-        "e": [index[EXPERIMENT][row[EXPERIMENT]] for row in found],
-        "s": [index[SEGMENT][row[SEGMENT]] for row in found],
-        "n": [row["n_users"] for row in found],
+        "e": [index[EXPERIMENT][row[EXPERIMENT]] for row in rows_here],
+        "s": [index[SEGMENT][row[SEGMENT]] for row in rows_here],
+        "n": [row["n_users"] for row in rows_here],
         "x": [_rounded(value, 4) for value in values],
         "percent": [int(ratio) for ratio in percents],
-        "state": [state_of(row) for row in found],
+        "state": [state_of(row) for row in rows_here],
     }
 
 

@@ -1,4 +1,4 @@
-"""The figures of a period: computed from the stored users of its days, with what the runs of these days recorded."""
+"""Figures of a period, from the stored users of its days and the records of their runs; figures of a result."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import comparison, road
@@ -17,7 +17,7 @@ from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import Convention, Metric
 from rankmetrics_spark.pointers import History
 from rankmetrics_spark.report.examples import examples_of
-from rankmetrics_spark.report.figures import Figures, seconds_of
+from rankmetrics_spark.report.figures import Figures, period_means, seconds_of
 from rankmetrics_spark.report.histograms import edges_of, paired_of
 from rankmetrics_spark.report.read import (
     MOST_DATES,
@@ -28,17 +28,32 @@ from rankmetrics_spark.report.read import (
     everyone_and_largest,
     figures_of,
     local_tables,
+    plain,
     record_of,
     spark_tables,
 )
 from rankmetrics_spark.report.verdict import deciding_of, outlook_sentence
-from rankmetrics_spark.schemas import BASELINE, CONVENTION_HASH, DATE, EXPERIMENT, PERIOD_FROM, PERIOD_TO
+from rankmetrics_spark.schemas import (
+    BASELINE,
+    CONVENTION_HASH,
+    DATE,
+    EVERYONE,
+    EXPERIMENT,
+    METRIC,
+    N_USERS,
+    PERIOD_FROM,
+    PERIOD_TO,
+    SEGMENT,
+)
 from rankmetrics_spark.sinks import settled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from rankmetrics_spark.config import Config, Sink
+
+MOST_ROWS_OF_FRAMES = 10_000
+"""Rows of segments that are read of a result."""
 
 Record = Mapping[str, Any]
 
@@ -305,3 +320,31 @@ def _added(counts: Any) -> Counter[str]:
     for each in counts:
         total.update(each)
     return total
+
+
+# ---- figures of a result
+
+
+def figures_of_frames(averages: DataFrame, comparisons: DataFrame | None, **more: Any) -> Figures:
+    """Return figures of averages and comparisons; ``more`` are further fields, such as the run record. Starts a job."""
+    means, n_means = _everyone_and_largest(averages)
+    comparison_rows, n_compared = ([], 0) if comparisons is None else _everyone_and_largest(comparisons)
+    return Figures(
+        period_means(means, comparison_rows), comparison_rows, n_means=n_means, n_comparisons=n_compared, **more
+    )
+
+
+def _everyone_and_largest(table: DataFrame) -> tuple[list[dict[str, Any]], int]:
+    """Return the rows of all users and of the largest segments, and how many rows the table has."""
+    everyone = F.col(SEGMENT) == EVERYONE
+    keys = [name for name in (BASELINE, EXPERIMENT, SEGMENT, METRIC) if name in table.columns]
+    parts = Window.partitionBy(everyone)
+    places = table.withColumns(
+        {
+            "_place": F.row_number().over(parts.orderBy(F.col(N_USERS).desc(), *keys)),
+            "_size": F.count(F.lit(1)).over(parts),
+        }
+    )
+    rows = [plain(row) for row in few_rows(places.where(everyone | (F.col("_place") <= MOST_ROWS_OF_FRAMES)))]
+    size = sum({row[SEGMENT] == EVERYONE: row["_size"] for row in rows}.values())
+    return [{name: row[name] for name in table.columns} for row in rows], size

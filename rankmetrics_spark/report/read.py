@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, Row, Window
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.config import local_path
@@ -19,7 +19,8 @@ from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.pointers import FOLDER as POINTERS
 from rankmetrics_spark.pointers import Pointer, unpublished
-from rankmetrics_spark.report.figures import Figures, period_means
+from rankmetrics_spark.report.differences import surest_first
+from rankmetrics_spark.report.figures import Figures
 from rankmetrics_spark.report.histograms import (
     Edges,
     Pairs,
@@ -32,7 +33,6 @@ from rankmetrics_spark.report.histograms import (
     step_row,
 )
 from rankmetrics_spark.report.over_time import difference_rows
-from rankmetrics_spark.report.verdict import surest_first
 from rankmetrics_spark.schemas import (
     BASELINE,
     DATE,
@@ -100,7 +100,7 @@ def _figures(tables: Tables, pointers: Mapping[str, Pointer], requested_date: st
     return replace(draft, users=users, user_changes=user_changes, trend=trend, over_time=over_time)
 
 
-def _plain(row: Row) -> dict[str, Any]:
+def plain(row: Row) -> dict[str, Any]:
     """A row whose date is a text, as in folders and records."""
     values: dict[str, Any] = row.asDict()
     return values | {DATE: str(values[DATE])} if values.get(DATE) is not None else values
@@ -250,12 +250,12 @@ class FolderTables:
         tables = {
             experiment: rows
             for experiment, _, rows in self._tables(
-                "user_metrics", [date], lambda there: [USER, *(name for name in columns if name in there)]
+                "user_metrics", [date], lambda pairs_here: [USER, *(name for name in columns if name in pairs_here)]
             )
             if experiment in names
         }
-        there = [pair for pair in pairs if {*pair} <= {*tables}]
-        return [row for pair in there for row in change_rows(pair, tables, columns, edges)]
+        pairs_here = [pair for pair in pairs if {*pair} <= {*tables}]
+        return [row for pair in pairs_here for row in change_rows(pair, tables, columns, edges)]
 
     def records(self) -> Iterable[Mapping[str, Any]]:
         return [*reversed(records_in(self.disk.root) or [])]
@@ -297,7 +297,7 @@ class SparkTables:
         of_segment = F.col(SEGMENT) != EVERYONE
         surest = [F.col("p_adjusted").asc_nulls_last()] * ("p_adjusted" in of_date.columns)
         largest = of_date.where(of_segment).orderBy(F.col(N_USERS).desc(), *surest, *PARTITION, METRIC).limit(most)
-        rows = [_plain(row) for part in (of_date.where(~of_segment), largest) for row in few_rows(part)]
+        rows = [plain(row) for part in (of_date.where(~of_segment), largest) for row in few_rows(part)]
         return everyone_and_largest(rows, most)
 
     def _of_date(self, table: str, date: str) -> DataFrame | None:
@@ -310,7 +310,7 @@ class SparkTables:
 
     def checks(self, date: str) -> Rows:
         rows = self._of_date("checks", date)
-        return [] if rows is None else [_plain(row) for row in few_rows(rows.limit(MOST_ROWS))]
+        return [] if rows is None else [plain(row) for row in few_rows(rows.limit(MOST_ROWS))]
 
     def history(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
         return self._of_everyone("experiment_metrics", dates, experiments)
@@ -327,7 +327,7 @@ class SparkTables:
             (F.col(SEGMENT) == EVERYONE) & F.col(DATE).isin([*dates]) & F.col(EXPERIMENT).isin([*experiments])
         )
         newest = few_rows(rows.orderBy(F.col(DATE).desc(), EXPERIMENT, METRIC).limit(MOST_ROWS))
-        return sorted(map(_plain, newest), key=lambda row: (row[DATE], row[EXPERIMENT], row[METRIC]))
+        return sorted(map(plain, newest), key=lambda row: (row[DATE], row[EXPERIMENT], row[METRIC]))
 
     def ends(self, date: str, metrics: Sequence[Metric]) -> Edges:
         users = self._of_date("user_metrics", date)
@@ -374,8 +374,6 @@ Rows = list[dict[str, Any]]
 
 MOST_ROWS = 20_000
 """Rows of segments that are read at most, and rows of a history; the page shows fewer."""
-MOST_ROWS_OF_FRAMES = 10_000
-"""Rows of segments that are read of a result."""
 MOST_EXPERIMENTS = 200
 """Experiments whose users are counted and whose history is shown."""
 MOST_DATES = 90
@@ -433,31 +431,3 @@ def everyone_and_largest(rows: Rows, most: int) -> Rows:
 
     sorted_rows = sorted(rows, key=order)
     return sorted_rows[: most + sum(row[SEGMENT] == EVERYONE for row in rows)]
-
-
-# ---- figures of a result
-
-
-def figures_of_frames(averages: DataFrame, comparisons: DataFrame | None, **more: Any) -> Figures:
-    """Return figures of averages and comparisons; ``more`` are further fields, such as the run record. Starts a job."""
-    means, n_means = _everyone_and_largest(averages)
-    comparison_rows, n_compared = ([], 0) if comparisons is None else _everyone_and_largest(comparisons)
-    return Figures(
-        period_means(means, comparison_rows), comparison_rows, n_means=n_means, n_comparisons=n_compared, **more
-    )
-
-
-def _everyone_and_largest(table: DataFrame) -> tuple[list[dict[str, Any]], int]:
-    """Return the rows of all users and of the largest segments, and how many rows the table has."""
-    everyone = F.col(SEGMENT) == EVERYONE
-    keys = [name for name in (BASELINE, EXPERIMENT, SEGMENT, METRIC) if name in table.columns]
-    parts = Window.partitionBy(everyone)
-    places = table.withColumns(
-        {
-            "_place": F.row_number().over(parts.orderBy(F.col(N_USERS).desc(), *keys)),
-            "_size": F.count(F.lit(1)).over(parts),
-        }
-    )
-    rows = [_plain(row) for row in few_rows(places.where(everyone | (F.col("_place") <= MOST_ROWS_OF_FRAMES)))]
-    size = sum({row[SEGMENT] == EVERYONE: row["_size"] for row in rows}.values())
-    return [{name: row[name] for name in table.columns} for row in rows], size

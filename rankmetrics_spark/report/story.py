@@ -8,10 +8,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rankmetrics_spark.metrics import Metric
-from rankmetrics_spark.report.changes import Change, all_percentages, change_of, means_of, movement, widened
+from rankmetrics_spark.report.differences import (
+    Change,
+    all_percentages,
+    change_of,
+    detectable,
+    means_of,
+    movement,
+    p_value,
+    widened,
+)
 from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of, over_lists, percent
 from rankmetrics_spark.report.trust import split_is_off
-from rankmetrics_spark.report.verdict import but, detectable, p_value, valid_at
+from rankmetrics_spark.report.verdict import but, valid_at
 from rankmetrics_spark.schemas import BASELINE, CUPED, EXPERIMENT, METRIC, N_LISTS, N_USERS, number, of_test
 
 State = Literal["better", "worse", "open", "doubtful"]
@@ -213,7 +222,23 @@ def answer(figures: Figures) -> Answer:
         off = split_is_off(figures).removesuffix(" There is no verdict.") if "the planned shares" in note else ""
         return Answer(("No verdict: these numbers are not to be trusted",), sure=(off or _sentence(note),))
     if len(figures.baselines) > 1:
-        return _of_pairs(figures, metric, comparisons)
+        # Every pair was compared: who is beaten by nobody, and beats the most?
+        ahead = _ahead(comparisons)
+        if not ahead:
+            return Answer(
+                ("No experiment is ahead of all others",), sure=(f"{len(comparisons):,} pairs were compared.",)
+            )
+        winner, n_others = next(iter(ahead)), len(figures.experiments) - 1
+        losers = "every other experiment" if ahead[winner] == n_others else f"{ahead[winner]:,} of {n_others:,} others"
+        closest = closest_of(comparisons, winner)
+        loser = (_winner(closest) or ("", ""))[1]
+        # A change is that of the candidate: of the winner against the closest, or of the closest against the winner.
+        change, value, interval = _numbers(label_of(metric), closest)
+        equals = sum(n == ahead[winner] for n in ahead.values()) - 1
+        also = f" {equals:,} {'other beats' if equals == 1 else 'others beat'} as many." if equals else ""
+        value = ("The closest is " if ahead[winner] == n_others else "The closest of them is ", Id(loser), ". ", *value)
+        sure, won = (*_chance(closest), also), closest.state == "better"
+        return Answer((Id(winner), f" beats {losers}"), change, value, interval, sure, won)
     return _of_candidates(metric, comparisons)
 
 
@@ -298,24 +323,6 @@ def _tally(counts: dict[State, int]) -> str:
     parts = [f"{n:,} {one[state] if n == 1 else many[state]}" for state, n in counts.items() if n]
     number, _, rest = ", ".join(parts).partition(" ")
     return f"{number} {'candidate' if number == '1' else 'candidates'} {rest}. "
-
-
-def _of_pairs(figures: Figures, metric: Metric, comparisons: list[Card]) -> Answer:
-    """Every pair was compared: who is beaten by nobody, and beats the most."""
-    ahead = _ahead(comparisons)
-    if not ahead:
-        return Answer(("No experiment is ahead of all others",), sure=(f"{len(comparisons):,} pairs were compared.",))
-    winner, n_others = next(iter(ahead)), len(figures.experiments) - 1
-    losers = "every other experiment" if ahead[winner] == n_others else f"{ahead[winner]:,} of {n_others:,} others"
-    closest = closest_of(comparisons, winner)
-    loser = (_winner(closest) or ("", ""))[1]
-    # A change is that of the candidate: of the winner against the closest, or of the closest against the winner.
-    change, value, interval = _numbers(label_of(metric), closest)
-    equals = sum(n == ahead[winner] for n in ahead.values()) - 1
-    also = f" {equals:,} {'other beats' if equals == 1 else 'others beat'} as many." if equals else ""
-    value = ("The closest is " if ahead[winner] == n_others else "The closest of them is ", Id(loser), ". ", *value)
-    sure, won = (*_chance(closest), also), closest.state == "better"
-    return Answer((Id(winner), f" beats {losers}"), change, value, interval, sure, won)
 
 
 def closest_of(comparisons: Sequence[Card], winner: str) -> Card:

@@ -14,7 +14,6 @@ from rich.text import Text
 
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.metrics import Metric, parse
-from rankmetrics_spark.report.changes import Change, all_percentages, change_of, is_percentage, movement
 from rankmetrics_spark.report.console import (
     LIST_PRINTERS,
     as_text,
@@ -24,6 +23,17 @@ from rankmetrics_spark.report.console import (
     title,
     unit_counts,
     unit_labels,
+)
+from rankmetrics_spark.report.differences import (
+    Change,
+    all_percentages,
+    change_of,
+    is_percentage,
+    letters_of,
+    losers_of,
+    movement,
+    p_text,
+    raised,
 )
 from rankmetrics_spark.report.figures import (
     Figures,
@@ -35,15 +45,12 @@ from rankmetrics_spark.report.figures import (
     print_sentence,
     printable,
 )
-from rankmetrics_spark.report.machine import print_csv, print_json
-from rankmetrics_spark.report.order import letters_of, losers_of, raised
-from rankmetrics_spark.report.paper import RAISED
-from rankmetrics_spark.report.segments import sentences_of_segments
+from rankmetrics_spark.report.formats import RAISED, print_csv, print_json
+from rankmetrics_spark.report.sentences import sentences_of_segments
 from rankmetrics_spark.report.story import State, answer, cards, state_of
 from rankmetrics_spark.report.verdict import (
     CORRECTIONS,
     correction_once,
-    p_text,
     sentences_of_period,
     valid_at,
     verdict_of,
@@ -194,14 +201,9 @@ def _cell(result: Shown, name: str, metric: str, best: float | None) -> Text:
     difference = result.differences.get((name, metric))
     if difference is None:
         return text.append(" " * 11)
-    return text.append_text(_difference(difference, result.in_percent[metric]))
-
-
-def _difference(row: Row, in_percent: bool) -> Text:
-    """The mark of a comparison and its difference, always of one width."""
-    mark, style = _MARKS[state_of(row)]
-    change = change_of(row, in_percent)
-    return Text(f" {mark} {change.text if change else '-':>8}", style=style)
+    mark, style = _MARKS[state_of(difference)]
+    change = change_of(difference, result.in_percent[metric])
+    return text.append_text(Text(f" {mark} {change.text if change else '-':>8}", style=style))
 
 
 def _titles(result: Shown) -> list[str]:
@@ -414,8 +416,8 @@ def print_all(
     verdict = [*verdict_of(rows, metrics), *outlook, *sentences_of_period(days)]
     period = period_entries(days) if days else {}
     if style == "json":
-        found = {"comparisons": rows, "verdict": verdict, **more}
-        print_json({DATE: date, "period": days and {**period, "missing": days.missing}, **found})
+        result = {"comparisons": rows, "verdict": verdict, **more}
+        print_json({DATE: date, "period": days and {**period, "missing": days.missing}, **result})
     elif style == "csv":
         print_csv([{DATE: date, **period, **row} for row in next(iter(more.values()), rows)])
     else:

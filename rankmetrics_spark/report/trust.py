@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rankmetrics_spark.config import Days
+from rankmetrics_spark.report.differences import p_text
 from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of
-from rankmetrics_spark.report.verdict import p_text
 from rankmetrics_spark.schemas import (
     BASELINE,
     EXPERIMENT,
@@ -81,11 +81,11 @@ _MOST_SENTENCES = 6
 def checks(figures: Figures) -> list[PageCheck]:
     """What was looked at, what weakens the answer first: from the rows of ``checks``, where they were written."""
     rows = figures.checks or [check.as_row() for check in check_rows(figures)]
-    found = _grouped(rows)
+    groups = _grouped(rows)
     if not figures.record:
-        found.append(PageCheck("none", "Run record", "There is none, so the rows that came in are not known."))
+        groups.append(PageCheck("none", "Run record", "There is none, so the rows that came in are not known."))
     order: tuple[Level, ...] = ("fail", "warn", "ok", "none")
-    return sorted(found, key=lambda check: order.index(check.level))
+    return sorted(groups, key=lambda check: order.index(check.level))
 
 
 def _grouped(rows: Iterable[Row]) -> list[PageCheck]:
@@ -97,19 +97,19 @@ def _grouped(rows: Iterable[Row]) -> list[PageCheck]:
         if name in _TITLES or status != NOT_CHECKED:
             title = _TITLES.get(name, _RATES)
             groups.setdefault(title, {}).setdefault(status, {})[row["sentence"]] = None
-    found = []
+    lines = []
     for title in sorted(groups, key=order.index):
         group = groups[title]
         levels: tuple[Literal["fail", "warn"], ...] = ("fail", "warn")
         for level in levels:
             sentences = [*group.get(level, ())]
-            found += [PageCheck(level, title, _words(title, text)) for text in sentences[:_MOST_SENTENCES]]
+            lines += [PageCheck(level, title, _words(title, text)) for text in sentences[:_MOST_SENTENCES]]
             if more := len(sentences) - _MOST_SENTENCES:
-                found += [PageCheck(level, title, f"{more:,} more in the table checks.")] * (more > 0)
+                lines += [PageCheck(level, title, f"{more:,} more in the table checks.")] * (more > 0)
         # Of a gate, what kept its limits is said as well.
         if {OK, NOT_CHECKED} & {*group} and (title == "Gates" or not {FAIL, WARN} & {*group}):
-            found.append(_fine(title, group))
-    return found
+            lines.append(_fine(title, group))
+    return lines
 
 
 def _fine(title: str, group: Mapping[str, Mapping[str, None]]) -> PageCheck:
@@ -130,7 +130,7 @@ def _all_words(title: str, texts: Sequence[str]) -> str:
 
 def _words(title: str, text: str) -> str:
     """A sentence of the page; one that begins with the name of an experiment keeps its first letter."""
-    return _sentence(text) if title == _TITLES["log"] else text.rstrip(".") + "."
+    return (text[:1].upper() + text[1:].rstrip(".") + ".") if title == _TITLES["log"] else text.rstrip(".") + "."
 
 
 # ---- the rows
@@ -178,9 +178,9 @@ def _days(days: Days, figures: Figures, names: Sequence[str]) -> Iterator[Check]
         text = f"All are published; the rows that came in are known of {n} of {days.length} days."
     if figures.uneven:
         status, text = WARN, " ".join([text, *(f"{sentence}." for sentence in figures.uneven)])
-    there = float(len(days.dates))
+    n_days = float(len(days.dates))
     for name in names:
-        yield Check("days", status, text, name, there, float(days.length), there - days.length)
+        yield Check("days", status, text, name, n_days, float(days.length), n_days - days.length)
 
 
 def _users(figures: Figures) -> Iterator[Check]:
@@ -446,7 +446,3 @@ def _judged(figures: Figures) -> Iterator[Check]:
             share = count["judged_lists"] / count["lists"]
             status = WARN if share < FEW_JUDGED else OK
             yield Check("judged_rate", status, text, name, share, FEW_JUDGED, share - FEW_JUDGED)
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:].rstrip(".") + "."

@@ -8,13 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from rankmetrics_spark.config import without_gap
 from rankmetrics_spark.metrics import Metric, deciding, parse
-from rankmetrics_spark.report.changes import Change, change_of, is_percentage, movement, widened
+from rankmetrics_spark.report.differences import (
+    Change,
+    change_in_words,
+    change_of,
+    detectable,
+    p_or_last,
+    p_value,
+    sentences_of_order,
+    widened,
+)
 from rankmetrics_spark.report.figures import over_lists, primary_names
-from rankmetrics_spark.report.order import sentences_of_order
 from rankmetrics_spark.schemas import (
     BASELINE,
     CLUSTER,
-    CUPED,
     EVERYONE,
     EXPERIMENT,
     GUARDRAIL,
@@ -119,18 +126,18 @@ def units_of_means(rows: Sequence[Row]) -> list[str]:
     >>> units_of_means([row | of_clusters | {"mean_over": "users", "n_users_baseline": 803, "n_users_candidate": 797}])
     ['Errors are by household: 803 clusters of 2,011 users in a, 797 clusters of 1,987 users in b']
     """
-    found: dict[str, str] = {}
+    counts: dict[str, str] = {}
     by_lists, cluster = over_lists(rows), next((row.get(CLUSTER) for row in rows), None)
     for row in rows if by_lists or cluster else ():
         for name, side in ((row[BASELINE], "baseline"), (row[EXPERIMENT], "candidate")):
             parts = [f"{row[f'n_lists_{side}']:,} lists"] if by_lists else []
             parts += [f"{row[f'n_users_{side}']:,} {'clusters' if cluster else 'users'}"]
             parts += [f"{row[f'n_members_{side}']:,} users"] if cluster else []
-            found[name] = f"{' of '.join(parts)} in {name}"
-    more = f", and {len(found) - MOST_UNITS:,} more experiments" if len(found) > MOST_UNITS else ""
-    named = ", ".join([*found.values()][:MOST_UNITS])
+            counts[name] = f"{' of '.join(parts)} in {name}"
+    more = f", and {len(counts) - MOST_UNITS:,} more experiments" if len(counts) > MOST_UNITS else ""
+    named = ", ".join([*counts.values()][:MOST_UNITS])
     what = "Means are over lists, and errors" if by_lists else "Errors are"
-    return [f"{what} by {cluster or 'user'}: {named}{more}"] if found else []
+    return [f"{what} by {cluster or 'user'}: {named}{more}"] if counts else []
 
 
 def units_of(row: Row) -> str:
@@ -390,16 +397,6 @@ def sentence_of_margin(row: Row) -> str:
     return f"{limit}: shown{f', at most {text} {below}' if text else ''}"
 
 
-def change_in_words(row: Row) -> str:
-    """From which value to which, by how much, and how sure that is."""
-    change = change_of(row)
-    parts = [movement(row), change.plain if change else "-"]
-    if row.get("test") == CUPED:
-        # Without a percentage, the difference is said once.
-        parts = [*parts[: 1 if change and change.unit else 0], f"{parts[1]} with CUPED"]
-    return ", ".join(filter(None, parts))
-
-
 MOST_FALLS = 2
 """Metrics that are named beside a winner; the others are counted."""
 
@@ -437,56 +434,3 @@ def but(row: Row, pair: Sequence[Row]) -> str:
         parts.append(f"{more:,} more {'metric is' if more == 1 else 'metrics are'} clearly worse")
     *first, last = parts or [""]
     return f"but {', '.join(first)}{', and ' if first else ''}{last}" if parts else ""
-
-
-def detectable(row: Row, in_percent: bool | None = None) -> str:
-    """The change that the corrected test finds with its power, never rounded down; empty where nobody knows it."""
-    effect = number(row.get("adjusted_minimum_detectable_effect"))
-    if not effect:  # Without a spread, nobody knows what could be found.
-        return ""
-    if is_percentage(row) if in_percent is None else in_percent:
-        effect, unit = 100 * effect / row["mean_baseline"], " %"
-    else:
-        unit = ""
-    digits = Change(effect, unit).digits
-    return f"{math.ceil(round(effect * 10**digits, 6)) / 10**digits:.{digits}f}{unit}"
-
-
-def p_value(row: Row) -> str:
-    """The corrected p-value in words.
-
-    >>> p_value({"p_adjusted": 0.0496, "confidence": 0.95}), p_value({"p_adjusted": 1e-9, "confidence": 0.95})
-    ('p = 0.0496', 'p < 0.001')
-    """
-    text = p_text(row["p_adjusted"], 1 - row["confidence"])
-    return f"p {text}" if text.startswith("<") else f"p = {text}"
-
-
-def p_text(p: float, level: float) -> str:
-    """A p-value with as many digits as it takes to see on which side of the level it is, and three at least.
-
-    Nobody needs more digits of one that is small, and below the level.
-
-    >>> p_text(0.3, 0.05), p_text(0.0496, 0.05), p_text(0.0503, 0.05), p_text(0.0004, 0.05), p_text(1e-9, 0.0001)
-    ('0.300', '0.0496', '0.0503', '< 0.001', '< 0.0001')
-    """
-    level = round(level, 12)  # 1 - 0.95 is 0.05 and a little
-    least = min(0.001, 10.0 ** math.floor(math.log10(level)))
-    if p < least:
-        return f"< {least:.10g}"
-    for digits in range(3, 13):
-        text = f"{p:.{digits}f}"
-        if (float(text) < level) == (p < level) and float(text) not in (0.0, level):
-            return text
-    return f"{p:.3g}"
-
-
-def surest_first(row: Row) -> tuple[Any, ...]:
-    """Sort key of rows of ``comparisons``: those of all users first, then by p-value, those without one last."""
-    return (row[SEGMENT] != EVERYONE, p_or_last(row), str(row[EXPERIMENT]), str(row.get(BASELINE)), row[METRIC])
-
-
-def p_or_last(row: Row) -> float:
-    """The p-value, or a number above every p-value where there is none."""
-    p: float | None = row.get("p_adjusted")
-    return 2.0 if p is None or is_unknown(p) else p

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.config import Options
-from rankmetrics_spark.engines import AnyTable, Step, column_names, engine_of, spark_table, with_fields
+from rankmetrics_spark.engines import AnyTable, Step, engine_of, table_of
 from rankmetrics_spark.layouts import LAYOUTS, NO_ENTRIES, RECHECK, Layout
 from rankmetrics_spark.metrics import Convention
 from rankmetrics_spark.road import aggregation, checking, ranking, scoring
@@ -108,13 +108,10 @@ class Tables:
             InputError: A column is missing or has a type that cannot serve.
         """
         columns = (*options.columns.values(), *options.list, *options.segments, options.covariate, options.cluster)
-        needed = column_names(*columns, *ROLES, *ROLES.values())
-        impressions = spark_table(impressions, "impressions", judgements, needed)
-        impressions = with_fields(impressions, filter(None, columns))
+        impressions = table_of(impressions, "impressions", columns, (*ROLES, *ROLES.values()), judgements)
         if judgements is not None:
-            roles = (*options.judgement_columns.values(), *JUDGEMENT_ROLES, *JUDGEMENT_ROLES.values())
-            judgements = spark_table(judgements, "judgements", impressions, column_names(*roles))
-            judgements = with_fields(judgements, options.judgement_columns.values())
+            own, defaults = options.judgement_columns.values(), (*JUDGEMENT_ROLES, *JUDGEMENT_ROLES.values())
+            judgements = table_of(judgements, "judgements", own, defaults, impressions)
         schema = None if judgements is None else judgements.schema
         plan = make_plan(options, impressions.schema, schema, conventions)
         plan = plan.on(engine_of(impressions.sparkSession), impressions.schema)
@@ -269,7 +266,19 @@ class Tables:
         if with_unseen == "false":
             return members
         known = self._packed if self.keep is None else self.outcome
-        return members.unionByName(_without_list(known, pools, plan).where(with_unseen), allowMissingColumns=True)
+        users_with_list = known.where(F.col(REJECTED).isNull()).select(EXPERIMENT, USER).distinct()
+        judged_users = pools.crossJoin(F.broadcast(users_with_list.select(EXPERIMENT).distinct()))
+        others = judged_users.join(users_with_list, [EXPERIMENT, USER], "left_anti")
+        empty = others.selectExpr("*", f"0L AS {N_ROWS}", f"{NO_ENTRIES} AS {ENTRIES}", f"0L AS {TOP}")
+        columns = Columns(item=True, position=True, score=False, relevance=True)
+        by_position = replace(plan.scoring, by_position=True)
+        lists = scoring.scored(empty, columns, LAYOUTS["relevant"], by_position)
+        return members.unionByName(
+            scoring.per_user(lists, columns, by_position)
+            .withColumn(N_LISTS, F.lit(0).cast("bigint"))
+            .where(with_unseen),
+            allowMissingColumns=True,
+        )
 
 
 def _faulty_of(table: DataFrame, columns: Columns) -> DataFrame:
@@ -281,18 +290,6 @@ def _has_population(plan: Plan, *populations: str) -> str:
     """SQL: whether the convention of a row has one of these populations."""
     indices = [str(i) for i, rule in enumerate(plan.scoring.conventions) if rule.population in populations]
     return f"{CONVENTION_INDEX} IN ({', '.join(indices)})" if indices else "false"
-
-
-def _without_list(known: DataFrame, pools: DataFrame, plan: Plan) -> DataFrame:
-    """Judged users without a list, once per experiment: the metrics of an empty list."""
-    users_with_list = known.where(F.col(REJECTED).isNull()).select(EXPERIMENT, USER).distinct()
-    judged_users = pools.crossJoin(F.broadcast(users_with_list.select(EXPERIMENT).distinct()))
-    others = judged_users.join(users_with_list, [EXPERIMENT, USER], "left_anti")
-    empty = others.selectExpr("*", f"0L AS {N_ROWS}", f"{NO_ENTRIES} AS {ENTRIES}", f"0L AS {TOP}")
-    columns = Columns(item=True, position=True, score=False, relevance=True)
-    by_position = replace(plan.scoring, by_position=True)
-    lists = scoring.scored(empty, columns, LAYOUTS["relevant"], by_position)
-    return scoring.per_user(lists, columns, by_position).withColumn(N_LISTS, F.lit(0).cast("bigint"))
 
 
 def _published(table: DataFrame, plan: Plan, *more: str) -> DataFrame:

@@ -177,22 +177,18 @@ def _kind(schema: T.StructType, source: str | None) -> T.DataType | None:
 
 def _layout(options: Options, columns: Columns, scoring: Scoring, relevance: T.DataType | None) -> Layout:
     """The cheapest layout that can compute the metrics; the option ``layout`` counts where it can."""
-    if _needs_every_row(options, columns, scoring):
-        return LAYOUTS["rows"]
-    # The smallest segment value of a list is a text, and an aggregate of texts leaves generated code anyway.
-    fits_masks = relevance is not None and is_whole(relevance) and not (columns.segments or columns.cluster)
-    wish = options.layout if options.layout != "auto" else "masks"
-    return LAYOUTS["relevant" if wish == "masks" and not fits_masks else wish]
-
-
-def _needs_every_row(options: Options, columns: Columns, scoring: Scoring) -> bool:
-    return (
+    if (
         not scoring.by_position
         or not columns.relevance
         or options.repeated_items == "all"
         or any(metric.needs != "relevant" for metric in scoring.metrics)
         or any(_reads_every_row(rule, scoring) for rule in scoring.conventions)
-    )
+    ):
+        return LAYOUTS["rows"]
+    # The smallest segment value of a list is a text, and an aggregate of texts leaves generated code anyway.
+    fits_masks = relevance is not None and is_whole(relevance) and not (columns.segments or columns.cluster)
+    wish = options.layout if options.layout != "auto" else "masks"
+    return LAYOUTS["relevant" if wish == "masks" and not fits_masks else wish]
 
 
 def _reads_every_row(rule: Convention, scoring: Scoring) -> bool:

@@ -13,7 +13,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark.config import local_path
 from rankmetrics_spark.engines import is_laptop
-from rankmetrics_spark.errors import OutputError, RankmetricsError, no_file_system
+from rankmetrics_spark.errors import OutputError, no_file_system
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -269,9 +269,6 @@ _CAUSES = {
     r"UnknownHostException": "its host is not known; allowed: a path on a file system that this session reaches",
     r"URISyntaxException|Wrong FS": "it is no address that Spark can read; allowed: a path such as out or s3a://bucket/out",
 }
-_GONE = re.compile(
-    r"FileNotFoundException|FILE_NOT_EXIST|DOES_NOT_EXIST|PATH_NOT_FOUND|does not exist|No such file", re.IGNORECASE
-)
 
 
 def output_failure(path: str, error: Exception) -> OutputError | None:
@@ -289,25 +286,6 @@ def output_failure(path: str, error: Exception) -> OutputError | None:
         if re.search(pattern, text, re.IGNORECASE):
             return OutputError(f"cannot write to '{path}': {sentence}")
     return None
-
-
-@contextmanager
-def writing(path: str, tables: bool = False) -> Iterator[None]:
-    """Raise one sentence for a cause that a user can fix; other errors pass."""
-    try:
-        yield
-    except RankmetricsError:
-        raise
-    except Exception as error:  # classic sessions raise a class of py4j
-        output_error = output_failure(path, error)
-        if output_error is None and tables and _GONE.search(str(error)):
-            output_error = OutputError(
-                f"cannot write to '{path}': files vanished while they were written, probably because another run "
-                "writes the same partitions; run this again when it has ended"
-            )
-        if output_error is None:
-            raise
-        raise output_error from error
 
 
 # ---- who reaches them: this process, the tasks of Spark, or Spark alone

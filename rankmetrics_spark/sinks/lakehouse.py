@@ -18,7 +18,7 @@ from rankmetrics_spark.pointers import FOLDER as POINTERS
 from rankmetrics_spark.pointers import Pointer, newest
 from rankmetrics_spark.schemas import DATE, RUN, quoted
 from rankmetrics_spark.sinks.claims import lives, process_identity
-from rankmetrics_spark.sinks.folder import Folder
+from rankmetrics_spark.sinks.parquet import Folder
 from rankmetrics_spark.sinks.partitions import Partitions, as_json
 from rankmetrics_spark.sinks.reading import pointers_of
 from rankmetrics_spark.sinks.sql_tables import SqlTables, commit, create_table, explain, is_not_set_up

@@ -26,11 +26,12 @@ from rankmetrics_spark.errors import ConfigError, InputError, OutputError
 from rankmetrics_spark.pointers import FOLDER, WITHOUT_ID, Pointer, newest, parse, run_in_name
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, RUN
 from rankmetrics_spark.sinks.claims import Claim, ClaimContent, Lease
-from rankmetrics_spark.sinks.compaction import Merge, switched
-from rankmetrics_spark.sinks.files import STAGING, Files, file_system, of_disk, writing
+from rankmetrics_spark.sinks.files import STAGING, Files, file_system, of_disk
+from rankmetrics_spark.sinks.parquet import writing
 from rankmetrics_spark.sinks.partitions import Partitions
 from rankmetrics_spark.sinks.swapping import (
     TABLES,
+    Merge,
     discard,
     experiment_of,
     folders_above,
@@ -38,6 +39,7 @@ from rankmetrics_spark.sinks.swapping import (
     pointer_of,
     recover,
     remove,
+    switched,
 )
 
 Stored = dict[str, list[FileInfo]]

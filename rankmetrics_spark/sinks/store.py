@@ -17,9 +17,8 @@ from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.schemas import FAIL, OK, PARTITION, RUN, Check, quoted
 from rankmetrics_spark.sinks import reading
 from rankmetrics_spark.sinks.files import Files, of_disk
-from rankmetrics_spark.sinks.folder import Folder
 from rankmetrics_spark.sinks.lakehouse import CatalogSchema, DeltaFolder
-from rankmetrics_spark.sinks.parquet import ParquetFolder
+from rankmetrics_spark.sinks.parquet import Folder, ParquetFolder
 from rankmetrics_spark.sinks.partitions import Partitions, Store, Written, problem_with_name
 from rankmetrics_spark.sinks.reading import literal, live, live_files, pointers_of, settled, texts_of, with_schema
 

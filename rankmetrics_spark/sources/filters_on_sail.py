@@ -195,7 +195,12 @@ class _Rewriter:
         if word.kind == "symbol" and word.text in "+-*/%" and not arrow and not _is_unary(words, at):
             self._check_arithmetic(words, at)
         if word.text == "|" and after and after.text == "|":
-            self._check_joined(words, at)
+            left, right = words[at - 1], words[at + 2] if at + 2 < len(words) else words[at]
+            opening = _opening_parenthesis(words, at - 1) if left.text == ")" else None
+            left = words[opening - 1] if opening else left
+            if not (_as_text(left, self.types) and _as_text(right, self.types)):
+                allowed = "texts, whole numbers, dates and booleans"
+                raise self._error("holds '||'", "writes doubles and times otherwise", allowed)
         # Sail compares a double with a decimal as decimals of 15 digits after the point, Spark as doubles.
         return f"{text}D" if word.kind == "number" and "." in text and text[-1].isdigit() else text
 
@@ -260,14 +265,6 @@ class _Rewriter:
             return "days"
         kind = "date" if word.text == "current_date" else self.types.get(word.text, "")
         return "double" if kind == "float" else kind.partition("(")[0]
-
-    def _check_joined(self, words: Words, at: int) -> None:
-        left, right = words[at - 1], words[at + 2] if at + 2 < len(words) else words[at]
-        opening = _opening_parenthesis(words, at - 1) if left.text == ")" else None
-        left = words[opening - 1] if opening else left
-        if not (_as_text(left, self.types) and _as_text(right, self.types)):
-            allowed = "texts, whole numbers, dates and booleans"
-            raise self._error("holds '||'", "writes doubles and times otherwise", allowed)
 
     # ---- patterns
 

@@ -12,36 +12,38 @@ if TYPE_CHECKING:
         POWERS,
         SQUARE_EXPONENTS,
         Floats,
+        Moments,
+        PairMoments,
+        RatioPairSums,
+        RatioSums,
+        Whole,
         exact_mean,
         exact_total,
         group_sums,
         limb_columns,
         limbs_of,
         limbs_of_products,
+        t_interval,
         total_of,
     )
-    from rankmetrics_spark.statistics.list_means import RatioPairSums, RatioSums
-    from rankmetrics_spark.statistics.margins import (
-        critical_t,
-        one_sided_p,
-        share_bounds,
-        share_independent,
-        share_paired,
-        shifted,
-    )
-    from rankmetrics_spark.statistics.moments import Moments, PairMoments, Whole, t_interval
     from rankmetrics_spark.statistics.planning import FURTHEST, Arrivals, Design, first_day, new_users, round_below
     from rankmetrics_spark.statistics.ranges import tukey_levels, tukey_p_values
     from rankmetrics_spark.statistics.ratios import (
         Denominator,
         adjusted_levels,
         consistent,
+        critical_t,
         denominator_independent,
         denominator_paired,
         fieller,
         nonzero,
+        one_sided_p,
         relative_independent,
         relative_paired,
+        share_bounds,
+        share_independent,
+        share_paired,
+        shifted,
         with_decision,
     )
     from rankmetrics_spark.statistics.resampling import (
@@ -116,16 +118,15 @@ __getattr__ = lazy(
     {
         "exact_sums": (
             "Floats LARGEST_SUMMAND LIMB_EXPONENTS LIMB_UNIT POWERS SQUARE_EXPONENTS exact_mean exact_total "
-            "group_sums limb_columns limbs_of limbs_of_products total_of"
+            "group_sums limb_columns limbs_of limbs_of_products total_of Moments PairMoments "
+            "RatioPairSums RatioSums Whole t_interval"
         ),
-        "margins": "critical_t one_sided_p share_bounds share_independent share_paired shifted",
-        "moments": "Moments PairMoments Whole t_interval",
         "ratios": (
-            "Denominator adjusted_levels consistent denominator_independent denominator_paired fieller nonzero "
-            "relative_independent relative_paired with_decision"
+            "Denominator adjusted_levels consistent critical_t denominator_independent "
+            "denominator_paired fieller nonzero one_sided_p relative_independent relative_paired share_bounds "
+            "share_independent share_paired shifted with_decision"
         ),
         "ranges": "tukey_levels tukey_p_values",
-        "list_means": "RatioPairSums RatioSums",
         "resampling": (
             "POISSON_COUNTS RESAMPLING_LIMBS aa_share_independent aa_share_paired acceleration_of_difference bca "
             "percentile poisson_weights random_bits random_signs weighted_sums weighted_totals"

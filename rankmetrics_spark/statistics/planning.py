@@ -190,14 +190,14 @@ ROUND_NUMBERS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 """Times a power of ten."""
 
 
-def round_below(found: float) -> float:
-    """The largest round number that is at most two thirds of ``found``, a number above 0.
+def round_below(value: float) -> float:
+    """The largest round number that is at most two thirds of ``value``, a number above 0.
 
     Two thirds need 2.25 times the users, and half would need 4 times: more than stored days allow to expect.
 
     >>> round_below(3.9), round_below(0.75), round_below(1.2), round_below(15), round_below(0.0016)
     (2.5, 0.5, 0.8, 10.0, 0.001)
     """
-    limit = found * 2 / 3 * (1 + 1e-12)
+    limit = value * 2 / 3 * (1 + 1e-12)
     power = 10.0 ** math.floor(math.log10(limit))
     return round(max(each for each in ROUND_NUMBERS if each * power <= limit) * power, 15)

@@ -50,8 +50,8 @@ def tukey_p_values(p_values: Floats, df: Floats, k: int) -> Floats:
     """
     most = np.minimum(p_values * (k * (k - 1) // 2), 1)
     with np.errstate(invalid="ignore"):
-        found = _range_sf(-stdtrit(df, p_values / 2) * np.sqrt(2), df, k)
-        return np.asarray(np.where(most < _SMALLEST, most, np.clip(found, p_values, most)))
+        probability = _range_sf(-stdtrit(df, p_values / 2) * np.sqrt(2), df, k)
+        return np.asarray(np.where(most < _SMALLEST, most, np.clip(probability, p_values, most)))
 
 
 def tukey_levels(alpha: float, df: Floats, k: int) -> Floats:

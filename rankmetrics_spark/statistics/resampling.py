@@ -13,13 +13,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr, ndtri, stdtrit
 
-from rankmetrics_spark.statistics import exact_sums
-from rankmetrics_spark.statistics.exact_sums import Floats
-from rankmetrics_spark.statistics.moments import Moments
+from rankmetrics_spark.statistics.exact_sums import LIMB_EXPONENTS, Floats, Moments, limbs_of
 
 Words = npt.NDArray[np.uint64]
 
-RESAMPLING_LIMBS = tuple(2.0**exponent for exponent in exact_sums.LIMB_EXPONENTS[:3])
+RESAMPLING_LIMBS = tuple(2.0**exponent for exponent in LIMB_EXPONENTS[:3])
 """What the limbs of ``weighted_sums`` count: 2**30, 1 and 2**-30; finer is far below the error of the resampling."""
 
 POISSON_COUNTS = (24109, 24110, 12055, 4017, 1005, 201, 34, 4, 1)
@@ -134,7 +132,7 @@ def weighted_sums(weights: npt.NDArray[Any], values: Floats) -> npt.NDArray[np.i
     [[[0], [0]], [[3], [0]], [[536870912], [1073741824]]]
     """
     n, k = values.shape
-    parts = [limb.reshape(k, n) for limb in exact_sums.limbs_of(values.T.reshape(-1))[: len(RESAMPLING_LIMBS)]]
+    parts = [limb.reshape(k, n) for limb in limbs_of(values.T.reshape(-1))[: len(RESAMPLING_LIMBS)]]
     sums = np.zeros((len(RESAMPLING_LIMBS), weights.shape[1], k), np.int64)
     # Many columns are the same, such as who has a value of each metric: each is summed once, and zeros not at all.
     positions: dict[bytes, list[tuple[int, int]]] = {}

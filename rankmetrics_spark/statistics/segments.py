@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rankmetrics_spark.schemas import EVERYONE, segment_label
-from rankmetrics_spark.statistics.exact_sums import Floats
-from rankmetrics_spark.statistics.moments import Moments
+from rankmetrics_spark.statistics.exact_sums import Floats, Moments
 
 Ints = npt.NDArray[np.int64]
 

@@ -208,9 +208,9 @@ def spending_bounds(fractions: Any, alpha: float, spending: str) -> Floats:
         bounds.append(_bound(sums, mass, step, root, budget))
         low, high = -_SIDE * root, min(bounds[-1], _SIDE) * root
         places, weights = _gauss_legendre(32 * int(np.ceil((high - low) / step / 24)))
-        there = low + (high - low) * places
-        density = np.exp(-(((there[:, None] - sums) / step) ** 2) / 2) @ mass / (step * np.sqrt(2 * np.pi))
-        sums, mass = there, (high - low) * weights * density
+        points = low + (high - low) * places
+        density = np.exp(-(((points[:, None] - sums) / step) ** 2) / 2) @ mass / (step * np.sqrt(2 * np.pi))
+        sums, mass = points, (high - low) * weights * density
     return np.array(bounds)
 
 
@@ -266,8 +266,8 @@ class PlannedLook:
         bounds, quantiles = _levels_of_bounds(self)
         z = -ndtri(np.asarray(level) / 2)
         # A correction asks for a level of its own for each row, and a bound of its own takes long.
-        found = np.where(z > quantiles[-1], np.inf, CubicSpline(quantiles, bounds)(np.maximum(z, quantiles[0])))
-        return -np.asarray(stdtrit(df, ndtr(-found)))
+        critical = np.where(z > quantiles[-1], np.inf, CubicSpline(quantiles, bounds)(np.maximum(z, quantiles[0])))
+        return -np.asarray(stdtrit(df, ndtr(-critical)))
 
     def p_value(self, test: Estimate, n: Any) -> Floats:
         """(g,) repeated p-values: the level whose bound is the z-value with the same tail as t."""

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.special import binom, ndtr, ndtri, poch, stdtr, stdtrit
 
-from rankmetrics_spark.statistics.exact_sums import Floats
-from rankmetrics_spark.statistics.moments import Moments, Whole
+from rankmetrics_spark.statistics.exact_sums import Floats, Moments, Whole
 
 EXACT_SIGNED_RANK = 25
 """Up to this many differences, without zeros and ties, the p-value of the signed-rank test is exact."""

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from rankmetrics_spark.statistics.exact_sums import LIMB_UNIT, Floats
-from rankmetrics_spark.statistics.moments import Whole
+from rankmetrics_spark.statistics.exact_sums import LIMB_UNIT, Floats, Whole
 
 USER_SUMS = ("n", "k", "kk", "v", "kv")
 """Sums over the days of a user: days with a value, day numbers, their squares, values, day numbers times values."""

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rankmetrics_spark.statistics.exact_sums import LIMB_UNIT, Floats
-from rankmetrics_spark.statistics.moments import Moments, PairMoments, Whole
+from rankmetrics_spark.statistics.exact_sums import LIMB_UNIT, Floats, Moments, PairMoments, Whole
 from rankmetrics_spark.statistics.ratios import Denominator, nonzero
 from rankmetrics_spark.statistics.significance import (
     Estimate,

@@ -92,8 +92,8 @@ def guesses(rows: pd.DataFrame, given: Mapping[str, str]) -> dict[str, Guess]:
 
 def numbers(column: pd.Series) -> pd.Series:
     """The values that are there, as numbers; NaN where one is none."""
-    there = column[column.notna() & (column.astype(str) != "")]
-    words = there.astype(str).str.lower().replace({"true": "1", "false": "0"})
+    values = column[column.notna() & (column.astype(str) != "")]
+    words = values.astype(str).str.lower().replace({"true": "1", "false": "0"})
     return pd.to_numeric(words, errors="coerce")
 
 

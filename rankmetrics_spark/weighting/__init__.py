@@ -22,10 +22,8 @@ from rankmetrics_spark.engines import (
     SumTable,
     check_unambiguous,
     coded,
-    column_names,
     result_table,
-    spark_table,
-    with_fields,
+    table_of,
 )
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.layouts import Arrays, entry, ints
@@ -236,9 +234,8 @@ def off_policy(
             "least_share": least_share,
         }
     )
-    names = (*filter(None, options.columns.values()), *options.list, *weighting.columns)
-    needed = column_names(*names, *ROLES, *ROLES.values())
-    table = with_fields(spark_table(impressions, "impressions", needed=needed), names)
+    names = (*options.columns.values(), *options.list, *weighting.columns)
+    table = table_of(impressions, "impressions", names, (*ROLES, *ROLES.values()))
     rows, roles = _weighted_rows(table, options, weighting)
     work = _Work(options.metrics, weighting, roles.item)
     rules = Rules(

@@ -28,7 +28,7 @@ from rankmetrics_spark.engines import (
     matrix_of,
     result_table,
     spark_table,
-    with_fields,
+    table_of,
 )
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
 from rankmetrics_spark.layouts import ints
@@ -144,9 +144,7 @@ def propensities(
     unread = {*ROLES, *ROLES.values()} - {POSITION, RELEVANCE}
     roles = {role: column for role, column in (columns or {}).items() if role not in unread}
     options = Options(columns={**roles, "item": None}, list=harvesting.key, confidence=confidence)
-    wanted = [*filter(None, options.columns.values()), *options.list]
-    needed = column_names(*wanted, POSITION, RELEVANCE)
-    table = with_fields(spark_table(impressions, "impressions", needed=needed), wanted)
+    table = table_of(impressions, "impressions", (*options.columns.values(), *options.list), (POSITION, RELEVANCE))
     partials = _keys(table, options, harvesting.k).mapInArrow(partial(_partial_sums, harvesting=harvesting), _PARTIALS)
     final = partial(_final, harvesting=harvesting, confidence=options.confidence)
     rows = [row.asDict() for row in few_rows(partials.repartition(1).mapInArrow(final, schema_text(_CHECKED)))]

@@ -349,6 +349,7 @@ def test_a_period_over_tables_is_that_over_parquet_files(
 
     if "path" in place.sink:
         monkeypatch.setattr(cli, "choose", lambda *_, **__: Choice("spark"))
+        monkeypatch.setattr("rankmetrics_spark.cli.options.session_of", lambda *_: nullcontext(spark))
         monkeypatch.setattr(cli, "session_of", lambda *_: nullcontext(spark))
         printed = []
         for folder in (place.sink["path"], str(log.out)):

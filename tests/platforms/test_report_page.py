@@ -382,6 +382,7 @@ def test_the_command_writes_the_page_without_spark(
     def no_session(master: str | None) -> Any:
         raise AssertionError("Spark was started")
 
+    monkeypatch.setattr("rankmetrics_spark.cli.options.session_of", no_session)
     monkeypatch.setattr(cli, "session_of", no_session)
     target = tmp_path / "new folder" / "report.html"
     arguments = ["report", "--input", str(three), "--html", str(target)]

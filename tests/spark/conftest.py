@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from rankmetrics_spark import cli
+from rankmetrics_spark.cli import options, stored
 from rankmetrics_spark.engines import Choice
 from tests.helpers.commands import Call
 
@@ -15,8 +16,10 @@ from tests.helpers.commands import Call
 @pytest.fixture
 def call(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
     """Run the command in this process: exit code, stdout, stderr."""
-    monkeypatch.setattr(cli, "choose", lambda engine, *_, **__: Choice("sail" if engine == "sail" else "spark"))
-    monkeypatch.setattr(cli, "session_of", lambda *_: nullcontext(spark))
+    for module in (cli, stored):
+        monkeypatch.setattr(module, "choose", lambda engine, *_, **__: Choice("sail" if engine == "sail" else "spark"))
+    for module in (cli, options):
+        monkeypatch.setattr(module, "session_of", lambda *_: nullcontext(spark))
 
     def call(*arguments: object) -> tuple[int, str, str]:
         capfd.readouterr()

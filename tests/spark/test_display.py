@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from rankmetrics_spark import compare, evaluate, run
 from rankmetrics_spark.config import Config, Sink, Source
 from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.report import figures_of, local_tables, read, spark_tables
+from rankmetrics_spark.report import figures_of, local_tables, periods, spark_tables
 from rankmetrics_spark.tools import make_log
 from tests.helpers.commands import QUICK, ROOT, ran
 from tests.helpers.logs import a_list, config, impressions, parquet
@@ -49,8 +49,8 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_result_shows_itself_from_tables_that_are_read_once(
     spark: SparkSession, log: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tables, rows_of = [], read._everyone_and_largest
-    monkeypatch.setattr(read, "_everyone_and_largest", lambda table: tables.append(table) or rows_of(table))
+    tables, rows_of = [], periods._everyone_and_largest
+    monkeypatch.setattr(periods, "_everyone_and_largest", lambda table: tables.append(table) or rows_of(table))
     result = evaluate(spark.read.parquet(log), ["ap@10", "dcg@10"], columns=COLUMNS, baseline="control")
     assert tables == [], "nothing is computed before somebody looks"
     shown = result._repr_html_()

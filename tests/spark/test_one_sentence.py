@@ -17,7 +17,8 @@ from rankmetrics_spark.engines import engine_of
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
 from rankmetrics_spark.sinks import Partitions
 from rankmetrics_spark.sinks.claims import Claim
-from rankmetrics_spark.sinks.files import output_failure, writing
+from rankmetrics_spark.sinks.files import output_failure
+from rankmetrics_spark.sinks.parquet import writing
 from rankmetrics_spark.sources import failed_filter
 from tests.helpers.commands import ROOT, Call
 from tests.helpers.logs import DATE, Shown, a_list, by_user, config, impressions, parquet

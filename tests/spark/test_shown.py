@@ -173,6 +173,13 @@ def test_items_outside_of_the_catalogue_and_without_interactions_are_counted(spa
     assert (rows["a", "novelty@2"]["value"], rows["b", "novelty@2"]["value"]) == (None, 0.0)
 
 
+def test_a_table_of_interactions_without_rows_leaves_no_novelty(spark: SparkSession) -> None:
+    none = spark.createDataFrame([], "item_id string")
+    rows = exposures(log(spark, SHOWN), interactions=none, replicates=0)
+    assert (rows["a", "novelty@2"]["value"], rows["a", "novelty@2"]["n_unknown"]) == (None, 4)
+    assert exposures(log(spark, SHOWN), catalogue=none, replicates=0)["a", "coverage@2"]["value"] is None
+
+
 def test_without_a_catalogue_it_is_what_any_experiment_shows(spark: SparkSession) -> None:
     rows = exposures(log(spark, SHOWN), replicates=0)
     assert {key: row["value"] for key, row in rows.items() if key[1] == "coverage@2"} == {

@@ -17,7 +17,7 @@ from pyarrow import fs
 from rankmetrics_spark.pointers import Compared, Entry, Pointer, newest, run_in_name
 
 # The reason: a merge is killed and met by a run at each of its steps.
-from rankmetrics_spark.sinks import DatePruned, Files, compaction, files_of, live_files, prune, pruning
+from rankmetrics_spark.sinks import DatePruned, Files, files_of, live_files, prune, pruning, swapping
 from rankmetrics_spark.sinks.claims import Claim
 from rankmetrics_spark.sinks.swapping import pointer_of
 from tests.unit.test_pruning import call
@@ -121,7 +121,7 @@ def test_a_trial_says_the_same_and_changes_nothing(root: Path) -> None:
 def test_files_are_filled_up_to_what_a_run_writes_into_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: Sequence[int], most: int, rows: list[int]
 ) -> None:
-    monkeypatch.setattr(compaction, "ROWS_PER_FILE", most)
+    monkeypatch.setattr(swapping, "ROWS_PER_FILE", most)
     for n, size in enumerate(sizes):
         put(tmp_path, TABLES[0], "z", f"part-{RUN}-{n}", size)
     publish(tmp_path, Entry(RUN, ("z",)))
@@ -188,7 +188,7 @@ def test_an_error_of_the_disk_leaves_the_old_files(root: Path, monkeypatch: pyte
 
 
 def test_a_run_that_publishes_meanwhile_wins(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    function = compaction.place
+    function = swapping.place
 
     def with_another_run(files: Files, change: Any) -> list[str]:
         """Put the files in place, and publish another experiment."""
@@ -198,7 +198,7 @@ def test_a_run_that_publishes_meanwhile_wins(root: Path, monkeypatch: pytest.Mon
         (root / "published" / f"{DATE}.json").write_text(text)
         return old
 
-    monkeypatch.setattr(compaction, "place", with_another_run)
+    monkeypatch.setattr(swapping, "place", with_another_run)
     assert compacted(root) == [DatePruned(DATE, "kept", "a run has published it meanwhile")]
     assert {entry.run_id: entry.merged for entry in pointer(root).entries} == {OTHER: "", RUN: ""}
     assert len(seen(root)[TABLES[0]]) == 28 and len(files_in(root)) == 7

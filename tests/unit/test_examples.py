@@ -100,7 +100,7 @@ def test_a_section_that_is_too_large_loses_the_smaller_changes_and_says_so(monke
     users = [f"u{place:03d}" for place in range(40)]
     many = [change(user, 1.0, place / 100) for place, user in enumerate(users)]
     lists = [row for user in users for row in ranked(user, "a", "abcdefghij" * 2)]
-    monkeypatch.setattr("rankmetrics_spark.report.side_by_side.MOST_BYTES", 8_000)
+    monkeypatch.setattr("rankmetrics_spark.report.html.MOST_BYTES_OF_LISTS", 8_000)
     data = data_in(block(figures(Examples(many, len(many), lists))))
     assert 1 < len(data["changes"]) < 40 == data["total"]
     assert [data["texts"][row[2]] for row in data["changes"]] == users[: len(data["changes"])]

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from rankmetrics_spark.engines.sail import process, relay
+from rankmetrics_spark.engines.sail import process, server
 from rankmetrics_spark.engines.sail.process import Engine, Limits
 from rankmetrics_spark.engines.sail.server import DISTURBED, READY
 from rankmetrics_spark.errors import RankmetricsError
@@ -27,8 +27,8 @@ MESSAGE = bytes(range(256)) * 4096
 @pytest.fixture
 def closed() -> Iterator[tuple[socket.socket, int]]:
     """A listening socket that only connections from the reserved source port reach."""
-    with socket.create_server(("127.0.0.1", 0)) as listening, relay.reserved_port() as source:
-        relay.close_to_others(listening, source.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as listening, server.reserved_port() as source:
+        server.close_to_others(listening, source.getsockname()[1])
         yield listening, source.getsockname()[1]
 
 
@@ -41,11 +41,11 @@ def test_a_closed_port_answers_the_reserved_source_port_only(closed: tuple[socke
             stranger.connect(("127.0.0.1", number))
     # A connection that is lost is followed by others, while the first may linger.
     for i in range(3):
-        with relay.connection_from(source, i, number) as ours:
-            server, _ = listening.accept()
-            with server:
+        with server.connection_from(source, i, number) as ours:
+            other_end, _ = listening.accept()
+            with other_end:
                 ours.sendall(b"ping")
-                assert server.recv(4) == b"ping"
+                assert other_end.recv(4) == b"ping"
 
 
 BIND = """
@@ -84,9 +84,9 @@ def test_a_socket_cannot_use_the_reserved_port_by_reusing_addresses(
 
 def test_a_connection_while_the_port_is_open_is_counted() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        before = relay.accepted_connections()
+        before = server.accepted_connections()
         socket.create_connection(listening.getsockname()).close()
-        assert relay.accepted_connections() > before
+        assert server.accepted_connections() > before
 
 
 class Sandbox:
@@ -107,13 +107,13 @@ class Sandbox:
 def test_a_system_without_filters_is_refused(refuses: bool, why: str) -> None:
     sandbox: Any = Sandbox(refuses)
     with pytest.raises(RankmetricsError, match=rf"^its port cannot be closed to other accounts here \(.*{why}\)$"):
-        relay.close_to_others(sandbox, 1)
+        server.close_to_others(sandbox, 1)
 
 
 LISTENING = """
 import socket
 from rankmetrics_spark.errors import RankmetricsError
-from rankmetrics_spark.engines.sail.relay import listening_socket
+from rankmetrics_spark.engines.sail.server import listening_socket
 held = [socket.socket(socket.AF_UNIX), socket.socket(), open("/dev/null")]
 for _ in range(3):
     try:
@@ -142,11 +142,11 @@ def relayed(closed: tuple[socket.socket, int]) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(dir="/tmp"))
     descriptor = os.open(folder, os.O_PATH)
     os.write(writing, str(listening.getsockname()[1]).encode())
-    with relay.unix_listener(descriptor) as listener:
-        serving = threading.Thread(target=relay._serve, args=(listener, source, reading))
+    with server.unix_listener(descriptor) as listener:
+        serving = threading.Thread(target=server._serve, args=(listener, source, reading))
         serving.start()
         threading.Thread(target=echo, args=(listening,), daemon=True).start()
-        yield folder / relay.SOCKET
+        yield folder / server.SOCKET
         os.close(writing)
         serving.join(5)
         assert not serving.is_alive()
@@ -160,7 +160,7 @@ def echo(listening: socket.socket) -> None:
             connection, _ = listening.accept()
         except OSError:
             return
-        threading.Thread(target=relay._forward, args=(connection, connection), daemon=True).start()
+        threading.Thread(target=server._forward, args=(connection, connection), daemon=True).start()
 
 
 def test_the_relay_carries_every_byte_of_several_connections(relayed: Path) -> None:

@@ -13,7 +13,7 @@ from rich.text import Text
 from rankmetrics_spark.cli import main
 from rankmetrics_spark.metrics import reference
 from rankmetrics_spark.report import document
-from rankmetrics_spark.report.paper import sentence, table
+from rankmetrics_spark.report.formats import sentence, table
 
 
 @pytest.fixture(autouse=True)

@@ -251,7 +251,7 @@ def test_other_settings_are_stored(name: str) -> None:
 
 
 MODULES = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "code", "runpy", "ctypes"}
-NEEDED = {"sail/relay.py": {"ctypes"}}
+NEEDED = {"sail/server.py": {"ctypes"}}
 """File -> what it needs all the same: the filter of a port is handed to the kernel as a C structure."""
 
 

@@ -62,23 +62,19 @@ def _version_of_client() -> str | None:
     return None
 
 
-def _load_client() -> None:
-    """Import the client; if the main module has no file, as with ``python -c``, it would run its own doctests."""
-    main: Any = sys.modules["__main__"]
-    has_no_file = not hasattr(main, "__file__")
-    if has_no_file:
-        main.__file__ = "<main>"
-    try:
-        importlib.import_module("pyspark.sql.connect")
-    finally:
-        if has_no_file:
-            del main.__file__
-
-
 def __getattr__(name: str) -> object:
     """Import modules that need the client on first use: the child process needs this package without the client."""
     if name not in _HOMES:
         raise AttributeError(f"module 'rankmetrics_spark.engines.sail' has no attribute '{name}'")
     if _HOMES[name] == "session":
-        _load_client()
+        # If the main module has no file, as with `python -c`, the client would run its own doctests.
+        main: Any = sys.modules["__main__"]
+        has_no_file = not hasattr(main, "__file__")
+        if has_no_file:
+            main.__file__ = "<main>"
+        try:
+            importlib.import_module("pyspark.sql.connect")
+        finally:
+            if has_no_file:
+                del main.__file__
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

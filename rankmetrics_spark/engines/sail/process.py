@@ -18,8 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rankmetrics_spark.engines.sail.relay import socket_path, unix_listener
-from rankmetrics_spark.engines.sail.server import DISTURBED, FOLDER, LISTENER, READY
+from rankmetrics_spark.engines.sail.server import DISTURBED, FOLDER, LISTENER, READY, socket_path, unix_listener
 from rankmetrics_spark.errors import ConfigError, RankmetricsError
 
 THREADS, MEMORY = "RANKMETRICS_THREADS", "RANKMETRICS_MEMORY"
@@ -63,16 +62,11 @@ class Limits:
         size = memory if memory is not None else os.environ.get(MEMORY) or max(_SMALLEST, half_of_memory)
         if not re.fullmatch(r"[1-9]\d{0,3}", str(n_threads)):
             raise ConfigError(f"{THREADS} is '{n_threads}'; allowed: a number of threads from 1 on")
-        return cls(int(n_threads), _bytes(size))
-
-
-def _bytes(size: str | int) -> int:
-    """Parse a size such as ``4g``."""
-    match = re.fullmatch(r"(\d{1,18})\s*([kmgt]?)i?b?", str(size).strip().lower())
-    n_bytes = int(match[1]) * _UNITS[match[2]] if match else 0
-    if n_bytes < _SMALLEST:
-        raise ConfigError(f"{MEMORY} is '{size}'; allowed: a size from 64m on, such as 4g")
-    return n_bytes
+        match = re.fullmatch(r"(\d{1,18})\s*([kmgt]?)i?b?", str(size).strip().lower())
+        n_bytes = int(match[1]) * _UNITS[match[2]] if match else 0
+        if n_bytes < _SMALLEST:
+            raise ConfigError(f"{MEMORY} is '{size}'; allowed: a size from 64m on, such as 4g")
+        return cls(int(n_threads), n_bytes)
 
 
 @dataclass

@@ -1,25 +1,176 @@
-"""The child process of the laptop engine: serves Spark Connect to its parent's account until the parent ends."""
+"""The child process of the laptop engine, which only this account reaches.
+
+Its TCP port is closed, and connections are relayed to it from a private Unix socket.
+
+Sail listens on TCP without a password. A filter on its listening socket therefore drops every packet that does not come
+from one source port. Other accounts cannot use that port while this account holds it (``SO_REUSEPORT`` shares a port
+among sockets of one account). Neither needs a privilege.
+
+The relay is a separate process: Python steps keep the engine's interpreter busy for seconds, and a user's program keeps
+the client's interpreter busy.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import select
 import shutil
 import socket
+import stat
+import struct
 import sys
 import threading
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 
 from rankmetrics_spark.doors import LOADED_AHEAD
-from rankmetrics_spark.engines.sail.relay import (
-    accepted_connections,
-    close_to_others,
-    fork_relay,
-    listening_socket,
-    reserved_port,
-)
 from rankmetrics_spark.errors import RankmetricsError
+
+ANYWHERE = "0.0.0.0"  # noqa: S104  nothing listens there: holding a port on every address keeps others from each of them
+_SO_ATTACH_FILTER = 26
+_INSTRUCTION = "HBBI"
+_LOAD_HALF, _EQUALS, _RETURN = 0x28, 0x15, 0x06
+"""Instructions of a classic BPF program."""
+
+
+def reserved_port() -> socket.socket:
+    """Return a socket that reserves a source port on every local address for this account."""
+    return _shared_socket((ANYWHERE, 0))
+
+
+def connection_from(source: int, number: int, port: int) -> socket.socket:
+    """Connect to a port on loopback from a reserved source port."""
+    address = socket.inet_ntoa(struct.pack("!I", (127 << 24) + 2 + number % 2**20))
+    connection = _shared_socket((address, source))
+    connection.connect(("127.0.0.1", port))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def _shared_socket(address: tuple[str, int]) -> socket.socket:
+    shared = socket.socket()
+    shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    shared.bind(address)
+    return shared
+
+
+def listening_socket() -> socket.socket:
+    """Return the one TCP socket on which this process listens."""
+    descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
+    listeners = [descriptor for descriptor in descriptors if _listens(descriptor)]
+    if len(listeners) != 1:
+        raise RankmetricsError(f"it listens on {len(listeners)} ports, which cannot be closed to other accounts")
+    return socket.socket(fileno=os.dup(listeners[0]))
+
+
+def _listens(descriptor: int) -> bool:
+    with suppress(OSError):
+        if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+            with socket.socket(fileno=os.dup(descriptor)) as connection:
+                is_tcp = (
+                    connection.family in (socket.AF_INET, socket.AF_INET6) and connection.type == socket.SOCK_STREAM
+                )
+                return is_tcp and bool(connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+    return False
+
+
+def close_to_others(listener: socket.socket, source: int) -> None:
+    """Drop every packet to a listening socket, and to the connections that it accepts, except from a source port."""
+    program = [(_LOAD_HALF, 0, 0, 0), (_EQUALS, 0, 1, source), (_RETURN, 0, 0, 2**32 - 1), (_RETURN, 0, 0, 0)]
+    code = ctypes.create_string_buffer(b"".join(struct.pack(_INSTRUCTION, *instruction) for instruction in program))
+    try:
+        pointer = struct.pack("HP", len(program), ctypes.addressof(code))
+        listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, pointer)
+        # Some sandboxes ignore unknown options. The length of a filter is its number of instructions.
+        size = len(program) * struct.calcsize(_INSTRUCTION)
+        if len(listener.getsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, size)) != len(program):
+            raise OSError("the filter is not there")
+    except OSError as error:
+        raise RankmetricsError(f"its port cannot be closed to other accounts here ({error})") from None
+
+
+def accepted_connections() -> int:
+    """Count the TCP connections that sockets of this network namespace have ever accepted."""
+    names, values = (
+        line.split() for line in Path("/proc/self/net/snmp").read_text().splitlines() if line[:4] == "Tcp:"
+    )
+    return int(values[names.index("PassiveOpens")])
+
+
+SOCKET = "socket"
+"""The name of the Unix socket in its folder."""
+_CHUNK = 2**20
+_PEER = "iII"
+"""Process, user and group of SO_PEERCRED."""
+
+
+def unix_listener(folder: int) -> socket.socket:
+    """Listen on a Unix socket in a folder."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(socket_path(folder))
+    listener.listen(16)
+    return listener
+
+
+def socket_path(folder: int) -> str:
+    """Return the path of the Unix socket for a process that has the folder open."""
+    return str(Path("/proc/self/fd", str(folder), SOCKET))
+
+
+def fork_relay(listener: socket.socket, source: socket.socket) -> tuple[int, int]:
+    """Start the relay, before this process has threads; return its id, and a pipe for the engine's port as text."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(reader)
+        listener.close()
+        source.close()
+        return pid, writer
+    try:
+        # The engine's parent waits until these pipes are closed.
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1):
+            os.dup2(null, stream)
+        os.close(writer)
+        _serve(listener, source.getsockname()[1], reader)
+    finally:
+        os._exit(0)
+
+
+def _serve(listener: socket.socket, source: int, pipe: int) -> None:
+    """Relay each connection of this account, until the engine closes its end of the pipe."""
+    port, number = int(os.read(pipe, 16) or 0), 0
+    while port:
+        ready, _, _ = select.select([listener.fileno(), pipe], [], [])
+        if pipe in ready:
+            return
+        client, _ = listener.accept()
+        credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(_PEER))
+        if struct.unpack(_PEER, credentials)[1] != os.geteuid():
+            client.close()
+            continue
+        try:
+            engine = connection_from(source, number, port)
+        except OSError:
+            client.close()  # the client sees a lost connection and reports why the engine ended
+            continue
+        number += 1
+        for pair in ((client, engine), (engine, client)):
+            threading.Thread(target=_forward, args=pair, daemon=True).start()
+
+
+def _forward(source: socket.socket, target: socket.socket) -> None:
+    """Forward bytes until either end is closed."""
+    chunk = memoryview(bytearray(_CHUNK))
+    with suppress(OSError):
+        while size := source.recv_into(chunk):
+            target.sendall(chunk[:size])
+    for end in (source, target):
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+
 
 FOLDER, LISTENER = "RANKMETRICS_LAPTOP_FOLDER", "RANKMETRICS_LAPTOP_LISTENER"
 """Environment variables: the folder for temporary files, removed at the end; the descriptor of the Unix socket."""

@@ -1,0 +1,102 @@
+"""Commands about what runs have stored: list the runs, plan a test, remove old dates and merge small files."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from rankmetrics_spark.cli.exit_codes import exit_codes
+from rankmetrics_spark.cli.options import ENGINE, FORMAT, MASTER, Command, on_session, say
+from rankmetrics_spark.config import Sink
+from rankmetrics_spark.engines import choose
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.report import LIST_PRINTERS
+
+DAYS = {"d": 1, "w": 7}
+
+
+def days_of(keep: str) -> int:
+    """The days that ``--keep`` means.
+
+    Raises:
+        ConfigError: It is no number of days or weeks.
+
+    >>> days_of("90d"), days_of("12w")
+    (90, 84)
+    """
+    match = re.fullmatch(r"([1-9][0-9]{0,4})([dw])", keep)
+    if match is None:
+        raise ConfigError(f"--keep is '{keep}'; allowed: a number of days or weeks such as 90d or 12w")
+    return int(match[1]) * DAYS[match[2]]
+
+
+@click.command(cls=Command)
+@click.option("--output", required=True, help="Output folder of the runs, with tables in Parquet.")
+@click.option("--keep", help="Days up to the newest published one, such as 90d or 12w; older ones go.")
+@click.option("--compact", is_flag=True, help="Merge small files of a partition; every reader sees the same rows.")
+@click.option("--dry-run", "dry", is_flag=True, help="Only say what would be done.")
+@FORMAT
+def prune(output: str, keep: str | None, compact: bool, dry: bool, style: str) -> None:
+    """Remove old dates from an output, and files that no pointer names; merge small files. Needs no engine.
+
+    Dates that a kept comparison of several days names stay, and so does what a run is writing.
+    """
+    with exit_codes(say):
+        if keep is None and not compact:
+            raise ConfigError("nothing to do; allowed: --keep with a number of days such as 90d, --compact, or both")
+        days = None if keep is None else days_of(keep)
+        from rankmetrics_spark import sinks
+
+        rows = sinks.prune(sinks.files_of(output), output, days, dry, compact)
+    if rows or style != "table":
+        LIST_PRINTERS[style]([asdict(row) for row in rows])
+    say.print(sinks.in_words(rows, dry), soft_wrap=True)
+
+
+@click.command(cls=Command)
+@click.option("--input", "folder", required=True, help="Output folder of earlier runs, with their user_metrics.")
+@click.option("--metric", required=True, help="One metric, such as ndcg@10.")
+@click.option("--days", default=14, show_default=True, type=click.IntRange(1, 1000), help="How long the test may run.")
+@click.option("--effect", help="Find the day that shows it: 0.5% of the mean, or a number in the metric's unit.")
+@click.option("--users", type=click.IntRange(min=4), help="Users by the last day, if not those of the stored days.")
+@click.option("--shares", default="0.5,0.5", show_default=True, help="Shares of the users: baseline, candidate.")
+@click.option("--from", "first", help="First stored day, as YYYY-MM-DD; by default the first one there is.")
+@click.option("--to", "last", help="Last stored day; by default the last one there is.")
+@click.option("--before", help="Earlier days for CUPED, as YYYY-MM-DD..YYYY-MM-DD.")
+@click.option("--experiment", help="Only users of this experiment.")
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="confidence, power or tuning_users.")
+@FORMAT
+@ENGINE
+@MASTER
+def plan(style: str, engine: str | None, master: str | None, **options: Any) -> None:
+    """How long a test has to run: the smallest change that it finds by each day; writes nothing."""
+    with exit_codes(say):
+        from rankmetrics_spark.cli.earlier import PlanRequest, lines_of, plan_of
+
+        request = PlanRequest(**options)
+        result = on_session(choose(engine, master), lambda spark: plan_of(spark, request))
+    rows: Any = {"table": lines_of(result), "json": result.as_dict()}.get(style, [*result.rows])
+    LIST_PRINTERS[style](rows)
+    for line in filter(None, (result.test, result.basis, result.answer)):
+        say.print(line, markup=False, soft_wrap=True)
+
+
+@click.command(cls=Command)
+@click.option("-o", "--output", type=click.Path(), default=None, help="Output folder of the runs.")
+@click.option("--table", default=None, help="Instead: schema of a catalog, such as lake.ranking.")
+@click.option("--sink-format", type=click.Choice(["delta", "iceberg"]), default="delta", help="Format of --table.")
+@FORMAT
+@MASTER
+def runs(output: str | None, table: str | None, sink_format: str, style: str, master: str | None) -> None:
+    """Every run of an output: outcome, counts, timings; the newest first."""
+    with exit_codes(say):
+        from rankmetrics_spark.cli.earlier import records_of, summaries
+
+        if (output is None) == (table is None):
+            raise ConfigError("allowed: exactly one of --output and --table")
+        sink = Sink(path=output) if table is None else Sink(table=table, format=sink_format)
+        records = records_of(sink, lambda work: on_session(choose(None, master), work))
+    LIST_PRINTERS[style](records if style == "json" else summaries(records))

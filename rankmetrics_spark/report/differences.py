@@ -1,0 +1,325 @@
+"""Differences as people read them: by how much, from which value to which; and the order of experiments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from string import ascii_lowercase
+from typing import Any
+
+from rankmetrics_spark.metrics import Metric
+from rankmetrics_spark.report.figures import label_of
+from rankmetrics_spark.schemas import (
+    BASELINE,
+    CUPED,
+    EVERYONE,
+    EXPERIMENT,
+    METRIC,
+    RELATIVE,
+    SEGMENT,
+    is_unknown,
+    number,
+    of_test,
+    shown_numbers,
+)
+
+Row = Mapping[str, Any]
+
+MINUS = "\N{MINUS SIGN}"
+_MOST_DIGITS = 3
+"""Digits after the point that a small percentage has at most."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A difference and its interval.
+
+    Attributes:
+        value: The difference.
+        unit: `` %`` of the baseline's mean, or empty.
+        low: Lower bound; None without an interval.
+        high: Upper bound.
+    """
+
+    value: float
+    unit: str
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def digits(self) -> int:
+        """Digits after the point, the same for the difference and its bounds."""
+        if not self.unit:
+            return 1 if abs(self.value) >= 10 else 4
+        small = math.ceil(-math.log10(abs(self.value))) if self.value else 0
+        return small if 1 < small <= _MOST_DIGITS else 1
+
+    @property
+    def text(self) -> str:
+        """The difference with its sign and unit.
+
+        >>> Change(20.94, " %").text, Change(-0.043, " %").text.replace(MINUS, "-")
+        ('+20.9 %', '-0.04 %')
+        >>> Change(1e-9, " %").text, Change(-0.00123, "").text.replace(MINUS, "-")
+        ('0.0 %', '-0.0012')
+        """
+        return self._signed(self.value) + self.unit
+
+    @property
+    def interval(self) -> str:
+        """The interval in words; empty without one."""
+        if self.low is None or self.high is None:
+            return ""
+        return f"{self._signed(self.low)} to {self._signed(self.high)}{self.unit}"
+
+    @property
+    def plain(self) -> str:
+        """Difference and interval in ASCII.
+
+        >>> Change(10, " %", 8, -12).plain, Change(0.05, "").plain
+        ('+10.0 % (+8.0 to -12.0)', '+0.0500')
+        """
+        d = self.digits
+        bounds = "" if self.low is None or self.high is None else f" ({self.low:+.{d}f} to {self.high:+.{d}f})"
+        return f"{self.value:+.{d}f}{self.unit}{bounds}"
+
+    def _signed(self, value: float) -> str:
+        """A true minus, and no sign in front of a rounded 0."""
+        number_shown = round(value, self.digits) + 0.0
+        return (f"{number_shown:+.{self.digits}f}" if number_shown else f"{0:.{self.digits}f}").replace("-", MINUS)
+
+
+def change_of(row: Mapping[str, Any], in_percent: bool | None = None) -> Change | None:
+    """The change that a row of ``comparisons`` shows, by the test that decides; None where there is no difference."""
+    if is_percentage(row) if in_percent is None else in_percent:
+        value, low, high = shown_numbers(row, RELATIVE)
+        factor, unit = 100, " %"
+    else:
+        value, low, high = shown_numbers(row, ("difference", "ci_low", "ci_high"))
+        factor, unit = 1, ""
+    if value is None:
+        return None
+    bounds = sorted(factor * bound for bound in (low, high) if bound is not None)
+    lower, upper = bounds if len(bounds) == 2 else (None, None)
+    return Change(factor * value, unit, lower, upper)
+
+
+def widened(row: Row) -> bool:
+    """Whether the interval that a row shows is wider than that of the same test alone.
+
+    >>> row = {"test": "welch", "ci_low": 0.05, "ci_high": 0.15, "adjusted_ci_low": -0.01}
+    >>> widened(row), widened(row | {"adjusted_ci_low": 0.05}), widened({"ci_low": 0.05, "ci_high": 0.15})
+    (True, False, False)
+    """
+    low = number(row.get("adjusted_ci_low"))
+    alone = None if low is None else number(of_test(row, "ci_low"))
+    return alone is not None and low is not None and low < alone
+
+
+def movement(row: Row) -> str:
+    """The means of a row of ``comparisons``, or with CUPED the difference: the means are those without it.
+
+    >>> movement({"mean_baseline": 0.4388, "mean_candidate": 0.5477, "test": "welch"})
+    '0.439 \N{RIGHTWARDS ARROW} 0.548'
+    >>> movement({"test": CUPED, "cuped_difference": 0.0123})
+    '+0.0123'
+    """
+    if row.get("test") == CUPED:
+        difference = number(of_test(row, "difference"))
+        return "" if difference is None else Change(difference, "").plain
+    means = means_of(row)
+    return f"{means[0]} \N{RIGHTWARDS ARROW} {means[1]}" if means else ""
+
+
+def means_of(row: Row) -> tuple[str, str] | None:
+    """The means of baseline and candidate, with the digits that show how they differ."""
+    before, after = number(row.get("mean_baseline")), number(row.get("mean_candidate"))
+    if before is None or after is None:
+        return None
+    digits = next((n for n in range(3, 7) if abs(after - before) >= 10.0 ** (1 - n)), 3 if before == after else 6)
+    return f"{before:.{digits}f}", f"{after:.{digits}f}"
+
+
+def is_percentage(row: Mapping[str, Any]) -> bool:
+    """Whether a row of ``comparisons`` can be told in percent of its baseline.
+
+    It cannot where the baseline's mean is not above 0. Nor can it where the difference has an interval and the ratio
+    has none, or one that says something else of 0.
+    """
+    baseline = number(row["mean_baseline"])
+    if baseline is None or baseline <= 0 or number(of_test(row, "relative_difference")) is None:
+        return False
+    return _excludes_zero(row, "ci") == _excludes_zero(row, "relative_ci")
+
+
+def all_percentages(rows: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether rows that stand on one axis can all be told in percent; those without a difference do not count."""
+    return all(is_percentage(row) for row in rows if number(row["difference"]) is not None)
+
+
+def _excludes_zero(row: Mapping[str, Any], name: str) -> bool | None:
+    low, high = shown_numbers(row, (f"{name}_low", f"{name}_high"))
+    return None if low is None or high is None else low > 0 or high < 0
+
+
+FEWEST = 3
+"""Fewer experiments are one pair, whose sentence says it all."""
+MOST_NAMED = 6
+"""Experiments that have a part of a sentence of their own, and that such a part names."""
+
+
+def losers_of(rows: Iterable[Row], metric: str) -> dict[str, list[str]]:
+    """Experiment -> those that it is better than on a metric, of all users, by the corrected tests.
+
+    Args:
+        rows: Of ``comparisons``.
+        metric: Its name.
+
+    Returns:
+        Every compared experiment, in the order of the rows; an empty list where it is better than none. Empty where
+        fewer than three are compared with one another.
+
+    >>> pairs = [("a", "b", "candidate"), ("a", "c", None), ("b", "c", "baseline")]
+    >>> rows = [{"baseline": x, "experiment_id": y, "metric": "ap", "segment": "all", "better": better}
+    ...         for x, y, better in pairs]
+    >>> losers_of(rows, "ap"), losers_of(rows[:1], "ap"), losers_of(rows[:2], "ap")
+    ({'a': [], 'b': ['a', 'c'], 'c': []}, {}, {})
+    """
+    losers: dict[str, list[str]] = {}
+    baselines = set()
+    for row in rows:
+        if row[METRIC] == metric and row[SEGMENT] == EVERYONE:
+            baseline, candidate = row[BASELINE], row[EXPERIMENT]
+            baselines.add(baseline)
+            for name in (baseline, candidate):
+                losers.setdefault(name, [])
+            if row["better"] == "candidate":
+                losers[candidate].append(baseline)
+            elif row["better"] == "baseline":
+                losers[baseline].append(candidate)
+    return losers if len(losers) >= FEWEST and len(baselines) > 1 else {}
+
+
+def letters_of(names: Sequence[str]) -> dict[str, str]:
+    """Experiment -> its letter, in this order; none where there are more experiments than letters.
+
+    >>> letters_of(["new", "old"]), letters_of(["x"] * 27)
+    ({'new': 'a', 'old': 'b'}, {})
+    """
+    return dict(zip(names, ascii_lowercase, strict=False)) if len(names) <= len(ascii_lowercase) else {}
+
+
+def raised(losers: Iterable[str], letters: Mapping[str, str]) -> str:
+    """The letters of the experiments that one is better than, in their order.
+
+    >>> raised(["old", "older"], {"new": "a", "older": "b", "old": "c"})
+    'bc'
+    """
+    return "".join(sorted(letters[name] for name in losers if name in letters))
+
+
+def sentences_of_order(rows: Sequence[Row], metrics: Iterable[Metric]) -> list[str]:
+    """Which experiments are above which on each metric, where every pair of at least three is compared.
+
+    Args:
+        rows: Of ``comparisons``, of all users.
+        metrics: Those that have a sentence.
+
+    >>> from rankmetrics_spark.metrics import parse
+    >>> pairs = [("a", "b", "candidate"), ("a", "c", "candidate"), ("a", "d", None), ("b", "c", None),
+    ...          ("b", "d", "baseline"), ("c", "d", None)]
+    >>> rows = [{"baseline": x, "experiment_id": y, "metric": "ndcg@10", "segment": "all", "better": better,
+    ...          "p_adjusted": 0.01} for x, y, better in pairs]
+    >>> sentences_of_order(rows, [parse("ndcg@10")])
+    ['NDCG@10: b is above a, d; c is above a; no other pair of the 4 experiments differs clearly']
+    >>> sentences_of_order([row | {"better": None} for row in rows], [parse("ndcg@10")])
+    ['NDCG@10: no pair of the 4 experiments differs clearly']
+    """
+    lines = []
+    for metric in metrics:
+        losers = losers_of(rows, str(metric))
+        tested = [row for row in rows if row[METRIC] == str(metric) and not is_unknown(row["p_adjusted"])]
+        if not losers or not tested or metric.higher_is_better is None:
+            continue
+        winners = sorted((name for name in losers if losers[name]), key=lambda name: -len(losers[name]))
+        verb = "is above" if metric.higher_is_better else "is better, so lower, than"
+        parts = [f"{name} {verb} {_named(losers[name], len(losers) - 1)}" for name in winners[:MOST_NAMED]]
+        more = len(winners) - len(parts)
+        parts += [f"{more:,} more {'is' if more == 1 else 'are'} above others"] if more else []
+        n_found = sum(map(len, losers.values()))
+        if n_found < len(tested) or not parts:
+            other = "no other pair" if parts else "no pair"
+            parts.append(f"{other} of the {len(losers):,} experiments differs clearly")
+        lines.append(f"{label_of(metric)}: {'; '.join(parts)}")
+    return lines
+
+
+def _named(losers: Sequence[str], n_others: int) -> str:
+    if len(losers) == n_others:
+        return f"all {n_others:,} others"
+    more = len(losers) - MOST_NAMED
+    return ", ".join([*losers[:MOST_NAMED], *([f"{more:,} more"] if more > 0 else [])])
+
+
+def p_value(row: Row) -> str:
+    """The corrected p-value in words.
+
+    >>> p_value({"p_adjusted": 0.0496, "confidence": 0.95}), p_value({"p_adjusted": 1e-9, "confidence": 0.95})
+    ('p = 0.0496', 'p < 0.001')
+    """
+    text = p_text(row["p_adjusted"], 1 - row["confidence"])
+    return f"p {text}" if text.startswith("<") else f"p = {text}"
+
+
+def p_text(p: float, level: float) -> str:
+    """A p-value with as many digits as it takes to see on which side of the level it is, and three at least.
+
+    Nobody needs more digits of one that is small, and below the level.
+
+    >>> p_text(0.3, 0.05), p_text(0.0496, 0.05), p_text(0.0503, 0.05), p_text(0.0004, 0.05), p_text(1e-9, 0.0001)
+    ('0.300', '0.0496', '0.0503', '< 0.001', '< 0.0001')
+    """
+    level = round(level, 12)  # 1 - 0.95 is 0.05 and a little
+    least = min(0.001, 10.0 ** math.floor(math.log10(level)))
+    if p < least:
+        return f"< {least:.10g}"
+    for digits in range(3, 13):
+        text = f"{p:.{digits}f}"
+        if (float(text) < level) == (p < level) and float(text) not in (0.0, level):
+            return text
+    return f"{p:.3g}"
+
+
+def surest_first(row: Row) -> tuple[Any, ...]:
+    """Sort key of rows of ``comparisons``: those of all users first, then by p-value, those without one last."""
+    return (row[SEGMENT] != EVERYONE, p_or_last(row), str(row[EXPERIMENT]), str(row.get(BASELINE)), row[METRIC])
+
+
+def p_or_last(row: Row) -> float:
+    """The p-value, or a number above every p-value where there is none."""
+    p: float | None = row.get("p_adjusted")
+    return 2.0 if p is None or is_unknown(p) else p
+
+
+def change_in_words(row: Row) -> str:
+    """From which value to which, by how much, and how sure that is."""
+    change = change_of(row)
+    parts = [movement(row), change.plain if change else "-"]
+    if row.get("test") == CUPED:
+        # Without a percentage, the difference is said once.
+        parts = [*parts[: 1 if change and change.unit else 0], f"{parts[1]} with CUPED"]
+    return ", ".join(filter(None, parts))
+
+
+def detectable(row: Row, in_percent: bool | None = None) -> str:
+    """The change that the corrected test finds with its power, never rounded down; empty where nobody knows it."""
+    effect = number(row.get("adjusted_minimum_detectable_effect"))
+    if not effect:  # Without a spread, nobody knows what could be found.
+        return ""
+    if is_percentage(row) if in_percent is None else in_percent:
+        effect, unit = 100 * effect / row["mean_baseline"], " %"
+    else:
+        unit = ""
+    digits = Change(effect, unit).digits
+    return f"{math.ceil(round(effect * 10**digits, 6)) / 10**digits:.{digits}f}{unit}"
