@@ -48,7 +48,7 @@ EQUIVALENT, NO_WORSE = "equivalent", "no worse"
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Tests:
     """(g,) numbers of the rows.
 
     Attributes:
@@ -76,7 +76,7 @@ def margins(rows: Compared) -> tuple[Floats, ...]:
     the margin; p-value of the two one-sided tests (TOST) that the difference is within the margin on both sides. Not
     corrected.
     """
-    tests = _found(rows)
+    tests = _one_sided(rows)
     directions = [rows.rules.directions.get(key.metric) for key in rows.keys]
     higher, lower = (np.array([each is wanted for each in directions], bool) for wanted in (True, False))
     p = np.where(higher, tests.p_above, np.where(lower, tests.p_below, np.nan))
@@ -102,7 +102,7 @@ def within_margin(rows: Compared) -> list[str | None]:
     return [None if doubt else EQUIVALENT if both else NO_WORSE if one else None for both, one, doubt in shown]
 
 
-def _found(rows: Compared) -> _Found:
+def _one_sided(rows: Compared) -> _Tests:
     sizes = [rows.rules.margins.get(key.metric, (np.nan, False)) for key in rows.keys]
     in_shares = np.array([is_share for _, is_share in sizes], bool)
     size = np.array([each for each, _ in sizes], float)
@@ -112,7 +112,7 @@ def _found(rows: Compared) -> _Found:
     p_above, p_below = (np.where(sound, p, np.nan) for p, _ in sides)
     below, above = (np.where(sound, worst, np.nan) for _, worst in sides)
     absolute, share = np.where(in_shares, np.nan, size), np.where(in_shares, size, np.nan)
-    return _Found(absolute, share, p_above, p_below, (below, above))
+    return _Tests(absolute, share, p_above, p_below, (below, above))
 
 
 def _side(rows: Compared, size: Floats, in_shares: Bools, sign: int) -> tuple[Floats, Floats]:

@@ -247,8 +247,8 @@ def sentences_of_order(rows: Sequence[Row], metrics: Iterable[Metric]) -> list[s
         parts = [f"{name} {verb} {_named(losers[name], len(losers) - 1)}" for name in winners[:MOST_NAMED]]
         more = len(winners) - len(parts)
         parts += [f"{more:,} more {'is' if more == 1 else 'are'} above others"] if more else []
-        n_found = sum(map(len, losers.values()))
-        if n_found < len(tested) or not parts:
+        n_losers = sum(map(len, losers.values()))
+        if n_losers < len(tested) or not parts:
             other = "no other pair" if parts else "no pair"
             parts.append(f"{other} of the {len(losers):,} experiments differs clearly")
         lines.append(f"{label_of(metric)}: {'; '.join(parts)}")

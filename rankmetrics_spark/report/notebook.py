@@ -335,7 +335,7 @@ def _keys(names: list[str]) -> dict[str, str]:
     for name in names:
         key = base = _REFUSED.sub("_", name)[:LONGEST_KEY].strip(". ") or "_"
         while key in keys.values():
-            key = f"{base}_{1 + sum(taken_key.startswith(base) for taken_key in keys.values())}"
+            key = f"{base}_{1 + sum(other_key.startswith(base) for other_key in keys.values())}"
         keys[name] = key
     return keys
 

@@ -159,7 +159,7 @@ _WORDS: dict[str, dict[str, str]] = {
         "count": "An item that is in a list twice counts twice.",
     },
 }
-_SAID = (
+_KNOBS_IN_ORDER = (
     *("zero_relevant", "population", "ap_denominator", "gain", "ideal_pool", "relevant_pool", "unjudged", "ties"),
     "duplicates",
 )
@@ -203,7 +203,7 @@ def sentences(text: str, metrics: list[str], by_score: bool, has_judgements: boo
     )
     relevant = f"A grade of {grade:g} or more is relevant." if grade else "Any grade above 0 is relevant; a click is 1."
     lines = []
-    for knob in _SAID:
+    for knob in _KNOBS_IN_ORDER:
         value = chosen.get(knob, "")
         is_relevant = _USED_BY.get(knob) in (None, *metrics) and (by_score or knob not in _BY_SCORE)
         words = _WORDS[knob].get(value)

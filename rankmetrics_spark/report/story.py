@@ -68,7 +68,7 @@ class Card:
     but: str = ""
 
     @property
-    def said(self) -> str:
+    def difference(self) -> str:
         """The difference in words."""
         return self.change.text if self.change else "-"
 
@@ -287,12 +287,12 @@ def _numbers(name: str, card: Card) -> tuple[str, Words, Words]:
     if card.means is None or card.row.get("test") == CUPED:
         # The means are those without CUPED, so they do not add up to the change.
         size = f" {card.movement}," if card.change and card.change.unit and card.movement else ""
-        return card.said, (f"{name} of ", candidate, " against ", baseline, f":{size}"), interval
+        return card.difference, (f"{name} of ", candidate, " against ", baseline, f":{size}"), interval
     before, after = card.means
     if card.state == "open" or before == after:
-        return card.said, (f"{name} is {before} in ", baseline, f" and {after} in ", candidate, ":"), interval
+        return card.difference, (f"{name} is {before} in ", baseline, f" and {after} in ", candidate, ":"), interval
     movement = f" {'rose' if card.size > 0 else 'fell'} from {before} (", baseline, f") to {after} (", candidate, "):"
-    return card.said, (name, *movement), interval
+    return card.difference, (name, *movement), interval
 
 
 def _chance(card: Card) -> Words:

@@ -66,7 +66,7 @@ from rankmetrics_spark.sinks.swapping import (
     swap,
 )
 
-_GONE = re.compile(
+_MISSING_FILE = re.compile(
     r"FileNotFoundException|FILE_NOT_EXIST|DOES_NOT_EXIST|PATH_NOT_FOUND|does not exist|No such file", re.IGNORECASE
 )
 
@@ -80,7 +80,7 @@ def writing(path: str, tables: bool = False) -> Iterator[None]:
         raise
     except Exception as error:  # classic sessions raise a class of py4j
         output_error = output_failure(path, error)
-        if output_error is None and tables and _GONE.search(str(error)):
+        if output_error is None and tables and _MISSING_FILE.search(str(error)):
             output_error = OutputError(
                 f"cannot write to '{path}': files vanished while they were written, probably because another run "
                 "writes the same partitions; run this again when it has ended"

@@ -204,10 +204,10 @@ def _pruned(output: Output, keep: int | None, dry: bool) -> list[DatePruned]:
     records = {} if keep is None else _records(output, reasons)
     dates = sorted({*reasons, *output.stored})
     rows = [row for date in dates if (row := _of_date(output, date, reasons.get(date), records.get(date, []), dry))]
-    gone = {row.date for row in rows if row.action != "kept"} | {date for date in records if date not in dates}
+    expired = {row.date for row in rows if row.action != "kept"} | {date for date in records if date not in dates}
     if not dry:
-        files.for_each(files.remove, [name for date in sorted(gone & records.keys()) for name in records[date]])
-    loose = sorted(gone - set(dates))
+        files.for_each(files.remove, [name for date in sorted(expired & records.keys()) for name in records[date]])
+    loose = sorted(expired - set(dates))
     return rows + [DatePruned(date, "tidied", "runs that published nothing", runs=len(records[date])) for date in loose]
 
 

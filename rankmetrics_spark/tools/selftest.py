@@ -34,7 +34,7 @@ from rankmetrics_spark.tools.golden import PRINTED, Peer, Value, cases, values
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Found = Mapping[tuple[str, str, str], float]
+Values = Mapping[tuple[str, str, str], float]
 """Maps (case, digest of the convention, metric) to a value."""
 
 
@@ -69,7 +69,7 @@ class Check:
         )
 
 
-def golden_checks(results: Found) -> list[Check]:
+def golden_checks(results: Values) -> list[Check]:
     """Check each preset, in the order of ``PRESETS``; a missing value counts as a failure.
 
     >>> all(check.ok for check in golden_checks(by_kernels()))
@@ -79,7 +79,7 @@ def golden_checks(results: Found) -> list[Check]:
     return [_check(name, [v for v in golden if v.convention.preset == name], results) for name in PRESETS]
 
 
-def _check(preset: str, golden: list[Value], results: Found) -> Check:
+def _check(preset: str, golden: list[Value], results: Values) -> Check:
     gaps = [_gap(value, results) for value in golden]
     within_tolerance = all(gap <= value.tolerance for gap, value in zip(gaps, golden, strict=True))
     variants = Counter(value.convention.name for value in golden if value.convention.name != preset)
@@ -87,7 +87,7 @@ def _check(preset: str, golden: list[Value], results: Found) -> Check:
     return Check(preset, len(golden), max(gaps, default=0.0), bool(golden) and within_tolerance, variants, origins)
 
 
-def _gap(value: Value, results: Found) -> float:
+def _gap(value: Value, results: Values) -> float:
     ours = results.get((value.case, value.convention.digest(), str(value.metric)), math.inf)
     if math.isnan(ours) or math.isnan(value.number):
         return 0.0 if math.isnan(ours) and math.isnan(value.number) else math.inf

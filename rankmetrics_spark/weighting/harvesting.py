@@ -135,7 +135,7 @@ class Pairs:
     second: Floats
 
     @property
-    def linked(self) -> Flags:
+    def has_both(self) -> Flags:
         """Return whether there are clicks at both ranks."""
         return (self.first > 0) & (self.second > 0)
 
@@ -143,7 +143,7 @@ class Pairs:
     def ratio(self) -> Floats:
         """Return c(k; j, k) / c(j; j, k); NaN without clicks at both ranks."""
         none = np.full(self.first.shape, np.nan)
-        return np.asarray(np.divide(self.second, self.first, out=none, where=self.linked))
+        return np.asarray(np.divide(self.second, self.first, out=none, where=self.has_both))
 
 
 def adjacent(sums: Pairs) -> Floats:
@@ -218,12 +218,12 @@ def all_pairs(sums: Pairs, first: Ints, second: Ints, k: int) -> Floats:
 
 def _connected(sums: Pairs, first: Ints, second: Ints, k: int) -> Flags:
     """Return the (r, k) ranks that pairs with clicks at both ranks connect with the first one."""
-    linked = np.zeros((len(sums.keys), k, k), bool)
-    linked[:, first, second] = linked[:, second, first] = sums.linked
+    has_both = np.zeros((len(sums.keys), k, k), bool)
+    has_both[:, first, second] = has_both[:, second, first] = sums.has_both
     connected = np.zeros((len(sums.keys), k), bool)
     connected[:, 0] = True
     for _ in range(k):
-        connected |= (linked & connected[:, None, :]).any(axis=2)
+        connected |= (has_both & connected[:, None, :]).any(axis=2)
     return connected
 
 

@@ -45,7 +45,6 @@ def influence(impressions: pd.DataFrame, name: str, over: str = "user") -> Any:
     return y.sum() / n.sum() + (y - y.sum() / n.sum() * n) / n.mean()
 
 
-@pytest.mark.both_engines
 @pytest.mark.parametrize("over", ["user", pytest.param("list", marks=pytest.mark.slow)])
 def test_errors_are_those_of_households(spark: SparkSession, over: str) -> None:
     impressions = log(lists=3)

@@ -149,7 +149,6 @@ def in_every_run(case: Case) -> bool:
     return case.name in {
         "masks",
         "relevant of sessions",
-        "rows",
         "own relevance, judged pool",
         "by score",
         "all orders",
@@ -200,7 +199,8 @@ def _check_twins(found: dict[tuple[str, str], dict[str, Any]]) -> None:
         assert not different, f"{experiment}, {user}: {different} depend on the order of the rows"
 
 
-@pytest.mark.parametrize("name", [pytest.param("relevant of sessions", marks=pytest.mark.slow), "by score and rank"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["relevant of sessions", "by score and rank"])
 def test_files_and_partitions_change_no_bit(
     spark: SparkSession, logs: dict[bool, Logs], tmp_path: Path, name: str
 ) -> None:

@@ -84,7 +84,6 @@ def test_a_list_by_score_is_in_the_order_of_the_convention_and_judgements_say_wh
     assert [(row["item"], row["grade"], row["n"]) for row in found.missed] == [("d7", 2.0, 2), ("d8", 1.0, 2)]
 
 
-@pytest.mark.both_engines
 def test_where_all_pairs_are_compared_the_lists_are_those_of_the_best_and_of_the_next_ones(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -210,7 +210,7 @@ def test_a_shell_completes_commands_options_and_keys() -> None:
     assert completed("rankmetrics evaluate --set comparison.bas") == ["comparison.baseline="]
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["bash", *(pytest.param(each, marks=pytest.mark.slow) for each in ("zsh", "fish"))])
 def test_the_page_of_completion_has_the_line_of_each_shell(shell: str, tmp_path: Path) -> None:
     (command,) = (
         line for block in blocks("sh", COMPLETION) for line in block.splitlines() if f"{shell}_source" in line

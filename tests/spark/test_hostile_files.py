@@ -80,7 +80,7 @@ def test_ids_of_the_folders_of_judgements_are_texts_too(spark: SparkSession, tmp
     "a filter on `hour=9` and `hour=10` of folders",
     "compares numbers, and days as days: a column of folders that holds no ids has the type that its values suggest",
 )
-@pytest.mark.parametrize("write", ["parquet", "csv"])
+@pytest.mark.parametrize("write", [pytest.param("parquet", marks=pytest.mark.slow), "csv"])
 def test_a_filter_compares_folders_by_what_they_hold(spark: SparkSession, tmp_path: Path, write: str) -> None:
     hours = ["9", "10", "11"]
     log = [(f"experiment_id=1.10/user_id={hour}/hour={hour}/day={DATE}", "x", 1) for hour in hours]

@@ -360,6 +360,7 @@ def test_lists_that_are_not_told_apart_are_named(spark: SparkSession) -> None:
     assert row["sentence"].startswith(f"{share:.1f} % of the rows repeat a rank of their list and are left out: name")
 
 
+@pytest.mark.slow
 def test_two_hundred_rankers_are_all_compared_and_an_item_is_no_ranker(spark: SparkSession) -> None:
     rankers = [f"r{at:03}" for at in range(200)]
     rows = [(f"u{user}", "q", float(rank), float(rank == user), ranker)

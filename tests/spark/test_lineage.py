@@ -149,7 +149,13 @@ def test_without_an_endpoint_nothing_is_sent_and_nothing_is_said(spark: SparkSes
 
 
 @needs_client
-@pytest.mark.parametrize("trouble", ["nobody listens", "it answers with errors", "no address"])
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        "nobody listens",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("it answers with errors", "no address")),
+    ],
+)
 def test_an_endpoint_in_trouble_costs_a_run_one_warning(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, trouble: str
 ) -> None:

@@ -73,7 +73,7 @@ def test_shown_items_are_counted_per_list_where_only_they_are_known(spark: Spark
     assert (found["a", "u2"]["n_relevant"], found["a", "u2"]["r_at_1"]) == (1, 0)
 
 
-@pytest.mark.parametrize("layout", ["masks", "rows"])
+@pytest.mark.parametrize("layout", ["masks", pytest.param("rows", marks=pytest.mark.slow)])
 def test_segments_do_not_change_the_overall_values(spark: SparkSession, layout: str) -> None:
     log = impressions(spark, rows_of(LOG), ROWS + ", relevance int")
     plain = evaluate(log, ["ap@2", "ndcg"], list=["request"], layout=layout)

@@ -54,7 +54,6 @@ AP = {
 }
 
 
-@pytest.mark.both_engines
 def test_a_run_and_its_judgements_have_the_values_of_trec_eval(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "made.run").write_text(FIRST + SECOND)
     (tmp_path / "made.qrels").write_text(QRELS)

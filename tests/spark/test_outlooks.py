@@ -48,7 +48,6 @@ def rows_of(users: DataFrame, **options: Any) -> list[dict[str, Any]]:
     return sorted((row.asDict() for row in found.collect()), key=lambda row: str(row["experiment_id"]))
 
 
-@pytest.mark.both_engines
 @pytest.mark.parametrize("paired", [False, True], ids=["independent", "paired"])
 def test_the_rate_is_that_of_a_plan_from_the_same_users(spark: SparkSession, paired: bool) -> None:
     rows = log(paired)

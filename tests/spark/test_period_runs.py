@@ -190,6 +190,7 @@ def test_only_experiments_of_the_run_are_compared_and_new_metrics_are_noted(
     assert log.compared(DAYS[1]) == {"experiments": ["a", "b"], "every_pair": False, "runs": runs}
 
 
+@pytest.mark.slow
 def test_compare_and_page_name_the_days_without_a_metric_and_count_looks_up_to_the_newest_day(
     call: Call, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -224,6 +225,7 @@ def test_compare_and_page_name_the_days_without_a_metric_and_count_looks_up_to_t
     assert looks in answer_of_page
 
 
+@pytest.mark.slow
 def test_a_day_in_the_middle_that_is_run_again_has_the_look_of_the_data_that_it_compares(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -303,7 +305,13 @@ def test_a_backfill_publishes_each_day_on_its_own_and_prints_the_last(
     "a day of a backfill that fails (`evaluate --from --to`)",
     "the exit code of that day; the days before it stay published, and stderr names them",
 )
-@pytest.mark.parametrize("days", [("--from", DAYS[0], "--to", DAYS[3]), ("--date", f"{DAYS[0]}..{DAYS[3]}")])
+@pytest.mark.parametrize(
+    "days",
+    [
+        ("--from", DAYS[0], "--to", DAYS[3]),
+        pytest.param(("--date", f"{DAYS[0]}..{DAYS[3]}"), marks=pytest.mark.slow),
+    ],
+)
 def test_a_day_that_fails_stops_a_backfill_after_naming_the_days_before(
     spark: SparkSession, tmp_path: Path, call: Call, days: tuple[str, ...]
 ) -> None:
@@ -348,7 +356,7 @@ def test_days_that_cannot_be_evaluated_are_refused_before_the_first(
     assert not log.out.exists()
 
 
-@pytest.mark.parametrize("command", ["evaluate", "report"])
+@pytest.mark.parametrize("command", ["evaluate", pytest.param("report", marks=pytest.mark.slow)])
 def test_the_table_and_the_page_of_a_run_show_the_means_of_its_period(
     spark: SparkSession, tmp_path: Path, call: Call, command: str
 ) -> None:

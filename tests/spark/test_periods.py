@@ -73,7 +73,6 @@ def compared(users: DataFrame, segments: Sequence[str] = ("country",)) -> list[A
 RULES = [pytest.param({}, id="standard"), pytest.param({"zero_relevant": "skip"}, id="skip", marks=pytest.mark.slow)]
 
 
-@pytest.mark.both_engines
 @pytest.mark.parametrize("rule", RULES)
 def test_a_period_of_one_list_a_day_has_the_bits_of_one_run_over_all_rows(spark: SparkSession, rule: Any) -> None:
     rows, convention = log(1), {"preset": "standard", **rule}

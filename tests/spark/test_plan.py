@@ -85,6 +85,7 @@ def test_planning_starts_no_job(spark: SparkSession, folder: str) -> None:
     assert jobs(spark, lambda: evaluate(log, TWELVE_METRICS, segments=["country"])) == 0
 
 
+@pytest.mark.slow
 def test_more_metrics_experiments_or_segments_start_no_more_jobs(spark: SparkSession, folder: str) -> None:
     log = spark.read.parquet(folder)
 

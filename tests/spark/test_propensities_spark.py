@@ -49,7 +49,6 @@ def test_a_log_with_exact_click_rates_gives_the_propensities(spark: SparkSession
     }[method]
 
 
-@pytest.mark.both_engines
 def test_the_bits_are_those_of_the_sums_over_keys_in_any_order_and_partitions(spark: SparkSession) -> None:
     keys = simulated(np.random.default_rng(4), 30, 4, 4)
     log = spark.createDataFrame(rows_of(keys), SCHEMA)
@@ -98,7 +97,6 @@ def test_faulty_rows_are_counted_and_left_out(spark: SparkSession) -> None:
     assert [row["propensity"] for row in clean] == pytest.approx([1, 1 / 2, 1 / 4])
 
 
-@pytest.mark.both_engines
 @pytest.mark.outcome(
     "a log without clicks at two ranks per key: every item has one rank, grades instead of clicks, no sound row",
     "`propensities` raises one sentence; ranks that nothing connects with rank 1 have no value, and a note",
@@ -167,7 +165,6 @@ def estimate(table: DataFrame) -> dict[str, Any]:
     return row
 
 
-@pytest.mark.both_engines
 def test_off_policy_reads_the_propensity_of_each_rank_from_the_table(spark: SparkSession) -> None:
     log = users(spark)
     table = propensities(spark.createDataFrame(rows_of(EXACT), SCHEMA), replicates=99)

@@ -263,7 +263,9 @@ def test_an_id_is_the_same_to_the_last_digit_and_with_its_zeros(spark: SparkSess
     assert {*rough.to_pandas("quarantine").reason} == {"inexact_user"}
 
 
-@pytest.mark.parametrize("role", ["relevance", "position", "user_id", "item_id"])
+@pytest.mark.parametrize(
+    "role", ["relevance", "user_id", *(pytest.param(each, marks=pytest.mark.slow) for each in ("position", "item_id"))]
+)
 def test_a_missing_value_leaves_its_row_out_with_a_reason(spark: SparkSession, role: str) -> None:
     log = pd.DataFrame(LOG).astype({role: object})
     log.loc[0, role] = None

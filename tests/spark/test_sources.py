@@ -258,6 +258,7 @@ def test_lines_that_are_not_json_are_counted_as_faulty(spark: SparkSession, tmp_
         assert record["quarantine_reasons"] == {"null_experiment": 7}
 
 
+@pytest.mark.slow
 @pytest.mark.needs_spark("Sail reads one JSON object a line only")
 def test_the_columns_of_the_folders_of_a_json_log_are_read_as_they_are_written(
     spark: SparkSession, tmp_path: Path
@@ -361,7 +362,7 @@ FORMATS_OF_FILES = [
     "csv",
     pytest.param("json", marks=pytest.mark.slow),
     "parquet",
-    pytest.param("orc", marks=ONLY_SPARK_READS_ORC),
+    pytest.param("orc", marks=[ONLY_SPARK_READS_ORC, pytest.mark.slow]),
 ]
 FORMATS_OF_FOLDERS = [
     "csv",

@@ -38,15 +38,15 @@ def scored(spark: SparkSession, kind: str, ranks: list[Any]) -> DataFrame:
 @pytest.mark.parametrize(
     ("kind", "ranks", "place"),
     [
-        ("int", ["0", "1", "2"], 1),
+        pytest.param("int", ["0", "1", "2"], 1, marks=pytest.mark.slow),
         ("int", ["2", "1", "0"], 3),
-        ("int", ["-1", "-5", "7"], 2),
+        pytest.param("int", ["-1", "-5", "7"], 2, marks=pytest.mark.slow),
         ("double", ["1.5", "1.25", "9"], 2),
         # What is missing or no number comes last; between those and between equal ranks the item decides, descending.
         ("int", [None, "1", "2"], 3),
         ("double", ["NaN", "1", "2"], 3),
-        ("int", [None, None, None], 3),
-        ("int", ["4", "4", "4"], 3),
+        pytest.param("int", [None, None, None], 3, marks=pytest.mark.slow),
+        pytest.param("int", ["4", "4", "4"], 3, marks=pytest.mark.slow),
     ],
 )
 def test_by_score_a_rank_breaks_ties_as_it_stands_and_never_costs_a_row(
@@ -91,7 +91,6 @@ def test_ranks_with_the_sums_of_a_complete_list_are_still_seen_to_repeat(spark: 
 # ---- segments
 
 
-@pytest.mark.both_engines
 @pytest.mark.outcome("segments null and `null`; columns `a` and `a=b`", "each keeps its own averages")
 def test_no_two_segments_share_a_name(spark: SparkSession) -> None:
     rows = [("a", "u1", 1, 1, None, "c"), ("a", "u2", 1, 0, "null", "c"), ("a", "u3", 1, 1, "b=c", "x")]
@@ -313,7 +312,6 @@ def test_numbers_that_may_stand_for_another_are_set_aside(spark: SparkSession, t
 # ---- what quarantine names
 
 
-@pytest.mark.both_engines
 @pytest.mark.outcome(
     "two items at one rank, with looked-up relevance",
     "quarantine names the row that was not evaluated",

@@ -516,18 +516,18 @@ def test_the_primary_metric_decides_else_the_largest_cut_off_of_the_first_metric
 def test_a_card_without_a_relative_difference_shows_the_difference_itself() -> None:
     (card,) = cards(Figures([mean("a")], [compared("a", "candidate", 0.1, mean_baseline=0.0)]))
     assert card.change
-    assert (card.said, card.change.interval) == ("+0.1000", "+0.0800 to +0.1200")
+    assert (card.difference, card.change.interval) == ("+0.1000", "+0.0800 to +0.1200")
     nan = float("nan")
     (card,) = cards(
         Figures([mean("a")], [compared("a", None, nan, mean_baseline=nan, p_adjusted=nan, note="no users")])
     )
-    assert (card.state, card.said, card.change, card.note) == ("doubtful", "-", None, "no users")
+    assert (card.state, card.difference, card.change, card.note) == ("doubtful", "-", None, "no users")
 
 
 def test_cards_share_an_axis_so_they_share_a_unit() -> None:
     means = [mean("a"), mean("b")]
     both = cards(Figures(means, [compared("a", "candidate", 0.1), compared("b", "candidate", 0.1, mean_baseline=0.0)]))
-    assert [card.said for card in both] == ["+0.1000", "+0.1000"]
+    assert [card.difference for card in both] == ["+0.1000", "+0.1000"]
 
 
 # ---- can it be trusted

@@ -150,6 +150,7 @@ def test_the_bounds_of_lan_and_demets(spending: str, alpha: float, fractions: li
     assert spending_bounds(fractions, alpha, spending) == pytest.approx(wanted, abs=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spending", SPENDING)
 @pytest.mark.parametrize("fractions", [(0.5, 1.0), (0.2, 0.25, 1.0), (0.1, 0.5, 0.7)])
 def test_as_much_is_passed_as_may_be_spent(spending: str, fractions: tuple[float, ...]) -> None:
