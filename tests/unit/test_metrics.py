@@ -60,7 +60,12 @@ def ones(draw: st.DrawFn, longest: int = 8, scores: tuple[float, ...] = ()) -> O
     grades = tuple(draw(st.lists(GRADES, max_size=longest)))
     unseen = draw(st.lists(GRADES, max_size=4))
     drawn = [draw(st.sampled_from(scores or (0.1, 0.2, 0.7, 1.5, 3.0))) for _ in grades]
-    return shown(*grades, pool=[*grades, *unseen], scores=sorted(drawn, reverse=True))
+    one = shown(*grades, pool=[*grades, *unseen], scores=sorted(drawn, reverse=True))
+    ids = draw(st.permutations([f"d{i:02}" for i in range(len(grades) + len(unseen))]))
+    names = [draw(st.frozensets(st.sampled_from("abcd"), max_size=4)) for _ in ids]
+    pairs = [tuple((name, grade) for name in of) for of, grade in zip(names, [*grades, *unseen], strict=True)]
+    judged = tuple(zip(ids, pairs, strict=True))
+    return replace(one, items=tuple(ids[: len(grades)]), intents=tuple(pairs[: len(grades)]), judged=judged)
 
 
 def oracle(each: Metric, one: One, convention: Convention) -> float:
