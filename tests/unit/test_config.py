@@ -261,7 +261,7 @@ def test_options_have_a_default_for_every_field() -> None:
 INPUT = "format, path, table, where, columns, options"
 SOURCE = f"{INPUT}, list, segments, segment_combinations, first_rank, experiment_from, team, ranks"
 FORMATS = "parquet, csv, json, orc, table, delta, iceberg"
-ROLES = "experiment, user, item, position, score, relevance"
+ROLES = "experiment, user, item, position, score, relevance, intents"
 TEXT = "a text (in quotes where YAML would read something else)"
 PLACE = "source.path and source.table: {} given; allowed: exactly one of the two"
 
@@ -323,7 +323,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"source": {**LOGS, "columns": {"item": True}}}, f"source.columns.item is True; allowed: {TEXT}"),
     (
         {"judgements": {**TRUTH, "columns": {"grade": "g"}}},
-        "judgements.columns.grade: unknown key 'grade'; known: user, item, relevance",
+        "judgements.columns.grade: unknown key 'grade'; known: user, item, relevance, intents",
     ),
     ({"judgements": {**TRUTH, "columns": {"item": None}}}, f"judgements.columns.item is null; allowed: {TEXT}"),
     ({"source": {**LOGS, "list": {"a": 1}}}, "source.list is {'a': 1}; allowed: a list, or a text with commas"),
@@ -516,7 +516,7 @@ WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"judgement_columns": {"item_id": None}}, f"judgement_columns.item_id is null; allowed: {TEXT}"),
     (
         {"judgement_columns": {"score": "s"}},
-        "judgement_columns.score: unknown key 'score'; known: user, item, relevance",
+        "judgement_columns.score: unknown key 'score'; known: user, item, relevance, intents",
     ),
     ({"list": ["a", "A"]}, "list names the column 'A' twice; allowed: each column once"),
     ({"segments": ["a", None]}, f"segments[1] is null; allowed: {TEXT}"),
