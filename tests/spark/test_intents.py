@@ -11,8 +11,9 @@ from math import log2
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+import yaml
 
-from rankmetrics_spark import evaluate, run
+from rankmetrics_spark import evaluate, metric_udf, run
 from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.metrics import parse, resolve
 from tests.helpers.logs import averages, by_user, config, exact
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
+
+    from tests.helpers.commands import Call
 
 METRICS = (
     "alpha_ndcg@3",
@@ -402,6 +405,39 @@ def test_a_text_that_is_a_json_array_is_an_array(spark: SparkSession, tmp_path: 
     assert (means["a", "all", "distinct@2"], means["a", "all", "distinct@9"]) == (2, 3)
 
 
+# ---- like any other metric
+
+
+def test_experiments_are_compared_and_gated_by_intents(call: Call, spark: SparkSession, tmp_path: Path) -> None:
+    lists = {"control": ["x", "x", "y"], "varied": ["x", "y", "x"]}
+    rows = [
+        row
+        for experiment, intents in lists.items()
+        for user in "uvw"
+        for row in a_list(
+            *((item, 1, [name]) for item, name in zip("abc", intents, strict=True)), user=user, experiment=experiment
+        )
+    ]
+    log_of(spark, rows).write.parquet(str(tmp_path / "log"))
+    document = {
+        "source": {"path": str(tmp_path / "log"), "columns": COLUMNS},
+        "metrics": ["distinct@2", "alpha_ndcg@2"],
+        "comparison": {"baseline": "control"},
+        "gates": [{"metric": "distinct@2", "max_drop": 0.1}],
+        "report": str(tmp_path / "report.html"),
+        "sink": {"path": str(tmp_path / "out")},
+        "evaluation_date": "2026-11-20",
+    }
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(document))
+    code, out, err = call("evaluate", "--config", tmp_path / "config.yaml", "--format", "json")
+    assert code == 0, err
+    found = {row["metric"]: row for row in json.loads(out)["comparisons"]}
+    assert [found["distinct@2"][name] for name in ("mean_baseline", "mean_candidate", "wins")] == [1, 2, 3]
+    gain = 1 - (1 + 1 / 2 / log2(3)) / (1 + 1 / log2(3))
+    assert found["alpha_ndcg(alpha=0.5)@2"]["difference"] == pytest.approx(gain)
+    assert "mean distinct intents@2" in (tmp_path / "report.html").read_text()
+
+
 # ---- what is refused
 
 
@@ -478,3 +514,9 @@ def test_no_column_is_read_where_no_metric_needs_intents(spark: SparkSession) ->
 
 def test_an_empty_log_has_no_rows(spark: SparkSession) -> None:
     assert evaluate(log_of(spark, []), METRICS, columns=COLUMNS).user_metrics.collect() == []
+
+
+@pytest.mark.parametrize("metric", ["alpha_ndcg@5", "distinct@5"])
+def test_a_udf_reads_no_intents(metric: str) -> None:
+    with pytest.raises(ConfigError, match=r"needs intents, which a UDF does not read; allowed: evaluate"):
+        metric_udf(metric)

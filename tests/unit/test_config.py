@@ -184,14 +184,24 @@ def test_every_column_name_is_allowed(part: str) -> None:
 def test_a_source_says_which_columns_may_be_read() -> None:
     columns = {"experiment": None, "user": "uid", "relevance": "clicked"}
     source = config(source={**LOGS, "columns": columns, "list": "request", "segments": "country"}).source
-    assert source.wanted() == ("uid", "item_id", "item", "position", "score", "clicked", "request", "country")
+    wanted = ("uid", "item_id", "item", "position", "score", "clicked", "intents", "request", "country")
+    assert source.wanted() == wanted
 
 
 def test_a_column_with_two_uses_is_read_once() -> None:
     source = config(source={**LOGS, "columns": {"user": "uid", "experiment": "arm"}, "segments": ["arm", "uid"]}).source
-    assert source.wanted() == ("arm", "uid", "item_id", "item", "position", "score", "relevance")
+    assert source.wanted() == ("arm", "uid", "item_id", "item", "position", "score", "relevance", "intents")
     source = config(source={**LOGS, "columns": {"user": "Item"}, "list": "POSITION", "segments": "Score"}).source
-    assert source.wanted() == ("experiment_id", "experiment", "Item", "item_id", "POSITION", "Score", "relevance")
+    assert source.wanted() == (
+        "experiment_id",
+        "experiment",
+        "Item",
+        "item_id",
+        "POSITION",
+        "Score",
+        "relevance",
+        "intents",
+    )
 
 
 def test_null_and_an_empty_section_mean_not_given() -> None:
