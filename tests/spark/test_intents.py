@@ -134,13 +134,21 @@ def test_an_intent_is_a_text_a_whole_number_or_an_array(spark: SparkSession, kin
 
 
 def test_of_items_with_equal_gain_the_highest_id_is_first_in_the_ideal_list(spark: SparkSession) -> None:
-    # b first leaves c with 1 + 1/2 and d with 2 at rank 2; a first leaves 1 for each.
-    kinds = {"a": ["x", "y"], "b": ["x", "z"], "c": ["y", "w"], "d": ["v"]}
-    for first, ids in (("higher", "abcd"), ("lower", "bacd")):
-        named = {id: kinds[each] for id, each in zip(ids, "abcd", strict=True)}
-        rows = a_list(*((item, 1, names) for item, names in named.items()))
-        found = values(evaluate(log_of(spark, rows), ["alpha_ndcg@3"], columns=COLUMNS).user_metrics, "alpha_ndcg@3")
-        assert found["u"] == [pytest.approx(obvious(rows, "alpha_ndcg@3", resolve("standard"))["u"])], first
+    # Each gains 2 at first; after xz, each of the others gains 1 1/2, and after xy the item zw still gains 2.
+    rows = [
+        row
+        for user, ids in (("greedy", "cab"), ("best", "acb"))
+        for row in a_list(
+            *((item, 1, [*names]) for item, names in zip(ids, ("xz", "xy", "zw"), strict=True)), user=user
+        )
+    ]
+    judged = [Judged(row.user_id, row.item_id, 1, row.category) for row in rows]
+    wanted = {"greedy": [1.0], "best": [pytest.approx((2 + 3 / 2 / log2(3)) / (2 + 2 / log2(3)))]}
+    shown = evaluate(log_of(spark, rows), ["alpha_ndcg@2"], columns=COLUMNS)
+    assert values(shown.user_metrics, "alpha_ndcg@2") == wanted
+    options: Any = {"columns": COLUMNS, "judgement_columns": {"intents": "subtopic"}}
+    result = evaluate(log_of(spark, rows), ["alpha_ndcg@2"], truth_of(spark, judged, "array<string>"), **options)
+    assert values(result.user_metrics, "alpha_ndcg@2") == wanted
 
 
 # ---- judgements
@@ -435,7 +443,7 @@ def test_experiments_are_compared_and_gated_by_intents(call: Call, spark: SparkS
     assert [found["distinct@2"][name] for name in ("mean_baseline", "mean_candidate", "wins")] == [1, 2, 3]
     gain = 1 - (1 + 1 / 2 / log2(3)) / (1 + 1 / log2(3))
     assert found["alpha_ndcg(alpha=0.5)@2"]["difference"] == pytest.approx(gain)
-    assert "mean distinct intents@2" in (tmp_path / "report.html").read_text()
+    assert "distinct intents@2 of varied rose by 1.0000" in (tmp_path / "report.html").read_text()
 
 
 # ---- what is refused
