@@ -51,6 +51,9 @@ _EXACT = 2**53
 _EXACT_FLOAT = 2**24
 _EXACT_DIGITS = 15
 """Different decimals with up to this many digits are different doubles."""
+_ELEMENT = '("[^"]*"|[a-zA-Z0-9.+-]+)'
+_ELEMENTS = f"^ *({_ELEMENT}( *, *{_ELEMENT})*)? *$"
+"""What an array of JSON may hold between its brackets; parsers differ in what else they read."""
 
 
 def checked_rows(
@@ -184,8 +187,11 @@ def _hashes(kind: T.DataType, text: bool) -> str:
     if not (text and isinstance(kind, T.StringType)):
         return hashes
     # Formats of text have no arrays, or are read as text.
-    parsed = each(f"from_json({INTENTS}, 'array<string>')")
-    return f"CASE WHEN {INTENTS} LIKE '[%' THEN coalesce({parsed}, {hashes}) ELSE {hashes} END"
+    trimmed, parsed = f"trim({INTENTS})", each(f"from_json({INTENTS}, 'array<string>')")
+    is_array = (
+        f"{trimmed} LIKE '[%]' AND substring({trimmed}, 2, greatest(length({trimmed}) - 2, 0)) RLIKE '{_ELEMENTS}'"
+    )
+    return f"CASE WHEN {is_array} THEN coalesce({parsed}, {hashes}) ELSE {hashes} END"
 
 
 def _typed(name: str, kind: T.DataType, columns: Columns) -> str | None:

@@ -395,7 +395,10 @@ def test_users_who_were_shown_nothing_count_zero(spark: SparkSession) -> None:
 @pytest.mark.both_engines
 @pytest.mark.parametrize("format", ["csv", "json"])
 def test_a_text_that_is_a_json_array_is_an_array(spark: SparkSession, tmp_path: Path, format: str) -> None:
-    cells = ['["x", "y"]', "x", "[broken", "", "[]"]
+    arrays = ['["x", "y"]', " [1,2.5, true , null] ", "[]"]
+    # Texts that some parsers take for arrays.
+    texts = ["x", "[broken", '["x"] y', "['x']", '{"x": 1}', '["x"]["y"]', '["x",]', "[x, y]", ""]
+    cells = [*arrays, *texts]
     rows = [
         {"experiment": "a", "user": "u", "item": f"i{at}", "position": at, "relevance": 1, "category": cell}
         for at, cell in enumerate(cells, start=1)
@@ -407,10 +410,10 @@ def test_a_text_that_is_a_json_array_is_an_array(spark: SparkSession, tmp_path: 
     else:
         path.write_text("\n".join([";".join(rows[0]), *(";".join(map(str, row.values())) for row in rows)]))
     source = {"columns": COLUMNS, "options": {"sep": ";"} if format == "csv" else {}}
-    settings = config(path, tmp_path / "out", metrics=["distinct@2", "distinct@9"], source=source)
+    settings = config(path, tmp_path / "out", metrics=["distinct@2", "distinct@20"], source=source)
     means = averages(run(spark, settings).experiment_metrics)
-    # x and y; then the text that is no array.
-    assert (means["a", "all", "distinct@2"], means["a", "all", "distinct@9"]) == (2, 3)
+    # x and y; then 1, 2.5 and true; then each other text, of which x was there before, and the last one is empty.
+    assert (means["a", "all", "distinct@2"], means["a", "all", "distinct@20"]) == (2 + 3, 2 + 3 + len(texts) - 2)
 
 
 # ---- like any other metric

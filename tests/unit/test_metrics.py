@@ -361,6 +361,23 @@ def with_intents(*items: tuple[str, float, str]) -> One:
     return replace(shown(*(grade for _, grade, _ in items)), items=ids, intents=pairs, judged=judged)
 
 
+def test_metrics_of_intents_by_hand() -> None:
+    # y and w are covered by judged items alone, z by one that is not relevant.
+    one = with_intents(("a", 0, "xz"), ("b", 1, "x"), ("c", 1, "x"))
+    one = replace(one, judged=(*one.judged, ("d", (("y", 1.0), ("w", 1.0)))))
+    ideal = 2 + 1 / math.log2(3) + 1 / 2 / 2
+    assert value_of("alpha_ndcg@3", one) == pytest.approx((1 / math.log2(3) + 1 / 2 / 2) / ideal)
+    err = 1 / 2 + 1 / 2 / 3
+    most = 1 + 1 / 2 / 2 + 1 / 4 / 3
+    assert value_of("err_ia@3", one) == pytest.approx(err / most / 3)
+    assert [value_of(f"distinct@{k}", one) for k in (1, 3)] == [2, 2]
+    assert value_of("distinct@1", with_intents(("a", 1, "x"), ("b", 1, "y"))) == 1
+    shown_only = Convention(ideal_pool="shown", relevant_pool="shown")
+    ideal = 1 + 1 / 2 / math.log2(3)
+    assert value_of("alpha_ndcg@3", one, shown_only) == pytest.approx((1 / math.log2(3) + 1 / 2 / 2) / ideal)
+    assert value_of("err_ia@3", one, shown_only) == pytest.approx(err / most)
+
+
 def test_the_greedy_ideal_takes_the_first_of_items_that_gain_the_same() -> None:
     # Each gains 2 at first; after xz, each of the others gains 1 1/2, and after xy the item zw still gains 2.
     best, greedy = 2 + 2 / math.log2(3), 2 + 3 / 2 / math.log2(3)
