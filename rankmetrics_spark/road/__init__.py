@@ -119,7 +119,8 @@ class Tables:
         rows = checking.checked_rows(impressions, plan.mapping, plan.columns, text, plan.scoring.judged)
         if judgements is not None:
             every_grade = plan.scoring.every_grade
-            pools = checking.pools(judgements, plan.judgement_mapping, every_grade, text)
+            reads_intents = plan.scoring.judged_intents
+            pools = checking.pools(judgements, plan.judgement_mapping, every_grade, text, reads_intents)
         if keep is not None and plan.layout.name == "masks" and not ranking.head_fits_masks(rows):
             plan = plan.with_layout("relevant")
         return cls(plan, rows, judgements, pools, keep)
@@ -252,7 +253,8 @@ class Tables:
         if self.judgements is None:
             return None
         plan = self.plan
-        table = checking.judgement_counts(self.judgements, plan.judgement_mapping, plan.options.text_numbers)
+        text, intents = plan.options.text_numbers, plan.scoring.judged_intents
+        table = checking.judgement_counts(self.judgements, plan.judgement_mapping, text, intents)
         row = table.first()
         return row.asDict() if row else None
 
