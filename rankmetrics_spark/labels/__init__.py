@@ -16,6 +16,7 @@ from rankmetrics_spark.comparison import rows_of, schema_text
 from rankmetrics_spark.config import Options, Section, count, key, text
 from rankmetrics_spark.engines import AnyTable, Batches, ResultTable, SumTable, coded, result_table, table_of
 from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.labels.assignments import assigned
 from rankmetrics_spark.labels.kernels import KERNELS, Bounds, Labels, Shown, bounds
 from rankmetrics_spark.labels.pairs import Arms, Key, Moves, arm_rows, pair_rows, pair_sums, sentence
 from rankmetrics_spark.layouts import (
@@ -58,6 +59,7 @@ __all__ = [
     "Moves",
     "Shown",
     "Unjudged",
+    "assigned",
     "bounds",
     "pair_rows",
     "pair_sums",
@@ -122,7 +124,7 @@ class Unjudged:
 
     def __init__(self, top: DataFrame, judged: DataFrame, work: _Work) -> None:
         """Nothing is computed yet."""
-        self._top, self._judged, self._work = top, judged, work
+        self._top, self._pool, self._work = top, judged, work
 
     @cached_property
     def users(self) -> ResultTable:
@@ -161,7 +163,7 @@ class Unjudged:
         """One row per user: their rows and their judgements; the only shuffle of raw rows."""
         row = entry(EXPERIMENT, f"bigint({POSITION}) AS {POSITION}", f"xxhash64({ITEM}) AS {HASH}", *more)
         users = self._top.groupBy(USER).agg(F.expr(f"collect_list({row}) AS {ENTRIES}"))
-        return users.join(self._judged, USER, "left").select(USER, ENTRIES, POOL_GRADE, POOL_HASH)
+        return users.join(self._pool, USER, "left").select(USER, ENTRIES, POOL_GRADE, POOL_HASH)
 
     def _final(self, body: Any, columns: Mapping[str, str]) -> ResultTable:
         sums = self._lists().mapInArrow(partial(_partial_sums, work=self._work), _SUMS.schema)
@@ -183,10 +185,10 @@ def unjudged(
 ) -> Unjudged:
     """Bound metrics and their differences over all labels that unjudged items may have; say which to judge first.
 
-    Bounds of one list are exact for every metric. Bounds of a difference are exact for ``p``, ``cg``, ``dcg``, ``rbp``,
-    ``rr`` and ``hit_rate``, where an item that both lists show has one label in both; for ``ap``, ``ndcg``, ``r`` and
-    ``f1`` they are the bounds of both values, less each other: they enclose the difference. A user has one list per
-    experiment.
+    Bounds of one list are exact for every metric. In a difference, an item that both lists show has one label in both.
+    Its bounds are exact for ``p``, ``cg``, ``dcg``, ``rbp``, ``rr`` and ``hit_rate``. For ``ap``, ``ndcg``, ``r`` and
+    ``f1`` they are exact if no user has more than 256 assignments of labels, such as 8 unjudged items with labels 0 and
+    1; for other users, the bounds of both values enclose the difference. A user has one list per experiment.
 
     Args:
         impressions: One row per shown item, as in ``evaluate``; a column of relevance is not read. Faulty rows are left
@@ -224,7 +226,7 @@ def unjudged(
         ... ]
         >>> qrels = [{"user": "u", "item": item, "relevance": int(item == "x")} for item in "xy"]
         >>> unjudged(log, qrels, "p@2").pairs.to_pandas()["sentence"][0]  # doctest: +SKIP
-        'b is not worse than a on p@2 whatever the labels of the 1 unjudged items are: ahead by up to 0.5'
+        'b is not worse than a on p@2 whatever the label of the unjudged item is: ahead by up to 0.5'
     """
     request = Missing.read({"baseline": baseline, "max_grade": max_grade})
     roles = {role: column for role, column in (columns or {}).items() if role != "relevance"}
@@ -318,8 +320,7 @@ def _partial_sums(batches: Batches, work: _Work) -> Iterator[pa.RecordBatch]:
         if batch.num_rows:
             arms = _read(batch).arms
             for metric in work.metrics:
-                found = bounds(arms.shown, metric, work.labels)
-                for of, sums in pair_sums(arms, found, str(metric), work.baseline):
+                for of, sums in pair_sums(arms, metric, work.labels, work.baseline):
                     totals[of] = totals[of] + sums if of in totals else sums
     if totals:
         yield _SUMS.batch([*zip(*totals, strict=True)], [*totals.values()])

@@ -10,13 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rankmetrics_spark.errors import ConfigError, unknown
-from rankmetrics_spark.labels.kernels import Bounds, Flags, Shown
-from rankmetrics_spark.metrics import Floats, Ints
+from rankmetrics_spark.labels.assignments import Assigned, assigned
+from rankmetrics_spark.labels.kernels import Bounds, Flags, Labels, Shown
+from rankmetrics_spark.labels.kernels import bounds as bounds_of
+from rankmetrics_spark.metrics import Floats, Ints, Metric
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, LIMB_EXPONENTS, Moments, exact_total, group_sums, limbs_of
 
 MOST_EXPERIMENTS = 20
 """Without a baseline every pair is compared, so there may not be more."""
-_COUNTS = ("n_users", "n_unjudged", "n_open", "n_beyond")
+_COUNTS = ("n_users", "n_unjudged", "n_open", "n_enclosed", "n_beyond")
 _SMALL = 1e-12
 """A difference below this part of the values is rounding."""
 _BITS = 2**12
@@ -114,47 +116,73 @@ class Moves:
             moves[side, at[side]] = bounds.move[entries]
         return cls(lists, item, user, unjudged, rank, np.where(unjudged, moves[1] - moves[0], 0.0))
 
-    def differences(self, bounds: Bounds) -> tuple[Floats, Floats, Floats]:
-        """(u,) candidate - baseline of each user: as judged, the lowest and the highest over all labels.
+    def differences(self, bounds: Bounds, every: Assigned | None = None) -> Differences:
+        """Candidate - baseline of each user over all labels, where an item of both lists has one label.
 
-        An item of both lists has one label. Of sums and of the first relevant item the bounds are exact: a label adds
-        its ``move`` to a sum, and of the labels that let an item be the first, one alone is best. Of ratios they
-        enclose the difference, and are exact where both lists are the same.
+        A label adds its ``move`` to a sum, and of the labels that let an item be the first, one alone is best. Ratios
+        of users with few unjudged items have every assignment tried; of others, the bounds of both values enclose the
+        difference, unless both lists are the same.
         """
         base, other = self.lists
-        value = bounds.value[other] - bounds.value[base]
-        if bounds.kind == "ratio":
-            differ = np.bincount(self.user[self.rank[0] != self.rank[1]], minlength=len(base)) > 0
-            low = np.where(differ, bounds.low[other] - bounds.high[base], 0.0)
-            return value, low, np.where(differ, bounds.high[other] - bounds.low[base], 0.0)
-        least, most = np.zeros((2, len(base)))
+        value, n = bounds.value[other] - bounds.value[base], len(base)
+        least, most, enclosed = np.zeros(n), np.zeros(n), np.zeros(n, bool)
         if bounds.kind == "sum":
-            least += np.bincount(self.user, np.minimum(self.move, 0.0), minlength=len(base))
-            most += np.bincount(self.user, np.maximum(self.move, 0.0), minlength=len(base))
-        else:
+            least += np.bincount(self.user, np.minimum(self.move, 0.0), minlength=n)
+            most += np.bincount(self.user, np.maximum(self.move, 0.0), minlength=n)
+        elif bounds.kind == "first":
             np.minimum.at(least, self.user, self.move)
             np.maximum.at(most, self.user, self.move)
-        return value, value + least, value + most
+        else:
+            assert every is not None
+            enclosed = np.bincount(self.user[self.rank[0] != self.rank[1]], minlength=n) > 0
+            low, high = bounds.low[other] - bounds.high[base], bounds.high[other] - bounds.low[base]
+            of_user = every.user[base]
+            known = np.flatnonzero(enclosed & (every.number[of_user] > 0))
+            low[known], high[known] = every.extremes(base[known], other[known])
+            low, high = np.where(enclosed, low, 0.0), np.where(enclosed, high, 0.0)
+            enclosed[known] = False
+            return Differences(value, low, high, enclosed)
+        return Differences(value, value + least, value + most, enclosed)
 
 
-def pair_sums(arms: Arms, bounds: Bounds, metric: str, baseline: str | None) -> Iterator[tuple[Key, Ints]]:
+@dataclass(frozen=True)
+class Differences:
+    """Candidate - baseline of u users.
+
+    Attributes:
+        value: (u,) as judged.
+        low: (u,) the lowest value over all labels.
+        high: (u,) the highest one.
+        enclosed: (u,) whether no label leads beyond the bounds, but perhaps none leads there.
+    """
+
+    value: Floats
+    low: Floats
+    high: Floats
+    enclosed: Flags
+
+
+def pair_sums(arms: Arms, metric: Metric, labels: Labels, baseline: str | None) -> Iterator[tuple[Key, Ints]]:
     """Yield the sums of the experiments, of each pair, and of the weights of its labels."""
-    n = len(arms.names)
+    n, bounds, name = len(arms.names), bounds_of(arms.shown, metric, labels), str(metric)
+    pairs = arms.pairs(baseline)
+    every = assigned(arms.shown, metric, labels) if bounds.kind == "ratio" and pairs else None
     open_ = np.bincount(arms.shown.list[bounds.at][bounds.unjudged], minlength=len(arms.experiment))
-    counts = (np.ones(len(open_)), open_, bounds.high > bounds.low)
+    counts = (np.ones(len(open_)), open_, bounds.high > bounds.low, np.zeros(len(open_)))
     of_arms = _sums(counts, (bounds.value, bounds.low, bounds.high), arms.experiment, n)
-    yield from zip((Key(None, name, metric) for name in arms.names), of_arms, strict=True)
+    yield from zip((Key(None, arm, name) for arm in arms.names), of_arms, strict=True)
     rows = arms.rows(bounds)
-    for pair in arms.pairs(baseline):
+    for pair in pairs:
         moves = Moves.of(arms, bounds, rows, pair)
         n_users = moves.lists.shape[1]
-        key = Key(arms.names[pair[0]], arms.names[pair[1]], metric)
-        differences = moves.differences(bounds)
+        key = Key(arms.names[pair[0]], arms.names[pair[1]], name)
+        found = moves.differences(bounds, every)
         moving = moves.move != 0
         if bounds.kind == "ratio":
-            moving = moves.unjudged & (differences[2] > differences[1])[moves.user]
+            moving = moves.unjudged & (found.high > found.low)[moves.user]
         of_user = [np.bincount(moves.user[mask], minlength=n_users) for mask in (moves.unjudged, moving)]
-        yield key, _sums((np.ones(n_users), *of_user), differences, np.zeros(n_users, np.int64), 1)[0]
+        numbers = (np.ones(n_users), *of_user, found.enclosed)
+        yield key, _sums(numbers, (found.value, found.low, found.high), np.zeros(n_users, np.int64), 1)[0]
         if bounds.kind == "sum":
             parts, exponents = np.frexp(np.abs(moves.move[moving]))
             weights, times = np.unique(np.ldexp(np.ceil(parts * _BITS) / _BITS, exponents), return_counts=True)
@@ -240,7 +268,7 @@ def pair_rows(sums: Mapping[Key, Any], kinds: Mapping[str, str], baseline: str |
                 "n_open": counts["n_open"],
                 "n_fewest": fewest,
                 **dict(zip(("difference", "low", "high"), means, strict=True)),
-                "bounds": "enclosure" if kind == "ratio" else "exact",
+                "bounds": "enclosure" if counts["n_enclosed"] else "exact",
             }
             yield row | {"sentence": sentence(row)}
 
@@ -281,10 +309,11 @@ def sentence(row: Mapping[str, Any]) -> str:
     a, b, metric, n = row["baseline"], row["experiment_id"], row["metric"], row["n_unjudged"]
     low, high = row["low"], row["high"]
     if not row["n_users"]:
-        return f"cannot be said on {metric}: no user is in both {a} and {b}"
+        return f"it cannot be said who is ahead on {metric}: no user is in both {a} and {b}"
     if low is None or high is None:
-        return f"cannot be said on {metric}: a value is too large to be summed"
-    whatever = f"on {metric} whatever the labels of the {n:,} unjudged items are" if n else f"on {metric}"
+        return f"it cannot be said who is ahead on {metric}: a value is too large to be summed"
+    labels = "label of the unjudged item is" if n == 1 else f"labels of the {n:,} unjudged items are"
+    whatever = f"on {metric} whatever the {labels}" if n else f"on {metric}"
     if low > _SMALL:
         return f"{b} beats {a} {whatever}: by {_range(low, high)}"
     if high < -_SMALL:
@@ -296,11 +325,12 @@ def sentence(row: Mapping[str, Any]) -> str:
     if high <= _SMALL:
         return f"{a} is not worse than {b} {whatever}: ahead by up to {-low:.4g}"
     by = "by" if row["bounds"] == "exact" else "by at most"
-    fewest = "" if row["n_fewest"] is None else f", and fewer than {row['n_fewest']:,} cannot"
+    fewest = f", and fewer than {row['n_fewest']:,} cannot" if (row["n_fewest"] or 0) > 1 else ""
     judgements = "judgement" if row["n_open"] == 1 else "judgements"
     return (
-        f"cannot be said on {metric}: with the labels that favour {a} most, {a} is ahead {by} {-low:.4g}, with those "
-        f"that favour {b} most, {b} is ahead {by} {high:.4g}; {row['n_open']:,} more {judgements} could decide{fewest}"
+        f"it cannot be said who is ahead on {metric}: with the labels that favour {a} most, {a} is ahead {by} "
+        f"{-low:.4g}, with those that favour {b} most, {b} is ahead {by} {high:.4g}; {row['n_open']:,} more "
+        f"{judgements} could decide{fewest}"
     )
 
 
