@@ -124,6 +124,13 @@ def test_the_highest_ndcg_can_need_a_label_that_is_not_the_highest() -> None:
     assert found.low.tolist() == [pytest.approx(1 / (1 + 1 / math.log2(3)))]
 
 
+def test_the_lowest_ap_can_need_relevant_labels_in_the_list_and_outside_of_it() -> None:
+    """The unjudged z at rank 5 adds (1 + 1) / 5, less than the mean that q, which only b shows, leaves."""
+    user = User({"a": "vwxyz", "b": "q"}, {"v": 1.0, "w": 0.0, "x": 0.0, "y": 0.0})
+    found = bounds(arms_of([user]).shown, parse("ap"), Labels(Convention()))
+    assert found.low[0] == pytest.approx((1 + 2 / 5) / 3) and (1 + 2 / 5) / 3 < 1 / 2
+
+
 @pytest.mark.parametrize("max_grade", [1, 2])
 @pytest.mark.parametrize("metric", ["p@3", "cg@3", "dcg@3", "dcg", "rbp(p=0.7)", "rr@3", "rr", "hit_rate@3"])
 def test_the_bounds_of_a_difference_are_those_of_all_assignments_of_one_label_per_item(
@@ -317,14 +324,14 @@ WHATEVER = "on p@5 whatever the labels of the 1,200 unjudged items are"
         ({"low": -0.2, "high": 0.0}, f"a is not worse than b {WHATEVER}: ahead by up to 0.2"),
         (
             {"low": -0.1, "high": 0.2},
-            f"{OPEN} with the labels that favour a most, a is ahead by 0.1, with those that favour b most, b is ahead by "
-            "0.2; 30 more judgements could decide, and fewer than 4 cannot",
+            f"{OPEN} with the labels that favour a most, a is ahead by 0.1, with those that favour b most, b is ahead "
+            "by 0.2; 30 more judgements could decide, and fewer than 4 cannot",
         ),
         ({"low": -0.1, "high": 0.2, "n_fewest": 1}, "*30 more judgements could decide"),
         (
             {"low": -0.1, "high": 0.2, "bounds": "enclosure", "n_fewest": None, "n_open": 1},
-            f"{OPEN} with the labels that favour a most, a is ahead by at most 0.1, with those that favour b most, b is "
-            "ahead by at most 0.2; 1 more judgement could decide",
+            f"{OPEN} with the labels that favour a most, a is ahead by at most 0.1, with those that favour b most, b "
+            "is ahead by at most 0.2; 1 more judgement could decide",
         ),
         ({"low": None, "high": None}, f"{OPEN} a value is too large to be summed"),
         (
@@ -336,6 +343,14 @@ WHATEVER = "on p@5 whatever the labels of the 1,200 unjudged items are"
 def test_the_sentence_says_who_is_ahead_and_how_sure_that_is(changes: dict[str, Any], said: str) -> None:
     found = sentence({**PAIR, "bounds": "exact", "n_fewest": 4, **changes})
     assert found.endswith(said[1:]) if said.startswith("*") else found == said
+
+
+def test_a_user_with_more_assignments_makes_the_bounds_of_a_ratio_an_enclosure() -> None:
+    eight, nine = (User({"a": shown, "b": shown[::-1]}, {"z": 1.0}) for shown in ("abcdefgh", "abcdefghi"))
+    of_eight, of_both = (rows_of(users, "ndcg@10")[0] for users in ([eight], [eight, nine]))
+    assert (of_eight["bounds"], of_both["bounds"]) == ("exact", "enclosure")
+    assert " by at most " in of_both["sentence"] and " by at most " not in of_eight["sentence"]
+    assert rows_of([nine], "dcg@10")[0]["bounds"] == "exact"
 
 
 def test_every_pair_has_a_row_or_those_of_the_baseline_and_users_of_one_experiment_are_in_no_pair() -> None:
