@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +19,17 @@ from rankmetrics_spark.engines import AnyTable, Batches, ResultTable, SumTable, 
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.labels.assignments import assigned
 from rankmetrics_spark.labels.kernels import KERNELS, Bounds, Labels, Shown, bounds
-from rankmetrics_spark.labels.pairs import Arms, Key, Moves, arm_rows, pair_rows, pair_sums, sentence
+from rankmetrics_spark.labels.pairs import (
+    Arms,
+    Key,
+    Moves,
+    arm_rows,
+    arm_sums,
+    pair_rows,
+    pair_sums,
+    pairs_of,
+    sentence,
+)
 from rankmetrics_spark.layouts import (
     Arrays,
     Reading,
@@ -59,6 +70,7 @@ __all__ = [
     "Moves",
     "Shown",
     "Unjudged",
+    "arm_sums",
     "assigned",
     "bounds",
     "pair_rows",
@@ -135,7 +147,7 @@ class Unjudged:
     @cached_property
     def means(self) -> ResultTable:
         """One row per (experiment_id, metric): n_users, those whose value is open, n_unjudged, mean, low and high."""
-        return self._final(_mean_rows, MEANS)
+        return self._final(_mean_rows, MEANS, compares=False)
 
     @cached_property
     def pairs(self) -> ResultTable:
@@ -165,8 +177,9 @@ class Unjudged:
         users = self._top.groupBy(USER).agg(F.expr(f"collect_list({row}) AS {ENTRIES}"))
         return users.join(self._pool, USER, "left").select(USER, ENTRIES, POOL_GRADE, POOL_HASH)
 
-    def _final(self, body: Any, columns: Mapping[str, str]) -> ResultTable:
-        sums = self._lists().mapInArrow(partial(_partial_sums, work=self._work), _SUMS.schema)
+    def _final(self, body: Any, columns: Mapping[str, str], compares: bool = True) -> ResultTable:
+        step = partial(_partial_sums, work=self._work, compares=compares)
+        sums = self._lists().mapInArrow(step, _SUMS.schema)
         return result_table(sums.repartition(1).mapInArrow(body, schema_text(columns)))
 
 
@@ -313,14 +326,16 @@ def _user_rows(batches: Batches, work: _Work) -> Iterator[pa.RecordBatch]:
                 yield from rows_of({**keys, "n_unjudged": n, **values}, USERS)
 
 
-def _partial_sums(batches: Batches, work: _Work) -> Iterator[pa.RecordBatch]:
-    """Add up the users of a partition: exact sums by experiment, pair and weight."""
+def _partial_sums(batches: Batches, work: _Work, compares: bool) -> Iterator[pa.RecordBatch]:
+    """Add up the users of a partition: exact sums by experiment, and by pair and weight if it compares."""
     totals: dict[Key, Any] = {}
     for batch in batches:
         if batch.num_rows:
             arms = _read(batch).arms
             for metric in work.metrics:
-                for of, sums in pair_sums(arms, metric, work.labels, work.baseline):
+                found = bounds(arms.shown, metric, work.labels)
+                of_pairs = pair_sums(arms, found, metric, work.labels, work.baseline) if compares else ()
+                for of, sums in chain(arm_sums(arms, found, metric), of_pairs):
                     totals[of] = totals[of] + sums if of in totals else sums
     if totals:
         yield _SUMS.batch([*zip(*totals, strict=True)], [*totals.values()])
@@ -341,8 +356,7 @@ def _mean_rows(batches: Batches) -> Iterator[pa.RecordBatch]:
 def _pair_rows(batches: Batches, work: _Work) -> Iterator[pa.RecordBatch]:
     sums = _all_sums(batches)
     if sums:
-        kinds: dict[str, str] = {str(metric): KERNELS[metric.name][0] for metric in work.metrics}
-        yield from _table(pair_rows(sums, kinds, work.baseline), PAIRS)
+        yield from _table(pair_rows(sums, [*map(str, work.metrics)], work.baseline), PAIRS)
 
 
 def _table(rows: Iterator[dict[str, Any]], columns: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
@@ -404,7 +418,7 @@ def _heaviest(arms: Arms, found: Bounds, baseline: str | None) -> tuple[Any, Any
     at, item = found.at[alone], shown.item[found.at[alone]]
     weight[item], ranks[1, item] = np.abs(found.move[alone]), shown.rank[at]
     pair[1, item] = arms.experiment[shown.list[at]]
-    for one in arms.pairs(baseline):
+    for one in pairs_of(arms.names, baseline):
         moves = Moves.of(arms, found, rows, one)
         heavier = np.abs(moves.move) > weight[moves.item]
         of = moves.item[heavier]

@@ -12,7 +12,6 @@ import numpy as np
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.labels.assignments import Assigned, assigned
 from rankmetrics_spark.labels.kernels import Bounds, Flags, Labels, Shown
-from rankmetrics_spark.labels.kernels import bounds as bounds_of
 from rankmetrics_spark.metrics import Floats, Ints, Metric
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, LIMB_EXPONENTS, Moments, exact_total, group_sums, limbs_of
 
@@ -48,28 +47,29 @@ class Arms:
     names: Sequence[str | None]
     experiment: Ints
 
-    def pairs(self, baseline: str | None) -> list[tuple[int, int]]:
-        """Baseline and candidate of each comparison, as indices of ``names``.
-
-        Raises:
-            ConfigError: There is no baseline, and there are too many experiments.
-        """
-        places = sorted(range(len(self.names)), key=lambda at: str(self.names[at]))
-        if baseline is not None:
-            base = [at for at in places if self.names[at] == baseline]
-            return [(first, at) for first in base for at in places if at != first]
-        if len(places) > MOST_EXPERIMENTS:
-            raise ConfigError(
-                f"baseline is None, and the log has {len(places):,} experiments; allowed without a baseline: up to "
-                f"{MOST_EXPERIMENTS}, since every pair is compared"
-            )
-        return [*combinations(places, 2)]
-
     def rows(self, bounds: Bounds) -> list[Ints]:
         """Of each experiment, the entries of ``bounds``."""
         of_entry = self.experiment[self.shown.list[bounds.at]]
         order = np.argsort(of_entry, kind="stable")
         return np.split(order, np.searchsorted(of_entry[order], np.arange(1, len(self.names))))
+
+
+def pairs_of(names: Sequence[str | None], baseline: str | None) -> list[tuple[int, int]]:
+    """Baseline and candidate of each comparison, as indices of ``names``, in the order of the names.
+
+    Raises:
+        ConfigError: There is no baseline, and there are too many experiments.
+    """
+    places = sorted(range(len(names)), key=lambda at: str(names[at]))
+    if baseline is not None:
+        base = [at for at in places if names[at] == baseline]
+        return [(first, at) for first in base for at in places if at != first]
+    if len(places) > MOST_EXPERIMENTS:
+        raise ConfigError(
+            f"baseline is None, and the log has {len(places):,} experiments; allowed without a baseline: up to "
+            f"{MOST_EXPERIMENTS}, since every pair is compared"
+        )
+    return [*combinations(places, 2)]
 
 
 @dataclass(frozen=True)
@@ -162,20 +162,26 @@ class Differences:
     enclosed: Flags
 
 
-def pair_sums(arms: Arms, metric: Metric, labels: Labels, baseline: str | None) -> Iterator[tuple[Key, Ints]]:
-    """Yield the sums of the experiments, of each pair, and of the weights of its labels."""
-    n, bounds, name = len(arms.names), bounds_of(arms.shown, metric, labels), str(metric)
-    pairs = arms.pairs(baseline)
+def arm_sums(arms: Arms, bounds: Bounds, metric: Metric) -> Iterator[tuple[Key, Ints]]:
+    """Yield the sums of each experiment."""
+    n = len(arms.experiment)
+    open_ = np.bincount(arms.shown.list[bounds.at][bounds.unjudged], minlength=n)
+    counts = (np.ones(n), open_, bounds.high > bounds.low, np.zeros(n))
+    sums = _sums(counts, (bounds.value, bounds.low, bounds.high), arms.experiment, len(arms.names))
+    yield from zip((Key(None, name, str(metric)) for name in arms.names), sums, strict=True)
+
+
+def pair_sums(
+    arms: Arms, bounds: Bounds, metric: Metric, labels: Labels, baseline: str | None
+) -> Iterator[tuple[Key, Ints]]:
+    """Yield the sums of each pair, and of the weights of its labels."""
+    pairs = pairs_of(arms.names, baseline)
     every = assigned(arms.shown, metric, labels) if bounds.kind == "ratio" and pairs else None
-    open_ = np.bincount(arms.shown.list[bounds.at][bounds.unjudged], minlength=len(arms.experiment))
-    counts = (np.ones(len(open_)), open_, bounds.high > bounds.low, np.zeros(len(open_)))
-    of_arms = _sums(counts, (bounds.value, bounds.low, bounds.high), arms.experiment, n)
-    yield from zip((Key(None, arm, name) for arm in arms.names), of_arms, strict=True)
     rows = arms.rows(bounds)
     for pair in pairs:
         moves = Moves.of(arms, bounds, rows, pair)
         n_users = moves.lists.shape[1]
-        key = Key(arms.names[pair[0]], arms.names[pair[1]], name)
+        key = Key(arms.names[pair[0]], arms.names[pair[1]], str(metric))
         found = moves.differences(bounds, every)
         moving = moves.move != 0
         if bounds.kind == "ratio":
@@ -231,12 +237,12 @@ def arm_rows(sums: Mapping[Key, Any]) -> Iterator[dict[str, Any]]:
         }
 
 
-def pair_rows(sums: Mapping[Key, Any], kinds: Mapping[str, str], baseline: str | None) -> Iterator[dict[str, Any]]:
+def pair_rows(sums: Mapping[Key, Any], metrics: Sequence[str], baseline: str | None) -> Iterator[dict[str, Any]]:
     """The rows of ``pairs``.
 
     Args:
         sums: Those of all users.
-        kinds: How the labels of each metric act together.
+        metrics: In the order of the rows.
         baseline: That of the request.
 
     Raises:
@@ -245,41 +251,38 @@ def pair_rows(sums: Mapping[Key, Any], kinds: Mapping[str, str], baseline: str |
     names = sorted({key.experiment for key in sums if key.baseline is None}, key=str)
     if baseline is not None and baseline not in names:
         raise ConfigError(unknown("experiment", baseline, [name for name in names if name is not None]))
-    if baseline is None and len(names) > MOST_EXPERIMENTS:
-        Arms.pairs(Arms(None, names, np.zeros(0, np.int64)), None)  # type: ignore[arg-type]
     weights: dict[Key, list[tuple[float, int]]] = {}
     for key in sums:
         if key.weight is not None:
             weights.setdefault(key._replace(weight=None), []).append((float.fromhex(key.weight), int(sums[key][0])))
-    chosen = [(baseline, name) for name in names if name != baseline] if baseline else [*combinations(names, 2)]
-    for metric, kind in kinds.items():
-        for base, other in chosen:
-            key = Key(base, other, metric)
-            counts, means, totals = _read(sums.get(key, np.zeros(len(_COUNTS) + 3 * len(LIMB_EXPONENTS), np.int64)))
-            fewest = None
-            if kind == "sum" and _undecided(means):
-                fewest = _fewest(min(-totals[1], totals[2]) / 2**60, weights.get(key, []))
-            row = {
-                "baseline": base,
-                "experiment_id": other,
-                "metric": metric,
-                "n_users": counts["n_users"],
-                "n_unjudged": counts["n_unjudged"],
-                "n_open": counts["n_open"],
-                "n_fewest": fewest,
-                **dict(zip(("difference", "low", "high"), means, strict=True)),
-                "bounds": "enclosure" if counts["n_enclosed"] else "exact",
-            }
+    nobody = np.zeros(len(_COUNTS) + 3 * len(LIMB_EXPONENTS), np.int64)
+    for metric in metrics:
+        for base, other in pairs_of(names, baseline):
+            key = Key(names[base], names[other], metric)
+            row = _pair_row(key, sums.get(key, nobody), weights.get(key, []))
             yield row | {"sentence": sentence(row)}
+
+
+def _pair_row(key: Key, sums: Any, weights: list[tuple[float, int]]) -> dict[str, Any]:
+    counts, (value, low, high), totals = _read(sums)
+    open_ = low is not None and high is not None and low < -_SMALL and high > _SMALL
+    return {
+        "baseline": key.baseline,
+        "experiment_id": key.experiment,
+        "metric": key.metric,
+        "n_users": counts["n_users"],
+        "n_unjudged": counts["n_unjudged"],
+        "n_open": counts["n_open"],
+        "n_fewest": _fewest(min(-totals[1], totals[2]) / 2**60, weights) if open_ else None,
+        "difference": value,
+        "low": low,
+        "high": high,
+        "bounds": "enclosure" if counts["n_enclosed"] else "exact",
+    }
 
 
 def _place(key: Key) -> tuple[Any, ...]:
     return key.experiment is None, str(key.experiment), key.metric
-
-
-def _undecided(means: Sequence[float | None]) -> bool:
-    _, low, high = means
-    return low is not None and high is not None and low < -_SMALL and high > _SMALL
 
 
 def _fewest(gap: float, weights: list[tuple[float, int]]) -> int | None:

@@ -13,12 +13,12 @@ import pytest
 
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.labels import (
-    KERNELS,
     Arms,
     Key,
     Labels,
     Moves,
     Shown,
+    arm_sums,
     assigned,
     bounds,
     pair_rows,
@@ -236,14 +236,16 @@ def sums_of(users: list[User], metric: str, baseline: str | None = None, max_gra
     for part in (users[:half], users[half:]):
         if part:
             arms = arms_of(part)
-            for key, each in pair_sums(arms, parse(metric), Labels(Convention(), max_grade), baseline):
+            labels = Labels(Convention(), max_grade)
+            found = bounds(arms.shown, parse(metric), labels)
+            of_pairs = pair_sums(arms, found, parse(metric), labels, baseline)
+            for key, each in itertools.chain(arm_sums(arms, found, parse(metric)), of_pairs):
                 sums[key] = sums[key] + each if key in sums else each
     return sums
 
 
 def rows_of(users: list[User], metric: str, baseline: str | None = None) -> list[dict[str, Any]]:
-    kind = KERNELS[parse(metric).name][0]
-    return [*pair_rows(sums_of(users, metric, baseline), {metric: kind}, baseline)]
+    return [*pair_rows(sums_of(users, metric, baseline), [metric], baseline)]
 
 
 def test_a_pair_is_ahead_whatever_the_labels_are_only_if_it_is_in_every_assignment() -> None:
