@@ -20,7 +20,7 @@ MOST_EXPERIMENTS = 20
 _COUNTS = ("n_users", "n_unjudged", "n_open", "n_enclosed", "n_beyond")
 _SMALL = 1e-12
 """A difference below this part of the values is rounding."""
-_BITS = 2**12
+_BITS = 2**10
 """Weights are rounded up to this many parts, so that there are few of them; the fewest labels stay a lower bound."""
 
 
