@@ -239,7 +239,7 @@ def unjudged(
         ... ]
         >>> qrels = [{"user": "u", "item": item, "relevance": int(item == "x")} for item in "xy"]
         >>> unjudged(log, qrels, "p@2").pairs.to_pandas()["sentence"][0]  # doctest: +SKIP
-        'b is not worse than a on p@2 whatever the label of the unjudged item is: ahead by up to 0.5'
+        'b is not behind a on mean Precision@2 whatever the label of the unjudged item is: ahead by up to 0.5'
     """
     request = Missing.read({"baseline": baseline, "max_grade": max_grade})
     roles = {role: column for role, column in (columns or {}).items() if role != "relevance"}

@@ -12,7 +12,7 @@ import numpy as np
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.labels.assignments import Assigned, assigned
 from rankmetrics_spark.labels.kernels import Bounds, Flags, Labels, Shown
-from rankmetrics_spark.metrics import Floats, Ints, Metric
+from rankmetrics_spark.metrics import Floats, Ints, Metric, parse
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, LIMB_EXPONENTS, Moments, exact_total, group_sums, limbs_of
 
 MOST_EXPERIMENTS = 20
@@ -297,7 +297,7 @@ def _fewest(gap: float, weights: list[tuple[float, int]]) -> int | None:
 
 
 def sentence(row: Mapping[str, Any]) -> str:
-    """What the bounds of a pair say.
+    """What the bounds of a pair say: of these users alone, so it never says "beats", which a test says.
 
     Args:
         row: Of ``pairs``, without its sentence.
@@ -305,33 +305,34 @@ def sentence(row: Mapping[str, Any]) -> str:
     >>> row = {"baseline": "a", "experiment_id": "b", "metric": "p@5", "n_users": 9, "n_unjudged": 4, "n_open": 3,
     ...        "n_fewest": 2, "low": 0.1, "high": 0.2, "bounds": "exact"}
     >>> sentence(row)
-    'b beats a on p@5 whatever the labels of the 4 unjudged items are: by 0.1 to 0.2'
+    'b is ahead of a on mean Precision@5 whatever the labels of the 4 unjudged items are: by 0.1 to 0.2'
     >>> sentence(row | {"low": -0.1}).partition("; ")[2]
     '3 more judgements could decide, and fewer than 2 cannot'
     """
-    a, b, metric, n = row["baseline"], row["experiment_id"], row["metric"], row["n_unjudged"]
+    a, b, n = row["baseline"], row["experiment_id"], row["n_unjudged"]
+    metric = parse(row["metric"]).headline
     low, high = row["low"], row["high"]
     if not row["n_users"]:
-        return f"it cannot be said who is ahead on {metric}: no user is in both {a} and {b}"
+        return f"The judgements do not say who is ahead on {metric}: no user is in both {a} and {b}"
     if low is None or high is None:
-        return f"it cannot be said who is ahead on {metric}: a value is too large to be summed"
+        return f"The judgements do not say who is ahead on {metric}: a value is too large to be summed"
     labels = "label of the unjudged item is" if n == 1 else f"labels of the {n:,} unjudged items are"
     whatever = f"on {metric} whatever the {labels}" if n else f"on {metric}"
     if low > _SMALL:
-        return f"{b} beats {a} {whatever}: by {_range(low, high)}"
+        return f"{b} is ahead of {a} {whatever}: by {_range(low, high)}"
     if high < -_SMALL:
-        return f"{a} beats {b} {whatever}: by {_range(-high, -low)}"
+        return f"{a} is ahead of {b} {whatever}: by {_range(-high, -low)}"
     if low >= -_SMALL and high <= _SMALL:
         return f"{a} and {b} are equal {whatever}"
     if low >= -_SMALL:
-        return f"{b} is not worse than {a} {whatever}: ahead by up to {high:.4g}"
+        return f"{b} is not behind {a} {whatever}: ahead by up to {high:.4g}"
     if high <= _SMALL:
-        return f"{a} is not worse than {b} {whatever}: ahead by up to {-low:.4g}"
+        return f"{a} is not behind {b} {whatever}: ahead by up to {-low:.4g}"
     by = "by" if row["bounds"] == "exact" else "by at most"
     fewest = f", and fewer than {row['n_fewest']:,} cannot" if (row["n_fewest"] or 0) > 1 else ""
     judgements = "judgement" if row["n_open"] == 1 else "judgements"
     return (
-        f"it cannot be said who is ahead on {metric}: with the labels that favour {a} most, {a} is ahead {by} "
+        f"The judgements do not say who is ahead on {metric}: with the labels that favour {a} most, {a} is ahead {by} "
         f"{-low:.4g}, with those that favour {b} most, {b} is ahead {by} {high:.4g}; {row['n_open']:,} more "
         f"{judgements} could decide{fewest}"
     )

@@ -108,7 +108,7 @@ def test_means_and_pairs_are_those_of_all_assignments_of_all_users(spark: SparkS
         (pair,) = result.pairs.where(f"metric = '{metric}'").collect()
         assert (pair["low"], pair["high"]) == pytest.approx((min(of_pair), max(of_pair)))
         assert (pair["baseline"], pair["experiment_id"], pair["n_users"], pair["n_unjudged"]) == ("a", "b", 2, 4)
-        assert pair["sentence"].startswith("it cannot be said who is ahead on") and pair["bounds"] == "exact"
+        assert pair["sentence"].startswith("The judgements do not say who is ahead on") and pair["bounds"] == "exact"
     assert {row["n_users_open"] for row in result.means.where("experiment_id = 'b'").collect()} == {2, 3}
 
 

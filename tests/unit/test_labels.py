@@ -270,15 +270,15 @@ def test_a_pair_is_ahead_whatever_the_labels_are_only_if_it_is_in_every_assignme
         assert (row["low"], row["high"]) == pytest.approx((low, high), abs=1e-12)
         said = row["sentence"]
         if low > 1e-9:
-            assert said.startswith("b beats a")
+            assert said.startswith("b is ahead of a")
         elif high < -1e-9:
-            assert said.startswith("a beats b")
+            assert said.startswith("a is ahead of b")
         elif low < -1e-9 and high > 1e-9:
-            assert said.startswith("it cannot be said")
+            assert said.startswith("The judgements do not say")
         else:
-            assert "not worse" in said or "equal" in said
+            assert "not behind" in said or "equal" in said
         seen.add(said.partition(" on ")[0])
-    assert {"b beats a", "a beats b", "it cannot be said who is ahead"} <= seen
+    assert {"b is ahead of a", "a is ahead of b", "The judgements do not say who is ahead"} <= seen
 
 
 def test_the_fewest_labels_that_can_decide_are_those_of_all_subsets() -> None:
@@ -307,23 +307,23 @@ def test_the_fewest_labels_that_can_decide_are_those_of_all_subsets() -> None:
 
 
 PAIR = {"baseline": "a", "experiment_id": "b", "metric": "p@5", "n_users": 9, "n_unjudged": 1_200, "n_open": 30}
-OPEN = "it cannot be said who is ahead on p@5:"
-WHATEVER = "on p@5 whatever the labels of the 1,200 unjudged items are"
+OPEN = "The judgements do not say who is ahead on mean Precision@5:"
+WHATEVER = "on mean Precision@5 whatever the labels of the 1,200 unjudged items are"
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"low": 0.1, "high": 0.25}, f"b beats a {WHATEVER}: by 0.1 to 0.25"),
-        ({"low": -0.25, "high": -0.1}, f"a beats b {WHATEVER}: by 0.1 to 0.25"),
+        ({"low": 0.1, "high": 0.25}, f"b is ahead of a {WHATEVER}: by 0.1 to 0.25"),
+        ({"low": -0.25, "high": -0.1}, f"a is ahead of b {WHATEVER}: by 0.1 to 0.25"),
         (
             {"low": 0.1, "high": 0.2, "n_unjudged": 1},
-            "b beats a on p@5 whatever the label of the unjudged item is: by 0.1 to 0.2",
+            "b is ahead of a on mean Precision@5 whatever the label of the unjudged item is: by 0.1 to 0.2",
         ),
-        ({"low": 0.1, "high": 0.1, "n_unjudged": 0}, "b beats a on p@5: by 0.1"),
+        ({"low": 0.1, "high": 0.1, "n_unjudged": 0}, "b is ahead of a on mean Precision@5: by 0.1"),
         ({"low": -1e-17, "high": 1e-17}, f"a and b are equal {WHATEVER}"),
-        ({"low": -1e-17, "high": 0.2}, f"b is not worse than a {WHATEVER}: ahead by up to 0.2"),
-        ({"low": -0.2, "high": 0.0}, f"a is not worse than b {WHATEVER}: ahead by up to 0.2"),
+        ({"low": -1e-17, "high": 0.2}, f"b is not behind a {WHATEVER}: ahead by up to 0.2"),
+        ({"low": -0.2, "high": 0.0}, f"a is not behind b {WHATEVER}: ahead by up to 0.2"),
         (
             {"low": -0.1, "high": 0.2},
             f"{OPEN} with the labels that favour a most, a is ahead by 0.1, with those that favour b most, b is ahead "
