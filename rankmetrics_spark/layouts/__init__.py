@@ -43,7 +43,7 @@ from rankmetrics_spark.layouts.packings import (
     no_pool,
     rank_may_repeat,
 )
-from rankmetrics_spark.layouts.scores import COUNTS, Scoring, n_unknown, score_batch
+from rankmetrics_spark.layouts.scores import COUNTS, Scoring, judged_grades, n_unknown, score_batch
 
 __all__ = [
     "COUNTS",
@@ -72,6 +72,7 @@ __all__ = [
     "flat",
     "ints",
     "item_words",
+    "judged_grades",
     "n_unknown",
     "no_item_repeats",
     "no_pool",

@@ -25,8 +25,9 @@ from rankmetrics_spark.road.aggregation import (
     sums_of_lists,
     sums_of_users,
 )
-from rankmetrics_spark.road.checking import FAULTY, GRADE, checked_rows, typed_judgements
+from rankmetrics_spark.road.checking import FAULTY, GRADE, checked_rows, pools, typed_judgements
 from rankmetrics_spark.road.plan import Plan, make_plan
+from rankmetrics_spark.road.ranking import top_rows
 from rankmetrics_spark.schemas import (
     ALL_ROWS_SEEN,
     CONVENTION_INDEX,
@@ -63,8 +64,10 @@ __all__ = [
     "averages_of_sums",
     "checked_rows",
     "make_plan",
+    "pools",
     "sums_of_lists",
     "sums_of_users",
+    "top_rows",
     "typed_judgements",
 ]
 
