@@ -207,7 +207,7 @@ test-report: for-test-report ## test the HTML report in Chromium (and Firefox, i
 	else echo "Firefox not found, so the page is tried in Chromium alone; apt install firefox-esr adds it" >&2; fi
 	@.venvs/mlflow/bin/python -m pytest tests/platforms/test_mlflow.py
 
-test-peers: for-test-peers ## test looks against gbstats, seqabpy and by simulation, and ratios against tea-tasting
+test-peers: for-test-peers ## test looks against gbstats, seqabpy and by simulation, ratios against tea-tasting, intents against ndeval
 	@.venvs/peers/bin/python -m pytest tests/platforms/test_peers.py tests/platforms/test_looks.py
 
 pictures: venv ## draw the pictures of README and docs, from the demo

@@ -13,6 +13,7 @@ __all__ = [
     "Result",
     "ap_at",
     "changed",
+    "coec_judgements",
     "compare",
     "compare_conventions",
     "effect_over_time",
@@ -30,6 +31,7 @@ __all__ = [
     "read",
     "register_udfs",
     "run",
+    "unjudged",
 ]
 
 if TYPE_CHECKING:
@@ -39,11 +41,12 @@ if TYPE_CHECKING:
     from rankmetrics_spark.drafts import interleaving
     from rankmetrics_spark.engines import laptop_session
     from rankmetrics_spark.job import run
+    from rankmetrics_spark.labels import unjudged
     from rankmetrics_spark.metrics import Convention, metric, parse
     from rankmetrics_spark.pipeline import Result, compare, evaluate, read
     from rankmetrics_spark.shown import changed, exposure
     from rankmetrics_spark.udfs import ap_at, metric_udf, ndcg_at, register_udfs
-    from rankmetrics_spark.weighting import off_policy, propensities
+    from rankmetrics_spark.weighting import coec_judgements, off_policy, propensities
 
 # The Spark layer is loaded on first use, so that the pure layer imports without pyspark.
 __getattr__ = lazy(
@@ -55,11 +58,12 @@ __getattr__ = lazy(
         "drafts": "interleaving",
         "engines": "laptop_session",
         "job": "run",
+        "labels": "unjudged",
         "metrics": "Convention metric parse",
         "pipeline": "Result compare evaluate read",
         "shown": "changed exposure",
         "udfs": "ap_at metric_udf ndcg_at register_udfs",
-        "weighting": "off_policy propensities",
+        "weighting": "coec_judgements off_policy propensities",
     },
 )
 

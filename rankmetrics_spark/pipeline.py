@@ -77,10 +77,11 @@ def evaluate(
         judgements: (user, item, relevance), including items that were never shown. They define the number of relevant
             items and the ideal list.
         rank_by: By a column of ranks, or by score: the highest first.
-        columns: Role -> column of the impressions: experiment, user, item, position, score, relevance; ``None`` = the
-            impressions have no such column. A role that is not named is looked for under its long name (``user_id``)
-            and its short name.
-        judgement_columns: Role -> column of the judgements: user, item, relevance.
+        columns: Role -> column of the impressions: experiment, user, item, position, score, relevance, and intents (a
+            text, a whole number, or an array of them) for the metrics of intents; ``None`` = the impressions have no
+            such column. A role that is not named is looked for under its long name (``user_id``) and its short name.
+        judgement_columns: Role -> column of the judgements: user, item, relevance, and intents; an item may have a row
+            for each intent.
         convention: A preset, or a mapping with ``preset`` and overrides, or a ``Convention``.
         list: Columns that tell a user's lists apart; a user's value is the mean over their lists.
         segments: Columns whose values split the averages.

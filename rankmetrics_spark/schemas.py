@@ -20,6 +20,7 @@ ITEM = "item_id"
 POSITION = "position"
 SCORE = "score"
 RELEVANCE = "relevance"
+INTENTS = "intents"
 
 ROLES = {
     "experiment": EXPERIMENT,
@@ -28,9 +29,10 @@ ROLES = {
     "position": POSITION,
     "score": SCORE,
     "relevance": RELEVANCE,
+    "intents": INTENTS,
 }
 """What a config calls a column -> its canonical name."""
-JUDGEMENT_ROLES = {role: ROLES[role] for role in ("user", "item", "relevance")}
+JUDGEMENT_ROLES = {role: ROLES[role] for role in ("user", "item", "relevance", "intents")}
 
 REASON = "reason"
 N_LISTS = "n_lists"
@@ -64,7 +66,7 @@ PRIMARY, GUARDRAIL, SECONDARY = "primary", "guardrail", "secondary"
 
 USER_COLUMNS = (EXPERIMENT, USER, CONVENTION_HASH, N_LISTS, N_SHOWN, N_RELEVANT, N_REPEATED, DATE, RUN)
 """Columns of ``user_metrics`` beside the segments and the metrics."""
-QUARANTINE_COLUMNS = (*ROLES.values(), REASON, DATE, RUN)
+QUARANTINE_COLUMNS = (*(name for name in ROLES.values() if name != INTENTS), REASON, DATE, RUN)
 """Columns of ``quarantine`` beside those that tell a user's lists apart."""
 
 RAW = "_raw"
@@ -119,6 +121,8 @@ CONVENTION_INDEX = "_convention"
 """Index of the convention among those of the run."""
 POOL_GRADE = "_pool_grade"
 POOL_HASH = "_pool_hash"
+POOL_INTENT, POOL_INTENT_ITEM, POOL_INTENT_GRADE = "_pool_intent", "_pool_intent_item", "_pool_intent_grade"
+"""Hash of each intent of each judged item, hash of that item, and the grade for that intent: arrays of equal length."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,10 @@ class Columns:
         segments: The user's names of the columns whose values split the averages.
         covariate: The user's name of the column with a number of each user from before the experiment.
         cluster: The user's name of the column whose values are the units of errors; None where it is a segment too.
+        intents: Where the intents of shown items come from: ``shown`` (their own column), ``judged`` (looked up in the
+            judgements), or empty where no metric reads them.
         item: Whether item ids are there.
+        item_text: Whether the ids themselves are read, and not only their hashes, even if ranks are given.
         position: Whether a rank column is there.
         score: Whether a score column is there.
         relevance: Whether the impressions carry their own relevance.
@@ -148,6 +155,8 @@ class Columns:
     first_rank: int = 1
     covariate: str | None = None
     cluster: str | None = None
+    intents: Literal["", "shown", "judged"] = ""
+    item_text: bool = False
 
     @property
     def list_columns(self) -> tuple[str, ...]:
@@ -408,7 +417,11 @@ OUTPUT_TABLES: dict[str, dict[str, tuple[str, str]]] = {
         }.items()
     },
     "quarantine": {
-        **{name: ("string", "as it came, in text; where the log has it") for name in list(ROLES.values())[1:]},
+        **{
+            name: ("string", "as it came, in text; where the log has it")
+            for name in ROLES.values()
+            if name not in (EXPERIMENT, INTENTS)
+        },
         "<list>": ("string", "each of `source.list`, as it came"),
         REASON: ("string", "why the row was left out"),
     },

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -18,7 +18,6 @@ from scipy.special import ndtri
 from rankmetrics_spark.comparison import rows_of, schema_text
 from rankmetrics_spark.config import Options, Section, count, key, number, refuse, text
 from rankmetrics_spark.engines import (
-    REAL,
     SUMS,
     AnyTable,
     Batches,
@@ -44,7 +43,7 @@ from rankmetrics_spark.metrics import (
     rbo,
     same_top,
 )
-from rankmetrics_spark.road import checked_rows, make_plan
+from rankmetrics_spark.road import make_plan, top_rows
 from rankmetrics_spark.schemas import (
     BASELINE,
     ENTRIES,
@@ -53,9 +52,7 @@ from rankmetrics_spark.schemas import (
     ITEM,
     METRIC,
     POSITION,
-    REJECTED,
     ROLES,
-    SCORE,
     USER,
     quoted,
 )
@@ -132,17 +129,7 @@ def _options(columns: Mapping[str, str | None] | None, rank_by: str, first_rank:
 def _top_rows(impressions: AnyTable, options: Options, k: int) -> DataFrame:
     """Return the sound rows down to rank k: experiment, user, item and rank."""
     table = table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
-    plan = make_plan(options, table.schema)
-    by_score = plan.columns.by_score
-    roles = replace(plan.columns, item=True, relevance=False, position=not by_score)
-    rows = checked_rows(table, plan.mapping, roles, text=False, null_is_unjudged=False)
-    rows = rows.where(F.col(REJECTED).isNull())
-    if by_score:
-        # Sail sorts -0.0 and 0.0 as two values.
-        score = F.col(SCORE) + F.lit(0.0) if isinstance(rows.schema[SCORE].dataType, REAL) else F.col(SCORE)
-        order = Window.partitionBy(EXPERIMENT, USER).orderBy(score.desc(), F.col(ITEM).desc())
-        rows = rows.withColumn(POSITION, F.row_number().over(order))
-    return rows.where(F.col(POSITION) <= k)
+    return top_rows(table, make_plan(options, table.schema), k)
 
 
 def _changes(batches: Batches, change: Change) -> Iterator[pa.RecordBatch]:

@@ -143,6 +143,8 @@ def _checked(name: str | Metric, convention: object, rank_by: str) -> tuple[Metr
     (metric,) = options.metrics
     if metric.needs == "scores" and rank_by == "position":
         raise ConfigError(f"metric '{metric}' needs scores; allowed: rank_by='score'")
+    if metric.needs in ("intents", "shown_intents"):
+        raise ConfigError(f"metric '{metric}' needs intents, which a UDF does not read; allowed: evaluate")
     return metric, options.convention
 
 

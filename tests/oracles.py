@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from rankmetrics_spark.metrics import Convention
 
@@ -22,14 +23,24 @@ def oracle(definition: Oracle) -> Oracle:
     return definition
 
 
+Graded = tuple[tuple[str, float], ...]
+"""The intents of an item, each with the grade that the item has for it."""
+
+
 @dataclass(frozen=True)
 class One:
-    """One list: grades in rank order (NaN = unjudged), those of all judged items, scores if any, ranks without item."""
+    """One list: grades in rank order (NaN = unjudged), those of all judged items, scores if any, ranks without item.
+
+    For metrics of intents: the ids of the shown items, their intents, and ids with intents of the judged items.
+    """
 
     grades: tuple[float, ...]
     pool: tuple[float, ...]
     scores: tuple[float, ...] = ()
     gaps: frozenset[int] = frozenset()
+    items: tuple[str, ...] = ()
+    intents: tuple[Graded, ...] = ()
+    judged: tuple[tuple[str, Graded], ...] = ()
 
 
 def is_relevant(grade: float, c: Convention) -> bool:
@@ -67,8 +78,8 @@ def has_relevant(one: One, c: Convention) -> bool:
 def without_unjudged(one: One) -> One:
     """The condensed list: judged items alone, in their order."""
     kept = [i for i, grade in enumerate(one.grades) if not math.isnan(grade)]
-    scores = tuple(one.scores[i] for i in kept) if one.scores else ()
-    return replace(one, grades=tuple(one.grades[i] for i in kept), scores=scores)
+    parts = {name: getattr(one, name) for name in ("grades", "scores", "items", "intents")}
+    return replace(one, **{name: tuple(part[i] for i in kept) for name, part in parts.items() if part})
 
 
 def by_definition(name: str, one: One, c: Convention, **parameters: float) -> float:
@@ -247,6 +258,61 @@ def judged(one: One, c: Convention, k: int) -> float:
     known = [not math.isnan(grade) for grade in one.grades[:k]]
     shown = len(one.grades) - len(one.gaps)
     return sum(known) / min(shown, k) if shown else NAN
+
+
+def covered(pairs: Graded, c: Convention) -> set[str]:
+    return {intent for intent, grade in pairs if is_relevant(grade, c)}
+
+
+def pool_of_intents(one: One, c: Convention, shown: bool) -> list[set[str]]:
+    """What each item of the pool covers, the highest id first."""
+    items = zip(one.items, one.intents, strict=True) if shown else one.judged
+    return [covered(pairs, c) for _, pairs in sorted(items, reverse=True)]
+
+
+def intent_gain(covers: set[str], above: list[set[str]], alpha: float) -> Fraction:
+    """Exact: alpha is the decimal number that its digits say."""
+    novelty = 1 - Fraction(str(alpha))
+    return sum((novelty ** sum(intent in other for other in above) for intent in covers), Fraction(0))
+
+
+def intent_gains(ranked: list[set[str]], alpha: float) -> list[Fraction]:
+    return [intent_gain(covers, ranked[:i], alpha) for i, covers in enumerate(ranked)]
+
+
+def greedy_ideal(pool: list[set[str]], k: int, alpha: float) -> list[set[str]]:
+    ranked: list[set[str]] = []
+    left = list(pool)
+    while left and len(ranked) < k:
+        best = max(left, key=lambda covers: intent_gain(covers, ranked, alpha))  # the first of several
+        left.remove(best)
+        ranked.append(best)
+    return ranked
+
+
+@oracle
+def alpha_ndcg(one: One, c: Convention, k: int, alpha: float = 0.5) -> float:
+    def alpha_dcg(ranked: list[set[str]]) -> float:
+        gains = intent_gains(ranked[:k], alpha)
+        return sum(float(gain) / math.log2(rank + 1) for rank, gain in enumerate(gains, start=1))
+
+    ideal = alpha_dcg(greedy_ideal(pool_of_intents(one, c, c.ideal_pool == "shown"), k, alpha))
+    return min(1.0, alpha_dcg([covered(pairs, c) for pairs in one.intents]) / ideal) if ideal else NAN
+
+
+@oracle
+def err_ia(one: One, c: Convention, k: int) -> float:
+    intents = set[str]().union(*pool_of_intents(one, c, c.relevant_pool == "shown"))
+    if not intents:
+        return NAN
+    gains = intent_gains([covered(pairs, c) for pairs in one.intents[:k]], 0.5)
+    most = sum(0.5 ** (i - 1) / i for i in range(1, k + 1))
+    return min(1.0, sum(float(gain) / i for i, gain in enumerate(gains, start=1)) / len(intents) / most)
+
+
+@oracle
+def distinct(one: One, c: Convention, k: int) -> float:
+    return float(len({intent for pairs in one.intents[:k] for intent, _ in pairs}))
 
 
 def softmax(one: One, t: float) -> list[float]:

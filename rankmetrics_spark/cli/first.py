@@ -22,7 +22,7 @@ from rankmetrics_spark.errors import ConfigError, OutputError, unknown
 from rankmetrics_spark.job import errors_in_words, inputs
 from rankmetrics_spark.metrics import deciding
 from rankmetrics_spark.road import Tables
-from rankmetrics_spark.schemas import JUDGEMENT_ROLES, ROLES
+from rankmetrics_spark.schemas import INTENTS, JUDGEMENT_ROLES, ROLES
 from rankmetrics_spark.tools import (
     FORMAT_OF,
     SAMPLE_ROWS,
@@ -250,12 +250,15 @@ def plan_in_words(spark: SparkSession, config: Config) -> list[tuple[str, str]]:
         impressions, judgements = inputs(spark, config)
         plan = Tables.of(impressions, judgements, config.options).plan
     names = {canonical: role for role, canonical in {**ROLES, **JUDGEMENT_ROLES}.items()}
-    unread = "score" if config.rank_by == "position" else "position"
+    unread = ["score" if config.rank_by == "position" else "position"]
+    unread += [] if plan.columns.intents == "shown" else [INTENTS]
     roles = {names[name]: column for name, column in plan.mapping.items() if name in names and column}
-    columns = {role: column for role, column in roles.items() if role != unread}
+    columns = {role: column for role, column in roles.items() if role not in unread}
     lines = [("impressions", _place(config.source)), ("columns", _columns(columns))]
     if config.judgements:
-        judged = {names.get(name, name): column for name, column in plan.judgement_mapping.items() if column}
+        unread = [] if plan.scoring.judged_intents else [INTENTS]
+        of_judgements = {names.get(name, name): column for name, column in plan.judgement_mapping.items()}
+        judged = {role: column for role, column in of_judgements.items() if column and role not in unread}
         lines += [("judgements", _place(config.judgements)), ("their columns", _columns(judged))]
     return [*lines, *_request(config)]
 

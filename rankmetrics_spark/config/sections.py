@@ -224,7 +224,7 @@ class Input(Section):
         Names that differ only in upper and lower case are one column; the spelling of the user wins.
 
         >>> Judgements(path="truth", columns={"user": "uid"}).wanted()
-        ('uid', 'item_id', 'item', 'relevance')
+        ('uid', 'item_id', 'item', 'relevance', 'intents')
         """
         roles: dict[str, str] = {}
         for role, canonical in self.roles.items():
@@ -240,7 +240,7 @@ class Input(Section):
         """Those of the columns whose values are names: of experiments, users and items.
 
         >>> Judgements(path="truth", columns={"user": "uid"}).ids()
-        ('uid', 'item_id', 'item')
+        ('uid', 'item_id', 'item', 'intents')
         """
         numbers = {name for role in _NUMBERS if role in self.roles for name in self._names(role)}
         return tuple(name for name in self.wanted() if name not in numbers)

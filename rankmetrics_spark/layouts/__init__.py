@@ -12,20 +12,16 @@ or a grade does not fit, a rank or an item may repeat. ``Relevant(recheck=True)`
 from __future__ import annotations
 
 from rankmetrics_spark.layouts.lists import (
-    COUNTS,
     Arrays,
     Entries,
     Layout,
     Packing,
     Reading,
-    Scoring,
     by_position,
     by_score,
     entries_of,
     flat,
     ints,
-    n_unknown,
-    score_batch,
     without_repeats,
 )
 from rankmetrics_spark.layouts.packings import (
@@ -47,6 +43,7 @@ from rankmetrics_spark.layouts.packings import (
     no_pool,
     rank_may_repeat,
 )
+from rankmetrics_spark.layouts.scores import COUNTS, Scoring, judged_grades, n_unknown, score_batch
 
 __all__ = [
     "COUNTS",
@@ -75,6 +72,7 @@ __all__ = [
     "flat",
     "ints",
     "item_words",
+    "judged_grades",
     "n_unknown",
     "no_item_repeats",
     "no_pool",

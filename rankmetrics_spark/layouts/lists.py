@@ -1,13 +1,12 @@
-"""The rows of an Arrow batch as flat arrays, the ranked lists that a layout makes of them, and their scores.
+"""The rows of an Arrow batch as flat arrays, and the ranked lists that a layout makes of them.
 
-This runs inside the Python workers, without a loop over lists. The judgements give shown items their grade, and add the
-judged items that were not shown.
+This runs inside the Python workers, without a loop over lists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -15,38 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rankmetrics_spark.metrics import (
-    Batch,
-    Convention,
-    Floats,
-    Ints,
-    Lists,
-    Metric,
-    compute,
-    has_repeat,
-    m_relevant,
-    order_within,
-)
-from rankmetrics_spark.schemas import (
-    ALL_ROWS_SEEN,
-    CONVENTION_INDEX,
-    ENTRIES,
-    HASH,
-    ITEM,
-    N_GRADED,
-    N_KNOWN,
-    N_RELEVANT,
-    N_REPEATED,
-    N_SHOWN,
-    N_TIED,
-    N_UNKNOWN,
-    POOL_GRADE,
-    POOL_HASH,
-    POSITION,
-    RELEVANCE,
-    SCORE,
-    Columns,
-)
+from rankmetrics_spark.metrics import Batch, Convention, Floats, Ints, has_repeat, order_within
+from rankmetrics_spark.schemas import ENTRIES, HASH, INTENTS, ITEM, POSITION, RELEVANCE, SCORE, Columns
 
 Arrays: TypeAlias = Mapping[str, pa.Array]
 """Columns of an Arrow batch, a row per list: name to an (n,) array; ``_entries`` holds an array of structs per list."""
@@ -79,6 +48,7 @@ class RankedLists:
         n_tied: (n,) rows that share their score with another of the list; 0 where ranks are given.
         hash: (e,) hash of the item of each entry, or None where items are not compared.
         all_rows_seen: (n,) whether the layout has read every row of the list, where Python finds that out.
+        intents: The intents of the entries, if a metric reads them.
     """
 
     batch: Batch
@@ -86,6 +56,24 @@ class RankedLists:
     n_tied: Ints
     hash: Ints | None = None
     all_rows_seen: npt.NDArray[np.bool_] | None = None
+    intents: EntryIntents | None = None
+
+
+@dataclass(frozen=True)
+class EntryIntents:
+    """The intents of ranked entries, flat: one element per (entry, intent); an entry may have one twice.
+
+    Attributes:
+        entry: (c,) index of the entry, non-decreasing.
+        hash: (c,) hash of the intent.
+        grade: (c,) the grade that the entry has for this intent; NaN = unjudged.
+        order: (e,) sorts the entries by list, and within a list by item id, the highest one first.
+    """
+
+    entry: Ints
+    hash: Ints
+    grade: Floats
+    order: Ints
 
 
 @dataclass(frozen=True)
@@ -142,8 +130,9 @@ class Entries:
         position: (e,) rank, where there is one: whole numbers, or doubles where it only breaks ties (NaN = no rank).
         score: (e,) score, where there is one.
         exact: (e,) whole numbers in the order of the scores, where different scores can be the same double.
-        row: (e,) index of the row in ``text``; few rows need the text of their item.
+        row: (e,) index of the row in ``text`` and ``intents``; few rows need the text of their item.
         text: Item ids of all rows of the batch, as they came.
+        intents: Hashes of the intents of all rows of the batch, an array for each row.
     """
 
     list: Ints
@@ -154,6 +143,7 @@ class Entries:
     exact: Ints | None = None
     row: Ints | None = None
     text: pa.Array | None = None
+    intents: pa.Array | None = None
 
     @property
     def ranked_by(self) -> Floats:
@@ -164,8 +154,25 @@ class Entries:
     def take(self, index: npt.NDArray[Any]) -> Entries:
         """The entries of an index or a mask."""
         values: dict[str, Any] = dict(vars(self))
-        parts = {name: value[index] for name, value in values.items() if name != "text" and value is not None}
-        return Entries(**parts, text=self.text)
+        of_batch = {name: values.pop(name) for name in ("text", "intents")}
+        return Entries(**{name: value[index] for name, value in values.items() if value is not None}, **of_batch)
+
+    def own_intents(self) -> tuple[Ints, Ints]:
+        """Entry and hash, of each intent in the entries' own column."""
+        if self.intents is None or self.row is None:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        at, values = flat(self.intents.take(pa.array(self.row)))
+        return at, ints(values)
+
+    def tie_breakers(self) -> Sequence[Ints]:
+        """Sort keys that tell rows apart which are equal in grade, rank and item, if their intents differ."""
+        if self.intents is None:
+            return []
+        at, hashes = self.own_intents()
+        digest = np.zeros(len(self.list), np.int64)
+        # Sums wrap around, and have no order.
+        np.add.at(digest, at, hashes)
+        return [digest]
 
 
 def entries_of(columns: Arrays) -> Entries:
@@ -181,8 +188,9 @@ def entries_of(columns: Arrays) -> Entries:
         None if position is None else numbers(position, np.int64 if is_rank else np.float64),
         None if score is None else numbers(score.cast(pa.float64(), safe=False), np.float64),
         None if score is None else _exact_order(score),
-        np.arange(len(index)) if ITEM in fields else None,
+        np.arange(len(index)) if ITEM in fields or INTENTS in fields else None,
         fields.get(ITEM),
+        fields.get(INTENTS),
     )
 
 
@@ -242,9 +250,10 @@ def without_repeats(entries: Entries, size: int, reading: Reading) -> tuple[Entr
             order.reverse()
         # The rank of the row that stays is read under ``ties: position``, so it may not be that of the first row.
         breaks_ties = [] if reading.by_position or entries.position is None else [entries.position]
-        rows = entries.take(_firsts(entries.list, entries.hash, [*breaks_ties, *order]))
+        rows = entries.take(_firsts(entries.list, entries.hash, [*entries.tie_breakers(), *breaks_ties, *order]))
     if reading.by_position and has_repeat(rows.list, np.asarray(rows.position)):
-        rows = rows.take(_firsts(rows.list, np.asarray(rows.position), (rows.hash, _highest_grade_first(rows))))
+        keys = (*rows.tie_breakers(), rows.hash, _highest_grade_first(rows))
+        rows = rows.take(_firsts(rows.list, np.asarray(rows.position), keys))
     if rows is entries:
         return entries, np.zeros(size, np.int64)
     return rows, np.bincount(entries.list, minlength=size) - np.bincount(rows.list, minlength=size)
@@ -273,7 +282,9 @@ def by_score(entries: Entries, convention: Convention) -> tuple[Ints, npt.NDArra
     at = np.flatnonzero(tied)
     rows = entries.take(order[at])
     # If the rule does not order two rows, as for a repeated item, the grade does; never the order of the input.
-    tie_order = np.lexsort((_highest_grade_first(rows), _TIE_KEYS[convention.ties](rows), group[at]))
+    grade, tie_key = _highest_grade_first(rows), _TIE_KEYS[convention.ties](rows)
+    others = [] if rows.intents is None else [*rows.tie_breakers(), -item_order(rows)]
+    tie_order = np.lexsort((*others, grade, tie_key, group[at]))
     order[at] = order[at][tie_order]
     return order, tied
 
@@ -293,7 +304,7 @@ def _firsts(index: Ints, key: Ints, order: Sequence[npt.NDArray[Any]]) -> npt.ND
     return mask
 
 
-def _item_order(entries: Entries) -> npt.NDArray[Any]:
+def item_order(entries: Entries) -> npt.NDArray[Any]:
     """Order of the item ids as UTF-8 text, which is how trec_eval and Spark compare them."""
     if entries.text is None or entries.row is None:
         return entries.hash
@@ -307,7 +318,7 @@ def _position_order(entries: Entries) -> npt.NDArray[Any]:
 
     Rows of one item at one rank are equal.
     """
-    item = np.unique(-_item_order(entries), return_inverse=True)[1].astype(np.int64)
+    item = np.unique(-item_order(entries), return_inverse=True)[1].astype(np.int64)
     if entries.position is None:
         return item
     rank = np.unique(entries.position, return_inverse=True)[1].astype(np.int64)
@@ -315,136 +326,10 @@ def _position_order(entries: Entries) -> npt.NDArray[Any]:
 
 
 _TIE_KEYS: dict[str, Callable[[Entries], npt.NDArray[Any]]] = {
-    "item_desc": lambda entries: -_item_order(entries),
-    "item_asc": _item_order,
+    "item_desc": lambda entries: -item_order(entries),
+    "item_asc": item_order,
     "position": _position_order,
-    "expected": lambda entries: -_item_order(entries),
+    "expected": lambda entries: -item_order(entries),
     "best": _highest_grade_first,
     "worst": lambda entries: -_highest_grade_first(entries),
 }
-
-
-# ---- scores
-
-
-def with_judgements(lists: RankedLists, columns: Arrays, convention: Convention) -> Batch:
-    """The batch with its judged items; without judgements, those are the shown items with a grade.
-
-    With ``duplicates: count`` a judged item that was shown c times is c items, in the list and among the judged ones,
-    so that no metric can exceed 1.
-    """
-    batch = lists.batch
-    if POOL_GRADE not in columns:
-        is_judged = ~np.isnan(batch.grade)
-        return replace(batch, pool_list=batch.list[is_judged], pool_grade=batch.grade[is_judged])
-    pool_list, values = flat(columns[POOL_GRADE])
-    grades = numbers(values, np.float64)
-    if convention.duplicates == "count" and POOL_HASH in columns and lists.hash is not None and len(grades):
-        judged_hash = ints(flat(columns[POOL_HASH])[1])
-        judged_codes, shown_codes = _pair_codes(pool_list, judged_hash, batch.list, lists.hash)
-        times = np.ones(len(grades), np.int64)
-        if len(shown_codes):
-            keys, counts = np.unique(shown_codes, return_counts=True)
-            at = np.minimum(np.searchsorted(keys, judged_codes), len(keys) - 1)
-            times = np.where(keys[at] == judged_codes, counts[at], 1)
-        pool_list, grades = np.repeat(pool_list, times), np.repeat(grades, times)
-    return replace(batch, pool_list=pool_list, pool_grade=grades)
-
-
-def judged_grades(entries: Entries, columns: Arrays) -> Floats:
-    """(e,) grade of each entry from the judgements (``_pool_hash``, ``_pool_grade`` per list); NaN = not judged."""
-    index, judged_hash = flat(columns[POOL_HASH])
-    grades = numbers(flat(columns[POOL_GRADE])[1], np.float64)
-    if not len(grades):
-        return np.full(len(entries.hash), np.nan)
-    judged_codes, shown_codes = _pair_codes(index, ints(judged_hash), entries.list, entries.hash)
-    order = np.argsort(judged_codes, kind="stable")
-    at = np.minimum(np.searchsorted(judged_codes[order], shown_codes), len(judged_codes) - 1)
-    return np.where(judged_codes[order][at] == shown_codes, grades[order][at], np.nan)
-
-
-def n_unknown(batch: Batch, convention: Convention) -> Ints:
-    """(n,) relevant items shown beyond the m of the judgements: the list and the judgements contradict each other.
-
-    >>> from rankmetrics_spark.metrics import one_list
-    >>> n_unknown(one_list([1, 1, 0], pool=[1]).batch, Convention()).tolist()
-    [1]
-    """
-    lists = Lists(batch, convention)
-    hits = np.bincount(lists.found.list, lists.relevant, minlength=batch.size).astype(np.int64)
-    return np.asarray(np.maximum(hits - lists.m, 0))
-
-
-def n_graded(batch: Batch) -> Ints:
-    """(n,) shown and judged items with a grade above 0 that is not 1: clicks have none.
-
-    >>> from rankmetrics_spark.metrics import one_list
-    >>> n_graded(one_list([1, 3, 0], pool=[1, 0.5]).batch).tolist()
-    [2]
-    """
-    counts = np.zeros(batch.size, np.int64)
-    for group, grade in ((batch.list, batch.grade), (batch.pool_list, batch.pool_grade)):
-        counts += np.bincount(group[(grade > 0) & (grade != 1)], minlength=batch.size)
-    return counts
-
-
-def _pair_codes(list_a: Ints, hash_a: Ints, list_b: Ints, hash_b: Ints) -> tuple[Ints, Ints]:
-    """One whole number per (list, hash) pair, the same for equal pairs of both sides."""
-    codes = np.unique(np.concatenate([hash_a, hash_b]), return_inverse=True)[1].astype(np.int64)
-    span = int(codes.max(initial=0)) + 1
-    return list_a * span + codes[: len(hash_a)], list_b * span + codes[len(hash_a) :]
-
-
-COUNTS = (N_SHOWN, N_RELEVANT, N_REPEATED, N_TIED, N_UNKNOWN, N_KNOWN, N_GRADED)
-
-
-@dataclass(frozen=True)
-class Scoring:
-    """What is computed for each list.
-
-    Attributes:
-        metrics: The metrics, each with its cut-off.
-        conventions: Each reads the same rows its own way; the scored lists have a row for each.
-        by_position: Whether ranks are given; otherwise lists are ranked by score.
-        repeats: Whether repeated items are looked for.
-        judged: Whether judgements are given.
-    """
-
-    metrics: tuple[Metric, ...]
-    conventions: tuple[Convention, ...]
-    by_position: bool = True
-    repeats: bool = True
-    judged: bool = False
-
-    @property
-    def every_grade(self) -> bool:
-        """Whether an item that is judged and not relevant differs from an unjudged one."""
-        removes = any(rule.unjudged == "removed" for rule in self.conventions)
-        return removes or any(metric.needs == "judged" for metric in self.metrics)
-
-    def reading(self, rule: Convention) -> Reading:
-        """How the rows are read under one of the conventions."""
-        relevant = all(metric.needs == "relevant" for metric in self.metrics)
-        return Reading(rule, self.repeats, self.by_position, relevant and not self.judged and not rule.averages_ties)
-
-
-def score_batch(columns: Arrays, layout: Layout, scoring: Scoring) -> Iterator[Mapping[str, npt.NDArray[Any]]]:
-    """Score n lists under each convention."""
-    lists_by_order: dict[tuple[object, ...], RankedLists] = {}
-    for index, rule in enumerate(scoring.conventions):
-        order = (rule.ties, rule.score_precision, rule.duplicates, rule.averages_ties)
-        if order not in lists_by_order:
-            lists_by_order[order] = layout.unpack(columns, scoring.reading(rule))
-        values = _score(lists_by_order[order], columns, rule, scoring)
-        yield {CONVENTION_INDEX: np.full(lists_by_order[order].batch.size, index, np.int32), **values}
-
-
-def _score(lists: RankedLists, columns: Arrays, rule: Convention, scoring: Scoring) -> dict[str, npt.NDArray[Any]]:
-    batch = with_judgements(lists, columns, rule)
-    n_beyond = n_unknown(batch, rule) if scoring.judged else np.zeros(batch.size)
-    n_known = np.bincount(batch.list, ~np.isnan(batch.grade), minlength=batch.size) if scoring.judged else n_beyond
-    flags = {} if lists.all_rows_seen is None else {ALL_ROWS_SEEN: lists.all_rows_seen}
-    counts = (batch.shown, m_relevant(batch, rule), lists.n_repeated, lists.n_tied, n_beyond, n_known, n_graded(batch))
-    count_columns = {name: np.asarray(count, np.int64) for name, count in zip(COUNTS, counts, strict=True)}
-    values = compute(batch, scoring.metrics, rule).T
-    return flags | count_columns | dict(zip((metric.column for metric in scoring.metrics), values, strict=True))

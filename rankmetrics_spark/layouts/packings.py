@@ -35,15 +35,16 @@ from rankmetrics_spark.layouts.lists import (
     field_names,
     flat,
     ints,
-    judged_grades,
     numbers,
     without_repeats,
 )
+from rankmetrics_spark.layouts.scores import entry_intents, judged_grades
 from rankmetrics_spark.metrics import Batch, Convention, Floats, Ints, order_within
 from rankmetrics_spark.schemas import (
     ENTRIES,
     FLAGGED,
     HASH,
+    INTENTS,
     ITEM,
     N_ROWS,
     POSITION,
@@ -260,12 +261,14 @@ class Rows:
     def pack(self, columns: Columns, repeats: bool) -> Packing:
         """SQL from the rows of a list to its entries; it flags no list."""
         order = [name for name in (POSITION, SCORE) if getattr(columns, name)]
-        # Tied scores are ordered by the item id itself.
-        text = [ITEM] if columns.score and columns.item else []
+        # Tied scores are ordered by the item id itself, and so are items that add as many intents to a list.
+        text = [ITEM] if (columns.score or columns.item_text) and columns.item else []
         relevance = [f"double({RELEVANCE}) AS {RELEVANCE}"] if columns.relevance else []
-        row = entry(*order, HASH, *text, *relevance)
+        intents = [INTENTS] if columns.intents == "shown" else []
+        row = entry(*order, HASH, *text, *relevance, *intents)
         entries = {ENTRIES: f"collect_list({row}) FILTER (WHERE {REJECTED} IS NULL)"}
-        return Packing(item_hash(columns.item and (repeats or not columns.relevance)), COUNT_ROWS | entries)
+        looked_up = not columns.relevance or columns.intents == "judged"
+        return Packing(item_hash(columns.item and (repeats or looked_up)), COUNT_ROWS | entries)
 
     def unpack(self, columns: Arrays, reading: Reading) -> RankedLists:
         """The lists of a batch: ``_entries``, and the judged items where the entries have no ``relevance``."""
@@ -288,7 +291,8 @@ class Rows:
             rank = at - (np.cumsum(sizes) - sizes)[ranked.list] + 1
         batch = Batch(size, ranked.list, rank, ranked.grade, sizes, *no_pool(), score=ranked.score)
         batch = with_tie_groups(batch, ranked, reading.convention)
-        return RankedLists(batch, n_repeated, n_tied, ranked.hash if reading.repeats else None)
+        hashes = ranked.hash if reading.repeats else None
+        return RankedLists(batch, n_repeated, n_tied, hashes, intents=entry_intents(ranked, columns))
 
 
 RANKS, GRADES, HASHES = "_ranks_of_rows", "_grades_of_rows", "_hashes_of_rows"

@@ -1,8 +1,9 @@
 """Ranking metrics over NumPy arrays: a metric is a function from a batch of ranked lists to one number per list.
 
 ``kernels`` holds the metrics, ``names`` the registry and the grammar of names, ``batch`` and ``lists`` the data that
-kernels read, ``discounts`` and ``ties`` the arithmetic that they share, ``conventions`` the choices on which systems
-disagree, ``overlaps`` how alike two lists are; ``compute`` runs kernels over a batch. Nothing here imports Spark.
+kernels read, ``discounts``, ``ties`` and ``intents`` the arithmetic that they share, ``conventions`` the choices on
+which systems disagree, ``overlaps`` how alike two lists are; ``compute`` runs kernels over a batch. Nothing here
+imports Spark.
 
 >>> import numpy as np
 >>> compute(one_list([1, 0, 1]).batch, [parse("ap@3"), parse("rr")], STANDARD).round(3).tolist()
@@ -11,7 +12,7 @@ disagree, ``overlaps`` how alike two lists are; ``compute`` runs kernels over a 
 
 # Importing the kernels registers them.
 from rankmetrics_spark.metrics import kernels  # noqa: F401
-from rankmetrics_spark.metrics.batch import Batch, Floats, Ints, grids, has_repeat, order_within
+from rankmetrics_spark.metrics.batch import Batch, Floats, Intents, Ints, grids, has_repeat, order_within
 from rankmetrics_spark.metrics.conventions import PRESETS, STANDARD, Convention, knobs, resolve
 from rankmetrics_spark.metrics.discounts import (
     UNCUT,
@@ -51,6 +52,7 @@ __all__ = [
     "Convention",
     "Definition",
     "Floats",
+    "Intents",
     "Ints",
     "Lists",
     "Metric",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -11,6 +11,42 @@ import numpy.typing as npt
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Intents:
+    """The intents of the items of a batch, flat: one element per (item, intent), none twice.
+
+    An intent is a number from 0 on; equal texts in two lists have two numbers.
+
+    Attributes:
+        entry: (c,) index of the entry, non-decreasing.
+        intent: (c,) its intent.
+        grade: (c,) the grade that the entry has for this intent; NaN = unjudged.
+        order: (e,) numbers that sort the entries by list; of shown items that gain the same, the lowest number is first
+            in the ideal list.
+        pool_list: (d,) list index of a judged item, non-decreasing.
+        pool_item: (d,) number of that item, non-decreasing; of items that gain the same, the lowest is first likewise.
+        pool_intent: (d,) its intent.
+        pool_grade: (d,) the grade that the item has for this intent.
+    """
+
+    entry: Ints
+    intent: Ints
+    grade: Floats
+    order: Ints
+    pool_list: Ints
+    pool_item: Ints
+    pool_intent: Ints
+    pool_grade: Floats
+
+    def take(self, keep: Ints, size: int) -> Intents:
+        """The intents of the entries of an index, out of ``size`` entries; judged items stay."""
+        moved = np.full(size, -1, np.int64)
+        moved[keep] = np.arange(len(keep))
+        at = np.flatnonzero(moved[self.entry] >= 0)
+        entry, intent, grade = moved[self.entry[at]], self.intent[at], self.grade[at]
+        return replace(self, entry=entry, intent=intent, grade=grade, order=self.order[keep])
 
 
 @dataclass(frozen=True)
@@ -32,6 +68,7 @@ class Batch:
         score: (e,) score of each entry, or None if the lists come with ranks only.
         tie_first: (e,) first rank of each entry's group of equal scores; None if ties need no average.
         tie_last: (e,) last rank of that group; None if ties need no average.
+        intents: The intents of entries and judged items, or None where no metric reads them.
     """
 
     size: int
@@ -44,6 +81,7 @@ class Batch:
     score: Floats | None = None
     tie_first: Ints | None = None
     tie_last: Ints | None = None
+    intents: Intents | None = None
 
     def total(self, weights: Floats) -> Floats:
         """(n,) sum of ``weights`` (e,) per list, added in rank order: the bits do not depend on the other lists."""

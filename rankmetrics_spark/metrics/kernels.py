@@ -14,10 +14,11 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from rankmetrics_spark.metrics import intents
 from rankmetrics_spark.metrics import ties as tied
 from rankmetrics_spark.metrics.batch import Floats, Ints
 from rankmetrics_spark.metrics.conventions import Convention
-from rankmetrics_spark.metrics.discounts import SUMMABLE, UNCUT, geometric, itself, reciprocal, unit
+from rankmetrics_spark.metrics.discounts import SUMMABLE, UNCUT, discount, geometric, itself, reciprocal, unit
 
 # The examples in the docstrings use one_list.
 from rankmetrics_spark.metrics.lists import Lists, one_list  # noqa: F401
@@ -259,7 +260,7 @@ def graded_rbp(lists: Lists, k: int | None = None, p: float = 0.8) -> Floats:
     return np.where(top > 0, np.where(top < SUMMABLE, values, np.inf), np.nan)
 
 
-# ---- judged items and scores
+# ---- judged items
 
 
 @metric(needs="judged")
@@ -342,6 +343,62 @@ def rbp_residual(lists: Lists, p: float = 0.8) -> Floats:
     """
     batch = lists.batch
     return 1 - (1 - p) * batch.total(~np.isnan(batch.grade) * geometric(p)(batch.rank))
+
+
+# ---- intents
+
+
+@metric(aliases=("a_ndcg",), mean_name="mean alpha-NDCG", needs="intents", bounds={"alpha": (0.0, 1.0)})
+def alpha_ndcg(lists: Lists, k: int, alpha: float = 0.5) -> Floats:
+    """Alpha-NDCG: an NDCG in which an item gains (1 - alpha)^c for each intent it covers that c items above cover.
+
+    A relevant item covers its intents. The ideal list is greedy: at each rank the judged item with the highest gain, of
+    equal ones that with the highest id as text, as in ndeval. No value if no intent is covered.
+    Source: Clarke et al., Novelty and Diversity in Information Retrieval Evaluation (SIGIR 2008).
+
+    >>> one = one_list([1, 1, 1], intents=[["cats"], ["cats"], ["cars"]])
+    >>> alpha_ndcg(one, k=2).round(6).tolist() == [round((1 + 0.5 / 1.5849625) / (1 + 1 / 1.5849625), 6)]
+    True
+    """
+    ideal = intents.ideal(lists, alpha, discount, k)
+    values = _share(intents.discounted(lists, alpha, discount, k), ideal)
+    return np.where(ideal > 0, _at_most_one(values), np.nan)
+
+
+@metric(mean_name="mean ERR-IA", needs="intents")
+def err_ia(lists: Lists, k: int) -> Floats:
+    """Intent-aware ERR: mean over intents of the sum of 2^-c / i at items that cover one; its maximum over k is 1.
+
+    c is the number of items above that cover the intent: each of them satisfies a user who has it with probability 1/2.
+    The intents are those that a judged relevant item covers, each as likely as the others. The sum is over that of k
+    items that cover the intent, as in ERR-IA of ndeval, which does not divide it at k = 1. No value if no intent is
+    covered.
+    Source: Chapelle, Ji, Liao, Velipasaoglu, Lai and Wu, Intent-based Diversification of Web Search Results: Metrics
+    and Algorithms (Information Retrieval 2011).
+
+    >>> one = one_list([1, 1], intents=[["cats"], ["cats", "cars"]])
+    >>> err_ia(one, k=2).tolist() == [(1 + (1 / 2 + 1) / 2) / (2 * (1 + 1 / 2 / 2))]
+    True
+    """
+    n = intents.n_covered(lists)
+    # From rank 60 on, no term changes the sum.
+    most = sum(0.5 ** (rank - 1) / rank for rank in range(1, min(k, 60) + 1))
+    return np.where(n > 0, _at_most_one(_share(intents.discounted(lists, 0.5, reciprocal, k) / most, n)), np.nan)
+
+
+@metric(mean_name="mean distinct intents", range=NO_MAXIMUM, needs="shown_intents", zero_policy=False)
+def distinct(lists: Lists, k: int) -> Floats:
+    """Distinct intents: number of different intents, such as categories, among the top k, relevant or not.
+
+    Items without an intent add none; 0 for a list without items.
+
+    >>> distinct(one_list([1, 0, 0], intents=[["cats"], ["cars", "cats"], []]), k=3).tolist()
+    [2.0]
+    """
+    return intents.n_distinct(lists, k)
+
+
+# ---- scores
 
 
 @metric(needs="scores", range=NO_MAXIMUM, higher_is_better=False, zero_policy=False, bounds={"t": (0.0, np.inf)})

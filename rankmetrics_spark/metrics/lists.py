@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rankmetrics_spark import errors
-from rankmetrics_spark.metrics.batch import Batch, Floats, Ints, order_within, place
+from rankmetrics_spark.metrics.batch import Batch, Floats, Intents, Ints, order_within, place
 from rankmetrics_spark.metrics.conventions import Convention
 from rankmetrics_spark.metrics.discounts import (
     UNCUT,
@@ -240,6 +240,8 @@ def one_list(
     *,
     pool: Sequence[float] | None = None,
     scores: Sequence[float] | None = None,
+    intents: Sequence[Sequence[str]] | None = None,
+    pool_intents: Sequence[Sequence[str]] | None = None,
     convention: Convention | None = None,
 ) -> Lists:
     """One list, to try a kernel by hand.
@@ -248,14 +250,16 @@ def one_list(
         grades: Grades of the shown items in rank order; NaN = unjudged.
         pool: Grades of all judged items, shown or not; default: those of ``grades``.
         scores: Scores of the shown items.
+        intents: Intents of each shown item; of items that gain the same, the first one is in the ideal list.
+        pool_intents: Intents of each item of ``pool``; default: those of ``intents``.
         convention: Default: standard.
 
     >>> one_list([1, 0], pool=[1, 1, 0]).m.tolist()
     [2]
     """
     grade, length = np.array(grades, np.float64), len(grades)
-    pool_grade = np.sort(np.array(grades if pool is None else pool, np.float64))
-    pool_grade = pool_grade[~np.isnan(pool_grade)][::-1]
+    judged = np.array(grades if pool is None else pool, np.float64)
+    pool_grade = np.sort(judged[~np.isnan(judged)])[::-1]
     batch = Batch(
         1,
         np.zeros(length, np.int64),
@@ -265,8 +269,24 @@ def one_list(
         np.zeros(len(pool_grade), np.int64),
         pool_grade,
         score=None if scores is None else np.array(scores, np.float64),
+        intents=None if intents is None else _intents(grade, intents, judged, pool_intents or intents),
     )
     return Lists(batch, convention or Convention())
+
+
+def _intents(
+    grades: Floats, shown: Sequence[Sequence[str]], pool_grades: Floats, pool: Sequence[Sequence[str]]
+) -> Intents:
+    """The intents of one list, from those of each shown and each judged item."""
+    numbers = {name: i for i, name in enumerate(sorted({name for names in (*shown, *pool) for name in names}))}
+
+    def flat(items: Sequence[Sequence[str]], grade: Floats) -> tuple[Ints, Ints, Floats]:
+        pairs = [(at, numbers[name]) for at, names in enumerate(items) for name in sorted(set(names))]
+        at, intent = np.array(pairs, np.int64).reshape(-1, 2).T
+        return at, intent, grade[at]
+
+    of_pool = flat(pool, pool_grades)
+    return Intents(*flat(shown, grades), np.arange(len(shown)), np.zeros(len(of_pool[0]), np.int64), *of_pool)
 
 
 def sums(groups: Ints, weights: npt.NDArray[Any], size: int) -> Floats:
@@ -309,7 +329,8 @@ IDEALS: dict[str, Callable[[Lists, int], Floats]] = {
 def _filter(batch: Batch, keep: Ints) -> Batch:
     names = ("list", "rank", "grade", "score", "tie_first", "tie_last")
     arrays = {name: getattr(batch, name) for name in names}
-    return replace(batch, **{name: array[keep] for name, array in arrays.items() if array is not None})
+    intents = None if batch.intents is None else batch.intents.take(keep, len(batch.list))
+    return replace(batch, intents=intents, **{name: a[keep] for name, a in arrays.items() if a is not None})
 
 
 def condensed(batch: Batch) -> Batch:

@@ -18,7 +18,7 @@ from rankmetrics_spark.schemas import METRIC, SEGMENT, USER_COLUMNS
 
 Kernel: TypeAlias = Callable[..., Floats]
 K = TypeVar("K", bound=Callable[..., Floats])
-Needs: TypeAlias = Literal["relevant", "judged", "scores"]
+Needs: TypeAlias = Literal["relevant", "judged", "scores", "intents", "shown_intents"]
 Bounds: TypeAlias = Mapping[str, tuple[float, float]]
 
 RESERVED = frozenset({*USER_COLUMNS, SEGMENT, METRIC})
@@ -40,7 +40,8 @@ class Definition:
         kernel: ``(lists: Lists, **parameters) -> (n,) floats``.
         aliases: Other names that ``parse`` accepts.
         needs: ``relevant``: entries and judged items with a grade above 0 suffice. ``judged``: every entry and every
-            judged item. ``scores``: every entry, with its score.
+            judged item. ``scores``: every entry, with its score. ``intents``: every entry and judged item, with its
+            intents; ``shown_intents``: those of the entries alone.
         zero_policy: Whether ``Convention.zero_relevant`` decides the value of a list where the kernel has none (NaN).
         readings: How the kernel can read tied scores (``Lists.ties``): ``plain``, ``expected``, ``threshold``.
         tie_knob: The field of the convention that decides how this metric reads ties.
@@ -82,7 +83,9 @@ class Definition:
         ('p@10', 'ap@10', 'rbp(p=0.8)')
         """
         defaults = {name: default for name, default in self.parameters.items() if name != "k"}
-        return self.name + (f"({_render(defaults)})" if defaults else "@10" if "k" in self.parameters else "")
+        needs_cut = self.parameters.get("k") is inspect.Parameter.empty
+        cut = "@10" if needs_cut or ("k" in self.parameters and not defaults) else ""
+        return self.name + (f"({_render(defaults)})" if defaults else "") + cut
 
     @property
     def headline(self) -> str:

@@ -25,8 +25,9 @@ from rankmetrics_spark.road.aggregation import (
     sums_of_lists,
     sums_of_users,
 )
-from rankmetrics_spark.road.checking import FAULTY, GRADE, checked_rows, typed_judgements
+from rankmetrics_spark.road.checking import FAULTY, GRADE, checked_rows, pools, typed_judgements
 from rankmetrics_spark.road.plan import Plan, make_plan
+from rankmetrics_spark.road.ranking import top_rows
 from rankmetrics_spark.schemas import (
     ALL_ROWS_SEEN,
     CONVENTION_INDEX,
@@ -63,8 +64,10 @@ __all__ = [
     "averages_of_sums",
     "checked_rows",
     "make_plan",
+    "pools",
     "sums_of_lists",
     "sums_of_users",
+    "top_rows",
     "typed_judgements",
 ]
 
@@ -119,7 +122,8 @@ class Tables:
         rows = checking.checked_rows(impressions, plan.mapping, plan.columns, text, plan.scoring.judged)
         if judgements is not None:
             every_grade = plan.scoring.every_grade
-            pools = checking.pools(judgements, plan.judgement_mapping, every_grade, text)
+            reads_intents = plan.scoring.judged_intents
+            pools = checking.pools(judgements, plan.judgement_mapping, every_grade, text, reads_intents)
         if keep is not None and plan.layout.name == "masks" and not ranking.head_fits_masks(rows):
             plan = plan.with_layout("relevant")
         return cls(plan, rows, judgements, pools, keep)
@@ -252,7 +256,8 @@ class Tables:
         if self.judgements is None:
             return None
         plan = self.plan
-        table = checking.judgement_counts(self.judgements, plan.judgement_mapping, plan.options.text_numbers)
+        text, intents = plan.options.text_numbers, plan.scoring.judged_intents
+        table = checking.judgement_counts(self.judgements, plan.judgement_mapping, text, intents)
         row = table.first()
         return row.asDict() if row else None
 

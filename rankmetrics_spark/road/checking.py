@@ -21,10 +21,14 @@ from rankmetrics_spark.schemas import (
     EVERYONE,
     EXPERIMENT,
     HASH,
+    INTENTS,
     ITEM,
     N_ROWS,
     POOL_GRADE,
     POOL_HASH,
+    POOL_INTENT,
+    POOL_INTENT_GRADE,
+    POOL_INTENT_ITEM,
     POSITION,
     QUARANTINE_COLUMNS,
     RAW,
@@ -47,6 +51,9 @@ _EXACT = 2**53
 _EXACT_FLOAT = 2**24
 _EXACT_DIGITS = 15
 """Different decimals with up to this many digits are different doubles."""
+_ELEMENT = '("[^"]*"|[a-zA-Z0-9.+-]+)'
+_ELEMENTS = f"^ *({_ELEMENT}( *, *{_ELEMENT})*)? *$"
+"""What an array of JSON may hold between its brackets; parsers differ in what else they read."""
 
 
 def checked_rows(
@@ -54,7 +61,8 @@ def checked_rows(
 ) -> DataFrame:
     """Type the mapped columns and give every faulty row its reason; lazy, no shuffle, no job."""
     names = (*columns.keys, *columns.values)
-    table = renamed(impressions, mapping, (*names, *columns.of_user), "impressions", text)
+    intents = [INTENTS] * (columns.intents == "shown")
+    table = renamed(impressions, mapping, (*names, *columns.of_user, *intents), "impressions", text)
     kinds = {field.name: field.dataType for field in table.schema.fields}
     faults = [
         f"WHEN {condition} THEN {_literal(label)}"
@@ -68,7 +76,7 @@ def checked_rows(
     ]
     reason = f"CASE {' '.join(faults)} END"
     engine = engine_of(impressions.sparkSession)
-    texts = {name: as_text(name, kind, engine) for name, kind in kinds.items()}
+    texts = {name: as_text(name, kind, engine) for name, kind in kinds.items() if name != INTENTS}
     raw = ", ".join(f"{texts[name]} AS {name}" for name in names)
     covariate = []
     if columns.covariate:
@@ -78,6 +86,7 @@ def checked_rows(
         *(f"{texts[name]} AS {name}" for name in columns.segment_columns),
         *covariate,
         *(f"{texts[name]} AS {name}" for name in columns.of_user if name == CLUSTER_OF_USER),
+        *(f"{_hashes(kinds[name], text)} AS {name}" for name in intents),
         f"struct({raw}) AS {RAW}",
         f"CASE WHEN {reason} IS NOT NULL THEN struct({reason} AS {REASON}, {raw}) END AS {REJECTED}",
     )
@@ -139,6 +148,9 @@ def _spoken(name: str, source: str | None) -> str:
 
 def _check_type(field: T.StructField, source: str | None, text: bool) -> None:
     """Refuse a column with an unsuitable type, before any job starts."""
+    if field.name == INTENTS:
+        _check_intents(field.dataType, source)
+        return
     is_number = field.name in (POSITION, SCORE, RELEVANCE, COVARIATE)
     allowed: tuple[type[T.DataType], ...] = (*NUMBERS, *((T.StringType,) if text else ())) if is_number else _IDS
     if field.name == POSITION:
@@ -149,6 +161,37 @@ def _check_type(field: T.StructField, source: str | None, text: bool) -> None:
             f"column '{source}' ({_spoken(field.name, source)}) has type {field.dataType.simpleString()}; "
             f"it must be {types}"
         )
+
+
+def _check_intents(kind: T.DataType, source: str | None) -> None:
+    one = kind.elementType if isinstance(kind, T.ArrayType) else kind
+    if not isinstance(one, (T.StringType, T.IntegralType, T.BooleanType)):
+        raise InputError(
+            f"column '{source}' ({INTENTS}) has type {kind.simpleString()}; it must be a string, a whole number or a "
+            "boolean, or an array of these"
+        )
+
+
+def _hashes(kind: T.DataType, text: bool) -> str:
+    """SQL: an array with the hash of each intent of a row; none for null, for an empty text and in an empty array."""
+    none, one = "cast(array() AS array<bigint>)", f"string({INTENTS})"
+
+    def each(array: str) -> str:
+        """The hashes of the elements that are neither null nor empty."""
+        texts = f"filter(transform({array}, x -> string(x)), x -> x IS NOT NULL AND x != '')"
+        return f"transform({texts}, x -> xxhash64(x))"
+
+    if isinstance(kind, T.ArrayType):
+        return f"coalesce({each(INTENTS)}, {none})"
+    hashes = f"CASE WHEN coalesce({one}, '') = '' THEN {none} ELSE array(xxhash64({one})) END"
+    if not (text and isinstance(kind, T.StringType)):
+        return hashes
+    # Formats of text have no arrays, or are read as text.
+    trimmed, parsed = f"trim({INTENTS})", each(f"from_json({INTENTS}, 'array<string>')")
+    is_array = (
+        f"{trimmed} LIKE '[%]' AND substring({trimmed}, 2, greatest(length({trimmed}) - 2, 0)) RLIKE '{_ELEMENTS}'"
+    )
+    return f"CASE WHEN {is_array} THEN coalesce({parsed}, {hashes}) ELSE {hashes} END"
 
 
 def _typed(name: str, kind: T.DataType, columns: Columns) -> str | None:
@@ -264,19 +307,37 @@ COLUMNS = (USER, ITEM, RELEVANCE)
 GRADE, FAULTY = "_grade", "_faulty"
 
 
-def pools(judgements: DataFrame, mapping: Mapping[str, str | None], every_grade: bool, text: bool) -> DataFrame:
-    """Group sound judgements by user; of a repeated (user, item) the highest grade counts."""
-    sound = typed_judgements(judgements, mapping, text).where(f"NOT {FAULTY}")
+def pools(
+    judgements: DataFrame, mapping: Mapping[str, str | None], every_grade: bool, text: bool, intents: bool = False
+) -> DataFrame:
+    """Group sound judgements by user; of a repeated (user, item) the highest grade counts, and so for each intent."""
+    sound = typed_judgements(judgements, mapping, text, intents).where(f"NOT {FAULTY}")
     best = sound.groupBy(USER, F.xxhash64(ITEM).alias(HASH)).agg(F.max(GRADE).alias(GRADE))
     in_pool = F.lit(True) if every_grade else F.col(GRADE) > 0
     pool = F.sort_array(F.collect_list(F.when(in_pool, F.struct(GRADE, HASH))), asc=False)
     grouped = best.groupBy(USER).agg(pool.alias("_pool"))
-    return grouped.selectExpr(USER, f"_pool.{GRADE} AS {POOL_GRADE}", f"_pool.{HASH} AS {POOL_HASH}")
+    pools = grouped.selectExpr(USER, f"_pool.{GRADE} AS {POOL_GRADE}", f"_pool.{HASH} AS {POOL_HASH}")
+    return pools.join(_pools_of_intents(sound), USER, "left") if intents else pools
 
 
-def typed_judgements(judgements: DataFrame, mapping: Mapping[str, str | None], text: bool) -> DataFrame:
-    """Columns user_id, item_id, ``_grade`` with the engine's types; ``_faulty`` marks rows with a null or unsafe id."""
-    table = renamed(judgements, mapping, COLUMNS, "judgements", text)
+def _pools_of_intents(sound: DataFrame) -> DataFrame:
+    """The intents that the judged items of each user cover, by item id, the highest one first."""
+    pairs = sound.where(f"{GRADE} > 0").select(USER, ITEM, GRADE, F.explode(INTENTS).alias("_intent"))
+    best = pairs.groupBy(USER, ITEM, "_intent").agg(F.max(GRADE).alias(GRADE))
+    pair = F.struct(ITEM, "_intent", F.xxhash64(ITEM).alias(HASH), GRADE)
+    grouped = best.groupBy(USER).agg(F.sort_array(F.collect_list(pair), asc=False).alias("_pairs"))
+    fields = {"_intent": POOL_INTENT, HASH: POOL_INTENT_ITEM, GRADE: POOL_INTENT_GRADE}
+    return grouped.selectExpr(USER, *(f"_pairs.{field} AS {name}" for field, name in fields.items()))
+
+
+def typed_judgements(
+    judgements: DataFrame, mapping: Mapping[str, str | None], text: bool, intents: bool = False
+) -> DataFrame:
+    """Columns user_id, item_id, ``_grade`` with the engine's types; ``_faulty`` marks rows with a null or unsafe id.
+
+    With ``intents``, also the column ``intents``: the hash of each intent of a row.
+    """
+    table = renamed(judgements, mapping, (*COLUMNS, *[INTENTS] * intents), "judgements", text)
     kinds = {field.name: field.dataType for field in table.schema.fields}
     grade = f"double({number(RELEVANCE, kinds[RELEVANCE])})"
     unsafe = [faulty_id(name, kinds[name], text) for name in (USER, ITEM)]
@@ -284,13 +345,23 @@ def typed_judgements(judgements: DataFrame, mapping: Mapping[str, str | None], t
     faulty = " OR ".join([*null, *unsafe, f"isnan({grade})", f"abs({grade}) = double('inf')"])
     engine = engine_of(judgements.sparkSession)
     ids = (f"{as_text(name, kinds[name], engine)} AS {name}" for name in (USER, ITEM))
-    return table.selectExpr(*ids, f"{grade} AS {GRADE}", f"coalesce({faulty}, true) AS {FAULTY}")
+    hashes = [f"{_hashes(kinds[INTENTS], text)} AS {INTENTS}"] if intents else []
+    return table.selectExpr(*ids, f"{grade} AS {GRADE}", f"coalesce({faulty}, true) AS {FAULTY}", *hashes)
 
 
-def judgement_counts(judgements: DataFrame, mapping: Mapping[str, str | None], text: bool) -> DataFrame:
-    """One row: ``rows`` (all judgements), ``invalid`` (faulty ones), ``repeated`` (a (user, item) once more)."""
-    table = typed_judgements(judgements, mapping, text)
-    pairs = table.groupBy(USER, ITEM, FAULTY).agg(F.count(F.lit(1)).alias("n"))
+def judgement_counts(
+    judgements: DataFrame, mapping: Mapping[str, str | None], text: bool, intents: bool = False
+) -> DataFrame:
+    """One row: ``rows`` (all judgements), ``invalid`` (faulty ones), ``repeated`` (a (user, item) once more).
+
+    With ``intents``, a row with other intents is no repeat.
+    """
+    table = typed_judgements(judgements, mapping, text, intents)
+    keys = [USER, ITEM, FAULTY]
+    if intents:
+        key = f"array_join(sort_array(transform({INTENTS}, x -> string(x))), ' ')"
+        table, keys = table.withColumn(INTENTS, F.expr(key)), [*keys, INTENTS]
+    pairs = table.groupBy(*keys).agg(F.count(F.lit(1)).alias("n"))
     invalid, repeated = f"CASE WHEN {FAULTY} THEN n ELSE 0 END", f"CASE WHEN {FAULTY} THEN 0 ELSE n - 1 END"
     sums = {"rows": "n", "invalid": invalid, "repeated": repeated}
     return pairs.agg(*(F.expr(f"coalesce(sum({sql}), 0) AS {name}") for name, sql in sums.items()))

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeAlias
 
 from pyspark.sql import types as T
 
 from rankmetrics_spark.config import Options
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.layouts import LAYOUTS, Layout, Scoring, Whole
-from rankmetrics_spark.metrics import Convention, check
+from rankmetrics_spark.metrics import Convention, Metric, check
 from rankmetrics_spark.road.checking import is_whole
 from rankmetrics_spark.schemas import (
     CLUSTER_OF_USER,
     CONVENTION_INDEX,
     COVARIATE,
+    INTENTS,
     ITEM,
     JUDGEMENT_ROLES,
     POSITION,
@@ -31,6 +33,8 @@ from rankmetrics_spark.schemas import (
 
 _SMALL = (T.ByteType, T.ShortType, T.IntegerType, T.BooleanType)
 """Types of grades that fit into 32 bits."""
+_Mapped: TypeAlias = tuple[Mapping[str, str | None], T.StructType | None]
+"""Canonical name -> column of a table, and its schema; None where there is no table."""
 
 
 @dataclass(frozen=True)
@@ -116,18 +120,20 @@ def make_plan(
     """Plan an evaluation from the schemas of its inputs."""
     rules = tuple(conventions) or (options.convention,)
     mapping = _mapped(options.columns, ROLES, impressions.names)
+    of_judgements = _mapped(options.judgement_columns, JUDGEMENT_ROLES, judgements.names) if judgements else {}
     columns = _columns(options, rules, mapping, impressions)
+    columns = _with_intents(columns, options, rules, (mapping, impressions), (of_judgements, judgements))
     repeats = columns.item and options.repeated_items != "ignore"
     for rule in rules:
         check(options.metrics, rule)
     scoring = Scoring(options.metrics, rules, options.rank_by == POSITION, repeats, judgements is not None)
     layout = _layout(options, columns, scoring, _kind(impressions, mapping[RELEVANCE]))
-    if scoring.by_position and columns.relevance and not scoring.repeats:
+    reads_item = columns.item_text or columns.intents == "judged"
+    if scoring.by_position and columns.relevance and not scoring.repeats and not reads_item:
         columns = replace(columns, item=False)
     extra = dict(
         zip((*columns.list_columns, *columns.segment_columns), (*options.list, *options.segments), strict=True)
     )
-    of_judgements = _mapped(options.judgement_columns, JUDGEMENT_ROLES, judgements.names) if judgements else {}
     extra |= {COVARIATE: options.covariate} if options.covariate else {}
     extra |= {CLUSTER_OF_USER: columns.cluster} if columns.cluster else {}
     return Plan(options, columns, mapping | extra, of_judgements, scoring, layout)
@@ -169,6 +175,46 @@ def _columns(
         covariate=options.covariate,
         cluster=None if options.cluster in options.segments else options.cluster,
     )
+
+
+def _with_intents(
+    columns: Columns, options: Options, rules: Sequence[Convention], shown: _Mapped, judged: _Mapped
+) -> Columns:
+    """The columns with where the intents of shown items come from, if a metric reads them.
+
+    They are those of the impressions if these have some, as it is with relevance; else those of the judgements.
+    """
+    own = _has(shown, INTENTS)
+    for metric in options.metrics:
+        if metric.needs == "shown_intents" or (metric.needs == "intents" and not options.judged):
+            _check_has_intents(metric, shown, options.path_of("columns"), "shown items")
+        elif metric.needs == "intents":
+            _check_has_intents(metric, judged, options.path_of("judgement_columns"), "judged items")
+            if not own and not columns.item:
+                raise ConfigError(
+                    f"metric '{metric}' looks up intents in the judgements by item, but {options.path_of('columns')}"
+                    f".item is null; allowed: null with a {options.path_of('columns')}.intents"
+                )
+    needs = {metric.needs for metric in options.metrics}
+    if not needs & {"intents", "shown_intents"}:
+        return columns
+    shown_ideal = not options.judged or any(rule.ideal_pool == "shown" for rule in rules)
+    return replace(
+        columns, intents="shown" if own else "judged", item_text="intents" in needs and columns.item and shown_ideal
+    )
+
+
+def _has(table: _Mapped, name: str) -> bool:
+    mapping, schema = table
+    return schema is not None and mapping.get(name) in schema.names
+
+
+def _check_has_intents(metric: Metric, table: _Mapped, path: str, whose: str) -> None:
+    mapping, schema = table
+    if schema is not None and not _has(table, INTENTS):
+        source = mapping.get(INTENTS)
+        found = f"{path}.intents is null" if source is None else unknown("column", source, schema.names)
+        raise ConfigError(f"metric '{metric}' needs the intents of {whose}: {found} (set {path}.intents)")
 
 
 def _kind(schema: T.StructType, source: str | None) -> T.DataType | None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.engines import REAL, engine_of
 from rankmetrics_spark.layouts import LARGEST_MASKED_GRADE, MASK_RANKS, Layout, Packing
+from rankmetrics_spark.road.checking import checked_rows
+from rankmetrics_spark.road.plan import Plan
 from rankmetrics_spark.schemas import (
     CLUSTER_OF_USER,
     COVARIATE,
+    EXPERIMENT,
     HASH,
     ITEM,
     MIXED,
@@ -161,3 +165,17 @@ def head_fits_masks(rows: DataFrame) -> bool:
     grades = [row[RELEVANCE] for row in head if (row[RELEVANCE] or 0) > 0]
     few = len(grades) / len(head) * top <= _FEW_RELEVANT
     return bool(top <= MASK_RANKS and max(grades, default=0) <= LARGEST_MASKED_GRADE and few)
+
+
+def top_rows(table: DataFrame, plan: Plan, k: int | None) -> DataFrame:
+    """The sound rows down to rank k (None: all) with their rank, whatever their relevance: lists of one per user."""
+    by_score = plan.columns.by_score
+    roles = replace(plan.columns, item=True, relevance=False, position=not by_score)
+    rows = checked_rows(table, plan.mapping, roles, text=False, null_is_unjudged=False)
+    rows = rows.where(F.col(REJECTED).isNull())
+    if by_score:
+        # Sail sorts -0.0 and 0.0 as two values.
+        score = F.col(SCORE) + F.lit(0.0) if isinstance(rows.schema[SCORE].dataType, REAL) else F.col(SCORE)
+        order = Window.partitionBy(EXPERIMENT, USER).orderBy(score.desc(), F.col(ITEM).desc())
+        rows = rows.withColumn(POSITION, F.row_number().over(order))
+    return rows if k is None else rows.where(F.col(POSITION) <= k)

@@ -24,6 +24,9 @@ from rankmetrics_spark.schemas import (
     N_SHOWN,
     POOL_GRADE,
     POOL_HASH,
+    POOL_INTENT,
+    POOL_INTENT_GRADE,
+    POOL_INTENT_ITEM,
     TOP,
     USER,
     Columns,
@@ -56,7 +59,8 @@ def scored(lists: DataFrame, columns: Columns, layout: Layout, scoring: Scoring,
         flags.insert(0, f"{layout.all_rows_seen} AS {ALL_ROWS_SEEN}")
     # The hashes of judged items are read to look up grades, and to count repeats of a judged item.
     needs_hash = not columns.relevance or any(rule.duplicates == "count" for rule in scoring.conventions)
-    pool = [POOL_GRADE, *[POOL_HASH] * needs_hash] if scoring.judged else []
+    intents = [POOL_INTENT, POOL_INTENT_ITEM, POOL_INTENT_GRADE] * scoring.judged_intents
+    pool = [POOL_GRADE, *[POOL_HASH] * needs_hash, *intents] if scoring.judged else []
     inputs = lists.selectExpr(*names, *flags, *layout.payload, *pool)
     if then is None and not layout.arrays and not scoring.judged and len(scoring.conventions) == 1:
         return _by_pandas_udf(inputs, names, layout, scoring)

@@ -24,7 +24,7 @@ from rankmetrics_spark.errors import (
     unknown,
     without_values,
 )
-from rankmetrics_spark.schemas import EXPERIMENT, ITEM, POSITION, RELEVANCE, SCORE, USER, quoted
+from rankmetrics_spark.schemas import EXPERIMENT, INTENTS, ITEM, POSITION, RELEVANCE, SCORE, USER, quoted
 from rankmetrics_spark.sources import filters_on_sail, on_sail
 from rankmetrics_spark.sources.files import (
     UNREADABLE,
@@ -310,8 +310,8 @@ def _trec_run(spark: SparkSession, section: Input, columns: Iterable[str]) -> Da
 
 @source("trec_qrels")
 def _trec_qrels(spark: SparkSession, section: Input, columns: Iterable[str]) -> DataFrame:
-    # query iteration item grade
-    return _fields(spark, section, {USER: 0, ITEM: 2, RELEVANCE: 3}, 4)
+    # query iteration item grade; qrels of diversity tracks have the intent (subtopic) in place of the iteration.
+    return _fields(spark, section, {USER: 0, INTENTS: 1, ITEM: 2, RELEVANCE: 3}, 4)
 
 
 def _fields(spark: SparkSession, section: Input, fields: Mapping[str, int], width: int) -> DataFrame:

@@ -46,6 +46,7 @@ from rankmetrics_spark.schemas import (
     quoted,
 )
 from rankmetrics_spark.statistics import Whole
+from rankmetrics_spark.weighting.coec import COEC_COLUMNS, coec_judgements, poisson_interval
 from rankmetrics_spark.weighting.estimates import (
     ESTIMATORS,
     Estimate,
@@ -65,6 +66,7 @@ from rankmetrics_spark.weighting.harvesting import Harvest, Pairs, rows_of_ranks
 from rankmetrics_spark.weighting.kernels import LIST, WEIGHTED, user_values, weighted_lists
 
 __all__ = [
+    "COEC_COLUMNS",
     "COLUMNS",
     "PROPENSITY_COLUMNS",
     "WEIGHTED",
@@ -76,6 +78,7 @@ __all__ = [
     "UserValues",
     "WeightedMoments",
     "Weighting",
+    "coec_judgements",
     "effective_sample_size",
     "examined_ranks",
     "importance_weights",
@@ -83,6 +86,7 @@ __all__ = [
     "limb_sums",
     "off_policy",
     "off_policy_rows",
+    "poisson_interval",
     "propensities",
     "rows_of_ranks",
     "self_normalised",

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rankmetrics_spark.metrics import Batch, Convention, Definition, Metric, compute, parse
+from rankmetrics_spark.metrics import Batch, Convention, Definition, Intents, Metric, compute, parse
 from tests.oracles import One
 
 
@@ -33,6 +33,32 @@ def batch_of(*ones: One, sparse: bool = False) -> Batch:
         score=score.astype(float) if scored else None,
         tie_first=first if scored else None,
         tie_last=last if scored else None,
+        intents=_intents_of(ones, sparse),
+    )
+
+
+def _intents_of(ones: Sequence[One], sparse: bool) -> Intents:
+    numbers: dict[tuple[int, str], int] = {}
+    shown: list[tuple[int, int, float]] = []
+    places: list[int] = []
+    pool: list[tuple[int, int, int, float]] = []
+    for i, one in enumerate(ones):
+        items = one.items or tuple(map(str, range(len(one.grades))))
+        kept = [at for at, grade in enumerate(one.grades) if grade > 0 or not sparse]
+        descending = sorted(kept, key=lambda at, ids=items: ids[at], reverse=True)
+        first, first_of_pool = len(places), sum(len(each.judged) for each in ones[:i])
+        places += [first + descending.index(at) for at in kept]
+        for at, place in enumerate(kept):
+            pairs = one.intents[place] if one.intents else ()
+            shown += [(first + at, numbers.setdefault((i, name), len(numbers)), grade) for name, grade in pairs]
+        for at, (_, pairs) in enumerate(sorted(one.judged, reverse=True)):
+            pool += [(i, first_of_pool + at, numbers.setdefault((i, name), len(numbers)), g) for name, g in pairs]
+    entry, intent, grade = map(np.array, zip(*shown, strict=True)) if shown else [np.zeros(0, int)] * 3
+    of_pool = map(np.array, zip(*pool, strict=True)) if pool else [np.zeros(0, int)] * 4
+    pool_list, pool_item, pool_intent, pool_grade = of_pool
+    order = np.array(places, int)
+    return Intents(
+        entry, intent, grade.astype(float), order, pool_list, pool_item, pool_intent, pool_grade.astype(float)
     )
 
 

@@ -1,10 +1,16 @@
-"""Other systems on the same numbers: gbstats of GrowthBook and seqabpy over looks, tea-tasting for means over lists."""
+"""Other systems on the same numbers: gbstats of GrowthBook and seqabpy over looks, tea-tasting for means over lists.
+
+And pyndeval, which is ndeval of TREC, for metrics of intents.
+"""
 
 from __future__ import annotations
+
+import random
 
 import numpy as np
 import pytest
 
+from rankmetrics_spark.metrics import compute, parse, resolve
 from rankmetrics_spark.statistics import (
     AnyLook,
     Moments,
@@ -16,12 +22,15 @@ from rankmetrics_spark.statistics import (
     spending_bounds,
     welch,
 )
+from tests.helpers.builders import batch_of
+from tests.oracles import One
 
 gbstats = pytest.importorskip("gbstats.frequentist.tests")
 statistics = pytest.importorskip("gbstats.models.statistics")
 gatsby = pytest.importorskip("seqabpy.gatsby")
 pyarrow = pytest.importorskip("pyarrow")
 tea_tasting = pytest.importorskip("tea_tasting")
+pyndeval = pytest.importorskip("pyndeval")
 
 
 def draws(seed: int) -> tuple[list[float], list[float]]:
@@ -89,3 +98,39 @@ def test_means_over_lists_are_the_ratio_of_means_of_tea_tasting(seed: int, confi
     assert (found.ci_low[0], found.ci_high[0]) == pytest.approx(bounds, rel=1e-9)
     # The ratio of ratios: there by the logarithm, here by the delta method of the ratio itself, so almost the same.
     assert relative.difference[0] == pytest.approx(wanted.rel_effect_size, rel=1e-9)
+
+
+@pytest.mark.parametrize("alpha", [0.5, 0.25, 0.75])
+@pytest.mark.parametrize("level", [1, 2])
+def test_metrics_of_intents_are_those_of_ndeval(alpha: float, level: int) -> None:
+    rng = random.Random(f"{alpha} {level}")
+    ones, qrels, run = [], [], []
+    for query in map(str, range(300)):
+        grades = {
+            f"d{n}": {name: rng.choice([0, 0, 1, 2]) for name in rng.sample("stuvwxyz", rng.randint(0, 5))}
+            for n in range(30)
+        }
+        judged = {item: of for item, of in grades.items() if of and rng.random() < 0.8}
+        shown = rng.sample(sorted(grades), rng.randint(1, 25))
+        qrels += [(query, name, item, grade) for item, of in judged.items() for name, grade in of.items()]
+        run += [(query, item, -float(rank)) for rank, item in enumerate(shown)]
+        ones.append(
+            One(
+                tuple(float(max(judged[item].values())) if item in judged else np.nan for item in shown),
+                tuple(float(max(of.values())) for of in judged.values()),
+                items=tuple(shown),
+                intents=tuple(tuple(judged.get(item, {}).items()) for item in shown),
+                judged=tuple((item, tuple(of.items())) for item, of in judged.items()),
+            )
+        )
+    cuts = (1, 2, 5, 10, 20)
+    names = {f"alpha-nDCG@{k}": f"alpha_ndcg(alpha={alpha})@{k}" for k in cuts}
+    if alpha == 0.5:
+        # At 1, ndeval leaves ERR-IA undivided: it is the number of intents that the first item covers.
+        names |= {f"ERR-IA@{k}": f"err_ia@{k}" for k in cuts[1:]}
+    peer = pyndeval.RelevanceEvaluator(qrels, list(names), relevance_level=level, alpha=alpha)
+    theirs = peer.evaluate(run)
+    found = compute(batch_of(*ones), [parse(name) for name in names.values()], resolve({"relevant_from": level}))
+    wanted = [[theirs[str(query)][name] for name in names] for query in range(len(ones))]
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
+    assert np.mean(found) > 0.2

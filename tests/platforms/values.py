@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from rankmetrics_spark import evaluate
 from rankmetrics_spark.metrics import REGISTRY
@@ -18,8 +19,9 @@ from tests.helpers.logs import impressions, judgements, random_log
 
 LIBRARIES = ("pyspark", "numpy", "pandas", "pyarrow", "scipy")
 OF_SCORES = [name for name, known in REGISTRY.items() if known.needs == "scores"]
+OF_INTENTS = [name for name, known in REGISTRY.items() if known.needs in ("intents", "shown_intents")]
 UNCUT = [name for name, known in REGISTRY.items() if "k" not in known.parameters and name not in OF_SCORES]
-OF_RANKS = [name for name in REGISTRY if name not in OF_SCORES]
+OF_RANKS = [name for name in REGISTRY if name not in (*OF_SCORES, *OF_INTENTS)]
 CLICKS_SEED, CLICKS_USERS = 1, 60
 SCORED = (
     "experiment string, user string, visit int, item string, position int, score double, relevance double, "
@@ -72,6 +74,15 @@ def results(spark: SparkSession) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     once = rows.where("visit = 0")
     result = evaluate(once, named([*OF_RANKS, *OF_SCORES], 7), truth, rank_by="score", convention=rule)
     yield from tables("by score", result.user_metrics, result.experiment_metrics)
+
+    # Items of no, one or two intents: by their number.
+    digits = "filter(split(substring(item, 6), ''), digit -> digit NOT IN ('', '0', '1'))"
+    intents = {"columns": {"intents": "digits"}, "judgement_columns": {"intents": "digits"}}
+    known = once.withColumn("digits", F.expr(digits))
+    judged_known = truth.withColumn("digits", F.expr(digits.replace("item", "item_id")))
+    for name, judgements_of in (("own", None), ("judged", judged_known)):
+        result = evaluate(known.na.fill(0.0), named(OF_INTENTS, 5), judgements_of, rank_by="score", **intents)
+        yield from tables(f"intents, {name}", result.user_metrics, result.experiment_metrics)
 
 
 def tables(name: str, *found: DataFrame) -> Iterator[tuple[str, list[dict[str, Any]]]]:

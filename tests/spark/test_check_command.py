@@ -47,6 +47,16 @@ def test_it_says_what_each_part_means_and_writes_nothing(call: Call, config: Pat
     assert not (config.parent / "out").exists()
 
 
+def test_it_names_the_columns_of_intents_only_where_a_metric_reads_them(call: Call, config: Path) -> None:
+    log = str(config.parent / "log")
+    mapped = ("--set", "source.columns.intents=item_id", "--set", f"judgements.path={log}")
+    mapped += ("--set", "judgements.columns.intents=experiment_id")
+    for metrics, expected in (("ap@5", (False, False)), ("distinct@5", (True, False)), ("err_ia@5", (True, True))):
+        found = json.loads(call("check", config, "--format", "json", *mapped, "--set", f"metrics={metrics}")[1])
+        own = ", intents = item_id" in found["columns"]
+        assert (own, ", intents = experiment_id" in found["their columns"]) == expected, metrics
+
+
 def test_the_metric_of_a_gate_decides(call: Call, config: Path) -> None:
     more = ("--set", "gates=[{metric: ndcg@10, max_drop: 0.1}]", "--set", "source.segments=item_id")
     found = json.loads(call("check", config, "--format", "json", *more)[1])

@@ -87,6 +87,22 @@ def test_the_code_of_a_guide_runs_on_the_same_files(call: Call, spark: SparkSess
         if "alike" in names:
             (row,) = names["alike"].to_pandas().to_dict("records")
             assert (row["user_id"], row["jaccard"], row["kendall"], row["same_top"]) == ("q1", 1, -1, 0)
+        elif "diverse" in names:
+            means = names["diverse"].to_pandas().set_index(["experiment_id", "metric"])["mean"].round(2)
+            assert {*means.xs("ap", level="metric")} == {1}
+            assert dict(means.xs("alpha_ndcg(alpha=0.5)@2", level="metric")) == {"bm25": 0.88, "dense": 1}
+        elif "varied" in names:
+            means = names["varied"].to_pandas().set_index(["experiment_id", "metric"])["mean"]
+            assert {*means.xs("ndcg@2", level="metric")} == {1}
+            assert dict(means.xs("distinct@2", level="metric")) == {"control": 1, "varied": 3}
+        elif "missing" in names:
+            assert blocks("text", page_of(guide))[-1].splitlines() == [*names["sentences"][:2]]
+            assert [*names["first"]["item_id"]] == ["y", "x"]
+        elif "judged" in names:
+            rows = names["grades"].to_pandas().set_index("item_id")["relevance"].to_dict()
+            assert rows == {"a": pytest.approx(16 / 11), "b": pytest.approx(6 / 11)}
+            means = names["judged"].to_pandas("user_metrics").set_index("experiment_id")
+            assert means["p_at_1"].to_dict() == {"new": 1, "old": 0} and means["ndcg_at_2"]["new"] == 1
         elif guide == "guide-search":
             (row,) = names["result"].to_pandas("user_metrics").to_dict("records")
             assert row["ap"] == 1 / 2

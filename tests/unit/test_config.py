@@ -184,14 +184,24 @@ def test_every_column_name_is_allowed(part: str) -> None:
 def test_a_source_says_which_columns_may_be_read() -> None:
     columns = {"experiment": None, "user": "uid", "relevance": "clicked"}
     source = config(source={**LOGS, "columns": columns, "list": "request", "segments": "country"}).source
-    assert source.wanted() == ("uid", "item_id", "item", "position", "score", "clicked", "request", "country")
+    wanted = ("uid", "item_id", "item", "position", "score", "clicked", "intents", "request", "country")
+    assert source.wanted() == wanted
 
 
 def test_a_column_with_two_uses_is_read_once() -> None:
     source = config(source={**LOGS, "columns": {"user": "uid", "experiment": "arm"}, "segments": ["arm", "uid"]}).source
-    assert source.wanted() == ("arm", "uid", "item_id", "item", "position", "score", "relevance")
+    assert source.wanted() == ("arm", "uid", "item_id", "item", "position", "score", "relevance", "intents")
     source = config(source={**LOGS, "columns": {"user": "Item"}, "list": "POSITION", "segments": "Score"}).source
-    assert source.wanted() == ("experiment_id", "experiment", "Item", "item_id", "POSITION", "Score", "relevance")
+    assert source.wanted() == (
+        "experiment_id",
+        "experiment",
+        "Item",
+        "item_id",
+        "POSITION",
+        "Score",
+        "relevance",
+        "intents",
+    )
 
 
 def test_null_and_an_empty_section_mean_not_given() -> None:
@@ -261,7 +271,7 @@ def test_options_have_a_default_for_every_field() -> None:
 INPUT = "format, path, table, where, columns, options"
 SOURCE = f"{INPUT}, list, segments, segment_combinations, first_rank, experiment_from, team, ranks"
 FORMATS = "parquet, csv, json, orc, table, delta, iceberg"
-ROLES = "experiment, user, item, position, score, relevance"
+ROLES = "experiment, user, item, position, score, relevance, intents"
 TEXT = "a text (in quotes where YAML would read something else)"
 PLACE = "source.path and source.table: {} given; allowed: exactly one of the two"
 
@@ -323,7 +333,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"source": {**LOGS, "columns": {"item": True}}}, f"source.columns.item is True; allowed: {TEXT}"),
     (
         {"judgements": {**TRUTH, "columns": {"grade": "g"}}},
-        "judgements.columns.grade: unknown key 'grade'; known: user, item, relevance",
+        "judgements.columns.grade: unknown key 'grade'; known: user, item, relevance, intents",
     ),
     ({"judgements": {**TRUTH, "columns": {"item": None}}}, f"judgements.columns.item is null; allowed: {TEXT}"),
     ({"source": {**LOGS, "list": {"a": 1}}}, "source.list is {'a': 1}; allowed: a list, or a text with commas"),
@@ -516,7 +526,7 @@ WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"judgement_columns": {"item_id": None}}, f"judgement_columns.item_id is null; allowed: {TEXT}"),
     (
         {"judgement_columns": {"score": "s"}},
-        "judgement_columns.score: unknown key 'score'; known: user, item, relevance",
+        "judgement_columns.score: unknown key 'score'; known: user, item, relevance, intents",
     ),
     ({"list": ["a", "A"]}, "list names the column 'A' twice; allowed: each column once"),
     ({"segments": ["a", None]}, f"segments[1] is null; allowed: {TEXT}"),

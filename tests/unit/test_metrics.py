@@ -60,7 +60,12 @@ def ones(draw: st.DrawFn, longest: int = 8, scores: tuple[float, ...] = ()) -> O
     grades = tuple(draw(st.lists(GRADES, max_size=longest)))
     unseen = draw(st.lists(GRADES, max_size=4))
     drawn = [draw(st.sampled_from(scores or (0.1, 0.2, 0.7, 1.5, 3.0))) for _ in grades]
-    return shown(*grades, pool=[*grades, *unseen], scores=sorted(drawn, reverse=True))
+    one = shown(*grades, pool=[*grades, *unseen], scores=sorted(drawn, reverse=True))
+    ids = draw(st.permutations([f"d{i:02}" for i in range(len(grades) + len(unseen))]))
+    names = [draw(st.frozensets(st.sampled_from("abcd"), max_size=4)) for _ in ids]
+    pairs = [tuple((name, grade) for name in of) for of, grade in zip(names, [*grades, *unseen], strict=True)]
+    judged = tuple(zip(ids, pairs, strict=True))
+    return replace(one, items=tuple(ids[: len(grades)]), intents=tuple(pairs[: len(grades)]), judged=judged)
 
 
 def oracle(each: Metric, one: One, convention: Convention) -> float:
@@ -348,6 +353,66 @@ def test_graded_rbp_scales_gains_above_one_by_the_highest_judged_gain() -> None:
     assert value_of("graded_rbp@2", shown(1, 0, 1)) == value_of("rbp@2", shown(1, 0, 1))
 
 
+def with_intents(*items: tuple[str, float, str]) -> One:
+    """A list of (id, grade, intents as letters)."""
+    pairs = tuple(tuple((name, grade) for name in names) for _, grade, names in items)
+    ids = tuple(item for item, _, _ in items)
+    judged = tuple((item, pair) for item, pair in zip(ids, pairs, strict=True) if not math.isnan(pair[0][1]))
+    return replace(shown(*(grade for _, grade, _ in items)), items=ids, intents=pairs, judged=judged)
+
+
+def test_metrics_of_intents_by_hand() -> None:
+    # y and w are covered by judged items alone, z by one that is not relevant.
+    one = with_intents(("a", 0, "xz"), ("b", 1, "x"), ("c", 1, "x"))
+    one = replace(one, judged=(*one.judged, ("d", (("y", 1.0), ("w", 1.0)))))
+    ideal = 2 + 1 / math.log2(3) + 1 / 2 / 2
+    assert value_of("alpha_ndcg@3", one) == pytest.approx((1 / math.log2(3) + 1 / 2 / 2) / ideal)
+    err = 1 / 2 + 1 / 2 / 3
+    most = 1 + 1 / 2 / 2 + 1 / 4 / 3
+    assert value_of("err_ia@3", one) == pytest.approx(err / most / 3)
+    assert [value_of(f"distinct@{k}", one) for k in (1, 3)] == [2, 2]
+    assert value_of("distinct@1", with_intents(("a", 1, "x"), ("b", 1, "y"))) == 1
+    shown_only = Convention(ideal_pool="shown", relevant_pool="shown")
+    ideal = 1 + 1 / 2 / math.log2(3)
+    assert value_of("alpha_ndcg@3", one, shown_only) == pytest.approx((1 / math.log2(3) + 1 / 2 / 2) / ideal)
+    assert value_of("err_ia@3", one, shown_only) == pytest.approx(err / most)
+
+
+def test_the_greedy_ideal_takes_the_first_of_items_that_gain_the_same() -> None:
+    # Each gains 2 at first; after xz, each of the others gains 1 1/2, and after xy the item zw still gains 2.
+    best, greedy = 2 + 2 / math.log2(3), 2 + 3 / 2 / math.log2(3)
+    assert value_of("alpha_ndcg@2", with_intents(("c", 1, "xz"), ("a", 1, "xy"), ("b", 1, "zw"))) == 1
+    assert value_of("alpha_ndcg@2", with_intents(("a", 1, "xz"), ("c", 1, "xy"), ("b", 1, "zw"))) == greedy / best
+    # A list may be better than the greedy one; its value stops at 1.
+    assert value_of("alpha_ndcg@2", with_intents(("a", 1, "xy"), ("b", 1, "zw"), ("c", 1, "xz"))) == 1
+
+
+def test_condensed_lists_keep_the_order_in_which_items_compete() -> None:
+    one = with_intents(("z", NAN, "x"), ("a", 1, "xy"), ("b", 1, "xz"), ("c", 1, "y"))
+    rule = Convention(unjudged="removed", ideal_pool="shown")
+    # a and b gain 2 at first. b has the higher id; then a gains 1/2 + 1, more than c.
+    assert value_of("alpha_ndcg@2", one, rule) == 1
+    one = with_intents(("z", NAN, "x"), ("a", 1, "xz"), ("c", 1, "xy"), ("b", 1, "zw"))
+    assert value_of("alpha_ndcg@2", one, rule) == (2 + 3 / 2 / math.log2(3)) / (2 + 2 / math.log2(3))
+
+
+@pytest.mark.parametrize("alpha", [0.3, 0.9])
+def test_equal_gains_tie_exactly_whatever_alpha_is(alpha: float) -> None:
+    # In doubles, 1 + 0.7 + 0.49 depends on the order of the three, and so would the item that is chosen.
+    random = np.random.default_rng(11)
+    for _ in range(60):
+        sizes = random.integers(1, 6, size=12)
+        names = ["".join(random.choice([*"stuvwxyz"], size, replace=False)) for size in sizes]
+        one = with_intents(*((f"{i:02}", 1, each) for i, each in enumerate(names)))
+        each = parse(f"alpha_ndcg(alpha={alpha})@12")
+        assert value_of(str(each), one) == pytest.approx(oracle(each, one, Convention()), abs=1e-12)
+
+
+def test_a_metric_of_intents_needs_them() -> None:
+    with pytest.raises(InputError, match="needs intents"):
+        compute(replace(batch_of(shown(1.0)), intents=None), [parse("distinct@1")], Convention())
+
+
 @pytest.mark.parametrize(
     ("unjudged", "wanted"), [("not_relevant", [1 / 2 * (1 / 2 + 2 / 5), 1 / 2]), ("removed", [1 / 2 * (1 + 2 / 3), 1])]
 )
@@ -477,6 +542,9 @@ def test_large_tie_groups_keep_their_precision() -> None:
         ("HR@5", "hit_rate@5", "hit_rate_at_5"),
         ("hit-rate@5", "hit_rate@5", "hit_rate_at_5"),
         ("success_5", "hit_rate@5", "hit_rate_at_5"),
+        ("alpha_nDCG(alpha=0.9)@20", "alpha_ndcg(alpha=0.9)@20", "alpha_ndcg_alpha_0_9_at_20"),
+        ("a-ndcg@5", "alpha_ndcg(alpha=0.5)@5", "alpha_ndcg_alpha_0_5_at_5"),
+        ("ERR-IA@20", "err_ia@20", "err_ia_at_20"),
         ("Success@5", "hit_rate@5", "hit_rate_at_5"),
         ("ROC-AUC", "auc", "auc"),
         ("mean_rank", "average_rank", "average_rank"),
@@ -514,6 +582,8 @@ def test_names_are_read_in_any_case_and_written_in_one(text: str, name: str, col
         ("rbp(q=0.5)", "unknown parameter of metric 'rbp(q=0.5)' 'q'"),
         ("rbp(0.5)", "write a parameter as name=value, not '0.5'"),
         ("softmax_loss(t=0)", "t is '0'"),
+        ("alpha_ndcg(alpha=1)@5", "alpha is '1'; it must be a number above 0.0 below 1.0"),
+        ("alpha_ndcg(alpha=0.5)", "metric 'alpha_ndcg(alpha=0.5)' needs a cut-off, such as alpha_ndcg@10"),
         ("@10", "is not of the form"),
         ("", "is not of the form"),
     ],
@@ -632,6 +702,9 @@ def test_no_metric_can_have_the_name_of_a_column() -> None:
         ("average_rank", "mean Average rank"),
         ("graded_rbp(p=0.9)", "mean graded RBP (p = 0.9)"),
         ("rbp_resid(p=0.9)", "mean RBP residual (p = 0.9)"),
+        ("alpha-nDCG@10", "mean alpha-NDCG (alpha = 0.5)@10"),
+        ("ERR-IA@20", "mean ERR-IA@20"),
+        ("distinct@5", "mean distinct intents@5"),
     ],
 )
 def test_a_headline_is_what_people_call_the_mean(name: str, headline: str) -> None:

@@ -1,0 +1,428 @@
+"""``unjudged``: what the missing labels of a log could change, and which items to judge first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import chain
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from rankmetrics_spark.comparison import rows_of, schema_text
+from rankmetrics_spark.config import Options, Section, count, key, text
+from rankmetrics_spark.engines import AnyTable, Batches, ResultTable, SumTable, coded, result_table, table_of
+from rankmetrics_spark.errors import ConfigError
+from rankmetrics_spark.labels.assignments import assigned
+from rankmetrics_spark.labels.kernels import KERNELS, Bounds, Labels, Shown, bounds
+from rankmetrics_spark.labels.pairs import (
+    Arms,
+    Key,
+    Moves,
+    arm_rows,
+    arm_sums,
+    pair_rows,
+    pair_sums,
+    pairs_of,
+    sentence,
+)
+from rankmetrics_spark.layouts import (
+    Arrays,
+    Reading,
+    by_position,
+    entries_of,
+    entry,
+    flat,
+    judged_grades,
+    without_repeats,
+)
+from rankmetrics_spark.metrics import STANDARD, Convention, Metric, knobs
+from rankmetrics_spark.road import make_plan, pools, top_rows
+from rankmetrics_spark.schemas import (
+    BASELINE,
+    ENTRIES,
+    EXPERIMENT,
+    HASH,
+    ITEM,
+    JUDGEMENT_ROLES,
+    METRIC,
+    POOL_GRADE,
+    POOL_HASH,
+    POSITION,
+    ROLES,
+    USER,
+)
+
+__all__ = [
+    "KERNELS",
+    "MEANS",
+    "PAIRS",
+    "TO_JUDGE",
+    "USERS",
+    "Arms",
+    "Bounds",
+    "Key",
+    "Labels",
+    "Moves",
+    "Shown",
+    "Unjudged",
+    "arm_sums",
+    "assigned",
+    "bounds",
+    "pair_rows",
+    "pair_sums",
+    "sentence",
+    "unjudged",
+]
+
+USERS = {
+    **dict.fromkeys((EXPERIMENT, USER, METRIC), "string"),
+    "n_unjudged": "long",
+    **dict.fromkeys(("value", "low", "high"), "double"),
+}
+MEANS = {
+    **dict.fromkeys((EXPERIMENT, METRIC), "string"),
+    **dict.fromkeys(("n_users", "n_users_open", "n_unjudged"), "long"),
+    **dict.fromkeys(("mean", "low", "high"), "double"),
+}
+PAIRS = {
+    **dict.fromkeys((BASELINE, EXPERIMENT, METRIC), "string"),
+    **dict.fromkeys(("n_users", "n_unjudged", "n_open", "n_fewest"), "long"),
+    **dict.fromkeys(("difference", "low", "high"), "double"),
+    **dict.fromkeys(("bounds", "sentence"), "string"),
+}
+TO_JUDGE = {
+    **dict.fromkeys((USER, ITEM), "string"),
+    "experiments": "array<string>",
+    "ranks": "array<bigint>",
+    "weight": "double",
+    **dict.fromkeys((BASELINE, EXPERIMENT), "string"),
+    **dict.fromkeys(("rank_baseline", "rank"), "long"),
+}
+"""Columns of the tables of ``Unjudged`` -> their types."""
+_SUMS = SumTable(Key._fields)
+_KNOBS = ("ap_denominator", "gain", "gain_table", "relevant_from")
+"""Knobs of a convention that the bounds can read; others have their standard value."""
+
+
+@dataclass(frozen=True)
+class Missing(Section):
+    """What is compared, and what a label may be: see ``unjudged``."""
+
+    baseline: str | None = key(None, text)
+    max_grade: int = key(1, count(1, 100))
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What the Python steps compute."""
+
+    metrics: tuple[Metric, ...]
+    labels: Labels
+    baseline: str | None
+
+
+class Unjudged:
+    """What unjudged items could change; each table is lazy like any DataFrame, and reads the impressions once.
+
+    Labels are the whole grades from 0 to ``max_grade``. They range over the unjudged items that any experiment shows
+    the user down to the cut-off of the metric, and a label counts in m and in the ideal list as any judgement does. So
+    ``low`` and ``high`` are the lowest and the highest value that ``evaluate`` can have once these items are judged.
+    """
+
+    def __init__(self, top: DataFrame, judged: DataFrame, work: _Work) -> None:
+        """Nothing is computed yet."""
+        self._top, self._pool, self._work = top, judged, work
+
+    @cached_property
+    def users(self) -> ResultTable:
+        """One row per (experiment_id, user_id, metric): n_unjudged, value (unjudged = not relevant), low and high."""
+        body = partial(_user_rows, work=self._work)
+        return result_table(self._lists().mapInArrow(body, schema_text(USERS)))
+
+    @cached_property
+    def means(self) -> ResultTable:
+        """One row per (experiment_id, metric): n_users, those whose value is open, n_unjudged, mean, low and high."""
+        return self._final(_mean_rows, MEANS, compares=False)
+
+    @cached_property
+    def pairs(self) -> ResultTable:
+        """One row per (baseline, experiment_id, metric), over the users who are in both experiments.
+
+        n_unjudged (items of either list), n_open (of these, whose label can move the difference), n_fewest (with fewer
+        labels, nothing can be decided; of sums, where nothing is), difference (experiment - baseline, as judged), its
+        low and high, bounds (``exact``; ``enclosure``: no label leads beyond, perhaps none leads there), a sentence.
+        """
+        return self._final(partial(_pair_rows, work=self._work), PAIRS)
+
+    @cached_property
+    def to_judge(self) -> ResultTable:
+        """One row per unjudged item whose label could move the first metric, the heaviest first.
+
+        user_id, item_id, experiments that show it and its ranks there (the best rank first), weight: how much the
+        highest grade of this item alone would move the difference of the pair (baseline, experiment_id) that it moves
+        most, and its ranks in both. Of a user in one experiment only, the weight is that of the value itself.
+        """
+        body = partial(_rows_to_judge, work=self._work)
+        rows = self._lists(ITEM).mapInArrow(body, schema_text(TO_JUDGE))
+        return result_table(rows.orderBy(F.col("weight").desc(), USER, ITEM))
+
+    def _lists(self, *more: str) -> DataFrame:
+        """One row per user: their rows and their judgements; the only shuffle of raw rows."""
+        row = entry(EXPERIMENT, f"bigint({POSITION}) AS {POSITION}", f"xxhash64({ITEM}) AS {HASH}", *more)
+        users = self._top.groupBy(USER).agg(F.expr(f"collect_list({row}) AS {ENTRIES}"))
+        return users.join(self._pool, USER, "left").select(USER, ENTRIES, POOL_GRADE, POOL_HASH)
+
+    def _final(self, body: Any, columns: Mapping[str, str], compares: bool = True) -> ResultTable:
+        step = partial(_partial_sums, work=self._work, compares=compares)
+        sums = self._lists().mapInArrow(step, _SUMS.schema)
+        return result_table(sums.repartition(1).mapInArrow(body, schema_text(columns)))
+
+
+def unjudged(
+    impressions: AnyTable,
+    judgements: AnyTable,
+    metrics: str | Sequence[str | Metric] = ("p@10", "dcg@10", "ap@10", "ndcg@10"),
+    *,
+    baseline: str | None = None,
+    max_grade: int = 1,
+    convention: str | Mapping[str, object] | Convention = "standard",
+    columns: Mapping[str, str | None] | None = None,
+    judgement_columns: Mapping[str, str] | None = None,
+    rank_by: Literal["position", "score"] = "position",
+    first_rank: int = 1,
+) -> Unjudged:
+    """Bound metrics and their differences over all labels that unjudged items may have; say which to judge first.
+
+    Bounds of one list are exact for every metric. In a difference, an item that both lists show has one label in both.
+    Its bounds are exact for ``p``, ``cg``, ``dcg``, ``rbp``, ``rr`` and ``hit_rate``. For ``ap``, ``ndcg``, ``r`` and
+    ``f1`` they are exact if no user has more than 256 assignments of labels, such as 8 unjudged items with labels 0 and
+    1; for other users, the bounds of both values enclose the difference. A user has one list per experiment.
+
+    Args:
+        impressions: One row per shown item, as in ``evaluate``; a column of relevance is not read. Faulty rows are left
+            out, and a repeated item counts at its best rank.
+        judgements: One row per judgement, as in ``evaluate``. A shown item without one is unjudged.
+        metrics: Out of ``p@k``, ``hit_rate@k``, ``rr``, ``r@k``, ``f1@k``, ``cg``, ``dcg``, ``rbp``, ``ap`` and
+            ``ndcg``; the first one decides what to judge first.
+        baseline: The experiment that the others are compared with. None: all pairs, of up to 20 experiments.
+        max_grade: The highest grade that a label may have, from 1 to 100.
+        convention: ``standard``, with other ``gain``, ``relevant_from`` or ``ap_denominator`` (``min(m,k)`` or ``m``).
+        columns: Role (experiment, user, item, position, score) -> column.
+        judgement_columns: Role (user, item, relevance) -> column of the judgements.
+        rank_by: By ranks, or by score: the highest first, equal scores by descending item id.
+        first_rank: What the column of ranks calls the first rank.
+
+    Returns:
+        The tables ``users``, ``means``, ``pairs`` and ``to_judge``.
+
+    Raises:
+        ConfigError: A wrong argument; an unknown baseline is refused when the rows are computed.
+        InputError: A column is missing or has a wrong type.
+
+    Source: bounds from unjudged items: Moffat and Zobel, Rank-Biased Precision for Measurement of Retrieval
+    Effectiveness (TOIS 2008), the residual of RBP. Judging first what moves a difference most: Carterette, Allan and
+    Sitaraman, Minimal Test Collections for Retrieval Evaluation (SIGIR 2006).
+
+    Examples:
+        Nobody has judged z, which only b shows, at rank 1.
+
+        >>> lists = {"a": "xy", "b": "zx"}
+        >>> log = [
+        ...     {"experiment": arm, "user": "u", "item": item, "position": rank}
+        ...     for arm, items in lists.items()
+        ...     for rank, item in enumerate(items, start=1)
+        ... ]
+        >>> qrels = [{"user": "u", "item": item, "relevance": int(item == "x")} for item in "xy"]
+        >>> unjudged(log, qrels, "p@2").pairs.to_pandas()["sentence"][0]  # doctest: +SKIP
+        'b is not behind a on mean Precision@2 whatever the label of the unjudged item is: ahead by up to 0.5'
+    """
+    request = Missing.read({"baseline": baseline, "max_grade": max_grade})
+    roles = {role: column for role, column in (columns or {}).items() if role != "relevance"}
+    options = Options(
+        metrics=metrics,
+        convention=convention,
+        columns={**roles, "relevance": None},
+        judgement_columns=judgement_columns,
+        rank_by=rank_by,
+        first_rank=first_rank,
+        judged=True,
+    )
+    _check(options)
+    table = table_of(impressions, "impressions", roles.values(), (*ROLES, *ROLES.values()), judgements)
+    names = (*JUDGEMENT_ROLES, *JUDGEMENT_ROLES.values())
+    judged = table_of(judgements, "judgements", options.judgement_columns.values(), names, table)
+    plan = make_plan(options, table.schema, judged.schema)
+    cuts = [metric.cut for metric in options.metrics]
+    deepest = None if None in cuts else max(cut for cut in cuts if cut is not None)
+    work = _Work(options.metrics, Labels(options.convention, request.max_grade), request.baseline)
+    pool = pools(judged, plan.judgement_mapping, every_grade=True, text=False)
+    return Unjudged(top_rows(table, plan, deepest), pool, work)
+
+
+def _check(options: Options) -> None:
+    """Refuse metrics and conventions without bounds."""
+    for metric in options.metrics:
+        if metric.name not in KERNELS:
+            raise ConfigError(f"metrics: '{metric}' has no bounds of labels; allowed: {', '.join(KERNELS)}")
+    if options.convention.ap_denominator not in ("min(m,k)", "m"):
+        raise ConfigError(
+            f"convention.ap_denominator is '{options.convention.ap_denominator}'; allowed in bounds of labels: "
+            "min(m,k), m"
+        )
+    for knob in knobs():
+        value, usual = getattr(options.convention, knob.name), getattr(STANDARD, knob.name)
+        if knob.name not in _KNOBS and value != usual:
+            raise ConfigError(
+                f"convention.{knob.name} is {value!r}; allowed in bounds of labels: {usual!r}, and any "
+                f"{', '.join(_KNOBS)}"
+            )
+
+
+@dataclass(frozen=True)
+class _Read:
+    """The lists of a batch of users, and the row of each entry in the texts of the items."""
+
+    arms: Arms
+    text: pa.Array | None
+    row: Any
+
+
+def _read(batch: pa.RecordBatch) -> _Read:
+    """Return the lists of the users of a batch, each with one row per item and per rank."""
+    columns: Arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+    entries = entries_of(columns)
+    entries = replace(entries, grade=judged_grades(entries, columns))
+    names, experiment = coded(flat(columns[ENTRIES])[1].field(EXPERIMENT))
+    lists, of = np.unique(entries.list * len(names) + experiment, return_inverse=True)
+    of_list = replace(entries, list=of.astype(np.int64)).take(np.argsort(of, kind="stable"))
+    rows = by_position(without_repeats(of_list, len(lists), Reading(STANDARD))[0])
+    user, arm = np.divmod(lists, len(names))
+    assert rows.position is not None
+    item = np.unique(np.stack([user[rows.list], rows.hash]), axis=1, return_inverse=True)[1].reshape(-1)
+    pool_user, grades = flat(columns[POOL_GRADE])
+    pool = np.asarray(grades.to_numpy(zero_copy_only=False), np.float64)
+    rank = np.asarray(rows.position, np.int64)
+    shown = Shown(user, rows.list, rank, rows.grade, item.astype(np.int64), pool_user, pool)
+    return _Read(Arms(shown, names, arm), rows.text, rows.row)
+
+
+def _user_rows(batches: Batches, work: _Work) -> Iterator[pa.RecordBatch]:
+    """The rows of ``users``."""
+    for batch in batches:
+        if batch.num_rows:
+            arms = _read(batch).arms
+            shown, names = arms.shown, np.array(arms.names, object)
+            users = batch.column(USER).take(pa.array(shown.user))
+            for metric in work.metrics:
+                found = bounds(shown, metric, work.labels)
+                n = np.bincount(shown.list[found.at][found.unjudged], minlength=len(shown.user))
+                values = {"value": found.value, "low": found.low, "high": found.high}
+                keys = {EXPERIMENT: names[arms.experiment], USER: users, METRIC: [str(metric)] * len(n)}
+                yield from rows_of({**keys, "n_unjudged": n, **values}, USERS)
+
+
+def _partial_sums(batches: Batches, work: _Work, compares: bool) -> Iterator[pa.RecordBatch]:
+    """Add up the users of a partition: exact sums by experiment, and by pair and weight if it compares."""
+    totals: dict[Key, Any] = {}
+    for batch in batches:
+        if batch.num_rows:
+            arms = _read(batch).arms
+            for metric in work.metrics:
+                found = bounds(arms.shown, metric, work.labels)
+                of_pairs = pair_sums(arms, found, metric, work.labels, work.baseline) if compares else ()
+                for of, sums in chain(arm_sums(arms, found, metric), of_pairs):
+                    totals[of] = totals[of] + sums if of in totals else sums
+    if totals:
+        yield _SUMS.batch([*zip(*totals, strict=True)], [*totals.values()])
+
+
+def _all_sums(batches: Batches) -> dict[Key, Any]:
+    sums: dict[Key, Any] = {}
+    for batch in batches:
+        for of, limbs in zip(map(Key._make, _SUMS.keys(batch)), batch.column(len(_SUMS.key)), strict=True):
+            sums[of] = sums.get(of, 0) + np.array(limbs.as_py(), object)
+    return sums
+
+
+def _mean_rows(batches: Batches) -> Iterator[pa.RecordBatch]:
+    yield from _table(arm_rows(_all_sums(batches)), MEANS)
+
+
+def _pair_rows(batches: Batches, work: _Work) -> Iterator[pa.RecordBatch]:
+    sums = _all_sums(batches)
+    if sums:
+        yield from _table(pair_rows(sums, [*map(str, work.metrics)], work.baseline), PAIRS)
+
+
+def _table(rows: Iterator[dict[str, Any]], columns: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+    cells = [*rows]
+    if cells:
+        yield from rows_of({name: [row[name] for row in cells] for name in columns}, columns)
+
+
+# ---- which items to judge first
+
+
+def _rows_to_judge(batches: Batches, work: _Work) -> Iterator[pa.RecordBatch]:
+    """The rows of ``to_judge``: per unjudged item the pair that its label moves most."""
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        read = _read(batch)
+        arms, shown = read.arms, read.arms.shown
+        found = bounds(shown, work.metrics[0], work.labels)
+        weight, pair, ranks = _heaviest(arms, found, work.baseline)
+        chosen = np.flatnonzero(weight > 0)
+        if not len(chosen):
+            continue
+        # The entries of each chosen item, the best rank first; equal ranks in the order of the experiments' names.
+        names = np.array(arms.names, object)
+        by_name = np.argsort(np.argsort(names.astype(str)))
+        entries = found.at[np.isin(shown.item[found.at], chosen)]
+        experiment = arms.experiment[shown.list[entries]]
+        order = np.lexsort((by_name[experiment], shown.rank[entries], shown.item[entries]))
+        entries, experiment = entries[order], experiment[order]
+        first = np.flatnonzero(np.diff(shown.item[entries], prepend=-1))
+        ends = pa.array(np.append(first, len(entries)), pa.int32())
+        lists = (pa.array(names[experiment], pa.string()), pa.array(shown.rank[entries]))
+        users = batch.column(USER).take(pa.array(shown.user[shown.list[entries[first]]]))
+        assert read.text is not None
+        text = read.text.take(pa.array(read.row[entries[first]]))
+        base, other = (
+            pa.array([arms.names[at] if at >= 0 else None for at in side[chosen]], pa.string()) for side in pair
+        )
+        of_pair = (pa.array(side[chosen], mask=side[chosen] == 0) for side in ranks)
+        arrays = [pa.ListArray.from_arrays(ends, values) for values in lists]
+        columns = [users, text, *arrays, pa.array(weight[chosen]), base, other, *of_pair]
+        yield pa.RecordBatch.from_arrays(columns, [*TO_JUDGE])
+
+
+def _heaviest(arms: Arms, found: Bounds, baseline: str | None) -> tuple[Any, Any, Any]:
+    """(i,) largest weight of each item, and (2, i) experiments and ranks of the pair that has it; -1 and 0: none."""
+    shown = arms.shown
+    size = int(shown.item.max(initial=-1)) + 1
+    weight, pair, ranks = np.zeros(size), np.full((2, size), -1), np.zeros((2, size), np.int64)
+    rows = arms.rows(found)
+    n_lists = np.bincount(shown.user)
+    if baseline is not None:
+        is_base = np.array([name == baseline for name in arms.names])[arms.experiment]
+        n_lists *= np.bincount(shown.user[is_base], minlength=len(n_lists))
+    # Of users without a pair, the move of the value itself; of several lists the largest one stays.
+    alone = np.flatnonzero(found.unjudged & (n_lists[shown.user[shown.list[found.at]]] < 2))
+    alone = alone[np.lexsort((-shown.rank[found.at[alone]], np.abs(found.move[alone])))]
+    at, item = found.at[alone], shown.item[found.at[alone]]
+    weight[item], ranks[1, item] = np.abs(found.move[alone]), shown.rank[at]
+    pair[1, item] = arms.experiment[shown.list[at]]
+    for one in pairs_of(arms.names, baseline):
+        moves = Moves.of(arms, found, rows, one)
+        heavier = np.abs(moves.move) > weight[moves.item]
+        of = moves.item[heavier]
+        weight[of] = np.abs(moves.move[heavier])
+        pair[:, of] = np.array(one)[:, None]
+        ranks[:, of] = moves.rank[:, heavier]
+    return weight, pair, ranks

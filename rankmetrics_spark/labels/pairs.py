@@ -1,0 +1,342 @@
+"""Sums of bounds over users, and what they say: whether one experiment is ahead whatever the missing labels are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rankmetrics_spark.errors import ConfigError, unknown
+from rankmetrics_spark.labels.assignments import Assigned, assigned
+from rankmetrics_spark.labels.kernels import Bounds, Flags, Labels, Shown
+from rankmetrics_spark.metrics import Floats, Ints, Metric, parse
+from rankmetrics_spark.statistics import LARGEST_SUMMAND, LIMB_EXPONENTS, Moments, exact_total, group_sums, limbs_of
+
+MOST_EXPERIMENTS = 20
+"""Without a baseline every pair is compared, so there may not be more."""
+_COUNTS = ("n_users", "n_unjudged", "n_open", "n_enclosed", "n_beyond")
+_SMALL = 1e-12
+"""A difference below this part of the values is rounding."""
+_BITS = 2**10
+"""Weights are rounded up to this many parts, so that there are few of them; the fewest labels stay a lower bound."""
+
+
+class Key(NamedTuple):
+    """What a row of sums is about: an experiment (no baseline), a pair, or the labels of a pair with one weight."""
+
+    baseline: str | None
+    experiment: str | None
+    metric: str
+    weight: str | None = None
+
+
+@dataclass(frozen=True)
+class Arms:
+    """Lists with their experiments.
+
+    Attributes:
+        shown: The lists of some users.
+        names: Name of each experiment.
+        experiment: (n,) experiment of each list.
+    """
+
+    shown: Shown
+    names: Sequence[str | None]
+    experiment: Ints
+
+    def rows(self, bounds: Bounds) -> list[Ints]:
+        """Of each experiment, the entries of ``bounds``."""
+        of_entry = self.experiment[self.shown.list[bounds.at]]
+        order = np.argsort(of_entry, kind="stable")
+        return np.split(order, np.searchsorted(of_entry[order], np.arange(1, len(self.names))))
+
+
+def pairs_of(names: Sequence[str | None], baseline: str | None) -> list[tuple[int, int]]:
+    """Baseline and candidate of each comparison, as indices of ``names``, in the order of the names.
+
+    Raises:
+        ConfigError: There is no baseline, and there are too many experiments.
+    """
+    places = sorted(range(len(names)), key=lambda at: str(names[at]))
+    if baseline is not None:
+        base = [at for at in places if names[at] == baseline]
+        return [(first, at) for first in base for at in places if at != first]
+    if len(places) > MOST_EXPERIMENTS:
+        raise ConfigError(
+            f"baseline is None, and the log has {len(places):,} experiments; allowed without a baseline: up to "
+            f"{MOST_EXPERIMENTS}, since every pair is compared"
+        )
+    return [*combinations(places, 2)]
+
+
+@dataclass(frozen=True)
+class Moves:
+    """The items of the users who are in both experiments of a pair.
+
+    Attributes:
+        lists: (2, u) lists of these users in the baseline and the candidate.
+        item: (i,) items of either list down to the cut-off, ascending, as ``Shown`` numbers them.
+        user: (i,) index of their user in ``lists``.
+        unjudged: (i,) whether a label may change.
+        rank: (2, i) rank in both lists; 0 = not shown.
+        move: (i,) how much the highest grade of this item alone adds to candidate - baseline; 0 for a judged item.
+    """
+
+    lists: Ints
+    item: Ints
+    user: Ints
+    unjudged: Flags
+    rank: Ints
+    move: Floats
+
+    @classmethod
+    def of(cls, arms: Arms, bounds: Bounds, rows: Sequence[Ints], pair: tuple[int, int]) -> Moves:
+        """The items of a pair; ``rows`` as ``Arms.rows`` returns them."""
+        shown, of_user = arms.shown, np.full((2, int(arms.shown.user[-1]) + 1), -1)
+        for side, arm in enumerate(pair):
+            lists = np.flatnonzero(arms.experiment == arm)
+            of_user[side, shown.user[lists]] = lists
+        both = np.asarray((of_user >= 0).all(axis=0))
+        place = np.cumsum(both) - 1
+        lists = of_user[:, both]
+        own = [entries[both[shown.user[shown.list[bounds.at[entries]]]]] for entries in (rows[pair[0]], rows[pair[1]])]
+        item = np.unique(np.concatenate([shown.item[bounds.at[entries]] for entries in own]))
+        user, unjudged = np.zeros(len(item), np.int64), np.zeros(len(item), bool)
+        rank, moves = np.zeros((2, len(item)), np.int64), np.zeros((2, len(item)))
+        at = [np.searchsorted(item, shown.item[bounds.at[entries]]) for entries in own]
+        for side, entries in enumerate(own):
+            user[at[side]] = place[shown.user[shown.list[bounds.at[entries]]]]
+            unjudged[at[side]] = bounds.unjudged[entries]
+            rank[side, at[side]] = shown.rank[bounds.at[entries]]
+        for side, entries in enumerate(own):
+            moves[side] = bounds.absent[lists[side, user]] if len(item) else 0.0
+            moves[side, at[side]] = bounds.move[entries]
+        return cls(lists, item, user, unjudged, rank, np.where(unjudged, moves[1] - moves[0], 0.0))
+
+    def differences(self, bounds: Bounds, every: Assigned | None = None) -> Differences:
+        """Candidate - baseline of each user over all labels, where an item of both lists has one label.
+
+        A label adds its ``move`` to a sum, and of the labels that let an item be the first, one alone is best. Ratios
+        of users with few unjudged items have every assignment tried; of others, the bounds of both values enclose the
+        difference, unless both lists are the same.
+        """
+        base, other = self.lists
+        value, n = bounds.value[other] - bounds.value[base], len(base)
+        least, most, enclosed = np.zeros(n), np.zeros(n), np.zeros(n, bool)
+        if bounds.kind == "sum":
+            least += np.bincount(self.user, np.minimum(self.move, 0.0), minlength=n)
+            most += np.bincount(self.user, np.maximum(self.move, 0.0), minlength=n)
+        elif bounds.kind == "first":
+            np.minimum.at(least, self.user, self.move)
+            np.maximum.at(most, self.user, self.move)
+        else:
+            assert every is not None
+            enclosed = np.bincount(self.user[self.rank[0] != self.rank[1]], minlength=n) > 0
+            low, high = bounds.low[other] - bounds.high[base], bounds.high[other] - bounds.low[base]
+            of_user = every.user[base]
+            known = np.flatnonzero(enclosed & (every.number[of_user] > 0))
+            low[known], high[known] = every.extremes(base[known], other[known])
+            low, high = np.where(enclosed, low, 0.0), np.where(enclosed, high, 0.0)
+            enclosed[known] = False
+            return Differences(value, low, high, enclosed)
+        return Differences(value, value + least, value + most, enclosed)
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Candidate - baseline of u users.
+
+    Attributes:
+        value: (u,) as judged.
+        low: (u,) the lowest value over all labels.
+        high: (u,) the highest one.
+        enclosed: (u,) whether no label leads beyond the bounds, but perhaps none leads there.
+    """
+
+    value: Floats
+    low: Floats
+    high: Floats
+    enclosed: Flags
+
+
+def arm_sums(arms: Arms, bounds: Bounds, metric: Metric) -> Iterator[tuple[Key, Ints]]:
+    """Yield the sums of each experiment."""
+    n = len(arms.experiment)
+    open_ = np.bincount(arms.shown.list[bounds.at][bounds.unjudged], minlength=n)
+    counts = (np.ones(n), open_, bounds.high > bounds.low, np.zeros(n))
+    sums = _sums(counts, (bounds.value, bounds.low, bounds.high), arms.experiment, len(arms.names))
+    yield from zip((Key(None, name, str(metric)) for name in arms.names), sums, strict=True)
+
+
+def pair_sums(
+    arms: Arms, bounds: Bounds, metric: Metric, labels: Labels, baseline: str | None
+) -> Iterator[tuple[Key, Ints]]:
+    """Yield the sums of each pair, and of the weights of its labels."""
+    pairs = pairs_of(arms.names, baseline)
+    every = assigned(arms.shown, metric, labels) if bounds.kind == "ratio" and pairs else None
+    rows = arms.rows(bounds)
+    for pair in pairs:
+        moves = Moves.of(arms, bounds, rows, pair)
+        n_users = moves.lists.shape[1]
+        key = Key(arms.names[pair[0]], arms.names[pair[1]], str(metric))
+        found = moves.differences(bounds, every)
+        moving = moves.move != 0
+        if bounds.kind == "ratio":
+            moving = moves.unjudged & (found.high > found.low)[moves.user]
+        of_user = [np.bincount(moves.user[mask], minlength=n_users) for mask in (moves.unjudged, moving)]
+        numbers = (np.ones(n_users), *of_user, found.enclosed)
+        yield key, _sums(numbers, (found.value, found.low, found.high), np.zeros(n_users, np.int64), 1)[0]
+        if bounds.kind == "sum":
+            parts, exponents = np.frexp(np.abs(moves.move[moving]))
+            weights, times = np.unique(np.ldexp(np.ceil(parts * _BITS) / _BITS, exponents), return_counts=True)
+            for weight, number in zip(weights.tolist(), times, strict=True):
+                yield key._replace(weight=weight.hex()), np.array([number], np.int64)
+
+
+def _sums(counts: Sequence[Any], values: Sequence[Floats], group: Ints, size: int) -> Ints:
+    """(size, c) exact sums; a user with a value that cannot be summed is counted as ``beyond``."""
+    sound = np.logical_and.reduce([np.abs(each) <= LARGEST_SUMMAND for each in values])
+    limbs = [limb for each in values for limb in limbs_of(np.where(sound, each, 0.0))]
+    return group_sums([*(np.asarray(each, np.float64) for each in counts), 1.0 - sound, *limbs], group, size)
+
+
+# ---- the rows of the results
+
+
+def _read(sums: Any) -> tuple[dict[str, int], list[float | None], list[int]]:
+    """Counts, means of the three values (None without a user), and their sums in units of 2**-60."""
+    counts = {name: int(number) for name, number in zip(_COUNTS, sums, strict=False)}
+    width = len(LIMB_EXPONENTS)
+    totals = []
+    for start in range(len(_COUNTS), len(sums), width):
+        limbs = [np.array([int(limb)], object) for limb in sums[start : start + width]]
+        totals.append(int(exact_total(limbs)[0]))
+    none = np.array([0], object)
+    n = np.array([counts["n_users"]], object)
+    means = [float(Moments(n, np.array([total], object), none).mean[0]) for total in totals]
+    known = counts["n_users"] and not counts["n_beyond"]
+    return counts, [mean if known else None for mean in means], totals
+
+
+def arm_rows(sums: Mapping[Key, Any]) -> Iterator[dict[str, Any]]:
+    """The rows of ``means``."""
+    for key in sorted((key for key in sums if key.baseline is None), key=_place):
+        counts, (value, low, high), _ = _read(sums[key])
+        yield {
+            "experiment_id": key.experiment,
+            "metric": key.metric,
+            "n_users": counts["n_users"],
+            "n_users_open": counts["n_open"],
+            "n_unjudged": counts["n_unjudged"],
+            "mean": value,
+            "low": low,
+            "high": high,
+        }
+
+
+def pair_rows(sums: Mapping[Key, Any], metrics: Sequence[str], baseline: str | None) -> Iterator[dict[str, Any]]:
+    """The rows of ``pairs``.
+
+    Args:
+        sums: Those of all users.
+        metrics: In the order of the rows.
+        baseline: That of the request.
+
+    Raises:
+        ConfigError: No experiment has the name of the baseline, or there are too many experiments.
+    """
+    names = sorted({key.experiment for key in sums if key.baseline is None}, key=str)
+    if baseline is not None and baseline not in names:
+        raise ConfigError(unknown("experiment", baseline, [name for name in names if name is not None]))
+    weights: dict[Key, list[tuple[float, int]]] = {}
+    for key in sums:
+        if key.weight is not None:
+            weights.setdefault(key._replace(weight=None), []).append((float.fromhex(key.weight), int(sums[key][0])))
+    nobody = np.zeros(len(_COUNTS) + 3 * len(LIMB_EXPONENTS), np.int64)
+    for metric in metrics:
+        for base, other in pairs_of(names, baseline):
+            key = Key(names[base], names[other], metric)
+            row = _pair_row(key, sums.get(key, nobody), weights.get(key, []))
+            yield row | {"sentence": sentence(row)}
+
+
+def _pair_row(key: Key, sums: Any, weights: list[tuple[float, int]]) -> dict[str, Any]:
+    counts, (value, low, high), totals = _read(sums)
+    open_ = low is not None and high is not None and low < -_SMALL and high > _SMALL
+    return {
+        "baseline": key.baseline,
+        "experiment_id": key.experiment,
+        "metric": key.metric,
+        "n_users": counts["n_users"],
+        "n_unjudged": counts["n_unjudged"],
+        "n_open": counts["n_open"],
+        "n_fewest": _fewest(min(-totals[1], totals[2]) / 2**60, weights) if open_ else None,
+        "difference": value,
+        "low": low,
+        "high": high,
+        "bounds": "enclosure" if counts["n_enclosed"] else "exact",
+    }
+
+
+def _place(key: Key) -> tuple[Any, ...]:
+    return key.experiment is None, str(key.experiment), key.metric
+
+
+def _fewest(gap: float, weights: list[tuple[float, int]]) -> int | None:
+    """How many labels, the heaviest first, weigh more than a gap; None if all do not."""
+    n = 0
+    for weight, times in sorted(weights, reverse=True):
+        needed = int(gap // weight) + 1
+        if needed <= times:
+            return n + needed
+        n, gap = n + times, gap - weight * times
+    return None
+
+
+def sentence(row: Mapping[str, Any]) -> str:
+    """What the bounds of a pair say: of these users alone, so it never says "beats", which a test says.
+
+    Args:
+        row: Of ``pairs``, without its sentence.
+
+    >>> row = {"baseline": "a", "experiment_id": "b", "metric": "p@5", "n_users": 9, "n_unjudged": 4, "n_open": 3,
+    ...        "n_fewest": 2, "low": 0.1, "high": 0.2, "bounds": "exact"}
+    >>> sentence(row)
+    'b is ahead of a on mean Precision@5 whatever the labels of the 4 unjudged items are: by 0.1 to 0.2'
+    >>> sentence(row | {"low": -0.1}).partition("; ")[2]
+    '3 more judgements could decide, and fewer than 2 cannot'
+    """
+    a, b, n = row["baseline"], row["experiment_id"], row["n_unjudged"]
+    metric = parse(row["metric"]).headline
+    low, high = row["low"], row["high"]
+    if not row["n_users"]:
+        return f"The judgements do not say who is ahead on {metric}: no user is in both {a} and {b}"
+    if low is None or high is None:
+        return f"The judgements do not say who is ahead on {metric}: a value is too large to be summed"
+    labels = "label of the unjudged item is" if n == 1 else f"labels of the {n:,} unjudged items are"
+    whatever = f"on {metric} whatever the {labels}" if n else f"on {metric}"
+    if low > _SMALL:
+        return f"{b} is ahead of {a} {whatever}: by {_range(low, high)}"
+    if high < -_SMALL:
+        return f"{a} is ahead of {b} {whatever}: by {_range(-high, -low)}"
+    if low >= -_SMALL and high <= _SMALL:
+        return f"{a} and {b} are equal {whatever}"
+    if low >= -_SMALL:
+        return f"{b} is not behind {a} {whatever}: ahead by up to {high:.4g}"
+    if high <= _SMALL:
+        return f"{a} is not behind {b} {whatever}: ahead by up to {-low:.4g}"
+    by = "by" if row["bounds"] == "exact" else "by at most"
+    fewest = f", and fewer than {row['n_fewest']:,} cannot" if (row["n_fewest"] or 0) > 1 else ""
+    judgements = "judgement" if row["n_open"] == 1 else "judgements"
+    return (
+        f"The judgements do not say who is ahead on {metric}: with the labels that favour {a} most, {a} is ahead {by} "
+        f"{-low:.4g}, with those that favour {b} most, {b} is ahead {by} {high:.4g}; {row['n_open']:,} more "
+        f"{judgements} could decide{fewest}"
+    )
+
+
+def _range(low: float, high: float) -> str:
+    return f"{low:.4g} to {high:.4g}" if f"{low:.4g}" != f"{high:.4g}" else f"{low:.4g}"

@@ -1,0 +1,263 @@
+"""The scores of ranked lists: with the judged items, their intents, and under each convention.
+
+This runs inside the Python workers, without a loop over lists. The judgements give shown items their grade and their
+intents, and add the judged items that were not shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rankmetrics_spark.layouts.lists import (
+    Arrays,
+    Entries,
+    EntryIntents,
+    Layout,
+    RankedLists,
+    Reading,
+    flat,
+    ints,
+    item_order,
+    numbers,
+)
+from rankmetrics_spark.metrics import (
+    Batch,
+    Convention,
+    Floats,
+    Intents,
+    Ints,
+    Lists,
+    Metric,
+    compute,
+    m_relevant,
+)
+from rankmetrics_spark.schemas import (
+    ALL_ROWS_SEEN,
+    CONVENTION_INDEX,
+    N_GRADED,
+    N_KNOWN,
+    N_RELEVANT,
+    N_REPEATED,
+    N_SHOWN,
+    N_TIED,
+    N_UNKNOWN,
+    POOL_GRADE,
+    POOL_HASH,
+    POOL_INTENT,
+    POOL_INTENT_GRADE,
+    POOL_INTENT_ITEM,
+)
+
+
+def with_judgements(lists: RankedLists, columns: Arrays, convention: Convention) -> Batch:
+    """The batch with its judged items; without judgements, those are the shown items with a grade.
+
+    With ``duplicates: count`` a judged item that was shown c times is c items, in the list and among the judged ones,
+    so that no metric can exceed 1.
+    """
+    batch = replace(lists.batch, intents=_with_intents(lists, columns))
+    if POOL_GRADE not in columns:
+        is_judged = ~np.isnan(batch.grade)
+        return replace(batch, pool_list=batch.list[is_judged], pool_grade=batch.grade[is_judged])
+    pool_list, values = flat(columns[POOL_GRADE])
+    grades = numbers(values, np.float64)
+    if convention.duplicates == "count" and POOL_HASH in columns and lists.hash is not None and len(grades):
+        judged_hash = ints(flat(columns[POOL_HASH])[1])
+        judged_codes, shown_codes = _pair_codes(pool_list, judged_hash, batch.list, lists.hash)
+        times = np.ones(len(grades), np.int64)
+        if len(shown_codes):
+            keys, counts = np.unique(shown_codes, return_counts=True)
+            at = np.minimum(np.searchsorted(keys, judged_codes), len(keys) - 1)
+            times = np.where(keys[at] == judged_codes, counts[at], 1)
+        pool_list, grades = np.repeat(pool_list, times), np.repeat(grades, times)
+    return replace(batch, pool_list=pool_list, pool_grade=grades)
+
+
+def judged_grades(entries: Entries, columns: Arrays) -> Floats:
+    """(e,) grade of each entry from the judgements (``_pool_hash``, ``_pool_grade`` per list); NaN = not judged."""
+    index, judged_hash = flat(columns[POOL_HASH])
+    grades = numbers(flat(columns[POOL_GRADE])[1], np.float64)
+    if not len(grades):
+        return np.full(len(entries.hash), np.nan)
+    judged_codes, shown_codes = _pair_codes(index, ints(judged_hash), entries.list, entries.hash)
+    order = np.argsort(judged_codes, kind="stable")
+    at = np.minimum(np.searchsorted(judged_codes[order], shown_codes), len(judged_codes) - 1)
+    return np.where(judged_codes[order][at] == shown_codes, grades[order][at], np.nan)
+
+
+# ---- intents
+
+
+def entry_intents(entries: Entries, columns: Arrays) -> EntryIntents | None:
+    """The intents of ranked entries: their own, else those of their item in the judgements; None if nobody reads them.
+
+    An item has the intents that its judgements give it, each with a grade; no intent gets a grade above the entry's.
+    """
+    if entries.intents is not None:
+        at, hashes = entries.own_intents()
+        grade = entries.grade[at]
+    elif POOL_INTENT in columns:
+        at, judged = _judged_pairs(entries, columns)
+        hashes = ints(flat(columns[POOL_INTENT])[1])[judged]
+        grade = np.minimum(numbers(flat(columns[POOL_INTENT_GRADE])[1], np.float64)[judged], entries.grade[at])
+    else:
+        return None
+    # Where rows of one item share a place, the rank decides.
+    order = np.empty(len(entries.list), np.int64)
+    order[np.lexsort((-item_order(entries), entries.list))] = np.arange(len(order))
+    return EntryIntents(at, hashes, grade, order)
+
+
+def _judged_pairs(entries: Entries, columns: Arrays) -> tuple[Ints, Ints]:
+    """Entry and index of a judged (item, intent), of each pair with the same item."""
+    index, item = flat(columns[POOL_INTENT_ITEM])
+    judged_codes, shown_codes = _pair_codes(index, ints(item), entries.list, entries.hash)
+    order = np.argsort(judged_codes, kind="stable")
+    first = np.searchsorted(judged_codes[order], shown_codes)
+    counts = np.searchsorted(judged_codes[order], shown_codes, "right") - first
+    at = np.repeat(np.arange(len(shown_codes)), counts)
+    within = np.arange(len(at)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return at, order[first[at] + within]
+
+
+def _with_intents(lists: RankedLists, columns: Arrays) -> Intents | None:
+    """The intents of entries and judged items; without judgements, the judged items are the entries."""
+    own, batch = lists.intents, lists.batch
+    if own is None and POOL_INTENT not in columns:
+        return None
+    if own is None:
+        none = np.empty(0, np.int64)
+        own = EntryIntents(none, none, np.empty(0), np.arange(len(batch.list)))
+    if POOL_INTENT in columns:
+        pool_list, hashes = flat(columns[POOL_INTENT])
+        starts = _starts(pool_list, ints(flat(columns[POOL_INTENT_ITEM])[1]))
+        item = np.asarray(np.cumsum(starts), np.int64)
+        pool_grade, pool_hash = numbers(flat(columns[POOL_INTENT_GRADE])[1], np.float64), ints(hashes)
+    else:
+        by = np.argsort(own.order[own.entry], kind="stable")
+        pool_list, pool_hash, pool_grade = batch.list[own.entry][by], own.hash[by], own.grade[by]
+        item = own.order[own.entry][by]
+    shown_codes, pool_codes = _pair_codes(batch.list[own.entry], own.hash, pool_list, pool_hash)
+    number = np.unique(np.concatenate([shown_codes, pool_codes]), return_inverse=True)[1].astype(np.int64)
+    intent, pool_intent = number[: len(shown_codes)], number[len(shown_codes) :]
+    once, pool_once = _once(own.entry, intent), _once(item, pool_intent)
+    return Intents(
+        own.entry[once],
+        intent[once],
+        own.grade[once],
+        own.order,
+        pool_list[pool_once],
+        item[pool_once],
+        pool_intent[pool_once],
+        pool_grade[pool_once],
+    )
+
+
+def _starts(first: Ints, second: Ints) -> npt.NDArray[np.bool_]:
+    """(e,) whether an element differs from the one before in either of two arrays."""
+    starts = np.ones(len(first), bool)
+    starts[1:] = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
+    return starts
+
+
+def _once(item: Ints, intent: Ints) -> Ints:
+    """Indices of one element of each (item, intent), by item and then by intent."""
+    by = np.lexsort((intent, item))
+    return by[_starts(item[by], intent[by])]
+
+
+def n_unknown(batch: Batch, convention: Convention) -> Ints:
+    """(n,) relevant items shown beyond the m of the judgements: the list and the judgements contradict each other.
+
+    >>> from rankmetrics_spark.metrics import one_list
+    >>> n_unknown(one_list([1, 1, 0], pool=[1]).batch, Convention()).tolist()
+    [1]
+    """
+    lists = Lists(batch, convention)
+    hits = np.bincount(lists.found.list, lists.relevant, minlength=batch.size).astype(np.int64)
+    return np.asarray(np.maximum(hits - lists.m, 0))
+
+
+def n_graded(batch: Batch) -> Ints:
+    """(n,) shown and judged items with a grade above 0 that is not 1: clicks have none.
+
+    >>> from rankmetrics_spark.metrics import one_list
+    >>> n_graded(one_list([1, 3, 0], pool=[1, 0.5]).batch).tolist()
+    [2]
+    """
+    counts = np.zeros(batch.size, np.int64)
+    for group, grade in ((batch.list, batch.grade), (batch.pool_list, batch.pool_grade)):
+        counts += np.bincount(group[(grade > 0) & (grade != 1)], minlength=batch.size)
+    return counts
+
+
+def _pair_codes(list_a: Ints, hash_a: Ints, list_b: Ints, hash_b: Ints) -> tuple[Ints, Ints]:
+    """One whole number per (list, hash) pair, the same for equal pairs of both sides."""
+    codes = np.unique(np.concatenate([hash_a, hash_b]), return_inverse=True)[1].astype(np.int64)
+    span = int(codes.max(initial=0)) + 1
+    return list_a * span + codes[: len(hash_a)], list_b * span + codes[len(hash_a) :]
+
+
+COUNTS = (N_SHOWN, N_RELEVANT, N_REPEATED, N_TIED, N_UNKNOWN, N_KNOWN, N_GRADED)
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What is computed for each list.
+
+    Attributes:
+        metrics: The metrics, each with its cut-off.
+        conventions: Each reads the same rows its own way; the scored lists have a row for each.
+        by_position: Whether ranks are given; otherwise lists are ranked by score.
+        repeats: Whether repeated items are looked for.
+        judged: Whether judgements are given.
+    """
+
+    metrics: tuple[Metric, ...]
+    conventions: tuple[Convention, ...]
+    by_position: bool = True
+    repeats: bool = True
+    judged: bool = False
+
+    @property
+    def every_grade(self) -> bool:
+        """Whether an item that is judged and not relevant differs from an unjudged one."""
+        removes = any(rule.unjudged == "removed" for rule in self.conventions)
+        return removes or any(metric.needs == "judged" for metric in self.metrics)
+
+    @property
+    def judged_intents(self) -> bool:
+        """Whether the intents of judged items are read."""
+        return self.judged and any(metric.needs == "intents" for metric in self.metrics)
+
+    def reading(self, rule: Convention) -> Reading:
+        """How the rows are read under one of the conventions."""
+        relevant = all(metric.needs == "relevant" for metric in self.metrics)
+        return Reading(rule, self.repeats, self.by_position, relevant and not self.judged and not rule.averages_ties)
+
+
+def score_batch(columns: Arrays, layout: Layout, scoring: Scoring) -> Iterator[Mapping[str, npt.NDArray[Any]]]:
+    """Score n lists under each convention."""
+    lists_by_order: dict[tuple[object, ...], RankedLists] = {}
+    for index, rule in enumerate(scoring.conventions):
+        order = (rule.ties, rule.score_precision, rule.duplicates, rule.averages_ties)
+        if order not in lists_by_order:
+            lists_by_order[order] = layout.unpack(columns, scoring.reading(rule))
+        values = _score(lists_by_order[order], columns, rule, scoring)
+        yield {CONVENTION_INDEX: np.full(lists_by_order[order].batch.size, index, np.int32), **values}
+
+
+def _score(lists: RankedLists, columns: Arrays, rule: Convention, scoring: Scoring) -> dict[str, npt.NDArray[Any]]:
+    batch = with_judgements(lists, columns, rule)
+    n_beyond = n_unknown(batch, rule) if scoring.judged else np.zeros(batch.size)
+    n_known = np.bincount(batch.list, ~np.isnan(batch.grade), minlength=batch.size) if scoring.judged else n_beyond
+    flags = {} if lists.all_rows_seen is None else {ALL_ROWS_SEEN: lists.all_rows_seen}
+    counts = (batch.shown, m_relevant(batch, rule), lists.n_repeated, lists.n_tied, n_beyond, n_known, n_graded(batch))
+    count_columns = {name: np.asarray(count, np.int64) for name, count in zip(COUNTS, counts, strict=True)}
+    values = compute(batch, scoring.metrics, rule).T
+    return flags | count_columns | dict(zip((metric.column for metric in scoring.metrics), values, strict=True))

@@ -1,0 +1,201 @@
+"""``coec_judgements``: grades of items from their clicks, over the clicks that their ranks alone would bring.
+
+With n(r) impressions of an item at rank r and c clicks in all, and CTR(r) the mean click rate of rank r in the log,
+
+    COEC = c / sum over r of n(r) * CTR(r).
+
+1 is an item that is clicked as often as the average item at its ranks. Clicks of an item are taken as Poisson with mean
+COEC * expected, so the interval is the exact one of a Poisson mean (Garwood 1936), over the expected clicks; the click
+rates of ranks rest on the whole log and count as known.
+
+Source: Zhang and Jones, Comparing Click Logs and Editorial Labels for Training Query Rewriting (WWW 2007 workshop on
+Query Log Analysis).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from rankmetrics_spark.comparison import schema_text
+from rankmetrics_spark.config import Options, Section, count, key
+from rankmetrics_spark.engines import AnyTable, Batches, ResultTable, few_rows, matrix_of, result_table, table_of
+from rankmetrics_spark.errors import ConfigError, InputError
+from rankmetrics_spark.metrics import Floats, Ints
+from rankmetrics_spark.road import checked_rows, make_plan
+from rankmetrics_spark.schemas import EXPERIMENT, ITEM, POSITION, REJECTED, RELEVANCE, ROLES, USER
+from rankmetrics_spark.weighting.examination import DEEPEST, examined_ranks
+
+COEC_COLUMNS = {
+    **dict.fromkeys((USER, ITEM), "string"),
+    **dict.fromkeys((RELEVANCE, "ci_low", "ci_high"), "double"),
+    **dict.fromkeys(("n_shown", "n_clicks"), "long"),
+    "expected": "double",
+    "note": "string",
+}
+"""Columns of the result -> their types."""
+NOTE = "from clicks of this log: they favour the ranker that made it"
+"""In each row, so that it is read wherever the table goes."""
+_SHOWN, _CLICKS = "_shown", "_clicks"
+
+
+@dataclass(frozen=True)
+class Clicks(Section):
+    """Which impressions count: see ``coec_judgements``."""
+
+    k: int = key(10, count(1, DEEPEST))
+    min_impressions: int = key(10, count(1, 2**53))
+
+
+def coec_judgements(
+    impressions: AnyTable,
+    *,
+    k: int = 10,
+    min_impressions: int = 10,
+    propensities: AnyTable | None = None,
+    confidence: float = 0.95,
+    columns: Mapping[str, str | None] | None = None,
+    first_rank: int = 1,
+) -> ResultTable:
+    """Make judgements from clicks: clicks over expected clicks (COEC) of each item of a query.
+
+    **These judgements carry the bias of the ranker that made the log.** It decided what was shown, and with what beside
+    it: an evaluation with them favours this ranker, and items that it never showed are unjudged. Use them for rankers
+    that re-order what was shown, from a log that several rankers or a random order made, and check one known
+    difference against people's judgements.
+
+    The table serves as ``judgements`` of ``evaluate`` as it is: COEC is the grade, a real number. It is the gain of
+    ``ndcg`` and ``dcg``. For metrics of relevant items, ``convention={"relevant_from": 1}`` says that an item is
+    relevant if it is clicked at least as often as the average item at its ranks; a stricter rule keeps the rows with
+    ``ci_low >= 1``.
+
+    Args:
+        impressions: One row per shown item. Rows at ranks deeper than ``k``, and faulty rows, are left out.
+        k: The last rank that counts, up to 50.
+        min_impressions: An item with fewer impressions for a query has no row.
+        propensities: The table of ``propensities``, or any with the columns rank and propensity. The expected clicks
+            are then the examinations: the sum of the propensities of the item's ranks. The grade is the clicks per
+            examination, relative to rank 1. The click rate of a rank also holds how good its items are; a propensity
+            does not, so items that rank 1 gets for being good keep their grade. Rows at ranks without a propensity are
+            left out.
+        confidence: Of the intervals, in (0, 1).
+        columns: Role (user, item, position, relevance) -> column, as in ``evaluate``: user is the query, or whoever
+            judgements are for; a relevance is a click, 0 or 1. Experiments are not told apart.
+        first_rank: What the column of ranks calls the first rank.
+
+    Returns:
+        One row per (user_id, item_id), lazy like any DataFrame: relevance (COEC), ci_low, ci_high, n_shown, n_clicks,
+        expected, and a note on the bias. An item that was shown only at ranks that nobody clicked has no row. The
+        log is read once for the click rates of the ranks, when the function is called, and once for the table.
+
+    Raises:
+        ConfigError: A wrong argument.
+        InputError: A column is missing or has a wrong type, or a relevance is neither 0 nor 1.
+
+    Source: Zhang and Jones, Comparing Click Logs and Editorial Labels for Training Query Rewriting (workshop on Query
+    Log Analysis, WWW 2007); the interval: Garwood, Fiducial Limits for the Poisson Distribution (Biometrika 1936).
+
+    Examples:
+        Rank 1 has a click in 3 of 4 impressions. Item a has 2 clicks where 2 * 3/4 were expected.
+
+        >>> clicks = [("a", 1), ("a", 1), ("b", 1), ("b", 0)]
+        >>> log = [{"user": "q", "item": item, "position": 1, "relevance": click} for item, click in clicks]
+        >>> grades = coec_judgements(log, min_impressions=2)  # doctest: +SKIP
+        >>> grades.to_pandas().set_index("item_id")["relevance"].round(3).to_dict()  # doctest: +SKIP
+        {'a': 1.333, 'b': 0.667}
+    """
+    request = Clicks.read({"k": k, "min_impressions": min_impressions})
+    unread = {"experiment", "score", EXPERIMENT}
+    roles = {role: column for role, column in (columns or {}).items() if role not in unread}
+    options = Options(columns={**roles, "experiment": None}, first_rank=first_rank, confidence=confidence)
+    if options.lacks("item"):
+        raise ConfigError("columns.item is null; allowed: the column of the items, since judgements are of items")
+    table = table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
+    rows = _clicked_rows(table, options, request.k)
+    rates = _rates(rows, request.k)
+    if propensities is not None:
+        examined = examined_ranks(propensities, table)
+        rates = np.array([examined.get(rank, np.nan) for rank in range(1, request.k + 1)])
+    body = partial(_judgements, rates=rates, request=request, confidence=options.confidence)
+    return result_table(_items(rows, request.k).mapInArrow(body, schema_text(COEC_COLUMNS)))
+
+
+def _clicked_rows(table: DataFrame, options: Options, k: int) -> DataFrame:
+    """Return the sound rows down to rank k: user, item, rank and click."""
+    plan = make_plan(options, table.schema)
+    roles = replace(plan.columns, item=True, relevance=True, position=True)
+    rows = checked_rows(table, plan.mapping, roles, text=False, null_is_unjudged=False)
+    return rows.where(f"{REJECTED} IS NULL AND {POSITION} <= {k}").select(USER, ITEM, POSITION, RELEVANCE)
+
+
+def _counts(k: int) -> tuple[str, str]:
+    """SQL of the arrays of impressions and clicks at each rank."""
+    at_rank = [f"count_if({POSITION} = {rank})" for rank in range(1, k + 1)]
+    clicked = [f"count_if({POSITION} = {rank} AND {RELEVANCE} = 1)" for rank in range(1, k + 1)]
+    return f"array({', '.join(at_rank)}) AS {_SHOWN}", f"array({', '.join(clicked)}) AS {_CLICKS}"
+
+
+def _rates(rows: DataFrame, k: int) -> Floats:
+    """Return the (k,) click rates of the ranks; NaN where a rank has no impression."""
+    wrong = f"NOT {RELEVANCE} IN (0, 1)"
+    grade = f"max(CASE WHEN {wrong} THEN double({RELEVANCE}) END)"
+    sums = rows.agg(*map(F.expr, _counts(k)), F.expr(f"count_if({wrong})"), F.expr(grade))
+    ((shown, clicks, n_wrong, largest),) = few_rows(sums)
+    if n_wrong:
+        raise InputError(
+            f"the relevance of {n_wrong:,} rows is neither 0 nor 1, such as {largest:g}; allowed: clicks, 0 or 1"
+        )
+    impressions = np.array(shown, np.float64)
+    none = np.full(k, np.nan)
+    return np.asarray(np.divide(np.array(clicks, np.float64), impressions, out=none, where=impressions > 0))
+
+
+def _items(rows: DataFrame, k: int) -> DataFrame:
+    """Return one row per (user, item): impressions and clicks at each rank; the only shuffle of raw rows."""
+    return rows.groupBy(USER, ITEM).agg(*map(F.expr, _counts(k)))
+
+
+def _judgements(batches: Batches, rates: Floats, request: Clicks, confidence: float) -> Iterator[pa.RecordBatch]:
+    """The rows of the result."""
+    for batch in batches:
+        if batch.num_rows:
+            known = ~np.isnan(rates)
+            shown, clicks = (matrix_of(batch.column(name))[:, known] for name in (_SHOWN, _CLICKS))
+            n_shown, n_clicks = shown.sum(axis=1), clicks.sum(axis=1)
+            # Not a matrix product: its order of addition depends on the machine.
+            expected = np.cumsum(np.column_stack([np.zeros(len(shown)), shown * rates[known]]), axis=1)[:, -1]
+            kept = np.flatnonzero((n_shown >= request.min_impressions) & (expected > 0))
+            low, high = (bound / expected[kept] for bound in poisson_interval(n_clicks[kept], confidence))
+            texts = [batch.column(name).take(pa.array(kept)) for name in (USER, ITEM)]
+            values = (n_clicks[kept] / expected[kept], low, high, n_shown[kept], n_clicks[kept], expected[kept])
+            note = pa.array([NOTE] * len(kept), pa.string())
+            yield pa.RecordBatch.from_arrays([*texts, *map(pa.array, values), note], [*COEC_COLUMNS])
+
+
+def poisson_interval(n: Ints, confidence: float) -> tuple[Floats, Floats]:
+    """Exact interval of the mean of a Poisson count.
+
+    Args:
+        n: (g,) counts.
+        confidence: In (0, 1).
+
+    Returns:
+        Lower and upper bounds, (g,) each; the lower bound of a count of 0 is 0.
+
+    Source: Garwood, Fiducial Limits for the Poisson Distribution (Biometrika 1936).
+
+    >>> low, high = poisson_interval(np.array([0, 10]), 0.95)
+    >>> low.round(3).tolist(), high.round(3).tolist()
+    ([0.0, 4.795], [3.689, 18.39])
+    """
+    # Imported here: Python workers that do not need it load faster.
+    from scipy.special import gammaincinv
+
+    tail, some = (1 - confidence) / 2, np.maximum(n, 1)
+    return np.where(n > 0, gammaincinv(some, tail), 0.0), np.asarray(gammaincinv(n + 1, 1 - tail))

@@ -1,0 +1,415 @@
+"""Missing labels and judgements from clicks on both engines: values, bits, faulty rows, errors, and their use."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from rankmetrics_spark import coec_judgements, evaluate, propensities, unjudged
+from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError
+from rankmetrics_spark.labels import MEANS, PAIRS, TO_JUDGE, USERS, Labels, bounds
+from rankmetrics_spark.metrics import Convention, parse
+from rankmetrics_spark.weighting import COEC_COLUMNS
+from tests.helpers.logs import exact
+from tests.unit.test_labels import METRICS, RATIOS, User, arms_of, assignments, users_at_random, value
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+LOG = "experiment_id string, user_id string, item_id string, position int, score double"
+QRELS = "user_id string, item_id string, relevance double"
+TABLES = {"users": USERS, "means": MEANS, "pairs": PAIRS, "to_judge": TO_JUDGE}
+
+
+def log_of(users: list[User]) -> list[tuple[Any, ...]]:
+    return [
+        (name, f"u{at:02}", item, rank, -float(rank))
+        for at, user in enumerate(users)
+        for name, items in user.lists.items()
+        for rank, item in enumerate(items, start=1)
+    ]
+
+
+def qrels_of(users: list[User]) -> list[tuple[Any, ...]]:
+    return [(f"u{at:02}", item, grade) for at, user in enumerate(users) for item, grade in user.judged.items()]
+
+
+def tables(spark: SparkSession, users: list[User]) -> tuple[DataFrame, DataFrame]:
+    return spark.createDataFrame(log_of(users), LOG), spark.createDataFrame(qrels_of(users), QRELS)
+
+
+@pytest.mark.both_engines
+def test_each_user_has_the_bounds_of_their_lists_bit_for_bit(spark: SparkSession) -> None:
+    users = users_at_random(random.Random(5), 40, 2)
+    metrics = [*METRICS, *RATIOS]
+    found = unjudged(*tables(spark, users), metrics, max_grade=2).users.collect()
+    arms = arms_of(users)
+    wanted = set()
+    for metric in metrics:
+        each = bounds(arms.shown, parse(metric), Labels(Convention(), 2))
+        n = np.bincount(arms.shown.list[each.at][each.unjudged], minlength=len(each.value))
+        for at, (user, arm) in enumerate(zip(arms.shown.user, arms.experiment, strict=True)):
+            numbers = (int(n[at]), *(float(values[at]) for values in (each.value, each.low, each.high)))
+            wanted.add((arms.names[arm], f"u{user:02}", str(parse(metric)), *numbers))
+    assert {tuple(row) for row in found} == wanted and len(found) == len(wanted)
+
+
+def test_value_is_that_of_evaluate_and_the_bounds_are_reached_by_judging(spark: SparkSession) -> None:
+    users = users_at_random(random.Random(6), 25, 1)
+    log, qrels = tables(spark, users)
+    metrics = ["p@3", "rr@3", "r@3", "ap@3", "ndcg@3", "dcg", "rbp(p=0.8)"]
+    rows = {
+        (row["experiment_id"], row["user_id"], row["metric"]): row
+        for row in unjudged(log, qrels, metrics).users.collect()
+    }
+    columns = {"relevance": None}
+    for row in evaluate(log, metrics=metrics, judgements=qrels, columns=columns).user_metrics.collect():
+        for metric in map(parse, metrics):
+            bound = rows[row["experiment_id"], row["user_id"], str(metric)]
+            assert bound["value"] == pytest.approx(row[metric.column], abs=1e-12)
+    # One user judged in the way that is best for the NDCG of a.
+    at = next(i for i, user in enumerate(users) if "a" in user.lists and len(assignments(user, 3, 1)) >= 4)
+    best = max(assignments(users[at], 3, 1), key=lambda labels: value(users[at], "a", labels, "ndcg@3", Convention()))
+    more = spark.createDataFrame([(f"u{at:02}", item, grade) for item, grade in best.items()], QRELS)
+    judged = evaluate(log, metrics=["ndcg@3"], judgements=qrels.union(more), columns=columns).user_metrics
+    (reached,) = judged.where(f"experiment_id = 'a' AND user_id = 'u{at:02}'").collect()
+    assert reached["ndcg_at_3"] == pytest.approx(rows["a", f"u{at:02}", "ndcg@3"]["high"])
+
+
+@pytest.mark.both_engines
+def test_means_and_pairs_are_those_of_all_assignments_of_all_users(spark: SparkSession) -> None:
+    users = [
+        User({"a": "xyz", "b": "zwx"}, {"x": 1.0, "y": 0.0}),
+        User({"a": "xy", "b": "yv"}, {"x": 0.0}),
+        User({"b": "rq"}, {"r": 1.0}),
+    ]
+    result = unjudged(*tables(spark, users), ["dcg@2", "rr@2", "p@2"], baseline="a")
+    for metric in ("dcg@2", "rr@2", "p@2"):
+        every = [[*assignments(user, 2, 1)] for user in users]
+        of_b, of_pair = [], []
+        for chosen in itertools.product(*every):
+            b = [value(user, "b", labels, metric, Convention()) for user, labels in zip(users, chosen, strict=True)]
+            a = [
+                value(user, "a", labels, metric, Convention()) for user, labels in zip(users[:2], chosen, strict=False)
+            ]
+            of_b.append(np.mean(b))
+            of_pair.append(np.mean(np.array(b[:2]) - np.array(a)))
+        (mean,) = result.means.where(f"experiment_id = 'b' AND metric = '{metric}'").collect()
+        assert (mean["low"], mean["high"]) == pytest.approx((min(of_b), max(of_b)))
+        # Unjudged in the top 2 of b: z and w, y and v, q.
+        assert (mean["n_users"], mean["n_unjudged"]) == (3, 5)
+        (pair,) = result.pairs.where(f"metric = '{metric}'").collect()
+        assert (pair["low"], pair["high"]) == pytest.approx((min(of_pair), max(of_pair)))
+        assert (pair["baseline"], pair["experiment_id"], pair["n_users"], pair["n_unjudged"]) == ("a", "b", 2, 4)
+        assert pair["sentence"].startswith("The judgements do not say who is ahead on") and pair["bounds"] == "exact"
+    assert {row["n_users_open"] for row in result.means.where("experiment_id = 'b'").collect()} == {2, 3}
+
+
+@pytest.mark.both_engines
+def test_the_item_that_can_move_a_difference_most_is_judged_first(spark: SparkSession) -> None:
+    users = [
+        User({"a": "xyzw", "b": "wzyx", "c": "y"}, {"x": 1.0, "y": 0.0}),
+        User({"a": "v"}, {}),
+        User({"c": "tv"}, {}),
+    ]
+    rows = [tuple(row) for row in unjudged(*tables(spark, users), "dcg@4", max_grade=2).to_judge.collect()]
+    weight = [2 / math.log2(rank + 1) for rank in range(1, 5)]
+    assert rows == [
+        # Rank 1 of b: against c, which does not show it.
+        ("u00", "w", ["b", "a"], [1, 4], weight[0], "b", "c", 1, None),
+        # Users of one experiment are in no pair: what the label adds to the value itself.
+        ("u01", "v", ["a"], [1], 2.0, None, "a", None, 1),
+        ("u02", "t", ["c"], [1], 2.0, None, "c", None, 1),
+        ("u00", "z", ["b", "a"], [2, 3], pytest.approx(weight[1]), "b", "c", 2, None),
+        ("u02", "v", ["c"], [2], pytest.approx(weight[1]), None, "c", None, 2),
+    ]
+    against_a = unjudged(*tables(spark, users), "dcg@4", max_grade=2, baseline="a").to_judge.collect()
+    found = {(row["user_id"], row["item_id"]): tuple(row)[4:] for row in against_a}
+    assert found["u00", "w"] == (pytest.approx(weight[0] - weight[3]), "a", "b", 4, 1)
+    assert found["u00", "z"] == (pytest.approx(weight[2]), "a", "c", 3, None)
+    assert found["u02", "t"] == (2.0, None, "c", None, 1)
+    assert [row["weight"] for row in against_a] == sorted((row["weight"] for row in against_a), reverse=True)
+
+
+def test_what_to_judge_is_the_largest_move_of_any_pair(spark: SparkSession) -> None:
+    users = users_at_random(random.Random(12), 30, 1)
+    for metric in ("ndcg@3", "ap@3", "rr"):
+        rows = unjudged(*tables(spark, users), metric).to_judge.collect()
+        found = {(row["user_id"], row["item_id"]): row["weight"] for row in rows}
+        wanted = {}
+        for at, user in enumerate(users):
+            for item in {*"".join(shown[: parse(metric).cut] for shown in user.lists.values())} - {*user.judged}:
+                change = {
+                    name: value(user, name, {item: 1.0}, metric, Convention())
+                    - value(user, name, {}, metric, Convention())
+                    for name in user.lists
+                }
+                shows = {name for name in user.lists if item in user.lists[name][: parse(metric).cut]}
+                pairs = [(a, b) for a, b in itertools.combinations(user.lists, 2) if {a, b} & shows]
+                moves = [abs(change[a] - change[b]) for a, b in pairs] or [abs(each) for each in change.values()]
+                if max(moves) > 1e-12:
+                    wanted[f"u{at:02}", item] = pytest.approx(max(moves))
+        assert {key: weight for key, weight in found.items() if weight > 1e-12} == wanted
+
+
+@pytest.mark.both_engines
+def test_row_order_partitions_and_faulty_rows_change_no_bit(spark: SparkSession) -> None:
+    users = users_at_random(random.Random(8), 60, 2)
+    rows, labels = log_of(users), qrels_of(users)
+    faulty = [
+        ("a", "u00", None, 1, 0.0),
+        ("a", "u00", "x", None, 0.0),
+        (None, "u00", "x", 1, 0.0),
+        ("a", None, "x", 1, 0.0),
+    ]
+    no_labels = [("u00", None, 1.0), (None, "a", 1.0), ("u00", "b", None), ("u00", "b", math.nan)]
+    # A repeated item counts at its best rank, a repeated judgement with its highest grade.
+    repeats = [(name, user, item, rank + 40, score) for name, user, item, rank, score in rows[:30]]
+    lower = [(user, item, -2.0) for user, item, _ in labels[:30]]
+    metrics = ["dcg@3", "ap@3", "ndcg@3", "rr@3", "rbp(p=0.8)@3"]
+    clean = unjudged(*tables(spark, users), metrics, max_grade=2)
+    mixed, mixed_labels = rows + faulty + repeats, labels + no_labels + lower
+    random.Random(1).shuffle(mixed)
+    random.Random(2).shuffle(mixed_labels)
+    log = spark.createDataFrame(mixed, LOG).repartition(5)
+    other = unjudged(log, spark.createDataFrame(mixed_labels, QRELS).repartition(3), metrics, max_grade=2)
+    for name, columns in TABLES.items():
+        one, two = getattr(clean, name), getattr(other, name)
+        assert one.columns == two.columns == [*columns]
+        assert exact(one.collect()) == exact(two.collect())
+
+
+def test_by_score_the_lists_are_those_of_the_ranks_and_tied_items_are_in_descending_order(spark: SparkSession) -> None:
+    users = users_at_random(random.Random(9), 30, 1)
+    log, qrels = tables(spark, users)
+    by_rank, by_score = unjudged(log, qrels), unjudged(log.drop("position"), qrels, rank_by="score")
+    assert exact(by_rank.users.collect()) == exact(by_score.users.collect())
+    tied = spark.createDataFrame([("a", "u", item, 1, 0.0) for item in "xy"], LOG)
+    judged = spark.createDataFrame([("u", "y", 1.0)], QRELS)
+    (row,) = unjudged(tied, judged, "p@1", rank_by="score").users.collect()
+    assert (row["low"], row["high"], row["n_unjudged"]) == (1.0, 1.0, 0)
+
+
+def test_ids_are_texts_and_other_names_and_tables_of_python_are_read(spark: SparkSession) -> None:
+    log = [{"arm": "007", "query": 2**53 + 1, "doc": "é/=", "slot": 0, "clicked": 1}]
+    qrels = [{"topic": 2**53 + 1, "document": "other", "grade": 1}, {"topic": 2**53, "document": "é/=", "grade": 1}]
+    names = {"experiment": "arm", "user": "query", "item": "doc", "position": "slot", "relevance": "clicked"}
+    of_qrels = {"user": "topic", "item": "document", "relevance": "grade"}
+    result = unjudged(log, qrels, "p@1", columns=names, judgement_columns=of_qrels, first_rank=0)
+    (row,) = result.to_judge.collect()
+    assert (row["user_id"], row["item_id"], row["experiments"]) == (str(2**53 + 1), "é/=", ["007"])
+    (bound,) = result.users.collect()
+    # The click of the log is not read: nobody has judged the item.
+    assert (bound["experiment_id"], bound["value"], bound["high"]) == ("007", 0.0, 1.0)
+
+
+def test_a_log_without_rows_judgements_or_pairs_has_empty_tables(spark: SparkSession) -> None:
+    users = [User({"a": "xy"}, {"x": 1.0})]
+    log, qrels = tables(spark, users)
+    nothing = unjudged(log.where("false"), qrels)
+    assert [getattr(nothing, name).collect() for name in TABLES] == [[], [], [], []]
+    assert unjudged(log, qrels).pairs.collect() == []
+    (row,) = unjudged(log, qrels.where("false"), "p@10").users.collect()
+    assert (row["n_unjudged"], row["low"], row["high"]) == (2, 0.0, 0.2)
+    everything = unjudged(log, spark.createDataFrame([("u00", item, 1.0) for item in "xy"], QRELS), "ap@2")
+    assert everything.to_judge.collect() == []
+    (mean,) = everything.means.collect()
+    assert (mean["n_users_open"], mean["low"], mean["mean"], mean["high"]) == (0, 1.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"metrics": "err@10"}, "metrics: 'err@10' has no bounds of labels; allowed: p, cg, dcg, rbp, hit_rate, rr"),
+        ({"max_grade": 0}, "max_grade is 0; allowed: a whole number from 1 to 100"),
+        ({"max_grade": 1.5}, "max_grade is 1.5; allowed: a whole number from 1 to 100"),
+        (
+            {"convention": "trec_eval"},
+            "convention.duplicates is 'refuse'; allowed in bounds of labels: 'highest_grade'",
+        ),
+        (
+            {"convention": {"ap_denominator": "hits"}},
+            "convention.ap_denominator is 'hits'; allowed in bounds of labels",
+        ),
+        ({"convention": {"unjudged": "removed"}}, "convention.unjudged is 'removed'; allowed in bounds of labels"),
+        ({"columns": {"item": None}}, "columns.item is null"),
+        ({"rank_by": "rank"}, "rank_by: unknown value 'rank'"),
+    ],
+)
+def test_a_wrong_argument_is_refused(spark: SparkSession, wrong: dict[str, Any], message: str) -> None:
+    users = [User({"a": "xy"}, {"x": 1.0})]
+    with pytest.raises(ConfigError) as error:
+        unjudged(*tables(spark, users), **wrong)
+    assert str(error.value).startswith(message)
+
+
+def test_a_missing_column_and_an_unknown_baseline_are_named(spark: SparkSession) -> None:
+    log, qrels = tables(spark, [User({"a": "xy"}, {"x": 1.0})])
+    with pytest.raises(InputError, match="the judgements have no column for relevance"):
+        unjudged(log, qrels.drop("relevance"))
+    with pytest.raises(InputError, match="item"):
+        unjudged(log.drop("item_id"), qrels)
+    with pytest.raises(Exception, match="unknown experiment 'control'") as error:
+        unjudged(log, qrels, baseline="control").pairs.collect()
+    assert "a" in str(error.value)
+
+
+# ---- judgements from clicks
+
+CLICKS = "query string, item string, position int, relevance int"
+ROLES = {"user": "query", "item": "item", "position": "position", "relevance": "relevance"}
+
+
+def clicked(rng: np.random.Generator, n: int, quality: dict[str, float], seen: list[float]) -> list[tuple[Any, ...]]:
+    """Impressions of a query in random order: a click is an examination of an attractive item."""
+    rows = []
+    for at in range(n):
+        for rank, item in enumerate(rng.permutation([*quality]).tolist(), start=1):
+            chance = seen[rank - 1] * quality[item]
+            rows.append((f"q{at % 2}", item, rank, int(rng.random() < chance)))
+    return rows
+
+
+def found(table: DataFrame) -> dict[tuple[str, str], Any]:
+    return {(row["user_id"], row["item_id"]): row for row in table.collect()}
+
+
+@pytest.mark.both_engines
+def test_grades_are_clicks_over_the_clicks_that_the_ranks_alone_bring(spark: SparkSession) -> None:
+    rows = clicked(np.random.default_rng(2), 60, {"a": 0.9, "b": 0.5, "c": 0.3, "d": 0.1}, [0.9, 0.6, 0.4, 0.2])
+    table = coec_judgements(spark.createDataFrame(rows, CLICKS).repartition(3), k=3, columns=ROLES, confidence=0.9)
+    assert table.columns == [*COEC_COLUMNS]
+    judgements = found(table)
+    shown, clicks = Counter(), Counter()
+    for _, _, rank, click in rows:
+        shown[rank] += 1
+        clicks[rank] += click
+    of_item: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
+    for query, item, rank, click in rows:
+        if rank <= 3:
+            of_item[query, item].append((rank, click))
+    assert {*judgements} == {key for key, each in of_item.items() if len(each) >= 10}
+    for key, each in of_item.items():
+        n, expected = sum(click for _, click in each), sum(clicks[rank] / shown[rank] for rank, _ in each)
+        row = judgements[key]
+        assert (row["n_shown"], row["n_clicks"], row["expected"]) == (len(each), n, pytest.approx(expected))
+        assert row["relevance"] == pytest.approx(n / expected)
+        low = stats.chi2.ppf(0.05, 2 * n) / 2 if n else 0.0
+        assert (row["ci_low"], row["ci_high"]) == pytest.approx(
+            (low / expected, stats.chi2.ppf(0.95, 2 * n + 2) / 2 / expected)
+        )
+    assert all("favour the ranker" in row["note"] for row in judgements.values())
+
+
+def test_the_order_of_the_log_changes_no_bit_and_faulty_rows_are_left_out(spark: SparkSession) -> None:
+    rows = clicked(np.random.default_rng(4), 40, {"a": 0.9, "b": 0.5, "c": 0.3}, [0.9, 0.5, 0.1])
+    one = coec_judgements(spark.createDataFrame(rows, CLICKS), columns=ROLES)
+    faulty = [
+        (None, "a", 1, 1),
+        ("q0", None, 1, 1),
+        ("q0", "a", None, 1),
+        ("q0", "a", 0, 1),
+        ("q0", "a", 1, None),
+        ("q0", "a", 99, 1),
+    ]
+    shuffled = spark.createDataFrame([*rows[::-1], *faulty], CLICKS).repartition(4, "position")
+    assert exact(one.collect()) == exact(coec_judgements(shuffled, columns=ROLES).collect())
+
+
+def test_attractiveness_is_recovered_where_the_order_is_random(spark: SparkSession) -> None:
+    quality = {"a": 0.8, "b": 0.4, "c": 0.2, "d": 0.1}
+    rows = clicked(np.random.default_rng(7), 4_000, quality, [0.9, 0.6, 0.4, 0.2])
+    judgements = found(coec_judgements(spark.createDataFrame(rows, CLICKS), columns=ROLES))
+    # All ranks show all items equally often, so that the average item has the mean attractiveness.
+    for (_, item), row in judgements.items():
+        assert row["relevance"] == pytest.approx(quality[item] / 0.375, rel=4 / math.sqrt(row["n_clicks"]))
+        assert row["ci_low"] < row["relevance"] < row["ci_high"]
+    inside = [row["ci_low"] <= quality[item] / 0.375 <= row["ci_high"] for (_, item), row in judgements.items()]
+    assert sum(inside) >= 6
+
+
+def test_with_propensities_a_good_item_keeps_its_grade_at_the_ranks_of_good_items(spark: SparkSession) -> None:
+    quality, seen = {"a": 0.8, "b": 0.4, "c": 0.2}, [1.0, 0.5, 0.25]
+    rng, rows = np.random.default_rng(3), []
+    for at in range(3_000):
+        # The ranker puts a first in most cases.
+        order = ("cab", "bca")[at % 2] if at % 5 < 2 else "abc"
+        rows += [
+            ("q", item, rank, int(rng.random() < seen[rank - 1] * quality[item]))
+            for rank, item in enumerate(order, start=1)
+        ]
+    log = spark.createDataFrame(rows, CLICKS)
+    plain = found(coec_judgements(log, columns=ROLES))
+    weighted = found(coec_judgements(log, columns=ROLES, propensities=propensities(log, replicates=99)))
+    known = found(
+        coec_judgements(
+            log, columns=ROLES, propensities=[{"rank": 1 + at, "propensity": p} for at, p in enumerate(seen)]
+        )
+    )
+    for item, attractive in quality.items():
+        error = 1 / math.sqrt(known["q", item]["n_clicks"])
+        assert known["q", item]["relevance"] == pytest.approx(attractive, rel=4 * error)
+        assert weighted["q", item]["relevance"] == pytest.approx(attractive, rel=0.1 + 4 * error)
+    ratio = plain["q", "a"]["relevance"] / plain["q", "b"]["relevance"]
+    assert abs(known["q", "a"]["relevance"] / known["q", "b"]["relevance"] - 2) < 0.15 < 2 - ratio
+    only_first = found(coec_judgements(log, columns=ROLES, propensities=[{"rank": 1, "propensity": 1.0}]))
+    assert {item: row["n_shown"] for (_, item), row in only_first.items()} == {"a": 1_800, "b": 600, "c": 600}
+
+
+def test_the_table_serves_as_judgements(spark: SparkSession) -> None:
+    rows = clicked(np.random.default_rng(5), 200, {"a": 0.9, "b": 0.5, "c": 0.1}, [0.9, 0.6, 0.4])
+    judgements = coec_judgements(spark.createDataFrame(rows, CLICKS), columns=ROLES)
+    grades = {key: row["relevance"] for key, row in found(judgements).items()}
+    lists = [
+        (name, query, item, rank, 0.0)
+        for name, items in (("good", "abc"), ("bad", "cba"))
+        for query in ("q0", "q1")
+        for rank, item in enumerate(items, start=1)
+    ]
+    result = evaluate(
+        spark.createDataFrame(lists, LOG), metrics=["dcg@1", "p@2"], judgements=judgements,
+        columns={"relevance": None}, convention={"relevant_from": 1},
+    )  # fmt: skip
+    values = {
+        (row["experiment_id"], row["user_id"]): (row["dcg_at_1"], row["p_at_2"])
+        for row in result.user_metrics.collect()
+    }
+    for query in ("q0", "q1"):
+        relevant = {item for item in "abc" if grades[query, item] >= 1}
+        assert values["good", query] == (pytest.approx(grades[query, "a"]), len(relevant & {*"ab"}) / 2)
+        assert values["bad", query] == (pytest.approx(grades[query, "c"]), len(relevant & {*"bc"}) / 2)
+
+
+def test_few_impressions_and_ranks_without_clicks_have_no_row_and_grades_are_refused(spark: SparkSession) -> None:
+    rows = [("q", "a", 1, 1), ("q", "a", 1, 0), ("q", "b", 1, 1), ("q", "c", 2, 0), ("q", "c", 2, 0)]
+    log = spark.createDataFrame(rows, CLICKS)
+    assert {*found(coec_judgements(log, columns=ROLES, min_impressions=2))} == {("q", "a")}
+    assert {*found(coec_judgements(log, columns=ROLES, min_impressions=1))} == {("q", "a"), ("q", "b")}
+    assert coec_judgements(log, columns=ROLES).collect() == []
+    assert coec_judgements(log.where("false"), columns=ROLES).collect() == []
+    with pytest.raises(InputError, match="the relevance of 1 rows is neither 0 nor 1, such as 3; allowed: clicks"):
+        coec_judgements(spark.createDataFrame([*rows, ("q", "a", 1, 3)], CLICKS), columns=ROLES)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"k": 51}, "k is 51; allowed: a whole number from 1 to 50"),
+        ({"min_impressions": 0}, "min_impressions is 0; allowed: a whole number from 1"),
+        ({"confidence": 1}, "confidence is 1; allowed: a number above 0 and below 1"),
+        ({"columns": {"item": None}}, "columns.item is null"),
+        ({"propensities": [{"rank": 1}]}, "the table of propensities has no column for propensity"),
+    ],
+)
+def test_a_wrong_argument_of_clicks_is_refused(spark: SparkSession, wrong: dict[str, Any], message: str) -> None:
+    log = spark.createDataFrame([("q", "a", 1, 1)], CLICKS)
+    with pytest.raises(RankmetricsError) as error:
+        coec_judgements(log, **{"columns": ROLES, **wrong})
+    assert str(error.value).startswith(message)
