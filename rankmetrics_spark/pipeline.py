@@ -58,6 +58,7 @@ def evaluate(
     segment_combinations: Sequence[str | Sequence[str]] = (),
     covariate: str | None = None,
     cluster: str | None = None,
+    only_changed: bool = False,
     first_rank: Literal[0, 1] = 1,
     baseline: str | None = None,
     pairs: Literal["baseline", "all"] = "baseline",
@@ -89,6 +90,8 @@ def evaluate(
             (CUPED).
         cluster: A column whose values, such as households, were assigned as a whole: they are the units of errors,
             not users.
+        only_changed: Compare only users whose lists differ between the two experiments; the effect over all users is
+            shown too.
         first_rank: What the column of ranks calls the first rank.
         baseline: The experiment that the others are compared with, in ``result.comparisons``.
         pairs: Who is compared: with the baseline, or every pair. ``compare`` has further options.
@@ -130,6 +133,7 @@ def evaluate(
         segment_combinations=segment_combinations,
         covariate=covariate,
         cluster=cluster,
+        only_changed=only_changed,
         first_rank=first_rank,
         confidence=confidence,
         mean_over=mean_over,
@@ -144,6 +148,7 @@ def evaluate(
         confidence=confidence,
         mean_over=mean_over,
         cluster=cluster,
+        only_changed=only_changed,
         correction=correction,
     )
     explain_in_notebooks()

@@ -49,6 +49,8 @@ METRIC = "metric"
 CONVENTION = "convention"
 CONVENTION_HASH = "convention_hash"
 DATE = "evaluation_date"
+LIST_HASH = "list_hash"
+"""Column of ``user_metrics`` with a hash of the items of a user's lists, all of them; see ``list_hash``."""
 PARTITION = (EXPERIMENT, DATE)
 RUN = "run_id"
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -79,6 +81,10 @@ ADJUSTED = "adjusted"
 """Bounds of intervals that agree with the corrected p-value have this prefix."""
 LOOKS = "looks"
 """Which looks a row of ``comparisons`` holds for; null or absent where it is a single one."""
+SHARE_CHANGED = "share_changed"
+"""Share of the users of a pair whose lists differ, where only these are tested."""
+DILUTED = ("diluted_difference", "diluted_ci_low", "diluted_ci_high")
+"""The difference over all users of a pair of which only those with changed lists are tested, with its interval."""
 REST = ("rest_difference", "rest_relative_difference")
 """The difference among the users who are not in the segment of a row of ``comparisons``."""
 FROM_REST = ("from_rest", "from_rest_ci_low", "from_rest_ci_high")
@@ -136,6 +142,7 @@ class Columns:
         relevance: Whether the impressions carry their own relevance.
         by_score: Whether lists are ranked by score; a rank column then breaks ties at most.
         first_rank: What the rank column calls the first rank: 1 or 0.
+        list_hash: The column of ``user_metrics`` with the hash of the user's lists, if it is asked for.
     """
 
     list: tuple[str, ...] = ()
@@ -148,6 +155,7 @@ class Columns:
     first_rank: int = 1
     covariate: str | None = None
     cluster: str | None = None
+    list_hash: str | None = None
 
     @property
     def list_columns(self) -> tuple[str, ...]:
@@ -352,6 +360,25 @@ def lists_with_value(metric_column: str) -> str:
     return f"{N_LISTS}_{metric_column}"
 
 
+def list_hash(cut: int | None) -> str:
+    """The column of ``user_metrics`` with a hash of which item is at which rank of a user's lists, down to a cut-off.
+
+    >>> list_hash(10), list_hash(None)
+    ('list_hash_at_10', 'list_hash')
+    """
+    return LIST_HASH if cut is None else f"{LIST_HASH}_at_{cut}"
+
+
+def hashed_cut(column: str) -> float | None:
+    """The cut-off of a column with a hash of lists, infinity without one; None for another column.
+
+    >>> hashed_cut("list_hash_at_10"), hashed_cut("list_hash"), hashed_cut("list_hash_at_x")
+    (10.0, inf, None)
+    """
+    found = re.fullmatch(rf"{LIST_HASH}(?:_at_(\d+))?", column)
+    return None if found is None else float(found[1] or math.inf)
+
+
 def only_value(name: str) -> str:
     """SQL: the value that a column has in every row of a group; null if there are several."""
     return f"CASE WHEN min({name}) = max({name}) AND count({name}) = count(1) THEN min({name}) END"
@@ -373,6 +400,11 @@ OUTPUT_TABLES: dict[str, dict[str, tuple[str, str]]] = {
         N_REPEATED: ("bigint", "rows that were left out because they repeat an item or a rank"),
         "<metric>": ("double", "each metric, `ndcg@10` as `ndcg_at_10`: the mean over the lists; null where left out"),
         "n_lists_<metric>": ("bigint", "lists with a value of the metric; only with `mean_over: lists`"),
+        "list_hash_at_<k>": (
+            "bigint",
+            "hash of which item is at which rank of the user's lists, down to the largest cut-off of the metrics "
+            "(`list_hash`: of all items); only with `only_changed: true`",
+        ),
         CONVENTION_HASH: ("string", "the convention; values of two conventions must not be compared"),
     },
     "experiment_metrics": {

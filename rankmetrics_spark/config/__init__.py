@@ -16,7 +16,6 @@ from rankmetrics_spark.config.comparing import (
     Comparison,
     Cuped,
     Gate,
-    PlannedLooks,
     Resampling,
     check_cuped,
     check_experiments,
@@ -24,7 +23,16 @@ from rankmetrics_spark.config.comparing import (
     gates,
     with_primary,
 )
-from rankmetrics_spark.config.days import Days, Period, dates_in_words, evaluation_day, resolved, time_zone, without_gap
+from rankmetrics_spark.config.days import (
+    Days,
+    Period,
+    PlannedLooks,
+    dates_in_words,
+    evaluation_day,
+    resolved,
+    time_zone,
+    without_gap,
+)
 from rankmetrics_spark.config.document import (
     EXAMPLES,
     SCHEMA_FILE,

@@ -129,6 +129,12 @@ class Options(Section):
         "A column whose values, such as households, were assigned as a whole: they are the units of errors, not users.",
         "comparison.cluster",
     )
+    only_changed: bool = key(
+        False,
+        flag,
+        "Compare only users whose lists differ between the two experiments; the effect over all users is shown too.",
+        "comparison.only_changed",
+    )
     repeated_items: str = key(
         "relevant",
         choice("relevant", "all", "ignore"),
@@ -229,6 +235,11 @@ def _check_relevance(options: Options) -> None:
 
 def _check_item(options: Options) -> None:
     columns = options.path_of("columns")
+    if options.lacks("item") and options.only_changed:
+        raise ConfigError(
+            f"{columns}.item is null, but {options.path_of('only_changed')} compares lists by item; "
+            "allowed: null with only_changed: false"
+        )
     if options.lacks("item") and options.rank_by == "score":
         raise ConfigError(f"{columns}.item is null, but rank_by is 'score'; allowed: null with rank_by 'position'")
     if options.lacks("item") and options.lacks("relevance"):

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rankmetrics_spark.metrics import (
+    UNCUT,
     Batch,
     Convention,
     Floats,
@@ -61,12 +62,14 @@ class Reading:
         repeats: Whether repeated items are looked for.
         by_position: Whether ranks are given; otherwise lists are ranked by score.
         only_relevant: Whether rows without a gain may be left out once the order is known.
+        hashed_to: Rank down to which the items of a list are hashed; 0 = none.
     """
 
     convention: Convention
     repeats: bool = True
     by_position: bool = True
     only_relevant: bool = False
+    hashed_to: int = 0
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,7 @@ class RankedLists:
         n_tied: (n,) rows that share their score with another of the list; 0 where ranks are given.
         hash: (e,) hash of the item of each entry, or None where items are not compared.
         all_rows_seen: (n,) whether the layout has read every row of the list, where Python finds that out.
+        list_hash: (n,) hash of the items of the list, where it is asked for.
     """
 
     batch: Batch
@@ -86,6 +90,7 @@ class RankedLists:
     n_tied: Ints
     hash: Ints | None = None
     all_rows_seen: npt.NDArray[np.bool_] | None = None
+    list_hash: Ints | None = None
 
 
 @dataclass(frozen=True)
@@ -375,19 +380,6 @@ def n_unknown(batch: Batch, convention: Convention) -> Ints:
     return np.asarray(np.maximum(hits - lists.m, 0))
 
 
-def n_graded(batch: Batch) -> Ints:
-    """(n,) shown and judged items with a grade above 0 that is not 1: clicks have none.
-
-    >>> from rankmetrics_spark.metrics import one_list
-    >>> n_graded(one_list([1, 3, 0], pool=[1, 0.5]).batch).tolist()
-    [2]
-    """
-    counts = np.zeros(batch.size, np.int64)
-    for group, grade in ((batch.list, batch.grade), (batch.pool_list, batch.pool_grade)):
-        counts += np.bincount(group[(grade > 0) & (grade != 1)], minlength=batch.size)
-    return counts
-
-
 def _pair_codes(list_a: Ints, hash_a: Ints, list_b: Ints, hash_b: Ints) -> tuple[Ints, Ints]:
     """One whole number per (list, hash) pair, the same for equal pairs of both sides."""
     codes = np.unique(np.concatenate([hash_a, hash_b]), return_inverse=True)[1].astype(np.int64)
@@ -408,6 +400,7 @@ class Scoring:
         by_position: Whether ranks are given; otherwise lists are ranked by score.
         repeats: Whether repeated items are looked for.
         judged: Whether judgements are given.
+        list_hash: The column with a hash of the items of a list; empty = none.
     """
 
     metrics: tuple[Metric, ...]
@@ -415,6 +408,12 @@ class Scoring:
     by_position: bool = True
     repeats: bool = True
     judged: bool = False
+    list_hash: str = ""
+
+    @property
+    def hashed_to(self) -> int:
+        """The rank down to which the items of a list are hashed: the largest cut-off."""
+        return max(metric.cut or UNCUT for metric in self.metrics) if self.list_hash else 0
 
     @property
     def every_grade(self) -> bool:
@@ -425,7 +424,8 @@ class Scoring:
     def reading(self, rule: Convention) -> Reading:
         """How the rows are read under one of the conventions."""
         relevant = all(metric.needs == "relevant" for metric in self.metrics)
-        return Reading(rule, self.repeats, self.by_position, relevant and not self.judged and not rule.averages_ties)
+        relevant &= not self.judged and not rule.averages_ties
+        return Reading(rule, self.repeats, self.by_position, relevant, self.hashed_to)
 
 
 def score_batch(columns: Arrays, layout: Layout, scoring: Scoring) -> Iterator[Mapping[str, npt.NDArray[Any]]]:
@@ -444,7 +444,9 @@ def _score(lists: RankedLists, columns: Arrays, rule: Convention, scoring: Scori
     n_beyond = n_unknown(batch, rule) if scoring.judged else np.zeros(batch.size)
     n_known = np.bincount(batch.list, ~np.isnan(batch.grade), minlength=batch.size) if scoring.judged else n_beyond
     flags = {} if lists.all_rows_seen is None else {ALL_ROWS_SEEN: lists.all_rows_seen}
-    counts = (batch.shown, m_relevant(batch, rule), lists.n_repeated, lists.n_tied, n_beyond, n_known, n_graded(batch))
+    counts = (batch.shown, m_relevant(batch, rule), lists.n_repeated, lists.n_tied, n_beyond, n_known, batch.n_graded)
     count_columns = {name: np.asarray(count, np.int64) for name, count in zip(COUNTS, counts, strict=True)}
+    if scoring.list_hash:
+        count_columns[scoring.list_hash] = np.zeros(batch.size, int) if lists.list_hash is None else lists.list_hash
     values = compute(batch, scoring.metrics, rule).T
     return flags | count_columns | dict(zip((metric.column for metric in scoring.metrics), values, strict=True))

@@ -39,7 +39,7 @@ from rankmetrics_spark.layouts.lists import (
     numbers,
     without_repeats,
 )
-from rankmetrics_spark.metrics import Batch, Convention, Floats, Ints, order_within
+from rankmetrics_spark.metrics import Batch, Convention, Floats, Ints, list_hashes, order_within, place
 from rankmetrics_spark.schemas import (
     ENTRIES,
     FLAGGED,
@@ -265,7 +265,8 @@ class Rows:
         relevance = [f"double({RELEVANCE}) AS {RELEVANCE}"] if columns.relevance else []
         row = entry(*order, HASH, *text, *relevance)
         entries = {ENTRIES: f"collect_list({row}) FILTER (WHERE {REJECTED} IS NULL)"}
-        return Packing(item_hash(columns.item and (repeats or not columns.relevance)), COUNT_ROWS | entries)
+        is_hashed = columns.item and (repeats or not columns.relevance or columns.list_hash is not None)
+        return Packing(item_hash(is_hashed), COUNT_ROWS | entries)
 
     def unpack(self, columns: Arrays, reading: Reading) -> RankedLists:
         """The lists of a batch: ``_entries``, and the judged items where the entries have no ``relevance``."""
@@ -288,7 +289,30 @@ class Rows:
             rank = at - (np.cumsum(sizes) - sizes)[ranked.list] + 1
         batch = Batch(size, ranked.list, rank, ranked.grade, sizes, *no_pool(), score=ranked.score)
         batch = with_tie_groups(batch, ranked, reading.convention)
-        return RankedLists(batch, n_repeated, n_tied, ranked.hash if reading.repeats else None)
+        hashes = hashed_lists(entries, size, reading) if reading.hashed_to else None
+        return RankedLists(batch, n_repeated, n_tied, ranked.hash if reading.repeats else None, list_hash=hashes)
+
+
+_BY_GRADE = ("best", "worst")
+"""Orders of tied items that depend on their grades."""
+
+
+def hashed_lists(entries: Entries, size: int, reading: Reading) -> Ints:
+    """(n,) a hash of which item is at which rank, whatever the grades: equal lists may have different clicks.
+
+    A repeated item counts at its best rank, however repeats are scored.
+    """
+    shown = replace(entries, grade=np.zeros(len(entries.list)))
+    rule = replace(reading.convention, duplicates="best_rank")
+    shown = without_repeats(shown, size, replace(reading, convention=rule, repeats=True))[0]
+    if reading.by_position:
+        rank = np.asarray(shown.position, np.int64)
+    else:
+        ties = "item_desc" if rule.ties in _BY_GRADE else rule.ties
+        shown = shown.take(by_score(shown, replace(rule, ties=ties))[0])
+        rank = place(shown.list, size)
+    top = rank <= reading.hashed_to
+    return list_hashes(shown.list[top], rank[top], shown.hash[top], size)
 
 
 RANKS, GRADES, HASHES = "_ranks_of_rows", "_grades_of_rows", "_hashes_of_rows"

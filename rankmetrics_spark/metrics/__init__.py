@@ -11,7 +11,7 @@ disagree, ``overlaps`` how alike two lists are; ``compute`` runs kernels over a 
 
 # Importing the kernels registers them.
 from rankmetrics_spark.metrics import kernels  # noqa: F401
-from rankmetrics_spark.metrics.batch import Batch, Floats, Ints, grids, has_repeat, order_within
+from rankmetrics_spark.metrics.batch import Batch, Floats, Ints, grids, has_repeat, order_within, place
 from rankmetrics_spark.metrics.conventions import PRESETS, STANDARD, Convention, knobs, resolve
 from rankmetrics_spark.metrics.discounts import (
     UNCUT,
@@ -38,7 +38,7 @@ from rankmetrics_spark.metrics.names import (
     parse,
     reference,
 )
-from rankmetrics_spark.metrics.overlaps import Overlap, jaccard, kendall, overlap, rbo, same_top
+from rankmetrics_spark.metrics.overlaps import Overlap, jaccard, kendall, list_hashes, overlap, rbo, same_top
 
 __all__ = [
     "DIRECTIONS",
@@ -70,6 +70,7 @@ __all__ = [
     "jaccard",
     "kendall",
     "knobs",
+    "list_hashes",
     "m_relevant",
     "metric",
     "metric_of_column",
@@ -78,6 +79,7 @@ __all__ = [
     "order_within",
     "overlap",
     "parse",
+    "place",
     "power_of_two",
     "rbo",
     "reciprocal",

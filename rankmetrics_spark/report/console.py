@@ -15,9 +15,9 @@ from rankmetrics_spark.config import RATE_NAMES
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import without_secrets
 from rankmetrics_spark.metrics import Metric, parse
+from rankmetrics_spark.report.differences import share
 from rankmetrics_spark.report.figures import over_lists, percent, print_fitting, print_records, printable
 from rankmetrics_spark.report.formats import print_csv, print_json
-from rankmetrics_spark.report.sentences import share
 from rankmetrics_spark.schemas import (
     CONVENTION,
     DATE,

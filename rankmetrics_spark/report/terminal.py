@@ -27,6 +27,7 @@ from rankmetrics_spark.report.console import (
 from rankmetrics_spark.report.differences import (
     Change,
     all_percentages,
+    among_changed,
     change_of,
     is_percentage,
     letters_of,
@@ -211,6 +212,8 @@ def _titles(result: Shown) -> list[str]:
     for row in list(result.differences.values())[:1]:
         valid = f" ({valid_at(row)})" if valid_at(row) else ""
         lines.append(f"▲ better, ▼ worse than {result.baseline}, ≈ no difference shown{valid}")
+        if among_changed(row):
+            lines.append("means are over all users; changes are those of the users whose lists changed")
     if result.letters:
         how = CORRECTIONS[result.compared[0]["correction"]]
         lines.append(f"letters behind a mean: the experiments that it is better than ({how})")

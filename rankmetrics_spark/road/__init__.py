@@ -298,7 +298,7 @@ def _published(table: DataFrame, plan: Plan, *more: str) -> DataFrame:
     public += filter(None, [plan.public_cluster if plan.columns.cluster else None])
     described = zip(plan.columns.of_user, public, strict=True)
     renamed = [F.col(internal).alias(public) for internal, public in described]
-    counts = (N_LISTS, N_SHOWN, N_RELEVANT, N_REPEATED)
+    counts = (N_LISTS, N_SHOWN, N_RELEVANT, N_REPEATED, *filter(None, [plan.scoring.list_hash]))
     metrics = (metric.column for metric in plan.scoring.metrics)
     with_value = map(lists_with_value, scoring.without_value(plan.columns, plan.scoring))
     return table.select(EXPERIMENT, USER, *renamed, *counts, *metrics, *with_value, *more)

@@ -25,6 +25,7 @@ from rankmetrics_spark.schemas import (
     SCORE,
     USER_COLUMNS,
     Columns,
+    list_hash,
     lists_with_value,
     public_names,
 )
@@ -76,6 +77,7 @@ class Plan:
     def _public_names(self) -> tuple[str, ...]:
         metrics = [metric.column for metric in self.scoring.metrics]
         reserved = (*USER_COLUMNS, CONVENTION_INDEX, *metrics, *map(lists_with_value, metrics))
+        reserved += tuple(filter(None, [self.columns.list_hash]))
         described = filter(None, (self.columns.covariate, self.columns.cluster))
         return public_names((*self.columns.segments, *described), reserved)
 
@@ -120,9 +122,10 @@ def make_plan(
     repeats = columns.item and options.repeated_items != "ignore"
     for rule in rules:
         check(options.metrics, rule)
-    scoring = Scoring(options.metrics, rules, options.rank_by == POSITION, repeats, judgements is not None)
+    by_position, hashed = options.rank_by == POSITION, columns.list_hash or ""
+    scoring = Scoring(options.metrics, rules, by_position, repeats, judgements is not None, hashed)
     layout = _layout(options, columns, scoring, _kind(impressions, mapping[RELEVANCE]))
-    if scoring.by_position and columns.relevance and not scoring.repeats:
+    if scoring.by_position and columns.relevance and not scoring.repeats and not hashed:
         columns = replace(columns, item=False)
     extra = dict(
         zip((*columns.list_columns, *columns.segment_columns), (*options.list, *options.segments), strict=True)
@@ -151,6 +154,8 @@ def _columns(
     breaks_ties = any(rule.ties == "position" for rule in rules) and mapping[POSITION] in schema.names
     score = by_score or any(metric.needs == "scores" for metric in options.metrics)
     item = mapping[ITEM] is not None
+    cuts = [metric.cut for metric in options.metrics]
+    hashed = list_hash(None if None in cuts else max(filter(None, cuts))) if options.only_changed else None
     if not item and not relevance:
         raise ConfigError("columns.item is null; an item column is needed to look up relevance in the judgements")
     for metric in options.metrics:
@@ -168,6 +173,7 @@ def _columns(
         first_rank=options.first_rank,
         covariate=options.covariate,
         cluster=None if options.cluster in options.segments else options.cluster,
+        list_hash=hashed,
     )
 
 
@@ -181,6 +187,7 @@ def _layout(options: Options, columns: Columns, scoring: Scoring, relevance: T.D
         not scoring.by_position
         or not columns.relevance
         or options.repeated_items == "all"
+        or options.only_changed
         or any(metric.needs != "relevant" for metric in scoring.metrics)
         or any(_reads_every_row(rule, scoring) for rule in scoring.conventions)
     ):

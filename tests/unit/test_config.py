@@ -867,7 +867,7 @@ def test_the_record_is_plain_and_hides_secrets() -> None:
         "comparison": {"baseline": None, "pairs": "baseline", "candidates": [], "confidence": 0.95,
                        "correction": "holm", "simultaneous": False, "primary": [], "guardrails": [],
                        "families": "split", "primary_share": None, "margin": None, "design": "auto",
-                       "shared_users": "keep", "mean_over": "users", "cluster": None,
+                       "shared_users": "keep", "mean_over": "users", "cluster": None, "only_changed": False,
                        "wilcoxon": False, "randomization": None, "bootstrap": None, "aa_check": None, "shares": None,
                        "power": 0.8, "min_users": 0, "cuped": None, "looks": "one", "tuning_users": 10_000,
                        "period": None},
