@@ -38,7 +38,16 @@ from rankmetrics_spark.metrics.names import (
     parse,
     reference,
 )
-from rankmetrics_spark.metrics.overlaps import Overlap, jaccard, kendall, list_hashes, overlap, rbo, same_top
+from rankmetrics_spark.metrics.overlaps import (
+    Overlap,
+    jaccard,
+    kendall,
+    list_hashes,
+    overlap,
+    rbo,
+    same_top,
+    unexpectedness,
+)
 
 __all__ = [
     "DIRECTIONS",
@@ -88,5 +97,6 @@ __all__ = [
     "running_sums",
     "same_top",
     "sums",
+    "unexpectedness",
     "unit",
 ]

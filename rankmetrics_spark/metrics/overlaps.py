@@ -1,4 +1,4 @@
-"""How alike two ranked lists are: RBO, Jaccard, the same top, Kendall's tau; for many pairs of lists at once.
+"""How alike two ranked lists are: RBO, Jaccard, Kendall's tau, unexpectedness; for many pairs of lists at once.
 
 A pair has a list a of s items and a list b of l items; X_d is the number of items that are in the first d of both.
 """
@@ -108,6 +108,20 @@ def jaccard(pairs: Overlap) -> Floats:
     """
     either = pairs.n_a + pairs.n_b - pairs.common
     return np.asarray(np.divide(pairs.common, either, out=np.full(pairs.size, np.nan), where=either > 0))
+
+
+def unexpectedness(pairs: Overlap) -> Floats:
+    """(n,) share of the items of list b that are not in list a, the baseline; NaN if list b is empty.
+
+    Source: Murakami, Mori and Orihara, Metrics for Evaluating the Serendipity of Recommendation Lists (2008), without
+    relevance; a short list is divided by its length.
+
+    >>> found = overlap(np.array([0, 0]), np.array([1, 2]), np.array([0, 0, 0]), np.array([3, 1, 4]), 1)
+    >>> unexpectedness(found).round(6).tolist()
+    [0.666667]
+    """
+    unseen = pairs.n_b - pairs.common
+    return np.asarray(np.divide(unseen, pairs.n_b, out=np.full(pairs.size, np.nan), where=pairs.n_b > 0))
 
 
 def same_top(pairs: Overlap) -> Floats:

@@ -199,6 +199,11 @@ def test_grades_rows_below_the_cut_off_and_logged_twice_change_no_hash() -> None
     assert plain != hash_of([(1, 7, 0), (2, 8, 0), (3, 9, 1), (4, 5, 1)], to=4)
 
 
+def test_of_two_items_at_one_rank_the_clicks_choose_none() -> None:
+    first, second = ([(1, 7, 0), (2, 8, x), (2, 9, y)] for x, y in ((1, 0), (0, 1)))
+    assert hash_of(first) == hash_of(second) == hash_of([(1, 7, 0), (2, 8, 0)])
+
+
 @pytest.mark.parametrize("convention", ["standard", "rectools", "recommenders"])
 def test_of_a_repeated_item_the_best_rank_counts_whatever_was_clicked(convention: str) -> None:
     first, later = ([(1, 7, x), (2, 8, 0), (3, 7, y)] for x, y in ((1, 0), (0, 1)))
