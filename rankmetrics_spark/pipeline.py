@@ -65,6 +65,7 @@ def evaluate(
     confidence: float = 0.95,
     mean_over: Literal["users", "lists"] = "users",
     correction: Literal["holm", "hochberg", "hommel", "bonferroni", "fdr_bh", "fdr_by", "tukey", "none"] = "holm",
+    percentiles: Sequence[float] = (),
     repeated_items: Literal["relevant", "all", "ignore"] = "relevant",
     text_numbers: bool = False,
     layout: LayoutName = "auto",
@@ -98,6 +99,9 @@ def evaluate(
         confidence: Confidence level of the intervals.
         mean_over: Every user counts once (``users``), or every list (``lists``); errors are by user in both.
         correction: Correction of the p-values for the number of comparisons.
+        percentiles: Percentiles of each metric over the users, such as ``[50, 90]``: columns ``percentile_50``,
+            ``percentile_50_ci_low`` and ``percentile_50_ci_high`` of ``experiment_metrics``, and so on. Exact, of
+            Hyndman and Fan's type 7 as NumPy's; the intervals hold for any distribution.
         repeated_items: Which repeated items are found: ``relevant`` = those that could change a value, ``all``,
             ``ignore`` = none. ``ignore`` trusts the log and does not read the item column.
         text_numbers: Numbers may come as text; text that is no number is a fault of its row.
@@ -137,6 +141,7 @@ def evaluate(
         first_rank=first_rank,
         confidence=confidence,
         mean_over=mean_over,
+        percentiles=percentiles,
         repeated_items=repeated_items,
         layout=layout,
         text_numbers=text_numbers,

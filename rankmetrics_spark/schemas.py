@@ -369,6 +369,29 @@ def list_hash(cut: int | None) -> str:
     return LIST_HASH if cut is None else f"{LIST_HASH}_at_{cut}"
 
 
+PERCENTILE_PARTS = ("", "_ci_low", "_ci_high")
+"""Ends of the columns of a percentile: itself, and its interval."""
+
+
+def percentile_column(percentile: float) -> str:
+    """The column of ``experiment_metrics`` with a percentile.
+
+    >>> percentile_column(50), percentile_column(99.9)
+    ('percentile_50', 'percentile_99_9')
+    """
+    return f"percentile_{percentile:.10g}".replace(".", "_")
+
+
+def percentiles_in(columns: Iterable[str]) -> dict[str, str]:
+    """Column of a percentile -> what people call it, of those among some columns.
+
+    >>> percentiles_in(["mean", "percentile_50", "percentile_50_ci_low", "percentile_99_9"])
+    {'percentile_50': '50 %', 'percentile_99_9': '99.9 %'}
+    """
+    found = ((name, re.fullmatch(r"percentile_(\d+)(?:_(\d+))?", name)) for name in columns)
+    return {name: f"{'.'.join(filter(None, each.groups()))} %" for name, each in found if each}
+
+
 def hashed_cut(column: str) -> float | None:
     """The cut-off of a column with a hash of lists, infinity without one; None for another column.
 
@@ -425,6 +448,9 @@ OUTPUT_TABLES: dict[str, dict[str, tuple[str, str]]] = {
         CONVENTION_HASH: ("string", "the same, short"),
         MEAN_OVER: ("string", "`users` or `lists`"),
         N_LISTS: ("bigint", "lists with a value; only with `mean_over: lists`"),
+        "percentile_<p>": ("double", "each of `percentiles` of the users' values; 99.9 is `percentile_99_9`"),
+        "percentile_<p>_ci_low": ("double", "lower bound of its interval; null with too few users"),
+        "percentile_<p>_ci_high": ("double", "its upper bound"),
     },
     "checks": {
         name: (CHECK_COLUMNS[name], meaning)

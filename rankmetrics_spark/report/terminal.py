@@ -19,6 +19,7 @@ from rankmetrics_spark.report.console import (
     as_text,
     best_mean,
     chosen,
+    print_percentiles,
     print_table,
     title,
     unit_counts,
@@ -150,8 +151,10 @@ def print_result(result: Shown, every_segment: bool = False) -> None:
     """The table of a result on stdout, and in which segments the effect differs."""
     if every_segment or not result.figures.everyone:
         print_table(list(result.rows), result.metrics)
+        print_percentiles(result.rows)
         return
     print_fitting(lambda some: table(result, some), result.columns, *_titles(result))
+    print_percentiles(result.figures.everyone)
     _print_segments(result)
 
 

@@ -29,6 +29,7 @@ CASES: dict[str, Callable[[DataFrame], DataFrame]] = {
     "evaluate by_rank": lambda log: evaluate(log, METRICS).experiment_metrics,
     "evaluate by_rank, rows": lambda log: evaluate(log, METRICS, layout="rows").experiment_metrics,
     "only_changed by_rank": lambda log: evaluate(log, METRICS, only_changed=True).experiment_metrics,
+    "percentiles by_rank": lambda log: evaluate(log, METRICS, percentiles=[50, 90]).experiment_metrics,
     "changed by_rank": lambda log: means(changed(log, "exp-0", k=10)),
     "evaluate by_score": lambda log: evaluate(log, METRICS, rank_by="score").experiment_metrics,
     "only_changed by_score": lambda log: evaluate(log, METRICS, rank_by="score", only_changed=True).experiment_metrics,
@@ -40,6 +41,7 @@ GOALS = (
     ("only_changed by_score", "evaluate by_score", 1.3),
     ("only_changed by_rank", "evaluate by_score", 1.3),
     ("only_changed by_rank", "evaluate by_rank", None),
+    ("percentiles by_rank", "evaluate by_rank", None),
 )
 """A case, what it is compared with, and the largest ratio."""
 
