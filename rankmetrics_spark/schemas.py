@@ -49,8 +49,6 @@ METRIC = "metric"
 CONVENTION = "convention"
 CONVENTION_HASH = "convention_hash"
 DATE = "evaluation_date"
-LIST_HASH = "list_hash"
-"""Column of ``user_metrics`` with a hash of the items of a user's lists, all of them; see ``list_hash``."""
 PARTITION = (EXPERIMENT, DATE)
 RUN = "run_id"
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -360,15 +358,6 @@ def lists_with_value(metric_column: str) -> str:
     return f"{N_LISTS}_{metric_column}"
 
 
-def list_hash(cut: int | None) -> str:
-    """The column of ``user_metrics`` with a hash of which item is at which rank of a user's lists, down to a cut-off.
-
-    >>> list_hash(10), list_hash(None)
-    ('list_hash_at_10', 'list_hash')
-    """
-    return LIST_HASH if cut is None else f"{LIST_HASH}_at_{cut}"
-
-
 PERCENTILE_PARTS = ("", "_ci_low", "_ci_high")
 """Ends of the columns of a percentile: itself, and its interval."""
 
@@ -390,16 +379,6 @@ def percentiles_in(columns: Iterable[str]) -> dict[str, str]:
     """
     found = ((name, re.fullmatch(r"percentile_(\d+)(?:_(\d+))?", name)) for name in columns)
     return {name: f"{'.'.join(filter(None, each.groups()))} %" for name, each in found if each}
-
-
-def hashed_cut(column: str) -> float | None:
-    """The cut-off of a column with a hash of lists, infinity without one; None for another column.
-
-    >>> hashed_cut("list_hash_at_10"), hashed_cut("list_hash"), hashed_cut("list_hash_at_x")
-    (10.0, inf, None)
-    """
-    found = re.fullmatch(rf"{LIST_HASH}(?:_at_(\d+))?", column)
-    return None if found is None else float(found[1] or math.inf)
 
 
 def only_value(name: str) -> str:

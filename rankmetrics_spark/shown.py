@@ -29,22 +29,18 @@ from rankmetrics_spark.engines import (
     table_of,
 )
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
-from rankmetrics_spark.layouts import Entries, by_score, entries_of, entry, flat
+from rankmetrics_spark.layouts import entries_of, entry, flat, top_items
 from rankmetrics_spark.metrics import (
-    STANDARD,
     Floats,
     Ints,
     Overlap,
     coverage,
     entropy,
     gini,
-    has_repeat,
     jaccard,
     kendall,
     novelty,
-    order_within,
     overlap,
-    place,
     rbo,
     same_top,
     unexpectedness,
@@ -171,7 +167,7 @@ def _changes(batches: Batches, change: Change) -> Iterator[pa.RecordBatch]:
         cell = user * len(experiments) + experiment
         there = np.bincount(cell) > 0
         lists, of = np.flatnonzero(there), (np.cumsum(there) - 1)[cell]
-        of, items = _top(batch.column(ENTRIES), of, change.k)
+        of, items = top_items(entries_of({ENTRIES: batch.column(ENTRIES)}), of, change.k)
         users, arms = np.divmod(lists, len(experiments))
         base_of = np.full(batch.num_rows, -1)
         base_of[users[arms == arm]] = np.flatnonzero(arms == arm)
@@ -181,33 +177,6 @@ def _changes(batches: Batches, change: Change) -> Iterator[pa.RecordBatch]:
             names = batch.column(USER).take(pa.array(users[others]))
             keys = {BASELINE: [change.baseline] * len(others), EXPERIMENT: [experiments[i] for i in arms[others]]}
             yield from rows_of({**keys, USER: names, **_measures(found, change.p)}, COLUMNS)
-
-
-def _top(column: pa.Array, of: Ints, k: int) -> tuple[Ints, Ints]:
-    """Return list and item of the rows down to rank k, list by list in rank order; ``of`` is the list of each row.
-
-    Of a repeated item the best rank stays.
-    """
-    entries, size = entries_of({ENTRIES: column}), int(of.max(initial=0)) + 1
-    # Small whole numbers are sorted by their digits, which takes a tenth of the time.
-    by = np.argsort(of.astype(np.min_scalar_type(size)), kind="stable")
-    if entries.score is None:
-        rank = np.asarray(entries.position, np.int64)[by]
-        tied = has_repeat(of[by], rank)
-        by = by[np.lexsort((entries.hash[by], rank, of[by])) if tied else order_within(of[by], rank.astype(float))]
-    else:
-        # Without grades, scores and the text of items order all rows.
-        exact = None if entries.exact is None else entries.exact[by]
-        rows = Entries(of[by], by, np.full(len(by), np.nan), score=entries.score[by], exact=exact, row=by)
-        by = by[by_score(replace(rows, text=entries.text), STANDARD)[0]]
-        by = by[place(of[by], size) <= k]
-    of, items = of[by], entries.hash[by]
-    if not has_repeat(of, items):
-        return of, items
-    order = np.lexsort((items, of))
-    repeats = (np.diff(of[order], prepend=-1) == 0) & (np.diff(items[order], prepend=0) == 0)
-    kept = np.sort(order[~repeats])
-    return of[kept], items[kept]
 
 
 def _pairs(of: Ints, items: Ints, bases: Ints, others: Ints) -> Overlap:

@@ -11,7 +11,7 @@ from rankmetrics_spark.comparison.table import lists_of
 from rankmetrics_spark.config import Days, dates_in_words, refuse
 from rankmetrics_spark.engines import few_rows, group_means, weight_of
 from rankmetrics_spark.errors import InputError, unknown
-from rankmetrics_spark.metrics import Metric, metric_of_column
+from rankmetrics_spark.metrics import Metric, hashed_cut, metric_of_column
 from rankmetrics_spark.pointers import Pointer, dates_without
 from rankmetrics_spark.schemas import (
     CONVENTION_HASH,
@@ -25,7 +25,6 @@ from rankmetrics_spark.schemas import (
     N_SHOWN,
     USER,
     USER_COLUMNS,
-    hashed_cut,
     lists_with_value,
     quoted,
 )

@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 from rankmetrics_spark.config import Comparison, Days, listed
 from rankmetrics_spark.engines import in_order
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
-from rankmetrics_spark.metrics import Metric, cut_of, metric_of_column, parse
+from rankmetrics_spark.metrics import Metric, cut_of, hashed_cut, list_hash, metric_of_column, parse
 from rankmetrics_spark.pointers import LookNumbers, unknown_looks
 from rankmetrics_spark.schemas import (
     BASELINE,
@@ -23,8 +23,6 @@ from rankmetrics_spark.schemas import (
     N_LISTS,
     N_RELEVANT,
     USER,
-    hashed_cut,
-    list_hash,
     lists_with_value,
     quoted,
 )

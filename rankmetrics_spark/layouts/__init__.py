@@ -46,6 +46,7 @@ from rankmetrics_spark.layouts.packings import (
     no_item_repeats,
     no_pool,
     rank_may_repeat,
+    top_items,
 )
 
 __all__ = [
@@ -80,5 +81,6 @@ __all__ = [
     "no_pool",
     "rank_may_repeat",
     "score_batch",
+    "top_items",
     "without_repeats",
 ]

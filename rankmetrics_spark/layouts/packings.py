@@ -39,7 +39,17 @@ from rankmetrics_spark.layouts.lists import (
     numbers,
     without_repeats,
 )
-from rankmetrics_spark.metrics import Batch, Convention, Floats, Ints, list_hashes, order_within, place
+from rankmetrics_spark.metrics import (
+    STANDARD,
+    Batch,
+    Convention,
+    Floats,
+    Ints,
+    has_repeat,
+    list_hashes,
+    order_within,
+    place,
+)
 from rankmetrics_spark.schemas import (
     ENTRIES,
     FLAGGED,
@@ -313,6 +323,33 @@ def hashed_lists(entries: Entries, size: int, reading: Reading) -> Ints:
         rank = place(shown.list, size)
     top = rank <= reading.hashed_to
     return list_hashes(shown.list[top], rank[top], shown.hash[top], size)
+
+
+def top_items(entries: Entries, of: Ints, k: int) -> tuple[Ints, Ints]:
+    """Return list and item of the rows down to rank k, list by list in rank order; ``of`` is the list of each row.
+
+    Of a repeated item the best rank stays.
+    """
+    size = int(of.max(initial=0)) + 1
+    # Small whole numbers are sorted by their digits, which takes a tenth of the time.
+    by = np.argsort(of.astype(np.min_scalar_type(size)), kind="stable")
+    if entries.score is None:
+        rank = np.asarray(entries.position, np.int64)[by]
+        tied = has_repeat(of[by], rank)
+        by = by[np.lexsort((entries.hash[by], rank, of[by])) if tied else order_within(of[by], rank.astype(float))]
+    else:
+        # Without grades, scores and the text of items order all rows.
+        exact = None if entries.exact is None else entries.exact[by]
+        rows = Entries(of[by], by, np.full(len(by), np.nan), score=entries.score[by], exact=exact, row=by)
+        by = by[by_score(replace(rows, text=entries.text), STANDARD)[0]]
+        by = by[place(of[by], size) <= k]
+    of, items = of[by], entries.hash[by]
+    if not has_repeat(of, items):
+        return of, items
+    order = np.lexsort((items, of))
+    repeats = (np.diff(of[order], prepend=-1) == 0) & (np.diff(items[order], prepend=0) == 0)
+    kept = np.sort(order[~repeats])
+    return of[kept], items[kept]
 
 
 RANKS, GRADES, HASHES = "_ranks_of_rows", "_grades_of_rows", "_hashes_of_rows"

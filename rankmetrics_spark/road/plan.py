@@ -11,7 +11,7 @@ from pyspark.sql import types as T
 from rankmetrics_spark.config import Options
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.layouts import LAYOUTS, Layout, Scoring, Whole
-from rankmetrics_spark.metrics import Convention, check
+from rankmetrics_spark.metrics import Convention, check, list_hash
 from rankmetrics_spark.road.checking import is_whole
 from rankmetrics_spark.schemas import (
     CLUSTER_OF_USER,
@@ -25,7 +25,6 @@ from rankmetrics_spark.schemas import (
     SCORE,
     USER_COLUMNS,
     Columns,
-    list_hash,
     lists_with_value,
     public_names,
 )
