@@ -58,12 +58,14 @@ def evaluate(
     segment_combinations: Sequence[str | Sequence[str]] = (),
     covariate: str | None = None,
     cluster: str | None = None,
+    only_changed: bool = False,
     first_rank: Literal[0, 1] = 1,
     baseline: str | None = None,
     pairs: Literal["baseline", "all"] = "baseline",
     confidence: float = 0.95,
     mean_over: Literal["users", "lists"] = "users",
     correction: Literal["holm", "hochberg", "hommel", "bonferroni", "fdr_bh", "fdr_by", "tukey", "none"] = "holm",
+    percentiles: Sequence[float] = (),
     repeated_items: Literal["relevant", "all", "ignore"] = "relevant",
     text_numbers: bool = False,
     layout: LayoutName = "auto",
@@ -90,12 +92,17 @@ def evaluate(
             (CUPED).
         cluster: A column whose values, such as households, were assigned as a whole: they are the units of errors,
             not users.
+        only_changed: Compare only users whose lists differ between the two experiments; the effect over all users is
+            shown too.
         first_rank: What the column of ranks calls the first rank.
         baseline: The experiment that the others are compared with, in ``result.comparisons``.
         pairs: Who is compared: with the baseline, or every pair. ``compare`` has further options.
         confidence: Confidence level of the intervals.
         mean_over: Every user counts once (``users``), or every list (``lists``); errors are by user in both.
         correction: Correction of the p-values for the number of comparisons.
+        percentiles: Percentiles of each metric over the users, such as ``[50, 90]``: columns ``percentile_50``,
+            ``percentile_50_ci_low`` and ``percentile_50_ci_high`` of ``experiment_metrics``, and so on. Exact, of
+            Hyndman and Fan's type 7 as NumPy's; the intervals hold for any distribution.
         repeated_items: Which repeated items are found: ``relevant`` = those that could change a value, ``all``,
             ``ignore`` = none. ``ignore`` trusts the log and does not read the item column.
         text_numbers: Numbers may come as text; text that is no number is a fault of its row.
@@ -131,9 +138,11 @@ def evaluate(
         segment_combinations=segment_combinations,
         covariate=covariate,
         cluster=cluster,
+        only_changed=only_changed,
         first_rank=first_rank,
         confidence=confidence,
         mean_over=mean_over,
+        percentiles=percentiles,
         repeated_items=repeated_items,
         layout=layout,
         text_numbers=text_numbers,
@@ -145,6 +154,7 @@ def evaluate(
         confidence=confidence,
         mean_over=mean_over,
         cluster=cluster,
+        only_changed=only_changed,
         correction=correction,
     )
     explain_in_notebooks()

@@ -81,6 +81,10 @@ ADJUSTED = "adjusted"
 """Bounds of intervals that agree with the corrected p-value have this prefix."""
 LOOKS = "looks"
 """Which looks a row of ``comparisons`` holds for; null or absent where it is a single one."""
+SHARE_CHANGED = "share_changed"
+"""Share of the users of a pair whose lists differ, where only these are tested."""
+DILUTED = ("diluted_difference", "diluted_ci_low", "diluted_ci_high")
+"""The difference over all users of a pair of which only those with changed lists are tested, with its interval."""
 REST = ("rest_difference", "rest_relative_difference")
 """The difference among the users who are not in the segment of a row of ``comparisons``."""
 FROM_REST = ("from_rest", "from_rest_ci_low", "from_rest_ci_high")
@@ -143,6 +147,7 @@ class Columns:
         relevance: Whether the impressions carry their own relevance.
         by_score: Whether lists are ranked by score; a rank column then breaks ties at most.
         first_rank: What the rank column calls the first rank: 1 or 0.
+        list_hash: The column of ``user_metrics`` with the hash of the user's lists, if it is asked for.
     """
 
     list: tuple[str, ...] = ()
@@ -157,6 +162,7 @@ class Columns:
     cluster: str | None = None
     intents: Literal["", "shown", "judged"] = ""
     item_text: bool = False
+    list_hash: str | None = None
 
     @property
     def list_columns(self) -> tuple[str, ...]:
@@ -361,6 +367,29 @@ def lists_with_value(metric_column: str) -> str:
     return f"{N_LISTS}_{metric_column}"
 
 
+PERCENTILE_PARTS = ("", "_ci_low", "_ci_high")
+"""Ends of the columns of a percentile: itself, and its interval."""
+
+
+def percentile_column(percentile: float) -> str:
+    """The column of ``experiment_metrics`` with a percentile.
+
+    >>> percentile_column(50), percentile_column(99.9)
+    ('percentile_50', 'percentile_99_9')
+    """
+    return f"percentile_{percentile:.10g}".replace(".", "_")
+
+
+def percentiles_in(columns: Iterable[str]) -> dict[str, str]:
+    """Column of a percentile -> what people call it, of those among some columns.
+
+    >>> percentiles_in(["mean", "percentile_50", "percentile_50_ci_low", "percentile_99_9"])
+    {'percentile_50': '50 %', 'percentile_99_9': '99.9 %'}
+    """
+    found = ((name, re.fullmatch(r"percentile_(\d+)(?:_(\d+))?", name)) for name in columns)
+    return {name: f"{'.'.join(filter(None, each.groups()))} %" for name, each in found if each}
+
+
 def only_value(name: str) -> str:
     """SQL: the value that a column has in every row of a group; null if there are several."""
     return f"CASE WHEN min({name}) = max({name}) AND count({name}) = count(1) THEN min({name}) END"
@@ -382,6 +411,11 @@ OUTPUT_TABLES: dict[str, dict[str, tuple[str, str]]] = {
         N_REPEATED: ("bigint", "rows that were left out because they repeat an item or a rank"),
         "<metric>": ("double", "each metric, `ndcg@10` as `ndcg_at_10`: the mean over the lists; null where left out"),
         "n_lists_<metric>": ("bigint", "lists with a value of the metric; only with `mean_over: lists`"),
+        "list_hash_at_<k>": (
+            "bigint",
+            "hash of which item is at which rank of the user's lists, down to the largest cut-off of the metrics "
+            "(`list_hash`: of all items); only with `only_changed: true`",
+        ),
         CONVENTION_HASH: ("string", "the convention; values of two conventions must not be compared"),
     },
     "experiment_metrics": {
@@ -402,6 +436,9 @@ OUTPUT_TABLES: dict[str, dict[str, tuple[str, str]]] = {
         CONVENTION_HASH: ("string", "the same, short"),
         MEAN_OVER: ("string", "`users` or `lists`"),
         N_LISTS: ("bigint", "lists with a value; only with `mean_over: lists`"),
+        "percentile_<p>": ("double", "each of `percentiles` of the users' values; 99.9 is `percentile_99_9`"),
+        "percentile_<p>_ci_low": ("double", "lower bound of its interval; null with too few users"),
+        "percentile_<p>_ci_high": ("double", "its upper bound"),
     },
     "checks": {
         name: (CHECK_COLUMNS[name], meaning)

@@ -28,7 +28,7 @@ from rankmetrics_spark.engines import (
     table_of,
 )
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
-from rankmetrics_spark.layouts import entry, flat, ints
+from rankmetrics_spark.layouts import entries_of, entry, flat, top_items
 from rankmetrics_spark.metrics import (
     Floats,
     Ints,
@@ -42,8 +42,9 @@ from rankmetrics_spark.metrics import (
     overlap,
     rbo,
     same_top,
+    unexpectedness,
 )
-from rankmetrics_spark.road import make_plan, top_rows
+from rankmetrics_spark.road import make_plan, sound_rows, top_rows
 from rankmetrics_spark.schemas import (
     BASELINE,
     ENTRIES,
@@ -53,6 +54,7 @@ from rankmetrics_spark.schemas import (
     METRIC,
     POSITION,
     ROLES,
+    SCORE,
     USER,
     quoted,
 )
@@ -61,7 +63,7 @@ from rankmetrics_spark.statistics import poisson_weights
 COLUMNS = {
     **dict.fromkeys((BASELINE, EXPERIMENT, USER), "string"),
     **dict.fromkeys(("n_items_baseline", "n_items", "n_common"), "long"),
-    **dict.fromkeys(("same_top", "jaccard", "rbo", "kendall"), "double"),
+    **dict.fromkeys(("same_top", "jaccard", "rbo", "kendall", "unexpectedness"), "double"),
 }
 """Columns of the result -> their types."""
 DEEPEST = 1000
@@ -105,7 +107,8 @@ def changed(
         One row per (experiment_id, user_id) of the users who are in the baseline too, lazy like any DataFrame:
         baseline, experiment_id, user_id, n_items_baseline, n_items, n_common, same_top (1 if both top k are the same,
         in the same order, else 0), jaccard (common items over items of either), rbo (rank-biased overlap, extrapolated:
-        Webber, Moffat and Zobel, TOIS 2010, equation 32), kendall (tau of the common items; null below two of them).
+        Webber, Moffat and Zobel, TOIS 2010, equation 32), kendall (tau of the common items; null below two of them),
+        unexpectedness (share of the n_items that are not among those of the baseline: Murakami et al., 2008).
 
     Raises:
         ConfigError: A wrong argument.
@@ -113,9 +116,13 @@ def changed(
     """
     change = Change.read({"baseline": baseline, "k": k, "p": p})
     options = _options(columns, rank_by, first_rank)
-    row = entry(EXPERIMENT, f"bigint({POSITION}) AS {POSITION}", f"xxhash64({ITEM}) AS {HASH}")
-    top = _top_rows(impressions, options, change.k).groupBy(USER).agg(F.expr(f"collect_list({row}) AS {ENTRIES}"))
-    return result_table(top.mapInArrow(partial(_changes, change=change), schema_text(COLUMNS)))
+    rows, is_scored = _sound_rows(impressions, options)
+    # By score, Python ranks whole lists: a window sorts and shuffles the log once more. Ties are ordered by the items.
+    order = (SCORE, ITEM) if is_scored else (f"bigint({POSITION}) AS {POSITION}",)
+    rows = rows if is_scored else rows.where(F.col(POSITION) <= change.k)
+    row = entry(EXPERIMENT, f"xxhash64({ITEM}) AS {HASH}", *order)
+    lists = rows.groupBy(USER).agg(F.expr(f"collect_list({row}) AS {ENTRIES}"))
+    return result_table(lists.mapInArrow(partial(_changes, change=change), schema_text(COLUMNS)))
 
 
 def _options(columns: Mapping[str, str | None] | None, rank_by: str, first_rank: int) -> Options:
@@ -124,6 +131,13 @@ def _options(columns: Mapping[str, str | None] | None, rank_by: str, first_rank:
     if options.lacks("item"):
         raise ConfigError("columns.item is null; allowed: the column of the items, since lists are compared by item")
     return options
+
+
+def _sound_rows(impressions: AnyTable, options: Options) -> tuple[DataFrame, bool]:
+    """Return the sound rows: experiment, user, item, and rank or score; and whether lists are ranked by score."""
+    table = table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
+    plan = make_plan(options, table.schema)
+    return sound_rows(table, plan), plan.columns.by_score
 
 
 def _top_rows(impressions: AnyTable, options: Options, k: int) -> DataFrame:
@@ -140,8 +154,10 @@ def _changes(batches: Batches, change: Change) -> Iterator[pa.RecordBatch]:
         if change.baseline not in experiments:
             continue
         arm = experiments.index(change.baseline)
-        lists, of = np.unique(user * len(experiments) + experiment, return_inverse=True)
-        of, items = _ranked(of.astype(np.int64), ints(values.field(POSITION)), ints(values.field(HASH)))
+        cell = user * len(experiments) + experiment
+        there = np.bincount(cell) > 0
+        lists, of = np.flatnonzero(there), (np.cumsum(there) - 1)[cell]
+        of, items = top_items(entries_of({ENTRIES: batch.column(ENTRIES)}), of, change.k)
         users, arms = np.divmod(lists, len(experiments))
         base_of = np.full(batch.num_rows, -1)
         base_of[users[arms == arm]] = np.flatnonzero(arms == arm)
@@ -151,16 +167,6 @@ def _changes(batches: Batches, change: Change) -> Iterator[pa.RecordBatch]:
             names = batch.column(USER).take(pa.array(users[others]))
             keys = {BASELINE: [change.baseline] * len(others), EXPERIMENT: [experiments[i] for i in arms[others]]}
             yield from rows_of({**keys, USER: names, **_measures(found, change.p)}, COLUMNS)
-
-
-def _ranked(of: Ints, rank: Ints, item: Ints) -> tuple[Ints, Ints]:
-    """Return list and item of each row in rank order; of a repeated item the best rank stays."""
-    by = np.lexsort((rank, item, of))
-    first = np.ones(len(by), bool)
-    first[1:] = (of[by][1:] != of[by][:-1]) | (item[by][1:] != item[by][:-1])
-    kept = by[first]
-    order = kept[np.lexsort((item[kept], rank[kept], of[kept]))]
-    return of[order], item[order]
 
 
 def _pairs(of: Ints, items: Ints, bases: Ints, others: Ints) -> Overlap:
@@ -181,7 +187,7 @@ def _pairs(of: Ints, items: Ints, bases: Ints, others: Ints) -> Overlap:
 def _measures(found: Overlap, p: float) -> dict[str, Floats | Ints]:
     counts = {"n_items_baseline": found.n_a, "n_items": found.n_b, "n_common": found.common}
     values = {"same_top": same_top(found), "jaccard": jaccard(found), "rbo": rbo(found, p), "kendall": kendall(found)}
-    return {**counts, **values}
+    return {**counts, **values, "unexpectedness": unexpectedness(found)}
 
 
 # ---- which items users saw

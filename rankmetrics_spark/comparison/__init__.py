@@ -21,8 +21,14 @@ from rankmetrics_spark.comparison.daily import KINDS, UserDays, add_days
 from rankmetrics_spark.comparison.families import Rules
 from rankmetrics_spark.comparison.forecasts import Outlook, outlook, outlooks
 from rankmetrics_spark.comparison.over_time import OVER_TIME, over_time, over_time_rows
-from rankmetrics_spark.comparison.pairs import UserRows, add_rows
-from rankmetrics_spark.comparison.periods import period_days, period_rows, published_days, uneven_columns
+from rankmetrics_spark.comparison.pairs import add_rows
+from rankmetrics_spark.comparison.periods import (
+    first_and_last,
+    period_days,
+    period_rows,
+    published_days,
+    uneven_columns,
+)
 from rankmetrics_spark.comparison.planning import Plan, plan
 from rankmetrics_spark.comparison.registry import STATISTICS, statistic, types_of
 from rankmetrics_spark.comparison.rows import (
@@ -41,6 +47,7 @@ from rankmetrics_spark.comparison.rows import (
 from rankmetrics_spark.comparison.sums import signed_ranks, signed_sizes, sums_by_key
 from rankmetrics_spark.comparison.table import UserTable, Within, largest_changes, user_changes
 from rankmetrics_spark.comparison.totals import ARM_SUMS, PAIR_SUMS, Key, Request, Totals
+from rankmetrics_spark.comparison.units import UserRows
 from rankmetrics_spark.config import AaCheck, Bootstrap, Comparison, Options, PlannedLooks, Resampling, day, refuse
 from rankmetrics_spark.engines import AnyTable, ResultTable, result_table, spark_table
 from rankmetrics_spark.errors import ConfigError
@@ -133,6 +140,7 @@ def compare(
     shared_users: str = "keep",
     mean_over: str = "users",
     cluster: str | None = None,
+    only_changed: bool = False,
 ) -> ResultTable:
     """Is one experiment better than another, and how sure is that? From per-user metrics, without collecting users.
 
@@ -173,6 +181,8 @@ def compare(
         mean_over: Every user counts once (``users``), or every list (``lists``); errors are by user in both.
         cluster: A column whose values, such as households, were assigned as a whole: they are the units of errors,
             not users.
+        only_changed: Compare only users whose lists differ between the two experiments; the effect over all users is
+            shown too. ``evaluate`` has to have had it as well.
 
     Returns:
         One row per (baseline, candidate, segment, metric); lazy like any DataFrame.
@@ -219,6 +229,7 @@ def compare(
             "shared_users": shared_users,
             "mean_over": mean_over,
             "cluster": cluster,
+            "only_changed": only_changed,
         }
     )
     split = Options(segments=segments or None, segment_combinations=segment_combinations or None)
@@ -227,17 +238,6 @@ def compare(
     users = users if days is None else period_rows(users, days)
     table = UserTable.of(users, metrics, {name: name for name in split.segments}, _earlier_values(before, users))
     return result_table(comparisons(replace(table, combinations=split.combined_segments, days=days), comparison))
-
-
-def first_and_last(dates: object) -> tuple[str, str]:
-    """The two dates of a period.
-
-    Raises:
-        ConfigError: These are not two.
-    """
-    if isinstance(dates, (tuple, list)) and len(dates) == 2:
-        return str(dates[0]), str(dates[1])
-    raise refuse("dates", dates, "the first and the last date of a period, such as ('2026-11-08', '2026-11-21')")
 
 
 def effect_over_time(
@@ -310,12 +310,11 @@ def effect_over_time(
 def development(table: UserTable, comparison: Comparison, dates: tuple[str, str] | None = None) -> DataFrame:
     """The rows of ``effect_over_time``, from one row per (experiment_id, user_id, evaluation_date)."""
     _refuse_nothing(comparison)
-    if comparison.mean_over == "lists":
-        raise refuse(comparison.path_of("mean_over"), "lists", "users, since an effect over time is one of users")
-    if comparison.cluster is not None:
-        raise refuse(
-            comparison.path_of("cluster"), comparison.cluster, "null, since an effect over time is one of users"
-        )
+    of_users = (("mean_over", "users", "users"), ("cluster", None, "null"), ("only_changed", False, "false"))
+    for name, usual, word in of_users:
+        if (value := getattr(comparison, name)) != usual:
+            why = f"{word}, since an effect over time is one of {'all ' * (word == 'false')}users"
+            raise refuse(comparison.path_of(name), value, why)
     if comparison.correction == "tukey":
         # Slopes are no means.
         comparison = replace(comparison, correction="holm")
@@ -441,6 +440,7 @@ def request_of(comparison: Comparison) -> Request:
         drop_shared=comparison.shared_users == "drop",
         over_lists=comparison.mean_over == "lists",
         clustered=comparison.cluster is not None,
+        only_changed=comparison.only_changed,
         bootstrap=bootstrap.replicates if bootstrap else 0,
         bootstrap_seed=bootstrap.seed if bootstrap else 1,
         flips=flips.replicates if flips else 0,

@@ -17,11 +17,11 @@ from pyspark.sql import functions as F
 
 from rankmetrics_spark.comparison.adjusted import with_mean_covariate
 from rankmetrics_spark.comparison.daily import first_places
-from rankmetrics_spark.comparison.pairs import UserRows
 from rankmetrics_spark.comparison.periods import period_rows
 from rankmetrics_spark.comparison.sums import KEY, PARTIALS, ROWS_AT_ONCE, Layout, added, as_batches, whole_users
 from rankmetrics_spark.comparison.table import UserTable, by_user, lists_of
 from rankmetrics_spark.comparison.totals import BEFORE_SUMS, Ints, Key, Name, Totals, moments
+from rankmetrics_spark.comparison.units import UserRows
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.engines import Batches, Step, few_rows
 from rankmetrics_spark.errors import InputError

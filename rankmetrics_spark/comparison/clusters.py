@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from rankmetrics_spark.comparison.pairs import UserRows
 from rankmetrics_spark.comparison.totals import ALONE, MEMBERS, Ints, Key, Totals
+from rankmetrics_spark.comparison.units import UserRows
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.schemas import EVERYONE
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, LIMB_UNIT, Floats, exact_total, limbs_of

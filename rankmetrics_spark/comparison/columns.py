@@ -174,8 +174,10 @@ def correction(rows: Compared) -> tuple[list[str], ...]:
 
 @statistic("n_comparisons", "n_users_baseline", "n_users_candidate", "n_users_both", type="long")
 def counts(rows: Compared) -> tuple[Ints, ...]:
-    """How many comparisons the family has; users of each side who have a value, and of both."""
-    return rows.families.n_tested, of_arm(rows.arms[0], "n"), of_arm(rows.arms[1], "n"), of_pair(rows.both, "both")
+    """How many comparisons the family has; users of each side who have a value, and of both, also where only those
+    with changed lists are compared.
+    """
+    return rows.families.n_tested, of_arm(rows.arms[0], "n"), of_arm(rows.arms[1], "n"), rows.n_both
 
 
 @statistic(type="string")

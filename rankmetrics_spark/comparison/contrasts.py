@@ -24,14 +24,16 @@ from rankmetrics_spark.comparison.totals import (
     stacked,
     stacked_arms,
 )
-from rankmetrics_spark.schemas import EVERYONE, FROM_REST, REST, segment_columns
+from rankmetrics_spark.schemas import DILUTED, EVERYONE, FROM_REST, REST, SHARE_CHANGED, segment_columns
 from rankmetrics_spark.statistics import (
     Floats,
+    Moments,
     adjusted_p_values,
     critical_t,
     difference_of_differences,
     nonzero,
     one_sided_p,
+    paired_t,
     permutation_p,
     share_bounds,
     share_independent,
@@ -163,6 +165,19 @@ def _critical(rows: Compared, df: Floats) -> Floats:
     if not rows.has("looks"):
         return single
     return np.maximum(rows.by_look(lambda rule: rule.critical(rows.n_users, df, 1 - confidence)), single)
+
+
+@statistic(SHARE_CHANGED, *DILUTED, needs="changed")
+def diluted(rows: Compared) -> tuple[Floats, ...]:
+    """Share of the users of both whose lists differ: the row tests these. And the effect over all users of both, to
+    which the others add 0: `difference` times that share, with the paired t interval of these differences and zeros, at
+    `confidence`.
+    """
+    changed, n = rows.pair.difference, rows.n_both.astype(object)
+    everyone = paired_t(Moments(n, changed.total, changed.squares), rows.rules.confidence)
+    shares = rows.n_users / np.where(rows.n_both == 0, np.nan, rows.n_both)
+    numbers = (everyone.difference, everyone.ci_low, everyone.ci_high)
+    return shares, *(np.where(rows.testable, each, np.nan) for each in numbers)
 
 
 @statistic(*REST, *FROM_REST, "p_rest", "p_rest_adjusted", needs="segments")

@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from rankmetrics_spark.comparison.pairs import UserRows, add_rows, compared_users
+from rankmetrics_spark.comparison.pairs import add_rows, compared_users
 from rankmetrics_spark.comparison.totals import Ints, Key, Request, Totals
+from rankmetrics_spark.comparison.units import UserRows
 from rankmetrics_spark.schemas import EVERYONE
 from rankmetrics_spark.statistics import (
     LARGEST_SUMMAND,

@@ -65,6 +65,7 @@ class Rules:
         tuning_users: With ``any``, the users at which intervals are tightest.
         over_lists: Whether means are over lists; the user stays the unit of errors.
         cluster: The column whose values are the units of errors, instead of the users; None = the users are.
+        only_changed: Whether only users whose lists differ are compared.
     """
 
     confidence: float = 0.95
@@ -88,6 +89,7 @@ class Rules:
     tuning_users: int = 10_000
     over_lists: bool = False
     cluster: str | None = None
+    only_changed: bool = False
 
     @property
     def by_ratio(self) -> bool:
@@ -110,8 +112,7 @@ class Rules:
             one_family=request.families == "one",
             primary_share=request.primary_share,
             margins=request.margins(table.metrics),
-            # Without the users of both experiments there is nothing to pair.
-            design="independent" if request.shared_users == "drop" else request.design,
+            design=_design(request),
             days=table.days,
             power=request.power,
             min_users=request.min_users,
@@ -125,7 +126,16 @@ class Rules:
             tuning_users=request.tuning_users,
             over_lists=request.mean_over == "lists",
             cluster=table.cluster,
+            only_changed=request.only_changed,
         )
+
+
+def _design(request: Comparison) -> str:
+    if request.only_changed:
+        # Lists of different users cannot be the same.
+        return "paired"
+    # Without the users of both experiments there is nothing to pair.
+    return "independent" if request.shared_users == "drop" else request.design
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from rankmetrics_spark.comparison import over_lists
-from rankmetrics_spark.comparison.totals import SHARED, Ints, Key, Name, Request, Totals
+from rankmetrics_spark.comparison.totals import ALL_PAIRED, SHARED, Ints, Key, Name, Request, Totals
+from rankmetrics_spark.comparison.units import Units, UserRows, summable
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.schemas import EVERYONE
 from rankmetrics_spark.statistics import (
     LARGEST_SUMMAND,
-    POWERS,
     Floats,
     group_sums,
-    limbs_of,
     limbs_of_products,
     poisson_weights,
     random_signs,
@@ -65,7 +64,7 @@ class Resampler:
         step = max(1, MOST_VALUES // max(1, len(units.user) * len(tables)))
         for at in range(0, max(1, len(left)), step):
             pairs = experiments, left[at : at + step], right[at : at + step]
-            columns = {metric: _summands(table, [] if at else arms, pairs) for metric, table in tables.items()}
+            columns = {metric: _summands(units, table, [] if at else arms, pairs) for metric, table in tables.items()}
             for kind, weights in self.weights.items():
                 summands = [(metric, each) for metric, kinds in columns.items() for each in kinds[kind] if each.names]
                 if summands:
@@ -73,14 +72,14 @@ class Resampler:
 
 
 def _summands(
-    table: Floats, arms: list[tuple[Name, Name]], pairs: tuple[list[Name], Ints, Ints]
+    units: Units, table: Floats, arms: list[tuple[Name, Name]], pairs: tuple[list[Name], Ints, Ints]
 ) -> dict[str, list[_Columns]]:
     """The columns that the weights of each kind multiply."""
     experiments, left, right = pairs
     names = [(experiments[i], experiments[j]) for i, j in zip(left, right, strict=True)]
     has_value = ~np.isnan(table)
     v = np.where(has_value, table, 0.0)
-    x, y, both = of_both(table, left, right)
+    x, y, both = units.of_both(table, left, right)
     one = has_value[:, left] ^ has_value[:, right]
     either = np.where(one, v[:, left] + v[:, right], 0.0)
     return {
@@ -122,118 +121,6 @@ def _add_weighted(
 
 def _and_ones(weights: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.concatenate([weights, np.ones((len(weights), 1), weights.dtype)], axis=1)
-
-
-@dataclass(frozen=True)
-class UserRows:
-    """All rows of some users, ordered by user.
-
-    Attributes:
-        user: (n,) index of the user, from 0, ascending.
-        keys: (u,) hash of each user's id.
-        experiments: Names of the experiments.
-        experiment: (n,) index of the experiment.
-        segments: Per way of splitting the users: the labels, and the (n,) index of each row's label.
-        values: Metric -> (n,) values, NaN where the user has none.
-        relevant: (n,) whether the user has a relevant item.
-        before: Metric -> (n,) values of an earlier date, NaN where there is none; empty if none are wanted.
-        before_own: The same of the row's own experiment: those of a user may differ between experiments.
-        lists: Metric -> (n,) lists of the user that have a value; empty where means are over users.
-        member: Where clusters are the unit: ``user`` is the cluster, and this the (n,) hash of the user.
-        alone: Where clusters are the unit: (n,) whether the user has none, and so is one of their own.
-    """
-
-    user: Ints
-    keys: npt.NDArray[np.uint64]
-    experiments: list[Name]
-    experiment: Ints
-    segments: list[tuple[list[str], Ints]]
-    values: dict[str, Floats]
-    relevant: npt.NDArray[np.bool_]
-    before: dict[str, Floats] = field(default_factory=dict)
-    before_own: dict[str, Floats] = field(default_factory=dict)
-    lists: dict[str, Floats] = field(default_factory=dict)
-    member: npt.NDArray[np.uint64] | None = None
-    alone: npt.NDArray[np.bool_] | None = None
-
-    def of_users(self, chosen: npt.NDArray[np.bool_]) -> UserRows:
-        """The rows of some users; ``chosen`` is (u,)."""
-        if chosen.all():
-            return self
-        stays = chosen[self.user]
-        return replace(
-            self,
-            user=(np.cumsum(chosen) - 1)[self.user[stays]],
-            keys=self.keys[chosen],
-            experiment=self.experiment[stays],
-            segments=[(labels, code[stays]) for labels, code in self.segments],
-            relevant=self.relevant[stays],
-            values={metric: each[stays] for metric, each in self.values.items()},
-            before={metric: each[stays] for metric, each in self.before.items()},
-            before_own={metric: each[stays] for metric, each in self.before_own.items()},
-            lists={metric: each[stays] for metric, each in self.lists.items()},
-        )
-
-
-@dataclass(frozen=True)
-class Units:
-    """The units of one way of splitting the users: a user, or a user within a segment; ordered by segment."""
-
-    labels: list[str]
-    starts: Ints
-    user: Ints
-    row_unit: Ints
-    experiment: Ints
-    n_experiments: int
-
-    @classmethod
-    def of(cls, rows: UserRows, labels: list[str], code: Ints) -> Units:
-        n_users = len(rows.keys)
-        if len(labels) == 1:
-            # Every user is one unit; the general way sorts them again.
-            return cls(
-                labels, np.zeros(1, np.int64), np.arange(n_users), rows.user, rows.experiment, len(rows.experiments)
-            )
-        keys, row_unit = np.unique(code * n_users + rows.user, return_inverse=True)
-        present, starts = np.unique(keys // n_users, return_index=True)
-        row_unit = row_unit.reshape(-1).astype(np.int64)
-        return cls(
-            [labels[i] for i in present], starts, keys % n_users, row_unit, rows.experiment, len(rows.experiments)
-        )
-
-    def dense(self, values: Floats) -> Floats:
-        """(units, experiments) values; NaN where a unit has no row of an experiment."""
-        table = np.full((len(self.user), self.n_experiments), np.nan)
-        table[self.row_unit, self.experiment] = values
-        return table
-
-    def sums(self, table: npt.NDArray[Any]) -> Ints:
-        """(segments, columns) sums of whole numbers."""
-        return np.add.reduceat(table, self.starts, axis=0).astype(np.int64)
-
-    def limb_sums(self, table: Floats, power: int) -> list[Ints]:
-        """One (segments, columns) array per limb of a product of ``power`` values."""
-        limbs = limbs_of(np.ascontiguousarray(table).ravel(), POWERS[power])
-        nothing = np.zeros((len(self.starts), table.shape[1]), np.int64)
-        return [self.sums(limb.reshape(table.shape)) if limb.any() else nothing for limb in limbs]
-
-    def of_users(self, rows: npt.NDArray[Any], part: slice) -> npt.NDArray[Any]:
-        """The rows of the users of some units, which are ordered by user."""
-        users = self.user[part]
-        return rows if len(users) == len(rows) else rows[users]
-
-    def slices(self) -> Iterator[tuple[str, slice]]:
-        """The units of each segment."""
-        ends = [*self.starts[1:].tolist(), len(self.user)]
-        for label, start, end in zip(self.labels, self.starts.tolist(), ends, strict=True):
-            yield label, slice(start, end)
-
-
-def of_both(table: Floats, left: Ints, right: Ints) -> tuple[Floats, Floats, npt.NDArray[np.bool_]]:
-    """Values of baseline and candidate, 0 where a user is not in both; and who is in both."""
-    x, y = table[:, left], table[:, right]
-    both = ~(np.isnan(x) | np.isnan(y))
-    return np.where(both, x, 0.0), np.where(both, y, 0.0), both
 
 
 __all__ = ["Key", "Request", "Totals", "UserRows", "add_rows"]
@@ -326,12 +213,6 @@ def _refuse_repeats(rows: UserRows, n_labels: int, code: Ints) -> None:
         )
 
 
-def summable(table: Floats) -> Floats:
-    """The values without those that are too large to be summed."""
-    beyond = np.abs(table) > LARGEST_SUMMAND
-    return np.where(beyond, np.nan, table) if beyond.any() else table
-
-
 @dataclass(frozen=True)
 class _Group:
     """Rows by segment and experiment.
@@ -395,19 +276,23 @@ _Pairs = tuple[list[Name], str, tuple[Ints, Ints]]
 def _add_pairs(totals: Totals, units: Units, of: _Pairs, table: Floats) -> None:
     experiments, metric, pairs = of
     for left, right in _some_pairs(pairs, len(table)):
-        x, y, both = of_both(table, left, right)
+        x, y, both = units.of_both(table, left, right)
         d = y - x
         columns = [units.sums(both), units.sums(d > 0), units.sums(d < 0)]
         summed = ((x, 1), (x * x, 2), (y, 1), (y * y, 2), (d, 1), (d * d, 2), (d * d * d, 3))
         columns += [limb for each, power in summed for limb in units.limb_sums(each, power)]
-        _scatter(totals, "pair", units.labels, metric, _names(experiments, left, right), columns)
+        names = _names(experiments, left, right)
+        _scatter(totals, "pair", units.labels, metric, names, columns)
+        if units.lists_hash is not None:
+            everyone = [units.sums(~np.isnan(table[:, left] + table[:, right]))]
+            _scatter(totals, ALL_PAIRED, units.labels, metric, names, everyone)
 
 
 def _add_list_pairs(totals: Totals, units: Units, of: _Pairs, tables: tuple[Floats, Floats]) -> None:
     """Sums of the users of both experiments for means over lists."""
     experiments, metric, pairs = of
     for left, right in _some_pairs(pairs, len(tables[0])):
-        x, y, both = of_both(tables[0], left, right)
+        x, y, both = units.of_both(tables[0], left, right)
         m, n = (np.where(both, tables[1][:, side], 0.0) for side in (left, right))
         summed = over_lists.pair_products(x * m, m, y * n, n)
         columns = [units.sums(both), *(limb for each, power in summed for limb in units.limb_sums(each, power))]
@@ -418,8 +303,8 @@ def _add_before_pairs(totals: Totals, units: Units, of: _Pairs, tables: tuple[Fl
     """Sums of the users of both experiments who have an earlier value in each."""
     experiments, metric, pairs = of
     for left, right in _some_pairs(pairs, len(tables[0])):
-        b, v, valued = of_both(tables[0], left, right)
-        before, after, known = of_both(tables[1], left, right)
+        b, v, valued = units.of_both(tables[0], left, right)
+        before, after, known = units.of_both(tables[1], left, right)
         known &= valued
         x, d, b = (np.where(known, each, 0.0) for each in (after - before, v - b, b))
         summed = ((x, 1), (x * x, 2), (x * d, 2), (x * b, 2))

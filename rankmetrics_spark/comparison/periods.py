@@ -8,10 +8,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.comparison.table import lists_of
-from rankmetrics_spark.config import Days, dates_in_words
+from rankmetrics_spark.config import Days, dates_in_words, refuse
 from rankmetrics_spark.engines import few_rows, group_means, weight_of
 from rankmetrics_spark.errors import InputError, unknown
-from rankmetrics_spark.metrics import Metric, metric_of_column
+from rankmetrics_spark.metrics import Metric, hashed_cut, metric_of_column
 from rankmetrics_spark.pointers import Pointer, dates_without
 from rankmetrics_spark.schemas import (
     CONVENTION_HASH,
@@ -34,6 +34,17 @@ _NEEDED = (EXPERIMENT, USER, DATE, N_LISTS, N_RELEVANT)
 _DAY = "_day"
 _NO_LIST = 10**8
 """Added to a date as a number, such as 20261121, where the user has no list: dates with a list come first."""
+
+
+def first_and_last(dates: object) -> tuple[str, str]:
+    """The two dates of a period.
+
+    Raises:
+        ConfigError: These are not two.
+    """
+    if isinstance(dates, (tuple, list)) and len(dates) == 2:
+        return str(dates[0]), str(dates[1])
+    raise refuse("dates", dates, "the first and the last date of a period, such as ('2026-11-08', '2026-11-21')")
 
 
 def published_days(users: DataFrame, first: str, last: str, place: str = "dates") -> Days:
@@ -128,7 +139,7 @@ def period_rows(users: DataFrame, days: Days) -> DataFrame:
     columns = users.columns
     metrics = [name for name in columns if metric_of_column(name) is not None]
     computed = {*USER_COLUMNS, *metrics, *map(lists_with_value, metrics)}
-    described = [name for name in columns if name not in computed]
+    described = [name for name in columns if name not in computed and hashed_cut(name) is None]
     for name in {N_DAYS, FIRST_DATE} & {*described}:
         raise InputError(f"user_metrics has a column {name}, which the rows of a period need; rename it")
     counts = [name for name in _COUNTS if name in columns]

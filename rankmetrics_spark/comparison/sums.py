@@ -19,21 +19,25 @@ from pyspark.sql import types as T
 
 from rankmetrics_spark.comparison.clusters import rows_of_clusters
 from rankmetrics_spark.comparison.compared import Ranks
-from rankmetrics_spark.comparison.pairs import Units, UserRows, add_rows, summable
+from rankmetrics_spark.comparison.pairs import add_rows
 from rankmetrics_spark.comparison.table import (
     BEFORE,
     BEFORE_OWN,
     HASHES,
     IS_ALONE,
     LISTS,
+    LISTS_HASH,
     MEMBER,
     UserTable,
     by_user,
+    hash_of_lists,
     lists_by_metric,
     parts,
 )
 from rankmetrics_spark.comparison.totals import Ints, Key, Request, Totals
+from rankmetrics_spark.comparison.units import Units, UserRows, summable
 from rankmetrics_spark.engines import Batches, Step, SumTable, coded, lists_of
+from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.schemas import EXPERIMENT
 from rankmetrics_spark.statistics import Floats, splits
 
@@ -74,12 +78,14 @@ class Layout:
     """Whether the number of lists of each user travels too."""
     clustered: bool = False
     """Whether the rows are those of clusters, and hold their users too."""
+    only_changed: bool = False
+    """Whether the hash of each user's lists travels too."""
 
     @classmethod
     def of(cls, table: UserTable, request: Request, whole: bool) -> Layout:
         metrics = tuple((str(metric), metric.column) for metric in table.metrics)
         rows = max(512, min(ROWS_AT_ONCE, CELLS_AT_ONCE // max(1, request.most_replicates)))
-        shape = table.before is not None, rows, whole, request.over_lists, request.clustered
+        shape = table.before is not None, rows, whole, request.over_lists, request.clustered, request.only_changed
         return cls(metrics, tuple(table.segments), table.combinations, *shape)
 
 
@@ -95,7 +101,11 @@ def _in_parts(body: Callable[..., Any], schema: T.StructType, table: UserTable, 
     """Apply a Python step to the users as a whole, and to those within each segment of their lists."""
     steps = (
         Step(partial(body, layout=Layout.of(part, request, not i), request=request), schema).of(
-            by_user(part, *(lists_by_metric(part) if request.over_lists else ()))
+            by_user(
+                part,
+                *(lists_by_metric(part) if request.over_lists else ()),
+                *([hash_of_lists(part)] if request.only_changed else ()),
+            )
         )
         for i, part in enumerate(parts(table))
     )
@@ -165,7 +175,24 @@ def _user_rows(table: pa.Table, layout: Layout) -> UserRows:
         lists={metric: _doubles(table.column(LISTS + name)) for metric, name in layout.metrics if layout.over_lists},
         member=table.column(MEMBER).to_numpy().view(np.uint64) if layout.clustered else None,
         alone=np.asarray(table.column(IS_ALONE).to_numpy(), bool) if layout.clustered else None,
+        lists_hash=_hashes(table) if layout.only_changed else None,
     )
+
+
+def _hashes(table: pa.Table) -> Ints:
+    """(n,) hashes of the lists of each row.
+
+    Raises:
+        InputError: A row has none.
+    """
+    hashes = table.column(LISTS_HASH)
+    if hashes.null_count:
+        name = table.column(EXPERIMENT).filter(hashes.is_null())[0].as_py()
+        raise InputError(
+            f"user_metrics has users of {name} without a hash of their lists, which only_changed needs; allowed: "
+            "experiments that were evaluated with only_changed: true and the same largest cut-off"
+        )
+    return np.asarray(hashes.to_numpy(), np.int64)
 
 
 def _earlier(table: pa.Table, prefix: str, layout: Layout) -> dict[str, Any]:
@@ -287,7 +314,8 @@ def signed_sizes(rows: UserRows, request: Request) -> Iterator[tuple[Key, Floats
         for metric, values in rows.values.items():
             table = summable(units.dense(values))
             for i, j in zip(baselines, candidates, strict=True):
-                difference = table[:, j] - table[:, i]
+                x, y, _ = units.of_both(table, i, j)
+                difference = y - x
                 for label, part in units.slices():
                     d = difference[part]
                     d = d[~np.isnan(d) & (d != 0)]

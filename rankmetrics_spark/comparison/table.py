@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -13,9 +14,18 @@ from pyspark.sql import types as T
 from rankmetrics_spark.config import Comparison, Days, listed
 from rankmetrics_spark.engines import in_order
 from rankmetrics_spark.errors import ConfigError, InputError, unknown
-from rankmetrics_spark.metrics import Metric, metric_of_column, parse
+from rankmetrics_spark.metrics import Metric, cut_of, hashed_cut, list_hash, metric_of_column, parse
 from rankmetrics_spark.pointers import LookNumbers, unknown_looks
-from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, N_LISTS, N_RELEVANT, USER, lists_with_value, quoted
+from rankmetrics_spark.schemas import (
+    BASELINE,
+    EXPERIMENT,
+    METRIC,
+    N_LISTS,
+    N_RELEVANT,
+    USER,
+    lists_with_value,
+    quoted,
+)
 
 HASHES = ("_user_hash", "_user_check")
 """Two hashes of a user id, 128 bits: whole numbers sort faster than texts, and no two users share both."""
@@ -179,6 +189,34 @@ def lists_of(metric: str, there: Iterable[str]) -> str:
     """SQL of the lists of a user that have a value; all lists where the user was stored without their number."""
     stored = lists_with_value(metric)
     return f"coalesce({stored}, {N_LISTS})" if stored in there else f"bigint({N_LISTS})"
+
+
+LISTS_HASH = "_lists_hash"
+"""Column with a hash of the lists of a user."""
+
+
+def hash_of_lists(table: UserTable) -> str:
+    """A column for ``by_user``: the hash of a user's lists, down to the smallest cut-off that all metrics lie within.
+
+    Raises:
+        ConfigError: The users are those of a period.
+        InputError: The table has no such column.
+    """
+    if table.days is not None:
+        raise ConfigError(
+            f"comparison.only_changed is true, and the users are those of {table.days.first} to {table.days.last}; "
+            "allowed: those of one date"
+        )
+    there = {name: hashed_cut(name) for name in table.rows.columns}
+    cuts = {cut: name for name, cut in there.items() if cut is not None}
+    needed = max(map(cut_of, table.metrics))
+    if fits := [cut for cut in cuts if cut >= needed]:
+        return f"bigint({cuts[min(fits)]}) AS {LISTS_HASH}"
+    wanted = list_hash(None if math.isinf(needed) else int(needed))
+    raise InputError(
+        f"user_metrics has no column {wanted}, which only_changed needs; allowed: users that were evaluated with "
+        "only_changed: true and with metrics that look as deep"
+    )
 
 
 _BLOCKS = 12

@@ -41,6 +41,8 @@ PAIR_SUMS = ("both", "higher", "lower", *limb_columns("x", "xx", "y", "yy", "d",
 """Sums over the users of both experiments: of the baseline (x), the candidate (y) and the difference d = y - x."""
 SHARED = "shared"
 """Kind of the one sum of an experiment that counts its users who are left out because they are in another one too."""
+ALL_PAIRED = "all_paired"
+"""Kind of the one sum of a pair that counts the users of both, whether their lists differ or not."""
 MEMBERS = "members"
 """Kind of the one sum of an experiment that counts the users of its clusters who have a value."""
 ALONE = "alone"
@@ -70,6 +72,7 @@ class Request:
         drop_shared: Whether users of more than one of these experiments are left out.
         over_lists: Whether means are over lists instead of users.
         clustered: Whether clusters of users are the unit.
+        only_changed: Whether a pair is made of the users whose lists differ.
     """
 
     baseline: Name = None
@@ -84,6 +87,7 @@ class Request:
     drop_shared: bool = False
     over_lists: bool = False
     clustered: bool = False
+    only_changed: bool = False
 
     @property
     def most_replicates(self) -> int:

@@ -16,7 +16,6 @@ from rankmetrics_spark.config.comparing import (
     Comparison,
     Cuped,
     Gate,
-    PlannedLooks,
     Resampling,
     check_cuped,
     check_experiments,
@@ -24,7 +23,16 @@ from rankmetrics_spark.config.comparing import (
     gates,
     with_primary,
 )
-from rankmetrics_spark.config.days import Days, Period, dates_in_words, evaluation_day, resolved, time_zone, without_gap
+from rankmetrics_spark.config.days import (
+    Days,
+    Period,
+    PlannedLooks,
+    dates_in_words,
+    evaluation_day,
+    resolved,
+    time_zone,
+    without_gap,
+)
 from rankmetrics_spark.config.document import (
     EXAMPLES,
     SCHEMA_FILE,
@@ -54,7 +62,7 @@ from rankmetrics_spark.config.fields import (
     text,
 )
 from rankmetrics_spark.config.filters import FUNCTIONS, KNOWN, QUERY_WORDS, Token, condition, table_name, tokens
-from rankmetrics_spark.config.options import DEFAULT_METRICS, PATHS, LayoutName, Options, with_options
+from rankmetrics_spark.config.options import DEFAULT_METRICS, OPTION, PATHS, LayoutName, Options, with_options
 from rankmetrics_spark.config.places import (
     check_local_paths,
     check_output,
@@ -181,6 +189,7 @@ class Config(Section):
     rank_by: str = key(None, as_given)
     metrics: tuple[Metric, ...] = key(None, as_given)
     convention: Convention = key(None, as_given)
+    percentiles: tuple[float, ...] = OPTION
     quality: Quality = key({}, section(Quality), "What happens to faulty rows.")
     comparison: Comparison = key({}, section(Comparison), "How experiments are compared.")
     gates: tuple[Gate, ...] = key((), gates, "Limits of metrics; a run that fails one publishes nothing.")

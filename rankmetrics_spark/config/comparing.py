@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from rankmetrics_spark.config.days import Period
+from rankmetrics_spark.config.days import Period, PlannedLooks, looks
 from rankmetrics_spark.config.fields import (
+    SHARES_WITHIN,
     Read,
     Section,
     choice,
@@ -22,6 +23,7 @@ from rankmetrics_spark.config.fields import (
     number,
     refuse,
     section,
+    shares,
     text,
 )
 from rankmetrics_spark.config.options import OPTION, with_options
@@ -30,10 +32,6 @@ from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.schemas import EVERYONE, GUARDRAIL, PRIMARY, SECONDARY
 
 MOST_REPLICATES = 100_000
-MOST_LOOKS = 100
-SHARES_WITHIN = 0.001
-"""By how much planned shares may miss 1, since 0.333 is written for a third."""
-
 
 _TIMES = "How many times the users are resampled."
 
@@ -86,52 +84,6 @@ class Cuped(Section):
                 f"{self.at} has {given} of date and column; allowed: the date of an earlier run, as YYYY-MM-DD, or a "
                 "column with a number of each user"
             )
-
-
-@dataclass(frozen=True)
-class PlannedLooks(Section):
-    """A number of looks that is planned before the first one."""
-
-    at: ClassVar[str] = "comparison.looks"
-
-    planned: int = key(None, count(1, MOST_LOOKS), "How many looks are planned.")
-    spending: str = key(
-        "obrien_fleming",
-        choice("obrien_fleming", "pocock", "linear"),
-        "How much of the error is spent early: little, more, or as much as of the information.",
-    )
-    look: int | None = key(
-        None, count(1, MOST_LOOKS), "Number of this look; a run counts the dates that are published."
-    )
-
-    def __post_init__(self) -> None:
-        """Checks the fields, then that this look is a planned one."""
-        super().__post_init__()
-        if self.planned is None:
-            raise refuse(self.path_of("planned"), None, f"a whole number from 1 to {MOST_LOOKS}")
-        if self.look is not None and self.look > self.planned:
-            raise refuse(self.path_of("look"), self.look, f"a look up to {self.path_of('planned')}, {self.planned}")
-
-
-def _looks(path: str, value: object) -> str | PlannedLooks:
-    """``one``, ``any``, or a plan."""
-    if isinstance(value, (Mapping, PlannedLooks)):
-        return section(PlannedLooks)(path, value)  # type: ignore[return-value]
-    if isinstance(value, str) and value.lower() in ("one", "any"):
-        return value.lower()
-    raise refuse(path, value, "one, any, or a plan such as {planned: 14, spending: obrien_fleming}")
-
-
-def _shares(path: str, value: object) -> dict[str, float]:
-    """Experiment -> its planned share of the users: fractions of at most 1 in all, or weights of 1 and more."""
-    if not isinstance(value, Mapping) or len(value) < 2:
-        raise refuse(path, value, "a mapping of at least two experiments to their planned shares")
-    positive = number(0, 1e12, inclusive=False)
-    shares = {text(path, name): float(positive(f"{path}.{name}", share)) for name, share in value.items()}  # type: ignore[arg-type]
-    if min(shares.values()) < 1 and round(sum(shares.values()) - 1, 9) > SHARES_WITHIN:
-        allowed = f"fractions that add up to at most 1 (within {SHARES_WITHIN}), or weights of 1 and more"
-        raise refuse(path, value, f"{allowed}; these add up to {sum(shares.values()):.4g}")
-    return shares
 
 
 def _margins(path: str, value: object) -> dict[str, float | str]:
@@ -231,6 +183,7 @@ class Comparison(Section):
     )
     mean_over: str = OPTION
     cluster: str | None = OPTION
+    only_changed: bool = OPTION
     wilcoxon: bool = key(False, flag, "Paired comparisons get the p-value of Wilcoxon's signed rank test.")
     randomization: Resampling | None = key(
         None, _switched(Resampling), "Paired comparisons get the p-value of the sign-flip test: true, or its keys."
@@ -242,13 +195,13 @@ class Comparison(Section):
         None, _switched(AaCheck), "How often the test finds a difference where there is none: true, or its keys."
     )
     shares: Mapping[str, float] | None = key(
-        None, _shares, "Planned share of the users of each experiment, for the check of the sample ratio."
+        None, shares, "Planned share of the users of each experiment, for the check of the sample ratio."
     )
     power: float = key(0.8, number(0, 1, inclusive=False), "Probability of finding the minimum detectable effect.")
     min_users: int = key(0, count(0, 10**12), "Segments with fewer users in an experiment are not compared.")
     cuped: Cuped | None = key(None, section(Cuped), "Variance reduction with values from before the experiment.")
     looks: str | PlannedLooks = key(
-        "one", _looks, "Looks that intervals and p-values hold for: one, any number at a growing test, or a plan."
+        "one", looks, "Looks that intervals and p-values hold for: one, any number at a growing test, or a plan."
     )
     tuning_users: int = key(
         10_000, count(2, 10**12), "Users at which the intervals over any looks are tightest; fixed before the test."
@@ -274,6 +227,7 @@ class Comparison(Section):
                         f"{self.path_of(name)} is {value}, and {self.path_of(given[0])} works with one value per user; "
                         "allowed: one of the two"
                     )
+        _check_only_changed(self)
         if self.candidates and not self.baseline:
             raise ConfigError(
                 f"{self.path_of('candidates')} is given without {self.path_of('baseline')}; allowed: both, or neither"
@@ -373,6 +327,27 @@ class Gate(Section):
     def compares(self) -> bool:
         """Whether the gate needs a comparison with the baseline."""
         return self.max_drop is not None or self.max_relative_drop is not None
+
+
+_NOT_WITH_CHANGED = {
+    "design": ("independent", "auto or paired"),
+    "shared_users": ("drop", "keep"),
+    "mean_over": ("lists", "users"),
+}
+"""Field -> its value that only_changed does not go with, and what is allowed."""
+
+
+def _check_only_changed(comparison: Comparison) -> None:
+    """Refuse what a comparison of users whose lists differ cannot have."""
+    others = _NOT_WITH_CHANGED.items()
+    wrong = {name: allowed for name, (value, allowed) in others if getattr(comparison, name) == value}
+    wrong |= {name: "null" for name in ("cluster", "period") if getattr(comparison, name) is not None}
+    for name, allowed in wrong.items() if comparison.only_changed else ():
+        value = getattr(comparison, name)
+        raise ConfigError(
+            f"{comparison.path_of('only_changed')} is true, and {comparison.path_of(name)} is "
+            f"{'set' if name == 'period' else value}; allowed with it: {allowed}"
+        )
 
 
 def gates(path: str, value: object) -> tuple[Gate, ...]:

@@ -1,4 +1,4 @@
-"""Which day is evaluated: a date, or a number of days before today in a time zone; and the days of a period."""
+"""Which day is evaluated: a date, or a number of days before today in a time zone; the days of a period; looks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta, timezone, tzinfo
 from typing import ClassVar
 from zoneinfo import ZoneInfo
 
-from rankmetrics_spark.config.fields import Section, day, key, refuse, text
+from rankmetrics_spark.config.fields import Section, choice, count, day, key, refuse, section, text
 from rankmetrics_spark.errors import ConfigError, InputError
 
 WORDS = {"today": 0, "yesterday": -1}
@@ -253,3 +253,40 @@ class Period(Section):
                 "with the evaluation date in it"
             )
         return dated
+
+
+MOST_LOOKS = 100
+
+
+@dataclass(frozen=True)
+class PlannedLooks(Section):
+    """A number of looks that is planned before the first one."""
+
+    at: ClassVar[str] = "comparison.looks"
+
+    planned: int = key(None, count(1, MOST_LOOKS), "How many looks are planned.")
+    spending: str = key(
+        "obrien_fleming",
+        choice("obrien_fleming", "pocock", "linear"),
+        "How much of the error is spent early: little, more, or as much as of the information.",
+    )
+    look: int | None = key(
+        None, count(1, MOST_LOOKS), "Number of this look; a run counts the dates that are published."
+    )
+
+    def __post_init__(self) -> None:
+        """Checks the fields, then that this look is a planned one."""
+        super().__post_init__()
+        if self.planned is None:
+            raise refuse(self.path_of("planned"), None, f"a whole number from 1 to {MOST_LOOKS}")
+        if self.look is not None and self.look > self.planned:
+            raise refuse(self.path_of("look"), self.look, f"a look up to {self.path_of('planned')}, {self.planned}")
+
+
+def looks(path: str, value: object) -> str | PlannedLooks:
+    """``one``, ``any``, or a plan."""
+    if isinstance(value, (Mapping, PlannedLooks)):
+        return section(PlannedLooks)(path, value)  # type: ignore[return-value]
+    if isinstance(value, str) and value.lower() in ("one", "any"):
+        return value.lower()
+    raise refuse(path, value, "one, any, or a plan such as {planned: 14, spending: obrien_fleming}")

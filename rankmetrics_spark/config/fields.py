@@ -157,6 +157,22 @@ def refuse(path: str, value: object, allowed: str) -> errors.ConfigError:
     return errors.ConfigError(f"{path} is {shown}; allowed: {allowed}")
 
 
+SHARES_WITHIN = 0.001
+"""By how much planned shares may miss 1, since 0.333 is written for a third."""
+
+
+def shares(path: str, value: object) -> dict[str, float]:
+    """Experiment -> its planned share of the users: fractions of at most 1 in all, or weights of 1 and more."""
+    if not isinstance(value, Mapping) or len(value) < 2:
+        raise refuse(path, value, "a mapping of at least two experiments to their planned shares")
+    positive = number(0, 1e12, inclusive=False)
+    planned = {text(path, name): float(positive(f"{path}.{name}", share)) for name, share in value.items()}  # type: ignore[arg-type]
+    if min(planned.values()) < 1 and round(sum(planned.values()) - 1, 9) > SHARES_WITHIN:
+        allowed = f"fractions that add up to at most 1 (within {SHARES_WITHIN}), or weights of 1 and more"
+        raise refuse(path, value, f"{allowed}; these add up to {sum(planned.values()):.4g}")
+    return planned
+
+
 def section(cls: type[Section]) -> Read:
     """A nested section, given as a mapping or as an instance."""
 

@@ -73,6 +73,28 @@ def _read_combinations(path: str, value: object) -> tuple[tuple[str, ...], ...]:
     return tuple(dict.fromkeys(names(f"{path}[{i}]", chosen) for i, chosen in enumerate(value)))
 
 
+MOST_PERCENTILES = 20
+
+
+def _read_percentiles(path: str, value: object) -> tuple[float, ...]:
+    items = [value] if isinstance(value, (int, float)) else listed(path, value)
+    numbers = tuple(dict.fromkeys(_read_percentile(path, item) for item in items))
+    if len(numbers) > MOST_PERCENTILES:
+        raise refuse(path, value, f"at most {MOST_PERCENTILES} percentiles")
+    return numbers
+
+
+def _read_percentile(path: str, item: object) -> float:
+    try:
+        size = float(item) if isinstance(item, (str, int, float)) and not isinstance(item, bool) else 0.0
+    except ValueError:
+        size = 0.0
+    # Six digits after the point are as many as the name of a column shows.
+    if not 0 < size < 100 or size != round(size, 6):
+        raise refuse(path, item, "numbers above 0 and below 100, such as 50 or 99.9")
+    return size
+
+
 @dataclass(frozen=True)
 class Options(Section):
     """Everything an evaluation is asked to do; nothing here depends on the schema of the input.
@@ -129,6 +151,15 @@ class Options(Section):
         "A column whose values, such as households, were assigned as a whole: they are the units of errors, not users.",
         "comparison.cluster",
     )
+    only_changed: bool = key(
+        False,
+        flag,
+        "Compare only users whose lists differ between the two experiments; the effect over all users is shown too.",
+        "comparison.only_changed",
+    )
+    percentiles: tuple[float, ...] = key(
+        (), _read_percentiles, "Percentiles of each metric over the users, such as ``[50, 90]``.", "percentiles"
+    )
     repeated_items: str = key(
         "relevant",
         choice("relevant", "all", "ignore"),
@@ -175,6 +206,11 @@ class Options(Section):
         _check_ties(self, chosen)
         _check_judged_knobs(self, chosen)
         check(self.metrics, self.convention)
+        if self.percentiles and self.cluster is not None:
+            raise ConfigError(
+                f"{self.path_of('percentiles')} is given with {self.path_of('cluster')}; allowed: one of the two: "
+                "the intervals of percentiles take users for independent ones"
+            )
 
     @property
     def combined_segments(self) -> tuple[tuple[int, ...], ...]:
@@ -229,6 +265,11 @@ def _check_relevance(options: Options) -> None:
 
 def _check_item(options: Options) -> None:
     columns = options.path_of("columns")
+    if options.lacks("item") and options.only_changed:
+        raise ConfigError(
+            f"{columns}.item is null, but {options.path_of('only_changed')} compares lists by item; "
+            "allowed: null with only_changed: false"
+        )
     if options.lacks("item") and options.rank_by == "score":
         raise ConfigError(f"{columns}.item is null, but rank_by is 'score'; allowed: null with rank_by 'position'")
     if options.lacks("item") and options.lacks("relevance"):

@@ -43,7 +43,7 @@ from rankmetrics_spark.layouts.packings import (
     no_pool,
     rank_may_repeat,
 )
-from rankmetrics_spark.layouts.scores import COUNTS, Scoring, judged_grades, n_unknown, score_batch
+from rankmetrics_spark.layouts.scores import COUNTS, Scoring, judged_grades, n_unknown, score_batch, top_items
 
 __all__ = [
     "COUNTS",
@@ -78,5 +78,6 @@ __all__ = [
     "no_pool",
     "rank_may_repeat",
     "score_batch",
+    "top_items",
     "without_repeats",
 ]

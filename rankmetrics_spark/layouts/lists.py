@@ -30,12 +30,14 @@ class Reading:
         repeats: Whether repeated items are looked for.
         by_position: Whether ranks are given; otherwise lists are ranked by score.
         only_relevant: Whether rows without a gain may be left out once the order is known.
+        hashed_to: Rank down to which the items of a list are hashed; 0 = none.
     """
 
     convention: Convention
     repeats: bool = True
     by_position: bool = True
     only_relevant: bool = False
+    hashed_to: int = 0
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class RankedLists:
         hash: (e,) hash of the item of each entry, or None where items are not compared.
         all_rows_seen: (n,) whether the layout has read every row of the list, where Python finds that out.
         intents: The intents of the entries, if a metric reads them.
+        list_hash: (n,) hash of the items of the list, where it is asked for.
     """
 
     batch: Batch
@@ -57,6 +60,7 @@ class RankedLists:
     hash: Ints | None = None
     all_rows_seen: npt.NDArray[np.bool_] | None = None
     intents: EntryIntents | None = None
+    list_hash: Ints | None = None
 
 
 @dataclass(frozen=True)

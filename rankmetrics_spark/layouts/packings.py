@@ -38,7 +38,7 @@ from rankmetrics_spark.layouts.lists import (
     numbers,
     without_repeats,
 )
-from rankmetrics_spark.layouts.scores import entry_intents, judged_grades
+from rankmetrics_spark.layouts.scores import entry_intents, hashed_lists, judged_grades
 from rankmetrics_spark.metrics import Batch, Convention, Floats, Ints, order_within
 from rankmetrics_spark.schemas import (
     ENTRIES,
@@ -268,7 +268,8 @@ class Rows:
         row = entry(*order, HASH, *text, *relevance, *intents)
         entries = {ENTRIES: f"collect_list({row}) FILTER (WHERE {REJECTED} IS NULL)"}
         looked_up = not columns.relevance or columns.intents == "judged"
-        return Packing(item_hash(columns.item and (repeats or looked_up)), COUNT_ROWS | entries)
+        is_hashed = columns.item and (repeats or looked_up or columns.list_hash is not None)
+        return Packing(item_hash(is_hashed), COUNT_ROWS | entries)
 
     def unpack(self, columns: Arrays, reading: Reading) -> RankedLists:
         """The lists of a batch: ``_entries``, and the judged items where the entries have no ``relevance``."""
@@ -292,7 +293,10 @@ class Rows:
         batch = Batch(size, ranked.list, rank, ranked.grade, sizes, *no_pool(), score=ranked.score)
         batch = with_tie_groups(batch, ranked, reading.convention)
         hashes = ranked.hash if reading.repeats else None
-        return RankedLists(batch, n_repeated, n_tied, hashes, intents=entry_intents(ranked, columns))
+        list_hash = hashed_lists(entries, size, reading) if reading.hashed_to else None
+        return RankedLists(
+            batch, n_repeated, n_tied, hashes, intents=entry_intents(ranked, columns), list_hash=list_hash
+        )
 
 
 RANKS, GRADES, HASHES = "_ranks_of_rows", "_grades_of_rows", "_hashes_of_rows"

@@ -12,7 +12,7 @@ imports Spark.
 
 # Importing the kernels registers them.
 from rankmetrics_spark.metrics import kernels  # noqa: F401
-from rankmetrics_spark.metrics.batch import Batch, Floats, Intents, Ints, grids, has_repeat, order_within
+from rankmetrics_spark.metrics.batch import Batch, Floats, Intents, Ints, grids, has_repeat, order_within, place
 from rankmetrics_spark.metrics.conventions import PRESETS, STANDARD, Convention, knobs, resolve
 from rankmetrics_spark.metrics.discounts import (
     UNCUT,
@@ -34,12 +34,23 @@ from rankmetrics_spark.metrics.names import (
     Metric,
     cut_of,
     deciding,
+    hashed_cut,
+    list_hash,
     metric,
     metric_of_column,
     parse,
     reference,
 )
-from rankmetrics_spark.metrics.overlaps import Overlap, jaccard, kendall, overlap, rbo, same_top
+from rankmetrics_spark.metrics.overlaps import (
+    Overlap,
+    jaccard,
+    kendall,
+    list_hashes,
+    overlap,
+    rbo,
+    same_top,
+    unexpectedness,
+)
 
 __all__ = [
     "DIRECTIONS",
@@ -69,9 +80,12 @@ __all__ = [
     "gini",
     "grids",
     "has_repeat",
+    "hashed_cut",
     "jaccard",
     "kendall",
     "knobs",
+    "list_hash",
+    "list_hashes",
     "m_relevant",
     "metric",
     "metric_of_column",
@@ -80,6 +94,7 @@ __all__ = [
     "order_within",
     "overlap",
     "parse",
+    "place",
     "power_of_two",
     "rbo",
     "reciprocal",
@@ -88,5 +103,6 @@ __all__ = [
     "running_sums",
     "same_top",
     "sums",
+    "unexpectedness",
     "unit",
 ]

@@ -87,6 +87,14 @@ class Batch:
         """(n,) sum of ``weights`` (e,) per list, added in rank order: the bits do not depend on the other lists."""
         return np.asarray(np.bincount(self.list, weights, minlength=self.size), np.float64)
 
+    @property
+    def n_graded(self) -> Ints:
+        """(n,) shown and judged items with a grade above 0 that is not 1: clicks have none."""
+        counts = np.zeros(self.size, np.int64)
+        for group, grade in ((self.list, self.grade), (self.pool_list, self.pool_grade)):
+            counts += np.bincount(group[(grade > 0) & (grade != 1)], minlength=self.size)
+        return counts
+
     def down_to(self, mask: npt.NDArray[np.bool_]) -> Ints:
         """(e,) entries of ``mask`` (e,) at or above each entry, in its list."""
         ends = np.cumsum(np.bincount(self.list, mask, minlength=self.size).astype(np.int64))

@@ -418,3 +418,26 @@ def deciding(metrics: Sequence[Metric]) -> Metric | None:
     'ap@10'
     """
     return max((metric for metric in metrics if metric.name == metrics[0].name), key=cut_of, default=None)
+
+
+LIST_HASH = "list_hash"
+"""Column of ``user_metrics`` with a hash of the items of a user's lists, all of them; see ``list_hash``."""
+
+
+def list_hash(cut: int | None) -> str:
+    """The column of ``user_metrics`` with a hash of which item is at which rank of a user's lists, down to a cut-off.
+
+    >>> list_hash(10), list_hash(None)
+    ('list_hash_at_10', 'list_hash')
+    """
+    return LIST_HASH if cut is None else f"{LIST_HASH}_at_{cut}"
+
+
+def hashed_cut(column: str) -> float | None:
+    """The cut-off of a column with a hash of lists, infinity without one; None for another column.
+
+    >>> hashed_cut("list_hash_at_10"), hashed_cut("list_hash"), hashed_cut("list_hash_at_x")
+    (10.0, inf, None)
+    """
+    found = re.fullmatch(rf"{LIST_HASH}(?:_at_(\d+))?", column)
+    return None if found is None else float(found[1] or math.inf)

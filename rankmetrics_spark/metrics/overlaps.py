@@ -1,4 +1,4 @@
-"""How alike two ranked lists are: RBO, Jaccard, the same top, Kendall's tau; for many pairs of lists at once.
+"""How alike two ranked lists are: RBO, Jaccard, Kendall's tau, unexpectedness; for many pairs of lists at once.
 
 A pair has a list a of s items and a list b of l items; X_d is the number of items that are in the first d of both.
 """
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from rankmetrics_spark.metrics.batch import Floats, Ints, place
 from rankmetrics_spark.metrics.discounts import Weight, span
@@ -66,6 +67,39 @@ def overlap(pair_a: Ints, item_a: Ints, pair_b: Ints, item_b: Ints, size: int) -
     return Overlap(size, pair_a[both], place(pair_a, size)[both], in_b, n_a, n_b)
 
 
+def list_hashes(lists: Ints, rank: Ints, item: Ints, size: int) -> Ints:
+    """(n,) a hash of which item is at which rank of each list; 0 for a list without items.
+
+    The hashes of (item, rank) are added modulo 2**64, so the order of the rows changes no bit. Two lists that differ
+    have the same hash with probability 2**-64.
+
+    Args:
+        lists: (e,) list of each item, in any order.
+        rank: (e,) its rank.
+        item: (e,) hash of the item.
+        size: Number of lists.
+
+    >>> same, moved = list_hashes(np.array([0, 0, 1, 1]), np.array([1, 2, 2, 1]), np.array([7, 8, 8, 7]), 2)
+    >>> bool(same == moved), list_hashes(np.array([0, 0]), np.array([1, 2]), np.array([8, 7]), 1)[0] == same
+    (True, np.False_)
+    """
+    cells = _mixed(_mixed(item.view(np.uint64)) + rank.view(np.uint64))
+    added = np.zeros(size, np.uint64)
+    order = np.argsort(lists, kind="stable")
+    starts = np.flatnonzero(np.diff(lists[order], prepend=-1))
+    if len(starts):
+        added[lists[order][starts]] = np.add.reduceat(cells[order], starts)
+    return added.view(np.int64)
+
+
+def _mixed(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """Numbers whose bits all depend on all bits: the finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014)."""
+    numbers = numbers + np.uint64(0x9E3779B97F4A7C15)
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(numbers ^ (numbers >> np.uint64(31)))
+
+
 def jaccard(pairs: Overlap) -> Floats:
     """(n,) common items over the items of either list; NaN if both are empty.
 
@@ -74,6 +108,20 @@ def jaccard(pairs: Overlap) -> Floats:
     """
     either = pairs.n_a + pairs.n_b - pairs.common
     return np.asarray(np.divide(pairs.common, either, out=np.full(pairs.size, np.nan), where=either > 0))
+
+
+def unexpectedness(pairs: Overlap) -> Floats:
+    """(n,) share of the items of list b that are not in list a, the baseline; NaN if list b is empty.
+
+    Source: Murakami, Mori and Orihara, Metrics for Evaluating the Serendipity of Recommendation Lists (2008), without
+    relevance; a short list is divided by its length.
+
+    >>> found = overlap(np.array([0, 0]), np.array([1, 2]), np.array([0, 0, 0]), np.array([3, 1, 4]), 1)
+    >>> unexpectedness(found).round(6).tolist()
+    [0.666667]
+    """
+    unseen = pairs.n_b - pairs.common
+    return np.asarray(np.divide(unseen, pairs.n_b, out=np.full(pairs.size, np.nan), where=pairs.n_b > 0))
 
 
 def same_top(pairs: Overlap) -> Floats:

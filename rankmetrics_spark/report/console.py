@@ -15,9 +15,16 @@ from rankmetrics_spark.config import RATE_NAMES
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import without_secrets
 from rankmetrics_spark.metrics import Metric, parse
-from rankmetrics_spark.report.figures import over_lists, percent, print_fitting, print_records, printable
+from rankmetrics_spark.report.differences import share
+from rankmetrics_spark.report.figures import (
+    label_of,
+    over_lists,
+    percent,
+    print_fitting,
+    print_records,
+    printable,
+)
 from rankmetrics_spark.report.formats import print_csv, print_json
-from rankmetrics_spark.report.sentences import share
 from rankmetrics_spark.schemas import (
     CONVENTION,
     DATE,
@@ -30,9 +37,12 @@ from rankmetrics_spark.schemas import (
     N_USERS,
     N_USERS_WITH_RELEVANT,
     N_USERS_WITHOUT_LIST,
+    PERCENTILE_PARTS,
     PERIOD_FROM,
     PERIOD_TO,
     SEGMENT,
+    number,
+    percentiles_in,
 )
 
 if TYPE_CHECKING:
@@ -70,8 +80,15 @@ ORDER = (SEGMENT, METRIC, EXPERIMENT)
 def result_rows(averages: DataFrame | list[Row]) -> list[Row]:
     """The averages as plain rows, ordered by segment, metric and experiment; at most ``MOST_ROWS``, all users first."""
     if isinstance(averages, list):
-        return [{name: row.get(name) for name in COLUMNS} for row in _ordered(averages)]
-    return _first(averages.select(*COLUMNS))
+        names = [*COLUMNS, *_of_percentiles(averages[0] if averages else ())]
+        return [{name: row.get(name) for name in names} for row in _ordered(averages)]
+    return _first(averages.select(*COLUMNS, *_of_percentiles(averages.columns)))
+
+
+def _of_percentiles(names: Iterable[str]) -> list[str]:
+    """The columns of percentiles among some columns, which are there where they were asked for."""
+    names = list(names)
+    return [name + part for name in percentiles_in(names) for part in PERCENTILE_PARTS if name + part in names]
 
 
 def compared_rows(comparisons: DataFrame | list[Row] | None) -> list[Row]:
@@ -203,6 +220,55 @@ def _cell(row: Row | None, best: float | None) -> str:
     half = "" if row["ci_low"] is None else f" ± {row['mean'] - row['ci_low']:.4f}"
     text = f"{row['mean']:.4f}{half}"
     return f"[bold]{text}[/bold]" if row["mean"] == best else text
+
+
+# ---- percentiles
+
+
+def percentile_texts(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """The percentiles of rows of ``experiment_metrics`` with their intervals, as text; empty where none were asked for.
+
+    >>> row = {"experiment_id": "a", "segment": "all", "metric": "ndcg@10", "percentile_50": 0.5,
+    ...        "percentile_50_ci_low": 0.25, "percentile_50_ci_high": None}
+    >>> percentile_texts([row]), percentile_texts([{"metric": "ndcg@10"}])
+    ([{'experiment': 'a', 'metric': 'NDCG@10', '50 %': '0.5000'}], [])
+    """
+    named = percentiles_in(rows[0] if rows else ())
+    # Tables hold the columns of other runs too, without a value.
+    found = {name: label for name, label in named.items() if any(number(row.get(name)) is not None for row in rows)}
+    has_segments = any(row.get(SEGMENT, EVERYONE) != EVERYONE for row in rows)
+    texts = []
+    for row in rows if found else ():
+        segment = {"segment": str(row[SEGMENT])} if has_segments else {}
+        values = {label: _with_bounds(row, name) for name, label in sorted(found.items(), key=_by_size)}
+        texts.append({"experiment": str(row[EXPERIMENT]), **segment, "metric": label_of(parse(row[METRIC])), **values})
+    return texts
+
+
+def _by_size(item: tuple[str, str]) -> float:
+    return float(item[1].removesuffix(" %"))
+
+
+def _with_bounds(row: Mapping[str, Any], name: str) -> str:
+    value, low, high = (number(row.get(name + part)) for part in PERCENTILE_PARTS)
+    if value is None:
+        return "-"
+    return f"{value:.4f}" if low is None or high is None else f"{value:.4f} ({low:.4f} to {high:.4f})"
+
+
+def print_percentiles(rows: Sequence[Mapping[str, Any]]) -> None:
+    """A line per row with its percentiles; nothing where none were asked for."""
+    texts = percentile_texts(rows)
+    if not texts:
+        return
+    about = f"percentiles over the users, with {percent(rows[0]['confidence'])} intervals"
+    grid = Table(title=about, title_justify="left", title_style="")
+    for name in texts[0]:
+        is_label = not name.endswith(" %")
+        grid.add_column(name, justify="left" if is_label else "right", overflow="fold", no_wrap=not is_label)
+    for text in texts:
+        grid.add_row(*map(as_text, text.values()))
+    print_records(texts, grid)
 
 
 # ---- conventions side by side

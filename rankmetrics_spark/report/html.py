@@ -25,6 +25,7 @@ from rankmetrics_spark.engines import cache_folder, write_cached
 from rankmetrics_spark.errors import ConfigError, OutputError, installation, without_secrets
 from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.report import overview, palette, sentences, story, trust
+from rankmetrics_spark.report.console import percentile_texts
 from rankmetrics_spark.report.differences import sentences_of_order
 from rankmetrics_spark.report.figures import Examples, Figures, Row, label_of, printable, seconds_of
 from rankmetrics_spark.report.over_time import sentences_over_time
@@ -42,6 +43,7 @@ SCRIPTS = ("page", "page.table", "page.sections", "page.maps", "page.controls")
 MOST_CARDS = 6
 MOST_MARGINS = 12
 """Sentences about margins."""
+MOST_PERCENTILES = 200
 MOST_COUNTED = 40
 """Experiments whose rows are listed."""
 LONGEST_NAME = 60
@@ -204,6 +206,8 @@ def _context(figures: Figures) -> dict[str, Any]:
         "checks": checks,
         "version": __version__,
         "licences": _file("page.licences.md"),
+        "percentiles": percentile_texts(figures.everyone)[:MOST_PERCENTILES],
+        "n_percentiles": len(figures.everyone),
         **_rows(figures),
         **_run(figures),
     }

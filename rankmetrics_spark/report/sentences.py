@@ -170,22 +170,6 @@ _WITHOUT_JUDGEMENTS = {
 }
 
 
-def share(value: float) -> str:
-    """A share as people write it: with the digits that they can use.
-
-    >>> [share(value) for value in (0.3811, 0.0047, 0.0002, 0.0, 1.0, 0.99999)]
-    ['38 %', '0.5 %', '0.02 %', '0 %', '100 %', '100 %']
-    """
-    percent = 100 * value
-    return (
-        f"{percent:.0f} %"
-        if percent >= 10 or not value
-        else f"{percent:.1f} %"
-        if percent >= 0.1
-        else f"{percent:.1g} %"
-    )
-
-
 def sentences(text: str, metrics: list[str], by_score: bool, has_judgements: bool) -> list[str]:
     """What a convention means for these metrics.
 

@@ -11,6 +11,7 @@ from rankmetrics_spark.metrics import Metric
 from rankmetrics_spark.report.differences import (
     Change,
     all_percentages,
+    among_changed,
     change_of,
     detectable,
     means_of,
@@ -21,7 +22,17 @@ from rankmetrics_spark.report.differences import (
 from rankmetrics_spark.report.figures import Figures, Row, first_of, label_of, over_lists, percent
 from rankmetrics_spark.report.trust import split_is_off
 from rankmetrics_spark.report.verdict import but, valid_at
-from rankmetrics_spark.schemas import BASELINE, CUPED, EXPERIMENT, METRIC, N_LISTS, N_USERS, number, of_test
+from rankmetrics_spark.schemas import (
+    BASELINE,
+    CUPED,
+    EXPERIMENT,
+    METRIC,
+    N_LISTS,
+    N_USERS,
+    SHARE_CHANGED,
+    number,
+    of_test,
+)
 
 State = Literal["better", "worse", "open", "doubtful"]
 """What the primary metric says of a candidate; ``open`` = no difference shown."""
@@ -99,7 +110,8 @@ class Card:
     def users(self) -> str:
         """How the users are compared, and how many there are."""
         design = self.row.get("design")
-        return f"{design + ', ' if design else ''}{self.row[N_USERS]:,} users"
+        whose = "" if number(self.row.get(SHARE_CHANGED)) is None else " whose lists changed"
+        return f"{design + ', ' if design else ''}{self.row[N_USERS]:,} users{whose}"
 
     @property
     def smallest(self) -> str:
@@ -283,6 +295,7 @@ def _of_candidates(metric: Metric, results: list[Card]) -> Answer:
 def _numbers(name: str, card: Card) -> tuple[str, Words, Words]:
     """The change, what stands before it and what stands after it."""
     baseline, candidate = Id(card.baseline), Id(card.candidate)
+    name += among_changed(card.row)
     interval = (f"({card.interval})",) if card.interval else ()
     if card.means is None or card.row.get("test") == CUPED:
         # The means are those without CUPED, so they do not add up to the change.

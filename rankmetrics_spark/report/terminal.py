@@ -19,6 +19,7 @@ from rankmetrics_spark.report.console import (
     as_text,
     best_mean,
     chosen,
+    print_percentiles,
     print_table,
     title,
     unit_counts,
@@ -27,6 +28,7 @@ from rankmetrics_spark.report.console import (
 from rankmetrics_spark.report.differences import (
     Change,
     all_percentages,
+    among_changed,
     change_of,
     is_percentage,
     letters_of,
@@ -149,8 +151,10 @@ def print_result(result: Shown, every_segment: bool = False) -> None:
     """The table of a result on stdout, and in which segments the effect differs."""
     if every_segment or not result.figures.everyone:
         print_table(list(result.rows), result.metrics)
+        print_percentiles(result.rows)
         return
     print_fitting(lambda some: table(result, some), result.columns, *_titles(result))
+    print_percentiles(result.figures.everyone)
     _print_segments(result)
 
 
@@ -211,6 +215,8 @@ def _titles(result: Shown) -> list[str]:
     for row in list(result.differences.values())[:1]:
         valid = f" ({valid_at(row)})" if valid_at(row) else ""
         lines.append(f"▲ better, ▼ worse than {result.baseline}, ≈ no difference shown{valid}")
+        if among_changed(row):
+            lines.append("means are over all users; changes are those of the users whose lists changed")
     if result.letters:
         how = CORRECTIONS[result.compared[0]["correction"]]
         lines.append(f"letters behind a mean: the experiments that it is better than ({how})")

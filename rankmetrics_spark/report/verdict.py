@@ -10,11 +10,13 @@ from rankmetrics_spark.config import without_gap
 from rankmetrics_spark.metrics import Metric, deciding, parse
 from rankmetrics_spark.report.differences import (
     Change,
+    among_changed,
     change_in_words,
     change_of,
     detectable,
     p_or_last,
     p_value,
+    sentence_of_dilution,
     sentences_of_order,
     widened,
 )
@@ -96,10 +98,13 @@ def verdict_of(rows: Sequence[Row], metrics: Sequence[Metric] = (), more: int = 
     rest = [f"... and {n_more:,} more, in the table comparisons"] if n_more else []
     means = units_of_means([row for row in sorted_rows if row[METRIC] == sorted_rows[0][METRIC]])
     margins = [*filter(None, map(sentence_of_margin, sorted_rows))][:MOST_SENTENCES]
+    diluted = [*filter(None, (sentence_of_dilution(row) for row in sorted_rows if row[METRIC] in primary))][
+        :MOST_SENTENCES
+    ]
     wide = [WIDENED] if any(widened(row) for row in sorted_rows[:MOST_SENTENCES]) else []
     decided = [metric for name, metric in names.items() if name in primary]
     order_lines = sentences_of_order(everyone, decided)
-    return [*order_lines, *lines, *rest, *margins, *means, *wide, *sentences_of_looks(everyone)]
+    return [*order_lines, *lines, *rest, *margins, *diluted, *means, *wide, *sentences_of_looks(everyone)]
 
 
 WIDENED = (
@@ -298,7 +303,7 @@ def sentence(row: Row, metric: Metric) -> str:
     '(+7.0 to +13.0), p < 0.001 after Holm (4 comparisons), valid at every look'
     """
     candidate, baseline = row[EXPERIMENT], row[BASELINE]
-    name = metric.headline.removeprefix("mean ")
+    name = f"{metric.headline.removeprefix('mean ')}{among_changed(row)}"
     note = row["note"] or ""
     if is_unknown(row["p_adjusted"]) or note.startswith("not trustworthy"):
         return f"{candidate} against {baseline} on {name}: {note or 'not tested'}"

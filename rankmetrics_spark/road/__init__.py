@@ -17,7 +17,7 @@ from rankmetrics_spark.config import Options
 from rankmetrics_spark.engines import AnyTable, Step, engine_of, table_of
 from rankmetrics_spark.layouts import LAYOUTS, NO_ENTRIES, RECHECK, Layout
 from rankmetrics_spark.metrics import Convention
-from rankmetrics_spark.road import aggregation, checking, ranking, scoring
+from rankmetrics_spark.road import aggregation, checking, percentiles, ranking, scoring
 from rankmetrics_spark.road.aggregation import (
     SUMS_OF_USERS,
     SUMS_OVER_LISTS,
@@ -27,7 +27,7 @@ from rankmetrics_spark.road.aggregation import (
 )
 from rankmetrics_spark.road.checking import FAULTY, GRADE, checked_rows, pools, typed_judgements
 from rankmetrics_spark.road.plan import Plan, make_plan
-from rankmetrics_spark.road.ranking import top_rows
+from rankmetrics_spark.road.ranking import sound_rows, top_rows
 from rankmetrics_spark.schemas import (
     ALL_ROWS_SEEN,
     CONVENTION_INDEX,
@@ -65,6 +65,7 @@ __all__ = [
     "checked_rows",
     "make_plan",
     "pools",
+    "sound_rows",
     "sums_of_lists",
     "sums_of_users",
     "top_rows",
@@ -216,11 +217,14 @@ class Tables:
         if not plan.lists_are_users:
             users = _published(self.users, plan, CONVENTION_INDEX)
             return averages(users, plan, self.within_segments, several_conventions=True)
-        # One round trip to Python scores the lists and adds them up.
+        # One round trip to Python scores the lists and adds them up; percentiles take another one.
         combined, over_lists = plan.options.combined_segments, plan.over_lists
         step = sums_of_lists(plan.scoring.metrics, plan.columns.segments, combined, over_lists)
         sums = self._scored(self._packed, step)
-        return averages_of_sums(sums, plan.scoring.conventions, plan.options.confidence, over_lists)
+        means = averages_of_sums(sums, plan.scoring.conventions, plan.options.confidence, over_lists)
+        if not plan.options.percentiles:
+            return means
+        return _with_percentiles(means, _published(self.users, plan, CONVENTION_INDEX), plan, (), True)
 
     @cached_property
     def quarantine(self) -> DataFrame:
@@ -303,7 +307,7 @@ def _published(table: DataFrame, plan: Plan, *more: str) -> DataFrame:
     public += filter(None, [plan.public_cluster if plan.columns.cluster else None])
     described = zip(plan.columns.of_user, public, strict=True)
     renamed = [F.col(internal).alias(public) for internal, public in described]
-    counts = (N_LISTS, N_SHOWN, N_RELEVANT, N_REPEATED)
+    counts = (N_LISTS, N_SHOWN, N_RELEVANT, N_REPEATED, *filter(None, [plan.scoring.list_hash]))
     metrics = (metric.column for metric in plan.scoring.metrics)
     with_value = map(lists_with_value, scoring.without_value(plan.columns, plan.scoring))
     return table.select(EXPERIMENT, USER, *renamed, *counts, *metrics, *with_value, *more)
@@ -320,4 +324,22 @@ def averages(
     for table, (name, column) in zip(within, segments.items(), strict=bool(within)):
         split = aggregation.sums_of_users(table, metrics, {name: column}, True, over_lists=over_lists)
         sums = sums.unionByName(split.where(F.col(SEGMENT) != EVERYONE))
-    return aggregation.averages_of_sums(sums, plan.scoring.conventions, plan.options.confidence, over_lists)
+    means = aggregation.averages_of_sums(sums, plan.scoring.conventions, plan.options.confidence, over_lists)
+    return _with_percentiles(means, user_metrics, plan, within, several_conventions)
+
+
+def _with_percentiles(
+    means: DataFrame, users: DataFrame, plan: Plan, within: Sequence[DataFrame], several_conventions: bool
+) -> DataFrame:
+    """The means, with the percentiles that the options ask for."""
+    asked = percentiles.Asked(plan.options.percentiles, plan.options.confidence)
+    if not asked.percentiles:
+        return means
+    segments, metrics = plan.public_segments, plan.scoring.metrics
+    whole, combined = ({}, ()) if within else (segments, plan.options.combined_segments)
+    counts = percentiles.value_counts(users, metrics, whole, several_conventions, combined)
+    for table, (name, column) in zip(within, segments.items(), strict=bool(within)):
+        split = percentiles.value_counts(table, metrics, {name: column}, True)
+        counts = counts.unionByName(split.where(F.col(SEGMENT) != EVERYONE))
+    found = percentiles.percentiles_of(counts, plan.scoring.conventions, asked)
+    return percentiles.with_percentiles(means, found)

@@ -12,7 +12,7 @@ from pyspark.sql import types as T
 from rankmetrics_spark.config import Options
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.layouts import LAYOUTS, Layout, Scoring, Whole
-from rankmetrics_spark.metrics import Convention, Metric, check
+from rankmetrics_spark.metrics import Convention, Metric, check, list_hash
 from rankmetrics_spark.road.checking import is_whole
 from rankmetrics_spark.schemas import (
     CLUSTER_OF_USER,
@@ -80,6 +80,7 @@ class Plan:
     def _public_names(self) -> tuple[str, ...]:
         metrics = [metric.column for metric in self.scoring.metrics]
         reserved = (*USER_COLUMNS, CONVENTION_INDEX, *metrics, *map(lists_with_value, metrics))
+        reserved += tuple(filter(None, [self.columns.list_hash]))
         described = filter(None, (self.columns.covariate, self.columns.cluster))
         return public_names((*self.columns.segments, *described), reserved)
 
@@ -126,9 +127,10 @@ def make_plan(
     repeats = columns.item and options.repeated_items != "ignore"
     for rule in rules:
         check(options.metrics, rule)
-    scoring = Scoring(options.metrics, rules, options.rank_by == POSITION, repeats, judgements is not None)
+    by_position, hashed = options.rank_by == POSITION, columns.list_hash or ""
+    scoring = Scoring(options.metrics, rules, by_position, repeats, judgements is not None, hashed)
     layout = _layout(options, columns, scoring, _kind(impressions, mapping[RELEVANCE]))
-    reads_item = columns.item_text or columns.intents == "judged"
+    reads_item = columns.item_text or columns.intents == "judged" or hashed
     if scoring.by_position and columns.relevance and not scoring.repeats and not reads_item:
         columns = replace(columns, item=False)
     extra = dict(
@@ -157,6 +159,8 @@ def _columns(
     breaks_ties = any(rule.ties == "position" for rule in rules) and mapping[POSITION] in schema.names
     score = by_score or any(metric.needs == "scores" for metric in options.metrics)
     item = mapping[ITEM] is not None
+    cuts = [metric.cut for metric in options.metrics]
+    hashed = list_hash(None if None in cuts else max(filter(None, cuts))) if options.only_changed else None
     if not item and not relevance:
         raise ConfigError("columns.item is null; an item column is needed to look up relevance in the judgements")
     for metric in options.metrics:
@@ -174,6 +178,7 @@ def _columns(
         first_rank=options.first_rank,
         covariate=options.covariate,
         cluster=None if options.cluster in options.segments else options.cluster,
+        list_hash=hashed,
     )
 
 
@@ -227,6 +232,7 @@ def _layout(options: Options, columns: Columns, scoring: Scoring, relevance: T.D
         not scoring.by_position
         or not columns.relevance
         or options.repeated_items == "all"
+        or options.only_changed
         or any(metric.needs != "relevant" for metric in scoring.metrics)
         or any(_reads_every_row(rule, scoring) for rule in scoring.conventions)
     ):

@@ -167,13 +167,17 @@ def head_fits_masks(rows: DataFrame) -> bool:
     return bool(top <= MASK_RANKS and max(grades, default=0) <= LARGEST_MASKED_GRADE and few)
 
 
-def top_rows(table: DataFrame, plan: Plan, k: int | None) -> DataFrame:
-    """The sound rows down to rank k (None: all) with their rank, whatever their relevance: lists of one per user."""
-    by_score = plan.columns.by_score
-    roles = replace(plan.columns, item=True, relevance=False, position=not by_score)
+def sound_rows(table: DataFrame, plan: Plan) -> DataFrame:
+    """The rows without a fault, with their rank or score, whatever their relevance."""
+    roles = replace(plan.columns, item=True, relevance=False, position=not plan.columns.by_score)
     rows = checked_rows(table, plan.mapping, roles, text=False, null_is_unjudged=False)
-    rows = rows.where(F.col(REJECTED).isNull())
-    if by_score:
+    return rows.where(F.col(REJECTED).isNull())
+
+
+def top_rows(table: DataFrame, plan: Plan, k: int | None) -> DataFrame:
+    """The sound rows down to rank k (None: all) with their rank: lists of one per user."""
+    rows = sound_rows(table, plan)
+    if plan.columns.by_score:
         # Sail sorts -0.0 and 0.0 as two values.
         score = F.col(SCORE) + F.lit(0.0) if isinstance(rows.schema[SCORE].dataType, REAL) else F.col(SCORE)
         order = Window.partitionBy(EXPERIMENT, USER).orderBy(score.desc(), F.col(ITEM).desc())

@@ -97,7 +97,8 @@ def _score_one(columns: Arrays, layout: Layout, scoring: Scoring) -> Computed:
 def _scores(scoring: Scoring) -> list[T.StructField]:
     """Columns of a scored list: counts, and one double per metric."""
     counts = [T.StructField(name, T.LongType()) for name in COUNTS]
-    return counts + [T.StructField(metric.column, T.DoubleType()) for metric in scoring.metrics]
+    hashes = [T.StructField(scoring.list_hash, T.LongType())] * bool(scoring.list_hash)
+    return counts + hashes + [T.StructField(metric.column, T.DoubleType()) for metric in scoring.metrics]
 
 
 _USER_COUNTS = (N_LISTS, N_SHOWN, N_RELEVANT, N_REPEATED)
@@ -114,11 +115,12 @@ def per_user(lists: DataFrame, columns: Columns, scoring: Scoring, within: str |
 
     Returns:
         experiment_id, user_id, ``_convention``, ``_judged``, the segments (null where the lists of the user differ),
-        n_lists, n_shown, n_relevant, n_repeated, one column per metric, and the number of lists with a value for each
-        metric in which a list may have none.
+        n_lists, n_shown, n_relevant, n_repeated, the hash of the lists if it is asked for, one column per metric, and
+        the number of lists with a value for each metric in which a list may have none.
     """
     metrics = [metric.column for metric in scoring.metrics]
-    ordered = [EXPERIMENT, USER, CONVENTION_INDEX, JUDGED, *columns.of_user, *_USER_COUNTS, *metrics]
+    hashed = [scoring.list_hash] * bool(scoring.list_hash)
+    ordered = [EXPERIMENT, USER, CONVENTION_INDEX, JUDGED, *columns.of_user, *_USER_COUNTS, *hashed, *metrics]
     if not columns.list:
         return lists.selectExpr(*(f"1L AS {N_LISTS}" if name == N_LISTS else name for name in ordered))
     keys = (EXPERIMENT, USER, CONVENTION_INDEX, *([within] if within else []))
@@ -134,7 +136,9 @@ def per_user(lists: DataFrame, columns: Columns, scoring: Scoring, within: str |
         f"CASE WHEN {is_of_user} THEN max({N_RELEVANT}) ELSE sum({N_RELEVANT}) END AS {N_RELEVANT}",
         *(f"sum({name}) AS {name}" for name in (N_SHOWN, N_REPEATED)),
     ]
-    read = (EXPERIMENT, USER, CONVENTION_INDEX, JUDGED, *columns.of_user, N_SHOWN, N_RELEVANT, N_REPEATED)
+    # Added up, the hashes of several lists do not depend on their order; halves never overflow.
+    aggregates += (f"xxhash64(sum(shiftright({name}, 32)), sum({name} & {2**32 - 1}L)) AS {name}" for name in hashed)
+    read = (EXPERIMENT, USER, CONVENTION_INDEX, JUDGED, *columns.of_user, N_SHOWN, N_RELEVANT, N_REPEATED, *hashed)
     means = group_means(lists.select(*read, *metrics), keys, dict.fromkeys(metrics, "1"), aggregates)
     with_value = (f"{weight_of(name)} AS {lists_with_value(name)}" for name in without_value(columns, scoring))
     return means.selectExpr(*ordered, *with_value)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         total_of,
     )
     from rankmetrics_spark.statistics.planning import FURTHEST, Arrivals, Design, first_day, new_users, round_below
+    from rankmetrics_spark.statistics.quantiles import interpolated, quantile_ranks
     from rankmetrics_spark.statistics.ranges import tukey_levels, tukey_p_values
     from rankmetrics_spark.statistics.ratios import (
         Denominator,
@@ -126,6 +127,7 @@ __getattr__ = lazy(
             "denominator_paired fieller nonzero one_sided_p relative_independent relative_paired share_bounds "
             "share_independent share_paired shifted with_decision"
         ),
+        "quantiles": "interpolated quantile_ranks",
         "ranges": "tukey_levels tukey_p_values",
         "resampling": (
             "POISSON_COUNTS RESAMPLING_LIMBS aa_share_independent aa_share_paired acceleration_of_difference bca "

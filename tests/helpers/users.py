@@ -55,7 +55,9 @@ def keys_of(users: Iterable[str]) -> npt.NDArray[np.uint64]:
 
 
 def user_rows(rows: pd.DataFrame, metrics: Sequence[str] = (METRIC,), segments: Sequence[str] = ()) -> UserRows:
-    """The rows of some users; ``before <metric>`` and ``own <metric>`` hold earlier values, ``list_count`` lists."""
+    """The rows of some users; ``before <metric>`` and ``own <metric>`` hold earlier values, ``list_count`` lists,
+    ``list_hash`` the hash of the lists.
+    """
     user, names = pd.factorize(rows["user"])
     rows = rows.iloc[np.argsort(user, kind="stable")]
     experiment, experiments = _coded(rows["experiment"])
@@ -74,6 +76,7 @@ def user_rows(rows: pd.DataFrame, metrics: Sequence[str] = (METRIC,), segments: 
         before=_earlier(rows, "before", metrics),
         before_own=_earlier(rows, "own", metrics),
         lists={metric: rows["list_count"].to_numpy(float) for metric in metrics if "list_count" in rows.columns},
+        lists_hash=rows["list_hash"].to_numpy(np.int64) if "list_hash" in rows.columns else None,
     )
 
 

@@ -97,3 +97,22 @@ def test_the_commands_of_publishing_list_the_runs(call: Call, published: Path) -
     code, out, err = call(*records)
     assert (code, [record["outcome"] for record in json.loads(out)]) == (0, ["done"]), err
     assert "--table" in catalog
+
+
+def test_the_code_of_changed_lists_has_the_numbers_that_it_shows(spark: SparkSession) -> None:
+    (program,) = blocks("python", section("Only changed lists", COMPARING))
+    names: dict[str, Any] = {}
+    exec(program, names)
+    row = names["row"]
+    assert (row["n_users"], row["share_changed"]) == (2, 2 / 3)
+    assert row["difference"] == pytest.approx(((1 - 1 / 3) + (1 / 2 - 1 / 3)) / 2) == pytest.approx(0.417, abs=5e-4)
+    assert row["diluted_difference"] == pytest.approx(0.278, abs=5e-4)
+
+
+def test_the_code_of_percentiles_has_the_numbers_that_it_shows(spark: SparkSession) -> None:
+    (program,) = blocks("python", section("Percentiles", COMPARING))
+    names: dict[str, Any] = {}
+    exec(program, names)
+    row = names["row"]
+    assert (row["percentile_50"], row["percentile_90"]) == (0.75, 1)
+    assert row["percentile_50_ci_low"] != row["percentile_50_ci_low"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from pyspark.sql import functions as F
 from scipy import stats
 
 from rankmetrics_spark import changed, exposure
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SCHEMA = "experiment_id string, user_id string, item_id string, position int, score double"
-MEASURES = ("same_top", "jaccard", "rbo", "kendall")
+MEASURES = ("same_top", "jaccard", "rbo", "kendall", "unexpectedness")
 LISTS = {
     ("control", "same"): "abcd",
     ("new", "same"): "abcd",
@@ -54,12 +55,12 @@ def found(table: DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
 def test_each_user_of_both_experiments_has_the_likeness_of_their_lists(spark: SparkSession) -> None:
     rows = found(changed(log(spark), "control", k=4))
     assert {key: tuple(row[name] for name in MEASURES) for key, row in rows.items()} == {
-        ("new", "same"): (1.0, 1.0, pytest.approx(1.0), 1.0),
+        ("new", "same"): (1.0, 1.0, pytest.approx(1.0), 1.0, 0.0),
         # One of six pairs is in another order.
-        ("new", "swapped"): (0.0, 1.0, pytest.approx(rbo_by_definition([*b"abcd"], [*b"abdc"], 0.9)), 4 / 6),
-        ("newer", "swapped"): (0.0, 1.0, pytest.approx(rbo_by_definition([*b"abcd"], [*b"dcba"], 0.9)), -1.0),
-        ("new", "half"): (0.0, 2 / 6, pytest.approx(rbo_by_definition([*b"abcd"], [*b"axyb"], 0.9)), 1.0),
-        ("new", "short"): (0.0, 1 / 3, pytest.approx(rbo_by_definition([*b"a"], [*b"abc"], 0.9)), None),
+        ("new", "swapped"): (0.0, 1.0, pytest.approx(rbo_by_definition([*b"abcd"], [*b"abdc"], 0.9)), 4 / 6, 0.0),
+        ("newer", "swapped"): (0.0, 1.0, pytest.approx(rbo_by_definition([*b"abcd"], [*b"dcba"], 0.9)), -1.0, 0.0),
+        ("new", "half"): (0.0, 2 / 6, pytest.approx(rbo_by_definition([*b"abcd"], [*b"axyb"], 0.9)), 1.0, 2 / 4),
+        ("new", "short"): (0.0, 1 / 3, pytest.approx(rbo_by_definition([*b"a"], [*b"abc"], 0.9)), None, 2 / 3),
     }
     half = rows["new", "half"]
     assert [half[name] for name in ("baseline", "n_items_baseline", "n_items", "n_common")] == ["control", 4, 4, 2]
@@ -67,7 +68,7 @@ def test_each_user_of_both_experiments_has_the_likeness_of_their_lists(spark: Sp
 
 def test_only_the_top_k_counts(spark: SparkSession) -> None:
     rows = found(changed(log(spark), "control", k=2, p=0.5))
-    assert [rows["new", "swapped"][name] for name in MEASURES] == [1.0, 1.0, pytest.approx(1.0), 1.0]
+    assert [rows["new", "swapped"][name] for name in MEASURES] == [1.0, 1.0, pytest.approx(1.0), 1.0, 0.0]
     assert rows["new", "half"]["jaccard"] == 1 / 3
 
 
@@ -86,6 +87,35 @@ def test_by_score_the_lists_are_those_of_the_ranks(spark: SparkSession) -> None:
     tied = spark.createDataFrame([("a", "u", i, 1, 0.0) for i in "xy"] + [("b", "u", "y", 1, 1.0)], SCHEMA)
     (row,) = changed(tied, "a", k=1, rank_by="score").collect()
     assert row["same_top"] == 1.0
+
+
+@pytest.mark.parametrize("kind", ["double", "bigint", "decimal(20,2)"])
+def test_by_score_ties_fall_by_item_and_rows_logged_twice_take_a_rank(spark: SparkSession, kind: str) -> None:
+    rng = random.Random(6)
+    rows = [(e, f"u{u}", str(rng.randrange(14)), None, float(rng.randrange(6))) for e in ("control", "new")
+            for u in range(30) for _ in range(rng.randrange(1, 16))]  # fmt: skip
+    tops: dict[tuple[str, str], list[str]] = {}
+    for experiment, user, item, _, _ in sorted(rows, key=lambda row: (row[4], row[2]), reverse=True):
+        tops.setdefault((experiment, user), []).append(item)
+    wanted = {}
+    for (experiment, user), items in tops.items():
+        mine, base = ([*dict.fromkeys(top[:5])] for top in (items, tops["control", user]))
+        if experiment == "new":
+            wanted[user] = (len(base), len(mine), len({*mine} & {*base}), float(mine == base))
+    table = spark.createDataFrame(rows, SCHEMA).withColumn("score", F.col("score").cast(kind))
+    again = table.orderBy(F.rand(2)).repartition(3)
+    for each in (table, again):
+        got = found(changed(each, "control", k=5, rank_by="score"))
+        names = ("n_items_baseline", "n_items", "n_common", "same_top")
+        assert {user: tuple(row[name] for name in names) for (_, user), row in got.items()} == wanted
+
+
+def test_items_at_one_rank_follow_one_another_in_any_order_of_the_rows(spark: SparkSession) -> None:
+    rows = [
+        (e, "u", item, rank, 0.0) for e in ("control", "new") for item, rank in zip("abcd", (1, 2, 2, 3), strict=True)
+    ]
+    (row,) = changed(spark.createDataFrame(rows[:4] + rows[:3:-1], SCHEMA), "control").collect()
+    assert (row["same_top"], row["kendall"]) == (1, 1)
 
 
 def test_the_order_of_the_rows_and_the_partitions_change_no_bit(spark: SparkSession) -> None:

@@ -296,7 +296,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (
         {"sorce": LOGS},
         "sorce: unknown key 'sorce'; did you mean 'source'? known: source, judgements, rank_by, metrics, "
-        "convention, quality, comparison, gates, sink, lineage, report, evaluation_date, time_zone, engine, spark",
+        "convention, percentiles, quality, comparison, gates, sink, lineage, report, evaluation_date, time_zone, "
+        "engine, spark",
     ),
     (
         {"source": {**LOGS, "colums": {}}},
@@ -742,9 +743,8 @@ def test_an_id_that_looks_like_a_number_stays_text(tmp_path: Path) -> None:
         (
             "7: x",
             "7: unknown key '7'; "
-            "known: source, judgements, rank_by, metrics, convention, quality, comparison, gates, sink, lineage, "
-            "report, "
-            "evaluation_date, time_zone, engine, spark",
+            "known: source, judgements, rank_by, metrics, convention, percentiles, quality, comparison, gates, sink, "
+            "lineage, report, evaluation_date, time_zone, engine, spark",
         ),
     ],
 )
@@ -872,12 +872,13 @@ def test_the_record_is_plain_and_hides_secrets() -> None:
         "rank_by": "position",
         "metrics": ["ap@10"],
         "convention": resolve("standard").text(),
+        "percentiles": [],
         "quality": {"on_invalid": "quarantine", "max_invalid_fraction": 0.01, "repeated_items": "relevant",
                     "gates": {}},
         "comparison": {"baseline": None, "pairs": "baseline", "candidates": [], "confidence": 0.95,
                        "correction": "holm", "simultaneous": False, "primary": [], "guardrails": [],
                        "families": "split", "primary_share": None, "margin": None, "design": "auto",
-                       "shared_users": "keep", "mean_over": "users", "cluster": None,
+                       "shared_users": "keep", "mean_over": "users", "cluster": None, "only_changed": False,
                        "wilcoxon": False, "randomization": None, "bootstrap": None, "aa_check": None, "shares": None,
                        "power": 0.8, "min_users": 0, "cuped": None, "looks": "one", "tuning_users": 10_000,
                        "period": None},

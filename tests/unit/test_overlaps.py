@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rankmetrics_spark.metrics import Overlap, jaccard, kendall, overlap, rbo, same_top
+from rankmetrics_spark.metrics import Overlap, jaccard, kendall, overlap, rbo, same_top, unexpectedness
 
 Pair = tuple[Sequence[int], Sequence[int]]
 
@@ -96,3 +96,27 @@ def test_a_pair_has_the_same_bits_alone_and_among_others(measure: object) -> Non
     together = measure(found(*PAIRS))  # type: ignore[operator]
     alone = [measure(found(pair))[0] for pair in PAIRS]  # type: ignore[operator]
     np.testing.assert_array_equal(together, alone)
+
+
+def test_unexpectedness_is_the_share_that_the_baseline_does_not_have() -> None:
+    wanted = [len({*b} - {*a}) / len(b) if b else math.nan for a, b in PAIRS]
+    np.testing.assert_array_equal(unexpectedness(found(*PAIRS)), wanted)
+
+
+@pytest.mark.parametrize(
+    ("k", "printed"),
+    [
+        # RePlay 0.22.0, Unexpectedness([2, 4], mode=PerUser()) of its docstring: baselines, recommendations, values.
+        (2, (0.5, 0.0, 0.0)),
+        (4, (0.5, 0.5, 0.5)),
+    ],
+)
+def test_unexpectedness_is_that_of_replay_where_lists_have_k_items(k: int, printed: tuple[float, ...]) -> None:
+    base = ([2, 3, 7], [5, 8, 3], [4, 9])
+    recommended = ([3, 7, 10, 11, 2], [5, 8, 11, 1, 3], [4, 9, 2])
+    pairs = [(a[:k], b[:k]) for a, b in zip(base, recommended, strict=True)]
+    # RePlay divides by k, here by the length of the list.
+    lengths = [len(b) for _, b in pairs]
+    by_k = 1 - (1 - unexpectedness(found(*pairs))) * lengths / k
+    assert by_k.tolist() == pytest.approx(printed)
+    assert unexpectedness(found(*pairs)).tolist() == pytest.approx([*printed[:2], printed[2] if k == 2 else 1 / 3])

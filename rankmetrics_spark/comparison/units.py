@@ -1,0 +1,161 @@
+"""Rows of users, and the units of a test: a user, or a user within a segment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rankmetrics_spark.comparison.totals import Ints, Name
+from rankmetrics_spark.statistics import LARGEST_SUMMAND, POWERS, Floats, limbs_of
+
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class UserRows:
+    """All rows of some users, ordered by user.
+
+    Attributes:
+        user: (n,) index of the user, from 0, ascending.
+        keys: (u,) hash of each user's id.
+        experiments: Names of the experiments.
+        experiment: (n,) index of the experiment.
+        segments: Per way of splitting the users: the labels, and the (n,) index of each row's label.
+        values: Metric -> (n,) values, NaN where the user has none.
+        relevant: (n,) whether the user has a relevant item.
+        before: Metric -> (n,) values of an earlier date, NaN where there is none; empty if none are wanted.
+        before_own: The same of the row's own experiment: those of a user may differ between experiments.
+        lists: Metric -> (n,) lists of the user that have a value; empty where means are over users.
+        member: Where clusters are the unit: ``user`` is the cluster, and this the (n,) hash of the user.
+        alone: Where clusters are the unit: (n,) whether the user has none, and so is one of their own.
+        lists_hash: (n,) hash of the lists of the row, where only users whose lists differ are compared.
+    """
+
+    user: Ints
+    keys: npt.NDArray[np.uint64]
+    experiments: list[Name]
+    experiment: Ints
+    segments: list[tuple[list[str], Ints]]
+    values: dict[str, Floats]
+    relevant: Bools
+    before: dict[str, Floats] = field(default_factory=dict)
+    before_own: dict[str, Floats] = field(default_factory=dict)
+    lists: dict[str, Floats] = field(default_factory=dict)
+    member: npt.NDArray[np.uint64] | None = None
+    alone: Bools | None = None
+    lists_hash: Ints | None = None
+
+    def of_users(self, chosen: Bools) -> UserRows:
+        """The rows of some users; ``chosen`` is (u,)."""
+        if chosen.all():
+            return self
+        stays = chosen[self.user]
+        return replace(
+            self,
+            user=(np.cumsum(chosen) - 1)[self.user[stays]],
+            keys=self.keys[chosen],
+            experiment=self.experiment[stays],
+            segments=[(labels, code[stays]) for labels, code in self.segments],
+            relevant=self.relevant[stays],
+            values={metric: each[stays] for metric, each in self.values.items()},
+            before={metric: each[stays] for metric, each in self.before.items()},
+            before_own={metric: each[stays] for metric, each in self.before_own.items()},
+            lists={metric: each[stays] for metric, each in self.lists.items()},
+            lists_hash=None if self.lists_hash is None else self.lists_hash[stays],
+        )
+
+
+@dataclass(frozen=True)
+class Units:
+    """The units of one way of splitting the users: a user, or a user within a segment; ordered by segment.
+
+    Attributes:
+        labels: The segments.
+        starts: (s,) first unit of each segment.
+        user: (u,) user of each unit.
+        row_unit: (n,) unit of each row.
+        experiment: (n,) experiment of each row.
+        n_experiments: Number of experiments.
+        lists_hash: (u, e) hash of the lists of a unit in each experiment; None where all units are compared.
+    """
+
+    labels: list[str]
+    starts: Ints
+    user: Ints
+    row_unit: Ints
+    experiment: Ints
+    n_experiments: int
+    lists_hash: Ints | None = None
+
+    @classmethod
+    def of(cls, rows: UserRows, labels: list[str], code: Ints) -> Units:
+        """The units of some rows; ``code`` is the (n,) index of each row's label."""
+        units = cls._of_rows(rows, labels, code)
+        if rows.lists_hash is None:
+            return units
+        hashes = np.zeros((len(units.user), units.n_experiments), np.int64)
+        hashes[units.row_unit, units.experiment] = rows.lists_hash
+        return replace(units, lists_hash=hashes)
+
+    @classmethod
+    def _of_rows(cls, rows: UserRows, labels: list[str], code: Ints) -> Units:
+        n_users = len(rows.keys)
+        if len(labels) == 1:
+            # Every user is one unit; the general way sorts them again.
+            return cls(
+                labels, np.zeros(1, np.int64), np.arange(n_users), rows.user, rows.experiment, len(rows.experiments)
+            )
+        keys, row_unit = np.unique(code * n_users + rows.user, return_inverse=True)
+        present, starts = np.unique(keys // n_users, return_index=True)
+        row_unit = row_unit.reshape(-1).astype(np.int64)
+        return cls(
+            [labels[i] for i in present], starts, keys % n_users, row_unit, rows.experiment, len(rows.experiments)
+        )
+
+    def dense(self, values: Floats) -> Floats:
+        """(units, experiments) values; NaN where a unit has no row of an experiment."""
+        table = np.full((len(self.user), self.n_experiments), np.nan)
+        table[self.row_unit, self.experiment] = values
+        return table
+
+    def of_both(self, table: Floats, left: Ints, right: Ints) -> tuple[Floats, Floats, Bools]:
+        """Values of baseline and candidate, 0 where a unit does not count in the pair; and which units count.
+
+        A unit counts if it has both values and, where only changed lists are compared, different lists.
+        """
+        x, y = table[:, left], table[:, right]
+        both = ~(np.isnan(x) | np.isnan(y))
+        if self.lists_hash is not None:
+            both &= self.lists_hash[:, left] != self.lists_hash[:, right]
+        return np.where(both, x, 0.0), np.where(both, y, 0.0), both
+
+    def sums(self, table: npt.NDArray[Any]) -> Ints:
+        """(segments, columns) sums of whole numbers."""
+        return np.add.reduceat(table, self.starts, axis=0).astype(np.int64)
+
+    def limb_sums(self, table: Floats, power: int) -> list[Ints]:
+        """One (segments, columns) array per limb of a product of ``power`` values."""
+        limbs = limbs_of(np.ascontiguousarray(table).ravel(), POWERS[power])
+        nothing = np.zeros((len(self.starts), table.shape[1]), np.int64)
+        return [self.sums(limb.reshape(table.shape)) if limb.any() else nothing for limb in limbs]
+
+    def of_users(self, rows: npt.NDArray[Any], part: slice) -> npt.NDArray[Any]:
+        """The rows of the users of some units, which are ordered by user."""
+        users = self.user[part]
+        return rows if len(users) == len(rows) else rows[users]
+
+    def slices(self) -> Iterator[tuple[str, slice]]:
+        """The units of each segment."""
+        ends = [*self.starts[1:].tolist(), len(self.user)]
+        for label, start, end in zip(self.labels, self.starts.tolist(), ends, strict=True):
+            yield label, slice(start, end)
+
+
+def summable(table: Floats) -> Floats:
+    """The values without those that are too large to be summed."""
+    beyond = np.abs(table) > LARGEST_SUMMAND
+    return np.where(beyond, np.nan, table) if beyond.any() else table
