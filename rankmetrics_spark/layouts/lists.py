@@ -25,7 +25,9 @@ from rankmetrics_spark.metrics import (
     compute,
     has_repeat,
     m_relevant,
+    mixed_codes,
     order_within,
+    pair_codes,
 )
 from rankmetrics_spark.schemas import (
     ALL_ROWS_SEEN,
@@ -297,9 +299,11 @@ def _item_order(entries: Entries) -> npt.NDArray[Any]:
     """Order of the item ids as UTF-8 text, which is how trec_eval and Spark compare them."""
     if entries.text is None or entries.row is None:
         return entries.hash
-    items = entries.text.take(pa.array(entries.row)).to_numpy(zero_copy_only=False)
-    # Python compares by code point, and UTF-8 keeps that order.
-    return np.unique(items.astype(str), return_inverse=True)[1]
+    # The lists of a batch share most of their items, so fewer texts are sorted than there are rows.
+    items = entries.text.take(pa.array(entries.row)).dictionary_encode()
+    place = np.empty(len(items.dictionary), np.int64)
+    place[pc.array_sort_indices(items.dictionary).to_numpy()] = np.arange(len(place))
+    return np.asarray(place[items.indices.to_numpy()])
 
 
 def _position_order(entries: Entries) -> npt.NDArray[Any]:
@@ -341,7 +345,7 @@ def with_judgements(lists: RankedLists, columns: Arrays, convention: Convention)
     grades = numbers(values, np.float64)
     if convention.duplicates == "count" and POOL_HASH in columns and lists.hash is not None and len(grades):
         judged_hash = ints(flat(columns[POOL_HASH])[1])
-        judged_codes, shown_codes = _pair_codes(pool_list, judged_hash, batch.list, lists.hash)
+        judged_codes, shown_codes = pair_codes(pool_list, judged_hash, batch.list, lists.hash)
         times = np.ones(len(grades), np.int64)
         if len(shown_codes):
             keys, counts = np.unique(shown_codes, return_counts=True)
@@ -353,14 +357,16 @@ def with_judgements(lists: RankedLists, columns: Arrays, convention: Convention)
 
 def judged_grades(entries: Entries, columns: Arrays) -> Floats:
     """(e,) grade of each entry from the judgements (``_pool_hash``, ``_pool_grade`` per list); NaN = not judged."""
-    index, judged_hash = flat(columns[POOL_HASH])
-    grades = numbers(flat(columns[POOL_GRADE])[1], np.float64)
+    index, hashes = flat(columns[POOL_HASH])
+    grades, judged_hash = numbers(flat(columns[POOL_GRADE])[1], np.float64), ints(hashes)
     if not len(grades):
         return np.full(len(entries.hash), np.nan)
-    judged_codes, shown_codes = _pair_codes(index, ints(judged_hash), entries.list, entries.hash)
-    order = np.argsort(judged_codes, kind="stable")
-    at = np.minimum(np.searchsorted(judged_codes[order], shown_codes), len(judged_codes) - 1)
-    return np.where(judged_codes[order][at] == shown_codes, grades[order][at], np.nan)
+    judged_codes, shown_codes = mixed_codes(index, judged_hash), mixed_codes(entries.list, entries.hash)
+    if len(pc.unique(pa.array(judged_codes))) < len(judged_codes):
+        judged_codes, shown_codes = pair_codes(index, judged_hash, entries.list, entries.hash)
+    at = ints(pc.index_in(pa.array(shown_codes), value_set=pa.array(judged_codes)).fill_null(0))
+    is_judged = (judged_hash[at] == entries.hash) & (index[at] == entries.list)
+    return np.where(is_judged, grades[at], np.nan)
 
 
 def n_unknown(batch: Batch, convention: Convention) -> Ints:
@@ -386,13 +392,6 @@ def n_graded(batch: Batch) -> Ints:
     for group, grade in ((batch.list, batch.grade), (batch.pool_list, batch.pool_grade)):
         counts += np.bincount(group[(grade > 0) & (grade != 1)], minlength=batch.size)
     return counts
-
-
-def _pair_codes(list_a: Ints, hash_a: Ints, list_b: Ints, hash_b: Ints) -> tuple[Ints, Ints]:
-    """One whole number per (list, hash) pair, the same for equal pairs of both sides."""
-    codes = np.unique(np.concatenate([hash_a, hash_b]), return_inverse=True)[1].astype(np.int64)
-    span = int(codes.max(initial=0)) + 1
-    return list_a * span + codes[: len(hash_a)], list_b * span + codes[len(hash_a) :]
 
 
 COUNTS = (N_SHOWN, N_RELEVANT, N_REPEATED, N_TIED, N_UNKNOWN, N_KNOWN, N_GRADED)

@@ -11,7 +11,16 @@ disagree, ``overlaps`` how alike two lists are; ``compute`` runs kernels over a 
 
 # Importing the kernels registers them.
 from rankmetrics_spark.metrics import kernels  # noqa: F401
-from rankmetrics_spark.metrics.batch import Batch, Floats, Ints, grids, has_repeat, order_within
+from rankmetrics_spark.metrics.batch import (
+    Batch,
+    Floats,
+    Ints,
+    grids,
+    has_repeat,
+    mixed_codes,
+    order_within,
+    pair_codes,
+)
 from rankmetrics_spark.metrics.conventions import PRESETS, STANDARD, Convention, knobs, resolve
 from rankmetrics_spark.metrics.discounts import (
     UNCUT,
@@ -73,10 +82,12 @@ __all__ = [
     "m_relevant",
     "metric",
     "metric_of_column",
+    "mixed_codes",
     "novelty",
     "one_list",
     "order_within",
     "overlap",
+    "pair_codes",
     "parse",
     "power_of_two",
     "rbo",
