@@ -25,7 +25,7 @@ PIP = $(BIN)/python -m pip install --quiet --constraint $(PINS)
 ENVIRONMENT = .venvs/$(1)/made
 PLATFORM_TESTS = $(BIN)/python -m pytest tests/platforms/$(1)
 
-.PHONY: help venv run test test-all mutants lint audit readme bench bench-small docs pictures wheel clean
+.PHONY: help venv run test test-all mutants lint audit readme compared bench bench-small docs pictures wheel clean
 .PHONY: test-spark test-slow test-programs test-sail test-connect test-matrix test-cluster test-airflow test-databricks test-lakehouse test-s3 test-packaging
 .PHONY: test-soak test-fresh test-report test-faults test-yarn test-peers
 .PHONY: $(addprefix for-test-,sail connect programs matrix cluster yarn airflow databricks lakehouse s3 packaging fresh report faults peers)
@@ -207,6 +207,9 @@ test-report: for-test-report ## test the HTML report in Chromium (and Firefox, i
 	else echo "Firefox not found, so the page is tried in Chromium alone; apt install firefox-esr adds it" >&2; fi
 	@.venvs/mlflow/bin/python -m pytest tests/platforms/test_mlflow.py
 
+compared: venv ## try what nine other systems can do, in environments of their own, and write docs/compared.md
+	@$(BIN)/python -m tests.compared docs/compared.md --prove
+
 test-peers: for-test-peers ## test looks against gbstats, seqabpy and by simulation, ratios against tea-tasting, intents against ndeval
 	@.venvs/peers/bin/python -m pytest tests/platforms/test_peers.py tests/platforms/test_looks.py
 
@@ -234,12 +237,13 @@ audit: venv $(call ENVIRONMENT,audit) ## check what SECURITY.md says, and look u
 	$(BIN)/python -m pip check
 	.venvs/audit/bin/python -m tests.known_vulnerabilities .venv $(wildcard .venvs/laptop)
 
-readme: venv ## write what code describes: metrics, options, statistics, docs/bad_input.md, conf/schema.json
+readme: venv ## write what code describes: metrics, options, statistics, docs/bad_input.md, docs/compared.md, conf/schema.json
 	@$(BIN)/python -m tests.metric_table README.md
 	@$(BIN)/python -m tests.options_page docs/options.md
 	@$(BIN)/python -m tests.bad_input docs/bad_input.md
 	@$(BIN)/python -m tests.statistics_table docs/comparing.md
 	@$(BIN)/python -m tests.tables_page docs/tables.md
+	@$(BIN)/python -m tests.compared docs/compared.md
 	@$(BIN)/rankmetrics schema > conf/schema.json
 
 $(BENCH): $(INSTALLED)
@@ -256,7 +260,7 @@ bench: $(BENCH) $(call ENVIRONMENT,laptop) ## compare with other libraries: 2 M 
 	@$(BIN)/python -m tests.benchmarks.cluster
 	@$(BIN)/python -m tests.benchmarks.growth
 
-bench-small: $(BENCH) ## check values, Spark jobs and query plan on 200,000 rows (about two minutes)
+bench-small: $(BENCH) $(call ENVIRONMENT,laptop) ## check values, Spark jobs, query plan and ratios of CPU seconds (about three minutes)
 	@$(BIN)/python -m tests.benchmarks.run --small
 
 docs: $(call ENVIRONMENT,docs) .venvs/laptop/tools ## run the notebook of the first hour, and build the user guide and the API reference into out/docs

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from rankmetrics_spark.layouts.lists import (
     Arrays,
@@ -41,7 +43,9 @@ from rankmetrics_spark.metrics import (
     has_repeat,
     list_hashes,
     m_relevant,
+    mixed_codes,
     order_within,
+    pair_codes,
     place,
 )
 from rankmetrics_spark.schemas import (
@@ -76,7 +80,7 @@ def with_judgements(lists: RankedLists, columns: Arrays, convention: Convention)
     grades = numbers(values, np.float64)
     if convention.duplicates == "count" and POOL_HASH in columns and lists.hash is not None and len(grades):
         judged_hash = ints(flat(columns[POOL_HASH])[1])
-        judged_codes, shown_codes = _pair_codes(pool_list, judged_hash, batch.list, lists.hash)
+        judged_codes, shown_codes = pair_codes(pool_list, judged_hash, batch.list, lists.hash)
         times = np.ones(len(grades), np.int64)
         if len(shown_codes):
             keys, counts = np.unique(shown_codes, return_counts=True)
@@ -88,14 +92,16 @@ def with_judgements(lists: RankedLists, columns: Arrays, convention: Convention)
 
 def judged_grades(entries: Entries, columns: Arrays) -> Floats:
     """(e,) grade of each entry from the judgements (``_pool_hash``, ``_pool_grade`` per list); NaN = not judged."""
-    index, judged_hash = flat(columns[POOL_HASH])
-    grades = numbers(flat(columns[POOL_GRADE])[1], np.float64)
+    index, hashes = flat(columns[POOL_HASH])
+    grades, judged_hash = numbers(flat(columns[POOL_GRADE])[1], np.float64), ints(hashes)
     if not len(grades):
         return np.full(len(entries.hash), np.nan)
-    judged_codes, shown_codes = _pair_codes(index, ints(judged_hash), entries.list, entries.hash)
-    order = np.argsort(judged_codes, kind="stable")
-    at = np.minimum(np.searchsorted(judged_codes[order], shown_codes), len(judged_codes) - 1)
-    return np.where(judged_codes[order][at] == shown_codes, grades[order][at], np.nan)
+    judged_codes, shown_codes = mixed_codes(index, judged_hash), mixed_codes(entries.list, entries.hash)
+    if len(pc.unique(pa.array(judged_codes))) < len(judged_codes):
+        judged_codes, shown_codes = pair_codes(index, judged_hash, entries.list, entries.hash)
+    at = ints(pc.index_in(pa.array(shown_codes), value_set=pa.array(judged_codes)).fill_null(0))
+    is_judged = (judged_hash[at] == entries.hash) & (index[at] == entries.list)
+    return np.where(is_judged, grades[at], np.nan)
 
 
 # ---- intents
@@ -124,7 +130,7 @@ def entry_intents(entries: Entries, columns: Arrays) -> EntryIntents | None:
 def _judged_pairs(entries: Entries, columns: Arrays) -> tuple[Ints, Ints]:
     """Entry and index of a judged (item, intent), of each pair with the same item."""
     index, item = flat(columns[POOL_INTENT_ITEM])
-    judged_codes, shown_codes = _pair_codes(index, ints(item), entries.list, entries.hash)
+    judged_codes, shown_codes = pair_codes(index, ints(item), entries.list, entries.hash)
     order = np.argsort(judged_codes, kind="stable")
     first = np.searchsorted(judged_codes[order], shown_codes)
     counts = np.searchsorted(judged_codes[order], shown_codes, "right") - first
@@ -150,7 +156,7 @@ def _with_intents(lists: RankedLists, columns: Arrays) -> Intents | None:
         by = np.argsort(own.order[own.entry], kind="stable")
         pool_list, pool_hash, pool_grade = batch.list[own.entry][by], own.hash[by], own.grade[by]
         item = own.order[own.entry][by]
-    shown_codes, pool_codes = _pair_codes(batch.list[own.entry], own.hash, pool_list, pool_hash)
+    shown_codes, pool_codes = pair_codes(batch.list[own.entry], own.hash, pool_list, pool_hash)
     number = np.unique(np.concatenate([shown_codes, pool_codes]), return_inverse=True)[1].astype(np.int64)
     intent, pool_intent = number[: len(shown_codes)], number[len(shown_codes) :]
     once, pool_once = _once(own.entry, intent), _once(item, pool_intent)
@@ -189,13 +195,6 @@ def n_unknown(batch: Batch, convention: Convention) -> Ints:
     lists = Lists(batch, convention)
     hits = np.bincount(lists.found.list, lists.relevant, minlength=batch.size).astype(np.int64)
     return np.asarray(np.maximum(hits - lists.m, 0))
-
-
-def _pair_codes(list_a: Ints, hash_a: Ints, list_b: Ints, hash_b: Ints) -> tuple[Ints, Ints]:
-    """One whole number per (list, hash) pair, the same for equal pairs of both sides."""
-    codes = np.unique(np.concatenate([hash_a, hash_b]), return_inverse=True)[1].astype(np.int64)
-    span = int(codes.max(initial=0)) + 1
-    return list_a * span + codes[: len(hash_a)], list_b * span + codes[len(hash_a) :]
 
 
 _BY_GRADE = ("best", "worst")

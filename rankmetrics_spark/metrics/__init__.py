@@ -12,7 +12,18 @@ imports Spark.
 
 # Importing the kernels registers them.
 from rankmetrics_spark.metrics import kernels  # noqa: F401
-from rankmetrics_spark.metrics.batch import Batch, Floats, Intents, Ints, grids, has_repeat, order_within, place
+from rankmetrics_spark.metrics.batch import (
+    Batch,
+    Floats,
+    Intents,
+    Ints,
+    grids,
+    has_repeat,
+    mixed_codes,
+    order_within,
+    pair_codes,
+    place,
+)
 from rankmetrics_spark.metrics.conventions import PRESETS, STANDARD, Convention, knobs, resolve
 from rankmetrics_spark.metrics.discounts import (
     UNCUT,
@@ -89,10 +100,12 @@ __all__ = [
     "m_relevant",
     "metric",
     "metric_of_column",
+    "mixed_codes",
     "novelty",
     "one_list",
     "order_within",
     "overlap",
+    "pair_codes",
     "parse",
     "place",
     "power_of_two",

@@ -228,8 +228,25 @@ def has_repeat(groups: Ints, key: Ints) -> bool:
         sorted_keys = np.sort(key.reshape(-1, width), axis=1)
         return bool((sorted_keys[:, 1:] == sorted_keys[:, :-1]).any())
     # Equal keys of one group stay equal; those of different groups hardly ever become so.
-    codes = np.sort(key + groups * _ODD)
+    codes = np.sort(mixed_codes(groups, key))
     if not (codes[1:] == codes[:-1]).any():
         return False
     by = np.lexsort((key, groups))
     return bool(((key[by][1:] == key[by][:-1]) & (groups[by][1:] == groups[by][:-1])).any())
+
+
+def mixed_codes(groups: Ints, key: Ints) -> Ints:
+    """(e,) a whole number per (group, key): the same for equal pairs, and hardly ever for different ones."""
+    return np.asarray(key + groups * _ODD)
+
+
+def pair_codes(groups_a: Ints, key_a: Ints, groups_b: Ints, key_b: Ints) -> tuple[Ints, Ints]:
+    """One whole number per (group, key) pair, the same for equal pairs of both sides and for no others.
+
+    >>> one = np.array([7])
+    >>> pair_codes(np.array([0, 1]), np.array([7, 7]), one - 6, one)[1].tolist() == [1]
+    True
+    """
+    codes = np.unique(np.concatenate([key_a, key_b]), return_inverse=True)[1].astype(np.int64)
+    width = int(codes.max(initial=0)) + 1
+    return groups_a * width + codes[: len(key_a)], groups_b * width + codes[len(key_a) :]

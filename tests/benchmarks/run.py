@@ -16,13 +16,13 @@ from rich.table import Table
 
 from rankmetrics_spark.engines import SETTINGS_OF_RUNS
 from rankmetrics_spark.engines.spark import local_session
-from tests.benchmarks import checks, contenders, data
+from tests.benchmarks import checks, contenders, data, ratios
+from tests.benchmarks.checks import TOLERANCE
 from tests.benchmarks.contenders import BARE, COUNT, IGNORING, OURS, Contender, Run, TooSlowError, Values
 from tests.benchmarks.peers import ours
 from tests.benchmarks.peers.common import EVERYTHING
 from tests.benchmarks.peers.settings import SETTINGS
 
-TOLERANCE = 1e-9
 _PROFILED = (IGNORING, OURS, "ours, real-valued", "ours, score")
 
 # Title, contender, reference contender, upper bound of the ratio of medians, matching "Spark alone" contender.
@@ -38,15 +38,12 @@ GOALS = (
     ("ours / recommenders", OURS, "recommenders", 1 / 20, "clicks"),
     ("ours / RePlay", OURS, "RePlay", 1 / 20, "clicks"),
     ("ours / applyInPandas", OURS, "applyInPandas per user", 1 / 20, "clicks"),
-    ("ours / DuckDB", OURS, "DuckDB SQL", 1.0, "clicks"),
-    ("ours / DuckDB, by score", "ours, score", "DuckDB SQL, by score", 1.0, "scores"),
-    ("ours / Polars", OURS, "Polars lazy", 1.0, "clicks"),
-    ("ours / Polars, by score", "ours, score", "Polars lazy, by score", 1.0, "scores"),
-    ("ours on Sail / DuckDB", "ours on Sail, default", "DuckDB SQL", 3.0, ""),
-    ("ours on Sail, repeats ignored / DuckDB", "ours on Sail, ignoring", "DuckDB SQL", 2.0, ""),
-    ("ours on Sail / DuckDB, by score", "ours on Sail, by_score", "DuckDB SQL, by score", 1.0, ""),
-    ("ours on Sail / Polars, by score", "ours on Sail, by_score", "Polars lazy, by score", 1.3, ""),
-    ("ours on Sail: the job / its averages", "ours on Sail, job", "ours on Sail, default", 2.0, ""),
+    *(
+        (f"ours on Sail, {mine} / {peer}, same work", f"ours on Sail, {mine}", f"{peer}, same work{ending}", 1.0, "")
+        for mine, ending in contenders.SAME_WORK.items()
+        for peer in contenders.DOING_THE_SAME
+    ),
+    ("ours on Sail: the job / its averages", "ours on Sail, job", "ours on Sail, default", 1.3, ""),
 )
 
 
@@ -69,6 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     spark = session()
     console = Console(width=180)
     folder = Path(options.data).resolve()
+    if options.accept:
+        ratios.accept(every_contender(folder, options.limit), _log_of_ratios(spark, folder))
+        spark.stop()
+        return 0
     wanted = data.Dataset(options.rows, options.layout)
     path = data.ensure(spark, folder, wanted)
     lines = measure(_chosen(options, folder), path, options.rounds, options.rows)
@@ -82,10 +83,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.small:
         wrong += checks.jobs(spark, folder, options.rows) + checks.plan(spark, path, options.rows)
         wrong += checks.whole_run(spark, folder, options.rows)
+        wrong += checks.same_work_on_dirty_log(spark, folder)
+        wrong += ratios.check(every_contender(folder, options.limit), _log_of_ratios(spark, folder))
     name = "bench-small" if options.small else "bench"
     spark.stop()
     print(f"{name}: " + (f"FAIL: {'; '.join(wrong)}" if wrong else "PASS"), flush=True)
     return bool(wrong)
+
+
+def _log_of_ratios(spark: SparkSession, folder: Path) -> str:
+    return data.ensure(spark, folder, data.Dataset(ratios.ROWS))
+
+
+def every_contender(folder: Path, limit: float) -> list[Contender]:
+    """Every contender of the table, those that take long last."""
+    return [
+        *contenders.floor_contenders(),
+        *contenders.our_contenders(),
+        *contenders.light_peers(folder),
+        *contenders.same_work_contenders(folder),
+        *contenders.laptop_contenders(folder),
+        *contenders.heavy_peers(folder, limit),
+    ]
 
 
 def session() -> SparkSession:
@@ -156,7 +175,7 @@ def _with_everything(values: Values) -> Values:
     """Add the means over all experiments, weighted by users, under the experiment name ``EVERYTHING``."""
     totals: Values = {}
     for (experiment, metric), value in values.items():
-        if not metric.startswith("n_users"):
+        if "@" in metric and not metric.endswith((" std", " low", " high")):
             kind = " relevant" if metric.endswith(" relevant") else ""
             weight = values[experiment, f"n_users{kind}"]
             totals[EVERYTHING, metric] = totals.get((EVERYTHING, metric), 0.0) + value * weight
@@ -175,7 +194,18 @@ def _difference(run: Run, reference: Values) -> float:
 
 def table(lines: Sequence[Line], title: str) -> Table:
     result = Table(title=title)
-    heads = ("contender", "runs", "median s", "min s", "x count()", "ours is", "jobs", "shuffle MB", "read rows")
+    heads = (
+        "contender",
+        "runs",
+        "median s",
+        "min s",
+        "CPU s",
+        "x count()",
+        "ours is",
+        "jobs",
+        "shuffle MB",
+        "read rows",
+    )
     for head in (*heads, "JVM MB", "worker MB", "values"):
         result.add_column(head, justify="left" if head in ("contender", "values") else "right")
     medians = {line.contender.name: line.median for line in lines}
@@ -186,7 +216,7 @@ def table(lines: Sequence[Line], title: str) -> Table:
 
 def _cells(line: Line, medians: dict[str, float | None]) -> list[str]:
     if not line.runs:
-        return ["0", line.trouble or "-", *[""] * 8, ""]
+        return ["0", line.trouble or "-", *[""] * 9, ""]
     run, seconds = line.runs[-1], line.median
     assert seconds
     floor, mine = medians.get(COUNT), medians.get(OURS)
@@ -196,6 +226,7 @@ def _cells(line: Line, medians: dict[str, float | None]) -> list[str]:
         str(len(line.runs)),
         f"{seconds:.2f}",
         f"{min(run.seconds for run in line.runs):.2f}",
+        f"{statistics.median(run.cpu for run in line.runs):.2f}",
         f"{seconds / floor:.2f}" if floor else "",
         f"{seconds / mine:.2f}x faster" if mine else "",
         str(run.cost.jobs or ""),
@@ -253,9 +284,10 @@ def _seconds(line: Line | None) -> float | None:
 
 
 def _chosen(options: argparse.Namespace, folder: Path) -> list[Contender]:
-    chosen = contenders.floor_contenders() + contenders.our_contenders() + contenders.light_peers(folder)
-    if not options.small:
-        chosen += contenders.laptop_contenders(folder) + contenders.heavy_peers(folder, options.limit)
+    chosen = every_contender(folder, options.limit)
+    if options.small:
+        slow = [*contenders.laptop_contenders(folder), *contenders.heavy_peers(folder, options.limit)]
+        chosen = [c for c in chosen if c.name not in {each.name for each in slow}]
     if not options.only:
         return chosen
     return [c for c in chosen if c.name in (OURS, COUNT) or any(part in c.name for part in options.only)]
@@ -264,7 +296,11 @@ def _chosen(options: argparse.Namespace, folder: Path) -> list[Contender]:
 def _keep(path: Path, lines: Sequence[Line]) -> None:
     rows = [
         {"name": line.contender.name, "trouble": line.trouble, "verdict": line.verdict}
-        | {"runs": [{"seconds": run.seconds} | asdict(run.cost) | asdict(run.memory) for run in line.runs]}
+        | {
+            "runs": [
+                {"seconds": run.seconds, "cpu": run.cpu} | asdict(run.cost) | asdict(run.memory) for run in line.runs
+            ]
+        }
         for line in lines
     ]
     path.write_text(json.dumps(rows, indent=1) + "\n")
@@ -273,7 +309,7 @@ def _keep(path: Path, lines: Sequence[Line]) -> None:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, help="impressions (2,000,000; with --small 200,000)")
-    parser.add_argument("--rounds", type=int, help="measured rounds (5; with --small 2)")
+    parser.add_argument("--rounds", type=int, help="measured rounds (5; with --small 1)")
     parser.add_argument("--layout", choices=data.LAYOUTS, default="in_order")
     parser.add_argument("--data", default="out/bench", help="folder for data, results and the peers' environments")
     parser.add_argument("--limit", type=float, default=300.0, help="time limit of a slow peer in seconds")
@@ -283,10 +319,13 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=(),
         help="run only contenders whose name contains one of these texts; ours and the count floor always run",
     )
+    parser.add_argument(
+        "--accept", action="store_true", help="write the ratios of CPU seconds that bench-small accepts"
+    )
     parser.add_argument("--small", action="store_true", help="check values, jobs and the plan; fail on any difference")
     options = parser.parse_args(arguments)
     options.rows = options.rows or (200_000 if options.small else 2_000_000)
-    options.rounds = options.rounds or (2 if options.small else 5)
+    options.rounds = options.rounds or (1 if options.small else 5)
     return options
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
-from rankmetrics_spark.layouts import n_unknown
-from rankmetrics_spark.metrics import compute, one_list, parse, resolve
+from rankmetrics_spark.layouts import LAYOUTS, Entries, Reading, by_score, n_unknown
+from rankmetrics_spark.metrics import compute, mixed_codes, one_list, parse, resolve
 from tests.helpers.builders import ranked, value_of
 from tests.helpers.frames import Case, values
 
@@ -33,3 +35,28 @@ def test_values_are_at_most_one_when_the_list_has_more_relevant_items_than_the_j
     names = ["ap", "ap@3", "ndcg", "r@3", "rprec", "bpref", "p@3", "f1@3"]
     assert compute(lists.batch, [parse(name) for name in names], resolve("standard")).tolist() == [[1.0] * 8]
     assert n_unknown(lists.batch, resolve("standard")).tolist() == [2]
+
+
+@pytest.mark.parametrize("step", [1, 3])
+def test_grades_are_looked_up_by_list_and_item_even_if_the_codes_of_pairs_collide(step: int) -> None:
+    # A hash that is less by the odd number in the next list gives the same code as this one.
+    odd = int(mixed_codes(np.array([1]), np.array([0]))[0])
+    first = np.array([5, 6, 7, 8], np.int64)
+    hashes = [first, first - odd * (step == 1) + 10 * (step != 1)]
+    grades = [[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]]
+    columns = {"_pool_hash": pa.array([list(each) for each in hashes]), "_pool_grade": pa.array(grades)}
+    shown = [[hashes[0][1], hashes[1][1]], [hashes[1][2], hashes[0][2], np.int64(99)]]
+    rows = [[{"_hash": int(h), "score": -float(rank)} for rank, h in enumerate(each)] for each in shown]
+    columns |= {"_entries": pa.array(rows, pa.list_(pa.struct({"score": pa.float64(), "_hash": pa.int64()})))}
+    batch = LAYOUTS["rows"].unpack(columns, Reading(resolve("standard"), by_position=False)).batch
+    assert batch.list.tolist() == [0, 0, 1, 1, 1]
+    found = [None if np.isnan(grade) else grade for grade in batch.grade]
+    assert found == [2.0, None, 7.0, None, None]
+
+
+def test_order_of_tied_items_is_that_of_their_text() -> None:
+    text = pa.array(["b", "a", "é", "b", "\U0001f600", "\uffff", ""])
+    entries = Entries(*[np.zeros(7, np.int64)] * 2, np.zeros(7), score=np.zeros(7), row=np.arange(7), text=text)
+    order, tied = by_score(entries, resolve({"ties": "item_asc"}))
+    assert tied.all()
+    assert [text[i].as_py() for i in order] == ["", "a", "b", "b", "é", "\uffff", "\U0001f600"]

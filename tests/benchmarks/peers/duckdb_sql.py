@@ -46,3 +46,7 @@ def run(path: str, rows: str = GIVEN) -> dict:
     with duckdb.connect(config={"threads": 2}) as base:
         rows = base.execute(query(path, rows)).fetchall()
     return {(row[0], name): value for row in rows for name, value in zip(COLUMNS, row[1:], strict=True)}
+
+
+def by_score(path: str) -> dict:
+    return run(path, BY_SCORE)

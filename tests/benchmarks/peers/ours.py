@@ -12,6 +12,9 @@ from rankmetrics_spark.engines import sessions
 from tests.benchmarks.peers.common import COLUMNS
 
 Values = dict[tuple[str, str], float]
+NUMBERS = {"": "mean", " relevant": "mean_with_relevant", " std": "std", " low": "ci_low", " high": "ci_high"}
+"""Ending of a metric's name -> its column in ``experiment_metrics``."""
+COUNTS = {"n_users": "n_users", "n_users relevant": "n_users_with_relevant", "n_repeated": "n_repeated"}
 last_frame: DataFrame | None = None
 """The last collected table; its adaptive plan is final."""
 
@@ -23,7 +26,8 @@ def frame(path: str, metrics: Sequence[str] = COLUMNS, relevance: str = "relevan
 
 
 def run(path: str, **options: Any) -> Values:
-    """The means over all users, and under ``<metric> relevant`` those over users with a relevant item."""
+    """The numbers of every experiment: means over all users, ``<metric> relevant`` over users with a relevant item,
+    standard deviations, intervals and counts."""
     global last_frame
     values: Values = {}
     collects_all = options.get("layout") == "rows" or options.get("rank_by") == "score"
@@ -33,8 +37,7 @@ def run(path: str, **options: Any) -> Values:
     for row in rows:
         if row["segment"] != "all":
             continue
-        values[row["experiment_id"], row["metric"]] = row["mean"]
-        values[row["experiment_id"], f"{row['metric']} relevant"] = row["mean_with_relevant"]
-        values[row["experiment_id"], "n_users"] = float(row["n_users"])
-        values[row["experiment_id"], "n_users relevant"] = float(row["n_users_with_relevant"])
+        numbers = {f"{row['metric']}{suffix}": row[column] for suffix, column in NUMBERS.items()}
+        numbers |= {name: row[column] for name, column in COUNTS.items()}
+        values |= {(row["experiment_id"], name): float(value) for name, value in numbers.items() if value is not None}
     return values

@@ -1,0 +1,566 @@
+"""What nine other systems can do, tried on their installed versions: one class per system, one method per feature.
+
+A method returns the cell of the table: ``yes``, ``no``, or ``partly: why``. It calls the system, and asserts what the
+cell claims. A feature without a method is absent only if no public name, parameter or metric of the system matches the
+feature's words. This runs in the environment of each system, so it imports nothing of the project.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import inspect
+import math
+import re
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+QRELS = {"q1": {"a": 2, "b": 1, "unseen": 1}, "q2": {"a": 1}}
+RUN = {"q1": {"b": 3.0, "c": 2.0, "a": 1.0}, "q2": {"a": 1.0, "d": 0.5}}
+"""Two queries; the judgements hold an item that is not shown."""
+LINEAR = (1 / math.log2(2) + 2 / math.log2(4)) / (2 / math.log2(2) + 1 / math.log2(3) + 1 / math.log2(4))
+"""NDCG@3 of q1 with the grades as gains."""
+
+
+def close(a: float, b: float) -> bool:
+    return math.isclose(a, b, abs_tol=1e-6)
+
+
+class Peer:
+    """A system in its installed version.
+
+    Attributes:
+        title: How the table calls it.
+        package: Its distribution.
+        modules: Where its public names are.
+        documentation: Its page.
+        how: ``run``, or ``source`` where it cannot be imported.
+    """
+
+    title: str
+    package: str
+    modules: tuple[str, ...]
+    documentation: str
+    how = "run"
+
+    def version(self) -> str:
+        return version(self.package)
+
+    def names(self) -> set[str]:
+        """Public names, their methods and parameters, and the names of metrics."""
+        return {name for module in self.modules for name in _names_of(importlib.import_module(module))} | self.metrics()
+
+    def metrics(self) -> set[str]:
+        """Metrics that are texts."""
+        return set()
+
+    def cell(self, feature: str, words: str) -> str:
+        """The cell of a feature.
+
+        Raises:
+            ValueError: No method says what the system can do, and a name suggests that it can.
+        """
+        method = getattr(self, feature, None)
+        if method is not None:
+            return str(method())
+        found = sorted(name for name in self.names() if re.search(words, name, re.IGNORECASE))
+        if found:
+            raise ValueError(f"{self.title}, {feature}: {found} look like it; a method has to say whether they are")
+        return "no"
+
+
+def _names_of(module: object) -> Iterator[str]:
+    for name in dir(module):
+        value = getattr(module, name, None)
+        if name.startswith("_") or inspect.ismodule(value):
+            continue
+        if inspect.isclass(value) or inspect.isfunction(value):
+            yield name
+            yield from _parameters(value)
+        if inspect.isclass(value):
+            yield from (each for each in vars(value) if not each.startswith("_"))
+
+
+def _parameters(value: object) -> list[str]:
+    try:
+        return list(inspect.signature(value).parameters)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return []
+
+
+class RankingEvaluator(Peer):
+    title, package, modules = "RankingEvaluator", "pyspark", ("pyspark.ml.evaluation",)
+    documentation = (
+        "https://spark.apache.org/docs/latest/api/python/reference/api/pyspark.ml.evaluation.RankingEvaluator.html"
+    )
+
+    def names(self) -> set[str]:
+        """Those of this evaluator alone."""
+        from pyspark.ml.evaluation import RankingEvaluator as Evaluator
+
+        return {name for name in dir(Evaluator) if not name.startswith("_")} | set(Evaluator.metricName.doc.split())
+
+    def _value(self, prediction: list[float], label: list[float], **parameters: object) -> float:
+        from pyspark.ml.evaluation import RankingEvaluator as Evaluator
+        from pyspark.sql import SparkSession
+
+        spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+        rows = spark.createDataFrame([(prediction, label)], "prediction array<double>, label array<double>")
+        return float(Evaluator(**parameters).evaluate(rows))
+
+    def names_of_metrics(self) -> str:
+        assert close(self._value([1.0], [1.0], metricName="ndcgAtK", k=10), 1)
+        return "partly: one name and one cut-off per evaluator"
+
+    def graded(self) -> str:
+        # The labels are a set of relevant items: an item has no grade to give.
+        assert close(self._value([1.0, 3.0, 2.0], [2.0, 1.0], metricName="ndcgAtK", k=3), 1.5 / (1 + 1 / math.log2(3)))
+        return "no"
+
+    def not_shown(self) -> str:
+        assert close(self._value([1.0, 9.0], [1.0, 2.0], metricName="recallAtK", k=2), 0.5)
+        return "yes"
+
+    def scale_out(self) -> str:
+        from pyspark.ml.evaluation import Evaluator
+
+        assert "DataFrame" in str(inspect.signature(Evaluator.evaluate))
+        return "yes: one job or more per number"
+
+
+class RePlay(Peer):
+    title, package, modules = "RePlay", "replay-rec", ("replay.metrics",)
+    documentation = "https://sb-ai-lab.github.io/RePlay/pages/modules/metrics.html"
+
+    def _values(self, metric: object) -> dict:
+        import pandas as pd
+
+        shown = [("u", item, score) for item, score in RUN["q1"].items()]
+        truth = [("u", item, grade) for item, grade in QRELS["q1"].items()]
+        columns = ["query_id", "item_id", "rating"]
+        return metric(pd.DataFrame(shown, columns=columns), pd.DataFrame(truth, columns=columns))  # type: ignore[operator]
+
+    def names_of_metrics(self) -> str:
+        from replay.metrics import NDCG
+
+        assert "NDCG@3" in self._values(NDCG(3))
+        return "partly: a class per metric"
+
+    def graded(self) -> str:
+        from replay.metrics import NDCG
+
+        binary = (1 / math.log2(2) + 1 / math.log2(4)) / sum(1 / math.log2(i + 1) for i in (1, 2, 3))
+        assert close(self._values(NDCG(3))["NDCG@3"], binary)
+        return "no"
+
+    def per_user(self) -> str:
+        from replay.metrics import NDCG, PerUser
+
+        assert list(self._values(NDCG(3, mode=PerUser()))["NDCG-PerUser@3"]) == ["u"]
+        return "yes"
+
+    def intervals(self) -> str:
+        from replay.metrics import NDCG, ConfidenceInterval
+
+        assert self._values(NDCG(3, mode=ConfidenceInterval(0.95)))
+        return "yes"
+
+    def not_shown(self) -> str:
+        from replay.metrics import Recall
+
+        assert close(self._values(Recall(3))["Recall@3"], 2 / 3)
+        return "yes"
+
+    def scale_out(self) -> str:
+        from replay.metrics import NDCG
+
+        assert "_spark_call" in dir(NDCG)
+        return "yes"
+
+    def several_experiments(self) -> str:
+        from replay.metrics import Experiment
+
+        assert "add_result" in dir(Experiment)
+        return "partly: a call for each, into one table"
+
+    def diversity(self) -> str:
+        from replay.metrics import CategoricalDiversity, Coverage, Novelty, Surprisal, Unexpectedness
+
+        assert all(map(inspect.isclass, (CategoricalDiversity, Coverage, Novelty, Surprisal, Unexpectedness)))
+        return "yes"
+
+
+class Recommenders(Peer):
+    title, package = "recommenders", "recommenders"
+    modules = ("recommenders.evaluation.spark_evaluation", "recommenders.evaluation.python_evaluation")
+    documentation = "https://recommenders-team.github.io/recommenders/evaluation.html"
+
+    def _call(self, name: str, **options: object) -> float:
+        import pandas as pd
+        from recommenders.evaluation import python_evaluation
+
+        truth = [("u", item, grade) for item, grade in QRELS["q1"].items()]
+        shown = [("u", item, score) for item, score in RUN["q1"].items()]
+        keys = ["userID", "itemID"]
+        tables = pd.DataFrame(truth, columns=[*keys, "rating"]), pd.DataFrame(shown, columns=[*keys, "prediction"])
+        return float(getattr(python_evaluation, name)(*tables, **options))
+
+    def names_of_metrics(self) -> str:
+        assert 0 < self._call("ndcg_at_k", k=3) < 1
+        return "partly: a function per metric"
+
+    def graded(self) -> str:
+        from recommenders.evaluation.spark_evaluation import SparkRankingEvaluation
+
+        assert close(self._call("ndcg_at_k", k=3, score_type="raw"), LINEAR)
+        assert "score_type" not in inspect.signature(SparkRankingEvaluation.ndcg_at_k).parameters
+        return "partly: in pandas, not on Spark"
+
+    def not_shown(self) -> str:
+        assert close(self._call("recall_at_k", k=3), 2 / 3)
+        return "yes"
+
+    def per_user(self) -> str:
+        from recommenders.evaluation.spark_evaluation import SparkDiversityEvaluation
+
+        assert not [name for name in dir(SparkDiversityEvaluation) if "ndcg" in name]
+        assert isinstance(self._call("ndcg_at_k", k=3), float)
+        return "partly: of diversity and serendipity"
+
+    def scale_out(self) -> str:
+        from pyspark.sql import DataFrame
+        from recommenders.evaluation import spark_evaluation
+
+        assert spark_evaluation.DataFrame is DataFrame
+        assert {"rating_true", "rating_pred"} <= set(_parameters(spark_evaluation.SparkRankingEvaluation))
+        return "yes: one job or more per number"
+
+    def diversity(self) -> str:
+        from recommenders.evaluation.spark_evaluation import SparkDiversityEvaluation as Evaluation
+
+        assert all(hasattr(Evaluation, name) for name in ("catalog_coverage", "novelty", "serendipity", "diversity"))
+        return "yes"
+
+
+class Ranx(Peer):
+    title, package, modules = "ranx", "ranx", ("ranx",)
+    documentation = "https://amenra.github.io/ranx/"
+
+    def names(self) -> set[str]:
+        """Without the ways to fuse runs."""
+        return {name for name in super().names() if "fus" not in name.lower()}
+
+    def metrics(self) -> set[str]:
+        return set(importlib.import_module("ranx.metrics").__dict__)
+
+    def _evaluate(self, metrics: object, **options: object):
+        import ranx
+
+        return ranx.evaluate(ranx.Qrels(QRELS), ranx.Run(RUN), metrics, **options)
+
+    def names_of_metrics(self) -> str:
+        assert set(self._evaluate(["ndcg@10", "map@5"])) == {"ndcg@10", "map@5"}
+        return "yes"
+
+    def graded(self) -> str:
+        first = self._evaluate("ndcg@3", return_mean=False)[0]
+        assert close(first, LINEAR)
+        assert not close(self._evaluate("ndcg_burges@3", return_mean=False)[0], first)
+        return "yes"
+
+    def per_user(self) -> str:
+        assert len(self._evaluate("ndcg@3", return_mean=False)) == 2
+        return "yes"
+
+    def not_shown(self) -> str:
+        assert close(self._evaluate("recall@3", return_mean=False)[0], 2 / 3)
+        return "yes"
+
+    def several_experiments(self) -> str:
+        import ranx
+
+        other = {query: dict.fromkeys(items, 1.0) | {"z": 2.0} for query, items in RUN.items()}
+        runs = [ranx.Run(RUN, name="a"), ranx.Run(other, name="b")]
+        report = ranx.compare(ranx.Qrels(QRELS), runs, ["ndcg@3"], max_p=0.05)
+        assert set(report.to_dict()["model_names"]) == {"a", "b"}
+        return "yes: in memory"
+
+    def tests(self) -> str:
+        import ranx
+
+        assert "stat_test" in inspect.signature(ranx.compare).parameters
+        self.several_experiments()
+        return "yes"
+
+    def corrected(self) -> str:
+        import ranx.statistical_tests as tests
+
+        assert [name for name in dir(tests) if "tukey" in name]
+        return "partly: Tukey's test"
+
+    def unjudged(self) -> str:
+        import ranx
+
+        qrels, run = {"q": {"a": 1, "b": 0}}, {"q": {"unjudged": 3.0, "a": 2.0, "b": 1.0}}
+        assert close(ranx.evaluate(ranx.Qrels(qrels), ranx.Run(run), "bpref"), 1)
+        return "partly: bpref"
+
+
+class IrMeasures(Peer):
+    title, package, modules = "ir_measures", "ir_measures", ("ir_measures",)
+    documentation = "https://ir-measur.es/"
+
+    def _calc(self, name: str) -> float:
+        import ir_measures
+
+        measure = ir_measures.parse_measure(name)
+        return float(ir_measures.calc_aggregate([measure], QRELS, RUN)[measure])
+
+    def names_of_metrics(self) -> str:
+        assert 0 < self._calc("nDCG@10") < 1
+        return "yes"
+
+    def _of_q1(self, name: str) -> float:
+        import ir_measures
+
+        values = ir_measures.iter_calc([ir_measures.parse_measure(name)], QRELS, RUN)
+        return float(next(value.value for value in values if value.query_id == "q1"))
+
+    def graded(self) -> str:
+        assert close(self._of_q1("nDCG@3"), LINEAR)
+        import ir_measures
+
+        assert "dcg" in str(ir_measures.nDCG.SUPPORTED_PARAMS)
+        return "yes"
+
+    def per_user(self) -> str:
+        assert 0 < self._of_q1("nDCG@3") < 1
+        return "yes"
+
+    def not_shown(self) -> str:
+        assert close(self._of_q1("R@3"), 2 / 3)
+        return "yes"
+
+    def unjudged(self) -> str:
+        assert close(self._of_q1("Judged@3"), 2 / 3)
+        assert self._of_q1("nDCG(judged_only=True)@3") > self._of_q1("nDCG@3")
+        return "yes"
+
+    def conventions(self) -> str:
+        import ir_measures
+
+        assert "judged_only" in ir_measures.nDCG.SUPPORTED_PARAMS
+        return "partly: by parameters of a measure"
+
+    def diversity(self) -> str:
+        import ir_measures
+
+        assert str(ir_measures.parse_measure("alpha_nDCG@10")) == "alpha_nDCG@10"
+        return "partly: of intents in a list (alpha_nDCG, ERR_IA)"
+
+
+class PytrecEval(Peer):
+    title, package, modules = "pytrec_eval", "pytrec_eval-terrier", ("pytrec_eval",)
+    documentation = "https://github.com/terrierteam/pytrec_eval"
+
+    def metrics(self) -> set[str]:
+        import pytrec_eval
+
+        return set(pytrec_eval.supported_measures)
+
+    def _values(self, *measures: str, qrels: dict = QRELS, run: dict = RUN) -> dict:
+        import pytrec_eval
+
+        return dict(pytrec_eval.RelevanceEvaluator(qrels, set(measures)).evaluate(run))
+
+    def names_of_metrics(self) -> str:
+        assert 0 < self._values("ndcg_cut.10")["q1"]["ndcg_cut_10"] < 1
+        return "yes"
+
+    def graded(self) -> str:
+        assert close(self._values("ndcg_cut.3")["q1"]["ndcg_cut_3"], LINEAR)
+        return "yes: as gains, linear"
+
+    def per_user(self) -> str:
+        assert self._values("map").keys() == {"q1", "q2"}
+        return "yes"
+
+    def not_shown(self) -> str:
+        assert close(self._values("recall.3")["q1"]["recall_3"], 2 / 3)
+        return "yes"
+
+    def unjudged(self) -> str:
+        assert {"bpref", "infAP"} <= self.metrics()
+        qrels, run = {"q": {"a": 1, "b": 0}}, {"q": {"unjudged": 3.0, "a": 2.0, "b": 1.0}}
+        assert close(self._values("bpref", qrels=qrels, run=run)["q"]["bpref"], 1)
+        return "partly: bpref, infAP"
+
+
+class RecTools(Peer):
+    title, package, modules = "RecTools", "RecTools", ("rectools.metrics",)
+    documentation = "https://rectools.readthedocs.io/en/stable/metrics.html"
+
+    def _tables(self) -> tuple:
+        import pandas as pd
+
+        shown = [("u", item, rank) for rank, item in enumerate(RUN["q1"], start=1)]
+        truth = [("u", item) for item in QRELS["q1"]]
+        return pd.DataFrame(shown, columns=["user_id", "item_id", "rank"]), pd.DataFrame(
+            truth, columns=["user_id", "item_id"]
+        )
+
+    def names_of_metrics(self) -> str:
+        from rectools.metrics import MAP, calc_metrics
+
+        shown, truth = self._tables()
+        assert set(calc_metrics({"any name": MAP(k=3)}, shown, truth)) == {"any name"}
+        return "partly: a class per metric"
+
+    def graded(self) -> str:
+        from rectools.metrics import NDCG
+
+        shown, truth = self._tables()
+        with_weight = NDCG(k=3).calc(shown, truth.assign(weight=[2, 1, 1]))
+        assert close(with_weight, NDCG(k=3).calc(shown, truth))
+        return "no"
+
+    def per_user(self) -> str:
+        from rectools.metrics import NDCG
+
+        assert list(NDCG(k=3).calc_per_user(*self._tables()).index) == ["u"]
+        return "yes"
+
+    def not_shown(self) -> str:
+        from rectools.metrics import Recall
+
+        assert close(Recall(k=3).calc(*self._tables()), 2 / 3)
+        return "yes"
+
+    def conventions(self) -> str:
+        from rectools.metrics import MAP, NDCG
+
+        assert {"divide_by_k"} <= set(inspect.signature(MAP).parameters)
+        assert {"divide_by_achievable"} <= set(inspect.signature(NDCG).parameters)
+        return "partly: the divisor"
+
+    def diversity(self) -> str:
+        from rectools.metrics import AvgRecPopularity, CatalogCoverage, IntraListDiversity, MeanInvUserFreq, Serendipity
+
+        assert all(
+            map(inspect.isclass, (AvgRecPopularity, CatalogCoverage, IntraListDiversity, MeanInvUserFreq, Serendipity))
+        )
+        return "yes"
+
+    def counterfactual(self) -> str:
+        from rectools.metrics import DebiasConfig
+
+        assert set(inspect.signature(DebiasConfig).parameters) == {"iqr_coef", "random_state"}
+        return "no: it samples popular items down"
+
+
+class Torchmetrics(Peer):
+    """It needs PyTorch, so its source is read instead."""
+
+    title, package, modules, how = "torchmetrics", "torchmetrics", ("torchmetrics.retrieval",), "source"
+    documentation = "https://lightning.ai/docs/torchmetrics/stable/"
+
+    def _folder(self) -> Path:
+        found = importlib.util.find_spec("torchmetrics")
+        assert found and found.submodule_search_locations
+        return Path(next(iter(found.submodule_search_locations)))
+
+    def _source(self, name: str) -> str:
+        return (self._folder() / name).read_text()
+
+    def names(self) -> set[str]:
+        names: set[str] = set()
+        for file in [*self._folder().glob("retrieval/*.py"), *self._folder().glob("functional/retrieval/*.py")]:
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
+                    names.add(node.name)
+                if isinstance(node, ast.FunctionDef):
+                    names |= {argument.arg for argument in node.args.args}
+        return names
+
+    def names_of_metrics(self) -> str:
+        assert "class RetrievalNormalizedDCG" in self._source("retrieval/ndcg.py")
+        return "partly: a class per metric"
+
+    def graded(self) -> str:
+        assert "self.allow_non_binary_target = True" in self._source("retrieval/ndcg.py")
+        return "yes: as gains, linear"
+
+    def ties(self) -> str:
+        assert "ignore_ties" in self._source("functional/retrieval/ndcg.py")
+        return "partly: averaged in NDCG"
+
+    def not_shown(self) -> str:
+        assert "def retrieval_recall(preds: Tensor, target: Tensor" in self._source("functional/retrieval/recall.py")
+        return "no"
+
+    def scale_out(self) -> str:
+        assert "dist_reduce_fx=None" in self._source("retrieval/base.py")
+        return "partly: processes send all rows to one another"
+
+
+class Sklearn(Peer):
+    title, package, modules = "scikit-learn", "scikit-learn", ("sklearn.metrics",)
+    documentation = "https://scikit-learn.org/stable/modules/model_evaluation.html#multilabel-ranking-metrics"
+
+    def names(self) -> set[str]:
+        """Those of the ranking metrics."""
+        module = importlib.import_module("sklearn.metrics._ranking")
+        listed = set(importlib.import_module("sklearn.metrics").__all__)
+        found = {name: getattr(module, name) for name in dir(module) if name in listed}
+        return {*found, *(parameter for value in found.values() for parameter in _parameters(value))}
+
+    def names_of_metrics(self) -> str:
+        from sklearn.metrics import ndcg_score
+
+        assert close(ndcg_score([[1, 0]], [[2, 1]], k=1), 1)
+        return "partly: a function per metric"
+
+    def graded(self) -> str:
+        from sklearn.metrics import ndcg_score
+
+        assert not close(ndcg_score([[3, 0, 1]], [[1, 2, 3]]), ndcg_score([[1, 0, 1]], [[1, 2, 3]]))
+        return "yes: as gains, linear"
+
+    def ties(self) -> str:
+        from sklearn.metrics import ndcg_score
+
+        averaged, first = (ndcg_score([[1, 0]], [[1, 1]], k=1, ignore_ties=ignore) for ignore in (False, True))
+        assert close(averaged, 0.5)
+        assert first in (0, 1)
+        return "partly: averaged, or any order"
+
+    def not_shown(self) -> str:
+        from sklearn.metrics import ndcg_score
+
+        try:
+            ndcg_score([[1, 1]], [[1]])
+        except ValueError:
+            return "no"
+        raise AssertionError("a shorter list is taken")
+
+    def diversity(self) -> str:
+        from sklearn.metrics import coverage_error
+
+        # How far down the list one has to go for all relevant labels.
+        assert close(coverage_error([[1, 0, 0]], [[1, 2, 3]]), 3)
+        return "no"
+
+
+PEERS: tuple[type[Peer], ...] = (
+    RankingEvaluator,
+    RePlay,
+    Recommenders,
+    Ranx,
+    IrMeasures,
+    PytrecEval,
+    RecTools,
+    Torchmetrics,
+    Sklearn,
+)

@@ -1,0 +1,61 @@
+"""The table of docs/compared.md is the one that the script found, and what is installed here still says the same."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import sys
+
+import pytest
+
+from tests.compared import FEATURES, OURS, peers, results, updated
+from tests.compared.__main__ import ENVIRONMENTS, proved
+from tests.compared.peers import PEERS, Peer
+from tests.helpers.commands import ROOT
+
+PAGE = (ROOT / "docs" / "compared.md").read_text(encoding="utf-8")
+WITHOUT_SPARK = [peers.Ranx, peers.IrMeasures, peers.PytrecEval, peers.Sklearn]
+
+
+def test_page_holds_the_table_of_what_was_found() -> None:
+    assert updated(PAGE) == PAGE
+
+
+def test_every_system_has_a_cell_for_every_feature() -> None:
+    found = results()
+    assert [*found] == [OURS, *(peer.title for peer in PEERS)]
+    for of in found.values():
+        assert [*of["cells"]] == [feature.name for feature in FEATURES]
+        assert all(re.fullmatch("(yes|no|partly)(: .+)?", cell) for cell in of["cells"].values())
+
+
+def test_versions_are_those_that_the_environments_pin() -> None:
+    found = results()
+    for name, packages in ENVIRONMENTS.items():
+        peer = getattr(peers, name)
+        pins = (ROOT / "tests" / "benchmarks" / "peers" / f"{packages}.txt").read_text().lower()
+        assert f"{peer.package.lower()}=={found[peer.title]['version']}\n" in pins
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("peer", WITHOUT_SPARK, ids=lambda peer: peer.title)
+def test_cells_are_what_the_installed_system_does(peer: type[Peer]) -> None:
+    recorded = results()[peer.title]
+    if importlib.metadata.version(peer.package) != recorded["version"]:
+        pytest.skip(f"{peer.title} {recorded['version']} is not installed")
+    assert proved(peer.__name__, sys.executable) == {peer.title: recorded}
+
+
+class Grown(Peer):
+    """A system whose new version has interleaving, and one metric."""
+
+    title, package, modules = "grown", "pytest", ("string",)
+
+    def metrics(self) -> set[str]:
+        return {"team_draft_interleaving"}
+
+
+def test_new_name_that_looks_like_a_feature_is_no_silent_no() -> None:
+    assert Grown().cell("changed", "kendall") == "no"
+    with pytest.raises(ValueError, match="team_draft_interleaving"):
+        Grown().cell("interleaving", "interleav")
