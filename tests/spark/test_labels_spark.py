@@ -14,9 +14,9 @@ from scipy import stats
 
 from rankmetrics_spark import coec_judgements, evaluate, propensities, unjudged
 from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError
-from rankmetrics_spark.labels import MEANS, PAIRS, TO_JUDGE, USERS, Labels, bounds
 from rankmetrics_spark.metrics import Convention, parse
-from rankmetrics_spark.weighting import COEC_COLUMNS
+from rankmetrics_spark.studies.labels import MEANS, PAIRS, TO_JUDGE, USERS, Labels, bounds
+from rankmetrics_spark.studies.weighting import COEC_COLUMNS
 from tests.helpers.logs import exact
 from tests.unit.test_labels import METRICS, RATIOS, User, arms_of, assignments, users_at_random, value
 
