@@ -154,7 +154,6 @@ def test_of_items_with_equal_gain_the_highest_id_is_first_in_the_ideal_list(spar
 # ---- judgements
 
 
-@pytest.mark.both_engines
 def test_judgements_have_a_row_for_each_intent_of_an_item_as_diversity_qrels(spark: SparkSession) -> None:
     rows = a_list(("a", None, None), ("b", None, None), ("c", None, None))
     judged = [
@@ -392,7 +391,6 @@ def test_users_who_were_shown_nothing_count_zero(spark: SparkSession) -> None:
 # ---- files
 
 
-@pytest.mark.both_engines
 @pytest.mark.parametrize("format", ["csv", "json"])
 def test_a_text_that_is_a_json_array_is_an_array(spark: SparkSession, tmp_path: Path, format: str) -> None:
     arrays = ['["x", "y"]', " [1,2.5, true , null] ", "[]"]

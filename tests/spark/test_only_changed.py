@@ -104,7 +104,6 @@ def test_only_users_whose_lists_differ_are_compared_and_the_hash_is_that_of_a_lo
     }
 
 
-@pytest.mark.both_engines
 def test_several_lists_count_in_any_order_and_a_segment_compares_its_own_lists(spark: SparkSession) -> None:
     impressions = log(lists=3)
     table = spark.createDataFrame(impressions.assign(side=np.where(impressions["request"] == "r0", "x", "y")))

@@ -70,7 +70,6 @@ def test_percentiles_are_those_of_numpy_and_scipy(spark: SparkSession) -> None:
     assert {*plain.collect()} == {*found.experiment_metrics.select(*plain.columns).collect()}
 
 
-@pytest.mark.both_engines
 def test_several_lists_and_their_segments(spark: SparkSession) -> None:
     impressions = log(30, lists=3)
     shape: dict[str, Any] = {"list": "request", "percentiles": PERCENTILES}
