@@ -34,7 +34,7 @@ from tests.helpers.logs import assert_close, obvious, random_log
 from tests.platforms import values
 from tests.platforms.support import Running, built_wheel
 
-ELSEWHERE = ("peers", "looks_simulated", "promises_simulated")
+ELSEWHERE = ("peers", "looks_simulated", "promises_simulated", "compared", "ratios", "same_work")
 UNIT = ["tests/unit", "rankmetrics_spark", *(f"--ignore=tests/unit/test_{name}.py" for name in ELSEWHERE)]
 MORE_ROWS = ("real_data", "demo_run", "period_runs", "plan_ahead")
 SPARK = ["tests/spark", *(f"--ignore=tests/spark/test_{name}.py" for name in MORE_ROWS)]
