@@ -23,6 +23,9 @@ from tests.helpers.commands import Call
 PERCENTILES = [50, 90, 99.9]
 METRICS = {"ap@3": "ap_at_3", "average_rank": "average_rank", "cg@2": "cg_at_2"}
 
+# The first SciPy with quantile_test.
+pytest.importorskip("scipy", minversion="1.11")
+
 
 def log(n: int = 80, seed: int = 1, lists: int = 1) -> pd.DataFrame:
     """Lists of five items with grades; some users have no relevant item, and so no average rank."""
