@@ -75,7 +75,7 @@ run: $(if $(filter spark,$(ENGINE)),$(INSTALLED),$(call ENVIRONMENT,laptop)) ## 
 	@$(RUN_$(ENGINE))/bin/rankmetrics demo --output out/demo --engine $(ENGINE)
 
 # Two processes, each with one session for all of its tests.
-test: venv .venvs/laptop/tools ## run the test suite: on Sail, and on Spark what only Spark shows (five to six minutes)
+test: venv .venvs/laptop/tools ## run the test suite: on Sail, and on Spark what only Spark shows (about four minutes)
 	@$(BIN)/python -m pytest -n 2 --dist loadgroup --only-spark
 	@.venvs/laptop/bin/python -m pytest -n 2 --dist loadgroup --engine sail tests/spark
 

@@ -38,15 +38,20 @@ if TYPE_CHECKING:
     from rankmetrics_spark.comparison import effect_over_time, plan
     from rankmetrics_spark.config import Options
     from rankmetrics_spark.conventions import compare_conventions
-    from rankmetrics_spark.drafts import interleaving
     from rankmetrics_spark.engines import laptop_session
     from rankmetrics_spark.job import run
-    from rankmetrics_spark.labels import unjudged
     from rankmetrics_spark.metrics import Convention, metric, parse
     from rankmetrics_spark.pipeline import Result, compare, evaluate, read
-    from rankmetrics_spark.shown import changed, exposure
+    from rankmetrics_spark.studies import (
+        changed,
+        coec_judgements,
+        exposure,
+        interleaving,
+        off_policy,
+        propensities,
+        unjudged,
+    )
     from rankmetrics_spark.udfs import ap_at, metric_udf, ndcg_at, register_udfs
-    from rankmetrics_spark.weighting import coec_judgements, off_policy, propensities
 
 # The Spark layer is loaded on first use, so that the pure layer imports without pyspark.
 __getattr__ = lazy(
@@ -55,15 +60,12 @@ __getattr__ = lazy(
         "comparison": "effect_over_time plan",
         "config": "Options",
         "conventions": "compare_conventions",
-        "drafts": "interleaving",
         "engines": "laptop_session",
         "job": "run",
-        "labels": "unjudged",
         "metrics": "Convention metric parse",
         "pipeline": "Result compare evaluate read",
-        "shown": "changed exposure",
+        "studies": "changed coec_judgements exposure interleaving off_policy propensities unjudged",
         "udfs": "ap_at metric_udf ndcg_at register_udfs",
-        "weighting": "coec_judgements off_policy propensities",
     },
 )
 

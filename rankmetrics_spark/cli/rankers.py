@@ -10,12 +10,12 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark.cli.options import note, say
 from rankmetrics_spark.config import Config
-from rankmetrics_spark.drafts import LOG_COUNTS, Preferences, counts_in_words, preferences
 from rankmetrics_spark.engines import few_rows
 from rankmetrics_spark.errors import ConfigError, InputError, QualityError
 from rankmetrics_spark.job import errors_in_words, inputs
 from rankmetrics_spark.report import LIST_PRINTERS, MOST_SENTENCES, print_json
 from rankmetrics_spark.schemas import DATE, is_unknown
+from rankmetrics_spark.studies import LOG_COUNTS, Preferences, counts_in_words, preferences
 
 Row = Mapping[str, Any]
 

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from rankmetrics_spark.comparison import adjusted, notes
+from rankmetrics_spark.comparison import adjusted
 from rankmetrics_spark.comparison.families import Families, Rules, Share, intervals_at
 from rankmetrics_spark.comparison.over_lists import arm_moments_over_lists, list_pair_sums, pair_moments_of
 from rankmetrics_spark.comparison.totals import (
@@ -36,8 +36,10 @@ from rankmetrics_spark.comparison.totals import (
     stacked,
     stacked_arms,
 )
+from rankmetrics_spark.config import PlannedLooks
 from rankmetrics_spark.schemas import EVERYONE, SECONDARY
 from rankmetrics_spark.statistics import (
+    LARGEST_SUMMAND,
     LIMB_UNIT,
     AnyLook,
     Estimate,
@@ -62,22 +64,8 @@ Bools = npt.NDArray[np.bool_]
 PAIRED, INDEPENDENT = "paired", "independent"
 SHARE_OF_PAIRED = 0.95
 """With ``auto``, a pair is paired where this share of the users of each experiment is in both; the rest is left out."""
-NEEDS = {
-    "ranks": "`wilcoxon: true`",
-    "flips": "`randomization: true`",
-    "bootstrap": "`bootstrap: true`",
-    "reshuffles": "`aa_check: true`",
-    "shares": "`shares: {...}`",
-    "earlier": "`cuped: {date: ...}` or `cuped: {column: ...}`",
-    "looks": "`looks: any` or `looks: {planned: ...}`",
-    "margin": "`margin: {...}`",
-    "segments": "`segments: [...]`",
-    "lists": "`mean_over: lists`",
-    "cluster": "`cluster: household`",
-    "changed": "`only_changed: true`",
-    "period": "`period: {from: ..., to: ...}`, or `--from` and `--to`",
-}
-"""What a statistic may need beside the sums of experiments and pairs -> what asks for it."""
+SMALL_RATIO_P = 0.001
+"""Below this p-value, the users do not follow the planned shares, and no verdict is given."""
 _RESOLVED = 1_000
 """A spread below the rounding of the sums is no reason for doubt if the difference is so many times that rounding."""
 
@@ -345,7 +333,7 @@ class Compared:
         return np.where(self.testable, np.where(self.paired, paired, independent), np.nan)
 
     def has(self, need: str) -> bool:
-        """Whether one of ``NEEDS`` was asked for."""
+        """Whether a need of the registry was asked for."""
         rules, request = self.rules, self.request
         requests = {
             "ranks": rules.wilcoxon,
@@ -393,7 +381,7 @@ class Compared:
     @cached_property
     def doubts(self) -> list[str | None]:
         """(g,) why a row has no test, or why its test cannot be trusted."""
-        return [notes.doubt(self, i) for i in range(len(self.keys))]
+        return [_doubt(self, i) for i in range(len(self.keys))]
 
 
 def _rounding(of: Moments) -> Floats:
@@ -410,3 +398,48 @@ def _designs(totals: Totals, keys: Sequence[Key], design: str) -> Bools:
     n = [of_arm(stacked_arms(totals, everyone, place), "n") for place in (BASELINE, CANDIDATE)]
     both = of_pair(stacked(totals, everyone, len(PAIR_SUMS)), "both")
     return np.asarray((both > 0) & (both >= SHARE_OF_PAIRED * np.maximum(*n)))
+
+
+def _doubt(rows: Compared, i: int) -> str | None:
+    """Why a row has no test, or why its test cannot be trusted."""
+    for name, (text, forbidden) in _PROBLEMS.items():
+        places = [place for place in (BASELINE, CANDIDATE) if (rows.count(i, place, name) > 0) is forbidden]
+        if places:
+            return f"{text.replace('users', rows.rules.units)} in {_names(rows.keys[i], places)}"
+    if np.isnan(rows.deciding.p_value[i]):
+        return _untested(rows, i)
+    if rows.sample_ratio_p < SMALL_RATIO_P:
+        return f"not trustworthy: the users do not follow the planned shares (p = {rows.sample_ratio_p:.2g})"
+    return None
+
+
+_PROBLEMS = {
+    "users": ("no users", False),
+    "n": ("no users with a value", False),
+    "with_relevant": ("no users with relevant items", False),
+    "beyond": (f"values above {LARGEST_SUMMAND:.2g}, which cannot be summed,", True),
+}
+"""Sum of an experiment -> what is wrong with it, and whether it is wrong to have some."""
+
+
+def _names(key: Key, places: Sequence[int]) -> str:
+    return " and ".join(str(key[place]) for place in places)
+
+
+def _untested(rows: Compared, i: int) -> str:
+    """Why two experiments that could be compared have no p-value."""
+    plan = rows.rules.sequential
+    if isinstance(plan, PlannedLooks) and not np.isnan(rows.single.p_value[i]):
+        if look := plan.look or rows.look[i]:
+            return f"not tested, since this is look {look} and {plan.planned} are planned"
+        return "not tested, since looks are planned and the number of this look is not known"
+    if rows.unresolved[i]:
+        return "the values differ too little from one another for a test"
+    if rows.paired[i]:
+        n = "fewer than two" if rows.n_users[i] else "no"
+        if rows.rules.only_changed and rows.n_both[i]:
+            return f"{n} {rows.rules.units} have different lists in the two experiments"
+        others = ", and only_changed compares no others" if rows.rules.only_changed else ""
+        return f"{n} {rows.rules.units} in both experiments{others}"
+    few = [place for place in (BASELINE, CANDIDATE) if rows.count(i, place, "n") < 2]
+    return f"fewer than two {rows.rules.units} in {_names(rows.keys[i], few)}"

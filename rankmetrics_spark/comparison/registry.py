@@ -7,11 +7,27 @@ from dataclasses import dataclass
 from inspect import getdoc
 from typing import Any, TypeVar
 
-from rankmetrics_spark.comparison.compared import NEEDS, Compared
+from rankmetrics_spark.comparison.compared import Compared
 from rankmetrics_spark.errors import ConfigError, unknown
 
 F = TypeVar("F", bound=Callable[[Compared], Any])
 TYPES = ("double", "long", "string")
+NEEDS = {
+    "ranks": "`wilcoxon: true`",
+    "flips": "`randomization: true`",
+    "bootstrap": "`bootstrap: true`",
+    "reshuffles": "`aa_check: true`",
+    "shares": "`shares: {...}`",
+    "earlier": "`cuped: {date: ...}` or `cuped: {column: ...}`",
+    "looks": "`looks: any` or `looks: {planned: ...}`",
+    "margin": "`margin: {...}`",
+    "segments": "`segments: [...]`",
+    "lists": "`mean_over: lists`",
+    "cluster": "`cluster: household`",
+    "changed": "`only_changed: true`",
+    "period": "`period: {from: ..., to: ...}`, or `--from` and `--to`",
+}
+"""What a statistic may need beside the sums of experiments and pairs -> what asks for it."""
 
 
 @dataclass(frozen=True)

@@ -84,10 +84,15 @@ def rows_of(columns: Mapping[str, Any], kinds: Mapping[str, str]) -> Iterator[pa
     if columns:
         n = len(columns[EXPERIMENT])
         arrays = [
-            pa.array(columns[name], _ARROW[kind], from_pandas=True) if name in columns else pa.nulls(n, _ARROW[kind])
+            _typed(columns[name], _ARROW[kind]) if name in columns else pa.nulls(n, _ARROW[kind])
             for name, kind in kinds.items()
         ]
         yield pa.RecordBatch.from_arrays(arrays, [*kinds])
+
+
+def _typed(values: Any, kind: pa.DataType) -> pa.Array:
+    """An array of a type; PyArrow makes none from another array before 12."""
+    return values.cast(kind) if isinstance(values, pa.Array) else pa.array(values, kind, from_pandas=True)
 
 
 def schema_text(columns: Mapping[str, str]) -> str:

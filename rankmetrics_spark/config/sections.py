@@ -85,8 +85,7 @@ def _levels(path: str, value: Mapping[str, object]) -> dict[str, float]:
     for level in value:
         if level not in LEVELS:
             raise ConfigError(f"{path}: {unknown('limit', level, LEVELS)}")
-    read = number(0, 1, inclusive=True)
-    return {level: cast(float, read(f"{path}.{level}", limit)) for level, limit in value.items()}
+    return {level: cast(float, number(0, 1, inclusive=True)(f"{path}.{level}", each)) for level, each in value.items()}
 
 
 @dataclass(frozen=True)

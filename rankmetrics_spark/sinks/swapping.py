@@ -360,6 +360,21 @@ def _staged(files: Files, merge: Merge, run: str) -> dict[str, list[StagedFile]]
                 rows = [
                     pq.read_table(files.at(path), filesystem=files.system, partitioning=None) for path in sorted(group)
                 ]
-                files.write_table(target, pa.concat_tables(rows, promote_options="default"))
+                files.write_table(target, _concatenated(rows))
             staged.setdefault(table, []).append(StagedFile(experiment_of(experiment), name, 0))
     return staged
+
+
+def _concatenated(tables: list[pa.Table]) -> pa.Table:
+    """The rows of all tables, with null where one lacks a column; ``pa.concat_tables`` says it otherwise since 14."""
+    schema = pa.unify_schemas([table.schema for table in tables])
+    return pa.concat_tables(
+        pa.table(
+            [
+                table[name] if name in table.column_names else pa.nulls(len(table), schema.field(name).type)
+                for name in schema.names
+            ],
+            schema=schema,
+        )
+        for table in tables
+    )

@@ -60,6 +60,19 @@ FEATURES = (
         "divers|novel|coverage|gini|serendip|surpris|entropy",
     ),
     Feature(
+        "intents",
+        "Intents of a query, categories of items (alpha-NDCG, ERR-IA)",
+        r"alpha_?n?dcg|err_?ia\b|intent|subtopic",
+    ),
+    Feature(
+        "missing_labels",
+        "What missing labels could change at most, and which to judge first",
+        "to_?judge|residual|resid$|label_?bound",
+    ),
+    Feature("click_judgements", "Judgements from clicks (clicks over expected clicks)", "coec|click_?model"),
+    Feature("percentiles", "Percentiles of a metric over users", r"percentile|\bquantile|\bmedian"),
+    Feature("only_changed", "Comparisons of users whose lists changed, with the diluted effect", "only_?changed|dilut"),
+    Feature(
         "changed", "How much the lists changed (RBO, Jaccard, Kendall)", r"\brbo\b|rank_biased_overlap|jaccard|kendall"
     ),
     Feature("interleaving", "Interleaved lists: which ranker wins", "interleav"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from peers import LINEAR, QRELS, RUN, Peer, close
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import rankmetrics_spark as ours
 from rankmetrics_spark.engines.spark import local_session
@@ -126,6 +127,35 @@ class Ours(Peer):
     def diversity(self) -> str:
         rows = ours.exposure(self.log, k=2).collect()
         assert {"coverage@2", "gini@2"} <= {row["metric"] for row in rows}
+        return "yes"
+
+    def intents(self) -> str:
+        log = self.log.withColumn("intents", F.col("item_id"))
+        rows = ours.evaluate(log, ["alpha_ndcg@2", "err_ia@2", "distinct@2"]).experiment_metrics.collect()
+        assert next(row["mean"] for row in rows if row["metric"] == "distinct@2") == 2
+        return "yes"
+
+    def missing_labels(self) -> str:
+        few = self.judgements.where("item_id != 'b'")
+        found = ours.unjudged(self.log, few, ["p@2"], baseline="a")
+        (pair,) = found.pairs.collect()
+        assert pair["low"] < pair["difference"] <= pair["high"]
+        assert found.to_judge.first() is not None
+        return "yes"
+
+    def click_judgements(self) -> str:
+        clicks = self.log.withColumn("relevance", F.expr("int(relevance > 0)"))
+        rows = ours.coec_judgements(clicks, min_impressions=1).collect()
+        assert all(row["ci_low"] <= row["relevance"] <= row["ci_high"] for row in rows)
+        return "yes"
+
+    def percentiles(self) -> str:
+        assert all(0 <= row["percentile_50"] <= 1 for row in self._of("experiment_metrics", percentiles=[50]))
+        return "yes"
+
+    def only_changed(self) -> str:
+        rows = self._of("comparisons", baseline="a", only_changed=True)
+        assert all(0 < row["share_changed"] <= 1 for row in rows)
         return "yes"
 
     def changed(self) -> str:

@@ -191,6 +191,20 @@ class RePlay(Peer):
         assert all(map(inspect.isclass, (CategoricalDiversity, Coverage, Novelty, Surprisal, Unexpectedness)))
         return "yes"
 
+    def intents(self) -> str:
+        import pandas as pd
+        from replay.metrics import CategoricalDiversity
+
+        shown = pd.DataFrame([("u", "x", 2.0), ("u", "x", 1.0)], columns=["query_id", "category_id", "rating"])
+        assert close(CategoricalDiversity(2)(shown)["CategoricalDiversity@2"], 1 / 2)
+        return "partly: distinct categories"
+
+    def percentiles(self) -> str:
+        from replay.metrics import NDCG, Median
+
+        assert self._values(NDCG(3, mode=Median()))
+        return "partly: the median"
+
 
 class Recommenders(Peer):
     title, package = "recommenders", "recommenders"
@@ -354,11 +368,11 @@ class IrMeasures(Peer):
         assert "judged_only" in ir_measures.nDCG.SUPPORTED_PARAMS
         return "partly: by parameters of a measure"
 
-    def diversity(self) -> str:
+    def intents(self) -> str:
         import ir_measures
 
-        assert str(ir_measures.parse_measure("alpha_nDCG@10")) == "alpha_nDCG@10"
-        return "partly: of intents in a list (alpha_nDCG, ERR_IA)"
+        assert [str(ir_measures.parse_measure(name)) for name in ("alpha_nDCG@10", "ERR_IA@10")]
+        return "yes: with pyndeval"
 
 
 class PytrecEval(Peer):

@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from scipy import stats
 
 from rankmetrics_spark import interleaving
-from rankmetrics_spark.drafts import COLUMNS
 from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError
+from rankmetrics_spark.studies.drafts import COLUMNS
 from tests.helpers.commands import ROOT, Call
 
 SCHEMA = "user_id string, request string, position double, relevance double, drafted_by string"

@@ -14,9 +14,9 @@ from scipy import stats
 
 from rankmetrics_spark import coec_judgements, evaluate, propensities, unjudged
 from rankmetrics_spark.errors import ConfigError, InputError, RankmetricsError
-from rankmetrics_spark.labels import MEANS, PAIRS, TO_JUDGE, USERS, Labels, bounds
 from rankmetrics_spark.metrics import Convention, parse
-from rankmetrics_spark.weighting import COEC_COLUMNS
+from rankmetrics_spark.studies.labels import MEANS, PAIRS, TO_JUDGE, USERS, Labels, bounds
+from rankmetrics_spark.studies.weighting import COEC_COLUMNS
 from tests.helpers.logs import exact
 from tests.unit.test_labels import METRICS, RATIOS, User, arms_of, assignments, users_at_random, value
 
@@ -112,7 +112,6 @@ def test_means_and_pairs_are_those_of_all_assignments_of_all_users(spark: SparkS
     assert {row["n_users_open"] for row in result.means.where("experiment_id = 'b'").collect()} == {2, 3}
 
 
-@pytest.mark.both_engines
 def test_the_item_that_can_move_a_difference_most_is_judged_first(spark: SparkSession) -> None:
     users = [
         User({"a": "xyzw", "b": "wzyx", "c": "y"}, {"x": 1.0, "y": 0.0}),
@@ -159,7 +158,6 @@ def test_what_to_judge_is_the_largest_move_of_any_pair(spark: SparkSession) -> N
         assert {key: weight for key, weight in found.items() if weight > 1e-12} == wanted
 
 
-@pytest.mark.both_engines
 def test_row_order_partitions_and_faulty_rows_change_no_bit(spark: SparkSession) -> None:
     users = users_at_random(random.Random(8), 60, 2)
     rows, labels = log_of(users), qrels_of(users)
@@ -281,7 +279,6 @@ def found(table: DataFrame) -> dict[tuple[str, str], Any]:
     return {(row["user_id"], row["item_id"]): row for row in table.collect()}
 
 
-@pytest.mark.both_engines
 def test_grades_are_clicks_over_the_clicks_that_the_ranks_alone_bring(spark: SparkSession) -> None:
     rows = clicked(np.random.default_rng(2), 60, {"a": 0.9, "b": 0.5, "c": 0.3, "d": 0.1}, [0.9, 0.6, 0.4, 0.2])
     table = coec_judgements(spark.createDataFrame(rows, CLICKS).repartition(3), k=3, columns=ROLES, confidence=0.9)

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from rankmetrics_spark import evaluate, off_policy
 from rankmetrics_spark.errors import ConfigError, InputError
-from rankmetrics_spark.weighting import COLUMNS
+from rankmetrics_spark.studies.weighting import COLUMNS
 from tests.helpers.commands import ROOT
 from tests.helpers.logs import exact
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from rankmetrics_spark import off_policy, propensities
 from rankmetrics_spark.errors import ConfigError, InputError
-from rankmetrics_spark.weighting import PROPENSITY_COLUMNS, Harvest, rows_of_ranks
+from rankmetrics_spark.studies.weighting import PROPENSITY_COLUMNS, Harvest, rows_of_ranks
 from tests.helpers.logs import exact
 from tests.unit.test_propensities import EXACT, METHODS, NAMES, Shown, simulated
 

@@ -227,7 +227,6 @@ def test_a_catalogue_may_be_a_number_which_is_not_too_small(spark: SparkSession)
     assert [small["a", metric]["value"] for metric in MEASURED[:3]] == [None, None, 1.0]
 
 
-@pytest.mark.both_engines
 def test_the_intervals_are_those_of_the_replicates_of_each_user(spark: SparkSession) -> None:
     rng = random.Random(5)
     lists = {(e, f"u{u}"): "".join(rng.sample("abcdefghijkl", 3)) for e in "ab" for u in range(20 + 5 * (e == "b"))}

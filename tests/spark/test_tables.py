@@ -14,11 +14,10 @@ from pyspark.sql import SparkSession
 
 from rankmetrics_spark import read, run
 from rankmetrics_spark.config import from_mapping
-from rankmetrics_spark.schemas import PARTITION_COLUMNS
 from tests.helpers.commands import ROOT, Call
 from tests.helpers.logs import a_list, parquet
 from tests.helpers.readme import blocks, commands, section
-from tests.tables_page import tables, updated
+from tests.tables_page import PARTITION_COLUMNS, tables, updated
 
 # On Spark, the environment has every library of the page.
 pytestmark = pytest.mark.both_engines

@@ -335,6 +335,7 @@ FOREIGN = {
 def test_a_report_replaces_nothing_but_a_page(
     refused: Refused, tmp_path: Path, capfd: pytest.CaptureFixture[str], what: str, file: str, said: str
 ) -> None:
+    pytest.importorskip("altair")
     for name, text in FOREIGN.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -357,6 +358,7 @@ def test_a_report_replaces_nothing_but_a_page(
 def test_a_page_replaces_an_earlier_page_and_no_other_name_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pytest.importorskip("altair")
     monkeypatch.setattr(page, "scripts", lambda: ("", ""))
     file, other = tmp_path / "new" / "page.html", tmp_path / "new" / "other.html"
     page.write_page(Figures([]), file)

@@ -113,7 +113,7 @@ def test_users_of_one_experiment_are_left_out_and_counted() -> None:
     assert (row["n_users"], row["n_users_both"], row["share_changed"]) == (10, 30, 1 / 3)
     assert row["note"] == "without 30 of the 60 users of a, who are not in both experiments"
     apart = rows[(rows["experiment"] == "a") == (rows["user"].str[1:].astype(int) < 30)]
-    assert one(apart)["note"] == "no users in both experiments"
+    assert one(apart)["note"] == "no users in both experiments, and only_changed compares no others"
 
 
 def test_people_read_which_users_these_are() -> None:

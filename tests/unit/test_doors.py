@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = "rankmetrics_spark"
-LAZY = ("engines", "report", "statistics", "tools")
+LAZY = ("engines", "report", "statistics", "studies", "tools")
 
 BEHIND = {
     "cli.exit_codes": "what ends a command is shown without starting one, and the live line is drawn",
@@ -31,7 +31,7 @@ BEHIND = {
     "engines.sessions": "an engine is recognised by what its client answers; a benchmark tries other settings",
     "engines.spark": "sessions are started by commands, jobs and tests; the folder is replaced, and the disk is full",
     "gates.limits": "rates and limits are compared with visible arithmetic, without a log",
-    "labels.assignments": "the limits of assignments are made small",
+    "studies.labels.assignments": "the limits of assignments are made small",
     "report.console": "the printers are replaced",
     "report.html": "its parts are looked at, libraries are missing, and the disk is full",
     "report.formats": "cells of a made table",

@@ -55,10 +55,12 @@ def data_in(text: str) -> Any:
 
 
 def test_a_page_without_examples_has_no_such_section() -> None:
+    pytest.importorskip("altair")
     assert block(figures(None)) == "" and 'id="examples"' not in page(figures(None))
 
 
 def test_a_page_of_paired_users_without_examples_says_how_to_get_them() -> None:
+    pytest.importorskip("altair")
     steps = {"experiment_id": "b", "baseline": "a", "metric": "ap@10", "step": 1, "low": 0.0, "high": 1.0, "users": 9}
     shown = replace(figures(None), user_changes=[steps])
     assert "<code>rankmetrics report --examples 20</code> reads them from the log" in page(shown)
@@ -88,6 +90,7 @@ def test_the_lists_of_both_experiments_are_there_with_rank_item_and_relevance() 
 
 
 def test_a_name_that_looks_like_markup_stays_data() -> None:
+    pytest.importorskip("altair")
     assert HOSTILE not in page(figures(examples()))
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rankmetrics_spark.drafts import COLUMNS, LIST_COUNTS, PAIR_COUNTS, RANK_COUNTS, Rules, preference_rows
 from rankmetrics_spark.errors import ConfigError
 from rankmetrics_spark.statistics import limbs_of_products
+from rankmetrics_spark.studies.drafts import COLUMNS, LIST_COUNTS, PAIR_COUNTS, RANK_COUNTS, Rules, preference_rows
 
 RULES = Rules(None, 0.95, "holm", 10_000)
 

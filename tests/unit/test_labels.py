@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.labels import (
+from rankmetrics_spark.metrics import Convention, parse
+from rankmetrics_spark.studies.labels import (
     Arms,
     Key,
     Labels,
@@ -25,8 +26,7 @@ from rankmetrics_spark.labels import (
     pair_sums,
     sentence,
 )
-from rankmetrics_spark.labels import assignments as assignments_module
-from rankmetrics_spark.metrics import Convention, parse
+from rankmetrics_spark.studies.labels import assignments as assignments_module
 from tests.oracles import ORACLES, One
 
 METRICS = ("p@3", "hit_rate@3", "rr@3", "rr", "r@3", "f1@3", "cg@3", "dcg", "dcg@3", "rbp(p=0.7)", "rbp(p=0.5)@3")

@@ -174,6 +174,7 @@ def test_an_unknown_interval_has_no_worst_case_and_a_share_of_nothing_is_no_marg
 
 
 def test_verdict_and_page_say_what_is_shown() -> None:
+    pytest.importorskip("altair")
     a, b = same()
     row = row_of(table({"a": a, "b": b}), 0.05, True)
     worst = f"{100 * row['relative_worst_case']:.1f} %"

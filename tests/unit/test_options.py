@@ -13,7 +13,7 @@ import pytest
 
 from rankmetrics_spark.cli import main
 from rankmetrics_spark.config import Comparison, Options, Section, Setting, description
-from rankmetrics_spark.weighting import off_policy
+from rankmetrics_spark.studies.weighting import off_policy
 from tests.helpers.commands import ROOT
 from tests.helpers.packages import Changes, run_with
 from tests.options_page import CALLS, markdown

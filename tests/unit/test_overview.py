@@ -104,6 +104,7 @@ def test_guardrails_are_said_one_by_one_and_other_metrics_are_counted() -> None:
 
 
 def test_of_all_pairs_what_else_moved_is_said_of_the_best_and_the_closest() -> None:
+    pytest.importorskip("altair")
     names = ["ap@10", "rr"]
     pairs = [("a", "b", "candidate"), ("a", "c", "candidate"), ("b", "c", None)]
     rows = [compared(metric, better, baseline=x, experiment_id=y) for metric in names for x, y, better in pairs]

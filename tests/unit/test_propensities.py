@@ -12,7 +12,7 @@ import pytest
 from scipy.optimize import minimize
 
 from rankmetrics_spark.statistics import poisson_weights
-from rankmetrics_spark.weighting import Harvest, rows_of_ranks
+from rankmetrics_spark.studies.weighting import Harvest, rows_of_ranks
 
 METHODS = ("adjacent", "pivot", "all_pairs")
 NAMES = ("rank", "propensity", "ci_low", "ci_high", "n_keys", "n_impressions", "n_clicks", "note")

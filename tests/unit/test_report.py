@@ -561,6 +561,8 @@ def test_a_clean_run_has_no_warning() -> None:
 
 
 def test_the_page_says_the_checks_that_were_written_and_computes_none() -> None:
+    pytest.importorskip("altair")
+
     def row(name: str, status: str, sentence: str, experiment: str = "b") -> dict[str, Any]:
         numbers = dict.fromkeys(("observed", "limit", "margin", "metric"))
         return {
@@ -828,6 +830,7 @@ def test_stages_are_timed_on_a_terminal_and_are_plain_lines_elsewhere() -> None:
 
 
 def test_figures_without_a_record_keep_the_order_of_the_metrics_and_make_a_page() -> None:
+    pytest.importorskip("altair")
     rows = [mean("a", "ap@10"), mean("a", "ndcg@10")]
     figures = Figures(rows, order=["ndcg@10", "ap@10"])
     assert [str(metric) for metric in figures.metrics] == ["ndcg@10", "ap@10"]

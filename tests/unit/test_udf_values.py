@@ -29,7 +29,10 @@ def test_many_lists_have_the_values_of_each_alone(name: str, rank_by: RankBy, sc
     lists = LISTS | {"score": scores}
 
     def of(chosen: list[int]) -> list[float]:
-        columns = {each: pd.Series([v for i in chosen for v in lists[each][i]]) for each in names}
+        columns = {
+            each: pd.Series([v for i in chosen for v in lists[each][i]], dtype=object if each == "item" else None)
+            for each in names
+        }
         found = _values(columns, np.array([len(lists["item"][i]) for i in chosen]), metric, rule)
         return [float(value) for value in found]
 

@@ -15,7 +15,7 @@ from scipy import stats
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.metrics import STANDARD, Batch, compute, parse
 from rankmetrics_spark.statistics import LARGEST_SUMMAND
-from rankmetrics_spark.weighting import (
+from rankmetrics_spark.studies.weighting import (
     WEIGHTED,
     Estimate,
     Key,

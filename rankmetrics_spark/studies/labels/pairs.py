@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rankmetrics_spark.errors import ConfigError, unknown
-from rankmetrics_spark.labels.assignments import Assigned, assigned
-from rankmetrics_spark.labels.kernels import Bounds, Flags, Labels, Shown
 from rankmetrics_spark.metrics import Floats, Ints, Metric, parse
 from rankmetrics_spark.statistics import LARGEST_SUMMAND, LIMB_EXPONENTS, Moments, exact_total, group_sums, limbs_of
+from rankmetrics_spark.studies.labels.assignments import Assigned, assigned
+from rankmetrics_spark.studies.labels.kernels import Bounds, Flags, Labels, Shown
 
 MOST_EXPERIMENTS = 20
 """Without a baseline every pair is compared, so there may not be more."""

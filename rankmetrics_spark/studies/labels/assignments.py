@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rankmetrics_spark.labels.kernels import Flags, Labels, Shown, Top, bounds
 from rankmetrics_spark.metrics import Floats, Ints, Metric
+from rankmetrics_spark.studies.labels.kernels import Flags, Labels, Shown, Top, bounds
 
 MOST_ASSIGNMENTS = 256
 """Of a user; with more, a difference has an enclosure. 8 items have as many if labels are 0 or 1."""

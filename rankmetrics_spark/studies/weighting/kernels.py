@@ -49,7 +49,7 @@ from rankmetrics_spark.metrics import (
 from rankmetrics_spark.metrics import sums as sums_by_group
 from rankmetrics_spark.schemas import ENTRIES
 from rankmetrics_spark.statistics import LARGEST_SUMMAND
-from rankmetrics_spark.weighting.estimates import UserValues
+from rankmetrics_spark.studies.weighting.estimates import UserValues
 
 
 def precision(batch: Batch, weight: Floats, k: int) -> Floats:

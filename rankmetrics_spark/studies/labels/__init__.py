@@ -17,19 +17,6 @@ from rankmetrics_spark.comparison import rows_of, schema_text
 from rankmetrics_spark.config import Options, Section, count, key, text
 from rankmetrics_spark.engines import AnyTable, Batches, ResultTable, SumTable, coded, result_table, table_of
 from rankmetrics_spark.errors import ConfigError
-from rankmetrics_spark.labels.assignments import assigned
-from rankmetrics_spark.labels.kernels import KERNELS, Bounds, Labels, Shown, bounds
-from rankmetrics_spark.labels.pairs import (
-    Arms,
-    Key,
-    Moves,
-    arm_rows,
-    arm_sums,
-    pair_rows,
-    pair_sums,
-    pairs_of,
-    sentence,
-)
 from rankmetrics_spark.layouts import (
     Arrays,
     Reading,
@@ -55,6 +42,19 @@ from rankmetrics_spark.schemas import (
     POSITION,
     ROLES,
     USER,
+)
+from rankmetrics_spark.studies.labels.assignments import assigned
+from rankmetrics_spark.studies.labels.kernels import KERNELS, Bounds, Labels, Shown, bounds
+from rankmetrics_spark.studies.labels.pairs import (
+    Arms,
+    Key,
+    Moves,
+    arm_rows,
+    arm_sums,
+    pair_rows,
+    pair_sums,
+    pairs_of,
+    sentence,
 )
 
 __all__ = [

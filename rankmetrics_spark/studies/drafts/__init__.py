@@ -14,20 +14,6 @@ from pyspark.sql import types as T
 
 from rankmetrics_spark.comparison import schema_text
 from rankmetrics_spark.config import Options, Section, choice, count, key, number, text, two_ranks
-from rankmetrics_spark.drafts.credits import (
-    FAULTY,
-    LIST_COUNTS,
-    LOG_COUNTS,
-    PAIR_COUNTS,
-    RANK_COUNTS,
-    RANKS,
-    SUMS,
-    TEAM,
-    Draft,
-    added_sums,
-    user_sums,
-)
-from rankmetrics_spark.drafts.estimates import COLUMNS, Rules, counts_in_words, preference_rows
 from rankmetrics_spark.engines import (
     REAL,
     AnyTable,
@@ -45,6 +31,20 @@ from rankmetrics_spark.layouts import entry
 from rankmetrics_spark.road import checked_rows, make_plan
 from rankmetrics_spark.schemas import ENTRIES, HASH, POSITION, REJECTED, RELEVANCE, ROLES, USER, quoted
 from rankmetrics_spark.statistics import CORRECTIONS
+from rankmetrics_spark.studies.drafts.credits import (
+    FAULTY,
+    LIST_COUNTS,
+    LOG_COUNTS,
+    PAIR_COUNTS,
+    RANK_COUNTS,
+    RANKS,
+    SUMS,
+    TEAM,
+    Draft,
+    added_sums,
+    user_sums,
+)
+from rankmetrics_spark.studies.drafts.estimates import COLUMNS, Rules, counts_in_words, preference_rows
 
 __all__ = [
     "COLUMNS",

@@ -30,7 +30,7 @@ from rankmetrics_spark.errors import ConfigError, InputError
 from rankmetrics_spark.metrics import Floats, Ints
 from rankmetrics_spark.road import checked_rows, make_plan
 from rankmetrics_spark.schemas import EXPERIMENT, ITEM, POSITION, REJECTED, RELEVANCE, ROLES, USER
-from rankmetrics_spark.weighting.examination import DEEPEST, examined_ranks
+from rankmetrics_spark.studies.weighting.examination import DEEPEST, examined_ranks
 
 COEC_COLUMNS = {
     **dict.fromkeys((USER, ITEM), "string"),

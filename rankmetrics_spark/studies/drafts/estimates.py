@@ -8,15 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from rankmetrics_spark.drafts.credits import (
-    CHECKED_RANKS,
-    LIST_COUNTS,
-    LOG_COUNTS,
-    PAIR_COUNTS,
-    USER_COUNTS,
-    Draft,
-    Totals,
-)
 from rankmetrics_spark.errors import ConfigError, unknown
 from rankmetrics_spark.metrics import Floats
 from rankmetrics_spark.report import p_value, printable
@@ -30,6 +21,15 @@ from rankmetrics_spark.statistics import (
     paired_t,
     sample_ratio_p,
     total_of,
+)
+from rankmetrics_spark.studies.drafts.credits import (
+    CHECKED_RANKS,
+    LIST_COUNTS,
+    LOG_COUNTS,
+    PAIR_COUNTS,
+    USER_COUNTS,
+    Draft,
+    Totals,
 )
 
 COLUMNS = {

@@ -46,8 +46,8 @@ from rankmetrics_spark.schemas import (
     quoted,
 )
 from rankmetrics_spark.statistics import Whole
-from rankmetrics_spark.weighting.coec import COEC_COLUMNS, coec_judgements, poisson_interval
-from rankmetrics_spark.weighting.estimates import (
+from rankmetrics_spark.studies.weighting.coec import COEC_COLUMNS, coec_judgements, poisson_interval
+from rankmetrics_spark.studies.weighting.estimates import (
     ESTIMATORS,
     Estimate,
     Key,
@@ -61,9 +61,9 @@ from rankmetrics_spark.weighting.estimates import (
     off_policy_rows,
     self_normalised,
 )
-from rankmetrics_spark.weighting.examination import PROPENSITY_COLUMNS, examined_ranks, propensities
-from rankmetrics_spark.weighting.harvesting import Harvest, Pairs, rows_of_ranks
-from rankmetrics_spark.weighting.kernels import LIST, WEIGHTED, user_values, weighted_lists
+from rankmetrics_spark.studies.weighting.examination import PROPENSITY_COLUMNS, examined_ranks, propensities
+from rankmetrics_spark.studies.weighting.harvesting import Harvest, Pairs, rows_of_ranks
+from rankmetrics_spark.studies.weighting.kernels import LIST, WEIGHTED, user_values, weighted_lists
 
 __all__ = [
     "COEC_COLUMNS",

@@ -35,7 +35,7 @@ from rankmetrics_spark.layouts import ints
 from rankmetrics_spark.metrics import Ints
 from rankmetrics_spark.road import checked_rows, make_plan
 from rankmetrics_spark.schemas import EXPERIMENT, HASH, POSITION, REJECTED, RELEVANCE, ROLES, USER
-from rankmetrics_spark.weighting.harvesting import METHODS, Harvest, rows_of_ranks
+from rankmetrics_spark.studies.weighting.harvesting import METHODS, Harvest, rows_of_ranks
 
 PROPENSITY_COLUMNS = {
     "rank": "long",

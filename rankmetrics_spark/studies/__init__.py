@@ -1,0 +1,25 @@
+"""What else a ranking log can tell, beside the evaluation; each study reads the log once and gives a table.
+
+``shown``: how far lists differ, and which items users see. ``labels``: what missing judgements could change.
+``weighting``: position bias, values of other policies, and judgements from clicks. ``drafts``: interleaved lists.
+"""
+
+from typing import TYPE_CHECKING
+
+from rankmetrics_spark.doors import lazy
+
+if TYPE_CHECKING:
+    from rankmetrics_spark.studies.drafts import LOG_COUNTS, Preferences, counts_in_words, interleaving, preferences
+    from rankmetrics_spark.studies.labels import unjudged
+    from rankmetrics_spark.studies.shown import changed, exposure
+    from rankmetrics_spark.studies.weighting import coec_judgements, off_policy, propensities
+
+__getattr__ = lazy(
+    __name__,
+    {
+        "drafts": "LOG_COUNTS Preferences counts_in_words interleaving preferences",
+        "labels": "unjudged",
+        "shown": "changed exposure",
+        "weighting": "coec_judgements off_policy propensities",
+    },
+)
