@@ -212,6 +212,8 @@ def _environment(folder: Path, limits: Limits) -> Mapping[str, str]:
         "SAIL_RUNTIME__MEMORY_POOL__TYPE": "fair",
         "SAIL_RUNTIME__MEMORY_POOL__FAIR__MAX_SIZE": str(limits.memory),
         "SAIL_RUNTIME__TEMPORARY_FILES__PATHS": f'["{spill}"]',
+        # Twice the default: each batch costs the same few calls.
+        "SAIL_EXECUTION__BATCH_SIZE": "16384",
         "SAIL_EXECUTION__DEFAULT_PARALLELISM": str(limits.threads),
         # A notebook may be idle over a weekend; the child ends with its process anyway.
         "SAIL_SPARK__SESSION_TIMEOUT_SECS": str(30 * 24 * 3600),
