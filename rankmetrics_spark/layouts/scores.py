@@ -74,7 +74,7 @@ def with_judgements(lists: RankedLists, columns: Arrays, convention: Convention)
     With ``duplicates: count`` a judged item that was shown c times is c items, in the list and among the judged ones,
     so that no metric can exceed 1.
     """
-    batch = replace(lists.batch, intents=_with_intents(lists, columns))
+    batch = lists.batch
     if POOL_GRADE not in columns:
         is_judged = ~np.isnan(batch.grade)
         return replace(batch, pool_list=batch.list[is_judged], pool_grade=batch.grade[is_judged])
@@ -296,7 +296,9 @@ def score_batch(columns: Arrays, layout: Layout, scoring: Scoring) -> Iterator[M
     for index, rule in enumerate(scoring.conventions):
         order = (rule.ties, rule.score_precision, rule.duplicates, rule.averages_ties)
         if order not in lists_by_order:
-            lists_by_order[order] = layout.unpack(columns, scoring.reading(rule))
+            lists = layout.unpack(columns, scoring.reading(rule))
+            batch = replace(lists.batch, intents=_with_intents(lists, columns))
+            lists_by_order[order] = replace(lists, batch=batch)
         values = _score(lists_by_order[order], columns, rule, scoring)
         yield {CONVENTION_INDEX: np.full(lists_by_order[order].batch.size, index, np.int32), **values}
 
