@@ -65,6 +65,8 @@ class UserRows:
             before={metric: each[stays] for metric, each in self.before.items()},
             before_own={metric: each[stays] for metric, each in self.before_own.items()},
             lists={metric: each[stays] for metric, each in self.lists.items()},
+            member=None if self.member is None else self.member[stays],
+            alone=None if self.alone is None else self.alone[stays],
             lists_hash=None if self.lists_hash is None else self.lists_hash[stays],
         )
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         as_text,
         check_unambiguous,
         computing,
+        in_slices,
         own_or_field,
         struct_udf,
         text_fields,
@@ -62,7 +63,7 @@ __getattr__ = lazy(
         "sums": "SUMS SumTable coded group_means lists_of matrix_of weight_of",
         "tables": (
             "Batches Computed REAL Step as_number as_text check_unambiguous computing own_or_field "
-            "struct_udf text_fields with_fields"
+            "in_slices struct_udf text_fields with_fields"
         ),
     },
 )

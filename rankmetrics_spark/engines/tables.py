@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -53,6 +53,14 @@ class Step:
 
 def _run_both(batches: Batches, first: Callable[..., Any], second: Callable[..., Any]) -> Iterator[pa.RecordBatch]:
     yield from second(first(batches))
+
+
+def in_slices(batches: Batches, sizes: str, most: int) -> Iterator[pa.RecordBatch]:
+    """Cut batches between two rows, so that a slice holds about ``most`` by the column ``sizes``, or one larger row."""
+    for batch in batches:
+        piece = np.cumsum(batch.column(sizes).to_numpy()) // most
+        starts = [0, *(np.flatnonzero(np.diff(piece)) + 1), batch.num_rows]
+        yield from (batch.slice(start, end - start) for start, end in pairwise(starts))
 
 
 def computing(body: Callable[[Arrays], Iterable[Computed]], kept: T.StructType, computed: T.StructType) -> Step:

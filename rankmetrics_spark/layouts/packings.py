@@ -33,13 +33,12 @@ from rankmetrics_spark.layouts.lists import (
     by_score,
     entries_of,
     field_names,
-    flat,
     ints,
     numbers,
     without_repeats,
 )
 from rankmetrics_spark.layouts.scores import entry_intents, hashed_lists, judged_grades
-from rankmetrics_spark.metrics import Batch, Convention, Floats, Ints, order_within
+from rankmetrics_spark.metrics import Batch, Convention, Floats, Ints, order_within, pair_starts
 from rankmetrics_spark.schemas import (
     ENTRIES,
     FLAGGED,
@@ -241,8 +240,7 @@ def with_tie_groups(batch: Batch, ranked: Entries, convention: Convention) -> Ba
     """Add the first and last rank of each entry's group of equal scores, if the convention averages over ties."""
     if not convention.averages_ties or ranked.score is None:
         return batch
-    starts, key = np.ones(len(batch.list), bool), ranked.ranked_by
-    starts[1:] = (batch.list[1:] != batch.list[:-1]) | (key[1:] != key[:-1])
+    starts = pair_starts(batch.list, ranked.ranked_by)
     group = np.cumsum(starts) - 1
     first_rank = batch.rank[starts]
     size = np.bincount(group) if len(group) else np.empty(0, np.int64)
@@ -341,21 +339,21 @@ class Whole:
     def unpack(self, columns: Arrays, reading: Reading) -> RankedLists:
         """The lists of a batch: ``_rows`` and the arrays."""
         sizes = ints(columns[N_ROWS])
-        index, values = flat(columns[RANKS])
-        ranks = ints(values)
+        ranks = ints(columns[RANKS].flatten())
         grades: npt.NDArray[Any]
         if self.small:
             halves = ranks.view("<i4")
             grades, ranks = halves[0::2], halves[1::2]
         else:
-            grades = numbers(flat(columns[GRADES])[1], np.float64)
+            grades = numbers(columns[GRADES].flatten(), np.float64)
         may_repeat = rank_may_repeat(ranks, sizes)
         mask = grades > 0
         if may_repeat.any():
-            mask |= may_repeat[index]
+            mask |= np.repeat(may_repeat, sizes)
         at = np.flatnonzero(mask)
-        hashes = ints(flat(columns[HASHES])[1])[at] if self.hashed else np.zeros(len(at), np.int64)
-        entries = Entries(index[at], hashes, grades[at].astype(np.float64), ranks[at].astype(np.int64))
+        hashes = ints(columns[HASHES].flatten())[at] if self.hashed else np.zeros(len(at), np.int64)
+        index = np.searchsorted(np.cumsum(sizes), at, "right")
+        entries = Entries(index, hashes, grades[at].astype(np.float64), ranks[at].astype(np.int64))
         return _ranked_lists(entries, sizes, reading, may_repeat)
 
 
@@ -372,6 +370,11 @@ def rank_may_repeat(ranks: npt.NDArray[np.signedinteger[Any]], rows: Ints) -> np
     if not len(lists):
         return mask
     counts, starts = rows[lists], (np.cumsum(rows) - rows)[lists]
+    gaps = ranks[1:] - ranks[:-1] != 1
+    gaps[starts[1:] - 1] = False
+    if not gaps.any() and (ranks[starts] == 1).all():
+        # Most logs are written list by list, from the top.
+        return mask
     top = np.maximum.reduceat(ranks, starts)
     bits = np.bitwise_or.reduceat(_RANK_BITS.take(ranks, mode="clip"), starts)
     distinct = (top <= MASK_RANKS) & (_bit_count(bits) == counts)

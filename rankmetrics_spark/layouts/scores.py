@@ -46,6 +46,7 @@ from rankmetrics_spark.metrics import (
     mixed_codes,
     order_within,
     pair_codes,
+    pair_starts,
     place,
 )
 from rankmetrics_spark.schemas import (
@@ -63,6 +64,7 @@ from rankmetrics_spark.schemas import (
     POOL_INTENT,
     POOL_INTENT_GRADE,
     POOL_INTENT_ITEM,
+    USER,
 )
 
 
@@ -72,7 +74,7 @@ def with_judgements(lists: RankedLists, columns: Arrays, convention: Convention)
     With ``duplicates: count`` a judged item that was shown c times is c items, in the list and among the judged ones,
     so that no metric can exceed 1.
     """
-    batch = replace(lists.batch, intents=_with_intents(lists, columns))
+    batch = lists.batch
     if POOL_GRADE not in columns:
         is_judged = ~np.isnan(batch.grade)
         return replace(batch, pool_list=batch.list[is_judged], pool_grade=batch.grade[is_judged])
@@ -92,15 +94,19 @@ def with_judgements(lists: RankedLists, columns: Arrays, convention: Convention)
 
 def judged_grades(entries: Entries, columns: Arrays) -> Floats:
     """(e,) grade of each entry from the judgements (``_pool_hash``, ``_pool_grade`` per list); NaN = not judged."""
-    index, hashes = flat(columns[POOL_HASH])
-    grades, judged_hash = numbers(flat(columns[POOL_GRADE])[1], np.float64), ints(hashes)
+    # Lists of one user have the same judgements, which are searched once: the runs of a track share their topics.
+    users = columns[USER].dictionary_encode().indices if USER in columns else pa.array(range(len(columns[POOL_HASH])))
+    first = pa.array(np.unique(ints(users), return_index=True)[1])
+    index, hashes = flat(columns[POOL_HASH].take(first))
+    grades, judged_hash = numbers(flat(columns[POOL_GRADE].take(first))[1], np.float64), ints(hashes)
     if not len(grades):
         return np.full(len(entries.hash), np.nan)
-    judged_codes, shown_codes = mixed_codes(index, judged_hash), mixed_codes(entries.list, entries.hash)
+    user = ints(users)[entries.list]
+    judged_codes, shown_codes = mixed_codes(index, judged_hash), mixed_codes(user, entries.hash)
     if len(pc.unique(pa.array(judged_codes))) < len(judged_codes):
-        judged_codes, shown_codes = pair_codes(index, judged_hash, entries.list, entries.hash)
+        judged_codes, shown_codes = pair_codes(index, judged_hash, user, entries.hash)
     at = ints(pc.index_in(pa.array(shown_codes), value_set=pa.array(judged_codes)).fill_null(0))
-    is_judged = (judged_hash[at] == entries.hash) & (index[at] == entries.list)
+    is_judged = (judged_hash[at] == entries.hash) & (index[at] == user)
     return np.where(is_judged, grades[at], np.nan)
 
 
@@ -149,7 +155,7 @@ def _with_intents(lists: RankedLists, columns: Arrays) -> Intents | None:
         own = EntryIntents(none, none, np.empty(0), np.arange(len(batch.list)))
     if POOL_INTENT in columns:
         pool_list, hashes = flat(columns[POOL_INTENT])
-        starts = _starts(pool_list, ints(flat(columns[POOL_INTENT_ITEM])[1]))
+        starts = pair_starts(pool_list, ints(flat(columns[POOL_INTENT_ITEM])[1]))
         item = np.asarray(np.cumsum(starts), np.int64)
         pool_grade, pool_hash = numbers(flat(columns[POOL_INTENT_GRADE])[1], np.float64), ints(hashes)
     else:
@@ -172,17 +178,10 @@ def _with_intents(lists: RankedLists, columns: Arrays) -> Intents | None:
     )
 
 
-def _starts(first: Ints, second: Ints) -> npt.NDArray[np.bool_]:
-    """(e,) whether an element differs from the one before in either of two arrays."""
-    starts = np.ones(len(first), bool)
-    starts[1:] = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
-    return starts
-
-
 def _once(item: Ints, intent: Ints) -> Ints:
     """Indices of one element of each (item, intent), by item and then by intent."""
     by = np.lexsort((intent, item))
-    return by[_starts(item[by], intent[by])]
+    return by[pair_starts(item[by], intent[by])]
 
 
 def n_unknown(batch: Batch, convention: Convention) -> Ints:
@@ -241,8 +240,7 @@ def top_items(entries: Entries, of: Ints, k: int) -> tuple[Ints, Ints]:
     if not has_repeat(of, items):
         return of, items
     order = np.lexsort((items, of))
-    repeats = (np.diff(of[order], prepend=-1) == 0) & (np.diff(items[order], prepend=0) == 0)
-    kept = np.sort(order[~repeats])
+    kept = np.sort(order[pair_starts(of[order], items[order])])
     return of[kept], items[kept]
 
 
@@ -298,7 +296,9 @@ def score_batch(columns: Arrays, layout: Layout, scoring: Scoring) -> Iterator[M
     for index, rule in enumerate(scoring.conventions):
         order = (rule.ties, rule.score_precision, rule.duplicates, rule.averages_ties)
         if order not in lists_by_order:
-            lists_by_order[order] = layout.unpack(columns, scoring.reading(rule))
+            lists = layout.unpack(columns, scoring.reading(rule))
+            batch = replace(lists.batch, intents=_with_intents(lists, columns))
+            lists_by_order[order] = replace(lists, batch=batch)
         values = _score(lists_by_order[order], columns, rule, scoring)
         yield {CONVENTION_INDEX: np.full(lists_by_order[order].batch.size, index, np.int32), **values}
 

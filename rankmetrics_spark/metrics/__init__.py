@@ -22,6 +22,7 @@ from rankmetrics_spark.metrics.batch import (
     mixed_codes,
     order_within,
     pair_codes,
+    pair_starts,
     place,
 )
 from rankmetrics_spark.metrics.conventions import PRESETS, STANDARD, Convention, knobs, resolve
@@ -106,6 +107,7 @@ __all__ = [
     "order_within",
     "overlap",
     "pair_codes",
+    "pair_starts",
     "parse",
     "place",
     "power_of_two",

@@ -47,7 +47,7 @@ def _share(part: Floats, total: Floats | Ints) -> Floats:
 
 
 PRECISIONS: dict[str, Callable[[Lists, int | None], Floats]] = {
-    "plain": lambda lists, k: lists.total(lists.relevant * (lists.count / lists.found.rank), unit, k),
+    "plain": lambda lists, k: lists.total(lists.precisions, unit, k),
     "expected": tied.expected_precisions,
     "threshold": tied.threshold_precisions,
 }

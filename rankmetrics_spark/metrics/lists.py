@@ -103,6 +103,11 @@ class Lists:
         return np.asarray(np.cumsum(relevant) - (np.cumsum(totals) - totals)[self.found.list])
 
     @cached_property
+    def precisions(self) -> Floats:
+        """(e,) the precision at the rank of each relevant entry; 0 for other entries."""
+        return self.relevant * (self.count / self.found.rank)
+
+    @cached_property
     def m(self) -> Ints:
         """(n,) relevant items among all judged ones, shown or not; under ``relevant_pool: shown`` among those shown."""
         if self.convention.relevant_pool == "shown":

@@ -223,7 +223,7 @@ class Metric:
         values = f"({_render(dict(self.parameters))})" if self.parameters else ""
         return values + (f"@{self.cut}" if self.cut else "")
 
-    @property
+    @cached_property
     def column(self) -> str:
         """The canonical name as a column name, such as ``ndcg_at_10``."""
         return re.sub(r"[^a-z0-9]+", "_", str(self).replace("@", "_at_").replace(")", ""))

@@ -60,6 +60,8 @@ SUMS_OF_USERS = (*_COUNTS, _BEYOND, *limb_columns("v", "vv", "r"))
 SUMS_OVER_LISTS = (*SUMS_OF_USERS, *limb_columns("l", "vl", "ll", "m"))
 """The same of means over lists, where a value is lists times value; then lists, their products with the values, their
 squares, and the lists of users with a relevant item."""
+_TOGETHER = 16
+"""Metrics whose values are added up together: as many as leave their arrays in the cache of a core."""
 _ESTIMATES = ("mean", "std", "ci_low", "ci_high", "mean_with_relevant")
 
 
@@ -174,8 +176,8 @@ def _sums_of_batch(
     columns: Arrays, metrics: Sequence[Metric], splits: Iterable[tuple[list[str], Ints]], over_lists: bool
 ) -> Iterator[pa.RecordBatch]:
     counts = _counts(columns)
-    lists = [_lists(columns, metric.column) if over_lists else None for metric in metrics]
-    cells = [_cells(_numbers(columns[metric.column]), counts, n) for metric, n in zip(metrics, lists, strict=True)]
+    parts = [metrics[at : at + _TOGETHER] for at in range(0, len(metrics), _TOGETHER)]
+    cells = [_cells(*_values(columns, part, over_lists), counts) for part in parts]
     names, experiment = coded(columns[EXPERIMENT])
     rules = _column_or_default(columns, CONVENTION_INDEX).astype(np.int64)
     for labels, label in splits:
@@ -188,7 +190,14 @@ def _sums_of_batch(
         )
         repeated = [key * len(metrics) for key in keys]
         repeated.insert(2, [str(metric) for metric in metrics for _ in groups])
-        yield _SUMS.batch(repeated, _totals(cells, group, len(groups)))
+        totals = [_totals(of_part, group, len(groups), len(part)) for of_part, part in zip(cells, parts, strict=True)]
+        yield _SUMS.batch(repeated, np.concatenate(totals))
+
+
+def _values(columns: Arrays, metrics: Sequence[Metric], over_lists: bool) -> tuple[Floats, Floats | None]:
+    """(metrics, n) values, and the lists behind each of them if means are over lists."""
+    values = np.stack([_numbers(columns[metric.column]) for metric in metrics]).astype(np.float64, copy=False)
+    return values, np.stack([_lists(columns, metric.column) for metric in metrics]) if over_lists else None
 
 
 def _counts(columns: Arrays) -> list[Floats]:
@@ -208,12 +217,9 @@ def _lists(columns: Arrays, metric: str) -> Floats:
     return np.asarray(np.maximum(n, 1), np.float64)
 
 
-def _cells(values: Floats, counts: list[Floats], lists: Floats | None = None) -> list[Floats]:
-    """(n,) summands of a row, for each count and for each limb of each sum of a metric.
-
-    Equal summands of several counts or metrics are the same array, so that they are added up once.
-    """
-    values, relevant = values.astype(np.float64, copy=False), counts[1]
+def _cells(values: Floats, lists: Floats | None, counts: list[Floats]) -> list[Floats]:
+    """Summands of the rows, for each count and for each limb of each sum: (metrics, n), or (n,) for every metric."""
+    relevant = counts[1]
     has_value = ~np.isnan(values)
     if not has_value.all():
         # Repeated rows are counted for every user, with a value or without.
@@ -221,11 +227,13 @@ def _cells(values: Floats, counts: list[Floats], lists: Floats | None = None) ->
         values = np.where(has_value, values, 0.0)
         lists = None if lists is None else np.where(has_value, lists, 0.0)
     values = values if lists is None else values * lists
-    beyond = (np.abs(values) > LARGEST_SUMMAND).astype(np.float64)
-    values = np.where(beyond, 0.0, values) if beyond.any() else values
+    beyond = np.zeros(len(relevant))
+    if np.abs(values).max(initial=0.0) > LARGEST_SUMMAND:
+        beyond = (np.abs(values) > LARGEST_SUMMAND).astype(np.float64)
+        values = np.where(beyond, 0.0, values)
     limbs = limbs_of(values)
     # Users without a relevant item usually have 0 everywhere.
-    of_relevant = limbs if not values[relevant == 0].any() else [limb * relevant for limb in limbs]
+    of_relevant = limbs if not values[:, relevant == 0].any() else [limb * relevant for limb in limbs]
     cells = [*counts, beyond, *limbs, *limbs_of(values * values, SQUARE_EXPONENTS), *of_relevant]
     if lists is None:
         return cells
@@ -234,17 +242,23 @@ def _cells(values: Floats, counts: list[Floats], lists: Floats | None = None) ->
     return [*cells, *of_lists, *products, *(limb * relevant for limb in of_lists)]
 
 
-def _totals(cells: Sequence[Sequence[Floats]], group: Ints, size: int) -> Ints:
-    """(rows, kinds) sums: the rows of all groups of the first metric, then of the second, ..."""
+def _totals(cells: Sequence[Floats], group: Ints, size: int, n_metrics: int) -> Ints:
+    """(metrics * groups, kinds) sums: all groups of the first metric, then those of the second, ..."""
     # Doubles are exact here: a limb is below 2**31, and a batch has far fewer than 2**22 rows. Most batches hold one
     # experiment, and a plain sum is faster for a single group.
-    distinct = {id(cell): cell for of_metric in cells for cell in of_metric}
-    sums = {
-        key: np.array([cell.sum()]) if size == 1 else np.bincount(group, cell, minlength=size)
-        for key, cell in distinct.items()
-    }
-    rows = [np.stack([sums[id(cell)] for cell in of_metric], axis=1) for of_metric in cells]
-    return np.concatenate(rows).astype(np.int64)
+    groups_of_metric = (np.arange(n_metrics)[:, None] * size + group).ravel() if size > 1 else group
+
+    def added(cell: Floats) -> Floats:
+        if size == 1:
+            return np.asarray(cell.sum(axis=-1, keepdims=True))
+        of_all = groups_of_metric if cell.ndim > 1 else group
+        added_up = np.bincount(of_all, cell.ravel(), minlength=size * (len(of_all) // len(group)))
+        return np.asarray(added_up.reshape(-1, size), np.float64)
+
+    # The same array may serve several sums.
+    sums = {key: added(cell) for key, cell in {id(cell): cell for cell in cells}.items()}
+    rows = [np.broadcast_to(sums[id(cell)], (n_metrics, size)) for cell in cells]
+    return np.stack(rows, axis=-1).astype(np.int64).reshape(n_metrics * size, -1)
 
 
 def _column_or_default(columns: Arrays, name: str) -> npt.NDArray[Any]:

@@ -20,7 +20,7 @@ from pyspark.sql import types as T
 
 from rankmetrics_spark.engines import Batches, Computed, Step, coded, computing
 from rankmetrics_spark.layouts import Arrays
-from rankmetrics_spark.metrics import Convention, Floats, Ints, Metric
+from rankmetrics_spark.metrics import Convention, Floats, Ints, Metric, pair_starts
 from rankmetrics_spark.schemas import (
     CONVENTION_HASH,
     CONVENTION_INDEX,
@@ -113,9 +113,7 @@ def _distinct(group: Ints, values: Floats) -> tuple[Ints, Floats, Ints]:
     group, values = group[has_value], values[has_value]
     order = np.lexsort((values, group))
     group, values = group[order], values[order]
-    new = np.ones(len(group), bool)
-    new[1:] = (group[1:] != group[:-1]) | (values[1:] != values[:-1])
-    starts = np.flatnonzero(new)
+    starts = np.flatnonzero(pair_starts(group, values))
     return group[starts], values[starts], np.diff(starts, append=len(group))
 
 

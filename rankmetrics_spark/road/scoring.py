@@ -8,7 +8,7 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from rankmetrics_spark.engines import Computed, Step, computing, group_means, struct_udf, weight_of
+from rankmetrics_spark.engines import Computed, Step, computing, group_means, in_slices, struct_udf, weight_of
 from rankmetrics_spark.layouts import COUNTS, Arrays, Layout, Scoring, score_batch
 from rankmetrics_spark.schemas import (
     ALL_ROWS_SEEN,
@@ -78,7 +78,12 @@ def _arrow_step(names: Sequence[str], layout: Layout, scoring: Scoring) -> Step:
     fields = T.StructType([T.StructField(name, kind) for name, kind in kinds.items()])
     flags = [] if has_flag else [T.StructField(ALL_ROWS_SEEN, T.BooleanType())]
     computed = T.StructType([T.StructField(CONVENTION_INDEX, T.IntegerType()), *flags, *_scores(scoring)])
-    return computing(partial(score_batch, layout=layout, scoring=scoring), fields, computed)
+    step = computing(partial(score_batch, layout=layout, scoring=scoring), fields, computed)
+    return Step(partial(in_slices, sizes=N_ROWS, most=ROWS_AT_ONCE), step.schema).then(step)
+
+
+ROWS_AT_ONCE = 2**19
+"""Rows whose arrays are made at once: it bounds what Python holds of long lists."""
 
 
 def _by_pandas_udf(lists: DataFrame, names: Sequence[str], layout: Layout, scoring: Scoring) -> DataFrame:

@@ -41,18 +41,18 @@ def limbs_of(values: Floats, exponents: Sequence[int] = LIMB_EXPONENTS) -> list[
     """Split each value into whole multiples of powers of two: by default of 2**30, 1, 2**-30 and 2**-60.
 
     Args:
-        values: (n,) doubles up to ``LARGEST_SUMMAND``, or their squares.
+        values: Doubles up to ``LARGEST_SUMMAND``, or their squares, in an array of any shape.
         exponents: ``LIMB_EXPONENTS``, or ``SQUARE_EXPONENTS`` for squares.
 
     Returns:
-        One (n,) array per power of two, largest first; doubles that hold whole numbers below 2**31.
+        One such array per power of two, largest first; doubles that hold whole numbers below 2**31.
 
     >>> [part.astype(int).tolist() for part in limbs_of(np.array([2.0**31 + 1.5, -0.25]))]
     [[2, 0], [1, 0], [536870912, -268435456], [0, 0]]
     """
     parts, rest = [], values
     largest = float(np.abs(values).max(initial=0.0))
-    none = np.zeros(len(values))
+    none = np.zeros(values.shape)
     for exponent in exponents[:-1]:
         # Rounded towards zero: a floor would turn a tiny negative value into -1 and a rest that no double can hold.
         whole = np.trunc(rest * 2.0**-exponent) if largest >= 2.0**exponent else none

@@ -7,7 +7,8 @@ import pytest
 
 from rankmetrics_spark.metrics import grids, has_repeat, order_within
 
-SIZES = [[], [1], [3], [0, 2, 0, 5], [1, 50, 2, 1000, 7, 1, 64, 65], [4] * 100]
+SIZES = [[], [1], [3], [0, 2, 0, 5], [1, 50, 2, 1000, 7, 1, 64, 65], [4] * 100, [*[1] * 2**16, 3, 2], [2**19, 2, 3]]
+"""The last two have more groups, and more elements, than are sorted all together."""
 
 
 @pytest.mark.parametrize("sizes", SIZES)

@@ -54,6 +54,29 @@ def test_grades_are_looked_up_by_list_and_item_even_if_the_codes_of_pairs_collid
     assert found == [2.0, None, 7.0, None, None]
 
 
+def test_lists_of_one_user_find_the_judgements_of_that_user() -> None:
+    pools = {"a": {5: 1.0, 6: 2.0}, "b": {5: 3.0}, "c": {}, "d": {7: 4.0}}
+    users, shown = ["b", "a", "d", "b", "c", "a"], [[5], [6, 7], [7], [6, 5], [5], [5, 6]]
+    of_user = [pools[user] for user in users]
+    rows = [[{"score": -float(rank), "_hash": item} for rank, item in enumerate(each)] for each in shown]
+    columns = {
+        "user_id": pa.array(users),
+        "_pool_hash": pa.array([list(pool) for pool in of_user], pa.list_(pa.int64())),
+        "_pool_grade": pa.array([list(pool.values()) for pool in of_user], pa.list_(pa.float64())),
+        "_entries": pa.array(rows, pa.list_(pa.struct({"score": pa.float64(), "_hash": pa.int64()}))),
+    }
+    batch = LAYOUTS["rows"].unpack(columns, Reading(resolve("standard"), by_position=False)).batch
+    expected = [pools[user].get(item) for user, items in zip(users, shown, strict=True) for item in items]
+    assert [None if np.isnan(grade) else grade for grade in batch.grade] == expected
+
+
+def test_tied_rows_of_one_item_are_ordered_by_their_grade() -> None:
+    text, grade = pa.array(["b", "a", "b", "c", "b"]), np.array([1.0, 2.0, 3.0, 0.0, 2.0])
+    entries = Entries(*[np.zeros(5, np.int64)] * 2, grade, score=np.zeros(5), row=np.arange(5), text=text)
+    order = by_score(entries, resolve({"ties": "item_desc"}))[0]
+    assert [(text[i].as_py(), grade[i]) for i in order] == [("c", 0), ("b", 3), ("b", 2), ("b", 1), ("a", 2)]
+
+
 def test_order_of_tied_items_is_that_of_their_text() -> None:
     text = pa.array(["b", "a", "é", "b", "\U0001f600", "\uffff", ""])
     entries = Entries(*[np.zeros(7, np.int64)] * 2, np.zeros(7), score=np.zeros(7), row=np.arange(7), text=text)
