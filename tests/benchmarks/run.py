@@ -108,7 +108,7 @@ def every_contender(folder: Path, limit: float) -> list[Contender]:
 
 
 def session(comet: str = "") -> SparkSession:
-    """The Spark session of the benchmark, with the settings of the project's job, and with Comet if its jar is given."""
+    """The Spark session of the benchmark, with the settings of the project's job, and with the jar of Comet, if any."""
     more = SETTINGS_OF_COMET | {"spark.driver.extraClassPath": comet} if comet else {}
     spark = local_session("local[2]", "benchmark", SETTINGS | SETTINGS_OF_RUNS | more)
     spark.range(1).count()

@@ -18,8 +18,8 @@ SETTINGS = {
     "spark.sql.codegen.cache.maxEntries": "5000",
 }
 
-# Comet is loaded and switched off: ``spark.comet.enabled`` switches it on for single contenders. Off, its shuffle manager
-# passes everything on to Spark's. Its memory is outside the heap.
+# Comet is loaded and switched off: ``spark.comet.enabled`` switches it on for single contenders. Off, its shuffle
+# manager passes everything on to Spark's. Its memory is outside the heap.
 SETTINGS_OF_COMET = {
     "spark.plugins": "org.apache.spark.CometPlugin",
     "spark.shuffle.manager": "org.apache.spark.sql.comet.execution.shuffle.CometShuffleManager",
