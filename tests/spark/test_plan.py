@@ -20,6 +20,7 @@ from rankmetrics_spark import compare, evaluate, read
 from rankmetrics_spark.job import run
 from rankmetrics_spark.metrics import Convention
 from rankmetrics_spark.pointers import Entry, Pointer
+from tests.helpers.frames import calls_of_the_jvm
 from tests.helpers.logs import a_list, config, impressions, judgements
 
 # Only a classic session gives access to plans and job counts.
@@ -176,26 +177,10 @@ MOST_CALLS = 450
 """Calls of the JVM, of which most name a column; planning took 670 while expressions were built one by one."""
 
 
-def test_planning_asks_the_jvm_rarely_and_for_no_schema(
-    spark: SparkSession, folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_planning_asks_the_jvm_rarely(spark: SparkSession, folder: str) -> None:
     """Each expression that is built of columns takes a call for each of its parts; one in SQL takes none."""
     rows = spark.read.parquet(folder)
-    assert rows.columns
-    from py4j.java_gateway import GatewayClient
-
-    client = type(spark._jvm._gateway_client)
-    calls: list[str] = []
-    send = client.send_command
-
-    def counted(self: GatewayClient, command: str, *more: Any, **named: Any) -> str:
-        calls.append(command)
-        return str(send(self, command, *more, **named))
-
-    evaluate(rows, TWELVE_METRICS).experiment_metrics  # noqa: B018 -- the first plan imports classes of the JVM
-    monkeypatch.setattr(client, "send_command", counted)
-    evaluate(rows, TWELVE_METRICS).experiment_metrics  # noqa: B018
-    monkeypatch.undo()
-    # Those that only release an object come whenever Python collects its garbage.
-    made = [command for command in calls if not command.startswith("m\n")]
-    assert len(made) <= MOST_CALLS, f"{len(made)} calls"
+    for _ in range(2):  # the first plan imports classes of the JVM
+        with calls_of_the_jvm(spark) as calls:
+            evaluate(rows, TWELVE_METRICS).experiment_metrics  # noqa: B018
+    assert len(calls) <= MOST_CALLS
