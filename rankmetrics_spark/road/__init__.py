@@ -51,6 +51,7 @@ from rankmetrics_spark.schemas import (
     USER,
     Columns,
     lists_with_value,
+    quoted,
 )
 
 __all__ = [
@@ -137,8 +138,8 @@ class Tables:
         packed = self._packed
         rejected = self._faulty_groups(packed)
         # Sail finds no field of a struct that only the second table has.
-        none = F.lit(None).cast(rejected.schema[REJECTED].dataType)
-        lists = self._scored(packed).withColumn(REJECTED, none)
+        none = checking.no_rejected(self.plan.columns)
+        lists = self._scored(packed).selectExpr("*", f"{none} AS {REJECTED}")
         return self._kept(lists.unionByName(rejected, allowMissingColumns=True), "outcome")
 
     def _kept(self, rows: DataFrame, name: str) -> DataFrame:
@@ -170,9 +171,9 @@ class Tables:
             return scoring.scored(lists, columns, layout, plan.scoring, then)
 
         if not plan.layout.pack(columns, plan.scoring.repeats).flags:
-            return scored(packed.where(F.col(REJECTED).isNull()), plan.layout)
+            return scored(packed.where(f"{REJECTED} IS NULL"), plan.layout)
         scores = scored(packed.where(f"NOT {FLAGGED}"), plan.layout)
-        flagged = packed.where(FLAGGED).select(*columns.keys, RANK_MAY_REPEAT)
+        flagged = packed.where(FLAGGED).selectExpr(*columns.keys, RANK_MAY_REPEAT)
         rows = ranking.rows_of(self.rows, flagged, columns)
         recheck = ranking.packed(rows, columns, RECHECK, plan.scoring.repeats)
         return scores.unionByName(scored(recheck, RECHECK))
@@ -182,7 +183,7 @@ class Tables:
     @cached_property
     def lists(self) -> DataFrame:
         """One row per (list, convention), in internal names."""
-        return self._scored(self._packed) if self.keep is None else self.outcome.where(F.col(REJECTED).isNull())
+        return self._scored(self._packed) if self.keep is None else self.outcome.where(f"{REJECTED} IS NULL")
 
     @property
     def faulty(self) -> DataFrame:
@@ -243,7 +244,7 @@ class Tables:
         Reads only the lists that have such rows, and of these the rows that scoring has read.
         """
         work, columns = self.plan.scoring, self.plan.columns
-        keys = self.lists.where(F.col(N_REPEATED) > 0).select(*columns.keys, ALL_ROWS_SEEN)
+        keys = self.lists.where(f"{N_REPEATED} > 0").selectExpr(*columns.keys, ALL_ROWS_SEEN)
         condition = f"{ALL_ROWS_SEEN} OR {RELEVANCE} > 0" if columns.relevance else ALL_ROWS_SEEN
         candidates = ranking.with_text(ranking.rows_of(self.rows, keys, columns).where(condition), columns)
         if not columns.relevance and self.pools is not None:
@@ -275,7 +276,7 @@ class Tables:
         if with_unseen == "false":
             return members
         known = self._packed if self.keep is None else self.outcome
-        users_with_list = known.where(F.col(REJECTED).isNull()).select(EXPERIMENT, USER).distinct()
+        users_with_list = known.where(f"{REJECTED} IS NULL").select(EXPERIMENT, USER).distinct()
         judged_users = pools.crossJoin(F.broadcast(users_with_list.select(EXPERIMENT).distinct()))
         others = judged_users.join(users_with_list, [EXPERIMENT, USER], "left_anti")
         empty = others.selectExpr("*", f"0L AS {N_ROWS}", f"{NO_ENTRIES} AS {ENTRIES}", f"0L AS {TOP}")
@@ -292,7 +293,7 @@ class Tables:
 
 def _faulty_of(table: DataFrame, columns: Columns) -> DataFrame:
     """The groups of equal faulty rows that a table holds beside the lists."""
-    return table.where(F.col(REJECTED).isNotNull()).select(*columns.keys, N_ROWS, REJECTED)
+    return table.where(f"{REJECTED} IS NOT NULL").selectExpr(*columns.keys, N_ROWS, REJECTED)
 
 
 def _has_population(plan: Plan, *populations: str) -> str:
@@ -306,11 +307,11 @@ def _published(table: DataFrame, plan: Plan, *more: str) -> DataFrame:
     public = [*plan.public_segments.values(), *filter(None, (plan.public_covariate,))]
     public += filter(None, [plan.public_cluster if plan.columns.cluster else None])
     described = zip(plan.columns.of_user, public, strict=True)
-    renamed = [F.col(internal).alias(public) for internal, public in described]
+    renamed = [f"{internal} AS {quoted(public)}" for internal, public in described]
     counts = (N_LISTS, N_SHOWN, N_RELEVANT, N_REPEATED, *filter(None, [plan.scoring.list_hash]))
     metrics = (metric.column for metric in plan.scoring.metrics)
     with_value = map(lists_with_value, scoring.without_value(plan.columns, plan.scoring))
-    return table.select(EXPERIMENT, USER, *renamed, *counts, *metrics, *with_value, *more)
+    return table.selectExpr(EXPERIMENT, USER, *renamed, *counts, *metrics, *with_value, *more)
 
 
 def averages(

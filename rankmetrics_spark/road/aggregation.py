@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark.engines import SUMS, Batches, Computed, Step, SumTable, coded, computing, matrix_of
 from rankmetrics_spark.layouts import Arrays
 from rankmetrics_spark.metrics import Convention, Floats, Ints, Metric
+from rankmetrics_spark.road.checking import literal
 from rankmetrics_spark.schemas import (
     CONVENTION,
     CONVENTION_HASH,
@@ -136,24 +136,24 @@ def averages_of_sums(
         made, body = made.add(N_LISTS, T.LongType()), partial(_estimates_over_lists, confidence=confidence)
     estimated = computing(body, keys, made).of(added)
     *estimates, of_relevant = _ESTIMATES
-    return estimated.select(
+    return estimated.selectExpr(
         *_SUMS.key[:-1],
         _of_convention([rule.name for rule in conventions], CONVENTION),
         *_COUNTS[:-1],
         *estimates,
-        F.lit(confidence).alias("confidence"),
+        f"{float(confidence)!r}D AS confidence",
         of_relevant,
         _COUNTS[-1],
         _of_convention([rule.text() for rule in conventions], "convention_text"),
         _of_convention([rule.digest() for rule in conventions], CONVENTION_HASH),
-        F.lit("lists" if over_lists else "users").alias(MEAN_OVER),
-        F.col(N_LISTS) if over_lists else F.lit(None).cast("bigint").alias(N_LISTS),
+        f"'{'lists' if over_lists else 'users'}' AS {MEAN_OVER}",
+        N_LISTS if over_lists else f"cast(null AS bigint) AS {N_LISTS}",
     )
 
 
-def _of_convention(texts: Sequence[str], name: str) -> Any:
-    """The text of the row's convention."""
-    return F.element_at(F.array(*map(F.lit, texts)), F.col(CONVENTION_INDEX).cast("int") + 1).alias(name)
+def _of_convention(texts: Sequence[str], name: str) -> str:
+    """SQL: the text of the row's convention."""
+    return f"element_at(array({', '.join(map(literal, texts))}), int({CONVENTION_INDEX}) + 1) AS {name}"
 
 
 def _sums_of_batches(

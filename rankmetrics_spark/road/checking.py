@@ -62,10 +62,11 @@ def checked_rows(
     """Type the mapped columns and give every faulty row its reason; lazy, no shuffle, no job."""
     names = (*columns.keys, *columns.values)
     intents = [INTENTS] * (columns.intents == "shown")
-    table = renamed(impressions, mapping, (*names, *columns.of_user, *intents), "impressions", text)
-    kinds = {field.name: field.dataType for field in table.schema.fields}
+    read = (*names, *columns.of_user, *intents)
+    table = renamed(impressions, mapping, read, "impressions", text)
+    kinds = _kinds(impressions, mapping, read)
     faults = [
-        f"WHEN {condition} THEN {_literal(label)}"
+        f"WHEN {condition} THEN {literal(label)}"
         for name in (*names, *columns.segment_columns)
         # A rank that only breaks ties never makes a row faulty.
         if not (columns.by_score and name == POSITION)
@@ -92,7 +93,7 @@ def checked_rows(
     )
 
 
-def _literal(text: str) -> str:
+def literal(text: str) -> str:
     """A text as a literal of SQL, whatever characters it contains."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
@@ -121,10 +122,16 @@ def renamed(
             check_unambiguous(table, source, what)
         value = f"'{EVERYONE}'" if source is None else quoted(source)
         expressions.append(f"{value} AS {name}")
-    result = table.selectExpr(*expressions)
-    for field in result.schema.fields:
-        _check_type(field, mapping.get(field.name, field.name), text)
-    return result
+    for name, kind in _kinds(table, mapping, names).items():
+        _check_type(name, kind, mapping.get(name, name), text)
+    return table.selectExpr(*expressions)
+
+
+def _kinds(table: DataFrame, mapping: Mapping[str, str | None], names: Sequence[str]) -> dict[str, T.DataType]:
+    """The type of each column under its canonical name, without asking the engine once more."""
+    kinds = {field.name: field.dataType for field in table.schema.fields}
+    sources = {name: mapping.get(name, name) for name in names}
+    return {name: T.StringType() if source is None else kinds[source] for name, source in sources.items()}
 
 
 def _other_separator(columns: Sequence[str]) -> str:
@@ -146,20 +153,19 @@ def _spoken(name: str, source: str | None) -> str:
     return str(source) if name.startswith(("_list_", "_segment_", COVARIATE, CLUSTER_OF_USER)) else name
 
 
-def _check_type(field: T.StructField, source: str | None, text: bool) -> None:
+def _check_type(name: str, kind: T.DataType, source: str | None, text: bool) -> None:
     """Refuse a column with an unsuitable type, before any job starts."""
-    if field.name == INTENTS:
-        _check_intents(field.dataType, source)
+    if name == INTENTS:
+        _check_intents(kind, source)
         return
-    is_number = field.name in (POSITION, SCORE, RELEVANCE, COVARIATE)
+    is_number = name in (POSITION, SCORE, RELEVANCE, COVARIATE)
     allowed: tuple[type[T.DataType], ...] = (*NUMBERS, *((T.StringType,) if text else ())) if is_number else _IDS
-    if field.name == POSITION:
-        allowed = tuple(kind for kind in allowed if kind is not T.BooleanType)
-    if not isinstance(field.dataType, allowed):
+    if name == POSITION:
+        allowed = tuple(each for each in allowed if each is not T.BooleanType)
+    if not isinstance(kind, allowed):
         types = "a number" if is_number else "a string, number, boolean, date or timestamp"
         raise InputError(
-            f"column '{source}' ({_spoken(field.name, source)}) has type {field.dataType.simpleString()}; "
-            f"it must be {types}"
+            f"column '{source}' ({_spoken(name, source)}) has type {kind.simpleString()}; it must be {types}"
         )
 
 
@@ -285,6 +291,12 @@ def _number_faults(name: str, kind: T.DataType, first_rank: int) -> Iterator[tup
 # ---- the rows left out
 
 
+def no_rejected(columns: Columns) -> str:
+    """SQL: the null of ``_rejected``, in its type."""
+    fields = ", ".join(f"{name}: string" for name in (REASON, *columns.keys, *columns.values))
+    return f"cast(null AS struct<{fields}>)"
+
+
 def rejected_rows(groups: DataFrame, columns: Columns) -> DataFrame:
     """Rows with a fault of their own, as text, with the reason."""
     rows = groups.select(REJECTED, F.explode(F.expr(f"array_repeat(0, int({N_ROWS}))")).alias("_copy"))
@@ -312,10 +324,11 @@ def pools(
 ) -> DataFrame:
     """Group sound judgements by user; of a repeated (user, item) the highest grade counts, and so for each intent."""
     sound = typed_judgements(judgements, mapping, text, intents).where(f"NOT {FAULTY}")
-    best = sound.groupBy(USER, F.xxhash64(ITEM).alias(HASH)).agg(F.max(GRADE).alias(GRADE))
-    in_pool = F.lit(True) if every_grade else F.col(GRADE) > 0
-    pool = F.sort_array(F.collect_list(F.when(in_pool, F.struct(GRADE, HASH))), asc=False)
-    grouped = best.groupBy(USER).agg(pool.alias("_pool"))
+    hashed = sound.selectExpr(USER, f"xxhash64({ITEM}) AS {HASH}", GRADE)
+    best = hashed.groupBy(USER, HASH).agg(F.expr(f"max({GRADE}) AS {GRADE}"))
+    in_pool = "true" if every_grade else f"{GRADE} > 0"
+    pool = f"sort_array(collect_list(CASE WHEN {in_pool} THEN struct({GRADE}, {HASH}) END), false)"
+    grouped = best.groupBy(USER).agg(F.expr(f"{pool} AS _pool"))
     pools = grouped.selectExpr(USER, f"_pool.{GRADE} AS {POOL_GRADE}", f"_pool.{HASH} AS {POOL_HASH}")
     return pools.join(_pools_of_intents(sound), USER, "left") if intents else pools
 
@@ -338,7 +351,7 @@ def typed_judgements(
     With ``intents``, also the column ``intents``: the hash of each intent of a row.
     """
     table = renamed(judgements, mapping, (*COLUMNS, *[INTENTS] * intents), "judgements", text)
-    kinds = {field.name: field.dataType for field in table.schema.fields}
+    kinds = _kinds(judgements, mapping, (*COLUMNS, *[INTENTS] * intents))
     grade = f"double({number(RELEVANCE, kinds[RELEVANCE])})"
     unsafe = [faulty_id(name, kinds[name], text) for name in (USER, ITEM)]
     null = [f"{name} IS NULL" for name in (USER, ITEM, grade)]

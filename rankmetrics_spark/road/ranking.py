@@ -54,7 +54,7 @@ def packed(rows: DataFrame, columns: Columns, layout: Layout, repeats: bool) -> 
 
 def packed_sound(rows: DataFrame, columns: Columns, layout: Layout, repeats: bool) -> DataFrame:
     """As ``packed``, but without the groups of faulty rows: on Sail, a struct as a key doubles the time of a pass."""
-    packing, sound = layout.pack(columns, repeats), rows.where(F.col(REJECTED).isNull())
+    packing, sound = layout.pack(columns, repeats), rows.where(f"{REJECTED} IS NULL")
     flags = (f"coalesce({condition}, true) AS {name}" for name, condition in packing.flags.items())
     grouped = _grouped(sound, columns, packing, columns.keys)
     return grouped.selectExpr(*columns.keys, f"string(null) AS {REJECTED}", *_aggregates(packing, columns), *flags)
@@ -62,8 +62,8 @@ def packed_sound(rows: DataFrame, columns: Columns, layout: Layout, repeats: boo
 
 def faulty_groups(rows: DataFrame, columns: Columns) -> DataFrame:
     """Groups of equal faulty rows: the keys, ``_rows`` and ``_rejected``."""
-    groups = rows.where(F.col(REJECTED).isNotNull()).groupBy(*columns.keys, REJECTED)
-    return groups.agg(F.count(F.lit(1)).alias(N_ROWS)).select(*columns.keys, N_ROWS, REJECTED)
+    groups = rows.where(f"{REJECTED} IS NOT NULL").groupBy(*columns.keys, REJECTED)
+    return groups.agg(F.expr(f"count(1) AS {N_ROWS}")).selectExpr(*columns.keys, N_ROWS, REJECTED)
 
 
 def _aggregates(packing: Packing, columns: Columns) -> dict[str, str]:
@@ -96,7 +96,7 @@ def share_exchange(table: DataFrame) -> DataFrame:
 
     Branches that read different columns of an aggregate get two different aggregates, and read the input twice.
     """
-    return table.select(F.expr("inline(array(struct(*)))"))
+    return table.selectExpr("inline(array(struct(*)))")
 
 
 def rows_of(rows: DataFrame, lists: DataFrame, columns: Columns) -> DataFrame:
@@ -104,7 +104,7 @@ def rows_of(rows: DataFrame, lists: DataFrame, columns: Columns) -> DataFrame:
 
     ``lists`` is broadcast: if it is empty, adaptive execution does not read the rows again.
     """
-    return rows.where(F.col(REJECTED).isNull()).join(F.broadcast(lists), list(columns.keys))
+    return rows.where(f"{REJECTED} IS NULL").join(F.broadcast(lists), list(columns.keys))
 
 
 def with_judged_grades(rows: DataFrame, pools: DataFrame) -> DataFrame:
@@ -158,7 +158,7 @@ def _highest_grade(columns: Columns) -> Column:
 def head_fits_masks(rows: DataFrame) -> bool:
     """Whether the head of the log suggests that nearly all lists fit into masks: a guess about cost, not values."""
     # Not an aggregation: behind a limit, it reads the head of every partition.
-    head = rows.where(F.col(REJECTED).isNull()).select(POSITION, RELEVANCE).take(HEAD)
+    head = rows.where(f"{REJECTED} IS NULL").select(POSITION, RELEVANCE).take(HEAD)
     if not head:
         return True
     top = max(row[POSITION] for row in head)
@@ -171,7 +171,7 @@ def sound_rows(table: DataFrame, plan: Plan) -> DataFrame:
     """The rows without a fault, with their rank or score, whatever their relevance."""
     roles = replace(plan.columns, item=True, relevance=False, position=not plan.columns.by_score)
     rows = checked_rows(table, plan.mapping, roles, text=False, null_is_unjudged=False)
-    return rows.where(F.col(REJECTED).isNull())
+    return rows.where(f"{REJECTED} IS NULL")
 
 
 def top_rows(table: DataFrame, plan: Plan, k: int | None) -> DataFrame:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import binom, ndtr, ndtri, poch, stdtr, stdtrit
+from scipy.special import binom, chdtrc, ndtr, ndtri, poch, stdtr, stdtrit
 
 from rankmetrics_spark.statistics.exact_sums import Floats, Moments, Whole
 
@@ -335,15 +335,14 @@ def sample_ratio_p(counts: Any, shares: Any) -> Floats:
     >>> round(float(sample_ratio_p([821588, 815482], [0.5, 0.5])), 9)
     1.822e-06
     """
-    # Imported here: it takes long, and the Python workers of Spark import this package without testing anything.
-    from scipy.stats import chisquare
-
     observed, planned = np.asarray(counts, float), np.asarray(shares, float)
     if not (planned > 0).all():
         raise ValueError(f"planned shares must be above 0; found {planned.tolist()}")
     users = observed.sum(axis=-1, keepdims=True)
     expected = planned / planned.sum(axis=-1, keepdims=True) * np.where(users > 0, users, np.nan)
-    return np.asarray(chisquare(observed, expected, axis=-1).pvalue)
+    # The steps of scipy.stats.chisquare, without its module: a Python worker takes 0.3 s to load that.
+    squares = ((observed - expected) ** 2 / expected).sum(axis=-1)
+    return np.asarray(chdtrc(planned.shape[-1] - 1, squares))
 
 
 def adjusted_p_values(p_values: Floats, method: str = "holm") -> Floats:

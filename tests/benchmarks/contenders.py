@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -250,6 +250,22 @@ def our_contenders() -> list[Contender]:
         _ours("ours, layout=rows", layout="rows"),
         _ours("ours, score", rank_by="score"),
     ]
+
+
+COMET = ", on Comet"
+"""Ending of the name of a contender that runs with DataFusion Comet."""
+
+
+def on_comet(contender: Contender) -> InSession:
+    """The same contender with Comet, which the session has loaded and this switches on."""
+    assert isinstance(contender, InSession)
+
+    def switch(on: bool, path: str) -> None:
+        (contender.before if on else contender.after)(path)
+        SparkSession.active().conf.set("spark.comet.enabled", str(on).lower())
+
+    before, after = functools.partial(switch, True), functools.partial(switch, False)
+    return replace(contender, name=contender.name + COMET, before=before, after=after)
 
 
 LAPTOP = ROOT / ".venvs" / "laptop" / "bin" / "python"

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
 from rankmetrics_spark.layouts import LAYOUTS, Arrays, Scoring, score_batch
 from rankmetrics_spark.metrics import Convention, parse, resolve
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class Case(NamedTuple):
@@ -52,3 +56,23 @@ def values(
     (found,) = score_batch(columns(cases, by_position), LAYOUTS["rows"], scoring)
     by_metric = [found[metric.column].tolist() for metric in scoring.metrics]
     return [list(row) for row in zip(*by_metric, strict=True)]
+
+
+@contextmanager
+def calls_of_the_jvm(spark: SparkSession) -> Iterator[list[str]]:
+    """The calls that a classic session makes meanwhile; not those that only release an object."""
+    client: Any = type(spark._jvm._gateway_client)
+    calls: list[str] = []
+    send = client.send_command
+
+    def noted(self: Any, command: str, *more: Any, **named: Any) -> Any:
+        """Send a command, and note it."""
+        if not command.startswith("m\n"):
+            calls.append(command)
+        return send(self, command, *more, **named)
+
+    client.send_command = noted
+    try:
+        yield calls
+    finally:
+        client.send_command = send

@@ -20,6 +20,7 @@ from rankmetrics_spark import compare, evaluate, read
 from rankmetrics_spark.job import run
 from rankmetrics_spark.metrics import Convention
 from rankmetrics_spark.pointers import Entry, Pointer
+from tests.helpers.frames import calls_of_the_jvm
 from tests.helpers.logs import a_list, config, impressions, judgements
 
 # Only a classic session gives access to plans and job counts.
@@ -170,3 +171,16 @@ def jobs(spark: SparkSession, action: Callable[[], Any]) -> int:
     finally:
         spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
     return len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
+
+
+MOST_CALLS = 450
+"""Calls of the JVM, of which most name a column; planning took 670 while expressions were built one by one."""
+
+
+def test_planning_asks_the_jvm_rarely(spark: SparkSession, folder: str) -> None:
+    """Each expression that is built of columns takes a call for each of its parts; one in SQL takes none."""
+    rows = spark.read.parquet(folder)
+    for _ in range(2):  # the first plan imports classes of the JVM
+        with calls_of_the_jvm(spark) as calls:
+            evaluate(rows, TWELVE_METRICS).experiment_metrics  # noqa: B018
+    assert len(calls) <= MOST_CALLS
