@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date as day
-from functools import cached_property
 from typing import Any, Protocol, TypeAlias
 
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, RUN
@@ -61,13 +60,11 @@ class Compared:
     every_pair: bool = False
     runs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-    @cached_property
-    def _places(self) -> dict[str | None, int]:
-        return {name: place for place, name in enumerate(self.experiments)}
-
     def has(self, baseline: str | None, candidate: str | None) -> bool:
         """Whether the run has compared these two."""
-        first, second = (self._places.get(name) for name in (baseline, candidate))
+        first, second = (
+            {name: place for place, name in enumerate(self.experiments)}.get(name) for name in (baseline, candidate)
+        )
         return first is not None and second is not None and first < second and (self.every_pair or first == 0)
 
 

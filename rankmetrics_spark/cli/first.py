@@ -91,7 +91,14 @@ def first_config(request: InitRequest, log: LogSample) -> FirstConfig:
         ConfigError: A column is neither given nor to be guessed, or the baseline is not in the log.
         InputError: The judgements cannot be read.
     """
-    given, judged = _given(request.columns)
+    # The columns that the user names: of the log, and of the judgements.
+    names: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    for assignment in request.columns:
+        role, equals, name = assignment.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"--column is '{assignment}'; allowed: ROLE=NAME, such as user=visitor_id")
+        names[role.startswith("judgements.")][role.removeprefix("judgements.")] = name
+    given, judged = names
     for name in request.segments:
         if name not in log.rows.columns:
             raise ConfigError(f"--segment: {unknown('column', name, list(map(str, log.rows.columns)))}")
@@ -146,17 +153,6 @@ def _advice(first: FirstConfig, role: str, place: str, names: str) -> str:
 
 def _file(question: str) -> str:
     return str(click.prompt(question, type=click.Path(exists=True), err=True))
-
-
-def _given(columns: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The columns that the user names: of the log, and of the judgements."""
-    names: tuple[dict[str, str], dict[str, str]] = ({}, {})
-    for assignment in columns:
-        role, equals, name = assignment.partition("=")
-        if not equals or not name:
-            raise ConfigError(f"--column is '{assignment}'; allowed: ROLE=NAME, such as user=visitor_id")
-        names[role.startswith("judgements.")][role.removeprefix("judgements.")] = name
-    return names
 
 
 def asks() -> bool:

@@ -407,7 +407,22 @@ def _doubt(rows: Compared, i: int) -> str | None:
         if places:
             return f"{text.replace('users', rows.rules.units)} in {_names(rows.keys[i], places)}"
     if np.isnan(rows.deciding.p_value[i]):
-        return _untested(rows, i)
+        # Why two experiments that could be compared have no p-value.
+        plan = rows.rules.sequential
+        if isinstance(plan, PlannedLooks) and not np.isnan(rows.single.p_value[i]):
+            if look := plan.look or rows.look[i]:
+                return f"not tested, since this is look {look} and {plan.planned} are planned"
+            return "not tested, since looks are planned and the number of this look is not known"
+        if rows.unresolved[i]:
+            return "the values differ too little from one another for a test"
+        if rows.paired[i]:
+            n = "fewer than two" if rows.n_users[i] else "no"
+            if rows.rules.only_changed and rows.n_both[i]:
+                return f"{n} {rows.rules.units} have different lists in the two experiments"
+            others = ", and only_changed compares no others" if rows.rules.only_changed else ""
+            return f"{n} {rows.rules.units} in both experiments{others}"
+        few = [place for place in (BASELINE, CANDIDATE) if rows.count(i, place, "n") < 2]
+        return f"fewer than two {rows.rules.units} in {_names(rows.keys[i], few)}"
     if rows.sample_ratio_p < SMALL_RATIO_P:
         return f"not trustworthy: the users do not follow the planned shares (p = {rows.sample_ratio_p:.2g})"
     return None
@@ -424,22 +439,3 @@ _PROBLEMS = {
 
 def _names(key: Key, places: Sequence[int]) -> str:
     return " and ".join(str(key[place]) for place in places)
-
-
-def _untested(rows: Compared, i: int) -> str:
-    """Why two experiments that could be compared have no p-value."""
-    plan = rows.rules.sequential
-    if isinstance(plan, PlannedLooks) and not np.isnan(rows.single.p_value[i]):
-        if look := plan.look or rows.look[i]:
-            return f"not tested, since this is look {look} and {plan.planned} are planned"
-        return "not tested, since looks are planned and the number of this look is not known"
-    if rows.unresolved[i]:
-        return "the values differ too little from one another for a test"
-    if rows.paired[i]:
-        n = "fewer than two" if rows.n_users[i] else "no"
-        if rows.rules.only_changed and rows.n_both[i]:
-            return f"{n} {rows.rules.units} have different lists in the two experiments"
-        others = ", and only_changed compares no others" if rows.rules.only_changed else ""
-        return f"{n} {rows.rules.units} in both experiments{others}"
-    few = [place for place in (BASELINE, CANDIDATE) if rows.count(i, place, "n") < 2]
-    return f"fewer than two {rows.rules.units} in {_names(rows.keys[i], few)}"

@@ -78,7 +78,16 @@ def margins(rows: Compared) -> tuple[Floats, ...]:
     the margin; p-value of the two one-sided tests (TOST) that the difference is within the margin on both sides. Not
     corrected.
     """
-    tests = _one_sided(rows)
+    sizes = [rows.rules.margins.get(key.metric, (np.nan, False)) for key in rows.keys]
+    in_shares = np.array([is_share for _, is_share in sizes], bool)
+    size = np.array([each for each, _ in sizes], float)
+    # A share of nothing, or of less, is no margin.
+    sound = rows.testable & ~rows.unresolved & ~np.isnan(size) & (~in_shares | (_baseline(rows)[0] > 0))
+    sides = [_side(rows, size, in_shares, sign) for sign in (1, -1)]
+    p_above, p_below = (np.where(sound, p, np.nan) for p, _ in sides)
+    below, above = (np.where(sound, worst, np.nan) for _, worst in sides)
+    absolute, share = np.where(in_shares, np.nan, size), np.where(in_shares, size, np.nan)
+    tests = _Tests(absolute, share, p_above, p_below, (below, above))
     directions = [rows.rules.directions.get(key.metric) for key in rows.keys]
     higher, lower = (np.array([each is wanted for each in directions], bool) for wanted in (True, False))
     p = np.where(higher, tests.p_above, np.where(lower, tests.p_below, np.nan))
@@ -102,19 +111,6 @@ def within_margin(rows: Compared) -> list[str | None]:
     level = (1 - rows.rules.confidence) / 2
     shown = zip(equivalent < level, no_worse < level, rows.doubts, strict=True)
     return [None if doubt else EQUIVALENT if both else NO_WORSE if one else None for both, one, doubt in shown]
-
-
-def _one_sided(rows: Compared) -> _Tests:
-    sizes = [rows.rules.margins.get(key.metric, (np.nan, False)) for key in rows.keys]
-    in_shares = np.array([is_share for _, is_share in sizes], bool)
-    size = np.array([each for each, _ in sizes], float)
-    # A share of nothing, or of less, is no margin.
-    sound = rows.testable & ~rows.unresolved & ~np.isnan(size) & (~in_shares | (_baseline(rows)[0] > 0))
-    sides = [_side(rows, size, in_shares, sign) for sign in (1, -1)]
-    p_above, p_below = (np.where(sound, p, np.nan) for p, _ in sides)
-    below, above = (np.where(sound, worst, np.nan) for _, worst in sides)
-    absolute, share = np.where(in_shares, np.nan, size), np.where(in_shares, size, np.nan)
-    return _Tests(absolute, share, p_above, p_below, (below, above))
 
 
 def _side(rows: Compared, size: Floats, in_shares: Bools, sign: int) -> tuple[Floats, Floats]:
@@ -244,7 +240,16 @@ def _adjusted(rows: Compared, p_values: Floats) -> Floats:
     Two segments that are the rest of each other ask one question, which counts once.
     """
     adjusted = np.full(len(p_values), np.nan)
-    questions = _questions(rows)
+    # (g,) what a row asks; the same for the only two segments of a column.
+    labels: dict[tuple[object, ...], set[str]] = {}
+    for key in rows.totals.sums:
+        if key.kind == "arm":
+            labels.setdefault((key.candidate, key.metric, segment_columns(key.segment)), set()).add(key.segment)
+    questions: list[tuple[object, ...]] = []
+    for key in rows.keys:
+        column = segment_columns(key.segment)
+        names = set().union(*(labels.get((key[place], key.metric, column), ()) for place in (BASELINE, CANDIDATE)))
+        questions.append((key.baseline, key.candidate, key.metric, column if len(names) == 2 else key.segment))
     families: dict[object, dict[tuple[object, ...], int]] = {}
     for i, key in enumerate(rows.keys):
         family: object = "all" if rows.rules.one_family else (segment_columns(key.segment), rows.roles[i])
@@ -256,17 +261,3 @@ def _adjusted(rows: Compared, p_values: Floats) -> Floats:
         adjusted[places] = adjusted_p_values(p_values[places], method)
     first = {questions[i]: i for family in families.values() for i in family.values()}
     return np.where(np.isnan(p_values), np.nan, adjusted[[first[question] for question in questions]])
-
-
-def _questions(rows: Compared) -> list[tuple[object, ...]]:
-    """(g,) what a row asks; the same for the only two segments of a column."""
-    labels: dict[tuple[object, ...], set[str]] = {}
-    for key in rows.totals.sums:
-        if key.kind == "arm":
-            labels.setdefault((key.candidate, key.metric, segment_columns(key.segment)), set()).add(key.segment)
-    questions: list[tuple[object, ...]] = []
-    for key in rows.keys:
-        column = segment_columns(key.segment)
-        names = set().union(*(labels.get((key[place], key.metric, column), ()) for place in (BASELINE, CANDIDATE)))
-        questions.append((key.baseline, key.candidate, key.metric, column if len(names) == 2 else key.segment))
-    return questions

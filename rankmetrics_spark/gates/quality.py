@@ -45,7 +45,17 @@ def check_quality(log: Inspected, settings: Quality, previous: Mapping[str, Any]
     try:
         _refuse_repeats(log, counts)
         _refuse_faulty(log, counts, settings)
-        _refuse_large_values(log, counts)
+        # Refuse values that are too large for exact sums; the message names the highest grade.
+        for name, count in counts.items():
+            for column in count["beyond_sums"]:
+                metric = next(m for m in log.plan.scoring.metrics if m.column == column)
+                gain = log.plan.scoring.conventions[0].gain
+                graded = metric.needs != "scores"
+                hint = f"; the highest grade is {_highest_grade(log):g}, and the gain is {gain}" if graded else ""
+                raise QualityError(
+                    f"{metric} of experiment '{name}' has values above {LARGEST_SUMMAND:.3g}, which cannot be averaged"
+                    + hint
+                )
     except QualityError as error:
         rows = faulty_checks(counts, settings.allowed_fraction)
         whole = [] if any(row.status == FAIL for row in rows) else [Check("log", FAIL, str(error))]
@@ -142,20 +152,6 @@ def _refuse_ranks_from_0(log: Inspected, counts: Counts, allowed: float) -> None
 
 
 # ---- values
-
-
-def _refuse_large_values(log: Inspected, counts: Counts) -> None:
-    """Refuse values that are too large for exact sums; the message names the highest grade."""
-    for name, count in counts.items():
-        for column in count["beyond_sums"]:
-            metric = next(m for m in log.plan.scoring.metrics if m.column == column)
-            gain = log.plan.scoring.conventions[0].gain
-            graded = metric.needs != "scores"
-            hint = f"; the highest grade is {_highest_grade(log):g}, and the gain is {gain}" if graded else ""
-            raise QualityError(
-                f"{metric} of experiment '{name}' has values above {LARGEST_SUMMAND:.3g}, which cannot be averaged"
-                + hint
-            )
 
 
 def _highest_grade(log: Inspected) -> float:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -91,7 +91,9 @@ class Earlier:
         schema = T.StructType([*fields, *(T.StructField(name, T.LongType()) for name in weights)])
         published = store.days("user_metrics", self.pointers, schema)
         if published is not None:
-            published = published.where(_is_one_of(_names(counts)))
+            names = _names(counts)
+            texts = F.col(EXPERIMENT).isin([name for name in names if name is not None])
+            published = published.where(texts | F.col(EXPERIMENT).isNull() if None in names else texts)
         earlier = replace(self, published=published).with_day(plan, rows, config)
         assert earlier.dated is not None
         return replace(earlier, users=comparison.period_rows(earlier.dated, self.days))
@@ -163,11 +165,6 @@ class Earlier:
 def _names(counts: Counts) -> list[str | None]:
     """The experiments with lists, as a pointer and a partition have them."""
     return [name or None for name, count in counts.items() if count["lists"]]
-
-
-def _is_one_of(names: Sequence[str | None]) -> Column:
-    texts = F.col(EXPERIMENT).isin([name for name in names if name is not None])
-    return texts | F.col(EXPERIMENT).isNull() if None in names else texts
 
 
 def _refuse_other_conventions(store: Store, config: Config, pointers: Mapping[str, Pointer]) -> None:

@@ -146,9 +146,14 @@ def _table(rows: list[Row], chosen: Sequence[Metric]) -> Table:
     for label in [*unit_labels(rows), *(escape(metric.headline) for metric in chosen)]:
         result.add_column(label, justify="right", no_wrap=True)
     best = {
-        (segment, str(metric)): best_mean(rows, segment, metric) for segment in _segments(rows) for metric in chosen
+        (segment, str(metric)): best_mean(rows, segment, metric)
+        for segment in {row[SEGMENT] for row in rows}
+        for metric in chosen
     }
-    for segment, lines in groupby(_grouped(rows).items(), key=lambda item: item[0][0]):
+    groups: dict[tuple[str, str], dict[str, Row]] = {}
+    for row in sorted(rows, key=lambda r: (r[SEGMENT] != EVERYONE, r[SEGMENT], str(r[EXPERIMENT]))):
+        groups.setdefault((row[SEGMENT], row[EXPERIMENT]), {})[row[METRIC]] = row
+    for segment, lines in groupby(groups.items(), key=lambda item: item[0][0]):
         for (_, experiment), cells in lines:
             values = [_cell(cells.get(str(metric)), best[segment, str(metric)]) for metric in chosen]
             labels = [as_text(experiment), *([as_text(segment)] if has_segments else [])]
@@ -188,18 +193,6 @@ def title(rows: list[Row]) -> str:
 def _by_cut(metric: Metric) -> tuple[str, float]:
     """Sort key: ap@5 before ap@10, the uncut metric last."""
     return str(metric).partition("@")[0], metric.cut or float("inf")
-
-
-def _segments(rows: list[Row]) -> set[str]:
-    return {row[SEGMENT] for row in rows}
-
-
-def _grouped(rows: list[Row]) -> dict[tuple[str, str], dict[str, Row]]:
-    """(segment, experiment) -> metric -> row; all users first."""
-    groups: dict[tuple[str, str], dict[str, Row]] = {}
-    for row in sorted(rows, key=lambda r: (r[SEGMENT] != EVERYONE, r[SEGMENT], str(r[EXPERIMENT]))):
-        groups.setdefault((row[SEGMENT], row[EXPERIMENT]), {})[row[METRIC]] = row
-    return groups
 
 
 def best_mean(rows: Iterable[Mapping[str, Any]], segment: str, metric: Metric) -> float | None:

@@ -86,7 +86,15 @@ def as_html(figures: Figures) -> str:
     """The answer and one line per experiment, for all users; every name is text."""
     answer = story.answer(figures)
     title = "".join(_text(part) for part in answer.title)
-    lead = " ".join(part for part in (_words(answer.value), _bold(answer.change), _words(answer.detail)) if part)
+    lead = " ".join(
+        part
+        for part in (
+            _words(answer.value),
+            (f"<b>{escape(answer.change)}</b>" if answer.change else ""),
+            _words(answer.detail),
+        )
+        if part
+    )
     return (
         f'<div style="font-family:system-ui,sans-serif;max-width:60em">'
         f'<div style="font-size:1.5em;font-weight:650;margin:.2em 0">{title}</div>'
@@ -153,10 +161,6 @@ def _compared_cells(row: Mapping[str, Any]) -> list[str]:
 
 
 _MARKS = {"better": "&#9650;", "worse": "&#9660;", "open": "&#8776;", "doubtful": "?"}
-
-
-def _bold(text: str) -> str:
-    return f"<b>{escape(text)}</b>" if text else ""
 
 
 def _words(parts: Sequence[str]) -> str:

@@ -121,15 +121,14 @@ def _fading(pair: Pair, kinds: Mapping[str, Sequence[Row]]) -> tuple[bool, str]:
         return False, f"No sign that {effect} {on} {verb}: {change.text} per day {certainty}."
     falls = (slope["difference"] > 0) != (whole["difference"] > 0)
     verb = ("fades" if falls else "grows") if is_shown else ("rises" if slope["difference"] > 0 else "falls")
-    start = f" It is {first.text} on a user's first day." if (first := _first_day(kinds)) else ""
+    rows = [row for row in kinds.get("days_since_first", ()) if row["day_number"] == 0]
+    start = (
+        f" It is {first.text} on a user's first day."
+        if (first := (change_of(rows[0], _in_percent(rows[0])) if rows else None))
+        else ""
+    )
     text = f"{effect[0].upper()}{effect[1:]} {on} {verb} with a user's days: {change.text} per day {certainty}.{start}"
     return True, text
-
-
-def _first_day(kinds: Mapping[str, Sequence[Row]]) -> Change | None:
-    """The difference on the first day of each user."""
-    rows = [row for row in kinds.get("days_since_first", ()) if row["day_number"] == 0]
-    return change_of(rows[0], _in_percent(rows[0])) if rows else None
 
 
 def _before(pair: Pair, kinds: Mapping[str, Sequence[Row]]) -> tuple[bool, str]:

@@ -197,7 +197,24 @@ def further_sentences(cards: Sequence[Card]) -> list[str]:
     for card in cards:
         against = f" against {card.baseline}" if several else ""
         row, who = card.row, f"{card.candidate}{against} on {label_of(parse(card.row[METRIC]))}"
-        for text in (_of_users(row), _cuped(row), _bootstrap(row), _ranks(row), _at_random(row)):
+        # Tests that need no normal means.
+        rows = [
+            (name, p)
+            for name, column in (("Wilcoxon's test", "p_wilcoxon"), ("random signs", "p_randomization"))
+            if (p := number(row.get(column))) is not None
+        ]
+        texts = [p_text(p, 1 - row["confidence"]) for _, p in rows]
+        parts = [
+            f"{name} {f'p {text}' if text.startswith('<') else f'p = {text}'}"
+            for (name, _), text in zip(rows, texts, strict=True)
+        ]
+        for text in (
+            _of_users(row),
+            _cuped(row),
+            _bootstrap(row),
+            f"without a normal distribution, {' and '.join(parts)} (not corrected)" if parts else "",
+            _at_random(row),
+        ):
             lines += [f"{who}: {text}"] if text else []
     return lines
 
@@ -238,21 +255,6 @@ def _bootstrap(row: Row) -> str:
     mine, plain = (Change(end[0], "", *end).interval for end in ((low, high), (plain_low, plain_high)))
     says = f"the bootstrap interval {mine} {'agrees' if agrees else 'does not agree'} about 0"
     return f"{says} with that of the t-test ({plain})"
-
-
-def _ranks(row: Row) -> str:
-    """Tests that need no normal means."""
-    rows = [
-        (name, p)
-        for name, column in (("Wilcoxon's test", "p_wilcoxon"), ("random signs", "p_randomization"))
-        if (p := number(row.get(column))) is not None
-    ]
-    texts = [p_text(p, 1 - row["confidence"]) for _, p in rows]
-    parts = [
-        f"{name} {f'p {text}' if text.startswith('<') else f'p = {text}'}"
-        for (name, _), text in zip(rows, texts, strict=True)
-    ]
-    return f"without a normal distribution, {' and '.join(parts)} (not corrected)" if parts else ""
 
 
 def _at_random(row: Row) -> str:

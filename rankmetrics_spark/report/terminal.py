@@ -153,7 +153,25 @@ def print_result(result: Shown, every_segment: bool = False) -> None:
         print_table(list(result.rows), result.metrics)
         print_percentiles(result.rows)
         return
-    print_fitting(lambda some: table(result, some), result.columns, *_titles(result))
+    lines = [title(list(result.rows))]
+    for row in list(result.differences.values())[:1]:
+        valid = f" ({valid_at(row)})" if valid_at(row) else ""
+        lines.append(f"▲ better, ▼ worse than {result.baseline}, ≈ no difference shown{valid}")
+        if among_changed(row):
+            lines.append("means are over all users; changes are those of the users whose lists changed")
+    if result.letters:
+        how = CORRECTIONS[result.compared[0]["correction"]]
+        lines.append(f"letters behind a mean: the experiments that it is better than ({how})")
+    pairs: dict[str, set[float | None]] = {}
+    for row in result.differences.values():
+        if row.get(PERIOD_FROM) is not None:
+            pairs.setdefault(row[METRIC], set()).add(number(row["mean_baseline"]))
+    if any(len(means) > 1 for means in pairs.values()):
+        lines.append(
+            f"a percentage is against the mean of {result.baseline} over the users of both experiments, which differs "
+            "from pair to pair: mean_baseline of the table comparisons"
+        )
+    print_fitting(lambda some: table(result, some), result.columns, *lines)
     print_percentiles(result.figures.everyone)
     _print_segments(result)
 
@@ -208,28 +226,6 @@ def _cell(result: Shown, name: str, metric: str, best: float | None) -> Text:
     mark, style = _MARKS[state_of(difference)]
     change = change_of(difference, result.in_percent[metric])
     return text.append_text(Text(f" {mark} {change.text if change else '-':>8}", style=style))
-
-
-def _titles(result: Shown) -> list[str]:
-    lines = [title(list(result.rows))]
-    for row in list(result.differences.values())[:1]:
-        valid = f" ({valid_at(row)})" if valid_at(row) else ""
-        lines.append(f"▲ better, ▼ worse than {result.baseline}, ≈ no difference shown{valid}")
-        if among_changed(row):
-            lines.append("means are over all users; changes are those of the users whose lists changed")
-    if result.letters:
-        how = CORRECTIONS[result.compared[0]["correction"]]
-        lines.append(f"letters behind a mean: the experiments that it is better than ({how})")
-    pairs: dict[str, set[float | None]] = {}
-    for row in result.differences.values():
-        if row.get(PERIOD_FROM) is not None:
-            pairs.setdefault(row[METRIC], set()).add(number(row["mean_baseline"]))
-    if any(len(means) > 1 for means in pairs.values()):
-        lines.append(
-            f"a percentage is against the mean of {result.baseline} over the users of both experiments, which differs "
-            "from pair to pair: mean_baseline of the table comparisons"
-        )
-    return lines
 
 
 # ---- segments

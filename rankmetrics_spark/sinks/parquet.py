@@ -338,12 +338,8 @@ class ParquetFolder(Folder):
                     files, here = few
                     here = None if here is None or len(here) > FEW_ROWS else here
                     return replace(Written.of_files(table, rows, partitions, files), here=here)
-            return Written.of_files(table, rows, partitions, self._split_by_tasks(rows, split, partitions))
-
-    def _split_by_tasks(self, rows: DataFrame, split: Split, partitions: Partitions) -> list[StagedFile]:
-        """Let the tasks of Spark write the files; a repeated task leaves files that the manifest does not name."""
-        manifest = partitions.prepared(rows).mapInArrow(split.of_batches, MANIFEST)
-        return [StagedFile(*row) for row in few_rows(manifest)]
+            manifest = partitions.prepared(rows).mapInArrow(split.of_batches, MANIFEST)
+            return Written.of_files(table, rows, partitions, [StagedFile(*row) for row in few_rows(manifest)])
 
     def publish(self, written: Sequence[Written], entry: Entry, date: str) -> None:
         """Put the staged tables in place and let the pointer of the date name this run."""
@@ -369,21 +365,17 @@ class ParquetFolder(Folder):
                 writer = table.partitions.prepared(table.rows).write.mode("overwrite")
                 writer = writer.option("partitionOverwriteMode", "dynamic")
                 writer.partitionBy(*PARTITION).parquet(self.name_of(table.table))
-            self._empty(table)
+            # Overwrite each emptied partition that exists with an empty file; Spark cannot delete a folder.
+            partitions, path = table.partitions, self.name_of(table.table)
+            if partitions.emptied and exists(self.spark, path):
+                rows = with_schema(self.spark, path, T.StructType())
+                stored = rows.where(F.col(DATE) == partitions.date).select(EXPERIMENT).distinct()
+                empty = table.rows.limit(0).drop(*PARTITION).coalesce(1)
+                for name in sorted({row[0] for row in few_rows(stored)} & set(partitions.emptied)):
+                    folder = f"{EXPERIMENT}={escaped(name)}/{DATE}={partitions.date}"
+                    empty.write.mode("overwrite").parquet(f"{self.name_of(table.table)}/{folder}")
         # Spark gives its files names of its own, without the id of the run.
         self.write_file(f"published/{date}.json", pointer.with_run(replace(entry, named=False)).as_json())
-
-    def _empty(self, written: Written) -> None:
-        """Overwrite each emptied partition that exists with an empty file; Spark cannot delete a folder."""
-        partitions, path = written.partitions, self.name_of(written.table)
-        if not partitions.emptied or not exists(self.spark, path):
-            return
-        rows = with_schema(self.spark, path, T.StructType())
-        stored = rows.where(F.col(DATE) == partitions.date).select(EXPERIMENT).distinct()
-        empty = written.rows.limit(0).drop(*PARTITION).coalesce(1)
-        for name in sorted({row[0] for row in few_rows(stored)} & set(partitions.emptied)):
-            folder = f"{EXPERIMENT}={escaped(name)}/{DATE}={partitions.date}"
-            empty.write.mode("overwrite").parquet(f"{self.name_of(written.table)}/{folder}")
 
     def result(self, written: Written) -> DataFrame:
         """The rows of a table that this run has published, read back lazily."""

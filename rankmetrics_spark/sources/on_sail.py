@@ -51,7 +51,13 @@ def check(section: Input) -> None:
         raise InputError(
             f"{location} is given, but of JSON the engine sail infers columns from the first rows; {_OTHER}"
         )
-    _check_options(section)
+    known = {"csv": CSV_OPTIONS, "json": JSON_OPTIONS}.get(section.format, ())
+    for name in section.options:
+        if name.lower() not in known:
+            allowed = ", ".join(known) or "none"
+            raise InputError(
+                f"the engine sail ignores the option '{name}' of {section.format}; allowed: {allowed}, or {_OTHER}"
+            )
     options = {name.lower(): value for name, value in section.options.items()}
     for path in section.path or ():
         files = sorted(files_of(path))
@@ -96,16 +102,6 @@ def by_experiment(section: Input) -> Input:
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(os.path.abspath(file))
     return replace(section, path=(str(root),)) if os.listdir(root) else section
-
-
-def _check_options(section: Input) -> None:
-    known = {"csv": CSV_OPTIONS, "json": JSON_OPTIONS}.get(section.format, ())
-    for name in section.options:
-        if name.lower() not in known:
-            allowed = ", ".join(known) or "none"
-            raise InputError(
-                f"the engine sail ignores the option '{name}' of {section.format}; allowed: {allowed}, or {_OTHER}"
-            )
 
 
 def broken_file(section: Input) -> InputError | None:

@@ -116,7 +116,9 @@ def changed(
     """
     change = Change.read({"baseline": baseline, "k": k, "p": p})
     options = _options(columns, rank_by, first_rank)
-    rows, is_scored = _sound_rows(impressions, options)
+    table = table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
+    plan = make_plan(options, table.schema)
+    rows, is_scored = sound_rows(table, plan), plan.columns.by_score
     # By score, Python ranks whole lists: a window sorts and shuffles the log once more. Ties are ordered by the items.
     order = (SCORE, ITEM) if is_scored else (f"bigint({POSITION}) AS {POSITION}",)
     rows = rows if is_scored else rows.where(F.col(POSITION) <= change.k)
@@ -131,19 +133,6 @@ def _options(columns: Mapping[str, str | None] | None, rank_by: str, first_rank:
     if options.lacks("item"):
         raise ConfigError("columns.item is null; allowed: the column of the items, since lists are compared by item")
     return options
-
-
-def _sound_rows(impressions: AnyTable, options: Options) -> tuple[DataFrame, bool]:
-    """Return the sound rows: experiment, user, item, and rank or score; and whether lists are ranked by score."""
-    table = table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
-    plan = make_plan(options, table.schema)
-    return sound_rows(table, plan), plan.columns.by_score
-
-
-def _top_rows(impressions: AnyTable, options: Options, k: int) -> DataFrame:
-    """Return the sound rows down to rank k: experiment, user, item and rank."""
-    table = table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
-    return top_rows(table, make_plan(options, table.schema), k)
 
 
 def _changes(batches: Batches, change: Change) -> Iterator[pa.RecordBatch]:
@@ -287,7 +276,8 @@ def exposure(
         catalogue = count(1, 2**53)("catalogue", catalogue)
     options = _options(columns, rank_by, first_rank)
     item = options.columns.get("item") or ITEM
-    rows = _top_rows(impressions, options, request.k)
+    table = table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
+    rows = top_rows(table, make_plan(options, table.schema), request.k)
     size = catalogue if isinstance(catalogue, int) else None
     known = None if size or catalogue is None else _items(catalogue, "catalogue", item, rows)
     seen = None if interactions is None else _items(interactions, "interactions", item, rows)

@@ -118,12 +118,25 @@ def coec_judgements(
         raise ConfigError("columns.item is null; allowed: the column of the items, since judgements are of items")
     table = table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
     rows = _clicked_rows(table, options, request.k)
-    rates = _rates(rows, request.k)
+    # Return the (k,) click rates of the ranks; NaN where a rank has no impression.
+    wrong = f"NOT {RELEVANCE} IN (0, 1)"
+    grade = f"max(CASE WHEN {wrong} THEN double({RELEVANCE}) END)"
+    sums = rows.agg(*map(F.expr, _counts(request.k)), F.expr(f"count_if({wrong})"), F.expr(grade))
+    ((shown, clicks, n_wrong, largest),) = few_rows(sums)
+    if n_wrong:
+        raise InputError(
+            f"the relevance of {n_wrong:,} rows is neither 0 nor 1, such as {largest:g}; allowed: clicks, 0 or 1"
+        )
+    impressions = np.array(shown, np.float64)
+    none = np.full(request.k, np.nan)
+    rates = np.asarray(np.divide(np.array(clicks, np.float64), impressions, out=none, where=impressions > 0))
     if propensities is not None:
         examined = examined_ranks(propensities, table)
         rates = np.array([examined.get(rank, np.nan) for rank in range(1, request.k + 1)])
     body = partial(_judgements, rates=rates, request=request, confidence=options.confidence)
-    return result_table(_items(rows, request.k).mapInArrow(body, schema_text(COEC_COLUMNS)))
+    return result_table(
+        rows.groupBy(USER, ITEM).agg(*map(F.expr, _counts(request.k))).mapInArrow(body, schema_text(COEC_COLUMNS))
+    )
 
 
 def _clicked_rows(table: DataFrame, options: Options, k: int) -> DataFrame:
@@ -139,26 +152,6 @@ def _counts(k: int) -> tuple[str, str]:
     at_rank = [f"count_if({POSITION} = {rank})" for rank in range(1, k + 1)]
     clicked = [f"count_if({POSITION} = {rank} AND {RELEVANCE} = 1)" for rank in range(1, k + 1)]
     return f"array({', '.join(at_rank)}) AS {_SHOWN}", f"array({', '.join(clicked)}) AS {_CLICKS}"
-
-
-def _rates(rows: DataFrame, k: int) -> Floats:
-    """Return the (k,) click rates of the ranks; NaN where a rank has no impression."""
-    wrong = f"NOT {RELEVANCE} IN (0, 1)"
-    grade = f"max(CASE WHEN {wrong} THEN double({RELEVANCE}) END)"
-    sums = rows.agg(*map(F.expr, _counts(k)), F.expr(f"count_if({wrong})"), F.expr(grade))
-    ((shown, clicks, n_wrong, largest),) = few_rows(sums)
-    if n_wrong:
-        raise InputError(
-            f"the relevance of {n_wrong:,} rows is neither 0 nor 1, such as {largest:g}; allowed: clicks, 0 or 1"
-        )
-    impressions = np.array(shown, np.float64)
-    none = np.full(k, np.nan)
-    return np.asarray(np.divide(np.array(clicks, np.float64), impressions, out=none, where=impressions > 0))
-
-
-def _items(rows: DataFrame, k: int) -> DataFrame:
-    """Return one row per (user, item): impressions and clicks at each rank; the only shuffle of raw rows."""
-    return rows.groupBy(USER, ITEM).agg(*map(F.expr, _counts(k)))
 
 
 def _judgements(batches: Batches, rates: Floats, request: Clicks, confidence: float) -> Iterator[pa.RecordBatch]:
