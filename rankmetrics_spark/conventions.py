@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.config import Options
@@ -69,7 +68,9 @@ def compare_conventions(
     # Return (experiment, digest of the convention) -> metric -> row, and experiment -> faulty rows.
     cells: _Cells = {}
     faulty: dict[Any, int] = {}
-    for row in few_rows(_means(impressions, judgements, request, rules)):
+    tables = Tables.of(impressions, judgements, request, rules)
+    of_faults = tables.faulty.groupBy(EXPERIMENT).agg(F.sum(N_ROWS).alias(N_ROWS))
+    for row in few_rows(tables.experiment_metrics.unionByName(of_faults, allowMissingColumns=True)):
         if row[METRIC] is None:
             faulty[row[EXPERIMENT]] = row[N_ROWS]
         else:
@@ -80,18 +81,6 @@ def compare_conventions(
         for name in experiments
         for rule in rules
     ]
-
-
-def _means(
-    impressions: AnyTable, judgements: AnyTable | None, options: Options, rules: Sequence[Convention]
-) -> DataFrame:
-    """Return ``experiment_metrics`` under each convention; a row without a metric counts the faulty rows.
-
-    All in one table, so that one query reads the impressions once.
-    """
-    tables = Tables.of(impressions, judgements, options, rules)
-    faulty = tables.faulty.groupBy(EXPERIMENT).agg(F.sum(N_ROWS).alias(N_ROWS))
-    return tables.experiment_metrics.unionByName(faulty, allowMissingColumns=True)
 
 
 def every_convention(options: Options) -> tuple[Convention, ...]:

@@ -137,7 +137,23 @@ def add_days(totals: Totals, days: UserDays, request: Request, start: str | None
         add_rows(totals, replace(exposed.rows, segments=[_labelled(SINCE_FIRST, since)]), request)
         _add_trends(totals, exposed, since, request)
     if earlier.any():
-        _add_before(totals, days.where(earlier), period, request)
+        # What the users of each experiment had before the start, in whatever experiment they were then.
+        past = days.where(earlier)
+        user = past.rows.user
+        group = _runs(user[1:] != user[:-1], len(user))
+        means, relevant = past.means(group)
+        last_of_user = np.full(len(past.rows.keys), -1)
+        last_of_user[user] = np.arange(len(user))
+        first = first_places(period.own)
+        last = last_of_user[period.rows.user[first]]
+        known = last >= 0
+        if known.any():
+            places, at = first[known], last[known]
+            values = {metric: each[at] for metric, each in means.items()}
+            none: dict[str, Floats] = {}
+            changed = {"values": values, "relevant": relevant[at], "before": none, "before_own": none}
+            everyone = [([f"{BEFORE}="], np.zeros(len(at), np.int64))]
+            add_rows(totals, taken(period.rows, places, everyone, **changed), request)
 
 
 def _labelled(kind: str, values: npt.NDArray[Any]) -> tuple[list[str], Ints]:
@@ -173,25 +189,6 @@ def _add_states(totals: Totals, days: UserDays, request: Request) -> None:
     states = {metric: each[places] for metric, each in values.items()}
     rows = taken(days.rows, places, segments, values=states, relevant=relevant[places])
     add_rows(totals, rows, request)
-
-
-def _add_before(totals: Totals, earlier: UserDays, period: UserDays, request: Request) -> None:
-    """What the users of each experiment had before the start, whatever experiment they were in then."""
-    user = earlier.rows.user
-    group = _runs(user[1:] != user[:-1], len(user))
-    means, relevant = earlier.means(group)
-    last_of_user = np.full(len(earlier.rows.keys), -1)
-    last_of_user[user] = np.arange(len(user))
-    first = first_places(period.own)
-    last = last_of_user[period.rows.user[first]]
-    known = last >= 0
-    if known.any():
-        places, at = first[known], last[known]
-        values = {metric: each[at] for metric, each in means.items()}
-        none: dict[str, Floats] = {}
-        changed = {"values": values, "relevant": relevant[at], "before": none, "before_own": none}
-        everyone = [([f"{BEFORE}="], np.zeros(len(at), np.int64))]
-        add_rows(totals, taken(period.rows, places, everyone, **changed), request)
 
 
 def _runs(changes: Bools, n: int) -> Ints:

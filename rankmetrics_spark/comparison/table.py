@@ -97,7 +97,22 @@ class UserTable:
             if metric.column not in there:
                 raise ConfigError(f"metrics: user_metrics has no column for {metric}: "
                                   f"{unknown('column', metric.column, there)}")  # fmt: skip
-        _check_earlier(before, rows, chosen)
+        # Refuse a column of earlier values that is not there, and a table without users or without any of the metrics.
+        if isinstance(before, str):
+            kinds = {field.name: field.dataType for field in rows.schema.fields}
+            if before not in kinds:
+                raise InputError(f"cuped.column: {unknown('column', before, [*kinds])}")
+            if not isinstance(kinds[before], T.NumericType):
+                raise InputError(f"cuped.column is {before}, of type {kinds[before].simpleString()}; allowed: numbers")
+        elif before is not None:
+            columns = before.columns
+            if USER not in columns:
+                raise InputError(
+                    f"the user_metrics of the earlier date have no column {USER}: {unknown('column', USER, columns)}"
+                )
+            if not {metric.column for metric in chosen} & set(columns):
+                wanted = ", ".join(metric.column for metric in chosen)
+                raise InputError(f"the user_metrics of the earlier date have none of the columns {wanted}")
         return cls(rows, chosen, segments or {}, before)
 
 
@@ -107,27 +122,6 @@ def _chosen(metrics: str | Sequence[str | Metric]) -> tuple[Metric, ...]:
     if not metrics_of_items:
         raise ConfigError("metrics is an empty list; allowed: metrics such as ap@10, or None for all")
     return tuple(dict.fromkeys(metrics_of_items))
-
-
-def _check_earlier(before: DataFrame | str | None, rows: DataFrame, metrics: Sequence[Metric]) -> None:
-    """Refuse a column of earlier values that is not there, and a table without users or without any of the metrics."""
-    if isinstance(before, str):
-        kinds = {field.name: field.dataType for field in rows.schema.fields}
-        if before not in kinds:
-            raise InputError(f"cuped.column: {unknown('column', before, [*kinds])}")
-        if not isinstance(kinds[before], T.NumericType):
-            raise InputError(f"cuped.column is {before}, of type {kinds[before].simpleString()}; allowed: numbers")
-        return
-    if before is None:
-        return
-    columns = before.columns
-    if USER not in columns:
-        raise InputError(
-            f"the user_metrics of the earlier date have no column {USER}: {unknown('column', USER, columns)}"
-        )
-    if not {metric.column for metric in metrics} & set(columns):
-        wanted = ", ".join(metric.column for metric in metrics)
-        raise InputError(f"the user_metrics of the earlier date have none of the columns {wanted}")
 
 
 def _metrics_in(columns: Iterable[str], segments: Mapping[str, str]) -> tuple[Metric, ...]:
@@ -163,7 +157,15 @@ def by_user(table: UserTable, *more: str) -> DataFrame:
         *hashed, experiment, relevant, *labels, *_columns(table.metrics), *_earlier_values(table), *more
     )
     if table.before is not None and not isinstance(table.before, str):
-        rows = _with_earlier(rows, table.before, table.metrics)
+        # The rows with what their users had on the earlier date; a user who was not there keeps the row. Independent
+        # rows are adjusted by what a user had whatever the experiment, paired ones by the difference of what the user
+        # had in the two.
+        rows = rows.join(_earlier_means(table.before, table.metrics, HASHES, BEFORE), list(HASHES), "left")
+        if EXPERIMENT not in table.before.columns:
+            rows = rows
+        else:
+            own = (*HASHES, EXPERIMENT)
+            rows = rows.join(_earlier_means(table.before, table.metrics, own, BEFORE_OWN), list(own), "left")
     return in_order(rows, [HASHES[0]], HASHES, [F.shiftright(HASHES[0], 64 - _BLOCKS)])
 
 
@@ -257,19 +259,6 @@ def _earlier_values(table: UserTable) -> list[str]:
         return []
     value = f"nullif(double({quoted(table.before)}), double('NaN'))"
     return [f"{value} AS {prefix}{name}" for prefix in (BEFORE, BEFORE_OWN) for name in _columns(table.metrics)]
-
-
-def _with_earlier(rows: DataFrame, before: DataFrame, metrics: Sequence[Metric]) -> DataFrame:
-    """The rows with what their users had on the earlier date; a user who was not there keeps the row.
-
-    Independent rows are adjusted by what a user had whatever the experiment, paired ones by the difference of what the
-    user had in the two.
-    """
-    rows = rows.join(_earlier_means(before, metrics, HASHES, BEFORE), list(HASHES), "left")
-    if EXPERIMENT not in before.columns:
-        return rows
-    own = (*HASHES, EXPERIMENT)
-    return rows.join(_earlier_means(before, metrics, own, BEFORE_OWN), list(own), "left")
 
 
 def _earlier_means(before: DataFrame, metrics: Iterable[Metric], keys: Sequence[str], prefix: str) -> DataFrame:

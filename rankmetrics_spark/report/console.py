@@ -375,7 +375,16 @@ def accounting(record: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"warning: {beyond:,} lists show more relevant items than the judgements hold; their values stop at 1"
         )
-    more = _few_judged(record) + _tied(record["experiments"]) + _quality(record.get("quality", {}))
+    quality = record.get("quality", {})
+    before = quality.get("previous", {}).get("overall", {})
+    rates = [
+        f"{RATE_NAMES.get(name, name)} {share(value)}" + (f" (was {share(before[name])})" if name in before else "")
+        for name, value in quality.get("overall", {}).items()
+        if value or before.get(name)
+    ]
+    of_gates = [f"quality: {', '.join(rates)}"] if rates else []
+    of_gates += [f"warning: {warning}" for warning in quality.get("warnings", [])]
+    more = _few_judged(record) + _tied(record["experiments"]) + of_gates
     if record.get("engine") == "sail":
         more.append(f"engine: sail {record['versions'].get('sail', '')}".rstrip())
     notes = [f"note: {note}" for note in record.get("notes", [])]
@@ -425,15 +434,3 @@ def _tied(experiments: Mapping[str, Mapping[str, Any]]) -> list[str]:
         return []
     shares = ", ".join(rates)
     return [f"rows with tied scores: {shares} (rankmetrics conventions shows what their order can change)"]
-
-
-def _quality(quality: Mapping[str, Any]) -> list[str]:
-    """The rates that are not 0, beside those of the previous run, and what the gates of quality warn of."""
-    before = quality.get("previous", {}).get("overall", {})
-    rates = [
-        f"{RATE_NAMES.get(name, name)} {share(value)}" + (f" (was {share(before[name])})" if name in before else "")
-        for name, value in quality.get("overall", {}).items()
-        if value or before.get(name)
-    ]
-    lines = [f"quality: {', '.join(rates)}"] if rates else []
-    return lines + [f"warning: {warning}" for warning in quality.get("warnings", [])]

@@ -54,7 +54,8 @@ def _of_pair(effect: str, columns: dict[str, list[Row]]) -> list[str]:
     # Tables have their rows in any order.
     for column, rows in sorted(columns.items()):
         tested = [row for row in rows if _p(row) is not None]
-        named = sorted((row for row in tested if _differs(row)), key=lambda row: (_p(row), row[SEGMENT]))
+        shown = (row for row in tested if (p := _p(row)) is not None and p < 1 - row["confidence"])
+        named = sorted(shown, key=lambda row: (_p(row), row[SEGMENT]))
         if len(tested) < 2:
             unknown += [column] if len(rows) > 1 else []
         elif not named:
@@ -93,11 +94,6 @@ def _change(row: Row, prefix: str = "") -> str:
 
 def _p(row: Row) -> float | None:
     return None if str(row["note"] or "").startswith("not trustworthy") else number(row["p_rest_adjusted"])
-
-
-def _differs(row: Row) -> bool:
-    p = _p(row)
-    return p is not None and p < 1 - row["confidence"]
 
 
 def _p_text(row: Row) -> str:

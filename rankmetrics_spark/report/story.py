@@ -384,13 +384,10 @@ def _not_compared(figures: Figures, metric: Metric) -> Answer:
         # Short on the first line; the line below has all digits.
         title = (f"{label_of(metric)} of ", Id(best), f" is {row['mean']:.3f}")
         sure = "There is one experiment, so nothing to compare it with."
-    return Answer(title, f"{row['mean']:.4f}", detail=(f"mean over {_units(row)}{interval}",), sure=(sure,))
-
-
-def _units(row: Row) -> str:
-    """What a mean is over."""
-    users = "1 user" if row[N_USERS] == 1 else f"{row[N_USERS]:,} users"
-    return f"{row[N_LISTS]:,} lists of {users}" if over_lists([row]) else users
+    units = "1 user" if row[N_USERS] == 1 else f"{row[N_USERS]:,} users"
+    if over_lists([row]):
+        units = f"{row[N_LISTS]:,} lists of {units}"
+    return Answer(title, f"{row['mean']:.4f}", detail=(f"mean over {units}{interval}",), sure=(sure,))
 
 
 def _sentence(text: str) -> str:

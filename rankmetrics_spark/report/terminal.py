@@ -373,6 +373,7 @@ _LEFT = ("candidate", "baseline", "segment", "metric", "design", "test")
 
 def _texts(row: Row, has_segments: bool) -> dict[str, str]:
     change = change_of(row, in_percent=False)
+    share = change_of(row) if is_percentage(row) else None
     return {
         "candidate": str(row[EXPERIMENT]),
         "baseline": str(row[BASELINE]),
@@ -383,16 +384,11 @@ def _texts(row: Row, has_segments: bool) -> dict[str, str]:
         "users" if row.get(CLUSTER) is None else "clusters": f"{row['n_users']:,}",
         "means": movement(row) or "-",
         "difference": change.plain if change else "-",
-        "change": _percentage(row),
+        "change": Change(share.value, share.unit).plain if share else "-",
         "p adjusted": "-" if is_unknown(row["p_adjusted"]) else p_text(row["p_adjusted"], 1 - row["confidence"]),
         # Other users have no win or loss of their own.
         "wins/ties/losses": f"{row['wins']:,}/{row['ties']:,}/{row['losses']:,}" if row["design"] == "paired" else "-",
     }
-
-
-def _percentage(row: Row) -> str:
-    change = change_of(row) if is_percentage(row) else None
-    return Change(change.value, change.unit).plain if change else "-"
 
 
 def print_all(

@@ -105,7 +105,10 @@ def make_log(
         part = items[start : start + 500]
         keys = popularity + rng.gumbel(size=(len(part), ITEMS))
         part[:] = np.argpartition(-keys, CANDIDATES, axis=1)[:, :CANDIDATES]
-    affinity = _affinity(rng, items)
+    # (users, CANDIDATES) affinities: tastes of the user times qualities of the item, with a variance of about 1.
+    of_users = rng.standard_normal((len(items), TASTES))
+    qualities = rng.standard_normal((ITEMS, TASTES)) / np.sqrt(TASTES)
+    affinity = np.take_along_axis(of_users @ qualities.T, items, axis=1)
     hashes = np.array([zlib.crc32(f"{seed}/{name}".encode()) for name in _user_names(users)], np.int64)
     people = _People(items, affinity, np.digitize(affinity, GRADES), hashes % len(NOISE))
     root = Path(path)
@@ -227,13 +230,6 @@ def _ndcg(clicks: npt.NDArray[np.bool_]) -> Floats:
     discounts = 1 / np.log2(np.arange(2, SLOTS + 2))
     ideal = np.cumsum([0.0, *discounts])[clicks.sum(axis=1)]
     return np.asarray(clicks @ discounts / np.where(ideal > 0, ideal, 1.0))
-
-
-def _affinity(rng: np.random.Generator, items: Ints) -> Floats:
-    """(users, CANDIDATES) affinities: tastes of the user times qualities of the item, with a variance of about 1."""
-    users = rng.standard_normal((len(items), TASTES))
-    qualities = rng.standard_normal((ITEMS, TASTES)) / np.sqrt(TASTES)
-    return np.take_along_axis(users @ qualities.T, items, axis=1)
 
 
 def _clicks(draws: Floats, grades: Ints) -> npt.NDArray[np.bool_]:

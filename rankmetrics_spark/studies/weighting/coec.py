@@ -20,7 +20,6 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.comparison import schema_text
@@ -117,8 +116,11 @@ def coec_judgements(
     if options.lacks("item"):
         raise ConfigError("columns.item is null; allowed: the column of the items, since judgements are of items")
     table = table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
-    rows = _clicked_rows(table, options, request.k)
-    # Return the (k,) click rates of the ranks; NaN where a rank has no impression.
+    plan = make_plan(options, table.schema)
+    present = replace(plan.columns, item=True, relevance=True, position=True)
+    rows = checked_rows(table, plan.mapping, present, text=False, null_is_unjudged=False)
+    rows = rows.where(f"{REJECTED} IS NULL AND {POSITION} <= {request.k}").select(USER, ITEM, POSITION, RELEVANCE)
+    # (k,) click rates of the ranks; NaN where a rank has no impression.
     wrong = f"NOT {RELEVANCE} IN (0, 1)"
     grade = f"max(CASE WHEN {wrong} THEN double({RELEVANCE}) END)"
     sums = rows.agg(*map(F.expr, _counts(request.k)), F.expr(f"count_if({wrong})"), F.expr(grade))
@@ -133,18 +135,11 @@ def coec_judgements(
     if propensities is not None:
         examined = examined_ranks(propensities, table)
         rates = np.array([examined.get(rank, np.nan) for rank in range(1, request.k + 1)])
+    # The only shuffle of raw rows.
     body = partial(_judgements, rates=rates, request=request, confidence=options.confidence)
     return result_table(
         rows.groupBy(USER, ITEM).agg(*map(F.expr, _counts(request.k))).mapInArrow(body, schema_text(COEC_COLUMNS))
     )
-
-
-def _clicked_rows(table: DataFrame, options: Options, k: int) -> DataFrame:
-    """Return the sound rows down to rank k: user, item, rank and click."""
-    plan = make_plan(options, table.schema)
-    roles = replace(plan.columns, item=True, relevance=True, position=True)
-    rows = checked_rows(table, plan.mapping, roles, text=False, null_is_unjudged=False)
-    return rows.where(f"{REJECTED} IS NULL AND {POSITION} <= {k}").select(USER, ITEM, POSITION, RELEVANCE)
 
 
 def _counts(k: int) -> tuple[str, str]:

@@ -148,7 +148,24 @@ def propensities(
     partials = _keys(table, options, harvesting.k).mapInArrow(partial(_partial_sums, harvesting=harvesting), _PARTIALS)
     final = partial(_final, harvesting=harvesting, confidence=options.confidence)
     rows = [row.asDict() for row in few_rows(partials.repartition(1).mapInArrow(final, schema_text(_CHECKED)))]
-    _check(rows, harvesting)
+    if not rows:
+        raise InputError("the impressions have no rows; allowed: a log with clicks")
+    first = rows[0]
+    if first[_COUNTS[1]]:
+        raise InputError(
+            f"the relevance of {first[_COUNTS[1]]:,} rows is neither 0 nor 1, such as {first[_GRADE]:g}; allowed: "
+            "clicks, 0 or 1"
+        )
+    if not first["rank"]:
+        raise InputError(
+            f"no sound row has a rank from 1 to {harvesting.k}; rows with a fault: {first['n_faulty_rows']:,}; "
+            f"allowed: ranks from 1 on, up to k; relevance 0 or 1; and a value in {', '.join(harvesting.key)}"
+        )
+    if not first[_COUNTS[2]]:
+        raise InputError(
+            f"the log holds no intervention: no ({', '.join(harvesting.key)}) was shown at two ranks down to "
+            f"{harvesting.k}; allowed: a log of several rankers, or of one that changed the order of items"
+        )
     cells = [tuple(row[name] for name in PROPENSITY_COLUMNS) for row in rows]
     return result_table(table.sparkSession.createDataFrame(cells, schema_text(PROPENSITY_COLUMNS)))
 
@@ -232,28 +249,6 @@ def _final(batches: Batches, harvesting: Harvesting, confidence: float) -> Itera
     arrow = {"long": pa.int64(), "double": pa.float64(), "string": pa.string()}
     arrays = [pa.array(values, arrow[kind]) for values, kind in zip(cells, _CHECKED.values(), strict=True)]
     yield pa.RecordBatch.from_arrays(arrays, [*_CHECKED])
-
-
-def _check(rows: Sequence[Mapping[str, object]], harvesting: Harvesting) -> None:
-    """Refuse a log that no propensity can be estimated from."""
-    if not rows:
-        raise InputError("the impressions have no rows; allowed: a log with clicks")
-    first = rows[0]
-    if first[_COUNTS[1]]:
-        raise InputError(
-            f"the relevance of {first[_COUNTS[1]]:,} rows is neither 0 nor 1, such as {first[_GRADE]:g}; allowed: "
-            "clicks, 0 or 1"
-        )
-    if not first["rank"]:
-        raise InputError(
-            f"no sound row has a rank from 1 to {harvesting.k}; rows with a fault: {first['n_faulty_rows']:,}; "
-            f"allowed: ranks from 1 on, up to k; relevance 0 or 1; and a value in {', '.join(harvesting.key)}"
-        )
-    if not first[_COUNTS[2]]:
-        raise InputError(
-            f"the log holds no intervention: no ({', '.join(harvesting.key)}) was shown at two ranks down to "
-            f"{harvesting.k}; allowed: a log of several rankers, or of one that changed the order of items"
-        )
 
 
 def examined_ranks(table: AnyTable, beside: object = None) -> dict[int, float]:
