@@ -204,7 +204,7 @@ def parse(text: str | None) -> Pointer | None:
 
 
 def newest(texts: Iterable[str | None]) -> dict[str, Pointer]:
-    """Date -> its pointer; of several for a date, the last one that was written."""
+    """Date -> its pointer; the last one written, if a date has several."""
     pointers: dict[str, Pointer] = {}
     for pointer in filter(None, map(parse, texts)):
         if pointer.date not in pointers or pointers[pointer.date].sequence < pointer.sequence:
@@ -274,7 +274,7 @@ def dates_without(column: str, table: str, pointers: Mapping[str, Pointer]) -> l
 
 
 NEAREST = 3
-"""Dates that a message names where nothing is published on the one that was asked for."""
+"""Dates that a message names if nothing is published on the date of the request."""
 
 
 def unpublished(date: str, dates: Iterable[str]) -> str:
@@ -290,5 +290,5 @@ def unpublished(date: str, dates: Iterable[str]) -> str:
 def _ordinal(date: str) -> int:
     try:
         return day.fromisoformat(date).toordinal()
-    except ValueError:  # a folder that somebody else has named
+    except ValueError:  # a folder that another program has named
         return 0

@@ -88,7 +88,7 @@ def first_config(request: InitRequest, log: LogSample) -> FirstConfig:
     """A config for a log; on a terminal, what cannot be guessed is asked.
 
     Raises:
-        ConfigError: A column is neither given nor to be guessed, or the baseline is not in the log.
+        ConfigError: A column is not given and cannot be guessed, or the baseline is not in the log.
         InputError: The judgements cannot be read.
     """
     # The columns that the user names: of the log, and of the judgements.
@@ -156,7 +156,7 @@ def _file(question: str) -> str:
 
 
 def asks() -> bool:
-    """Whether somebody can answer: without a terminal nothing is asked."""
+    """Whether questions can be asked: only on a terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 

@@ -18,7 +18,7 @@ from rankmetrics_spark.comparison.totals import (
     Totals,
     arm,
     moments,
-    stacked,
+    sum_table,
 )
 from rankmetrics_spark.statistics import (
     LIMB_UNIT,
@@ -105,7 +105,7 @@ def of_pairs(totals: Totals, keys: Sequence[Key], pair: PairMoments, confidence:
         pair: Of the users of both.
         confidence: Of the intervals.
     """
-    sums = stacked(totals, [key._replace(kind="before_pair") for key in keys], len(BEFORE_PAIR_SUMS))
+    sums = sum_table(totals, [key._replace(kind="before_pair") for key in keys], len(BEFORE_PAIR_SUMS))
     before = moments(sums, sums[:, 0], BEFORE_PAIR_SUMS, ("x", "xx"))
     everyone = Moments(pair.difference.n, before.total, before.squares)
     difference = CovariateMoments(pair.difference, everyone, total_of(sums, BEFORE_PAIR_SUMS, "xd"))
@@ -129,7 +129,7 @@ def either(chosen: Any, of_pairs: Adjusted, of_arms: Adjusted) -> Adjusted:
 
 def _covariate_sums(totals: Totals, keys: list[Key], values: Moments) -> tuple[Moments, Moments, Any, Any]:
     """Values and earlier values of an experiment, the sum of products, and of the values that have an earlier one."""
-    sums = stacked(totals, [key._replace(kind="before") for key in keys], len(BEFORE_SUMS))
+    sums = sum_table(totals, [key._replace(kind="before") for key in keys], len(BEFORE_SUMS))
     before = moments(sums, sums[:, 0], BEFORE_SUMS, ("b", "bb"))
     return values, before, total_of(sums, BEFORE_SUMS, "bv"), total_of(sums, BEFORE_SUMS, "v")
 

@@ -18,11 +18,11 @@ from rankmetrics_spark.comparison.totals import (
     Key,
     arm,
     arm_moments,
+    arm_sum_table,
     of_arm,
     of_pair,
     pair_moments,
-    stacked,
-    stacked_arms,
+    sum_table,
 )
 from rankmetrics_spark.schemas import DILUTED, EVERYONE, FROM_REST, REST, SHARE_CHANGED, segment_columns
 from rankmetrics_spark.statistics import (
@@ -89,7 +89,7 @@ def margins(rows: Compared) -> tuple[Floats, ...]:
     absolute, share = np.where(in_shares, np.nan, size), np.where(in_shares, size, np.nan)
     tests = _Tests(absolute, share, p_above, p_below, (below, above))
     directions = [rows.rules.directions.get(key.metric) for key in rows.keys]
-    higher, lower = (np.array([each is wanted for each in directions], bool) for wanted in (True, False))
+    higher, lower = (np.array([each is direction for each in directions], bool) for direction in (True, False))
     p = np.where(higher, tests.p_above, np.where(lower, tests.p_below, np.nan))
     worst = np.where(higher, tests.worst[0], np.where(lower, tests.worst[1], np.nan))
     return (
@@ -127,7 +127,7 @@ def _side(rows: Compared, size: Floats, in_shares: Bools, sign: int) -> tuple[Fl
     at_look = rows.at_looks(test)
 
     low, high = share_bounds(rows.estimate, _baseline(rows), _critical(rows, share.df))
-    # Without a spread, nobody knows how far it may be, unless the difference is certain.
+    # Without a spread, how far it may be is unknown, unless the difference is certain.
     unknown = np.isnan(rows.deciding.ci_low)
     low, high = (np.where(unknown, np.nan, bound) for bound in (low, high))
     ratio = rows.deciding_relative
@@ -186,10 +186,10 @@ def against_rest(rows: Compared) -> tuple[Floats, ...]:
     """
     everyone = [key._replace(segment=EVERYONE) for key in rows.keys]
     arms = [
-        stacked_arms(rows.totals, everyone, place) - sums
+        arm_sum_table(rows.totals, everyone, place) - sums
         for place, sums in zip((BASELINE, CANDIDATE), rows.arms, strict=True)
     ]
-    both = stacked(rows.totals, everyone, len(PAIR_SUMS)) - rows.both
+    both = sum_table(rows.totals, everyone, len(PAIR_SUMS)) - rows.both
     tested = rows.testable & ~rows.unresolved & _has_rest(rows)
     for sums in arms:
         tested &= (of_arm(sums, "with_relevant") > 0) & (of_arm(sums, "beyond") == 0)

@@ -68,7 +68,7 @@ class UserDays:
 
     @classmethod
     def of(cls, rows: UserRows, date: Days, lists: Floats, weights: Mapping[str, Floats]) -> UserDays:
-        """The rows in their order; every list counts where nobody knows which ones have a value."""
+        """The rows in their order; every list counts where it is unknown which ones have a value."""
         order = np.lexsort((date, rows.experiment, rows.user))
         known = {metric: np.where(np.isnan(weight), lists, weight) for metric, weight in weights.items()}
         weighted = {metric: weight[order].astype(np.int64) for metric, weight in known.items()}
@@ -175,8 +175,8 @@ def _add_states(totals: Totals, days: UserDays, request: Request) -> None:
     within = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
     pair = np.repeat(start_of_user[event // n], repeats) + within
     # The last row of the user in this experiment up to the day, if there is one.
-    row_key, wanted = own * n + t.reshape(-1), pair * n + np.repeat(event % n, repeats)
-    place = np.searchsorted(row_key, wanted, side="right") - 1
+    row_key, query_key = own * n + t.reshape(-1), pair * n + np.repeat(event % n, repeats)
+    place = np.searchsorted(row_key, query_key, side="right") - 1
     known = (place >= 0) & (own[place] == pair)
     next_event = np.append(np.where(event[1:] // n == event[:-1] // n, event[1:] % n, n), n)
     begins, ends = (np.repeat(each, repeats)[known] for each in (event % n, next_event))

@@ -13,7 +13,7 @@ from rankmetrics_spark.comparison.totals import (
     arm,
     of_arm,
     of_pair,
-    stacked,
+    sum_table,
 )
 from rankmetrics_spark.schemas import EVERYONE
 
@@ -49,7 +49,7 @@ def left_out_of_all(rows: Compared, i: int) -> str | None:
     for place in (BASELINE, CANDIDATE):
         key = arm(rows.keys[i], place)._replace(segment=EVERYONE)
         if n := rows.left_out(key):
-            users = int(of_arm(stacked(rows.totals, [key], len(ARM_SUMS)), "users")[0])
+            users = int(of_arm(sum_table(rows.totals, [key], len(ARM_SUMS)), "users")[0])
             parts.append(f"{n:,} of the {n + users:,} {_of(rows)} {rows.keys[i][place]}")
     return f"without {' and '.join(parts)}, who are in more than one experiment" if parts else None
 

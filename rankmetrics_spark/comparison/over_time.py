@@ -44,7 +44,7 @@ from rankmetrics_spark.comparison.sums import (
     whole_users,
 )
 from rankmetrics_spark.comparison.table import UserTable, by_user
-from rankmetrics_spark.comparison.totals import BASELINE, CANDIDATE, Ints, Key, Request, Totals, arm, stacked
+from rankmetrics_spark.comparison.totals import BASELINE, CANDIDATE, Ints, Key, Request, Totals, arm, sum_table
 from rankmetrics_spark.engines import Batches, Step
 from rankmetrics_spark.errors import InputError, unknown
 from rankmetrics_spark.schemas import ADJUSTED, BOUNDS, DATE, EVERYONE, EXPERIMENT, METRIC, N_LISTS, lists_with_value
@@ -109,7 +109,7 @@ def over_time(table: UserTable, request: Request, rules: Rules, start: str | Non
 
 
 def _weights(table: UserTable) -> Iterator[str]:
-    """SQL of the lists of each row, and of those that have a value of each metric: null where nobody knows."""
+    """SQL of the lists of each row, and of those that have a value of each metric: null where it is unknown."""
     columns = table.rows.columns
     yield f"double({N_LISTS if N_LISTS in columns else 1}) AS {_LISTS}"
     for metric in table.metrics:
@@ -246,9 +246,9 @@ def _day_number(kind: str, label: str, first: str) -> int | None:
 def _slopes(totals: Totals, rows: Compared) -> dict[str, list[Any]]:
     """How much each difference changes per day since a user's first date."""
     keys = [key._replace(kind="trend_pair") for key in rows.keys if key.segment == EVERYONE]
-    sums = [stacked(totals, [arm(key, place)._replace(kind="trend") for key in keys], len(TREND_SUMS))
+    sums = [sum_table(totals, [arm(key, place)._replace(kind="trend") for key in keys], len(TREND_SUMS))
             for place in (BASELINE, CANDIDATE)]  # fmt: skip
-    both = stacked(totals, keys, len(TREND_PAIR_SUMS))
+    both = sum_table(totals, keys, len(TREND_PAIR_SUMS))
     arms = [
         TrendMoments(
             each[:, 0].astype(object),

@@ -105,11 +105,11 @@ such as lower, date_trunc and coalesce
     words = list(tokens(path, given.replace(PLACEHOLDER, "0" * len(PLACEHOLDER))))
     # Refuse a date outside quotes: 2026-11-20 is arithmetic, 1995.
     quoted = [word for word in words if word.kind in ("string", "quoted")]
-    for found in _BARE_DATE.finditer(given):
-        if not any(word.start < found.start() and found.end() <= word.end for word in quoted):
+    for bare_date in _BARE_DATE.finditer(given):
+        if not any(word.start < bare_date.start() and bare_date.end() <= word.end for word in quoted):
             raise ConfigError(
-                f"{path} holds {found[0]} outside quotes, where a date is arithmetic (2026-11-20 is 1995); "
-                f"allowed: '{found[0]}' in quotes"
+                f"{path} holds {bare_date[0]} outside quotes, where a date is arithmetic (2026-11-20 is 1995); "
+                f"allowed: '{bare_date[0]}' in quotes"
             )
     before = [None, *words]
     for token, last, last_but_one in zip(words, before, [None, *before], strict=False):

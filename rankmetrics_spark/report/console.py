@@ -228,12 +228,12 @@ def percentile_texts(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """
     named = percentiles_in(rows[0] if rows else ())
     # Tables hold the columns of other runs too, without a value.
-    found = {name: label for name, label in named.items() if any(number(row.get(name)) is not None for row in rows)}
+    titles = {name: label for name, label in named.items() if any(number(row.get(name)) is not None for row in rows)}
     has_segments = any(row.get(SEGMENT, EVERYONE) != EVERYONE for row in rows)
     texts = []
-    for row in rows if found else ():
+    for row in rows if titles else ():
         segment = {"segment": str(row[SEGMENT])} if has_segments else {}
-        values = {label: _with_bounds(row, name) for name, label in sorted(found.items(), key=_by_size)}
+        values = {label: _with_bounds(row, name) for name, label in sorted(titles.items(), key=_by_size)}
         texts.append({"experiment": str(row[EXPERIMENT]), **segment, "metric": label_of(parse(row[METRIC])), **values})
     return texts
 

@@ -238,16 +238,16 @@ def _named(text: str, metrics: Sequence[Metric]) -> set[str]:
     >>> sorted(_named("mean_average_precision", found)), _named("MAP@10", found), _named("hit rate", found)
     (['ap@10', 'ap@5'], {'ap@10'}, {'hit_rate@5'})
     """
-    wanted = text.strip().lower().removeprefix("mean ")
+    query = text.strip().lower().removeprefix("mean ")
     with suppress(ConfigError):
-        metric = parse(wanted.replace(" ", "_"))
+        metric = parse(query.replace(" ", "_"))
         if metric in metrics:
             return {str(metric)}
     heads = set()
     for metric in metrics:
         family = metric.definition.headline.removeprefix("mean ").lower()
         names = (str(metric), label_of(metric).lower(), metric.name, family, *metric.definition.aliases)
-        if wanted in names or wanted.replace(" ", "_").replace("-", "_") in names:
+        if query in names or query.replace(" ", "_").replace("-", "_") in names:
             heads.add(str(metric))
     return heads
 

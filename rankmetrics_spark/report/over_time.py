@@ -132,7 +132,7 @@ def _fading(pair: Pair, kinds: Mapping[str, Sequence[Row]]) -> tuple[bool, str]:
 
 
 def _before(pair: Pair, kinds: Mapping[str, Sequence[Row]]) -> tuple[bool, str]:
-    """Whether the users differed before the start, and the sentence about it; empty where nobody knows."""
+    """Whether the users differed before the start, and the sentence about it; empty where it is unknown."""
     row = next(iter(kinds.get("before", ())), None)
     change = change_of(row, _in_percent(row)) if row else None
     if row is None or change is None or number(row["p_adjusted"]) is None:

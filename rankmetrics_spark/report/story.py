@@ -124,7 +124,7 @@ class Card:
 
     @property
     def detectable(self) -> str:
-        """The change that the test would have found; empty where nobody knows it."""
+        """The change that the test would have found; empty where it is unknown."""
         return detectable(self.row, self.change is not None and bool(self.change.unit))
 
 
@@ -234,7 +234,7 @@ def answer(figures: Figures) -> Answer:
         off = split_is_off(figures).removesuffix(" There is no verdict.") if "the planned shares" in note else ""
         return Answer(("No verdict: these numbers are not to be trusted",), sure=(off or _sentence(note),))
     if len(figures.baselines) > 1:
-        # Every pair was compared: who is beaten by nobody, and beats the most?
+        # Every pair was compared: which one is beaten by none, and beats the most?
         ahead = _ahead(comparisons)
         if not ahead:
             return Answer(

@@ -224,7 +224,7 @@ class FirstConfig:
         ]  # fmt: skip
 
     def missing(self) -> list[str]:
-        """What nobody can guess and a run needs, such as the column of the user, or ``judgements`` of a TREC run."""
+        """What a run needs and cannot be guessed, such as the column of the user, or ``judgements`` of a TREC run."""
         judged = [role for role in ("user", "item", "relevance") if self.judgements and role not in self.judged_columns]
         of_judgements = [f"judgements.{role}" for role in judged]
         if self.log.format == "trec_run":
@@ -255,7 +255,7 @@ class FirstConfig:
         )
 
     def text(self) -> str:
-        """The YAML text, with a comment wherever something was guessed."""
+        """The YAML text, with a comment beside each guess."""
         return "\n".join([*self._source(), *self._rest()]) + "\n"
 
     def _source(self) -> Iterator[str]:

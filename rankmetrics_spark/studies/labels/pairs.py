@@ -182,13 +182,16 @@ def pair_sums(
         moves = Moves.of(arms, bounds, rows, pair)
         n_users = moves.lists.shape[1]
         key = Key(arms.names[pair[0]], arms.names[pair[1]], str(metric))
-        found = moves.differences(bounds, every)
+        difference = moves.differences(bounds, every)
         moving = moves.move != 0
         if bounds.kind == "ratio":
-            moving = moves.unjudged & (found.high > found.low)[moves.user]
+            moving = moves.unjudged & (difference.high > difference.low)[moves.user]
         of_user = [np.bincount(moves.user[mask], minlength=n_users) for mask in (moves.unjudged, moving)]
-        numbers = (np.ones(n_users), *of_user, found.enclosed)
-        yield key, _sums(numbers, (found.value, found.low, found.high), np.zeros(n_users, np.int64), 1)[0]
+        numbers = (np.ones(n_users), *of_user, difference.enclosed)
+        yield (
+            key,
+            _sums(numbers, (difference.value, difference.low, difference.high), np.zeros(n_users, np.int64), 1)[0],
+        )
         if bounds.kind == "sum":
             parts, exponents = np.frexp(np.abs(moves.move[moving]))
             weights, times = np.unique(np.ldexp(np.ceil(parts * _BITS) / _BITS, exponents), return_counts=True)

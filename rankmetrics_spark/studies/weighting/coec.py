@@ -40,7 +40,7 @@ COEC_COLUMNS = {
 }
 """Columns of the result -> their types."""
 NOTE = "from clicks of this log: they favour the ranker that made it"
-"""In each row, so that it is read wherever the table goes."""
+"""Stands in each row, so that readers of the table see it."""
 _SHOWN, _CLICKS = "_shown", "_clicks"
 
 
@@ -84,7 +84,7 @@ def coec_judgements(
             does not, so items that rank 1 gets for being good keep their grade. Rows at ranks without a propensity are
             left out.
         confidence: Of the intervals, in (0, 1).
-        columns: Role (user, item, position, relevance) -> column, as in ``evaluate``: user is the query, or whoever
+        columns: Role (user, item, position, relevance) -> column, as in ``evaluate``: user is the query, or what
             judgements are for; a relevance is a click, 0 or 1. Experiments are not told apart.
         first_rank: What the column of ranks calls the first rank.
 

@@ -69,10 +69,10 @@ def importance_weights(propensity: npt.ArrayLike, target: npt.ArrayLike = 1.0, c
     >>> importance_weights([1.0, 0.5, 0.05], clip=10).tolist(), importance_weights([0.5], [0.1]).tolist()
     ([1.0, 2.0, 10.0], [0.2])
     """
-    chance, wanted = np.asarray(propensity, np.float64), np.asarray(target, np.float64)
+    chance, numerator = np.asarray(propensity, np.float64), np.asarray(target, np.float64)
     _check(chance, (chance > 0) & (chance <= 1), "propensity", "(0, 1]")
-    _check(wanted, (wanted >= 0) & (wanted <= 1), "target", "[0, 1]")
-    return np.asarray(np.minimum(wanted / chance, clip), np.float64)
+    _check(numerator, (numerator >= 0) & (numerator <= 1), "target", "[0, 1]")
+    return np.asarray(np.minimum(numerator / chance, clip), np.float64)
 
 
 def _check(values: Floats, sound: npt.NDArray[np.bool_], what: str, allowed: str) -> None:

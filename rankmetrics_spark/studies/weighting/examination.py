@@ -275,17 +275,17 @@ def examined_ranks(table: AnyTable, beside: object = None) -> dict[int, float]:
                 f"column '{name}' of the propensities has type {kinds[name].simpleString()}; allowed: a number"
             )
     numbers = [F.col(name).cast("double").alias(name) for name in _READ]
-    found: dict[int, float] = {}
+    propensity_of: dict[int, float] = {}
     rows = few_rows(own.select(*numbers).limit(MOST_RANKS + 1))
     if not rows or len(rows) > MOST_RANKS:
         raise InputError(
             f"the table of propensities has {f'more than {MOST_RANKS:,}' if rows else 'no'} rows; allowed: one per rank"
         )
     for rank, propensity in rows:
-        if rank is None or not rank >= 1 or rank % 1 or rank in found:
-            shown = rank if rank is None else f"{rank:g}{' twice' if rank in found else ''}"
+        if rank is None or not rank >= 1 or rank % 1 or rank in propensity_of:
+            shown = rank if rank is None else f"{rank:g}{' twice' if rank in propensity_of else ''}"
             raise InputError(f"the table of propensities has the rank {shown}; allowed: each of 1, 2, 3, ... once")
         if propensity is not None and not 0 < propensity < math.inf:
             raise InputError(f"the propensity of rank {rank:g} is {propensity}; allowed: a number above 0, or null")
-        found[int(rank)] = math.nan if propensity is None else min(propensity, 1.0)
-    return {rank: value for rank, value in sorted(found.items()) if not math.isnan(value)}
+        propensity_of[int(rank)] = math.nan if propensity is None else min(propensity, 1.0)
+    return {rank: value for rank, value in sorted(propensity_of.items()) if not math.isnan(value)}
