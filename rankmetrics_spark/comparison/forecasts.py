@@ -103,8 +103,20 @@ def outlooks(
     """
     if len(days.dates) < 2:
         return []
-    targets = {place: effect for place, row in enumerate(rows)
-              if _is_open(row, metric) and (effect := _target(row, gates, metric))}  # fmt: skip
+    targets = {}
+    for place, row in enumerate(rows):
+        # Comparisons of all users on the metric that show no difference.
+        is_open = (
+            row[SEGMENT] == EVERYONE
+            and row[METRIC] == str(metric)
+            and metric.higher_is_better is not None
+            and row["better"] is None
+            and number(row["p_adjusted"]) is not None
+            and not str(row["note"] or "").startswith("not trustworthy")
+            and number(row.get("adjusted_minimum_detectable_effect"))
+        )
+        if is_open and (effect := _target(row, gates, metric)):
+            targets[place] = effect
     chosen = [*targets][:MOST_PAIRS]
     outlook_of: dict[int, Outlook | None] = {}
     for design in dict.fromkeys(rows[place]["design"] for place in chosen):
@@ -143,19 +155,6 @@ def outlook(row: Row, rate: Arrivals, section: Comparison, target: Target) -> Ou
     has_new_users = bool(growth[-1] >= 1 + FEW_NEW_USERS)
     users, last = round(float(needed)), float(effects[-1])
     return Outlook(*names, effect, relative, limit, at, users, further, last, has_new_users, row.get(LOOKS))
-
-
-def _is_open(row: Row, metric: Metric) -> bool:
-    """Whether a comparison of all users on the metric shows no difference."""
-    return bool(
-        row[SEGMENT] == EVERYONE
-        and row[METRIC] == str(metric)
-        and metric.higher_is_better is not None
-        and row["better"] is None
-        and number(row["p_adjusted"]) is not None
-        and not str(row["note"] or "").startswith("not trustworthy")
-        and number(row.get("adjusted_minimum_detectable_effect"))
-    )
 
 
 def _target(row: Row, gates: Sequence[Gate], metric: Metric) -> Target | None:

@@ -72,7 +72,12 @@ class Earlier:
             return cls(looks=History.before(date, pointers))
         others = {day: pointers[day] for day in pointers if period.first <= day <= period.last and day != date}
         _refuse_other_conventions(store, config, others)
-        _refuse_segment_gates(config)
+        for gate in config.gates:
+            if gate.compares and gate.segment != EVERYONE and config.source.list:
+                raise ConfigError(
+                    f"gates: the gate on {gate.metric} limits a drop in {gate.segment}, and comparison.period compares "
+                    "all users only where source.list is given; allowed: a gate without a segment"
+                )
         used = sorted({date, *others})
         # Days that have not come yet are not missing.
         days = Days(period.first, used[-1], tuple(used))
@@ -180,12 +185,3 @@ def _refuse_other_conventions(store: Store, config: Config, pointers: Mapping[st
             f"comparison.period: {store.name_of('user_metrics')} holds {dates_in_words(dates)} under the convention "
             f"'{name}', and this run has '{rule.name}'; allowed: days of one convention"
         )
-
-
-def _refuse_segment_gates(config: Config) -> None:
-    for gate in config.gates:
-        if gate.compares and gate.segment != EVERYONE and config.source.list:
-            raise ConfigError(
-                f"gates: the gate on {gate.metric} limits a drop in {gate.segment}, and comparison.period compares all "
-                "users only where source.list is given; allowed: a gate without a segment"
-            )

@@ -231,15 +231,12 @@ def percentile_texts(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     titles = {name: label for name, label in named.items() if any(number(row.get(name)) is not None for row in rows)}
     has_segments = any(row.get(SEGMENT, EVERYONE) != EVERYONE for row in rows)
     texts = []
+    in_order = sorted(titles.items(), key=lambda title: float(title[1].removesuffix(" %")))
     for row in rows if titles else ():
         segment = {"segment": str(row[SEGMENT])} if has_segments else {}
-        values = {label: _with_bounds(row, name) for name, label in sorted(titles.items(), key=_by_size)}
+        values = {label: _with_bounds(row, name) for name, label in in_order}
         texts.append({"experiment": str(row[EXPERIMENT]), **segment, "metric": label_of(parse(row[METRIC])), **values})
     return texts
-
-
-def _by_size(item: tuple[str, str]) -> float:
-    return float(item[1].removesuffix(" %"))
 
 
 def _with_bounds(row: Mapping[str, Any], name: str) -> str:

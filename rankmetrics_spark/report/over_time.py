@@ -183,7 +183,9 @@ def print_over_time(days: Days, rows: Sequence[Row], style: str, metrics: Sequen
         return
     main = deciding_metric(rows, metrics)
     texts = [_texts(row) for row in rows if row[METRIC] == main]
-    grid = Table(title=_title(main, {row[METRIC] for row in rows}), title_justify="left", title_style="")
+    others = len({row[METRIC] for row in rows}) - 1
+    note = f"; --metrics chooses another, JSON and CSV hold all {others + 1}" if others else ""
+    grid = Table(title=f"{label_of(parse(main))} over time{note}", title_justify="left", title_style="")
     for name in texts[0] if texts else {}:
         is_label = name in ("candidate", "baseline", "kind", "label")
         grid.add_column(name, justify="left" if is_label else "right", overflow="fold", no_wrap=name == "label")
@@ -192,12 +194,6 @@ def print_over_time(days: Days, rows: Sequence[Row], style: str, metrics: Sequen
     for line in (*sentences, f"Users of {about}."):
         print_sentence(line)
     print_records(texts, grid)
-
-
-def _title(main: str, metrics: set[str]) -> str:
-    others = len(metrics) - 1
-    more = f"; --metrics chooses another, JSON and CSV hold all {others + 1}" if others else ""
-    return f"{label_of(parse(main))} over time{more}"
 
 
 def _texts(row: Row) -> dict[str, str]:

@@ -134,7 +134,12 @@ def what_else(card: Card, pair: Sequence[Row], of_pairs: bool = False) -> Words:
     """
     others = [row for row in pair if row[METRIC] != card.row[METRIC]]
     guardrails = [row for row in others if row.get(ROLE) == GUARDRAIL]
-    parts = [_guardrail(row) for row in guardrails[:MOST_NAMED]]
+    words = {"better": "is better", "worse": "is worse", "open": "shows no clear change", "doubtful": "is not tested"}
+    parts = []
+    for row in guardrails[:MOST_NAMED]:
+        change = change_of(row)
+        size = f" ({change.text}{f', {change.interval}' if change.interval else ''})" if change else ""
+        parts.append(f"the guardrail {label_of(parse(row[METRIC]))} {words[state_of(row)]}{size}")
     if len(guardrails) > MOST_NAMED:
         parts.append(f"{len(guardrails) - MOST_NAMED:,} more guardrails are in the table of differences")
     rest = [row for row in others if row.get(ROLE) != GUARDRAIL]
@@ -145,13 +150,6 @@ def what_else(card: Card, pair: Sequence[Row], of_pairs: bool = False) -> Words:
     text = "; ".join(parts) + "."
     against: Words = (" against ", Id(card.baseline)) if of_pairs else ()
     return ("What else moved in ", Id(card.candidate), *against, f": {text}")
-
-
-def _guardrail(row: Row) -> str:
-    name, change = label_of(parse(row[METRIC])), change_of(row)
-    words = {"better": "is better", "worse": "is worse", "open": "shows no clear change", "doubtful": "is not tested"}
-    size = f" ({change.text}{f', {change.interval}' if change.interval else ''})" if change else ""
-    return f"the guardrail {name} {words[state_of(row)]}{size}"
 
 
 def _counts(rows: Sequence[Row]) -> str:

@@ -59,7 +59,11 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
     index = {EXPERIMENT: _places(experiments), METRIC: _places(metrics), SEGMENT: _places(segments)}
     index[BASELINE] = index[EXPERIMENT]
     confidence = {row["confidence"] for row in (*part.means, *part.comparisons)}
-    state = {"state": [state_of(row) for row in part.comparisons], "said": [_p_text(row) for row in part.comparisons]}
+    p_texts = [
+        None if (p := number(row["p_adjusted"])) is None else p_text(p, 1 - row["confidence"])
+        for row in part.comparisons
+    ]
+    state = {"state": [state_of(row) for row in part.comparisons], "said": p_texts}
     order = (FAIL, WARN, OK, NOT_CHECKED)
     checks = sorted(figures.checks, key=lambda row: order.index(row["status"]))[:MOST_CHECKS]
     return {
@@ -114,11 +118,6 @@ def _totals(figures: Figures) -> dict[str, int]:
         "trend": len(figures.trend),
         "overTime": len(figures.over_time),
     }
-
-
-def _p_text(row: Row) -> str | None:
-    p = number(row["p_adjusted"])
-    return None if p is None else p_text(p, 1 - row["confidence"])
 
 
 def shortened(figures: Figures, most: int) -> Figures:

@@ -64,7 +64,9 @@ def _of_pair(effect: str, columns: dict[str, list[Row]]) -> list[str]:
             one, two = (f"{_change(row)} in {row[SEGMENT]}" for row in named)
             lines.append(f"{_sentence(effect)} differs by {column}: {one} against {two} ({_p_text(named[0])})")
         else:
-            lines += [_named(effect, row) for row in named[:MOST_NAMED]]
+            for row in named[:MOST_NAMED]:
+                change = f"{_change(row)} against {_change(row, 'rest_')} elsewhere ({_p_text(row)})"
+                lines.append(f"{_sentence(effect)} differs in {row[SEGMENT]}: {change}")
             n = len(tested) - len(named)
             if len(named) > MOST_NAMED:
                 lines.append(f"{_sentence(effect)} differs in {len(named) - MOST_NAMED:,} more segments of {column}")
@@ -78,11 +80,6 @@ def _of_pair(effect: str, columns: dict[str, list[Row]]) -> list[str]:
         why = f"{units_of(row)} are in several of them, or too few in one of the groups"
         lines.append(f"Not known whether {effect} differs between segments of {' and '.join(unknown)}: {why}")
     return lines
-
-
-def _named(effect: str, row: Row) -> str:
-    rest = _change(row, "rest_")
-    return f"{_sentence(effect)} differs in {row[SEGMENT]}: {_change(row)} against {rest} elsewhere ({_p_text(row)})"
 
 
 def _change(row: Row, prefix: str = "") -> str:

@@ -350,7 +350,13 @@ def print_not_published(record: Row, metrics: Sequence[Metric]) -> None:
 
 def print_gates(rows: Sequence[Row], title: str = "gates and their margins") -> None:
     """A line for each row of ``checks``."""
-    texts = [_gate_texts(row) for row in rows]
+    texts = []
+    for row in rows:
+        labels = {"gate": str(row["name"]), "experiment": str(row[EXPERIMENT]), "segment": str(row[SEGMENT])}
+        numbers = {name: "-" if is_unknown(row[name]) else f"{row[name]:.4g}" for name in ("observed", "limit")}
+        margin = "-" if is_unknown(row["margin"]) else f"{row['margin']:+.4g}"
+        status = str(row["status"])
+        texts.append({**labels, "metric": str(row[METRIC] or "-"), **numbers, "margin": margin, "status": status})
     grid = Table(title=title, title_justify="left", title_style="")
     for name in texts[0] if texts else {}:
         is_number = name in ("observed", "limit", "margin")
@@ -359,13 +365,6 @@ def print_gates(rows: Sequence[Row], title: str = "gates and their margins") -> 
         grid.add_row(*(Text(printable(value)) for value in text.values()))
     if texts:
         print_records(texts, grid)
-
-
-def _gate_texts(row: Row) -> dict[str, str]:
-    numbers = {name: "-" if is_unknown(row[name]) else f"{row[name]:.4g}" for name in ("observed", "limit")}
-    margin = "-" if is_unknown(row["margin"]) else f"{row['margin']:+.4g}"
-    labels = {"gate": str(row["name"]), "experiment": str(row[EXPERIMENT]), "segment": str(row[SEGMENT])}
-    return {**labels, "metric": str(row[METRIC] or "-"), **numbers, "margin": margin, "status": str(row["status"])}
 
 
 _LEFT = ("candidate", "baseline", "segment", "metric", "design", "test")

@@ -200,20 +200,18 @@ class Folder:
     def claim(self, partitions: Partitions) -> None:
         """Reserve partitions until ``release``, unless only Spark can access the files."""
         with writing(self.path):
-            self._refuse_links(partitions)
+            link = None
+            if self._reach is not None and self.files_name_runs:
+                link = self._reach.do(linked_folder, partitions.experiments, partitions.date)
+            if link:
+                raise OutputError(
+                    f"cannot write to '{self.path}': '{link}' is a link, and a run replaces no files behind one; "
+                    "allowed: folders of the output itself"
+                )
             if isinstance(self._claim, Claim):
                 self._claim.take(self._staging_folder, partitions, self.path)
             elif self._claim is not None:
                 self._claim.take(partitions, self.path)
-
-    def _refuse_links(self, partitions: Partitions) -> None:
-        if self._reach is None or not self.files_name_runs:
-            return
-        if link := self._reach.do(linked_folder, partitions.experiments, partitions.date):
-            raise OutputError(
-                f"cannot write to '{self.path}': '{link}' is a link, and a run replaces no files behind one; "
-                "allowed: folders of the output itself"
-            )
 
     def discard(self, like: DataFrame | None = None) -> None:
         """Remove the staging."""

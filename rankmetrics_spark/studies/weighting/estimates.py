@@ -360,10 +360,6 @@ def _refusal(key: Key, moments: WeightedMoments, lost: Mapping[str, int], rules:
             "there is no self-normalised estimate without a target: a row is shown with certainty, so "
             "the mean of 1 / propensity is not 1 in expectation; use ips or clipped"
         )
-    return _too_small(moments, rules)
-
-
-def _too_small(moments: WeightedMoments, rules: Rules) -> str | None:
     sizes = (
         (float(moments.effective_rows[0]), int(moments.counts["rows"][0]), "rows"),
         (float(moments.effective_users[0]), int(moments.counts["n"][0]), "users"),
