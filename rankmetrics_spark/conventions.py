@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.config import Options
@@ -65,12 +66,10 @@ def compare_conventions(
     for rule in rules:
         # Refuse rules for ties or judgements that have no effect on this input.
         replace(request, convention=rule)
-    # Return (experiment, digest of the convention) -> metric -> row, and experiment -> faulty rows.
+    # (experiment, digest of the convention) -> metric -> row, and experiment -> faulty rows.
     cells: _Cells = {}
     faulty: dict[Any, int] = {}
-    tables = Tables.of(impressions, judgements, request, rules)
-    of_faults = tables.faulty.groupBy(EXPERIMENT).agg(F.sum(N_ROWS).alias(N_ROWS))
-    for row in few_rows(tables.experiment_metrics.unionByName(of_faults, allowMissingColumns=True)):
+    for row in few_rows(_means(impressions, judgements, request, rules)):
         if row[METRIC] is None:
             faulty[row[EXPERIMENT]] = row[N_ROWS]
         else:
@@ -81,6 +80,18 @@ def compare_conventions(
         for name in experiments
         for rule in rules
     ]
+
+
+def _means(
+    impressions: AnyTable, judgements: AnyTable | None, options: Options, rules: Sequence[Convention]
+) -> DataFrame:
+    """Return ``experiment_metrics`` under each convention; a row without a metric counts the faulty rows.
+
+    All in one table, so that one query reads the impressions once.
+    """
+    tables = Tables.of(impressions, judgements, options, rules)
+    faulty = tables.faulty.groupBy(EXPERIMENT).agg(F.sum(N_ROWS).alias(N_ROWS))
+    return tables.experiment_metrics.unionByName(faulty, allowMissingColumns=True)
 
 
 def every_convention(options: Options) -> tuple[Convention, ...]:

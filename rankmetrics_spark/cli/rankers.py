@@ -43,7 +43,6 @@ def preferences_of(spark: SparkSession, config: Config) -> list[dict[str, Any]]:
         log, _ = inputs(spark, config)
         table = preferences(log, config.options, request)
         rows = [row.asDict() for row in few_rows(table)]
-    # Refuse a log without rows, and one with more rows left out than the config allows.
     counts = rows[0]
     n, allowed = counts["n_rows"], config.quality.allowed_fraction
     if not n:

@@ -105,7 +105,7 @@ def outlooks(
         return []
     targets = {}
     for place, row in enumerate(rows):
-        # Comparisons of all users on the metric that show no difference.
+        # A comparison of all users on the metric that shows no difference.
         is_open = (
             row[SEGMENT] == EVERYONE
             and row[METRIC] == str(metric)

@@ -97,7 +97,6 @@ class UserTable:
             if metric.column not in columns:
                 raise ConfigError(f"metrics: user_metrics has no column for {metric}: "
                                   f"{unknown('column', metric.column, columns)}")  # fmt: skip
-        # Refuse a column of earlier values that is not there, and a table without users or without any of the metrics.
         if isinstance(before, str):
             kinds = {field.name: field.dataType for field in rows.schema.fields}
             if before not in kinds:

@@ -97,8 +97,7 @@ def parse(content: str) -> object:
     >>> parse("{baseline: 007, header: no, fraction: 1e-2, day: 2026-11-21}")
     {'baseline': '007', 'header': 'no', 'fraction': 0.01, 'day': '2026-11-21'}
     """
-    # Refuse a text that is too deep, or too large once its aliases are expanded; PyYAML would recurse through both.
-    # Raises: YAMLError: with the place in the text.
+    # Too deep, or too large once its aliases are expanded: PyYAML would recurse through both.
     anchors: dict[str, int | None] = {}
     open_nodes: list[tuple[str | None, int]] = [(None, 0)]
     for event in yaml.parse(content, Loader=_Loader):

@@ -103,7 +103,7 @@ such as lower, date_trunc and coalesce
     refuse_substitution(path, given)
     # The date is filled in later; a word of the same length keeps every token in its place.
     words = list(tokens(path, given.replace(PLACEHOLDER, "0" * len(PLACEHOLDER))))
-    # Refuse a date outside quotes: 2026-11-20 is arithmetic, 1995.
+    # A date outside quotes is arithmetic: 2026-11-20 is 1995.
     quoted = [word for word in words if word.kind in ("string", "quoted")]
     for bare_date in _BARE_DATE.finditer(given):
         if not any(word.start < bare_date.start() and bare_date.end() <= word.end for word in quoted):

@@ -120,7 +120,7 @@ class Earlier:
         return own.withColumn(DATE, F.lit(config.evaluation_date))
 
     def runs(self, counts: Counts) -> dict[str, tuple[str, ...]]:
-        """Date -> the other runs whose experiments are compared; empty without a period."""
+        """Date -> the other runs with experiments of this run; empty without a period."""
         names = {*_names(counts)}
         runs = {
             date: tuple(entry.run_id for entry in self.pointers[date].entries if names & {*entry.experiments})

@@ -198,7 +198,7 @@ def all_pairs(sums: Pairs, first: Ints, second: Ints, k: int) -> Floats:
 
     Source: Agarwal et al. (WSDM 2019), section 4.3.
     """
-    # Return the (r, k) ranks that pairs with clicks at both ranks connect with the first one.
+    # (r, k) ranks that pairs with clicks at both ranks connect with the first one.
     has_both = np.zeros((len(sums.keys), k, k), bool)
     has_both[:, first, second] = has_both[:, second, first] = sums.has_both
     connected = np.zeros((len(sums.keys), k), bool)
