@@ -336,8 +336,12 @@ class ParquetFolder(Folder):
                     files, here = few
                     here = None if here is None or len(here) > FEW_ROWS else here
                     return replace(Written.of_files(table, rows, partitions, files), here=here)
-            manifest = partitions.prepared(rows).mapInArrow(split.of_batches, MANIFEST)
-            return Written.of_files(table, rows, partitions, [StagedFile(*row) for row in few_rows(manifest)])
+            return Written.of_files(table, rows, partitions, self._split_by_tasks(rows, split, partitions))
+
+    def _split_by_tasks(self, rows: DataFrame, split: Split, partitions: Partitions) -> list[StagedFile]:
+        """Let the tasks of Spark write the files; a repeated task leaves files that the manifest does not name."""
+        manifest = partitions.prepared(rows).mapInArrow(split.of_batches, MANIFEST)
+        return [StagedFile(*row) for row in few_rows(manifest)]
 
     def publish(self, written: Sequence[Written], entry: Entry, date: str) -> None:
         """Put the staged tables in place and let the pointer of the date name this run."""
