@@ -78,12 +78,13 @@ def of_arms(totals: Totals, keys: Sequence[Key], arms: tuple[Moments, Moments], 
         arms: Of all users of baseline and candidate.
         confidence: Of the intervals.
     """
-    sums = [
-        _covariate_sums(totals, [arm(key, role) for key in keys], values)
-        for role, values in zip((BASELINE, CANDIDATE), arms, strict=True)
-    ]
+    # Values and earlier values of an experiment, the sum of products, and of the values that have an earlier one.
+    sums, before = [], []
+    for role, values in zip((BASELINE, CANDIDATE), arms, strict=True):
+        own = sum_table(totals, [arm(key, role)._replace(kind="before") for key in keys], len(BEFORE_SUMS))
+        before.append(moments(own, own[:, 0], BEFORE_SUMS, ("b", "bb")))
+        sums.append((values, before[-1], total_of(own, BEFORE_SUMS, "bv"), total_of(own, BEFORE_SUMS, "v")))
     baseline, candidate = with_mean_covariate(sums)
-    before = [earlier_values for _, earlier_values, _, _ in sums]
     with np.errstate(all="ignore"):
         estimate, reduction = cuped_independent(baseline, candidate, confidence)
         relative = relative_cuped_independent(baseline, candidate, confidence)
@@ -125,13 +126,6 @@ def either(chosen: Any, of_pairs: Adjusted, of_arms: Adjusted) -> Adjusted:
     others = (np.where(chosen, getattr(of_pairs, name), getattr(of_arms, name)) for name in names)
     tests = (getattr(of_pairs, name).where(chosen, getattr(of_arms, name)) for name in ("estimate", "share"))
     return Adjusted(*tests, *others)
-
-
-def _covariate_sums(totals: Totals, keys: list[Key], values: Moments) -> tuple[Moments, Moments, Any, Any]:
-    """Values and earlier values of an experiment, the sum of products, and of the values that have an earlier one."""
-    sums = sum_table(totals, [key._replace(kind="before") for key in keys], len(BEFORE_SUMS))
-    before = moments(sums, sums[:, 0], BEFORE_SUMS, ("b", "bb"))
-    return values, before, total_of(sums, BEFORE_SUMS, "bv"), total_of(sums, BEFORE_SUMS, "v")
 
 
 def with_mean_covariate(arms: list[tuple[Moments, Moments, Any, Any]]) -> list[CovariateMoments]:

@@ -152,9 +152,12 @@ def by_user(table: UserTable, *more: str) -> DataFrame:
     experiment = f"string({EXPERIMENT}) AS {EXPERIMENT}"
     relevant = f"{N_RELEVANT} > 0 AS _relevant"
     hashed = _HASHED if table.cluster is None else _of_cluster(table)
-    rows = table.rows.selectExpr(
-        *hashed, experiment, relevant, *labels, *_columns(table.metrics), *_earlier_values(table), *more
-    )
+    columns = _columns(table.metrics)
+    if isinstance(table.before, str):
+        # A column of earlier values serves every metric.
+        value = f"nullif(double({quoted(table.before)}), double('NaN'))"
+        columns += [f"{value} AS {prefix}{name}" for prefix in (BEFORE, BEFORE_OWN) for name in columns]
+    rows = table.rows.selectExpr(*hashed, experiment, relevant, *labels, *columns, *more)
     if table.before is not None and not isinstance(table.before, str):
         # The rows with what their users had on the earlier date; a user who was not there keeps the row. Independent
         # rows are adjusted by what a user had whatever the experiment, paired ones by the difference of what the user
@@ -250,14 +253,6 @@ def _of_cluster(table: UserTable) -> tuple[str, ...]:
 
 def _columns(metrics: Iterable[Metric]) -> list[str]:
     return [metric.column for metric in metrics]
-
-
-def _earlier_values(table: UserTable) -> list[str]:
-    """A column of earlier values serves every metric."""
-    if not isinstance(table.before, str):
-        return []
-    value = f"nullif(double({quoted(table.before)}), double('NaN'))"
-    return [f"{value} AS {prefix}{name}" for prefix in (BEFORE, BEFORE_OWN) for name in _columns(table.metrics)]
 
 
 def _earlier_means(before: DataFrame, metrics: Iterable[Metric], keys: Sequence[str], prefix: str) -> DataFrame:
