@@ -66,7 +66,14 @@ def compare_conventions(
     for rule in rules:
         # Refuse rules for ties or judgements that have no effect on this input.
         replace(request, convention=rule)
-    cells, faulty = _read(_means(impressions, judgements, request, rules))
+    # (experiment, digest of the convention) -> metric -> row, and experiment -> faulty rows.
+    cells: _Cells = {}
+    faulty: dict[Any, int] = {}
+    for row in few_rows(_means(impressions, judgements, request, rules)):
+        if row[METRIC] is None:
+            faulty[row[EXPERIMENT]] = row[N_ROWS]
+        else:
+            cells.setdefault((row[EXPERIMENT], row[CONVENTION_HASH]), {})[row[METRIC]] = row.asDict()
     experiments = sorted({*faulty, *(name for name, _ in cells)}, key=lambda name: (name is not None, name))
     return [
         _row(name, rule, cells.get((name, rule.digest()), {}), request) | {"n_faulty_rows": faulty.get(name, 0)}
@@ -85,18 +92,6 @@ def _means(
     tables = Tables.of(impressions, judgements, options, rules)
     faulty = tables.faulty.groupBy(EXPERIMENT).agg(F.sum(N_ROWS).alias(N_ROWS))
     return tables.experiment_metrics.unionByName(faulty, allowMissingColumns=True)
-
-
-def _read(means: DataFrame) -> tuple[_Cells, dict[Any, int]]:
-    """Return (experiment, digest of the convention) -> metric -> row, and experiment -> faulty rows."""
-    cells: _Cells = {}
-    faulty: dict[Any, int] = {}
-    for row in few_rows(means):
-        if row[METRIC] is None:
-            faulty[row[EXPERIMENT]] = row[N_ROWS]
-        else:
-            cells.setdefault((row[EXPERIMENT], row[CONVENTION_HASH]), {})[row[METRIC]] = row.asDict()
-    return cells, faulty
 
 
 def every_convention(options: Options) -> tuple[Convention, ...]:

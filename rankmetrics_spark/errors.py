@@ -87,8 +87,9 @@ def without_secrets(text: str) -> str:
         text = pattern.sub(shown_instead, text)
     parts, end = [], 0
     for name in _ASSIGNED.finditer(text):
-        hidden = name.start() >= end and _is_secret_in(text, name)
-        if hidden and (value := _VALUE.match(text, name.end())):
+        in_query = text[max(name.start() - 1, 0)] in "?&;"
+        hidden = _SECRET_ASSIGNED.search(name[1]) or (name[1].lower() in _SECRET_PARAMETERS and in_query)
+        if name.start() >= end and hidden and (value := _VALUE.match(text, name.end())):
             parts += [text[end : value.start()], HIDDEN]
             end = value.end()
     return "".join([*parts, text[end:]])
@@ -134,12 +135,6 @@ def without_values(message: str, known: str) -> str:
     if all(part in known for part in re.findall(r"'[^']*'", message)):
         return message
     return re.sub(r"'.*'", HIDDEN, message)
-
-
-def _is_secret_in(text: str, name: re.Match[str]) -> bool:
-    if _SECRET_ASSIGNED.search(name[1]):
-        return True
-    return name[1].lower() in _SECRET_PARAMETERS and text[max(name.start() - 1, 0)] in "?&;"
 
 
 LONGEST_WORD = 300

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date as day
-from functools import cached_property
 from typing import Any, Protocol, TypeAlias
 
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, RUN
@@ -61,13 +60,11 @@ class Compared:
     every_pair: bool = False
     runs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-    @cached_property
-    def _places(self) -> dict[str | None, int]:
-        return {name: place for place, name in enumerate(self.experiments)}
-
     def has(self, baseline: str | None, candidate: str | None) -> bool:
         """Whether the run has compared these two."""
-        first, second = (self._places.get(name) for name in (baseline, candidate))
+        first, second = (
+            {name: place for place, name in enumerate(self.experiments)}.get(name) for name in (baseline, candidate)
+        )
         return first is not None and second is not None and first < second and (self.every_pair or first == 0)
 
 
@@ -207,7 +204,7 @@ def parse(text: str | None) -> Pointer | None:
 
 
 def newest(texts: Iterable[str | None]) -> dict[str, Pointer]:
-    """Date -> its pointer; of several for a date, the last one that was written."""
+    """Date -> its pointer; the last one written, if a date has several."""
     pointers: dict[str, Pointer] = {}
     for pointer in filter(None, map(parse, texts)):
         if pointer.date not in pointers or pointers[pointer.date].sequence < pointer.sequence:
@@ -277,7 +274,7 @@ def dates_without(column: str, table: str, pointers: Mapping[str, Pointer]) -> l
 
 
 NEAREST = 3
-"""Dates that a message names where nothing is published on the one that was asked for."""
+"""Dates that a message names if nothing is published on the date of the request."""
 
 
 def unpublished(date: str, dates: Iterable[str]) -> str:
@@ -293,5 +290,5 @@ def unpublished(date: str, dates: Iterable[str]) -> str:
 def _ordinal(date: str) -> int:
     try:
         return day.fromisoformat(date).toordinal()
-    except ValueError:  # a folder that somebody else has named
+    except ValueError:  # a folder that another program has named
         return 0

@@ -84,7 +84,7 @@ LOOKS = "looks"
 SHARE_CHANGED = "share_changed"
 """Share of the users of a pair whose lists differ, where only these are tested."""
 DILUTED = ("diluted_difference", "diluted_ci_low", "diluted_ci_high")
-"""The difference over all users of a pair of which only those with changed lists are tested, with its interval."""
+"""The difference over all users of a pair, with its interval, where only users with changed lists are tested."""
 REST = ("rest_difference", "rest_relative_difference")
 """The difference among the users who are not in the segment of a row of ``comparisons``."""
 FROM_REST = ("from_rest", "from_rest_ci_low", "from_rest_ci_high")
@@ -386,8 +386,8 @@ def percentiles_in(columns: Iterable[str]) -> dict[str, str]:
     >>> percentiles_in(["mean", "percentile_50", "percentile_50_ci_low", "percentile_99_9"])
     {'percentile_50': '50 %', 'percentile_99_9': '99.9 %'}
     """
-    found = ((name, re.fullmatch(r"percentile_(\d+)(?:_(\d+))?", name)) for name in columns)
-    return {name: f"{'.'.join(filter(None, each.groups()))} %" for name, each in found if each}
+    matches = ((name, re.fullmatch(r"percentile_(\d+)(?:_(\d+))?", name)) for name in columns)
+    return {name: f"{'.'.join(filter(None, each.groups()))} %" for name, each in matches if each}
 
 
 def only_value(name: str) -> str:

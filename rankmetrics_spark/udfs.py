@@ -208,7 +208,7 @@ def _values(columns: Mapping[str, pd.Series], lengths: Ints, metric: Metric, rul
 
 
 def _is_exact(column: pd.Series) -> bool:
-    """Whether the numbers are integers or decimals, of which several can be the same double."""
+    """Whether the numbers are integers or decimals: different ones can round to the same double."""
     return pd.api.types.is_integer_dtype(column) or any(isinstance(value, Decimal) for value in column.dropna()[:1])
 
 

@@ -88,10 +88,17 @@ def first_config(request: InitRequest, log: LogSample) -> FirstConfig:
     """A config for a log; on a terminal, what cannot be guessed is asked.
 
     Raises:
-        ConfigError: A column is neither given nor to be guessed, or the baseline is not in the log.
+        ConfigError: A column is not given and cannot be guessed, or the baseline is not in the log.
         InputError: The judgements cannot be read.
     """
-    given, judged = _given(request.columns)
+    # The columns that the user names: of the log, and of the judgements.
+    names: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    for assignment in request.columns:
+        role, equals, name = assignment.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"--column is '{assignment}'; allowed: ROLE=NAME, such as user=visitor_id")
+        names[role.startswith("judgements.")][role.removeprefix("judgements.")] = name
+    given, judged = names
     for name in request.segments:
         if name not in log.rows.columns:
             raise ConfigError(f"--segment: {unknown('column', name, list(map(str, log.rows.columns)))}")
@@ -148,19 +155,8 @@ def _file(question: str) -> str:
     return str(click.prompt(question, type=click.Path(exists=True), err=True))
 
 
-def _given(columns: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The columns that the user names: of the log, and of the judgements."""
-    names: tuple[dict[str, str], dict[str, str]] = ({}, {})
-    for assignment in columns:
-        role, equals, name = assignment.partition("=")
-        if not equals or not name:
-            raise ConfigError(f"--column is '{assignment}'; allowed: ROLE=NAME, such as user=visitor_id")
-        names[role.startswith("judgements.")][role.removeprefix("judgements.")] = name
-    return names
-
-
 def asks() -> bool:
-    """Whether somebody can answer: without a terminal nothing is asked."""
+    """Whether questions can be asked: only on a terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 

@@ -43,12 +43,7 @@ def preferences_of(spark: SparkSession, config: Config) -> list[dict[str, Any]]:
         log, _ = inputs(spark, config)
         table = preferences(log, config.options, request)
         rows = [row.asDict() for row in few_rows(table)]
-    _refuse_faulty(rows[0], config)
-    return rows
-
-
-def _refuse_faulty(counts: Row, config: Config) -> None:
-    """Refuse a log without rows, and one with more rows left out than the config allows."""
+    counts = rows[0]
     n, allowed = counts["n_rows"], config.quality.allowed_fraction
     if not n:
         raise InputError(f"the input is empty: no rows in {config.source.place}")
@@ -60,6 +55,7 @@ def _refuse_faulty(counts: Row, config: Config) -> None:
             f"{counts['n_faulty_rows']:,} have a fault, {counts['n_repeated']:,} repeat a rank of their list; to go "
             "on, repair the log, name the columns that tell lists apart (source.list), or allow more"
         )
+    return rows
 
 
 def print_preferences(rows: Sequence[Row], date: str, style: str) -> None:

@@ -18,7 +18,7 @@ from rankmetrics_spark.comparison.totals import (
     Totals,
     arm,
     moments,
-    stacked,
+    sum_table,
 )
 from rankmetrics_spark.statistics import (
     LIMB_UNIT,
@@ -78,12 +78,13 @@ def of_arms(totals: Totals, keys: Sequence[Key], arms: tuple[Moments, Moments], 
         arms: Of all users of baseline and candidate.
         confidence: Of the intervals.
     """
-    sums = [
-        _covariate_sums(totals, [arm(key, role) for key in keys], values)
-        for role, values in zip((BASELINE, CANDIDATE), arms, strict=True)
-    ]
+    # Values and earlier values of an experiment, the sum of products, and of the values that have an earlier one.
+    sums, before = [], []
+    for role, values in zip((BASELINE, CANDIDATE), arms, strict=True):
+        own = sum_table(totals, [arm(key, role)._replace(kind="before") for key in keys], len(BEFORE_SUMS))
+        before.append(moments(own, own[:, 0], BEFORE_SUMS, ("b", "bb")))
+        sums.append((values, before[-1], total_of(own, BEFORE_SUMS, "bv"), total_of(own, BEFORE_SUMS, "v")))
     baseline, candidate = with_mean_covariate(sums)
-    before = [earlier_values for _, earlier_values, _, _ in sums]
     with np.errstate(all="ignore"):
         estimate, reduction = cuped_independent(baseline, candidate, confidence)
         relative = relative_cuped_independent(baseline, candidate, confidence)
@@ -105,7 +106,7 @@ def of_pairs(totals: Totals, keys: Sequence[Key], pair: PairMoments, confidence:
         pair: Of the users of both.
         confidence: Of the intervals.
     """
-    sums = stacked(totals, [key._replace(kind="before_pair") for key in keys], len(BEFORE_PAIR_SUMS))
+    sums = sum_table(totals, [key._replace(kind="before_pair") for key in keys], len(BEFORE_PAIR_SUMS))
     before = moments(sums, sums[:, 0], BEFORE_PAIR_SUMS, ("x", "xx"))
     everyone = Moments(pair.difference.n, before.total, before.squares)
     difference = CovariateMoments(pair.difference, everyone, total_of(sums, BEFORE_PAIR_SUMS, "xd"))
@@ -125,13 +126,6 @@ def either(chosen: Any, of_pairs: Adjusted, of_arms: Adjusted) -> Adjusted:
     others = (np.where(chosen, getattr(of_pairs, name), getattr(of_arms, name)) for name in names)
     tests = (getattr(of_pairs, name).where(chosen, getattr(of_arms, name)) for name in ("estimate", "share"))
     return Adjusted(*tests, *others)
-
-
-def _covariate_sums(totals: Totals, keys: list[Key], values: Moments) -> tuple[Moments, Moments, Any, Any]:
-    """Values and earlier values of an experiment, the sum of products, and of the values that have an earlier one."""
-    sums = stacked(totals, [key._replace(kind="before") for key in keys], len(BEFORE_SUMS))
-    before = moments(sums, sums[:, 0], BEFORE_SUMS, ("b", "bb"))
-    return values, before, total_of(sums, BEFORE_SUMS, "bv"), total_of(sums, BEFORE_SUMS, "v")
 
 
 def with_mean_covariate(arms: list[tuple[Moments, Moments, Any, Any]]) -> list[CovariateMoments]:

@@ -146,9 +146,9 @@ def add_states(totals: Totals, rows: UserRows, day: Ints, days: tuple[str, ...])
     if rows.before:
         (known,) = rows.before.values()
         b = known[order]
-        there = ~np.isnan(b)
-        b, of_known = np.where(there, b, 0.0), np.where(there, v, 0.0)
-        kinds.append(("before", groups.sums([there], [(b, 1), (b * b, 2), (b * of_known, 2), (of_known, 1)])))
+        has_before = ~np.isnan(b)
+        b, of_known = np.where(has_before, b, 0.0), np.where(has_before, v, 0.0)
+        kinds.append(("before", groups.sums([has_before], [(b, 1), (b * b, 2), (b * of_known, 2), (of_known, 1)])))
     for kind, table in kinds:
         for place in np.flatnonzero(table.any(axis=1)):
             name = rows.experiments[place // len(days)]

@@ -26,6 +26,7 @@ from rankmetrics_spark.comparison.totals import (
     Totals,
     arm,
     arm_moments,
+    arm_sum_table,
     experiments_of,
     large_enough,
     of_arm,
@@ -33,8 +34,7 @@ from rankmetrics_spark.comparison.totals import (
     pair_moments,
     refuse_unknown,
     row_keys,
-    stacked,
-    stacked_arms,
+    sum_table,
 )
 from rankmetrics_spark.config import PlannedLooks
 from rankmetrics_spark.schemas import EVERYONE, SECONDARY
@@ -113,8 +113,8 @@ class Compared:
         known = experiments_of(totals)
         refuse_unknown([request.baseline, *request.candidates, *(rules.shares or ())], known)
         keys = large_enough(totals, row_keys(totals, request, known), rules.min_users)
-        arms = stacked_arms(totals, keys, BASELINE), stacked_arms(totals, keys, CANDIDATE)
-        both = stacked(totals, keys, len(PAIR_SUMS))
+        arms = arm_sum_table(totals, keys, BASELINE), arm_sum_table(totals, keys, CANDIDATE)
+        both = sum_table(totals, keys, len(PAIR_SUMS))
         return cls(totals, ranks, request, rules, keys, arms, both, _designs(totals, keys, rules.design))
 
     @cached_property
@@ -142,7 +142,7 @@ class Compared:
         """(g,) users of both, whether their lists differ or not."""
         if not self.rules.only_changed:
             return of_pair(self.both, "both")
-        return stacked(self.totals, [key._replace(kind=ALL_PAIRED) for key in self.keys], 1)[:, 0]
+        return sum_table(self.totals, [key._replace(kind=ALL_PAIRED) for key in self.keys], 1)[:, 0]
 
     @cached_property
     def testable(self) -> Bools:
@@ -324,7 +324,7 @@ class Compared:
         return Estimate(*(self.chosen(getattr(paired, name), getattr(independent, name)) for name in names))
 
     def _resolved(self, tests: Estimate) -> Estimate:
-        """The tests, of which only the differences are left where the spread is unresolved."""
+        """The tests; only the differences are left where the spread is unresolved."""
         names = ("standard_error", "df", "ci_low", "ci_high", "p_value")
         return Estimate(tests.difference, *(np.where(self.unresolved, np.nan, getattr(tests, name)) for name in names))
 
@@ -360,7 +360,7 @@ class Compared:
 
     def members(self, place: int) -> Ints:
         """(g,) users of the clusters of the baseline or of the candidate who have a value."""
-        return stacked(self.totals, [arm(key, place)._replace(kind=MEMBERS) for key in self.keys], 1)[:, 0]
+        return sum_table(self.totals, [arm(key, place)._replace(kind=MEMBERS) for key in self.keys], 1)[:, 0]
 
     def left_out(self, arm_key: Key) -> int:
         """Users of an experiment who are left out because they are in another one too."""
@@ -373,7 +373,7 @@ class Compared:
         if not self.rules.shares:
             return np.nan
         keys = [Key("arm", "", name, EVERYONE, self.keys[0].metric) for name in self.rules.shares]
-        users = of_arm(stacked(self.totals, keys, len(ARM_SUMS)), "users")
+        users = of_arm(sum_table(self.totals, keys, len(ARM_SUMS)), "users")
         # Who was left out followed the plan as well: without these users, a small share would look too small.
         users = users + np.array([self.left_out(key) for key in keys], np.int64)
         return float(sample_ratio_p(users, [*self.rules.shares.values()]))
@@ -395,8 +395,8 @@ def _designs(totals: Totals, keys: Sequence[Key], design: str) -> Bools:
     if design != "auto":
         return np.full(len(keys), design == PAIRED)
     everyone = [key._replace(segment=EVERYONE) for key in keys]
-    n = [of_arm(stacked_arms(totals, everyone, place), "n") for place in (BASELINE, CANDIDATE)]
-    both = of_pair(stacked(totals, everyone, len(PAIR_SUMS)), "both")
+    n = [of_arm(arm_sum_table(totals, everyone, place), "n") for place in (BASELINE, CANDIDATE)]
+    both = of_pair(sum_table(totals, everyone, len(PAIR_SUMS)), "both")
     return np.asarray((both > 0) & (both >= SHARE_OF_PAIRED * np.maximum(*n)))
 
 
@@ -407,7 +407,22 @@ def _doubt(rows: Compared, i: int) -> str | None:
         if places:
             return f"{text.replace('users', rows.rules.units)} in {_names(rows.keys[i], places)}"
     if np.isnan(rows.deciding.p_value[i]):
-        return _untested(rows, i)
+        # Why two experiments that could be compared have no p-value.
+        plan = rows.rules.sequential
+        if isinstance(plan, PlannedLooks) and not np.isnan(rows.single.p_value[i]):
+            if look := plan.look or rows.look[i]:
+                return f"not tested, since this is look {look} and {plan.planned} are planned"
+            return "not tested, since looks are planned and the number of this look is not known"
+        if rows.unresolved[i]:
+            return "the values differ too little from one another for a test"
+        if rows.paired[i]:
+            n = "fewer than two" if rows.n_users[i] else "no"
+            if rows.rules.only_changed and rows.n_both[i]:
+                return f"{n} {rows.rules.units} have different lists in the two experiments"
+            others = ", and only_changed compares no others" if rows.rules.only_changed else ""
+            return f"{n} {rows.rules.units} in both experiments{others}"
+        few = [place for place in (BASELINE, CANDIDATE) if rows.count(i, place, "n") < 2]
+        return f"fewer than two {rows.rules.units} in {_names(rows.keys[i], few)}"
     if rows.sample_ratio_p < SMALL_RATIO_P:
         return f"not trustworthy: the users do not follow the planned shares (p = {rows.sample_ratio_p:.2g})"
     return None
@@ -424,22 +439,3 @@ _PROBLEMS = {
 
 def _names(key: Key, places: Sequence[int]) -> str:
     return " and ".join(str(key[place]) for place in places)
-
-
-def _untested(rows: Compared, i: int) -> str:
-    """Why two experiments that could be compared have no p-value."""
-    plan = rows.rules.sequential
-    if isinstance(plan, PlannedLooks) and not np.isnan(rows.single.p_value[i]):
-        if look := plan.look or rows.look[i]:
-            return f"not tested, since this is look {look} and {plan.planned} are planned"
-        return "not tested, since looks are planned and the number of this look is not known"
-    if rows.unresolved[i]:
-        return "the values differ too little from one another for a test"
-    if rows.paired[i]:
-        n = "fewer than two" if rows.n_users[i] else "no"
-        if rows.rules.only_changed and rows.n_both[i]:
-            return f"{n} {rows.rules.units} have different lists in the two experiments"
-        others = ", and only_changed compares no others" if rows.rules.only_changed else ""
-        return f"{n} {rows.rules.units} in both experiments{others}"
-    few = [place for place in (BASELINE, CANDIDATE) if rows.count(i, place, "n") < 2]
-    return f"fewer than two {rows.rules.units} in {_names(rows.keys[i], few)}"

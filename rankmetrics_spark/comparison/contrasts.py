@@ -18,11 +18,11 @@ from rankmetrics_spark.comparison.totals import (
     Key,
     arm,
     arm_moments,
+    arm_sum_table,
     of_arm,
     of_pair,
     pair_moments,
-    stacked,
-    stacked_arms,
+    sum_table,
 )
 from rankmetrics_spark.schemas import DILUTED, EVERYONE, FROM_REST, REST, SHARE_CHANGED, segment_columns
 from rankmetrics_spark.statistics import (
@@ -78,9 +78,18 @@ def margins(rows: Compared) -> tuple[Floats, ...]:
     the margin; p-value of the two one-sided tests (TOST) that the difference is within the margin on both sides. Not
     corrected.
     """
-    tests = _one_sided(rows)
+    sizes = [rows.rules.margins.get(key.metric, (np.nan, False)) for key in rows.keys]
+    in_shares = np.array([is_share for _, is_share in sizes], bool)
+    size = np.array([each for each, _ in sizes], float)
+    # A share of nothing, or of less, is no margin.
+    sound = rows.testable & ~rows.unresolved & ~np.isnan(size) & (~in_shares | (_baseline(rows)[0] > 0))
+    sides = [_side(rows, size, in_shares, sign) for sign in (1, -1)]
+    p_above, p_below = (np.where(sound, p, np.nan) for p, _ in sides)
+    below, above = (np.where(sound, worst, np.nan) for _, worst in sides)
+    absolute, share = np.where(in_shares, np.nan, size), np.where(in_shares, size, np.nan)
+    tests = _Tests(absolute, share, p_above, p_below, (below, above))
     directions = [rows.rules.directions.get(key.metric) for key in rows.keys]
-    higher, lower = (np.array([each is wanted for each in directions], bool) for wanted in (True, False))
+    higher, lower = (np.array([each is direction for each in directions], bool) for direction in (True, False))
     p = np.where(higher, tests.p_above, np.where(lower, tests.p_below, np.nan))
     worst = np.where(higher, tests.worst[0], np.where(lower, tests.worst[1], np.nan))
     return (
@@ -104,19 +113,6 @@ def within_margin(rows: Compared) -> list[str | None]:
     return [None if doubt else EQUIVALENT if both else NO_WORSE if one else None for both, one, doubt in shown]
 
 
-def _one_sided(rows: Compared) -> _Tests:
-    sizes = [rows.rules.margins.get(key.metric, (np.nan, False)) for key in rows.keys]
-    in_shares = np.array([is_share for _, is_share in sizes], bool)
-    size = np.array([each for each, _ in sizes], float)
-    # A share of nothing, or of less, is no margin.
-    sound = rows.testable & ~rows.unresolved & ~np.isnan(size) & (~in_shares | (_baseline(rows)[0] > 0))
-    sides = [_side(rows, size, in_shares, sign) for sign in (1, -1)]
-    p_above, p_below = (np.where(sound, p, np.nan) for p, _ in sides)
-    below, above = (np.where(sound, worst, np.nan) for _, worst in sides)
-    absolute, share = np.where(in_shares, np.nan, size), np.where(in_shares, size, np.nan)
-    return _Tests(absolute, share, p_above, p_below, (below, above))
-
-
 def _side(rows: Compared, size: Floats, in_shares: Bools, sign: int) -> tuple[Floats, Floats]:
     """(g,) one-sided p-values of being within the margin below (1) or above (-1), and how far it may be there."""
     confidence, shift, (baseline, candidate) = rows.rules.confidence, sign * size, rows.moments
@@ -131,7 +127,7 @@ def _side(rows: Compared, size: Floats, in_shares: Bools, sign: int) -> tuple[Fl
     at_look = rows.at_looks(test)
 
     low, high = share_bounds(rows.estimate, _baseline(rows), _critical(rows, share.df))
-    # Without a spread, nobody knows how far it may be, unless the difference is certain.
+    # Without a spread, how far it may be is unknown, unless the difference is certain.
     unknown = np.isnan(rows.deciding.ci_low)
     low, high = (np.where(unknown, np.nan, bound) for bound in (low, high))
     ratio = rows.deciding_relative
@@ -190,10 +186,10 @@ def against_rest(rows: Compared) -> tuple[Floats, ...]:
     """
     everyone = [key._replace(segment=EVERYONE) for key in rows.keys]
     arms = [
-        stacked_arms(rows.totals, everyone, place) - sums
+        arm_sum_table(rows.totals, everyone, place) - sums
         for place, sums in zip((BASELINE, CANDIDATE), rows.arms, strict=True)
     ]
-    both = stacked(rows.totals, everyone, len(PAIR_SUMS)) - rows.both
+    both = sum_table(rows.totals, everyone, len(PAIR_SUMS)) - rows.both
     tested = rows.testable & ~rows.unresolved & _has_rest(rows)
     for sums in arms:
         tested &= (of_arm(sums, "with_relevant") > 0) & (of_arm(sums, "beyond") == 0)
@@ -244,7 +240,16 @@ def _adjusted(rows: Compared, p_values: Floats) -> Floats:
     Two segments that are the rest of each other ask one question, which counts once.
     """
     adjusted = np.full(len(p_values), np.nan)
-    questions = _questions(rows)
+    # (g,) what a row asks; the same for the only two segments of a column.
+    labels: dict[tuple[object, ...], set[str]] = {}
+    for key in rows.totals.sums:
+        if key.kind == "arm":
+            labels.setdefault((key.candidate, key.metric, segment_columns(key.segment)), set()).add(key.segment)
+    questions: list[tuple[object, ...]] = []
+    for key in rows.keys:
+        column = segment_columns(key.segment)
+        names = set().union(*(labels.get((key[place], key.metric, column), ()) for place in (BASELINE, CANDIDATE)))
+        questions.append((key.baseline, key.candidate, key.metric, column if len(names) == 2 else key.segment))
     families: dict[object, dict[tuple[object, ...], int]] = {}
     for i, key in enumerate(rows.keys):
         family: object = "all" if rows.rules.one_family else (segment_columns(key.segment), rows.roles[i])
@@ -256,17 +261,3 @@ def _adjusted(rows: Compared, p_values: Floats) -> Floats:
         adjusted[places] = adjusted_p_values(p_values[places], method)
     first = {questions[i]: i for family in families.values() for i in family.values()}
     return np.where(np.isnan(p_values), np.nan, adjusted[[first[question] for question in questions]])
-
-
-def _questions(rows: Compared) -> list[tuple[object, ...]]:
-    """(g,) what a row asks; the same for the only two segments of a column."""
-    labels: dict[tuple[object, ...], set[str]] = {}
-    for key in rows.totals.sums:
-        if key.kind == "arm":
-            labels.setdefault((key.candidate, key.metric, segment_columns(key.segment)), set()).add(key.segment)
-    questions: list[tuple[object, ...]] = []
-    for key in rows.keys:
-        column = segment_columns(key.segment)
-        names = set().union(*(labels.get((key[place], key.metric, column), ()) for place in (BASELINE, CANDIDATE)))
-        questions.append((key.baseline, key.candidate, key.metric, column if len(names) == 2 else key.segment))
-    return questions

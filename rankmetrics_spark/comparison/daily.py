@@ -68,7 +68,7 @@ class UserDays:
 
     @classmethod
     def of(cls, rows: UserRows, date: Days, lists: Floats, weights: Mapping[str, Floats]) -> UserDays:
-        """The rows in their order; every list counts where nobody knows which ones have a value."""
+        """The rows in their order; every list counts where it is unknown which ones have a value."""
         order = np.lexsort((date, rows.experiment, rows.user))
         known = {metric: np.where(np.isnan(weight), lists, weight) for metric, weight in weights.items()}
         weighted = {metric: weight[order].astype(np.int64) for metric, weight in known.items()}
@@ -137,7 +137,23 @@ def add_days(totals: Totals, days: UserDays, request: Request, start: str | None
         add_rows(totals, replace(exposed.rows, segments=[_labelled(SINCE_FIRST, since)]), request)
         _add_trends(totals, exposed, since, request)
     if earlier.any():
-        _add_before(totals, days.where(earlier), period, request)
+        # What the users of each experiment had before the start, in whatever experiment they were then.
+        past = days.where(earlier)
+        user = past.rows.user
+        group = _runs(user[1:] != user[:-1], len(user))
+        means, relevant = past.means(group)
+        last_of_user = np.full(len(past.rows.keys), -1)
+        last_of_user[user] = np.arange(len(user))
+        first = first_places(period.own)
+        last = last_of_user[period.rows.user[first]]
+        known = last >= 0
+        if known.any():
+            places, at = first[known], last[known]
+            values = {metric: each[at] for metric, each in means.items()}
+            none: dict[str, Floats] = {}
+            changed = {"values": values, "relevant": relevant[at], "before": none, "before_own": none}
+            everyone = [([f"{BEFORE}="], np.zeros(len(at), np.int64))]
+            add_rows(totals, taken(period.rows, places, everyone, **changed), request)
 
 
 def _labelled(kind: str, values: npt.NDArray[Any]) -> tuple[list[str], Ints]:
@@ -159,8 +175,8 @@ def _add_states(totals: Totals, days: UserDays, request: Request) -> None:
     within = np.arange(repeats.sum()) - np.repeat(np.cumsum(repeats) - repeats, repeats)
     pair = np.repeat(start_of_user[event // n], repeats) + within
     # The last row of the user in this experiment up to the day, if there is one.
-    row_key, wanted = own * n + t.reshape(-1), pair * n + np.repeat(event % n, repeats)
-    place = np.searchsorted(row_key, wanted, side="right") - 1
+    row_key, query_key = own * n + t.reshape(-1), pair * n + np.repeat(event % n, repeats)
+    place = np.searchsorted(row_key, query_key, side="right") - 1
     known = (place >= 0) & (own[place] == pair)
     next_event = np.append(np.where(event[1:] // n == event[:-1] // n, event[1:] % n, n), n)
     begins, ends = (np.repeat(each, repeats)[known] for each in (event % n, next_event))
@@ -173,25 +189,6 @@ def _add_states(totals: Totals, days: UserDays, request: Request) -> None:
     states = {metric: each[places] for metric, each in values.items()}
     rows = taken(days.rows, places, segments, values=states, relevant=relevant[places])
     add_rows(totals, rows, request)
-
-
-def _add_before(totals: Totals, earlier: UserDays, period: UserDays, request: Request) -> None:
-    """What the users of each experiment had before the start, whatever experiment they were in then."""
-    user = earlier.rows.user
-    group = _runs(user[1:] != user[:-1], len(user))
-    means, relevant = earlier.means(group)
-    last_of_user = np.full(len(earlier.rows.keys), -1)
-    last_of_user[user] = np.arange(len(user))
-    first = first_places(period.own)
-    last = last_of_user[period.rows.user[first]]
-    known = last >= 0
-    if known.any():
-        places, at = first[known], last[known]
-        values = {metric: each[at] for metric, each in means.items()}
-        none: dict[str, Floats] = {}
-        changed = {"values": values, "relevant": relevant[at], "before": none, "before_own": none}
-        everyone = [([f"{BEFORE}="], np.zeros(len(at), np.int64))]
-        add_rows(totals, taken(period.rows, places, everyone, **changed), request)
 
 
 def _runs(changes: Bools, n: int) -> Ints:

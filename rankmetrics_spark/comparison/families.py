@@ -104,6 +104,8 @@ class Rules:
     @classmethod
     def of(cls, request: Comparison, table: UserTable) -> Rules:
         """How the rows of a comparison of these users are made."""
+        # Without the users of both experiments there is nothing to pair.
+        design = "independent" if request.shared_users == "drop" else request.design
         return cls(
             confidence=request.confidence,
             correction="bonferroni" if request.simultaneous and request.correction != "tukey" else request.correction,
@@ -112,7 +114,8 @@ class Rules:
             one_family=request.families == "one",
             primary_share=request.primary_share,
             margins=request.margins(table.metrics),
-            design=_design(request),
+            # Lists of different users cannot be the same.
+            design="paired" if request.only_changed else design,
             days=table.days,
             power=request.power,
             min_users=request.min_users,
@@ -128,14 +131,6 @@ class Rules:
             cluster=table.cluster,
             only_changed=request.only_changed,
         )
-
-
-def _design(request: Comparison) -> str:
-    if request.only_changed:
-        # Lists of different users cannot be the same.
-        return "paired"
-    # Without the users of both experiments there is nothing to pair.
-    return "independent" if request.shared_users == "drop" else request.design
 
 
 @dataclass(frozen=True)

@@ -103,25 +103,37 @@ def outlooks(
     """
     if len(days.dates) < 2:
         return []
-    wanted = {place: effect for place, row in enumerate(rows)
-              if _is_open(row, metric) and (effect := _wanted(row, gates, metric))}  # fmt: skip
-    chosen = [*wanted][:MOST_PAIRS]
-    found: dict[int, Outlook | None] = {}
+    targets = {}
+    for place, row in enumerate(rows):
+        # A comparison of all users on the metric that shows no difference.
+        is_open = (
+            row[SEGMENT] == EVERYONE
+            and row[METRIC] == str(metric)
+            and metric.higher_is_better is not None
+            and row["better"] is None
+            and number(row["p_adjusted"]) is not None
+            and not str(row["note"] or "").startswith("not trustworthy")
+            and number(row.get("adjusted_minimum_detectable_effect"))
+        )
+        if is_open and (effect := _target(row, gates, metric)):
+            targets[place] = effect
+    chosen = [*targets][:MOST_PAIRS]
+    outlook_of: dict[int, Outlook | None] = {}
     for design in dict.fromkeys(rows[place]["design"] for place in chosen):
         places = [place for place in chosen if rows[place]["design"] == design]
         pairs = [(rows[place][BASELINE], rows[place][EXPERIMENT]) for place in places]
         n_users = max(rows[place]["n_users"] for place in places)
         rate = arrivals(_measured(users, metric, pairs, design == PAIRED, n_users), metric, days)
-        found |= {place: outlook(rows[place], rate, section, wanted[place]) for place in places}
-    return [each for place in chosen if (each := found[place]) is not None]
+        outlook_of |= {place: outlook(rows[place], rate, section, targets[place]) for place in places}
+    return [each for place in chosen if (each := outlook_of[place]) is not None]
 
 
-Wanted = tuple[float, float | None, str]
+Target = tuple[float, float | None, str]
 """An effect in the metric's unit, the same as a share of the baseline's mean, and what names it: see ``Outlook``."""
 
 
-def outlook(row: Row, rate: Arrivals, section: Comparison, wanted: Wanted) -> Outlook | None:
-    """The outlook of one comparison; None where nobody knows it, and at the last planned look.
+def outlook(row: Row, rate: Arrivals, section: Comparison, target: Target) -> Outlook | None:
+    """The outlook of one comparison; None where it is unknown, and at the last planned look.
 
     What is found today shrinks as the standard error does, and with the bound of the looks.
     """
@@ -135,7 +147,7 @@ def outlook(row: Row, rate: Arrivals, section: Comparison, wanted: Wanted) -> Ou
     effects = row["adjusted_minimum_detectable_effect"] * errors * bounds[1:] / bounds[0]
     if not np.isfinite(effects).all():
         return None
-    effect, relative, limit = wanted
+    effect, relative, limit = target
     enough = np.flatnonzero(effects <= effect)
     at = int(enough[0]) + 1 if len(enough) else None
     needed = n_users[at] if at else n_users[-1] * (effects[-1] / effect) ** 2
@@ -145,26 +157,13 @@ def outlook(row: Row, rate: Arrivals, section: Comparison, wanted: Wanted) -> Ou
     return Outlook(*names, effect, relative, limit, at, users, further, last, has_new_users, row.get(LOOKS))
 
 
-def _is_open(row: Row, metric: Metric) -> bool:
-    """Whether a comparison of all users on the metric shows no difference."""
-    return bool(
-        row[SEGMENT] == EVERYONE
-        and row[METRIC] == str(metric)
-        and metric.higher_is_better is not None
-        and row["better"] is None
-        and number(row["p_adjusted"]) is not None
-        and not str(row["note"] or "").startswith("not trustworthy")
-        and number(row.get("adjusted_minimum_detectable_effect"))
-    )
-
-
-def _wanted(row: Row, gates: Sequence[Gate], metric: Metric) -> Wanted | None:
+def _target(row: Row, gates: Sequence[Gate], metric: Metric) -> Target | None:
     """The smallest drop that a gate or the margin names, else a round number below what is found today.
 
     None where what is found today is enough, or where the candidate is shown to be within the margin.
     """
     mean, today = number(row["mean_baseline"]) or 0.0, float(row["adjusted_minimum_detectable_effect"])
-    limits: list[Wanted] = []
+    limits: list[Target] = []
     for gate in gates:
         if gate.metric == metric and gate.segment == EVERYONE and gate.experiment in (None, row[EXPERIMENT]):
             limits += [(gate.max_drop, None, _GATE)] if gate.max_drop else []

@@ -13,7 +13,7 @@ from rankmetrics_spark.comparison.totals import (
     arm,
     of_arm,
     of_pair,
-    stacked,
+    sum_table,
 )
 from rankmetrics_spark.schemas import EVERYONE
 
@@ -25,7 +25,21 @@ def remarks(rows: Compared, i: int) -> str | None:
     """What a reader of the test has to know."""
     of_users = _left_out(rows, i) if rows.paired[i] else _overlap(rows, i)
     gap = rows.rules.days.gap if rows.rules.days else None
-    remarks = (of_users, left_out_of_all(rows, i), _alone(rows, i), _without_cuped(rows, i), gap)
+    # How many users of each experiment are in no cluster.
+    parts = []
+    for place in (BASELINE, CANDIDATE):
+        sums = rows.totals.sums.get(arm(rows.keys[i], place)._replace(kind=ALONE, segment=EVERYONE))
+        if sums is not None:
+            n = int(sums[0])
+            parts.append(f"{n:,} user{'' if n == 1 else 's'} of {rows.keys[i][place]}")
+    has = f"without one value of {rows.rules.cluster} count as clusters of their own"
+    remarks = (
+        of_users,
+        left_out_of_all(rows, i),
+        (f"{' and '.join(parts)} {has}" if parts else None),
+        _without_cuped(rows, i),
+        gap,
+    )
     return "; ".join(filter(None, remarks)) or None
 
 
@@ -35,7 +49,7 @@ def left_out_of_all(rows: Compared, i: int) -> str | None:
     for place in (BASELINE, CANDIDATE):
         key = arm(rows.keys[i], place)._replace(segment=EVERYONE)
         if n := rows.left_out(key):
-            users = int(of_arm(stacked(rows.totals, [key], len(ARM_SUMS)), "users")[0])
+            users = int(of_arm(sum_table(rows.totals, [key], len(ARM_SUMS)), "users")[0])
             parts.append(f"{n:,} of the {n + users:,} {_of(rows)} {rows.keys[i][place]}")
     return f"without {' and '.join(parts)}, who are in more than one experiment" if parts else None
 
@@ -43,18 +57,6 @@ def left_out_of_all(rows: Compared, i: int) -> str | None:
 def _of(rows: Compared) -> str:
     """The units of an experiment whose name follows."""
     return "users of" if rows.rules.cluster is None else f"{rows.rules.units} in"
-
-
-def _alone(rows: Compared, i: int) -> str | None:
-    """How many users of each experiment are in no cluster."""
-    parts = []
-    for place in (BASELINE, CANDIDATE):
-        sums = rows.totals.sums.get(arm(rows.keys[i], place)._replace(kind=ALONE, segment=EVERYONE))
-        if sums is not None:
-            n = int(sums[0])
-            parts.append(f"{n:,} user{'' if n == 1 else 's'} of {rows.keys[i][place]}")
-    has = f"without one value of {rows.rules.cluster} count as clusters of their own"
-    return f"{' and '.join(parts)} {has}" if parts else None
 
 
 def _left_out(rows: Compared, i: int) -> str | None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rankmetrics_spark.comparison.totals import BASELINE, CANDIDATE, Ints, Key, Totals, arm, stacked
+from rankmetrics_spark.comparison.totals import BASELINE, CANDIDATE, Ints, Key, Totals, arm, sum_table
 from rankmetrics_spark.statistics import (
     Floats,
     Moments,
@@ -43,12 +43,12 @@ def pair_products(x: Floats, m: Floats, y: Floats, n: Floats) -> list[tuple[Floa
 
 def list_sums(totals: Totals, keys: Sequence[Key], place: int) -> Ints:
     """(g, c) sums of the baseline or of the candidate of each pair."""
-    return stacked(totals, [arm(key, place)._replace(kind=ARM) for key in keys], len(LIST_SUMS))
+    return sum_table(totals, [arm(key, place)._replace(kind=ARM) for key in keys], len(LIST_SUMS))
 
 
 def list_pair_sums(totals: Totals, keys: Sequence[Key]) -> Ints:
     """(g, c) sums of the users of both."""
-    return stacked(totals, [key._replace(kind=PAIR) for key in keys], len(LIST_PAIR_SUMS))
+    return sum_table(totals, [key._replace(kind=PAIR) for key in keys], len(LIST_PAIR_SUMS))
 
 
 def ratio_of(sums: Ints) -> RatioSums:

@@ -44,7 +44,7 @@ from rankmetrics_spark.comparison.sums import (
     whole_users,
 )
 from rankmetrics_spark.comparison.table import UserTable, by_user
-from rankmetrics_spark.comparison.totals import BASELINE, CANDIDATE, Ints, Key, Request, Totals, arm, stacked
+from rankmetrics_spark.comparison.totals import BASELINE, CANDIDATE, Ints, Key, Request, Totals, arm, sum_table
 from rankmetrics_spark.engines import Batches, Step
 from rankmetrics_spark.errors import InputError, unknown
 from rankmetrics_spark.schemas import ADJUSTED, BOUNDS, DATE, EVERYONE, EXPERIMENT, METRIC, N_LISTS, lists_with_value
@@ -109,7 +109,7 @@ def over_time(table: UserTable, request: Request, rules: Rules, start: str | Non
 
 
 def _weights(table: UserTable) -> Iterator[str]:
-    """SQL of the lists of each row, and of those that have a value of each metric: null where nobody knows."""
+    """SQL of the lists of each row, and of those that have a value of each metric: null where it is unknown."""
     columns = table.rows.columns
     yield f"double({N_LISTS if N_LISTS in columns else 1}) AS {_LISTS}"
     for metric in table.metrics:
@@ -150,7 +150,25 @@ def over_time_rows(totals: Totals, request: Request, rules: Rules, start: str | 
         ConfigError: There is no experiment with the name of the baseline or of a candidate.
     """
     with np.errstate(all="ignore"):
-        rows = Compared.of(_up_to_each_day(totals), {}, request, rules)
+        # The sums with those up to each day, in place of the states that begin and end there.
+        changes: dict[Key, dict[str, Ints]] = defaultdict(dict)
+        running = Totals()
+        for key, sums in totals.sums.items():
+            kind, _, date = key.segment.partition("=")
+            if kind not in (ENTERING, LEAVING):
+                if key.kind not in ("trend", "trend_pair"):
+                    running.sums[key] = sums
+                continue
+            of_key = changes[key._replace(segment="")]
+            of_key[date] = of_key.get(date, 0) + (sums if kind == ENTERING else -sums)
+        dates = sorted({date for of_key in changes.values() for date in of_key})
+        for key, of_key in changes.items():
+            state: Any = 0
+            for date in dates:
+                state = state + of_key.get(date, 0)
+                if np.any(state):
+                    running.sums[key._replace(segment=f"{CUMULATIVE}={date}")] = state
+        rows = Compared.of(running, {}, request, rules)
         columns = _points(rows, start)
         slopes = _slopes(totals, rows)
         merged = {name: [*columns[name], *slopes[name]] for name in OVER_TIME}
@@ -161,28 +179,6 @@ def over_time_rows(totals: Totals, request: Request, rules: Rules, start: str | 
 def _place(columns: Mapping[str, Sequence[Any]], i: int) -> tuple[Any, ...]:
     pair = [(columns[name][i] is None, columns[name][i]) for name in (BASELINE_NAME, EXPERIMENT)]
     return *pair, columns[METRIC][i], KINDS.index(columns["kind"][i]), columns["day_number"][i] or 0
-
-
-def _up_to_each_day(totals: Totals) -> Totals:
-    """The sums with those up to each day, in place of the states that begin and end there."""
-    changes: dict[Key, dict[str, Ints]] = defaultdict(dict)
-    running = Totals()
-    for key, sums in totals.sums.items():
-        kind, _, date = key.segment.partition("=")
-        if kind not in (ENTERING, LEAVING):
-            if key.kind not in ("trend", "trend_pair"):
-                running.sums[key] = sums
-            continue
-        of_key = changes[key._replace(segment="")]
-        of_key[date] = of_key.get(date, 0) + (sums if kind == ENTERING else -sums)
-    dates = sorted({date for of_key in changes.values() for date in of_key})
-    for key, of_key in changes.items():
-        state: Any = 0
-        for date in dates:
-            state = state + of_key.get(date, 0)
-            if np.any(state):
-                running.sums[key._replace(segment=f"{CUMULATIVE}={date}")] = state
-    return running
 
 
 def _points(rows: Compared, start: str | None) -> dict[str, list[Any]]:
@@ -250,9 +246,9 @@ def _day_number(kind: str, label: str, first: str) -> int | None:
 def _slopes(totals: Totals, rows: Compared) -> dict[str, list[Any]]:
     """How much each difference changes per day since a user's first date."""
     keys = [key._replace(kind="trend_pair") for key in rows.keys if key.segment == EVERYONE]
-    sums = [stacked(totals, [arm(key, place)._replace(kind="trend") for key in keys], len(TREND_SUMS))
+    sums = [sum_table(totals, [arm(key, place)._replace(kind="trend") for key in keys], len(TREND_SUMS))
             for place in (BASELINE, CANDIDATE)]  # fmt: skip
-    both = stacked(totals, keys, len(TREND_PAIR_SUMS))
+    both = sum_table(totals, keys, len(TREND_PAIR_SUMS))
     arms = [
         TrendMoments(
             each[:, 0].astype(object),

@@ -227,10 +227,10 @@ def planned(
     )
     answers: tuple[float | None, int | None, int | None, int | None] = (None, None, None, None)
     if effect is not None:
-        wanted = _effect(effect, mean)
-        at = first_day(once, wanted)
-        needed = round(float(users[at - 1])) if at else design.users_needed(wanted, float(variance[-1]))
-        answers = (wanted, at, first_day(any_look, wanted), needed)
+        target = _effect(effect, mean)
+        at = first_day(once, target)
+        needed = round(float(users[at - 1])) if at else design.users_needed(target, float(variance[-1]))
+        answers = (target, at, first_day(any_look, target), needed)
     return Plan(metric, stored, mean, rows, growth.users_error, *answers, furthest, design)
 
 
@@ -298,7 +298,7 @@ def _of_experiment(table: DataFrame, experiment: str | None) -> DataFrame:
 
 
 def _with_users(stored: Days, growth: Arrivals) -> tuple[Days, Arrivals]:
-    """The stored days from the first one on which somebody came: a metric may have been added later."""
+    """The stored days from the first one with users on: a metric may have been added later."""
     empty = int(np.count_nonzero(growth.users == 0))
     dates = stored.dates[empty:]
     return (Days(dates[0], stored.last, dates), growth.after(empty)) if empty else (stored, growth)

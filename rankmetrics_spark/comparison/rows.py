@@ -23,7 +23,7 @@ from rankmetrics_spark.comparison.totals import (
     experiments_of,
     refuse_unknown,
     replicate_means,
-    stacked,
+    sum_table,
 )
 from rankmetrics_spark.engines import Batches
 from rankmetrics_spark.schemas import BASELINE, EXPERIMENT, METRIC, SEGMENT, segment_label
@@ -64,7 +64,7 @@ def final_cluster_means(batches: Batches, rules: Rules) -> Iterator[pa.RecordBat
     totals, _ = read(batches)
     keys = [key for key in totals.sums if key.kind == "arm"]
     if keys:
-        ratios = ratio_of(stacked(totals, [key._replace(kind=ARM) for key in keys], len(LIST_SUMS))).moments
+        ratios = ratio_of(sum_table(totals, [key._replace(kind=ARM) for key in keys], len(LIST_SUMS))).moments
         beyond = np.array([totals.sums[key][ARM_SUMS.index("beyond")] > 0 for key in keys])
         low, high = (np.where(beyond, np.nan, bound) for bound in t_interval(ratios, rules.confidence))
         names = {EXPERIMENT: "candidate", SEGMENT: "segment", METRIC: "metric"}
@@ -107,7 +107,7 @@ def mean_intervals(totals: Totals, rules: Rules) -> dict[str, Any]:
     """
     keys = [key for key in totals.sums if key.kind == "arm"]
     low, high = np.full(len(keys), np.nan), np.full(len(keys), np.nan)
-    moments = arm_moments(stacked(totals, keys, len(ARM_SUMS)))
+    moments = arm_moments(sum_table(totals, keys, len(ARM_SUMS)))
     for i, key in enumerate(keys):
         replicates = totals.replicates.get(key._replace(kind="bootstrap_arm"))
         if replicates is not None and moments.n[i] >= 2 and not totals.sums[key][ARM_SUMS.index("beyond")]:
@@ -156,7 +156,7 @@ def _decompose(
 ) -> None:
     baseline, candidate, metric = of
     keys = [[Key("arm", "", name, label, metric) for label in labels] for name in (baseline, candidate)]
-    arms = [arm_moments(stacked(totals, each, len(ARM_SUMS))) for each in keys]
+    arms = [arm_moments(sum_table(totals, each, len(ARM_SUMS))) for each in keys]
     parts = decompose(arms[0], arms[1])
     rows = {
         "experiment_id": [candidate] * len(labels),

@@ -88,16 +88,30 @@ class UserTable:
             ConfigError: A metric has no column.
             InputError: A column of the users or of a segment is missing.
         """
-        there = rows.columns
+        columns = rows.columns
         for name in (EXPERIMENT, USER, N_RELEVANT, *(segments or {}).values()):
-            if name not in there:
-                raise InputError(f"user_metrics has no column {name}: {unknown('column', name, there)}")
-        chosen = _chosen(metrics) if metrics is not None else _metrics_in(there, segments or {})
+            if name not in columns:
+                raise InputError(f"user_metrics has no column {name}: {unknown('column', name, columns)}")
+        chosen = _chosen(metrics) if metrics is not None else _metrics_in(columns, segments or {})
         for metric in chosen:
-            if metric.column not in there:
+            if metric.column not in columns:
                 raise ConfigError(f"metrics: user_metrics has no column for {metric}: "
-                                  f"{unknown('column', metric.column, there)}")  # fmt: skip
-        _check_earlier(before, rows, chosen)
+                                  f"{unknown('column', metric.column, columns)}")  # fmt: skip
+        if isinstance(before, str):
+            kinds = {field.name: field.dataType for field in rows.schema.fields}
+            if before not in kinds:
+                raise InputError(f"cuped.column: {unknown('column', before, [*kinds])}")
+            if not isinstance(kinds[before], T.NumericType):
+                raise InputError(f"cuped.column is {before}, of type {kinds[before].simpleString()}; allowed: numbers")
+        elif before is not None:
+            earlier = before.columns
+            if USER not in earlier:
+                raise InputError(
+                    f"the user_metrics of the earlier date have no column {USER}: {unknown('column', USER, earlier)}"
+                )
+            if not {metric.column for metric in chosen} & set(earlier):
+                names = ", ".join(metric.column for metric in chosen)
+                raise InputError(f"the user_metrics of the earlier date have none of the columns {names}")
         return cls(rows, chosen, segments or {}, before)
 
 
@@ -107,27 +121,6 @@ def _chosen(metrics: str | Sequence[str | Metric]) -> tuple[Metric, ...]:
     if not metrics_of_items:
         raise ConfigError("metrics is an empty list; allowed: metrics such as ap@10, or None for all")
     return tuple(dict.fromkeys(metrics_of_items))
-
-
-def _check_earlier(before: DataFrame | str | None, rows: DataFrame, metrics: Sequence[Metric]) -> None:
-    """Refuse a column of earlier values that is not there, and a table without users or without any of the metrics."""
-    if isinstance(before, str):
-        kinds = {field.name: field.dataType for field in rows.schema.fields}
-        if before not in kinds:
-            raise InputError(f"cuped.column: {unknown('column', before, [*kinds])}")
-        if not isinstance(kinds[before], T.NumericType):
-            raise InputError(f"cuped.column is {before}, of type {kinds[before].simpleString()}; allowed: numbers")
-        return
-    if before is None:
-        return
-    columns = before.columns
-    if USER not in columns:
-        raise InputError(
-            f"the user_metrics of the earlier date have no column {USER}: {unknown('column', USER, columns)}"
-        )
-    if not {metric.column for metric in metrics} & set(columns):
-        wanted = ", ".join(metric.column for metric in metrics)
-        raise InputError(f"the user_metrics of the earlier date have none of the columns {wanted}")
 
 
 def _metrics_in(columns: Iterable[str], segments: Mapping[str, str]) -> tuple[Metric, ...]:
@@ -159,11 +152,22 @@ def by_user(table: UserTable, *more: str) -> DataFrame:
     experiment = f"string({EXPERIMENT}) AS {EXPERIMENT}"
     relevant = f"{N_RELEVANT} > 0 AS _relevant"
     hashed = _HASHED if table.cluster is None else _of_cluster(table)
-    rows = table.rows.selectExpr(
-        *hashed, experiment, relevant, *labels, *_columns(table.metrics), *_earlier_values(table), *more
-    )
+    columns = _columns(table.metrics)
+    if isinstance(table.before, str):
+        # A column of earlier values serves every metric.
+        value = f"nullif(double({quoted(table.before)}), double('NaN'))"
+        columns += [f"{value} AS {prefix}{name}" for prefix in (BEFORE, BEFORE_OWN) for name in columns]
+    rows = table.rows.selectExpr(*hashed, experiment, relevant, *labels, *columns, *more)
     if table.before is not None and not isinstance(table.before, str):
-        rows = _with_earlier(rows, table.before, table.metrics)
+        # The rows with what their users had on the earlier date; a user who was not there keeps the row. Independent
+        # rows are adjusted by what a user had whatever the experiment, paired ones by the difference of what the user
+        # had in the two.
+        rows = rows.join(_earlier_means(table.before, table.metrics, HASHES, BEFORE), list(HASHES), "left")
+        if EXPERIMENT not in table.before.columns:
+            rows = rows
+        else:
+            own = (*HASHES, EXPERIMENT)
+            rows = rows.join(_earlier_means(table.before, table.metrics, own, BEFORE_OWN), list(own), "left")
     return in_order(rows, [HASHES[0]], HASHES, [F.shiftright(HASHES[0], 64 - _BLOCKS)])
 
 
@@ -177,18 +181,18 @@ def lists_by_metric(table: UserTable) -> Iterator[str]:
     Raises:
         InputError: The table does not say how many lists a user has.
     """
-    there = table.rows.columns
-    if N_LISTS not in there:
+    columns = table.rows.columns
+    if N_LISTS not in columns:
         raise InputError(f"user_metrics has no column {N_LISTS}, which mean_over: lists needs: "
-                         f"{unknown('column', N_LISTS, there)}")  # fmt: skip
+                         f"{unknown('column', N_LISTS, columns)}")  # fmt: skip
     for metric in table.metrics:
-        yield f"double(greatest({lists_of(metric.column, there)}, 1L)) AS {LISTS}{metric.column}"
+        yield f"double(greatest({lists_of(metric.column, columns)}, 1L)) AS {LISTS}{metric.column}"
 
 
-def lists_of(metric: str, there: Iterable[str]) -> str:
+def lists_of(metric: str, columns: Iterable[str]) -> str:
     """SQL of the lists of a user that have a value; all lists where the user was stored without their number."""
     stored = lists_with_value(metric)
-    return f"coalesce({stored}, {N_LISTS})" if stored in there else f"bigint({N_LISTS})"
+    return f"coalesce({stored}, {N_LISTS})" if stored in columns else f"bigint({N_LISTS})"
 
 
 LISTS_HASH = "_lists_hash"
@@ -207,14 +211,14 @@ def hash_of_lists(table: UserTable) -> str:
             f"comparison.only_changed is true, and the users are those of {table.days.first} to {table.days.last}; "
             "allowed: those of one date"
         )
-    there = {name: hashed_cut(name) for name in table.rows.columns}
-    cuts = {cut: name for name, cut in there.items() if cut is not None}
+    cut_by_name = {name: hashed_cut(name) for name in table.rows.columns}
+    cuts = {cut: name for name, cut in cut_by_name.items() if cut is not None}
     needed = max(map(cut_of, table.metrics))
     if fits := [cut for cut in cuts if cut >= needed]:
         return f"bigint({cuts[min(fits)]}) AS {LISTS_HASH}"
-    wanted = list_hash(None if math.isinf(needed) else int(needed))
+    column = list_hash(None if math.isinf(needed) else int(needed))
     raise InputError(
-        f"user_metrics has no column {wanted}, which only_changed needs; allowed: users that were evaluated with "
+        f"user_metrics has no column {column}, which only_changed needs; allowed: users that were evaluated with "
         "only_changed: true and with metrics that look as deep"
     )
 
@@ -234,10 +238,10 @@ def _of_cluster(table: UserTable) -> tuple[str, ...]:
     Raises:
         InputError: There is no such column.
     """
-    there = table.rows.columns
-    if table.cluster not in there:
+    columns = table.rows.columns
+    if table.cluster not in columns:
         raise InputError(f"user_metrics has no column {table.cluster}, which cluster needs: "
-                         f"{unknown('column', str(table.cluster), there)}")  # fmt: skip
+                         f"{unknown('column', str(table.cluster), columns)}")  # fmt: skip
     name = f"string({quoted(table.cluster)})"
     # Seeds of their own: a user may be called like a cluster.
     keys = (
@@ -251,66 +255,45 @@ def _columns(metrics: Iterable[Metric]) -> list[str]:
     return [metric.column for metric in metrics]
 
 
-def _earlier_values(table: UserTable) -> list[str]:
-    """A column of earlier values serves every metric."""
-    if not isinstance(table.before, str):
-        return []
-    value = f"nullif(double({quoted(table.before)}), double('NaN'))"
-    return [f"{value} AS {prefix}{name}" for prefix in (BEFORE, BEFORE_OWN) for name in _columns(table.metrics)]
-
-
-def _with_earlier(rows: DataFrame, before: DataFrame, metrics: Sequence[Metric]) -> DataFrame:
-    """The rows with what their users had on the earlier date; a user who was not there keeps the row.
-
-    Independent rows are adjusted by what a user had whatever the experiment, paired ones by the difference of what the
-    user had in the two.
-    """
-    rows = rows.join(_earlier_means(before, metrics, HASHES, BEFORE), list(HASHES), "left")
-    if EXPERIMENT not in before.columns:
-        return rows
-    own = (*HASHES, EXPERIMENT)
-    return rows.join(_earlier_means(before, metrics, own, BEFORE_OWN), list(own), "left")
-
-
 def _earlier_means(before: DataFrame, metrics: Iterable[Metric], keys: Sequence[str], prefix: str) -> DataFrame:
     """One row per user, or per user and experiment: the mean of what they had on the earlier date."""
-    there = sorted(set(_columns(metrics)) & set(before.columns))
+    shared = sorted(set(_columns(metrics)) & set(before.columns))
     # Added in the order of their size, so that the order of a user's experiments changes no bit.
     values = (f"aggregate(array_sort(collect_list({name})), 0D, (added, value) -> added + value) / "
-              f"nullif(count({name}), 0) AS {prefix}{name}" for name in there)  # fmt: skip
+              f"nullif(count({name}), 0) AS {prefix}{name}" for name in shared)  # fmt: skip
     experiment = [f"string({EXPERIMENT}) AS {EXPERIMENT}"] if EXPERIMENT in keys else []
-    return before.selectExpr(*_HASHED, *experiment, *there).groupBy(*keys).agg(*map(F.expr, values))
+    return before.selectExpr(*_HASHED, *experiment, *shared).groupBy(*keys).agg(*map(F.expr, values))
 
 
-def user_changes(table: UserTable, asked: Comparison) -> DataFrame:
+def user_changes(table: UserTable, request: Comparison) -> DataFrame:
     """What each user who is in both experiments has in each: one row per (candidate, metric, user); grows with users.
 
     Args:
         table: The users.
-        asked: The baseline, and the candidates if not all are meant.
+        request: The baseline, and the candidates if not all are meant.
 
     Returns:
         experiment_id, baseline, metric, user_id, value_baseline, value_candidate, difference.
     """
     values = ", ".join(f"'{metric}', {metric.column}" for metric in table.metrics)
     long = table.rows.selectExpr(EXPERIMENT, USER, f"stack({len(table.metrics)}, {values}) AS ({METRIC}, value)")
-    of_baseline = F.col(EXPERIMENT).eqNullSafe(F.lit(asked.baseline))
+    of_baseline = F.col(EXPERIMENT).eqNullSafe(F.lit(request.baseline))
     ours = long.where(of_baseline).select(USER, METRIC, F.col("value").alias("value_baseline"))
     theirs = long.where(~of_baseline).withColumnRenamed("value", "value_candidate")
-    if asked.candidates:
-        theirs = theirs.where(F.col(EXPERIMENT).isin(*asked.candidates))
+    if request.candidates:
+        theirs = theirs.where(F.col(EXPERIMENT).isin(*request.candidates))
     joined = theirs.join(ours, [USER, METRIC]).withColumns(
-        {BASELINE: F.lit(asked.baseline), "difference": F.col("value_candidate") - F.col("value_baseline")}
+        {BASELINE: F.lit(request.baseline), "difference": F.col("value_candidate") - F.col("value_baseline")}
     )
     return joined.select(EXPERIMENT, BASELINE, METRIC, USER, "value_baseline", "value_candidate", "difference")
 
 
-def largest_changes(table: UserTable, asked: Comparison, n: int, kind: Literal["loss", "gain"] = "loss") -> DataFrame:
+def largest_changes(table: UserTable, request: Comparison, n: int, kind: Literal["loss", "gain"] = "loss") -> DataFrame:
     """The users who lost or gained most against the baseline, for each candidate and metric.
 
     Args:
         table: The users.
-        asked: The baseline, and the candidates if not all are meant.
+        request: The baseline, and the candidates if not all are meant.
         n: How many users per candidate and metric.
         kind: Which of the two; a metric of which lower is better is lost where it rises.
 
@@ -321,7 +304,7 @@ def largest_changes(table: UserTable, asked: Comparison, n: int, kind: Literal["
     lower = [str(metric) for metric in table.metrics if metric.higher_is_better is False]
     sign = F.when(F.col(METRIC).isin(lower), -1.0).otherwise(1.0) if lower else F.lit(1.0)
     size = sign * F.col("difference") if kind == "gain" else sign * (F.col("value_baseline") - F.col("value_candidate"))
-    changed = user_changes(table, asked).withColumn(kind, size).where(F.col(kind) > 0)
+    changed = user_changes(table, request).withColumn(kind, size).where(F.col(kind) > 0)
     place = F.row_number().over(Window.partitionBy(EXPERIMENT, METRIC).orderBy(F.desc(kind), USER))
     first = changed.withColumn("_place", place).where(f"_place <= {n}").orderBy(EXPERIMENT, METRIC, "_place")
     return first.select(EXPERIMENT, METRIC, USER, "value_baseline", "value_candidate", kind)

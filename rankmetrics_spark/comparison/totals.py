@@ -48,7 +48,7 @@ MEMBERS = "members"
 ALONE = "alone"
 """Kind of the one sum of an experiment that counts its users without a cluster."""
 LIMBS = len(RESAMPLING_LIMBS)
-"""Whole numbers of which a sum of a replicate is made."""
+"""Whole numbers that make up a sum of a replicate."""
 SHAPES = {"bootstrap_arm": 2, "bootstrap_pair": 3, "flips": 2, "aa_paired": 2, "aa_independent": 3}
 """Kind of replicates -> how many weighted sums it has."""
 MOST_CELLS = 100_000_000
@@ -230,16 +230,16 @@ def experiments_of(totals: Totals) -> list[Name]:
     return sorted(names, key=lambda name: (name is None, name))
 
 
-def refuse_unknown(asked: Sequence[str | None], known: Sequence[Name]) -> None:
+def refuse_unknown(names: Sequence[str | None], known: Sequence[Name]) -> None:
     """Refuse the name of an experiment that has no users.
 
     Raises:
         ConfigError: Names the nearest known one.
     """
-    names = [str(name) for name in known]
-    for name in asked:
-        if name is not None and name not in names:
-            raise ConfigError(unknown("experiment", name, names))
+    allowed = [str(name) for name in known]
+    for name in names:
+        if name is not None and name not in allowed:
+            raise ConfigError(unknown("experiment", name, allowed))
 
 
 def arm(key: Key, place: int) -> Key:
@@ -247,15 +247,15 @@ def arm(key: Key, place: int) -> Key:
     return key._replace(kind="arm", baseline="", candidate=key[place])
 
 
-def stacked(totals: Totals, keys: Sequence[Key], width: int) -> Ints:
+def sum_table(totals: Totals, keys: Sequence[Key], width: int) -> Ints:
     """(g, width) sums; zeros for a key that has none."""
     nothing = np.zeros(width, np.int64)
     return np.array([totals.sums.get(key, nothing) for key in keys], np.int64).reshape(len(keys), width)
 
 
-def stacked_arms(totals: Totals, keys: Sequence[Key], place: int) -> Ints:
+def arm_sum_table(totals: Totals, keys: Sequence[Key], place: int) -> Ints:
     """(g, c) sums of the baseline or of the candidate of each pair."""
-    return stacked(totals, [arm(key, place) for key in keys], len(ARM_SUMS))
+    return sum_table(totals, [arm(key, place) for key in keys], len(ARM_SUMS))
 
 
 def of_arm(sums: Ints, name: str) -> Ints:
@@ -300,13 +300,13 @@ def row_keys(totals: Totals, request: Request, known: Sequence[Name]) -> list[Ke
             cells.setdefault(key.candidate, {})[key.segment, key.metric] = None
     rows = []
     for i, j in zip(*request.pairs(known), strict=True):
-        there = dict.fromkeys([*cells[known[i]], *cells[known[j]]])
-        rows += [Key("pair", known[i], known[j], segment, metric) for segment, metric in sorted(there)]
+        cells_of_pair = dict.fromkeys([*cells[known[i]], *cells[known[j]]])
+        rows += [Key("pair", known[i], known[j], segment, metric) for segment, metric in sorted(cells_of_pair)]
     return rows
 
 
 def large_enough(totals: Totals, keys: Sequence[Key], min_users: int) -> list[Key]:
     """The rows of all users, and of the segments with so many users in both experiments."""
-    n = [of_arm(stacked_arms(totals, keys, place), "users") for place in (BASELINE, CANDIDATE)]
+    n = [of_arm(arm_sum_table(totals, keys, place), "users") for place in (BASELINE, CANDIDATE)]
     enough = np.minimum(*n) >= min_users
     return [key for key, keep in zip(keys, enough, strict=True) if keep or key.segment == EVERYONE]

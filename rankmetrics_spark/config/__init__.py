@@ -222,12 +222,25 @@ class Config(Section):
             "report",
             replace(self.report, file=file and file.replace("{date}", self.evaluation_date), examples=examples),
         )
-        _check_trec_run(self)
+        if self.source.format == "trec_run" and self.judgements is None:
+            raise ConfigError(
+                "judgements is missing, and source.format 'trec_run' has no relevance; "
+                "allowed: a judgements section, such as format: trec_qrels with a path"
+            )
         if not self.rank_by:
             # The ranks of a TREC run are not reliable.
             self._settle("rank_by", "score" if self.source.format == "trec_run" else None)
         refuse_overlap(self.inputs, self.sink)
-        self._settle("options", _options(self))
+        formats = {section.format for section in self.inputs}
+        self._settle(
+            "options",
+            Options(
+                **{name: _value_at(self, path) for name, path in PATHS.items()},
+                text_numbers=any(FORMATS[name].is_text for name in formats),
+                judged=self.judgements is not None,
+                paths=PATHS,
+            ),
+        )
         for name in ("metrics", "convention", "rank_by"):
             self._settle(name, getattr(self.options, name))
         check_gates(self.gates, self.metrics, self.comparison)
@@ -238,24 +251,6 @@ class Config(Section):
     def inputs(self) -> tuple[Input, ...]:
         """The sections of the tables that are read."""
         return (*self.source.parts, *([self.judgements] if self.judgements else []))
-
-
-def _check_trec_run(config: Config) -> None:
-    if config.source.format == "trec_run" and config.judgements is None:
-        raise ConfigError(
-            "judgements is missing, and source.format 'trec_run' has no relevance; "
-            "allowed: a judgements section, such as format: trec_qrels with a path"
-        )
-
-
-def _options(config: Config) -> Options:
-    formats = {section.format for section in config.inputs}
-    return Options(
-        **{name: _value_at(config, path) for name, path in PATHS.items()},
-        text_numbers=any(FORMATS[name].is_text for name in formats),
-        judged=config.judgements is not None,
-        paths=PATHS,
-    )
 
 
 def _value_at(config: Config, path: str) -> object:

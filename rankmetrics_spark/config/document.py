@@ -97,23 +97,7 @@ def parse(content: str) -> object:
     >>> parse("{baseline: 007, header: no, fraction: 1e-2, day: 2026-11-21}")
     {'baseline': '007', 'header': 'no', 'fraction': 0.01, 'day': '2026-11-21'}
     """
-    _check_size(content)
-    try:
-        return yaml.load(content, Loader=_Loader)  # noqa: S506  # a SafeLoader
-    except yaml.YAMLError:
-        raise
-    except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
-        # PyYAML does not catch errors of int() and of dates: a number of 5,000 digits, `!!int x`.
-        problem = error if isinstance(error, ValueError) else "it does not fit its tag"
-        raise yaml.YAMLError(f"a value cannot be read: {problem}") from None
-
-
-def _check_size(content: str) -> None:
-    """Refuse a text that is too deep, or too large once its aliases are expanded; PyYAML would recurse through both.
-
-    Raises:
-        YAMLError: with the place in the text.
-    """
+    # Too deep, or too large once its aliases are expanded: PyYAML would recurse through both.
     anchors: dict[str, int | None] = {}
     open_nodes: list[tuple[str | None, int]] = [(None, 0)]
     for event in yaml.parse(content, Loader=_Loader):
@@ -129,6 +113,14 @@ def _check_size(content: str) -> None:
             _refuse(event, f"more than {DEEPEST} levels; allowed: {DEEPEST}")
         if open_nodes[-1][1] > LARGEST:
             _refuse(event, f"its aliases stand for more than {LARGEST:,} values; allowed: {LARGEST:,}")
+    try:
+        return yaml.load(content, Loader=_Loader)  # noqa: S506  # a SafeLoader
+    except yaml.YAMLError:
+        raise
+    except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
+        # PyYAML does not catch errors of int() and of dates: a number of 5,000 digits, `!!int x`.
+        problem = error if isinstance(error, ValueError) else "it does not fit its tag"
+        raise yaml.YAMLError(f"a value cannot be read: {problem}") from None
 
 
 def _leaf(event: yaml.ScalarEvent | yaml.AliasEvent, anchors: Mapping[str, int | None]) -> tuple[str | None, int]:

@@ -103,7 +103,14 @@ such as lower, date_trunc and coalesce
     refuse_substitution(path, given)
     # The date is filled in later; a word of the same length keeps every token in its place.
     words = list(tokens(path, given.replace(PLACEHOLDER, "0" * len(PLACEHOLDER))))
-    _check_dates(path, given, words)
+    # A date outside quotes is arithmetic: 2026-11-20 is 1995.
+    quoted = [word for word in words if word.kind in ("string", "quoted")]
+    for bare_date in _BARE_DATE.finditer(given):
+        if not any(word.start < bare_date.start() and bare_date.end() <= word.end for word in quoted):
+            raise ConfigError(
+                f"{path} holds {bare_date[0]} outside quotes, where a date is arithmetic (2026-11-20 is 1995); "
+                f"allowed: '{bare_date[0]}' in quotes"
+            )
     before = [None, *words]
     for token, last, last_but_one in zip(words, before, [None, *before], strict=False):
         if token.text == "(" and token.kind == "symbol":
@@ -179,17 +186,6 @@ def tokens(path: str, given: str) -> Iterator[Token]:
         elif kind != "space":
             yield Token(kind, match[0].lower(), at, match.end())
         at = match.end()
-
-
-def _check_dates(path: str, given: str, words: list[Token]) -> None:
-    """Refuse a date outside quotes: 2026-11-20 is arithmetic, 1995."""
-    quoted = [word for word in words if word.kind in ("string", "quoted")]
-    for found in _BARE_DATE.finditer(given):
-        if not any(word.start < found.start() and found.end() <= word.end for word in quoted):
-            raise ConfigError(
-                f"{path} holds {found[0]} outside quotes, where a date is arithmetic (2026-11-20 is 1995); "
-                f"allowed: '{found[0]}' in quotes"
-            )
 
 
 def _check_parenthesis(path: str, last: Token | None, last_but_one: Token | None) -> None:

@@ -188,8 +188,15 @@ class Options(Section):
         """
         given: object = self.convention
         super().__post_init__()
-        _check_rank_column(self)
-        _check_relevance(self)
+        if self.lacks(self.rank_by):
+            raise ConfigError(
+                f"rank_by is '{self.rank_by}', but {self.path_of('columns')}.{self.rank_by} is null; "
+                "allowed: a rank_by whose column is there"
+            )
+        if self.lacks("relevance") and not self.judged:
+            raise ConfigError(
+                f"{self.path_of('columns')}.relevance is null, and judgements is missing; allowed: one of the two"
+            )
         _check_item(self)
         metrics, columns = self.path_of("metrics"), self.path_of("columns")
         for metric in self.metrics:
@@ -204,7 +211,12 @@ class Options(Section):
         changed = {knob.name for knob in knobs() if getattr(self.convention, knob.name) != getattr(usual, knob.name)}
         chosen = changed | set(given) if isinstance(given, Mapping) else changed
         _check_ties(self, chosen)
-        _check_judged_knobs(self, chosen)
+        for knob, (need_judgements, others) in JUDGED_KNOBS.items():
+            value, path = getattr(self.convention, knob), f"{self.path_of('convention')}.{knob}"
+            if not self.judged and knob in chosen and value in need_judgements:
+                raise ConfigError(
+                    f"{path} is '{value}', but judgements is missing; allowed without judgements: {', '.join(others)}"
+                )
         check(self.metrics, self.convention)
         if self.percentiles and self.cluster is not None:
             raise ConfigError(
@@ -246,21 +258,6 @@ def with_options(cls: type[SectionT]) -> type[SectionT]:
             cls.__annotations__.setdefault(last, hints[name])
             setattr(cls, last, key(**Options.__dataclass_fields__[name].metadata))
     return cls
-
-
-def _check_rank_column(options: Options) -> None:
-    if options.lacks(options.rank_by):
-        raise ConfigError(
-            f"rank_by is '{options.rank_by}', but {options.path_of('columns')}.{options.rank_by} is null; "
-            "allowed: a rank_by whose column is there"
-        )
-
-
-def _check_relevance(options: Options) -> None:
-    if options.lacks("relevance") and not options.judged:
-        raise ConfigError(
-            f"{options.path_of('columns')}.relevance is null, and judgements is missing; allowed: one of the two"
-        )
 
 
 def _check_item(options: Options) -> None:
@@ -311,13 +308,4 @@ def _check_ties(options: Options, chosen: set[str]) -> None:
             raise ConfigError(
                 f"{path} is '{value}', but rank_by is 'position' and ranks have no ties; "
                 "allowed: rank_by 'score', or another order"
-            )
-
-
-def _check_judged_knobs(options: Options, chosen: set[str]) -> None:
-    for knob, (need_judgements, others) in JUDGED_KNOBS.items():
-        value, path = getattr(options.convention, knob), f"{options.path_of('convention')}.{knob}"
-        if not options.judged and knob in chosen and value in need_judgements:
-            raise ConfigError(
-                f"{path} is '{value}', but judgements is missing; allowed without judgements: {', '.join(others)}"
             )

@@ -64,13 +64,13 @@ def _folder_overlap(path: str, sink: Sink) -> str:
     """Return how the output folder overlaps an input: equal to it, inside of it, around it; empty if it does not."""
     if sink.path is None:
         return ""
-    wanted, output = _steps(path, wildcards=True), _steps(sink.path, wildcards=False)
-    if not all(fnmatchcase(name, pattern) for pattern, name in zip(wanted, output, strict=False)):
+    source, output = _steps(path, wildcards=True), _steps(sink.path, wildcards=False)
+    if not all(fnmatchcase(name, pattern) for pattern, name in zip(source, output, strict=False)):
         return ""
-    if len(wanted) <= len(output):
-        return "equal to" if len(wanted) == len(output) else "inside of"
-    first = wanted[len(output)]
-    through_wildcard = list(wanted[: len(output)]) != output
+    if len(source) <= len(output):
+        return "equal to" if len(source) == len(output) else "inside of"
+    first = source[len(output)]
+    through_wildcard = list(source[: len(output)]) != output
     apart = not any(fnmatchcase(name, first) for name in TABLES) if through_wildcard else first == INPUT_BELOW_OUTPUT
     return "" if apart else "around"
 

@@ -284,7 +284,12 @@ def _of_drop(gate: Gate, row: Row) -> Iterator[Check]:
             continue
         falls = (drop >= 0) == (_sign(gate) > 0)
         moved = _MOVED[_BOUND if gate.on == "clear" and drop < 0 else gate.on][not falls]
-        size = f"{style.format(abs(drop))}{_means(gate, row)}".replace("%", " %")
+        size = style.format(abs(drop))
+        before, after = row.get("mean_baseline"), row.get("mean_candidate")
+        # With CUPED, and for a bound, the two means do not add up to the difference.
+        if gate.on == "point" and row.get("test") != CUPED and not is_unknown(before) and not is_unknown(after):
+            size += f" ({before:.3f} → {after:.3f})"
+        size = size.replace("%", " %")
         limit_text = allowed.format(limit).replace("%", " %")
         if drop < 0:
             limit_text = f"a {'drop' if _sign(gate) > 0 else 'rise'} of {limit_text}"
@@ -300,14 +305,6 @@ _MOVED = {
     "clear": ("fell by at least", "rose by at least"),
 }
 """What a gate looks at -> what it says of a metric that falls, and of one that rises."""
-
-
-def _means(gate: Gate, row: Row) -> str:
-    """The two means; empty where they do not add up to the difference, as with CUPED, or with a bound of it."""
-    before, after = row.get("mean_baseline"), row.get("mean_candidate")
-    if gate.on != "point" or row.get("test") == CUPED or is_unknown(before) or is_unknown(after):
-        return ""
-    return f" ({before:.3f} → {after:.3f})"
 
 
 def _row_of_gate(

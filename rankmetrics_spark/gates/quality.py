@@ -43,9 +43,27 @@ def check_quality(log: Inspected, settings: Quality, previous: Mapping[str, Any]
     if not total_counts(counts, "rows"):
         raise InputError(f"the input is empty: no rows in {log.place}")
     try:
-        _refuse_repeats(log, counts)
+        # As trec_eval does.
+        rule = log.plan.scoring.conventions[0]
+        if rule.duplicates == "refuse" and total_counts(counts, "repeated") and log.plan.columns.item:
+            repeats = log.repeated().where(F.col(REASON) == "duplicate_item").count()
+            if repeats:
+                raise QualityError(
+                    f"{repeats} of {total_counts(counts, 'rows')} rows repeat an item of their list, and the "
+                    f"convention '{rule.name}' refuses that; to go on, give it duplicates: best_rank or highest_grade"
+                    f"{_several_lists(log)}"
+                )
         _refuse_faulty(log, counts, settings)
-        _refuse_large_values(log, counts)
+        for name, count in counts.items():
+            for column in count["beyond_sums"]:
+                metric = next(m for m in log.plan.scoring.metrics if m.column == column)
+                gain = log.plan.scoring.conventions[0].gain
+                graded = metric.needs != "scores"
+                hint = f"; the highest grade is {_highest_grade(log):g}, and the gain is {gain}" if graded else ""
+                raise QualityError(
+                    f"{metric} of experiment '{name}' has values above {LARGEST_SUMMAND:.3g}, which cannot be averaged"
+                    + hint
+                )
     except QualityError as error:
         rows = faulty_checks(counts, settings.allowed_fraction)
         whole = [] if any(row.status == FAIL for row in rows) else [Check("log", FAIL, str(error))]
@@ -56,20 +74,6 @@ def check_quality(log: Inspected, settings: Quality, previous: Mapping[str, Any]
 
 
 # ---- faulty rows
-
-
-def _refuse_repeats(log: Inspected, counts: Counts) -> None:
-    """Refuse repeated items under ``duplicates: refuse``, as trec_eval does."""
-    rule = log.plan.scoring.conventions[0]
-    if rule.duplicates != "refuse" or not total_counts(counts, "repeated") or not log.plan.columns.item:
-        return
-    repeats = log.repeated().where(F.col(REASON) == "duplicate_item").count()
-    if repeats:
-        raise QualityError(
-            f"{repeats} of {total_counts(counts, 'rows')} rows repeat an item of their list, and the convention "
-            f"'{rule.name}' refuses that; to go on, give it duplicates: best_rank or highest_grade"
-            f"{_several_lists(log)}"
-        )
 
 
 def _refuse_faulty(log: Inspected, counts: Counts, settings: Quality) -> None:
@@ -84,7 +88,14 @@ def _refuse_faulty(log: Inspected, counts: Counts, settings: Quality) -> None:
         sentence = f"{n_faulty} of {rows} rows of {_experiment_names(affected)} are faulty ({n_faulty / rows:.2%}"
         faulty = log.outcome.where(F.col(EXPERIMENT).isin([*affected]))
     else:
-        _refuse_ranks_from_0(log, counts, allowed)
+        if ranks_seem_to_start_at_0(log, counts) and allowed < 1:
+            # Without the faulty rows, the other ranks would be off by one.
+            raise QualityError(
+                f"{total_counts(counts, 'below_first_rank')} rows have a rank below 1, and there are "
+                f"{total_counts(counts, 'lists')} lists: "
+                f"the ranks seem to start at 0; set {log.plan.options.path_of('first_rank')} to 0, or allow faulty "
+                "rows with max_invalid_fraction: 1"
+            )
         return
     emptied = {name: c for name, c in arms(counts).items() if not c["lists"]}
     reason_counts = reasons(faulty)
@@ -129,33 +140,7 @@ def _several_lists(log: Inspected) -> str:
     return f"; if users have several requests each, set {log.plan.options.path_of('list')} to the request's column"
 
 
-def _refuse_ranks_from_0(log: Inspected, counts: Counts, allowed: float) -> None:
-    """Refuse ranks that seem to start at 0, unless faulty rows are allowed: other ranks would be off by one."""
-    if not ranks_seem_to_start_at_0(log, counts) or allowed >= 1:
-        return
-    raise QualityError(
-        f"{total_counts(counts, 'below_first_rank')} rows have a rank below 1, and there are "
-        f"{total_counts(counts, 'lists')} lists: "
-        f"the ranks seem to start at 0; set {log.plan.options.path_of('first_rank')} to 0, or allow faulty rows with "
-        "max_invalid_fraction: 1"
-    )
-
-
 # ---- values
-
-
-def _refuse_large_values(log: Inspected, counts: Counts) -> None:
-    """Refuse values that are too large for exact sums; the message names the highest grade."""
-    for name, count in counts.items():
-        for column in count["beyond_sums"]:
-            metric = next(m for m in log.plan.scoring.metrics if m.column == column)
-            gain = log.plan.scoring.conventions[0].gain
-            graded = metric.needs != "scores"
-            hint = f"; the highest grade is {_highest_grade(log):g}, and the gain is {gain}" if graded else ""
-            raise QualityError(
-                f"{metric} of experiment '{name}' has values above {LARGEST_SUMMAND:.3g}, which cannot be averaged"
-                + hint
-            )
 
 
 def _highest_grade(log: Inspected) -> float:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -72,7 +72,12 @@ class Earlier:
             return cls(looks=History.before(date, pointers))
         others = {day: pointers[day] for day in pointers if period.first <= day <= period.last and day != date}
         _refuse_other_conventions(store, config, others)
-        _refuse_segment_gates(config)
+        for gate in config.gates:
+            if gate.compares and gate.segment != EVERYONE and config.source.list:
+                raise ConfigError(
+                    f"gates: the gate on {gate.metric} limits a drop in {gate.segment}, and comparison.period compares "
+                    "all users only where source.list is given; allowed: a gate without a segment"
+                )
         used = sorted({date, *others})
         # Days that have not come yet are not missing.
         days = Days(period.first, used[-1], tuple(used))
@@ -91,7 +96,9 @@ class Earlier:
         schema = T.StructType([*fields, *(T.StructField(name, T.LongType()) for name in weights)])
         published = store.days("user_metrics", self.pointers, schema)
         if published is not None:
-            published = published.where(_is_one_of(_names(counts)))
+            names = _names(counts)
+            texts = F.col(EXPERIMENT).isin([name for name in names if name is not None])
+            published = published.where(texts | F.col(EXPERIMENT).isNull() if None in names else texts)
         earlier = replace(self, published=published).with_day(plan, rows, config)
         assert earlier.dated is not None
         return replace(earlier, users=comparison.period_rows(earlier.dated, self.days))
@@ -113,7 +120,7 @@ class Earlier:
         return own.withColumn(DATE, F.lit(config.evaluation_date))
 
     def runs(self, counts: Counts) -> dict[str, tuple[str, ...]]:
-        """Date -> the runs of which experiments of this run are compared, without this run; empty without a period."""
+        """Date -> the other runs with experiments of this run; empty without a period."""
         names = {*_names(counts)}
         runs = {
             date: tuple(entry.run_id for entry in self.pointers[date].entries if names & {*entry.experiments})
@@ -165,11 +172,6 @@ def _names(counts: Counts) -> list[str | None]:
     return [name or None for name, count in counts.items() if count["lists"]]
 
 
-def _is_one_of(names: Sequence[str | None]) -> Column:
-    texts = F.col(EXPERIMENT).isin([name for name in names if name is not None])
-    return texts | F.col(EXPERIMENT).isNull() if None in names else texts
-
-
 def _refuse_other_conventions(store: Store, config: Config, pointers: Mapping[str, Pointer]) -> None:
     rule = config.convention
     others: dict[str, list[str]] = {}
@@ -183,12 +185,3 @@ def _refuse_other_conventions(store: Store, config: Config, pointers: Mapping[st
             f"comparison.period: {store.name_of('user_metrics')} holds {dates_in_words(dates)} under the convention "
             f"'{name}', and this run has '{rule.name}'; allowed: days of one convention"
         )
-
-
-def _refuse_segment_gates(config: Config) -> None:
-    for gate in config.gates:
-        if gate.compares and gate.segment != EVERYONE and config.source.list:
-            raise ConfigError(
-                f"gates: the gate on {gate.metric} limits a drop in {gate.segment}, and comparison.period compares all "
-                "users only where source.list is given; allowed: a gate without a segment"
-            )

@@ -51,6 +51,10 @@ class Record:
     def open(cls, config: Config, engine: str, versions: Mapping[str, str], more: Mapping[str, Any]) -> Record:
         """Start the record of a run."""
         started = datetime.now(timezone.utc)
+        installed = {"python": platform.python_version()}
+        for name in LIBRARIES:
+            with suppress(PackageNotFoundError):
+                installed[name] = version(name)
         return cls(
             {
                 RUN: f"{started:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}",
@@ -64,7 +68,7 @@ class Record:
                     "hash": config.convention.digest(),
                 },
                 "engine": engine,
-                "versions": {"rankmetrics_spark": rankmetrics_spark.__version__, **versions, **_libraries()},
+                "versions": {"rankmetrics_spark": rankmetrics_spark.__version__, **versions, **installed},
                 **more,
             }
         )
@@ -175,14 +179,6 @@ def versions_of(spark: SparkSession) -> dict[str, str]:
     versions = {"spark": spark.version}
     if engine_of(spark) == "sail":
         versions["sail"] = version_of(spark)
-    return versions
-
-
-def _libraries() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for name in LIBRARIES:
-        with suppress(PackageNotFoundError):
-            versions[name] = version(name)
     return versions
 
 

@@ -318,15 +318,12 @@ def write_unpublished(error: MetricGateError, record: Record, store: Store, conf
     error.record = record.entries
     with suppress(Exception):  # the gate that failed is what matters
         if has_page_libraries():
-            error.page = _page(record, store, config)
-
-
-def _page(record: Record, store: Store, config: Config) -> str | None:
-    entries = record.entries
-    means, compared = entries["means"], entries["comparisons"]
-    without = {name: entry for name, entry in entries.items() if name not in ("means", "comparisons", "checks")}
-    figures = Figures(period_means(means, compared), compared, record=without, checks=entries["checks"])
-    path = store.write_page(page(figures).encode("utf-8", "backslashreplace").decode("utf-8"))
-    if path is None and config.report.file:
-        return str(write_page(figures, Path(config.report.file).with_suffix(".not_published.html")))
-    return path
+            entries = record.entries
+            means, compared = entries["means"], entries["comparisons"]
+            without = {name: entry for name, entry in entries.items() if name not in ("means", "comparisons", "checks")}
+            figures = Figures(period_means(means, compared), compared, record=without, checks=entries["checks"])
+            path = store.write_page(page(figures).encode("utf-8", "backslashreplace").decode("utf-8"))
+            if path is None and config.report.file:
+                error.page = str(write_page(figures, Path(config.report.file).with_suffix(".not_published.html")))
+            else:
+                error.page = path

@@ -146,9 +146,14 @@ def _table(rows: list[Row], chosen: Sequence[Metric]) -> Table:
     for label in [*unit_labels(rows), *(escape(metric.headline) for metric in chosen)]:
         result.add_column(label, justify="right", no_wrap=True)
     best = {
-        (segment, str(metric)): best_mean(rows, segment, metric) for segment in _segments(rows) for metric in chosen
+        (segment, str(metric)): best_mean(rows, segment, metric)
+        for segment in {row[SEGMENT] for row in rows}
+        for metric in chosen
     }
-    for segment, lines in groupby(_grouped(rows).items(), key=lambda item: item[0][0]):
+    groups: dict[tuple[str, str], dict[str, Row]] = {}
+    for row in sorted(rows, key=lambda r: (r[SEGMENT] != EVERYONE, r[SEGMENT], str(r[EXPERIMENT]))):
+        groups.setdefault((row[SEGMENT], row[EXPERIMENT]), {})[row[METRIC]] = row
+    for segment, lines in groupby(groups.items(), key=lambda item: item[0][0]):
         for (_, experiment), cells in lines:
             values = [_cell(cells.get(str(metric)), best[segment, str(metric)]) for metric in chosen]
             labels = [as_text(experiment), *([as_text(segment)] if has_segments else [])]
@@ -190,18 +195,6 @@ def _by_cut(metric: Metric) -> tuple[str, float]:
     return str(metric).partition("@")[0], metric.cut or float("inf")
 
 
-def _segments(rows: list[Row]) -> set[str]:
-    return {row[SEGMENT] for row in rows}
-
-
-def _grouped(rows: list[Row]) -> dict[tuple[str, str], dict[str, Row]]:
-    """(segment, experiment) -> metric -> row; all users first."""
-    groups: dict[tuple[str, str], dict[str, Row]] = {}
-    for row in sorted(rows, key=lambda r: (r[SEGMENT] != EVERYONE, r[SEGMENT], str(r[EXPERIMENT]))):
-        groups.setdefault((row[SEGMENT], row[EXPERIMENT]), {})[row[METRIC]] = row
-    return groups
-
-
 def best_mean(rows: Iterable[Mapping[str, Any]], segment: str, metric: Metric) -> float | None:
     """The best mean of a segment: the largest or the smallest, as the metric says; None where neither is better."""
     of_metric = [row["mean"] for row in rows if row[SEGMENT] == segment and row[METRIC] == str(metric)]
@@ -235,18 +228,15 @@ def percentile_texts(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
     """
     named = percentiles_in(rows[0] if rows else ())
     # Tables hold the columns of other runs too, without a value.
-    found = {name: label for name, label in named.items() if any(number(row.get(name)) is not None for row in rows)}
+    titles = {name: label for name, label in named.items() if any(number(row.get(name)) is not None for row in rows)}
     has_segments = any(row.get(SEGMENT, EVERYONE) != EVERYONE for row in rows)
     texts = []
-    for row in rows if found else ():
+    in_order = sorted(titles.items(), key=lambda title: float(title[1].removesuffix(" %")))
+    for row in rows if titles else ():
         segment = {"segment": str(row[SEGMENT])} if has_segments else {}
-        values = {label: _with_bounds(row, name) for name, label in sorted(found.items(), key=_by_size)}
+        values = {label: _with_bounds(row, name) for name, label in in_order}
         texts.append({"experiment": str(row[EXPERIMENT]), **segment, "metric": label_of(parse(row[METRIC])), **values})
     return texts
-
-
-def _by_size(item: tuple[str, str]) -> float:
-    return float(item[1].removesuffix(" %"))
 
 
 def _with_bounds(row: Mapping[str, Any], name: str) -> str:
@@ -382,7 +372,16 @@ def accounting(record: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"warning: {beyond:,} lists show more relevant items than the judgements hold; their values stop at 1"
         )
-    more = _few_judged(record) + _tied(record["experiments"]) + _quality(record.get("quality", {}))
+    quality = record.get("quality", {})
+    before = quality.get("previous", {}).get("overall", {})
+    rates = [
+        f"{RATE_NAMES.get(name, name)} {share(value)}" + (f" (was {share(before[name])})" if name in before else "")
+        for name, value in quality.get("overall", {}).items()
+        if value or before.get(name)
+    ]
+    of_gates = [f"quality: {', '.join(rates)}"] if rates else []
+    of_gates += [f"warning: {warning}" for warning in quality.get("warnings", [])]
+    more = _few_judged(record) + _tied(record["experiments"]) + of_gates
     if record.get("engine") == "sail":
         more.append(f"engine: sail {record['versions'].get('sail', '')}".rstrip())
     notes = [f"note: {note}" for note in record.get("notes", [])]
@@ -432,15 +431,3 @@ def _tied(experiments: Mapping[str, Mapping[str, Any]]) -> list[str]:
         return []
     shares = ", ".join(rates)
     return [f"rows with tied scores: {shares} (rankmetrics conventions shows what their order can change)"]
-
-
-def _quality(quality: Mapping[str, Any]) -> list[str]:
-    """The rates that are not 0, beside those of the previous run, and what the gates of quality warn of."""
-    before = quality.get("previous", {}).get("overall", {})
-    rates = [
-        f"{RATE_NAMES.get(name, name)} {share(value)}" + (f" (was {share(before[name])})" if name in before else "")
-        for name, value in quality.get("overall", {}).items()
-        if value or before.get(name)
-    ]
-    lines = [f"quality: {', '.join(rates)}"] if rates else []
-    return lines + [f"warning: {warning}" for warning in quality.get("warnings", [])]

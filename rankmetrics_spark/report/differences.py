@@ -277,7 +277,7 @@ def p_value(row: Row) -> str:
 def p_text(p: float, level: float) -> str:
     """A p-value with as many digits as it takes to see on which side of the level it is, and three at least.
 
-    Nobody needs more digits of one that is small, and below the level.
+    A small p-value below the level needs no more digits.
 
     >>> p_text(0.3, 0.05), p_text(0.0496, 0.05), p_text(0.0503, 0.05), p_text(0.0004, 0.05), p_text(1e-9, 0.0001)
     ('0.300', '0.0496', '0.0503', '< 0.001', '< 0.0001')
@@ -315,9 +315,9 @@ def change_in_words(row: Row) -> str:
 
 
 def detectable(row: Row, in_percent: bool | None = None) -> str:
-    """The change that the corrected test finds with its power, never rounded down; empty where nobody knows it."""
+    """The change that the corrected test finds with its power, never rounded down; empty where it is unknown."""
     effect = number(row.get("adjusted_minimum_detectable_effect"))
-    if not effect:  # Without a spread, nobody knows what could be found.
+    if not effect:  # Without a spread, what the test could find is unknown.
         return ""
     if is_percentage(row) if in_percent is None else in_percent:
         effect, unit = 100 * effect / row["mean_baseline"], " %"

@@ -237,7 +237,7 @@ def first_of(rows: Iterable[Row], **values: object) -> Row | None:
 C = TypeVar("C")
 
 ANY_WIDTH = 1_000_000
-"""Characters in a line where nobody looks at a screen."""
+"""Characters in a line where the output is no terminal."""
 PIPE_WIDTH = 160
 """Characters of a table of metrics in a pipe or a file; a wider one is printed in blocks."""
 

@@ -355,7 +355,7 @@ def _made() -> tuple[str, str]:
         from rankmetrics_spark.report import charts
     # The newest one reads the charts of every Altair, and its Vega is the one that it was made for.
     of_vega_lite = max(vl_convert.get_vegalite_versions(), key=lambda text: [int(part) for part in text.split(".")])
-    bundle: Any = vl_convert.javascript_bundle  # its stub asks for a script that is to be added
+    bundle: Any = vl_convert.javascript_bundle  # its stub wants a script to add
     library: str = bundle(vl_version=of_vega_lite)
     return library.replace("</script", "<\\/script").replace("<!--", "<\\!--"), as_script(charts.templates())
 

@@ -86,7 +86,15 @@ def as_html(figures: Figures) -> str:
     """The answer and one line per experiment, for all users; every name is text."""
     answer = story.answer(figures)
     title = "".join(_text(part) for part in answer.title)
-    lead = " ".join(part for part in (_words(answer.value), _bold(answer.change), _words(answer.detail)) if part)
+    lead = " ".join(
+        part
+        for part in (
+            _words(answer.value),
+            (f"<b>{escape(answer.change)}</b>" if answer.change else ""),
+            _words(answer.detail),
+        )
+        if part
+    )
     return (
         f'<div style="font-family:system-ui,sans-serif;max-width:60em">'
         f'<div style="font-size:1.5em;font-weight:650;margin:.2em 0">{title}</div>'
@@ -153,10 +161,6 @@ def _compared_cells(row: Mapping[str, Any]) -> list[str]:
 
 
 _MARKS = {"better": "&#9650;", "worse": "&#9660;", "open": "&#8776;", "doubtful": "?"}
-
-
-def _bold(text: str) -> str:
-    return f"<b>{escape(text)}</b>" if text else ""
 
 
 def _words(parts: Sequence[str]) -> str:
@@ -234,16 +238,16 @@ def _named(text: str, metrics: Sequence[Metric]) -> set[str]:
     >>> sorted(_named("mean_average_precision", found)), _named("MAP@10", found), _named("hit rate", found)
     (['ap@10', 'ap@5'], {'ap@10'}, {'hit_rate@5'})
     """
-    wanted = text.strip().lower().removeprefix("mean ")
+    query = text.strip().lower().removeprefix("mean ")
     with suppress(ConfigError):
-        metric = parse(wanted.replace(" ", "_"))
+        metric = parse(query.replace(" ", "_"))
         if metric in metrics:
             return {str(metric)}
     heads = set()
     for metric in metrics:
         family = metric.definition.headline.removeprefix("mean ").lower()
         names = (str(metric), label_of(metric).lower(), metric.name, family, *metric.definition.aliases)
-        if wanted in names or wanted.replace(" ", "_").replace("-", "_") in names:
+        if query in names or query.replace(" ", "_").replace("-", "_") in names:
             heads.add(str(metric))
     return heads
 

@@ -121,19 +121,18 @@ def _fading(pair: Pair, kinds: Mapping[str, Sequence[Row]]) -> tuple[bool, str]:
         return False, f"No sign that {effect} {on} {verb}: {change.text} per day {certainty}."
     falls = (slope["difference"] > 0) != (whole["difference"] > 0)
     verb = ("fades" if falls else "grows") if is_shown else ("rises" if slope["difference"] > 0 else "falls")
-    start = f" It is {first.text} on a user's first day." if (first := _first_day(kinds)) else ""
+    rows = [row for row in kinds.get("days_since_first", ()) if row["day_number"] == 0]
+    start = (
+        f" It is {first.text} on a user's first day."
+        if (first := (change_of(rows[0], _in_percent(rows[0])) if rows else None))
+        else ""
+    )
     text = f"{effect[0].upper()}{effect[1:]} {on} {verb} with a user's days: {change.text} per day {certainty}.{start}"
     return True, text
 
 
-def _first_day(kinds: Mapping[str, Sequence[Row]]) -> Change | None:
-    """The difference on the first day of each user."""
-    rows = [row for row in kinds.get("days_since_first", ()) if row["day_number"] == 0]
-    return change_of(rows[0], _in_percent(rows[0])) if rows else None
-
-
 def _before(pair: Pair, kinds: Mapping[str, Sequence[Row]]) -> tuple[bool, str]:
-    """Whether the users differed before the start, and the sentence about it; empty where nobody knows."""
+    """Whether the users differed before the start, and the sentence about it; empty where it is unknown."""
     row = next(iter(kinds.get("before", ())), None)
     change = change_of(row, _in_percent(row)) if row else None
     if row is None or change is None or number(row["p_adjusted"]) is None:
@@ -184,7 +183,9 @@ def print_over_time(days: Days, rows: Sequence[Row], style: str, metrics: Sequen
         return
     main = deciding_metric(rows, metrics)
     texts = [_texts(row) for row in rows if row[METRIC] == main]
-    grid = Table(title=_title(main, {row[METRIC] for row in rows}), title_justify="left", title_style="")
+    others = len({row[METRIC] for row in rows}) - 1
+    note = f"; --metrics chooses another, JSON and CSV hold all {others + 1}" if others else ""
+    grid = Table(title=f"{label_of(parse(main))} over time{note}", title_justify="left", title_style="")
     for name in texts[0] if texts else {}:
         is_label = name in ("candidate", "baseline", "kind", "label")
         grid.add_column(name, justify="left" if is_label else "right", overflow="fold", no_wrap=name == "label")
@@ -193,12 +194,6 @@ def print_over_time(days: Days, rows: Sequence[Row], style: str, metrics: Sequen
     for line in (*sentences, f"Users of {about}."):
         print_sentence(line)
     print_records(texts, grid)
-
-
-def _title(main: str, metrics: set[str]) -> str:
-    others = len(metrics) - 1
-    more = f"; --metrics chooses another, JSON and CSV hold all {others + 1}" if others else ""
-    return f"{label_of(parse(main))} over time{more}"
 
 
 def _texts(row: Row) -> dict[str, str]:

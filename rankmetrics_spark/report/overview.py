@@ -134,7 +134,12 @@ def what_else(card: Card, pair: Sequence[Row], of_pairs: bool = False) -> Words:
     """
     others = [row for row in pair if row[METRIC] != card.row[METRIC]]
     guardrails = [row for row in others if row.get(ROLE) == GUARDRAIL]
-    parts = [_guardrail(row) for row in guardrails[:MOST_NAMED]]
+    words = {"better": "is better", "worse": "is worse", "open": "shows no clear change", "doubtful": "is not tested"}
+    parts = []
+    for row in guardrails[:MOST_NAMED]:
+        change = change_of(row)
+        size = f" ({change.text}{f', {change.interval}' if change.interval else ''})" if change else ""
+        parts.append(f"the guardrail {label_of(parse(row[METRIC]))} {words[state_of(row)]}{size}")
     if len(guardrails) > MOST_NAMED:
         parts.append(f"{len(guardrails) - MOST_NAMED:,} more guardrails are in the table of differences")
     rest = [row for row in others if row.get(ROLE) != GUARDRAIL]
@@ -145,13 +150,6 @@ def what_else(card: Card, pair: Sequence[Row], of_pairs: bool = False) -> Words:
     text = "; ".join(parts) + "."
     against: Words = (" against ", Id(card.baseline)) if of_pairs else ()
     return ("What else moved in ", Id(card.candidate), *against, f": {text}")
-
-
-def _guardrail(row: Row) -> str:
-    name, change = label_of(parse(row[METRIC])), change_of(row)
-    words = {"better": "is better", "worse": "is worse", "open": "shows no clear change", "doubtful": "is not tested"}
-    size = f" ({change.text}{f', {change.interval}' if change.interval else ''})" if change else ""
-    return f"the guardrail {name} {words[state_of(row)]}{size}"
 
 
 def _counts(rows: Sequence[Row]) -> str:
@@ -197,7 +195,24 @@ def further_sentences(cards: Sequence[Card]) -> list[str]:
     for card in cards:
         against = f" against {card.baseline}" if several else ""
         row, who = card.row, f"{card.candidate}{against} on {label_of(parse(card.row[METRIC]))}"
-        for text in (_of_users(row), _cuped(row), _bootstrap(row), _ranks(row), _at_random(row)):
+        # Tests that need no normal means.
+        rows = [
+            (name, p)
+            for name, column in (("Wilcoxon's test", "p_wilcoxon"), ("random signs", "p_randomization"))
+            if (p := number(row.get(column))) is not None
+        ]
+        texts = [p_text(p, 1 - row["confidence"]) for _, p in rows]
+        parts = [
+            f"{name} {f'p {text}' if text.startswith('<') else f'p = {text}'}"
+            for (name, _), text in zip(rows, texts, strict=True)
+        ]
+        for text in (
+            _of_users(row),
+            _cuped(row),
+            _bootstrap(row),
+            f"without a normal distribution, {' and '.join(parts)} (not corrected)" if parts else "",
+            _at_random(row),
+        ):
             lines += [f"{who}: {text}"] if text else []
     return lines
 
@@ -238,21 +253,6 @@ def _bootstrap(row: Row) -> str:
     mine, plain = (Change(end[0], "", *end).interval for end in ((low, high), (plain_low, plain_high)))
     says = f"the bootstrap interval {mine} {'agrees' if agrees else 'does not agree'} about 0"
     return f"{says} with that of the t-test ({plain})"
-
-
-def _ranks(row: Row) -> str:
-    """Tests that need no normal means."""
-    rows = [
-        (name, p)
-        for name, column in (("Wilcoxon's test", "p_wilcoxon"), ("random signs", "p_randomization"))
-        if (p := number(row.get(column))) is not None
-    ]
-    texts = [p_text(p, 1 - row["confidence"]) for _, p in rows]
-    parts = [
-        f"{name} {f'p {text}' if text.startswith('<') else f'p = {text}'}"
-        for (name, _), text in zip(rows, texts, strict=True)
-    ]
-    return f"without a normal distribution, {' and '.join(parts)} (not corrected)" if parts else ""
 
 
 def _at_random(row: Row) -> str:

@@ -59,7 +59,13 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
     index = {EXPERIMENT: _places(experiments), METRIC: _places(metrics), SEGMENT: _places(segments)}
     index[BASELINE] = index[EXPERIMENT]
     confidence = {row["confidence"] for row in (*part.means, *part.comparisons)}
-    state = {"state": [state_of(row) for row in part.comparisons], "said": [_p_text(row) for row in part.comparisons]}
+    p_texts = [
+        None if (p := number(row["p_adjusted"])) is None else p_text(p, 1 - row["confidence"])
+        for row in part.comparisons
+    ]
+    state = {"state": [state_of(row) for row in part.comparisons], "said": p_texts}
+    order = (FAIL, WARN, OK, NOT_CHECKED)
+    checks = sorted(figures.checks, key=lambda row: order.index(row["status"]))[:MOST_CHECKS]
     return {
         "experiments": experiments,
         "baselines": [index[BASELINE][name] for name in figures.baselines if name in index[BASELINE]],
@@ -76,7 +82,7 @@ def payload_of(figures: Figures, most: int | None = None, digits: int | None = N
         "compared": _table(part.comparisons, index, COMPARED, digits) | state,
         **_further(figures, index),
         "map": _map(map_rows, index),
-        "checks": _checks(figures),
+        "checks": {name: [_cell(row.get(name), None) for row in checks] for name in CHECK_COLUMNS},
         "steps": STEPS,
         "users": _table(_histograms(part.users, range(-1, STEPS)), index, USERS),
         "userChanges": _table(_histograms(part.user_changes, range(-STEPS, STEPS + 1)), index, USER_CHANGES),
@@ -112,11 +118,6 @@ def _totals(figures: Figures) -> dict[str, int]:
         "trend": len(figures.trend),
         "overTime": len(figures.over_time),
     }
-
-
-def _p_text(row: Row) -> str | None:
-    p = number(row["p_adjusted"])
-    return None if p is None else p_text(p, 1 - row["confidence"])
 
 
 def shortened(figures: Figures, most: int) -> Figures:
@@ -310,13 +311,6 @@ def _map(rows: Sequence[Row], index: Mapping[str, Mapping[str, int]]) -> Table:
         "percent": [int(ratio) for ratio in percents],
         "state": [state_of(row) for row in rows_here],
     }
-
-
-def _checks(figures: Figures) -> dict[str, list[Any]]:
-    """The table of checks, what failed first; empty where nothing was written."""
-    order = (FAIL, WARN, OK, NOT_CHECKED)
-    rows = sorted(figures.checks, key=lambda row: order.index(row["status"]))[:MOST_CHECKS]
-    return {name: [_cell(row.get(name), None) for row in rows] for name in CHECK_COLUMNS}
 
 
 def _histograms(rows: Iterable[Row], steps: range) -> list[Row]:

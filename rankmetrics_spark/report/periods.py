@@ -101,7 +101,9 @@ def figures_of_period(
     # Each query reads the days again: serverless compute refuses to keep rows.
     of_period = PeriodTables(tables.store, comparison.period_rows(users, days), date or days.last)
     is_newest = days.dates[-1] == max(tables.dates())
-    return _figures(of_period, users, days, records, _newest(all_records, days, is_newest))
+    newest = {str(record.get(DATE)): record for record in all_records}
+    dates = [date for date in sorted(newest) if days.first <= date and (date <= days.last or is_newest)]
+    return _figures(of_period, users, days, records, [newest[date] for date in dates][-MOST_DATES:])
 
 
 def figures_of_output(
@@ -136,19 +138,16 @@ def period_of(tables: Tables, date: str | None) -> tuple[str, str] | None:
 
 def figures_of_run(spark: SparkSession, config: Config, record: Record) -> Figures:
     """What a report of a run shows that has just ended: what it wrote, and single users if asked for."""
-    figures = _of_run(spark, config, record)
-    return replace(figures, examples=examples_of(spark, config, figures, spark_tables(spark, config.sink, "sink")))
-
-
-def _of_run(spark: SparkSession, config: Config, record: Record) -> Figures:
     date, period = config.evaluation_date, record.get("period")
     if period is not None:
-        return figures_of_period(spark, config.sink, period[PERIOD_FROM], period[PERIOD_TO], date)
-    # A Connect server may have written to a disk of its own, under a path that is also one of this machine.
-    remote = "connect" in type(spark).__module__
-    path = None if remote or config.sink.format != "parquet" else config.sink.path
-    tables = local_tables(path) if path else None
-    return figures_of(tables or spark_tables(spark, config.sink, "sink"), date, "evaluation_date")
+        figures = figures_of_period(spark, config.sink, period[PERIOD_FROM], period[PERIOD_TO], date)
+    else:
+        # A Connect server may have written to a disk of its own, under a path that is also one of this machine.
+        remote = "connect" in type(spark).__module__
+        path = None if remote or config.sink.format != "parquet" else config.sink.path
+        tables = local_tables(path) if path else None
+        figures = figures_of(tables or spark_tables(spark, config.sink, "sink"), date, "evaluation_date")
+    return replace(figures, examples=examples_of(spark, config, figures, spark_tables(spark, config.sink, "sink")))
 
 
 def _figures(
@@ -272,16 +271,6 @@ def _before(users: DataFrame, section: Comparison, days: Days) -> DataFrame | st
         return section.cuped.column if section.cuped else None
     date = section.cuped.date
     return users.where(F.col(DATE) == date) if date is not None and date < days.first else None
-
-
-def _newest(records: Sequence[Record], days: Days, is_newest: bool) -> list[Record]:
-    """The newest record of each date of the period, also of dates on which nothing was published.
-
-    Where nothing newer than the period is published, later dates belong to it: their runs have failed.
-    """
-    newest = {str(record.get(DATE)): record for record in records}
-    dates = [date for date in sorted(newest) if days.first <= date and (date <= days.last or is_newest)]
-    return [newest[date] for date in dates][-MOST_DATES:]
 
 
 def merged_record(records: Sequence[Record]) -> dict[str, Any]:

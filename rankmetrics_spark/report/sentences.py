@@ -54,7 +54,8 @@ def _of_pair(effect: str, columns: dict[str, list[Row]]) -> list[str]:
     # Tables have their rows in any order.
     for column, rows in sorted(columns.items()):
         tested = [row for row in rows if _p(row) is not None]
-        named = sorted((row for row in tested if _differs(row)), key=lambda row: (_p(row), row[SEGMENT]))
+        shown = (row for row in tested if (p := _p(row)) is not None and p < 1 - row["confidence"])
+        named = sorted(shown, key=lambda row: (_p(row), row[SEGMENT]))
         if len(tested) < 2:
             unknown += [column] if len(rows) > 1 else []
         elif not named:
@@ -63,7 +64,9 @@ def _of_pair(effect: str, columns: dict[str, list[Row]]) -> list[str]:
             one, two = (f"{_change(row)} in {row[SEGMENT]}" for row in named)
             lines.append(f"{_sentence(effect)} differs by {column}: {one} against {two} ({_p_text(named[0])})")
         else:
-            lines += [_named(effect, row) for row in named[:MOST_NAMED]]
+            for row in named[:MOST_NAMED]:
+                change = f"{_change(row)} against {_change(row, 'rest_')} elsewhere ({_p_text(row)})"
+                lines.append(f"{_sentence(effect)} differs in {row[SEGMENT]}: {change}")
             n = len(tested) - len(named)
             if len(named) > MOST_NAMED:
                 lines.append(f"{_sentence(effect)} differs in {len(named) - MOST_NAMED:,} more segments of {column}")
@@ -79,11 +82,6 @@ def _of_pair(effect: str, columns: dict[str, list[Row]]) -> list[str]:
     return lines
 
 
-def _named(effect: str, row: Row) -> str:
-    rest = _change(row, "rest_")
-    return f"{_sentence(effect)} differs in {row[SEGMENT]}: {_change(row)} against {rest} elsewhere ({_p_text(row)})"
-
-
 def _change(row: Row, prefix: str = "") -> str:
     """Both numbers of the plain test, which is what segments are compared by."""
     value, share = (number(row[f"{prefix}{name}"]) for name in ("difference", "relative_difference"))
@@ -93,11 +91,6 @@ def _change(row: Row, prefix: str = "") -> str:
 
 def _p(row: Row) -> float | None:
     return None if str(row["note"] or "").startswith("not trustworthy") else number(row["p_rest_adjusted"])
-
-
-def _differs(row: Row) -> bool:
-    p = _p(row)
-    return p is not None and p < 1 - row["confidence"]
 
 
 def _p_text(row: Row) -> str:

@@ -124,7 +124,7 @@ class Card:
 
     @property
     def detectable(self) -> str:
-        """The change that the test would have found; empty where nobody knows it."""
+        """The change that the test would have found; empty where it is unknown."""
         return detectable(self.row, self.change is not None and bool(self.change.unit))
 
 
@@ -234,7 +234,7 @@ def answer(figures: Figures) -> Answer:
         off = split_is_off(figures).removesuffix(" There is no verdict.") if "the planned shares" in note else ""
         return Answer(("No verdict: these numbers are not to be trusted",), sure=(off or _sentence(note),))
     if len(figures.baselines) > 1:
-        # Every pair was compared: who is beaten by nobody, and beats the most?
+        # Every pair was compared: which one is beaten by none, and beats the most?
         ahead = _ahead(comparisons)
         if not ahead:
             return Answer(
@@ -384,13 +384,10 @@ def _not_compared(figures: Figures, metric: Metric) -> Answer:
         # Short on the first line; the line below has all digits.
         title = (f"{label_of(metric)} of ", Id(best), f" is {row['mean']:.3f}")
         sure = "There is one experiment, so nothing to compare it with."
-    return Answer(title, f"{row['mean']:.4f}", detail=(f"mean over {_units(row)}{interval}",), sure=(sure,))
-
-
-def _units(row: Row) -> str:
-    """What a mean is over."""
-    users = "1 user" if row[N_USERS] == 1 else f"{row[N_USERS]:,} users"
-    return f"{row[N_LISTS]:,} lists of {users}" if over_lists([row]) else users
+    units = "1 user" if row[N_USERS] == 1 else f"{row[N_USERS]:,} users"
+    if over_lists([row]):
+        units = f"{row[N_LISTS]:,} lists of {units}"
+    return Answer(title, f"{row['mean']:.4f}", detail=(f"mean over {units}{interval}",), sure=(sure,))
 
 
 def _sentence(text: str) -> str:

@@ -153,7 +153,25 @@ def print_result(result: Shown, every_segment: bool = False) -> None:
         print_table(list(result.rows), result.metrics)
         print_percentiles(result.rows)
         return
-    print_fitting(lambda some: table(result, some), result.columns, *_titles(result))
+    lines = [title(list(result.rows))]
+    for row in list(result.differences.values())[:1]:
+        valid = f" ({valid_at(row)})" if valid_at(row) else ""
+        lines.append(f"▲ better, ▼ worse than {result.baseline}, ≈ no difference shown{valid}")
+        if among_changed(row):
+            lines.append("means are over all users; changes are those of the users whose lists changed")
+    if result.letters:
+        how = CORRECTIONS[result.compared[0]["correction"]]
+        lines.append(f"letters behind a mean: the experiments that it is better than ({how})")
+    pairs: dict[str, set[float | None]] = {}
+    for row in result.differences.values():
+        if row.get(PERIOD_FROM) is not None:
+            pairs.setdefault(row[METRIC], set()).add(number(row["mean_baseline"]))
+    if any(len(means) > 1 for means in pairs.values()):
+        lines.append(
+            f"a percentage is against the mean of {result.baseline} over the users of both experiments, which differs "
+            "from pair to pair: mean_baseline of the table comparisons"
+        )
+    print_fitting(lambda some: table(result, some), result.columns, *lines)
     print_percentiles(result.figures.everyone)
     _print_segments(result)
 
@@ -208,28 +226,6 @@ def _cell(result: Shown, name: str, metric: str, best: float | None) -> Text:
     mark, style = _MARKS[state_of(difference)]
     change = change_of(difference, result.in_percent[metric])
     return text.append_text(Text(f" {mark} {change.text if change else '-':>8}", style=style))
-
-
-def _titles(result: Shown) -> list[str]:
-    lines = [title(list(result.rows))]
-    for row in list(result.differences.values())[:1]:
-        valid = f" ({valid_at(row)})" if valid_at(row) else ""
-        lines.append(f"▲ better, ▼ worse than {result.baseline}, ≈ no difference shown{valid}")
-        if among_changed(row):
-            lines.append("means are over all users; changes are those of the users whose lists changed")
-    if result.letters:
-        how = CORRECTIONS[result.compared[0]["correction"]]
-        lines.append(f"letters behind a mean: the experiments that it is better than ({how})")
-    pairs: dict[str, set[float | None]] = {}
-    for row in result.differences.values():
-        if row.get(PERIOD_FROM) is not None:
-            pairs.setdefault(row[METRIC], set()).add(number(row["mean_baseline"]))
-    if any(len(means) > 1 for means in pairs.values()):
-        lines.append(
-            f"a percentage is against the mean of {result.baseline} over the users of both experiments, which differs "
-            "from pair to pair: mean_baseline of the table comparisons"
-        )
-    return lines
 
 
 # ---- segments
@@ -354,7 +350,13 @@ def print_not_published(record: Row, metrics: Sequence[Metric]) -> None:
 
 def print_gates(rows: Sequence[Row], title: str = "gates and their margins") -> None:
     """A line for each row of ``checks``."""
-    texts = [_gate_texts(row) for row in rows]
+    texts = []
+    for row in rows:
+        labels = {"gate": str(row["name"]), "experiment": str(row[EXPERIMENT]), "segment": str(row[SEGMENT])}
+        numbers = {name: "-" if is_unknown(row[name]) else f"{row[name]:.4g}" for name in ("observed", "limit")}
+        margin = "-" if is_unknown(row["margin"]) else f"{row['margin']:+.4g}"
+        status = str(row["status"])
+        texts.append({**labels, "metric": str(row[METRIC] or "-"), **numbers, "margin": margin, "status": status})
     grid = Table(title=title, title_justify="left", title_style="")
     for name in texts[0] if texts else {}:
         is_number = name in ("observed", "limit", "margin")
@@ -365,18 +367,12 @@ def print_gates(rows: Sequence[Row], title: str = "gates and their margins") -> 
         print_records(texts, grid)
 
 
-def _gate_texts(row: Row) -> dict[str, str]:
-    numbers = {name: "-" if is_unknown(row[name]) else f"{row[name]:.4g}" for name in ("observed", "limit")}
-    margin = "-" if is_unknown(row["margin"]) else f"{row['margin']:+.4g}"
-    labels = {"gate": str(row["name"]), "experiment": str(row[EXPERIMENT]), "segment": str(row[SEGMENT])}
-    return {**labels, "metric": str(row[METRIC] or "-"), **numbers, "margin": margin, "status": str(row["status"])}
-
-
 _LEFT = ("candidate", "baseline", "segment", "metric", "design", "test")
 
 
 def _texts(row: Row, has_segments: bool) -> dict[str, str]:
     change = change_of(row, in_percent=False)
+    share = change_of(row) if is_percentage(row) else None
     return {
         "candidate": str(row[EXPERIMENT]),
         "baseline": str(row[BASELINE]),
@@ -387,16 +383,11 @@ def _texts(row: Row, has_segments: bool) -> dict[str, str]:
         "users" if row.get(CLUSTER) is None else "clusters": f"{row['n_users']:,}",
         "means": movement(row) or "-",
         "difference": change.plain if change else "-",
-        "change": _percentage(row),
+        "change": Change(share.value, share.unit).plain if share else "-",
         "p adjusted": "-" if is_unknown(row["p_adjusted"]) else p_text(row["p_adjusted"], 1 - row["confidence"]),
         # Other users have no win or loss of their own.
         "wins/ties/losses": f"{row['wins']:,}/{row['ties']:,}/{row['losses']:,}" if row["design"] == "paired" else "-",
     }
-
-
-def _percentage(row: Row) -> str:
-    change = change_of(row) if is_percentage(row) else None
-    return Change(change.value, change.unit).plain if change else "-"
 
 
 def print_all(

@@ -227,7 +227,7 @@ def _at_most(name: str, value: float, limit: float, text: str, experiment: str) 
 
 
 def without_relevant(figures: Figures) -> tuple[str, str]:
-    """What is counted, and how many there are: people once, and a range where nobody knows who is in several."""
+    """What is counted, and how many there are: people once, and a range where it is unknown who is in several."""
     if _rule(figures) == "skip":
         counts = figures.record.get("experiments", {}).values()
         return "lists without a relevant item", f"{sum(count.get('no_relevant', 0) for count in counts):,}"

@@ -200,20 +200,18 @@ class Folder:
     def claim(self, partitions: Partitions) -> None:
         """Reserve partitions until ``release``, unless only Spark can access the files."""
         with writing(self.path):
-            self._refuse_links(partitions)
+            link = None
+            if self._reach is not None and self.files_name_runs:
+                link = self._reach.do(linked_folder, partitions.experiments, partitions.date)
+            if link:
+                raise OutputError(
+                    f"cannot write to '{self.path}': '{link}' is a link, and a run replaces no files behind one; "
+                    "allowed: folders of the output itself"
+                )
             if isinstance(self._claim, Claim):
                 self._claim.take(self._staging_folder, partitions, self.path)
             elif self._claim is not None:
                 self._claim.take(partitions, self.path)
-
-    def _refuse_links(self, partitions: Partitions) -> None:
-        if self._reach is None or not self.files_name_runs:
-            return
-        if link := self._reach.do(linked_folder, partitions.experiments, partitions.date):
-            raise OutputError(
-                f"cannot write to '{self.path}': '{link}' is a link, and a run replaces no files behind one; "
-                "allowed: folders of the output itself"
-            )
 
     def discard(self, like: DataFrame | None = None) -> None:
         """Remove the staging."""
@@ -369,21 +367,17 @@ class ParquetFolder(Folder):
                 writer = table.partitions.prepared(table.rows).write.mode("overwrite")
                 writer = writer.option("partitionOverwriteMode", "dynamic")
                 writer.partitionBy(*PARTITION).parquet(self.name_of(table.table))
-            self._empty(table)
+            # Overwrite each emptied partition that exists with an empty file; Spark cannot delete a folder.
+            partitions, path = table.partitions, self.name_of(table.table)
+            if partitions.emptied and exists(self.spark, path):
+                rows = with_schema(self.spark, path, T.StructType())
+                stored = rows.where(F.col(DATE) == partitions.date).select(EXPERIMENT).distinct()
+                empty = table.rows.limit(0).drop(*PARTITION).coalesce(1)
+                for name in sorted({row[0] for row in few_rows(stored)} & set(partitions.emptied)):
+                    folder = f"{EXPERIMENT}={escaped(name)}/{DATE}={partitions.date}"
+                    empty.write.mode("overwrite").parquet(f"{self.name_of(table.table)}/{folder}")
         # Spark gives its files names of its own, without the id of the run.
         self.write_file(f"published/{date}.json", pointer.with_run(replace(entry, named=False)).as_json())
-
-    def _empty(self, written: Written) -> None:
-        """Overwrite each emptied partition that exists with an empty file; Spark cannot delete a folder."""
-        partitions, path = written.partitions, self.name_of(written.table)
-        if not partitions.emptied or not exists(self.spark, path):
-            return
-        rows = with_schema(self.spark, path, T.StructType())
-        stored = rows.where(F.col(DATE) == partitions.date).select(EXPERIMENT).distinct()
-        empty = written.rows.limit(0).drop(*PARTITION).coalesce(1)
-        for name in sorted({row[0] for row in few_rows(stored)} & set(partitions.emptied)):
-            folder = f"{EXPERIMENT}={escaped(name)}/{DATE}={partitions.date}"
-            empty.write.mode("overwrite").parquet(f"{self.name_of(written.table)}/{folder}")
 
     def result(self, written: Written) -> DataFrame:
         """The rows of a table that this run has published, read back lazily."""

@@ -121,7 +121,7 @@ class Output:
         return str(entry.path)[len(self.files.root) + 1 :]
 
     def _is_own(self, steps: Sequence[str]) -> bool:
-        """Whether a path is a data file of a partition, and not behind a link, where files of somebody else are."""
+        """Whether a path is a data file of a partition, and not behind a link, where the files of others are."""
         is_data = steps[1].startswith(f"{EXPERIMENT}=") and steps[3].endswith(".parquet")
         return is_data and self.files.first_link(folders_above("/".join(steps))[1:]) is None
 

@@ -93,7 +93,7 @@ def existing(spark: SparkSession, path: str) -> DataFrame | None:
 
 def dated(rows: DataFrame) -> DataFrame:
     """The rows with ``evaluation_date`` as a date; folders and pointers have texts."""
-    # A folder that somebody else has named may hold no date.
+    # A folder that another program has named may hold no date.
     return rows.withColumn(DATE, F.expr(f"try_cast({DATE} AS date)")) if DATE in rows.columns else rows
 
 
@@ -225,7 +225,7 @@ def _is_of_entry(run: Column, date: str, entry: Entry) -> Column:
 
 
 def _run_column() -> Column:
-    """The run of a row of a Delta or Iceberg table; rows of somebody else have none."""
+    """The run of a row of a Delta or Iceberg table; rows of other programs have none."""
     return F.coalesce(F.col(RUN), F.lit(WITHOUT_ID))
 
 

@@ -207,7 +207,11 @@ def read(spark: SparkSession, path: str, format: str = "parquet") -> DataFrame:
     """A written table, as its pointers say: see ``rankmetrics_spark.read``."""
     path = path.rstrip("/")
     if format != "parquet" and "/" not in path:
-        return _of_catalog(spark, path, format)
+        schema, _, table = path.rpartition(".")
+        rows = CatalogSchema(spark, schema, "", format).existing(table)
+        if rows is None:
+            raise InputError(f"cannot read {format} from '{path}': there is no such table")
+        return rows
     folder, _, table = path.rpartition("/")
     root = folder or "."
     pointers = pointers_of(spark, root)
@@ -222,7 +226,16 @@ def _rows(spark: SparkSession, path: str, pointers: Mapping[str, Pointer]) -> Da
     """The rows that the pointers name; the files are listed here."""
     try:
         if engine_of(spark) == "sail":
-            return _on_sail(spark, path, pointers)
+            disk = of_disk(path)
+            if disk is None or not disk.is_folder(""):
+                columns = columns_of(pointers, path.rpartition("/")[2])
+                if not columns:
+                    raise AnalysisException(f"there is no folder '{path}'")
+                return spark.createDataFrame([], columns)
+            rows = reading.rows_of(spark, disk, live_files(disk, pointers))
+            if rows is None:
+                raise AnalysisException(f"'{path}' holds no rows that were published")
+            return rows
         schema = spark.read.option("mergeSchema", "true").parquet(literal(path)).schema
         return live(with_schema(spark, path, schema), pointers, path)
     except AnalysisException:
@@ -233,19 +246,6 @@ def _rows(spark: SparkSession, path: str, pointers: Mapping[str, Pointer]) -> Da
         return spark.createDataFrame([], columns)
 
 
-def _on_sail(spark: SparkSession, path: str, pointers: Mapping[str, Pointer]) -> DataFrame:
-    disk = of_disk(path)
-    if disk is None or not disk.is_folder(""):
-        columns = columns_of(pointers, path.rpartition("/")[2])
-        if not columns:
-            raise AnalysisException(f"there is no folder '{path}'")
-        return spark.createDataFrame([], columns)
-    rows = reading.rows_of(spark, disk, live_files(disk, pointers))
-    if rows is None:
-        raise AnalysisException(f"'{path}' holds no rows that were published")
-    return rows
-
-
 def columns_of(pointers: Mapping[str, Pointer], table: str) -> str:
     """The columns of a table as SQL, from the newest pointer that knows them; empty if none does."""
     for _, pointer in sorted(pointers.items(), reverse=True):
@@ -254,11 +254,3 @@ def columns_of(pointers: Mapping[str, Pointer], table: str) -> str:
                 keys = dict.fromkeys(PARTITION, "string")
                 return ", ".join(f"{quoted(name)} {kind}" for name, kind in (columns | keys).items())
     return ""
-
-
-def _of_catalog(spark: SparkSession, name: str, format: str) -> DataFrame:
-    schema, _, table = name.rpartition(".")
-    rows = CatalogSchema(spark, schema, "", format).existing(table)
-    if rows is None:
-        raise InputError(f"cannot read {format} from '{name}': there is no such table")
-    return rows

@@ -73,7 +73,7 @@ def read(spark: SparkSession, section: Input, columns: Iterable[str] = ()) -> Da
     if isinstance(section, Source):
         parts = section.by_experiment() or (split_by_folders(section) if engine_of(spark) == "spark" else {})
         if parts:
-            return _stacked({name: read(spark, part, columns) for name, part in parts.items()})
+            return _union({name: read(spark, part, columns) for name, part in parts.items()})
     if section.format not in _READERS:
         raise ConfigError(unknown("source format", section.format, sorted(_READERS)))
     if engine_of(spark) == "sail":
@@ -94,7 +94,7 @@ def read(spark: SparkSession, section: Input, columns: Iterable[str] = ()) -> Da
     return rows
 
 
-def _stacked(parts: Mapping[str, DataFrame]) -> DataFrame:
+def _union(parts: Mapping[str, DataFrame]) -> DataFrame:
     """The rows of several experiments, with their names; a column with other types in other parts becomes text."""
     kinds: dict[str, set[T.DataType]] = {}
     for field in (field for rows in parts.values() for field in rows.schema.fields):

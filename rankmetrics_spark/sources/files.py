@@ -265,7 +265,18 @@ def read_json_lines(
         reader = spark.read.options(**lower_options, columnnameofcorruptrecord=UNREADABLE)
         rows = reader.schema(schema).json(paths)
         return named_after_files(rows, experiment)
-    lines = named_after_files(_lines(spark, paths, lower_options, fields), experiment)
+    reader, whole_files = spark.read.options(**lower_options), lower_options.get("multiline", "").lower() == "true"
+    lines = reader.text(list(paths), wholetext=whole_files)
+    if len(lines.columns) > 1:
+        known_fields = {field.name: field for field in fields}
+        folder_fields = [known_fields.get(field.name, field) for field in lines.schema.fields if field.name != _LINE]
+        lines = reader.schema(T.StructType([T.StructField(_LINE, T.StringType()), *folder_fields])).text(
+            list(paths), wholetext=whole_files
+        )
+    # The first line of a file may start with a byte order mark.
+    has_mark = F.col(_LINE).startswith("\ufeff")
+    text = F.when(has_mark, F.expr(f"substring({_LINE}, 2)")).otherwise(F.col(_LINE))
+    lines = named_after_files(lines.withColumn(_LINE, text).where(F.col(_LINE).rlike(r"\S")), experiment)
     folders = [name for name in lines.columns if name != _LINE]
     own = T.StructType([field for field in fields if field.name not in folders])
     objects = lines.select(_LINE, *folders, F.explode_outer(_objects(own, lower_options)).alias("_object"))
@@ -284,24 +295,6 @@ def json_options(options: Mapping[str, str]) -> dict[str, str]:
         any(name in lower_options for name in _OTHER_ENCODING) and lower_options.get("multiline", "").lower() != "true"
     )
     return ({"linesep": "\n"} if lines else {}) | lower_options
-
-
-def _lines(
-    spark: SparkSession, paths: Sequence[str], options: Mapping[str, str], fields: Sequence[T.StructField]
-) -> DataFrame:
-    """Read lines that are not blank as ``value``, with partition columns in the types of ``fields``."""
-    reader, whole_files = spark.read.options(**options), options.get("multiline", "").lower() == "true"
-    lines = reader.text(list(paths), wholetext=whole_files)
-    if len(lines.columns) > 1:
-        known_fields = {field.name: field for field in fields}
-        folder_fields = [known_fields.get(field.name, field) for field in lines.schema.fields if field.name != _LINE]
-        lines = reader.schema(T.StructType([T.StructField(_LINE, T.StringType()), *folder_fields])).text(
-            list(paths), wholetext=whole_files
-        )
-    # The first line of a file may start with a byte order mark.
-    has_mark = F.col(_LINE).startswith("\ufeff")
-    text = F.when(has_mark, F.expr(f"substring({_LINE}, 2)")).otherwise(F.col(_LINE))
-    return lines.withColumn(_LINE, text).where(F.col(_LINE).rlike(r"\S"))
 
 
 def _objects(schema: T.StructType, options: Mapping[str, str]) -> Column:

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from itertools import chain
@@ -51,14 +51,32 @@ def check(section: Input) -> None:
         raise InputError(
             f"{location} is given, but of JSON the engine sail infers columns from the first rows; {_OTHER}"
         )
-    _check_options(section)
+    known = {"csv": CSV_OPTIONS, "json": JSON_OPTIONS}.get(section.format, ())
+    for name in section.options:
+        if name.lower() not in known:
+            allowed = ", ".join(known) or "none"
+            raise InputError(
+                f"the engine sail ignores the option '{name}' of {section.format}; allowed: {allowed}, or {_OTHER}"
+            )
     options = {name.lower(): value for name, value in section.options.items()}
     for path in section.path or ():
         files = sorted(files_of(path))
         if local_path(path) is not None and not files and not os.path.isdir(local_path(path) or ""):
             raise InputError(f"cannot read {section.format} from '{path}': there is no such file or folder")
         if section.format == "csv" and options.get("header", "true").lower() == "true":
-            _check_headers(files, path)
+            # Sail applies the header of one file to all.
+            headers: dict[bytes, str] = {}
+            for file in files:
+                with open_file(file) as stream:
+                    header = stream.readline().strip().lower()
+                if header:
+                    headers.setdefault(header, file)
+            if len(headers) > 1:
+                file = list(headers.values())[1]
+                raise InputError(
+                    f"cannot read '{file}': its header differs from that of the other files in '{path}'; all CSV files "
+                    "need the same columns in the same order"
+                )
 
 
 def expand_paths(section: Input) -> Input:
@@ -96,16 +114,6 @@ def by_experiment(section: Input) -> Input:
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(os.path.abspath(file))
     return replace(section, path=(str(root),)) if os.listdir(root) else section
-
-
-def _check_options(section: Input) -> None:
-    known = {"csv": CSV_OPTIONS, "json": JSON_OPTIONS}.get(section.format, ())
-    for name in section.options:
-        if name.lower() not in known:
-            allowed = ", ".join(known) or "none"
-            raise InputError(
-                f"the engine sail ignores the option '{name}' of {section.format}; allowed: {allowed}, or {_OTHER}"
-            )
 
 
 def broken_file(section: Input) -> InputError | None:
@@ -158,19 +166,3 @@ def _line_of_other_encoding(file: str, section: Input) -> str | None:
             except UnicodeDecodeError:
                 return f"line {number:,} is no UTF-8; allowed: files in UTF-8"
     return None
-
-
-def _check_headers(files: Sequence[str], path: str) -> None:
-    """Refuse CSV files with different headers: Sail applies the header of one file to all."""
-    headers: dict[bytes, str] = {}
-    for file in files:
-        with open_file(file) as stream:
-            header = stream.readline().strip().lower()
-        if header:
-            headers.setdefault(header, file)
-    if len(headers) > 1:
-        file = list(headers.values())[1]
-        raise InputError(
-            f"cannot read '{file}': its header differs from that of the other files in '{path}'; all CSV files need "
-            "the same columns in the same order"
-        )

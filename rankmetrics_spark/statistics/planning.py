@@ -56,7 +56,7 @@ class Arrivals:
         return FURTHEST * self.days if self.days > 1 else 1
 
     def after(self, days: int) -> Arrivals:
-        """Without the first days, on which nobody came."""
+        """Without the first days that have no users."""
         of_days = [name for name in self.__dataclass_fields__ if name != "within"]
         return replace(self, **{name: getattr(self, name)[days:] for name in of_days})
 

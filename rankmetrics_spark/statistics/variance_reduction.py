@@ -168,7 +168,7 @@ def cuped_denominator_paired(
 
 
 def _paired_size(difference: CovariateMoments) -> tuple[Floats, Floats]:
-    """(g,) users, and degrees of freedom, of which a slope costs one; NaN where there are none."""
+    """(g,) users, and degrees of freedom, less one for a slope; NaN where there are none."""
     n = np.where(difference.y.n < 2, np.nan, difference.y.n).astype(float)
     df = n - 1 - (difference.spread > 0)
     return n, np.where(df > 0, df, np.nan)

@@ -116,7 +116,9 @@ def changed(
     """
     change = Change.read({"baseline": baseline, "k": k, "p": p})
     options = _options(columns, rank_by, first_rank)
-    rows, is_scored = _sound_rows(impressions, options)
+    table = table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
+    plan = make_plan(options, table.schema)
+    rows, is_scored = sound_rows(table, plan), plan.columns.by_score
     # By score, Python ranks whole lists: a window sorts and shuffles the log once more. Ties are ordered by the items.
     order = (SCORE, ITEM) if is_scored else (f"bigint({POSITION}) AS {POSITION}",)
     rows = rows if is_scored else rows.where(F.col(POSITION) <= change.k)
@@ -133,19 +135,6 @@ def _options(columns: Mapping[str, str | None] | None, rank_by: str, first_rank:
     return options
 
 
-def _sound_rows(impressions: AnyTable, options: Options) -> tuple[DataFrame, bool]:
-    """Return the sound rows: experiment, user, item, and rank or score; and whether lists are ranked by score."""
-    table = table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
-    plan = make_plan(options, table.schema)
-    return sound_rows(table, plan), plan.columns.by_score
-
-
-def _top_rows(impressions: AnyTable, options: Options, k: int) -> DataFrame:
-    """Return the sound rows down to rank k: experiment, user, item and rank."""
-    table = table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
-    return top_rows(table, make_plan(options, table.schema), k)
-
-
 def _changes(batches: Batches, change: Change) -> Iterator[pa.RecordBatch]:
     """Compare the lists of each user of a batch with their list of the baseline."""
     for batch in batches:
@@ -155,18 +144,18 @@ def _changes(batches: Batches, change: Change) -> Iterator[pa.RecordBatch]:
             continue
         arm = experiments.index(change.baseline)
         cell = user * len(experiments) + experiment
-        there = np.bincount(cell) > 0
-        lists, of = np.flatnonzero(there), (np.cumsum(there) - 1)[cell]
+        has_rows = np.bincount(cell) > 0
+        lists, of = np.flatnonzero(has_rows), (np.cumsum(has_rows) - 1)[cell]
         of, items = top_items(entries_of({ENTRIES: batch.column(ENTRIES)}), of, change.k)
         users, arms = np.divmod(lists, len(experiments))
         base_of = np.full(batch.num_rows, -1)
         base_of[users[arms == arm]] = np.flatnonzero(arms == arm)
         others = np.flatnonzero((arms != arm) & (base_of[users] >= 0))
         if len(others):
-            found = _pairs(of, items, base_of[users[others]], others)
+            overlaps = _pairs(of, items, base_of[users[others]], others)
             names = batch.column(USER).take(pa.array(users[others]))
             keys = {BASELINE: [change.baseline] * len(others), EXPERIMENT: [experiments[i] for i in arms[others]]}
-            yield from rows_of({**keys, USER: names, **_measures(found, change.p)}, COLUMNS)
+            yield from rows_of({**keys, USER: names, **_measures(overlaps, change.p)}, COLUMNS)
 
 
 def _pairs(of: Ints, items: Ints, bases: Ints, others: Ints) -> Overlap:
@@ -184,10 +173,15 @@ def _pairs(of: Ints, items: Ints, bases: Ints, others: Ints) -> Overlap:
     return overlap(*rows(bases), *rows(others), len(others))
 
 
-def _measures(found: Overlap, p: float) -> dict[str, Floats | Ints]:
-    counts = {"n_items_baseline": found.n_a, "n_items": found.n_b, "n_common": found.common}
-    values = {"same_top": same_top(found), "jaccard": jaccard(found), "rbo": rbo(found, p), "kendall": kendall(found)}
-    return {**counts, **values, "unexpectedness": unexpectedness(found)}
+def _measures(overlaps: Overlap, p: float) -> dict[str, Floats | Ints]:
+    counts = {"n_items_baseline": overlaps.n_a, "n_items": overlaps.n_b, "n_common": overlaps.common}
+    values = {
+        "same_top": same_top(overlaps),
+        "jaccard": jaccard(overlaps),
+        "rbo": rbo(overlaps, p),
+        "kendall": kendall(overlaps),
+    }
+    return {**counts, **values, "unexpectedness": unexpectedness(overlaps)}
 
 
 # ---- which items users saw
@@ -287,7 +281,8 @@ def exposure(
         catalogue = count(1, 2**53)("catalogue", catalogue)
     options = _options(columns, rank_by, first_rank)
     item = options.columns.get("item") or ITEM
-    rows = _top_rows(impressions, options, request.k)
+    table = table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
+    rows = top_rows(table, make_plan(options, table.schema), request.k)
     size = catalogue if isinstance(catalogue, int) else None
     known = None if size or catalogue is None else _items(catalogue, "catalogue", item, rows)
     seen = None if interactions is None else _items(interactions, "interactions", item, rows)
@@ -301,8 +296,8 @@ def _items(value: AnyTable, name: str, column: str, beside: DataFrame) -> DataFr
     table = table_of(value, name, [column], beside=beside)
     if column not in table.columns:
         raise InputError(f"{name} has no column {column!r}; it has {', '.join(table.columns)}")
-    found = table.select(F.col(quoted(column)).cast("string").alias(_ITEM)).where(F.col(_ITEM).isNotNull())
-    return found.groupBy(_ITEM).agg(F.count("*").alias(_INTERACTIONS))
+    texts = table.select(F.col(quoted(column)).cast("string").alias(_ITEM)).where(F.col(_ITEM).isNotNull())
+    return texts.groupBy(_ITEM).agg(F.count("*").alias(_INTERACTIONS))
 
 
 def _item_counts(rows: DataFrame, request: Exposure) -> DataFrame:

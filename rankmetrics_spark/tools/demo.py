@@ -97,8 +97,18 @@ def make_log(
         days: Number of days.
     """
     rng = np.random.default_rng(seed)
-    items = _candidates(rng, users)
-    affinity = _affinity(rng, items)
+    # (users, CANDIDATES) distinct items per user, sampled without replacement; popular items are more likely.
+    popularity = -0.6 * np.log(np.arange(1, ITEMS + 1))
+    items = np.empty((users, CANDIDATES), np.int64)
+    # A few users at a time, whose keys stay in the processor's cache.
+    for start in range(0, users, 500):
+        part = items[start : start + 500]
+        keys = popularity + rng.gumbel(size=(len(part), ITEMS))
+        part[:] = np.argpartition(-keys, CANDIDATES, axis=1)[:, :CANDIDATES]
+    # (users, CANDIDATES) affinities: tastes of the user times qualities of the item, with a variance of about 1.
+    of_users = rng.standard_normal((len(items), TASTES))
+    qualities = rng.standard_normal((ITEMS, TASTES)) / np.sqrt(TASTES)
+    affinity = np.take_along_axis(of_users @ qualities.T, items, axis=1)
     hashes = np.array([zlib.crc32(f"{seed}/{name}".encode()) for name in _user_names(users)], np.int64)
     people = _People(items, affinity, np.digitize(affinity, GRADES), hashes % len(NOISE))
     root = Path(path)
@@ -220,25 +230,6 @@ def _ndcg(clicks: npt.NDArray[np.bool_]) -> Floats:
     discounts = 1 / np.log2(np.arange(2, SLOTS + 2))
     ideal = np.cumsum([0.0, *discounts])[clicks.sum(axis=1)]
     return np.asarray(clicks @ discounts / np.where(ideal > 0, ideal, 1.0))
-
-
-def _candidates(rng: np.random.Generator, users: int) -> Ints:
-    """(users, CANDIDATES) distinct items per user, sampled without replacement; popular items are more likely."""
-    popularity = -0.6 * np.log(np.arange(1, ITEMS + 1))
-    items = np.empty((users, CANDIDATES), np.int64)
-    # A few users at a time, whose keys stay in the processor's cache.
-    for start in range(0, users, 500):
-        part = items[start : start + 500]
-        keys = popularity + rng.gumbel(size=(len(part), ITEMS))
-        part[:] = np.argpartition(-keys, CANDIDATES, axis=1)[:, :CANDIDATES]
-    return items
-
-
-def _affinity(rng: np.random.Generator, items: Ints) -> Floats:
-    """(users, CANDIDATES) affinities: tastes of the user times qualities of the item, with a variance of about 1."""
-    users = rng.standard_normal((len(items), TASTES))
-    qualities = rng.standard_normal((ITEMS, TASTES)) / np.sqrt(TASTES)
-    return np.take_along_axis(users @ qualities.T, items, axis=1)
 
 
 def _clicks(draws: Floats, grades: Ints) -> npt.NDArray[np.bool_]:

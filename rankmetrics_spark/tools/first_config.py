@@ -224,7 +224,7 @@ class FirstConfig:
         ]  # fmt: skip
 
     def missing(self) -> list[str]:
-        """What nobody can guess and a run needs, such as the column of the user, or ``judgements`` of a TREC run."""
+        """What a run needs and cannot be guessed, such as the column of the user, or ``judgements`` of a TREC run."""
         judged = [role for role in ("user", "item", "relevance") if self.judgements and role not in self.judged_columns]
         of_judgements = [f"judgements.{role}" for role in judged]
         if self.log.format == "trec_run":
@@ -255,7 +255,7 @@ class FirstConfig:
         )
 
     def text(self) -> str:
-        """The YAML text, with a comment wherever something was guessed."""
+        """The YAML text, with a comment beside each guess."""
         return "\n".join([*self._source(), *self._rest()]) + "\n"
 
     def _source(self) -> Iterator[str]:
@@ -307,7 +307,18 @@ class FirstConfig:
 
     def _rest(self) -> Iterator[str]:
         if self.truth:
-            yield from self._of_judgements(self.truth)
+            if self.truth.format == "trec_qrels":
+                yield f"judgements: {{format: trec_qrels, path: {_scalar(self.truth.path)}}}"
+            else:
+                yield "judgements:"
+                yield f"  format: {self.truth.format}"
+                yield f"  path: {_scalar(self.truth.path)}"
+                if self.truth.options:
+                    yield f"  options: {json.dumps(dict(self.truth.options))}"
+                yield "  columns:"
+                for role in ("user", "item", "relevance"):
+                    named = self.judged_columns[role]
+                    yield f"    {role}: {_scalar(named.column)}  # {named.reason}"
         yield f"rank_by: {self.rank_by}"
         of_trec = self.log.format == "trec_run"
         yield f"metrics: [ndcg@10, {'ap' if of_trec else 'ap@10'}, p@10, rr]"
@@ -324,20 +335,6 @@ class FirstConfig:
         elif len(self.experiments) > 1:
             yield f"# comparison: {{baseline: {_scalar(self.experiments[0])}}}  # one of {_some(self.experiments)}"
         yield "sink: {path: out}"
-
-    def _of_judgements(self, truth: LogSample) -> Iterator[str]:
-        if truth.format == "trec_qrels":
-            yield f"judgements: {{format: trec_qrels, path: {_scalar(truth.path)}}}"
-            return
-        yield "judgements:"
-        yield f"  format: {truth.format}"
-        yield f"  path: {_scalar(truth.path)}"
-        if truth.options:
-            yield f"  options: {json.dumps(dict(truth.options))}"
-        yield "  columns:"
-        for role in ("user", "item", "relevance"):
-            named = self.judged_columns[role]
-            yield f"    {role}: {_scalar(named.column)}  # {named.reason}"
 
     def _values(self, role: str) -> str:
         column = self.log.rows[self.columns[role].column]

@@ -90,7 +90,9 @@ def sample(path: str, what: str = "log") -> LogSample:
             rows, options = _READERS[format](file, most + 1)
         except (OSError, ValueError) as error:
             raise InputError(f"cannot read {format} from '{file}': {str(error).splitlines()[0]}") from error
-        tables.append(_with_partitions(rows.head(most), file, place))
+        parts = file.relative_to(place).parent.parts if place.is_dir() else ()
+        values = {name: unquote(value) for name, equals, value in (part.partition("=") for part in parts) if equals}
+        tables.append(rows.head(most).assign(**values))
         cut |= len(rows) > most
     named, experiment = "tag", {"trec_run": "tag"}.get(format, EXPERIMENT)
     if format == "trec_run":
@@ -166,13 +168,6 @@ def _newest_of_each(files: Sequence[Path], place: Path) -> Iterator[Path]:
         groups.setdefault(tuple(part for part in parts if not _DAY.search(part)), []).append(file)
     for turn in zip_longest(*(groups[key] for key in sorted(groups))):
         yield from filter(None, turn)
-
-
-def _with_partitions(rows: pd.DataFrame, file: Path, place: Path) -> pd.DataFrame:
-    """The rows with a column for each folder that is called ``name=value``."""
-    parts = file.relative_to(place).parent.parts if place.is_dir() else ()
-    values = {name: unquote(value) for name, equals, value in (part.partition("=") for part in parts) if equals}
-    return rows.assign(**values)
 
 
 def format_of(file: Path) -> str:

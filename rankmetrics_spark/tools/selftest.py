@@ -10,12 +10,12 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from rankmetrics_spark.engines import few_rows
-from rankmetrics_spark.layouts import LAYOUTS, Arrays, Scoring, score_batch
+from rankmetrics_spark.layouts import LAYOUTS, Scoring, score_batch
 from rankmetrics_spark.metrics import PRESETS, Convention
 from rankmetrics_spark.schemas import (
     CONVENTION_INDEX,
@@ -99,7 +99,26 @@ def _gap(value: Value, results: Values) -> float:
 def by_kernels() -> dict[tuple[str, str, str], float]:
     """Compute every golden value without Spark, with the code that runs inside a Python worker."""
     scoring, names = _scoring(), list(cases())
-    tables = score_batch(_columns(cases().values()), LAYOUTS["rows"], scoring)
+    # The fixtures as columns of a batch: one array of structs per list, with item ids instead of hashes.
+    lists = list(cases().values())
+    pools = [sorted(((float(r["relevance"]), r["item"]) for r in case["judgments"]), reverse=True) for case in lists]
+    entries = [
+        [
+            {HASH: r["item"], ITEM: str(r["item"]), POSITION: r["position"], SCORE: float(r["score"])}
+            for r in case["list"]
+        ]
+        for case in lists
+    ]
+    tables = score_batch(
+        {
+            N_ROWS: pa.array([len(case["list"]) for case in lists]),
+            ENTRIES: pa.array(entries),
+            POOL_GRADE: pa.array([[grade for grade, _ in pool] for pool in pools]),
+            POOL_HASH: pa.array([[item for _, item in pool] for pool in pools]),
+        },
+        LAYOUTS["rows"],
+        scoring,
+    )
     return {
         (case, rule.digest(), str(metric)): float(table[metric.column][row])
         for rule, table in zip(scoring.conventions, tables, strict=True)
@@ -134,22 +153,3 @@ def _scoring() -> Scoring:
     metrics = dict.fromkeys(value.metric for value in values())
     conventions: Iterable[Convention] = dict.fromkeys(value.convention for value in values())
     return Scoring(tuple(metrics), tuple(conventions), by_position=False, judged=True)
-
-
-def _columns(data: Iterable[Mapping[str, Any]]) -> Arrays:
-    """The fixtures as columns of a batch: one array of structs per list, with item ids instead of hashes."""
-    lists = list(data)
-    pools = [sorted(((float(r["relevance"]), r["item"]) for r in case["judgments"]), reverse=True) for case in lists]
-    entries = [
-        [
-            {HASH: r["item"], ITEM: str(r["item"]), POSITION: r["position"], SCORE: float(r["score"])}
-            for r in case["list"]
-        ]
-        for case in lists
-    ]
-    return {
-        N_ROWS: pa.array([len(case["list"]) for case in lists]),
-        ENTRIES: pa.array(entries),
-        POOL_GRADE: pa.array([[grade for grade, _ in pool] for pool in pools]),
-        POOL_HASH: pa.array([[item for _, item in pool] for pool in pools]),
-    }

@@ -142,7 +142,7 @@ def test_a_path_is_relative_to_the_folder_of_the_command_not_of_the_config(
 
 
 def answered(folder: Path, arguments: list[str], answers: dict[str, str]) -> str:
-    """What a command prints on a terminal of its own, on which somebody answers its questions."""
+    """What a command prints on a terminal of its own, where its questions are answered."""
     end, of_program = pty.openpty()
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TERM": "dumb", "COLUMNS": "200"}
     program = subprocess.Popen(
@@ -190,7 +190,7 @@ def test_on_a_terminal_init_asks_what_it_cannot_know(tmp_path: Path) -> None:
 
 
 def completed(words: str, shell: str = "bash") -> list[str]:
-    """What a shell gets for these words, the last of which is not complete."""
+    """What a shell gets for these words; the last one is not complete."""
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
         "_RANKMETRICS_COMPLETE": f"{shell}_complete",

@@ -411,7 +411,7 @@ def test_a_text_that_is_a_json_array_is_an_array(spark: SparkSession, tmp_path: 
     source = {"columns": COLUMNS, "options": {"sep": ";"} if format == "csv" else {}}
     settings = config(path, tmp_path / "out", metrics=["distinct@2", "distinct@20"], source=source)
     means = averages(run(spark, settings).experiment_metrics)
-    # x and y; then 1, 2.5 and true; then each other text, of which x was there before, and the last one is empty.
+    # x and y; then 1, 2.5 and true; then each other text: x was there before, and the last one is empty.
     assert (means["a", "all", "distinct@2"], means["a", "all", "distinct@20"]) == (2 + 3, 2 + 3 + len(texts) - 2)
 
 

@@ -26,7 +26,7 @@ SCORED = "experiment_id string, user_id string, item_id string, position string,
 
 
 def scored(spark: SparkSession, kind: str, ranks: list[Any]) -> DataFrame:
-    """Three items with one score, of which only the first is relevant."""
+    """Three items with one score; only the first is relevant."""
     rows = [("a", "u", item, rank, 0.5, int(item == "i")) for item, rank in zip("ijk", ranks, strict=True)]
     return spark.createDataFrame(rows, SCORED).withColumn("position", F.expr(f"cast(position as {kind})"))
 

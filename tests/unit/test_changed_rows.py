@@ -23,7 +23,7 @@ REQUEST = Request("a", only_changed=True)
 
 
 def users(n: int = 60, seed: int = 1) -> pd.DataFrame:
-    """Users in both experiments, of whom a third have other lists in b; clicks differ for all of them."""
+    """Users in both experiments. A third of them have other lists in b; clicks differ for all."""
     rng = np.random.default_rng(seed)
     rows = table({"a": rng.random(n), "b": rng.random(n) + 0.2})
     number = rows["user"].str[1:].astype(int)

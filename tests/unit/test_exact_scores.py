@@ -1,4 +1,4 @@
-"""Scores of which several are the same double are ordered by their exact value."""
+"""Scores that round to the same double are ordered by their exact value."""
 
 from __future__ import annotations
 

@@ -63,5 +63,5 @@ def test_squares_of_the_largest_values_are_summed_exactly() -> None:
     parts = limbs_of(values * values, SQUARE_EXPONENTS)
     sums = [np.array([int(part.sum())], dtype=object) for part in parts]
     (total,) = exact_total(sums, SQUARE_EXPONENTS)
-    # (2**45 + 1)**2 = 2**90 + 2**46 + 1, of which a double keeps 53 bits: the 1 is rounded away.
+    # (2**45 + 1)**2 = 2**90 + 2**46 + 1, and a double keeps 53 bits: the 1 is rounded away.
     assert Fraction(total, 2**LIMB_UNIT) == 2**120 + 2**90 + 2**46 + Fraction(1, 4)

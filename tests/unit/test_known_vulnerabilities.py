@@ -1,4 +1,4 @@
-"""A package of which the index knows nothing is not one without a vulnerability."""
+"""A package that the index does not know may still have a vulnerability."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def test_exact_and_approximate_signed_ranks_agree_where_scipy_chooses_otherwise(
 
 
 def signed(n: int, w_plus: int) -> list[int]:
-    """Ranks 1 to n with signs, of which the positive ones add up to ``w_plus``."""
+    """Ranks 1 to n with signs; the positive ones add up to ``w_plus``."""
     found = []
     for rank in range(n, 0, -1):
         found.append(rank if rank <= w_plus else -rank)

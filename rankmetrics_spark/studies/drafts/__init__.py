@@ -142,14 +142,6 @@ def preferences(log: AnyTable, options: Options, request: Preferences) -> Result
     names = (*options.columns.values(), *options.list, *extra)
     table = table_of(log, "log", names, (*ROLES, *ROLES.values()))
     draft = Draft(request.baseline, tuple(ordered))
-    users = _users(_typed_rows(table, options, extra), options, draft)
-    sums = users.mapInArrow(partial(user_sums, draft=draft), SUMS.schema)
-    rules = Rules(request.baseline, request.confidence, request.correction, request.tuning_users, bool(ranks))
-    return result_table(sums.repartition(1).mapInArrow(partial(_final, rules=rules), schema_text(COLUMNS)))
-
-
-def _typed_rows(table: DataFrame, options: Options, extra: Sequence[str]) -> DataFrame:
-    """Return typed rows, each faulty one with its reason, with the team or the ranks as segments: texts."""
     engine = engine_of(table.sparkSession)
     kinds = {field.name: field.dataType for field in table.schema.fields}
     texts = []
@@ -167,8 +159,13 @@ def _typed_rows(table: DataFrame, options: Options, extra: Sequence[str]) -> Dat
     plan = make_plan(
         replace(options, segments=tuple(f"_interleaving_{place}" for place in range(len(extra)))), table.schema
     )
-    roles = replace(plan.columns, item=False, position=True, relevance=True)
-    return checked_rows(table, plan.mapping, roles, text=options.text_numbers, null_is_unjudged=False)
+    present = replace(plan.columns, item=False, position=True, relevance=True)
+    users = _users(
+        checked_rows(table, plan.mapping, present, text=options.text_numbers, null_is_unjudged=False), options, draft
+    )
+    sums = users.mapInArrow(partial(user_sums, draft=draft), SUMS.schema)
+    rules = Rules(request.baseline, request.confidence, request.correction, request.tuning_users, bool(ranks))
+    return result_table(sums.repartition(1).mapInArrow(partial(_final, rules=rules), schema_text(COLUMNS)))
 
 
 def _users(rows: DataFrame, options: Options, draft: Draft) -> DataFrame:

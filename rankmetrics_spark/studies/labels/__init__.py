@@ -319,9 +319,9 @@ def _user_rows(batches: Batches, work: _Work) -> Iterator[pa.RecordBatch]:
             shown, names = arms.shown, np.array(arms.names, object)
             users = batch.column(USER).take(pa.array(shown.user))
             for metric in work.metrics:
-                found = bounds(shown, metric, work.labels)
-                n = np.bincount(shown.list[found.at][found.unjudged], minlength=len(shown.user))
-                values = {"value": found.value, "low": found.low, "high": found.high}
+                limits = bounds(shown, metric, work.labels)
+                n = np.bincount(shown.list[limits.at][limits.unjudged], minlength=len(shown.user))
+                values = {"value": limits.value, "low": limits.low, "high": limits.high}
                 keys = {EXPERIMENT: names[arms.experiment], USER: users, METRIC: [str(metric)] * len(n)}
                 yield from rows_of({**keys, "n_unjudged": n, **values}, USERS)
 
@@ -333,9 +333,9 @@ def _partial_sums(batches: Batches, work: _Work, compares: bool) -> Iterator[pa.
         if batch.num_rows:
             arms = _read(batch).arms
             for metric in work.metrics:
-                found = bounds(arms.shown, metric, work.labels)
-                of_pairs = pair_sums(arms, found, metric, work.labels, work.baseline) if compares else ()
-                for of, sums in chain(arm_sums(arms, found, metric), of_pairs):
+                limits = bounds(arms.shown, metric, work.labels)
+                of_pairs = pair_sums(arms, limits, metric, work.labels, work.baseline) if compares else ()
+                for of, sums in chain(arm_sums(arms, limits, metric), of_pairs):
                     totals[of] = totals[of] + sums if of in totals else sums
     if totals:
         yield _SUMS.batch([*zip(*totals, strict=True)], [*totals.values()])
@@ -375,15 +375,15 @@ def _rows_to_judge(batches: Batches, work: _Work) -> Iterator[pa.RecordBatch]:
             continue
         read = _read(batch)
         arms, shown = read.arms, read.arms.shown
-        found = bounds(shown, work.metrics[0], work.labels)
-        weight, pair, ranks = _heaviest(arms, found, work.baseline)
+        limits = bounds(shown, work.metrics[0], work.labels)
+        weight, pair, ranks = _heaviest(arms, limits, work.baseline)
         chosen = np.flatnonzero(weight > 0)
         if not len(chosen):
             continue
         # The entries of each chosen item, the best rank first; equal ranks in the order of the experiments' names.
         names = np.array(arms.names, object)
         by_name = np.argsort(np.argsort(names.astype(str)))
-        entries = found.at[np.isin(shown.item[found.at], chosen)]
+        entries = limits.at[np.isin(shown.item[limits.at], chosen)]
         experiment = arms.experiment[shown.list[entries]]
         order = np.lexsort((by_name[experiment], shown.rank[entries], shown.item[entries]))
         entries, experiment = entries[order], experiment[order]
@@ -402,24 +402,24 @@ def _rows_to_judge(batches: Batches, work: _Work) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(columns, [*TO_JUDGE])
 
 
-def _heaviest(arms: Arms, found: Bounds, baseline: str | None) -> tuple[Any, Any, Any]:
+def _heaviest(arms: Arms, limits: Bounds, baseline: str | None) -> tuple[Any, Any, Any]:
     """(i,) largest weight of each item, and (2, i) experiments and ranks of the pair that has it; -1 and 0: none."""
     shown = arms.shown
     size = int(shown.item.max(initial=-1)) + 1
     weight, pair, ranks = np.zeros(size), np.full((2, size), -1), np.zeros((2, size), np.int64)
-    rows = arms.rows(found)
+    rows = arms.rows(limits)
     n_lists = np.bincount(shown.user)
     if baseline is not None:
         is_base = np.array([name == baseline for name in arms.names])[arms.experiment]
         n_lists *= np.bincount(shown.user[is_base], minlength=len(n_lists))
     # Of users without a pair, the move of the value itself; of several lists the largest one stays.
-    alone = np.flatnonzero(found.unjudged & (n_lists[shown.user[shown.list[found.at]]] < 2))
-    alone = alone[np.lexsort((-shown.rank[found.at[alone]], np.abs(found.move[alone])))]
-    at, item = found.at[alone], shown.item[found.at[alone]]
-    weight[item], ranks[1, item] = np.abs(found.move[alone]), shown.rank[at]
+    alone = np.flatnonzero(limits.unjudged & (n_lists[shown.user[shown.list[limits.at]]] < 2))
+    alone = alone[np.lexsort((-shown.rank[limits.at[alone]], np.abs(limits.move[alone])))]
+    at, item = limits.at[alone], shown.item[limits.at[alone]]
+    weight[item], ranks[1, item] = np.abs(limits.move[alone]), shown.rank[at]
     pair[1, item] = arms.experiment[shown.list[at]]
     for one in pairs_of(arms.names, baseline):
-        moves = Moves.of(arms, found, rows, one)
+        moves = Moves.of(arms, limits, rows, one)
         heavier = np.abs(moves.move) > weight[moves.item]
         of = moves.item[heavier]
         weight[of] = np.abs(moves.move[heavier])

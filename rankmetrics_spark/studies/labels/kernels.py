@@ -153,7 +153,7 @@ class Top:
 
     @property
     def n_users(self) -> int:
-        """The number of users, of whom each has a list."""
+        """The number of users; each has a list."""
         return int(self.shown.user[-1]) + 1 if self.size else 0
 
     @cached_property
@@ -389,7 +389,7 @@ def _ranked_sums(rows: Ints, weights: Floats, sizes: Ints) -> tuple[Floats, Floa
 def _best_ratio(
     value: Floats, base: Floats, best: Floats, open_: Ints, ideals: _Ideals, user: Ints, gains: Floats
 ) -> Floats:
-    """(n,) highest NDCG over labels of any grades: Dinkelbach's steps, each of which is solved exactly.
+    """(n,) highest NDCG over labels of any grades: Dinkelbach's method, with an exact solution in each step.
 
     If n_h labels reach grade h, the best places are the highest ranks for the highest labels. Then the DCG is the sum
     over h of (gain of h less that of h - 1) times the discounts of the first n_h unjudged ranks, and the ideal DCG the

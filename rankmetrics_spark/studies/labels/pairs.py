@@ -182,13 +182,16 @@ def pair_sums(
         moves = Moves.of(arms, bounds, rows, pair)
         n_users = moves.lists.shape[1]
         key = Key(arms.names[pair[0]], arms.names[pair[1]], str(metric))
-        found = moves.differences(bounds, every)
+        difference = moves.differences(bounds, every)
         moving = moves.move != 0
         if bounds.kind == "ratio":
-            moving = moves.unjudged & (found.high > found.low)[moves.user]
+            moving = moves.unjudged & (difference.high > difference.low)[moves.user]
         of_user = [np.bincount(moves.user[mask], minlength=n_users) for mask in (moves.unjudged, moving)]
-        numbers = (np.ones(n_users), *of_user, found.enclosed)
-        yield key, _sums(numbers, (found.value, found.low, found.high), np.zeros(n_users, np.int64), 1)[0]
+        numbers = (np.ones(n_users), *of_user, difference.enclosed)
+        yield (
+            key,
+            _sums(numbers, (difference.value, difference.low, difference.high), np.zeros(n_users, np.int64), 1)[0],
+        )
         if bounds.kind == "sum":
             parts, exponents = np.frexp(np.abs(moves.move[moving]))
             weights, times = np.unique(np.ldexp(np.ceil(parts * _BITS) / _BITS, exponents), return_counts=True)
@@ -259,26 +262,22 @@ def pair_rows(sums: Mapping[Key, Any], metrics: Sequence[str], baseline: str | N
     for metric in metrics:
         for base, other in pairs_of(names, baseline):
             key = Key(names[base], names[other], metric)
-            row = _pair_row(key, sums.get(key, nobody), weights.get(key, []))
+            counts, (value, low, high), totals = _read(sums.get(key, nobody))
+            open_ = low is not None and high is not None and low < -_SMALL and high > _SMALL
+            row = {
+                "baseline": key.baseline,
+                "experiment_id": key.experiment,
+                "metric": key.metric,
+                "n_users": counts["n_users"],
+                "n_unjudged": counts["n_unjudged"],
+                "n_open": counts["n_open"],
+                "n_fewest": _fewest(min(-totals[1], totals[2]) / 2**60, weights.get(key, [])) if open_ else None,
+                "difference": value,
+                "low": low,
+                "high": high,
+                "bounds": "enclosure" if counts["n_enclosed"] else "exact",
+            }
             yield row | {"sentence": sentence(row)}
-
-
-def _pair_row(key: Key, sums: Any, weights: list[tuple[float, int]]) -> dict[str, Any]:
-    counts, (value, low, high), totals = _read(sums)
-    open_ = low is not None and high is not None and low < -_SMALL and high > _SMALL
-    return {
-        "baseline": key.baseline,
-        "experiment_id": key.experiment,
-        "metric": key.metric,
-        "n_users": counts["n_users"],
-        "n_unjudged": counts["n_unjudged"],
-        "n_open": counts["n_open"],
-        "n_fewest": _fewest(min(-totals[1], totals[2]) / 2**60, weights) if open_ else None,
-        "difference": value,
-        "low": low,
-        "high": high,
-        "bounds": "enclosure" if counts["n_enclosed"] else "exact",
-    }
 
 
 def _place(key: Key) -> tuple[Any, ...]:

@@ -20,7 +20,6 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from rankmetrics_spark.comparison import schema_text
@@ -41,7 +40,7 @@ COEC_COLUMNS = {
 }
 """Columns of the result -> their types."""
 NOTE = "from clicks of this log: they favour the ranker that made it"
-"""In each row, so that it is read wherever the table goes."""
+"""Stands in each row, so that readers of the table see it."""
 _SHOWN, _CLICKS = "_shown", "_clicks"
 
 
@@ -85,7 +84,7 @@ def coec_judgements(
             does not, so items that rank 1 gets for being good keep their grade. Rows at ranks without a propensity are
             left out.
         confidence: Of the intervals, in (0, 1).
-        columns: Role (user, item, position, relevance) -> column, as in ``evaluate``: user is the query, or whoever
+        columns: Role (user, item, position, relevance) -> column, as in ``evaluate``: user is the query, or what
             judgements are for; a relevance is a click, 0 or 1. Experiments are not told apart.
         first_rank: What the column of ranks calls the first rank.
 
@@ -117,21 +116,30 @@ def coec_judgements(
     if options.lacks("item"):
         raise ConfigError("columns.item is null; allowed: the column of the items, since judgements are of items")
     table = table_of(impressions, "impressions", options.columns.values(), (*ROLES, *ROLES.values()))
-    rows = _clicked_rows(table, options, request.k)
-    rates = _rates(rows, request.k)
+    plan = make_plan(options, table.schema)
+    present = replace(plan.columns, item=True, relevance=True, position=True)
+    rows = checked_rows(table, plan.mapping, present, text=False, null_is_unjudged=False)
+    rows = rows.where(f"{REJECTED} IS NULL AND {POSITION} <= {request.k}").select(USER, ITEM, POSITION, RELEVANCE)
+    # (k,) click rates of the ranks; NaN where a rank has no impression.
+    wrong = f"NOT {RELEVANCE} IN (0, 1)"
+    grade = f"max(CASE WHEN {wrong} THEN double({RELEVANCE}) END)"
+    sums = rows.agg(*map(F.expr, _counts(request.k)), F.expr(f"count_if({wrong})"), F.expr(grade))
+    ((shown, clicks, n_wrong, largest),) = few_rows(sums)
+    if n_wrong:
+        raise InputError(
+            f"the relevance of {n_wrong:,} rows is neither 0 nor 1, such as {largest:g}; allowed: clicks, 0 or 1"
+        )
+    impressions = np.array(shown, np.float64)
+    none = np.full(request.k, np.nan)
+    rates = np.asarray(np.divide(np.array(clicks, np.float64), impressions, out=none, where=impressions > 0))
     if propensities is not None:
         examined = examined_ranks(propensities, table)
         rates = np.array([examined.get(rank, np.nan) for rank in range(1, request.k + 1)])
+    # The only shuffle of raw rows.
     body = partial(_judgements, rates=rates, request=request, confidence=options.confidence)
-    return result_table(_items(rows, request.k).mapInArrow(body, schema_text(COEC_COLUMNS)))
-
-
-def _clicked_rows(table: DataFrame, options: Options, k: int) -> DataFrame:
-    """Return the sound rows down to rank k: user, item, rank and click."""
-    plan = make_plan(options, table.schema)
-    roles = replace(plan.columns, item=True, relevance=True, position=True)
-    rows = checked_rows(table, plan.mapping, roles, text=False, null_is_unjudged=False)
-    return rows.where(f"{REJECTED} IS NULL AND {POSITION} <= {k}").select(USER, ITEM, POSITION, RELEVANCE)
+    return result_table(
+        rows.groupBy(USER, ITEM).agg(*map(F.expr, _counts(request.k))).mapInArrow(body, schema_text(COEC_COLUMNS))
+    )
 
 
 def _counts(k: int) -> tuple[str, str]:
@@ -139,26 +147,6 @@ def _counts(k: int) -> tuple[str, str]:
     at_rank = [f"count_if({POSITION} = {rank})" for rank in range(1, k + 1)]
     clicked = [f"count_if({POSITION} = {rank} AND {RELEVANCE} = 1)" for rank in range(1, k + 1)]
     return f"array({', '.join(at_rank)}) AS {_SHOWN}", f"array({', '.join(clicked)}) AS {_CLICKS}"
-
-
-def _rates(rows: DataFrame, k: int) -> Floats:
-    """Return the (k,) click rates of the ranks; NaN where a rank has no impression."""
-    wrong = f"NOT {RELEVANCE} IN (0, 1)"
-    grade = f"max(CASE WHEN {wrong} THEN double({RELEVANCE}) END)"
-    sums = rows.agg(*map(F.expr, _counts(k)), F.expr(f"count_if({wrong})"), F.expr(grade))
-    ((shown, clicks, n_wrong, largest),) = few_rows(sums)
-    if n_wrong:
-        raise InputError(
-            f"the relevance of {n_wrong:,} rows is neither 0 nor 1, such as {largest:g}; allowed: clicks, 0 or 1"
-        )
-    impressions = np.array(shown, np.float64)
-    none = np.full(k, np.nan)
-    return np.asarray(np.divide(np.array(clicks, np.float64), impressions, out=none, where=impressions > 0))
-
-
-def _items(rows: DataFrame, k: int) -> DataFrame:
-    """Return one row per (user, item): impressions and clicks at each rank; the only shuffle of raw rows."""
-    return rows.groupBy(USER, ITEM).agg(*map(F.expr, _counts(k)))
 
 
 def _judgements(batches: Batches, rates: Floats, request: Clicks, confidence: float) -> Iterator[pa.RecordBatch]:

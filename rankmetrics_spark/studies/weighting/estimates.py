@@ -69,10 +69,10 @@ def importance_weights(propensity: npt.ArrayLike, target: npt.ArrayLike = 1.0, c
     >>> importance_weights([1.0, 0.5, 0.05], clip=10).tolist(), importance_weights([0.5], [0.1]).tolist()
     ([1.0, 2.0, 10.0], [0.2])
     """
-    chance, wanted = np.asarray(propensity, np.float64), np.asarray(target, np.float64)
+    chance, numerator = np.asarray(propensity, np.float64), np.asarray(target, np.float64)
     _check(chance, (chance > 0) & (chance <= 1), "propensity", "(0, 1]")
-    _check(wanted, (wanted >= 0) & (wanted <= 1), "target", "[0, 1]")
-    return np.asarray(np.minimum(wanted / chance, clip), np.float64)
+    _check(numerator, (numerator >= 0) & (numerator <= 1), "target", "[0, 1]")
+    return np.asarray(np.minimum(numerator / chance, clip), np.float64)
 
 
 def _check(values: Floats, sound: npt.NDArray[np.bool_], what: str, allowed: str) -> None:
@@ -360,10 +360,6 @@ def _refusal(key: Key, moments: WeightedMoments, lost: Mapping[str, int], rules:
             "there is no self-normalised estimate without a target: a row is shown with certainty, so "
             "the mean of 1 / propensity is not 1 in expectation; use ips or clipped"
         )
-    return _too_small(moments, rules)
-
-
-def _too_small(moments: WeightedMoments, rules: Rules) -> str | None:
     sizes = (
         (float(moments.effective_rows[0]), int(moments.counts["rows"][0]), "rows"),
         (float(moments.effective_users[0]), int(moments.counts["n"][0]), "users"),

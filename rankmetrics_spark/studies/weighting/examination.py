@@ -148,7 +148,24 @@ def propensities(
     partials = _keys(table, options, harvesting.k).mapInArrow(partial(_partial_sums, harvesting=harvesting), _PARTIALS)
     final = partial(_final, harvesting=harvesting, confidence=options.confidence)
     rows = [row.asDict() for row in few_rows(partials.repartition(1).mapInArrow(final, schema_text(_CHECKED)))]
-    _check(rows, harvesting)
+    if not rows:
+        raise InputError("the impressions have no rows; allowed: a log with clicks")
+    first = rows[0]
+    if first[_COUNTS[1]]:
+        raise InputError(
+            f"the relevance of {first[_COUNTS[1]]:,} rows is neither 0 nor 1, such as {first[_GRADE]:g}; allowed: "
+            "clicks, 0 or 1"
+        )
+    if not first["rank"]:
+        raise InputError(
+            f"no sound row has a rank from 1 to {harvesting.k}; rows with a fault: {first['n_faulty_rows']:,}; "
+            f"allowed: ranks from 1 on, up to k; relevance 0 or 1; and a value in {', '.join(harvesting.key)}"
+        )
+    if not first[_COUNTS[2]]:
+        raise InputError(
+            f"the log holds no intervention: no ({', '.join(harvesting.key)}) was shown at two ranks down to "
+            f"{harvesting.k}; allowed: a log of several rankers, or of one that changed the order of items"
+        )
     cells = [tuple(row[name] for name in PROPENSITY_COLUMNS) for row in rows]
     return result_table(table.sparkSession.createDataFrame(cells, schema_text(PROPENSITY_COLUMNS)))
 
@@ -234,28 +251,6 @@ def _final(batches: Batches, harvesting: Harvesting, confidence: float) -> Itera
     yield pa.RecordBatch.from_arrays(arrays, [*_CHECKED])
 
 
-def _check(rows: Sequence[Mapping[str, object]], harvesting: Harvesting) -> None:
-    """Refuse a log that no propensity can be estimated from."""
-    if not rows:
-        raise InputError("the impressions have no rows; allowed: a log with clicks")
-    first = rows[0]
-    if first[_COUNTS[1]]:
-        raise InputError(
-            f"the relevance of {first[_COUNTS[1]]:,} rows is neither 0 nor 1, such as {first[_GRADE]:g}; allowed: "
-            "clicks, 0 or 1"
-        )
-    if not first["rank"]:
-        raise InputError(
-            f"no sound row has a rank from 1 to {harvesting.k}; rows with a fault: {first['n_faulty_rows']:,}; "
-            f"allowed: ranks from 1 on, up to k; relevance 0 or 1; and a value in {', '.join(harvesting.key)}"
-        )
-    if not first[_COUNTS[2]]:
-        raise InputError(
-            f"the log holds no intervention: no ({', '.join(harvesting.key)}) was shown at two ranks down to "
-            f"{harvesting.k}; allowed: a log of several rankers, or of one that changed the order of items"
-        )
-
-
 def examined_ranks(table: AnyTable, beside: object = None) -> dict[int, float]:
     """Read the propensity of each rank from a table as ``propensities`` returns it; collects it.
 
@@ -280,17 +275,17 @@ def examined_ranks(table: AnyTable, beside: object = None) -> dict[int, float]:
                 f"column '{name}' of the propensities has type {kinds[name].simpleString()}; allowed: a number"
             )
     numbers = [F.col(name).cast("double").alias(name) for name in _READ]
-    found: dict[int, float] = {}
+    propensity_of: dict[int, float] = {}
     rows = few_rows(own.select(*numbers).limit(MOST_RANKS + 1))
     if not rows or len(rows) > MOST_RANKS:
         raise InputError(
             f"the table of propensities has {f'more than {MOST_RANKS:,}' if rows else 'no'} rows; allowed: one per rank"
         )
     for rank, propensity in rows:
-        if rank is None or not rank >= 1 or rank % 1 or rank in found:
-            shown = rank if rank is None else f"{rank:g}{' twice' if rank in found else ''}"
+        if rank is None or not rank >= 1 or rank % 1 or rank in propensity_of:
+            shown = rank if rank is None else f"{rank:g}{' twice' if rank in propensity_of else ''}"
             raise InputError(f"the table of propensities has the rank {shown}; allowed: each of 1, 2, 3, ... once")
         if propensity is not None and not 0 < propensity < math.inf:
             raise InputError(f"the propensity of rank {rank:g} is {propensity}; allowed: a number above 0, or null")
-        found[int(rank)] = math.nan if propensity is None else min(propensity, 1.0)
-    return {rank: value for rank, value in sorted(found.items()) if not math.isnan(value)}
+        propensity_of[int(rank)] = math.nan if propensity is None else min(propensity, 1.0)
+    return {rank: value for rank, value in sorted(propensity_of.items()) if not math.isnan(value)}

@@ -198,7 +198,13 @@ def all_pairs(sums: Pairs, first: Ints, second: Ints, k: int) -> Floats:
 
     Source: Agarwal et al. (WSDM 2019), section 4.3.
     """
-    connected = _connected(sums, first, second, k)
+    # (r, k) ranks that pairs with clicks at both ranks connect with the first one.
+    has_both = np.zeros((len(sums.keys), k, k), bool)
+    has_both[:, first, second] = has_both[:, second, first] = sums.has_both
+    connected = np.zeros((len(sums.keys), k), bool)
+    connected[:, 0] = True
+    for _ in range(k):
+        connected |= (has_both & connected[:, None, :]).any(axis=2)
     used = connected[:, first] & connected[:, second] & (sums.first + sums.second > 0)
     n = np.where(used, sums.keys, 1.0)
     a, b = (np.where(used, np.minimum(each, n * (1 - _CERTAIN)), 0.0) for each in (sums.first, sums.second))
@@ -214,17 +220,6 @@ def all_pairs(sums: Pairs, first: Ints, second: Ints, k: int) -> Floats:
         if moved.max(initial=0.0) < 1e-11:
             break
     return np.where(connected & (moved < 1e-6)[:, None], np.exp(log_p), np.nan)
-
-
-def _connected(sums: Pairs, first: Ints, second: Ints, k: int) -> Flags:
-    """Return the (r, k) ranks that pairs with clicks at both ranks connect with the first one."""
-    has_both = np.zeros((len(sums.keys), k, k), bool)
-    has_both[:, first, second] = has_both[:, second, first] = sums.has_both
-    connected = np.zeros((len(sums.keys), k), bool)
-    connected[:, 0] = True
-    for _ in range(k):
-        connected |= (has_both & connected[:, None, :]).any(axis=2)
-    return connected
 
 
 def _newton_step(log_p: Floats, sums: tuple[Floats, Floats, Floats, Flags], pairs: tuple[Ints, Ints]) -> Floats:
