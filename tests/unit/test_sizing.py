@@ -1,0 +1,223 @@
+"""The model of what a cluster costs: scheduler and units by visible arithmetic, and what the command refuses."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks import sizing
+from tests.benchmarks.sizing_model import (
+    ADVISED,
+    CLOCKS,
+    MIB,
+    OPEN,
+    SPLIT,
+    Cluster,
+    Cost,
+    Job,
+    Observation,
+    Work,
+    coalesced,
+    costs_of,
+    fit,
+    makespan,
+    predict,
+    splits,
+    write_costs,
+)
+
+READ = Cost("wall", "position", "read", first=2, task=0.5, unit=3, shuffled=10, read=64 * MIB)
+LOOK = Cost("wall", "position", "look", task=0.25, unit=1, fetched=10)
+SCORE = Cost("wall", "position", "score", first=1, unit=5, fetched=10, written=20, memory=400)
+VALUES = Cost("wall", "position", "values", unit=6)
+USERS = Cost("wall", "position", "users", unit=8)
+DRIVER = Cost("wall", "position", "driver", first=10, task=0.125, unit=4)
+COSTS = {cost.stage: cost for cost in (READ, LOOK, SCORE, VALUES, USERS, DRIVER)}
+
+
+class TestScheduler:
+    def test_tasks_go_to_the_slot_that_is_free_first(self) -> None:
+        # Slot 1: 3 s. Slot 2: 1 + 1 + 1 s; the last one starts when both are free, after 3 s.
+        assert makespan([Work(3), Work(1), Work(1), Work(1), Work(5)], [1, 1]) == 3 + 5
+
+    def test_waves_of_equal_tasks(self) -> None:
+        assert makespan([Work(2)] * 9, [1.0] * 4) == math.ceil(9 / 4) * 2
+
+    def test_first_task_of_a_kind_on_each_slot_takes_longer(self) -> None:
+        assert makespan([Work(2, first=7)] * 4, [1, 1]) == 7 + 2 + 2
+        assert makespan([Work(2, first=7, kind="a"), Work(2, first=7, kind="b")], [1]) == 2 * (7 + 2)
+
+    def test_slow_slot_works_longer_but_waits_as_long(self) -> None:
+        assert makespan([Work(3, waits=4, first=1)], [0.5]) == (3 + 1) / 0.5 + 4
+
+    def test_slow_slot_gets_fewer_tasks(self) -> None:
+        # At full speed: a task each second; at a tenth, one in ten.
+        assert makespan([Work(1)] * 11, [1, 0.1]) == 10
+
+    def test_no_tasks_take_no_time(self) -> None:
+        assert makespan([], [1]) == 0
+
+
+class TestTasks:
+    def test_large_files_are_cut_at_128_mib(self) -> None:
+        assert splits([3 * SPLIT], 1) == [SPLIT, SPLIT, SPLIT]
+
+    def test_small_files_are_packed_with_the_price_of_opening_them(self) -> None:
+        # Four files of 12 MiB and 4 MiB for opening each: 64 MiB, on two slots 32 each, so two files together.
+        assert splits([12 * MIB] * 4, 2) == [24 * MIB, 24 * MIB]
+
+    def test_every_megabyte_is_read_once(self) -> None:
+        assert sum(splits([170.0, 3.0, 129.0, 0.5], 16)) == pytest.approx(170 + 3 + 129 + 0.5)
+
+    def test_tiny_files_share_a_task_up_to_the_price_of_opening(self) -> None:
+        assert splits([0.001], 100) == [0.001]
+        assert OPEN == 4 * MIB
+
+    def test_small_partitions_are_merged_for_the_slots(self) -> None:
+        # 40 MB on four slots: 10 MB for each task, which is two partitions of 5 MB.
+        assert coalesced([(1.0, 5.0)] * 8, 4) == [2.0] * 4
+
+    def test_partitions_are_merged_up_to_64_mib(self) -> None:
+        assert coalesced([(1.0, ADVISED / 2)] * 6, 1) == [2.0] * 3
+
+    def test_large_partition_stays_alone(self) -> None:
+        assert coalesced([(1.0, 1.0), (9.0, 900.0), (1.0, 1.0)], 1) == [1.0, 9.0, 1.0]
+
+
+class TestPrediction:
+    def test_one_slot_by_hand(self) -> None:
+        # 25,000 lists; one file of less than 4 MiB in one task; 8 partitions of 0.03 MB merged into one.
+        job = Job(1_250_000, 8, files=(3.0,))
+        run = predict(job, Cluster(1), COSTS)
+        lists = 0.025
+        read = 2 + 0.5 + 3 * 1.25
+        look = 0.25 + lists
+        score = 1 + 5 * lists + (0.25 + lists)
+        values = 6 * lists
+        driver = 10 + 0.125 * (1 + 1 + 2 + 3) + 4 * lists
+        assert [step.stage for step in run.steps] == ["read", "look", "score", "values"]
+        assert [step.seconds for step in run.steps] == pytest.approx([read, look, score, values])
+        assert run.seconds == pytest.approx(read + look + score + values + driver)
+
+    def test_users_are_written_by_tasks_above_half_a_million_lists(self) -> None:
+        job = Job(30_000_000, 8, files=(400.0,))
+        users = predict(job, Cluster(2), COSTS).steps[-1]
+        # One file for each of four experiments, on two slots: two waves of 150,000 lists.
+        assert (users.stage, users.tasks, users.seconds) == ("users", 4, pytest.approx(2 * 0.15 * 8))
+
+    def test_megabytes_are_units_times_megabytes_of_a_unit(self) -> None:
+        run = predict(Job(5_000_000, 8), Cluster(3), COSTS)
+        assert run.mb("read") == pytest.approx(5 * 64 * MIB)
+        assert run.mb("written") == pytest.approx(0.1 * 20)
+
+    def test_blocks_are_counted_on_both_sides(self) -> None:
+        job, cluster = Job(1_000_000, 1000, files=(1.0,)), Cluster(1)
+        before = predict(job, cluster, COSTS).seconds
+        writes = predict(job, cluster, COSTS | {"read": replace(READ, block=3)}).seconds
+        fetches = predict(job, cluster, COSTS | {"score": replace(SCORE, block=3)}).seconds
+        assert writes - before == fetches - before == pytest.approx(3 * 1 * 1000 / 1e3)
+
+    def test_network_brings_what_lies_on_other_nodes(self) -> None:
+        job = Job(50_000_000, 2)
+        fast, slow = (predict(job, Cluster(2, network=speed), COSTS).steps[1].seconds for speed in (0.0, 0.1))
+        # A million lists of 10 MB, one half on each node, of which one half lies on the other; two nodes fetch at once.
+        assert slow - fast == pytest.approx(0.5 * 10 * 0.5 / 0.1)
+        alone = (predict(job, Cluster(1, network=speed), COSTS).seconds for speed in (0.0, 0.1))
+        assert next(alone) == next(alone)
+
+    def test_disk_is_shared_by_the_cores_of_a_node(self) -> None:
+        job = Job(8_000_000, 2)
+        free, slow = (
+            predict(job, Cluster(1, cores=4, disk=speed), COSTS).steps[0].seconds for speed in (0.0, 32 * MIB)
+        )
+        # 8 x 64 MiB in four tasks of 128 MiB, each with a quarter of the speed.
+        assert slow - free == pytest.approx(128 / (32 / 4))
+
+    @pytest.mark.parametrize("mode", ["position", "score"])
+    @pytest.mark.parametrize("partitions", [2, 200, 2000])
+    def test_more_nodes_never_take_longer_than_half_as_many(self, mode: str, partitions: int) -> None:
+        costs = {name: replace(cost, mode=mode) for name, cost in COSTS.items() if mode != "score" or name != "look"}
+        costs = costs | {"driver": replace(DRIVER, task=0.0)}
+        seconds = [predict(Job(1e9, partitions), Cluster(n, 4), costs).seconds for n in (1, 2, 4, 8, 16, 32)]
+        assert seconds == sorted(seconds, reverse=True)
+
+    def test_more_rows_take_longer(self) -> None:
+        seconds = [predict(Job(rows, 200), Cluster(4, 4), COSTS).seconds for rows in (1e6, 1e7, 1e8, 1e9)]
+        assert seconds == sorted(set(seconds))
+
+    def test_slowed_node_and_hot_list_take_longer(self) -> None:
+        job = Job(1e8, 64, files=(SPLIT,) * 8)
+        even = predict(job, Cluster(2), COSTS).seconds
+        assert predict(job, Cluster(2, slow=0.5), COSTS).seconds > even
+        by_score = {name: replace(cost, mode="score") for name, cost in COSTS.items() if name != "look"}
+        score = predict(replace(job, hot=2e7), Cluster(2), by_score).steps[1]
+        # One partition in 64 of the others, and the list.
+        assert score.largest == pytest.approx(20 + 80 / 64)
+
+
+class TestFit:
+    def test_finds_the_coefficients_of_exact_observations(self) -> None:
+        def observation(tasks: int, units: float, blocks: float) -> Observation:
+            seconds = 2 + 0.1 * tasks + 3 * units + 0.5 * blocks / 1e3
+            return Observation("score", "read", tasks, units, blocks, dict.fromkeys(CLOCKS, seconds), {"read": units})
+
+        seen = [observation(*each) for each in ((2, 1, 16), (9, 1, 8000), (3, 10, 24), (4, 20, 100), (20, 2, 0))]
+        for cost in fit(seen):
+            assert [cost.first, cost.task, cost.unit, cost.block] == pytest.approx([2, 0.1, 3, 0.5])
+            assert (cost.mode, cost.stage, cost.read) == ("score", "read", 20)
+        assert [cost.clock for cost in fit(seen)] == list(CLOCKS)
+
+    def test_file_keeps_the_coefficients_and_the_command(self, tmp_path: Path) -> None:
+        path = tmp_path / "costs.csv"
+        write_costs(path, list(COSTS.values()), "the command")
+        assert path.read_text().startswith("# the command\n")
+        assert costs_of(path, "wall", "position")["score"] == SCORE
+        with pytest.raises(ValueError, match="no coefficients for clock 'cpu' and mode 'position'"):
+            costs_of(path, "cpu", "position")
+
+
+class TestCommand:
+    def test_prints_stages_settings_and_what_breaks_first(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert sizing.main(["--rows", "1e10", "--nodes", "50"]) == 0
+        printed = capsys.readouterr().out
+        assert printed.startswith("10,000,000,000 rows in 200,000,000 lists by position; 50 nodes of 16 cores")
+        for words in (
+            "read",
+            "score",
+            "driver and small stages",
+            "Recommended: ",
+            "memory of a task",
+            "files of a node",
+        ):
+            assert words in printed
+
+    def test_by_score_says_how_long_a_list_may_be(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert sizing.main(["--rows", "1e9", "--nodes", "10", "--by-score", "--partitions", "500"]) == 0
+        printed = capsys.readouterr().out
+        assert "500 shuffle partitions" in printed and "longest list" in printed
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (["--rows", "0"], "0 is not a finite number above 0"),
+            (["--rows", "nan"], "nan is not a finite number above 0"),
+            (["--rows", "inf"], "inf is not a finite number above 0"),
+            (["--rows", "many"], "invalid positive value: 'many'"),
+            (["--nodes", "2.5"], "2.5 is not a whole number"),
+            (["--nodes", "-1"], "-1 is not a finite number above 0"),
+            (["--partitions", "0"], "0 is not a finite number above 0"),
+            (["--memory", "64"], "64 is not a size such as 512m or 64g"),
+            (["--memory", "0g"], "0 is not a finite number above 0"),
+            (["--slow", "1.5"], "1.5 is above 1"),
+            (["--hot", "2e10"], "a list of 2e+10 rows is longer than the log of 1e+10"),
+            (["--clock", "sun"], "invalid choice: 'sun'"),
+        ],
+    )
+    def test_refuses_nonsense(self, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit) as error:
+            sizing.main(arguments)
+        assert error.value.code == 2
+        assert words in capsys.readouterr().err
