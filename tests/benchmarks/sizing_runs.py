@@ -82,7 +82,7 @@ class Case:
         parts = [f"{self.rows / 1e6:g}M", f"workers={self.workers}", f"partitions={self.partitions}"]
         parts += ["by_score"] if self.by_score else []
         parts += ["many_tasks"] if self.many_tasks else []
-    parts += [f"hot={self.hot / 1e6:g}M"] if self.hot else []
+        parts += [f"hot={self.hot / 1e6:g}M"] if self.hot else []
         parts += [f"slow={self.slow:g}"] if self.slow != 1 else []
         parts += [f"{name}={getattr(self, name):g}" for name in ("network", "disk") if getattr(self, name)]
         return ",".join(parts)
@@ -171,14 +171,12 @@ class Measured:
         cpu_seconds: CPU seconds on the critical path: of the busiest executor while tasks run, of driver and busiest
             executor otherwise. Other programs do not change them.
         tasks: All tasks.
-        stages: Stage -> its name and operators.
     """
 
     began: float = 0.0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     tasks: list[Task] = field(default_factory=list)
-    stages: dict[int, list[str]] = field(default_factory=dict)
 
 
 def measured(case: Case, path: str) -> Measured:
@@ -199,9 +197,7 @@ def measured(case: Case, path: str) -> Measured:
     if process.returncode:
         raise RuntimeError(f"{case}: {errors[-3000:]}")
     found = json.loads(output.splitlines()[-1])
-    tasks = [Task(**task) for task in found.pop("tasks")]
-    stages = {int(number): words for number, words in found.pop("stages").items()}
-    return Measured(**found, tasks=tasks, stages=stages)
+    return Measured(**found | {"tasks": [Task(**task) for task in found["tasks"]]})
 
 
 def _run(case: Case, path: str) -> Measured:
@@ -297,7 +293,7 @@ def _busy(tasks: Sequence[Task]) -> list[tuple[float, float]]:
 
 
 def read_events(events: Iterable[dict[str, Any]]) -> Measured:
-    """Read tasks and stages from the events of an application."""
+    """Read times and tasks from the events of an application."""
     result = Measured()
     for event in events:
         kind = event["Event"]
@@ -305,10 +301,6 @@ def read_events(events: Iterable[dict[str, Any]]) -> Measured:
             result.began = event["Timestamp"] / 1e3
         elif kind == "SparkListenerApplicationEnd":
             result.seconds = event["Timestamp"] / 1e3 - result.began
-        elif kind == "SparkListenerStageCompleted":
-            info = event["Stage Info"]
-            scopes = [json.loads(rdd["Scope"])["name"] for rdd in info["RDD Info"] if "Scope" in rdd]
-            result.stages[info["Stage ID"]] = [info["Stage Name"].split(" at ")[0], *dict.fromkeys(scopes)]
         elif kind == "SparkListenerTaskEnd" and event["Task End Reason"]["Reason"] == "Success":
             result.tasks.append(_task(event, result.began))
     return result
@@ -375,7 +367,7 @@ def _limited(case: Case, cluster: support.Cluster) -> Iterator[None]:
 
 def stage_kinds(run: Measured, rows: int) -> dict[int, str]:
     """Stage -> ``read``, ``lists`` (of the shuffled lists), ``values`` (of scored lists), ``users`` or ``rest``."""
-    totals = {stage: [0, 0] for stage in sorted(run.stages)}
+    totals = {stage: [0, 0] for stage in sorted({task.stage for task in run.tasks})}
     for task in run.tasks:
         totals[task.stage][0] += task.rows
         totals[task.stage][1] += task.fetched_rows
