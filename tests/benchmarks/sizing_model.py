@@ -78,6 +78,7 @@ class Job:
         experiments: Experiments, which share the lists evenly.
         files: MB of each input file; empty = files of 128 MiB.
         hot: Rows of one list; 0 = all are equal.
+        stored: MB of a million rows in the files, with the columns that are not read.
     """
 
     rows: float
@@ -86,6 +87,7 @@ class Job:
     experiments: int = 4
     files: tuple[float, ...] = ()
     hot: float = 0.0
+    stored: float = 13.4
 
     @property
     def lists(self) -> float:
@@ -224,7 +226,7 @@ def coalesced(partitions: Sequence[tuple[float, float]], slots: float) -> list[f
 def predict(job: Job, cluster: Cluster, costs: Costs) -> Prediction:
     """What a job takes on a cluster: its phases one after the other, and the driver."""
     unit = job.rows / 1e6 if costs["score"].mode == "score" else job.lists / 1e6
-    maps = splits(files_of(job, costs), cluster.slots)
+    maps = splits(files_of(job), cluster.slots)
     read = [job.rows / 1e6 * mb / sum(maps) for mb in maps]
     partitions = partitions_of(job, unit, costs["score"].fetched)
     # Spark wants two tasks even of one slot; two that are read together share them.
@@ -248,9 +250,9 @@ def predict(job: Job, cluster: Cluster, costs: Costs) -> Prediction:
     return Prediction(steps, _seconds(costs["driver"], n_tasks, here, 0.0) + costs["driver"].first)
 
 
-def files_of(job: Job, costs: Costs) -> Sequence[float]:
+def files_of(job: Job) -> Sequence[float]:
     """MB of each file of the log."""
-    return job.files or [SPLIT] * math.ceil(costs["read"].read * job.rows / 1e6 / SPLIT)
+    return job.files or [SPLIT] * math.ceil(job.stored * job.rows / 1e6 / SPLIT)
 
 
 def partitions_of(job: Job, unit: float, mb: float) -> list[tuple[float, float]]:

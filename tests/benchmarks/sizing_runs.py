@@ -429,17 +429,10 @@ def ensured(folder: Path, cases: Sequence[Case]) -> dict[Case, str]:
 
 def with_read(each: Observation, path: str) -> Observation:
     """Add the MB of the columns that are read, from the footers of the files."""
-    if each.stage != "read":
-        return each
-    columns = {"experiment", "user", "item", "position", "relevance"}
-    columns = columns - {"position"} | {"score"} if each.mode == "score" else columns
-    size = 0
-    for file in sorted(Path(path).glob("*.parquet")):
-        footer = pq.read_metadata(file)
-        chunks = [
-            footer.row_group(g).column(c) for g in range(footer.num_row_groups) for c in range(footer.num_columns)
-        ]
-        size += sum(chunk.total_compressed_size for chunk in chunks if chunk.path_in_schema in columns)
+    columns = {"experiment", "user", "item", "relevance", "score" if each.mode == "score" else "position"}
+    footers = [pq.read_metadata(file).to_dict() for file in Path(path).glob("*.parquet") if each.stage == "read"]
+    chunks = [chunk for footer in footers for group in footer["row_groups"] for chunk in group["columns"]]
+    size = sum(chunk["total_compressed_size"] for chunk in chunks if chunk["path_in_schema"] in columns)
     return replace(each, amounts={**each.amounts, "read": size / MB / each.units})
 
 

@@ -129,7 +129,7 @@ class TestPrediction:
         assert next(alone) == next(alone)
 
     def test_disk_is_shared_by_the_cores_of_a_node(self) -> None:
-        job = Job(8_000_000, 2)
+        job = Job(8_000_000, 2, stored=64 * MIB)
         free, slow = (
             predict(job, Cluster(1, cores=4, disk=speed), COSTS).steps[0].seconds for speed in (0.0, 32 * MIB)
         )
