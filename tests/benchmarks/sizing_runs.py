@@ -36,7 +36,8 @@ LIMIT = 900.0
 MANY_TASKS = {
     "spark.sql.files.maxPartitionBytes": "400k",
     "spark.sql.files.openCostInBytes": "200k",
-    "spark.sql.adaptive.coalescePartitions.enabled": "false",
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "64k",
+    "spark.sql.adaptive.coalescePartitions.minPartitionSize": "1k",
 }
 GROUPS = Path("/sys/fs/cgroup")
 
@@ -54,7 +55,7 @@ class Case:
         slow: Share of a core that the last worker gets.
         network: MB/s of the loopback that master, driver and workers share; 0 = no limit.
         disk: MB/s that all workers may read from the disk; 0 = no limit.
-        many_tasks: Cut files into small pieces and merge no partitions, to measure what a task costs (no prediction).
+        many_tasks: Cut files into small pieces and merge few partitions, to measure what a task costs (no prediction).
     """
 
     rows: int
