@@ -31,7 +31,7 @@ READS = 3
 class Cost:
     """What a kind of task costs, as ``sizing.csv`` has it.
 
-    A unit is a million rows in ``read``, and by score in ``score``; otherwise a million lists.
+    A unit is a million rows in ``read``, and by score in ``look`` and ``score``; otherwise a million lists.
 
     Attributes:
         clock: ``wall``: seconds on a machine that nothing else uses. ``cpu``: CPU seconds of executor and Python.
@@ -229,15 +229,16 @@ def predict(job: Job, cluster: Cluster, costs: Costs) -> Prediction:
     maps = splits(files_of(job), cluster.slots)
     read = [job.rows / 1e6 * mb / sum(maps) for mb in maps]
     partitions = partitions_of(job, unit, costs["score"].fetched)
-    # Spark wants two tasks even of one slot; two that are read together share them.
-    both, wanted = "look" in costs, max(cluster.slots, 2)
-    score = coalesced(partitions, wanted / 2 if both else wanted)
-    phases = [[("read", read, len(maps) * job.partitions)]]
-    if both:
-        # Lists that the layout cannot hold are looked for before they are scored, and read again beside the others.
-        phases.append([("look", coalesced(partitions, wanted), len(maps) * job.partitions)])
-    second = [("look", score, len(maps) * job.partitions)] if both else []
-    phases.append([("score", score, len(maps) * job.partitions), *second])
+    # Spark wants two tasks even of one slot; two kinds that are read together share them.
+    wanted = max(cluster.slots, 2)
+    blocks = len(maps) * job.partitions
+    score = coalesced(partitions, wanted / 2)
+    phases = [[("read", read, blocks)]]
+    if costs["score"].mode == "position":
+        # Lists that the layout cannot hold are looked for before they are scored.
+        phases.append([("look", coalesced(partitions, wanted), blocks)])
+    # They are looked for again beside the scoring, for what is read a second time.
+    phases.append([("score", score, blocks), ("look", score, blocks)])
     staged = splits([units * costs["score"].written for units in score], cluster.slots)
     values = [job.lists / 1e6 * mb / sum(staged) for mb in staged]
     phases.append([("values", [units / READS for units in values] * READS, 0)])

@@ -33,6 +33,8 @@ from tests.platforms.support import Running, built_wheel, standalone_cluster
 MB = 1e6
 MEMORY = "1536m"
 LIMIT = 900.0
+ROWS_MEMORY = 500.0
+"""MB of heap of a million collected rows, which Spark does not count: 2 GB of heap for a task of four million."""
 MANY_TASKS = {
     "spark.sql.files.maxPartitionBytes": "400k",
     "spark.sql.files.openCostInBytes": "200k",
@@ -96,10 +98,9 @@ def case_of(text: str) -> Case:
         ValueError: A word is unknown, or has no such value.
     """
     first, *words = text.split(",")
-    scales = {"M": 1e6, "k": 1e3}
 
     def number(value: str) -> float:
-        return float(value.rstrip("Mk")) * scales.get(value[-1:], 1.0)
+        return float(value.removesuffix("M")) * (1e6 if value.endswith("M") else 1.0)
 
     values: dict[str, Any] = {}
     kinds: dict[str, Any] = {
@@ -358,7 +359,6 @@ def _limited(case: Case, cluster: support.Cluster) -> Iterator[None]:
         yield
     finally:
         for folder in groups:
-            # Processes that still end belong to the root group from now on.
             for process in (folder / "cgroup.procs").read_text().split():
                 with suppress(OSError):
                     (folder.parent / "cgroup.procs").write_text(process)
@@ -385,23 +385,19 @@ def stage_kinds(run: Measured, rows: int) -> dict[int, str]:
     return kinds
 
 
-def kind_of(task: Task, kinds: Mapping[int, str]) -> str:
-    """The kind of a task in the words of ``sizing.Cost``: lists are scored in Python, or looked through before."""
-    kind = kinds[task.stage]
-    return ("score" if task.to_python else "look") if kind == "lists" else kind
-
-
 def observations(case: Case, run: Measured) -> list[Observation]:
     """What the kinds of task took in a run on one worker; ``driver`` is what the run took beside them."""
     kinds = stage_kinds(run, case.rows)
     groups: dict[str, list[Task]] = {}
     for task in run.tasks:
-        groups.setdefault(kind_of(task, kinds), []).append(task)
+        # Lists are scored in Python, or looked through.
+        kind = {"lists": "score" if task.to_python else "look"}.get(kinds[task.stage], kinds[task.stage])
+        groups.setdefault(kind, []).append(task)
     groups.pop("rest", None)
     left = {"wall": run.seconds, "cpu": run.cpu_seconds}
     result = []
     for stage, tasks in groups.items():
-        of_rows = stage == "read" or (case.by_score and stage == "score")
+        of_rows = stage == "read" or (case.by_score and stage in ("look", "score"))
         rounds = 1 if stage == "values" else len({task.stage for task in tasks})
         units = (case.rows if of_rows else case.rows / data.LIST) / 1e6 * rounds
         blocks = len(groups["read"]) * case.partitions * rounds if stage in ("read", "look", "score") else 0
@@ -411,6 +407,8 @@ def observations(case: Case, run: Measured) -> list[Observation]:
         amounts["python"] = sum(task.python for task in tasks) / seconds["cpu"]
         # Small tasks hold whole pages of memory: the largest one tells.
         amounts["memory"] = max(task.memory for task in tasks) * len(tasks) / units
+        if case.by_score and stage == "score":
+            amounts["memory"] = ROWS_MEMORY
         result.append(Observation(case.mode, stage, len(tasks), units, blocks, seconds, amounts))
     few = case.rows / data.LIST if case.rows / data.LIST <= FEW_LISTS else 0
     return [*result, Observation(case.mode, "driver", sum(each.tasks for each in result), few / 1e6, 0, left, {})]

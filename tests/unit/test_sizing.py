@@ -139,7 +139,7 @@ class TestPrediction:
     @pytest.mark.parametrize("mode", ["position", "score"])
     @pytest.mark.parametrize("partitions", [2, 200, 2000])
     def test_more_nodes_never_take_longer_than_half_as_many(self, mode: str, partitions: int) -> None:
-        costs = {name: replace(cost, mode=mode) for name, cost in COSTS.items() if mode != "score" or name != "look"}
+        costs = {name: replace(cost, mode=mode) for name, cost in COSTS.items()}
         costs = costs | {"driver": replace(DRIVER, task=0.0)}
         seconds = [predict(Job(1e9, partitions), Cluster(n, 4), costs).seconds for n in (1, 2, 4, 8, 16, 32)]
         assert seconds == sorted(seconds, reverse=True)
@@ -152,7 +152,7 @@ class TestPrediction:
         job = Job(1e8, 64, files=(SPLIT,) * 8)
         even = predict(job, Cluster(2), COSTS).seconds
         assert predict(job, Cluster(2, slow=0.5), COSTS).seconds > even
-        by_score = {name: replace(cost, mode="score") for name, cost in COSTS.items() if name != "look"}
+        by_score = {name: replace(cost, mode="score") for name, cost in COSTS.items()}
         score = predict(replace(job, hot=2e7), Cluster(2), by_score).steps[1]
         # One partition in 64 of the others, and the list.
         assert score.largest == pytest.approx(20 + 80 / 64)
