@@ -48,17 +48,13 @@ def task_memory(job: Job, costs: Costs) -> float:
 
 @dataclass(frozen=True)
 class Limit:
-    """Where something ends: its value in this run, the most it may be, and what reaches it."""
+    """Where something ends: how it is here, how it may be at most, how often the one is in the other, what reaches it."""
 
     what: str
-    value: float
-    most: float
-    unit: str
+    here: str
+    most: str
+    headroom: float
     reached: str
-
-    @property
-    def headroom(self) -> float:
-        return self.most / self.value if self.value else math.inf
 
 
 def limits(job: Job, cluster: Cluster, costs: Costs, driver_memory: float) -> list[Limit]:
@@ -66,24 +62,25 @@ def limits(job: Job, cluster: Cluster, costs: Costs, driver_memory: float) -> li
     maps = len(model.splits(model.files_of(job), cluster.slots))
     statuses = maps * job.partitions * (1.0 if job.partitions <= model.EXACT_PARTITIONS else 0.125) / 1e6
     room, memory = slot_memory(cluster), task_memory(job, costs)
-    of_driver = driver_memory * 0.1
-    score = costs["score"]
-    blocks = job.rows / 1e6 * costs["read"].shuffled / (maps * job.partitions) * 1e3
+    of_driver, score = driver_memory * 0.1, costs["score"]
+    block = job.rows / 1e6 * costs["read"].shuffled / (maps * job.partitions) * 1e3
     found = [
-        Limit("memory of a task", memory, room, "MB", f"{job.rows * room / memory:.1e} rows with these partitions"),
-        Limit("driver: sizes of shuffle blocks", statuses, of_driver, "MB",
-              f"{maps * of_driver / statuses:,.0f} map tasks with these partitions"),
-        Limit("shuffle: 1 / size of a block", 1 / blocks, 1.0, "1/kB",
-              f"{job.partitions * blocks:,.0f} partitions: then blocks are of 1 kB, and requests cost more than bytes"),
-        Limit("shuffle: files of a node", 2 * maps / cluster.nodes, 100_000, "",
-              f"{job.rows * 50_000 * cluster.nodes / maps:.1e} rows"),
+        Limit("memory of a task", f"{memory:,.0f} MB", f"{room:,.0f} MB", room / memory,
+              f"{job.rows * room / memory:.1e} rows with these partitions"),
+        Limit("driver: sizes of all blocks, 10 % of its heap", f"{statuses:,.1f} MB", f"{of_driver:,.0f} MB",
+              of_driver / statuses, f"{maps * of_driver / statuses:,.0f} map tasks with these partitions"),
+        Limit("shuffle: size of a block", f"{block:,.1f} kB", "1 kB or more", block,
+              f"{job.partitions * block:,.0f} partitions; requests then cost more than bytes"),
+        Limit("shuffle: files of a node", f"{2 * maps / cluster.nodes:,.0f}", "100,000",
+              50_000 * cluster.nodes / maps, f"{job.rows * 50_000 * cluster.nodes / maps:.1e} rows"),
     ]  # fmt: skip
     if score.mode == "score":
-        longest = room / score.memory * 1e6
+        longest = max(job.hot, job.list_length)
+        most = room / score.memory * 1e6
+        reached = f"a list of {most:,.0f} rows"
         found.append(
-            Limit("skew: memory of the longest list", max(job.hot, job.list_length) / 1e6 * score.memory, room, "MB",
-                  f"a list of {longest:,.0f} rows")
-        )  # fmt: skip
+            Limit("skew: rows of the longest list", f"{longest:,.0f}", f"{most:,.0f}", most / longest, reached)
+        )
     return sorted(found, key=lambda limit: limit.headroom)
 
 
@@ -95,16 +92,8 @@ def report(job: Job, cluster: Cluster, costs: Costs, driver_memory: float) -> It
         f"{cluster.cores} cores and {cluster.memory / 1e3:g} GB; {job.partitions:,} shuffle partitions"
     )
     table = Table()
-    heads = (
-        "tasks",
-        "CPU s",
-        "of it Python",
-        "GB read",
-        "GB shuffled",
-        "GB fetched",
-        "GB to and from Python",
-        "GB written",
-    )
+    sizes = ("read", "shuffled", "fetched", "to and from Python", "written")
+    heads = ("tasks", "CPU s", "of it Python", *(f"GB {size}" for size in sizes))
     for head in ("stage", *heads, "seconds"):
         table.add_column(head, justify="left" if head == "stage" else "right")
     for step in run.steps:
@@ -122,12 +111,13 @@ def report(job: Job, cluster: Cluster, costs: Costs, driver_memory: float) -> It
     better = predict(replace(job, partitions=best), cluster, costs).seconds
     heap = task_memory(replace(job, partitions=best), costs) * cluster.cores / 0.6 + 300 * MIB
     yield f"Recommended: {best:,} partitions ({better:.0f} s); a heap of {max(heap, 1e3) / 1e3:.1f} GB or more per node"
+    twice = predict(job, replace(cluster, nodes=2 * cluster.nodes), costs).seconds
+    yield f"With twice the nodes: {twice:.0f} s; the {run.driver:.0f} s of the driver stay"
     table = Table(title="Where it breaks, the nearest first")
     for head in ("what", "here", "at most", "headroom", "reached with"):
         table.add_column(head, justify="left" if head in ("what", "reached with") else "right")
     for limit in limits(job, cluster, costs, driver_memory):
-        numbers = (f"{limit.value:,.3g} {limit.unit}", f"{limit.most:,.3g} {limit.unit}", f"{limit.headroom:,.1f}x")
-        table.add_row(limit.what, *numbers, limit.reached)
+        table.add_row(limit.what, limit.here, limit.most, f"{limit.headroom:,.1f}x", limit.reached)
     yield table
 
 

@@ -244,7 +244,8 @@ def predict(job: Job, cluster: Cluster, costs: Costs) -> Prediction:
     phases.append([("values", [units / READS for units in values] * READS, 0)])
     if job.lists > FEW_LISTS:
         files = job.experiments * math.ceil(job.lists / job.experiments / LISTS_PER_FILE)
-        phases.append([("users", [job.lists / 1e6 / files] * files, 0)])
+        each = job.lists / 1e6 / files
+        phases.append([("users", coalesced([(each, each * costs["users"].fetched)] * files, wanted), 0)])
     steps = tuple(_step(phase, cluster, costs) for phase in phases)
     here = job.lists / 1e6 if job.lists <= FEW_LISTS else 0.0
     n_tasks = sum(step.tasks for step in steps)
@@ -327,10 +328,14 @@ def fit(observations: Sequence[Observation]) -> list[Cost]:
         largest = max(seen, key=lambda each: each.units)
         for clock in CLOCKS:
             weights = [1 / each.seconds[clock] for each in seen]
-            rows = [[1.0, each.tasks, each.units, each.blocks / 1e3] for each in seen]
-            matrix = [[weight * x for x in row] for weight, row in zip(weights, rows, strict=True)]
+            # No more coefficients than runs: the most important ones first.
+            names = ("first", "task", "unit") if stage == "driver" else ("unit", "first", "task", "block")
+            names = names[: len(seen)]
+            values = [{"first": 1, "task": x.tasks, "unit": x.units, "block": x.blocks / 1e3} for x in seen]
+            matrix = [[w * row[name] for name in names] for w, row in zip(weights, values, strict=True)]
             found, _ = nnls(matrix, [1.0] * len(seen))
-            result.append(Cost(clock, mode, stage, *map(float, found), **largest.amounts))
+            coefficients = dict(zip(names, map(float, found), strict=True))
+            result.append(Cost(clock, mode, stage, **coefficients, **largest.amounts))
     return result
 
 

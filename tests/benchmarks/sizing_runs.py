@@ -27,7 +27,7 @@ from tests.benchmarks.peers.common import COLUMNS
 from tests.benchmarks.run import session
 from tests.benchmarks.sizing_model import FEW_LISTS, Cluster, Job, Observation
 from tests.helpers.commands import ROOT, spark_environment
-from tests.platforms import support
+from tests.platforms.support import Cluster as Workers
 from tests.platforms.support import Running, built_wheel, standalone_cluster
 
 MB = 1e6
@@ -230,7 +230,7 @@ def _prepare(folder: Path, case: Case, path: str) -> None:
     (folder / "config.yaml").write_text(yaml.safe_dump(document))
 
 
-def _submitted(folder: Path, cluster: support.Cluster) -> Measured:
+def _submitted(folder: Path, cluster: Workers) -> Measured:
     environment = spark_environment()
     settings = {
         "spark.driver.host": "127.0.0.1",
@@ -332,7 +332,7 @@ def _sent(info: dict[str, Any], name: str) -> float:
 
 
 @contextmanager
-def _limited(case: Case, cluster: support.Cluster) -> Iterator[None]:
+def _limited(case: Case, cluster: Workers) -> Iterator[None]:
     """Pin each worker to a core of its own; slow down the last one, and the disk, by control groups."""
     groups: list[Path] = []
 

@@ -33,7 +33,7 @@ READ = Cost("wall", "position", "read", first=2, task=0.5, unit=3, shuffled=10, 
 LOOK = Cost("wall", "position", "look", task=0.25, unit=1, fetched=10)
 SCORE = Cost("wall", "position", "score", first=1, unit=5, fetched=10, written=20, memory=400)
 VALUES = Cost("wall", "position", "values", unit=6)
-USERS = Cost("wall", "position", "users", unit=8)
+USERS = Cost("wall", "position", "users", unit=8, fetched=100)
 DRIVER = Cost("wall", "position", "driver", first=10, task=0.125, unit=4)
 COSTS = {cost.stage: cost for cost in (READ, LOOK, SCORE, VALUES, USERS, DRIVER)}
 
@@ -105,8 +105,8 @@ class TestPrediction:
     def test_users_are_written_by_tasks_above_half_a_million_lists(self) -> None:
         job = Job(30_000_000, 8, files=(400.0,))
         users = predict(job, Cluster(2), COSTS).steps[-1]
-        # One file for each of four experiments, on two slots: two waves of 150,000 lists.
-        assert (users.stage, users.tasks, users.seconds) == ("users", 4, pytest.approx(2 * 0.15 * 8))
+        # A partition of 150,000 lists and 15 MB for each of four experiments; two slots get two of them each.
+        assert (users.stage, users.tasks, users.seconds) == ("users", 2, pytest.approx(2 * 0.15 * 8))
 
     def test_megabytes_are_units_times_megabytes_of_a_unit(self) -> None:
         run = predict(Job(5_000_000, 8), Cluster(3), COSTS)
@@ -169,6 +169,15 @@ class TestFit:
             assert [cost.first, cost.task, cost.unit, cost.block] == pytest.approx([2, 0.1, 3, 0.5])
             assert (cost.mode, cost.stage, cost.read) == ("score", "read", 20)
         assert [cost.clock for cost in fit(seen)] == list(CLOCKS)
+
+    def test_one_run_tells_what_a_unit_costs_and_no_more(self) -> None:
+        seen = [Observation("position", "users", 4, 0.5, 0, dict.fromkeys(CLOCKS, 3.0), {})]
+        cost = fit(seen)[0]
+        assert (cost.unit, cost.task, cost.first, cost.block) == (pytest.approx(3 / 0.5), 0, 0, 0)
+
+    def test_driver_of_one_run_has_a_fixed_time(self) -> None:
+        cost = fit([Observation("position", "driver", 4, 0.5, 0, dict.fromkeys(CLOCKS, 3.0), {})])[0]
+        assert (cost.unit, cost.task, cost.first) == (0, 0, pytest.approx(3))
 
     def test_file_keeps_the_coefficients_and_the_command(self, tmp_path: Path) -> None:
         path = tmp_path / "costs.csv"
