@@ -48,7 +48,7 @@ def task_memory(job: Job, costs: Costs) -> float:
 
 @dataclass(frozen=True)
 class Limit:
-    """Where something ends: how it is here, how it may be at most, how often the one is in the other, what reaches it."""
+    """Where something ends: what it is here and may be at most, the ratio of both, and what reaches it."""
 
     what: str
     here: str

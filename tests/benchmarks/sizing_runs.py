@@ -198,7 +198,7 @@ def measured(case: Case, path: str) -> Measured:
             process.wait(60)
     if process.returncode:
         raise RuntimeError(f"{case}: {errors[-3000:]}")
-    found = json.loads(output.splitlines()[-1])
+    found = json.loads(output)
     return Measured(**found | {"tasks": [Task(**task) for task in found["tasks"]]})
 
 
@@ -407,8 +407,7 @@ def observations(case: Case, run: Measured) -> list[Observation]:
         amounts["python"] = sum(task.python for task in tasks) / seconds["cpu"]
         # Small tasks hold whole pages of memory: the largest one tells.
         amounts["memory"] = max(task.memory for task in tasks) * len(tasks) / units
-        if case.by_score and stage == "score":
-            amounts["memory"] = ROWS_MEMORY
+        amounts |= {"memory": ROWS_MEMORY} if case.by_score and stage == "score" else {}
         result.append(Observation(case.mode, stage, len(tasks), units, blocks, seconds, amounts))
     few = case.rows / data.LIST if case.rows / data.LIST <= FEW_LISTS else 0
     return [*result, Observation(case.mode, "driver", sum(each.tasks for each in result), few / 1e6, 0, left, {})]

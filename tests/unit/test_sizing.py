@@ -184,6 +184,8 @@ class TestFit:
         write_costs(path, list(COSTS.values()), "the command")
         assert path.read_text().startswith("# the command\n")
         assert costs_of(path, "wall", "position")["score"] == SCORE
+        write_costs(path, [*COSTS.values(), replace(SCORE, mode="score")], "the command")
+        assert costs_of(path, "wall", "score") == {"users": USERS, "score": replace(SCORE, mode="score")}
         with pytest.raises(ValueError, match="no coefficients for clock 'cpu' and mode 'position'"):
             costs_of(path, "cpu", "position")
 
