@@ -6,9 +6,10 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tests.benchmarks import sizing
+from tests.benchmarks import sizing, sizing_runs
 from tests.benchmarks.sizing_model import (
     ADVISED,
     CLOCKS,
@@ -28,6 +29,7 @@ from tests.benchmarks.sizing_model import (
     splits,
     write_costs,
 )
+from tests.benchmarks.sizing_runs import Case, Measured, Task
 
 READ = Cost("wall", "position", "read", first=2, task=0.5, unit=3, shuffled=10, read=64 * MIB)
 LOOK = Cost("wall", "position", "look", task=0.25, unit=1, fetched=10)
@@ -232,3 +234,98 @@ class TestCommand:
             sizing.main(arguments)
         assert error.value.code == 2
         assert words in capsys.readouterr().err
+
+
+def task(stage: int, start: float, end: float, **more: float) -> Task:
+    amounts = {name: 0 for name in ("rows", "fetched_rows", *sizing_runs.AMOUNTS)}
+    return Task(**{"stage": stage, "start": start, "end": end, "executor": "0", **amounts, **more})
+
+
+class TestRuns:
+    @pytest.mark.parametrize("case", [*sizing_runs.UNSEEN, Case(2_500_000, disk=2.5)])
+    def test_case_is_read_as_it_is_written(self, case: Case) -> None:
+        assert sizing_runs.case_of(str(case)) == case
+
+    @pytest.mark.parametrize("text", ["", "many", "3M,nodes=2", "3M,workers", "3M,workers=two", "3M,many_tasks"])
+    def test_unknown_case_names_what_is_known(self, text: str) -> None:
+        with pytest.raises(
+            ValueError, match=f"unknown run '{text}'; write the rows, .* by_score, workers=, partitions="
+        ):
+            sizing_runs.case_of(text)
+
+    def test_check_of_an_unknown_case_is_refused(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit):
+            sizing.main(["--check", "3M,nodes=2"])
+        assert "unknown run '3M,nodes=2'" in capsys.readouterr().err
+
+    def test_event_log_tells_times_and_amounts(self) -> None:
+        sent = [{"Name": "data sent to Python workers", "Update": "3000000"}, {"Update": 7}]
+        metrics = {
+            "Shuffle Read Metrics": {"Total Records Read": 5, "Remote Bytes Read": 4e6, "Local Bytes Read": 2e6},
+            "Shuffle Write Metrics": {"Shuffle Bytes Written": 8e6},
+            "Input Metrics": {"Records Read": 11},
+            "Output Metrics": {"Bytes Written": 9e6},
+            "Peak Execution Memory": 1e6,
+        }
+        info = {"Launch Time": 12_000, "Finish Time": 15_500, "Executor ID": "1", "Accumulables": sent}
+        ended = {"Event": "SparkListenerTaskEnd", "Stage ID": 3, "Task Info": info, "Task Metrics": metrics}
+        run = sizing_runs.read_events(
+            [
+                {"Event": "SparkListenerApplicationStart", "Timestamp": 10_000},
+                ended | {"Task End Reason": {"Reason": "Success"}},
+                ended | {"Task End Reason": {"Reason": "ExceptionFailure"}},
+                {"Event": "SparkListenerApplicationEnd", "Timestamp": 30_000},
+            ]
+        )
+        assert (run.began, run.seconds) == (10, 20)
+        assert run.tasks == [Task(3, 2, 5.5, "1", 11, 5, 6, 8, 9, 3, 0, 1)]
+
+    def test_tasks_are_told_apart_by_what_they_move(self) -> None:
+        case = Case(1000, partitions=6)
+        run = Measured(
+            seconds=100,
+            cpu_seconds=50,
+            tasks=[
+                task(0, 0, 1, rows=3),
+                task(1, 1, 4, rows=600, jvm=2),
+                task(1, 4, 6, rows=400, jvm=1),
+                task(2, 6, 7, fetched_rows=20, fetched=4, jvm=0.5),
+                task(3, 7, 12, fetched_rows=20, fetched=4, to_python=8, memory=2, jvm=3, python=1),
+                task(3, 12, 13, fetched_rows=20, fetched=4, jvm=0.25),
+                task(4, 13, 16, rows=20, jvm=2),
+                task(5, 16, 18, rows=20, jvm=1),
+                task(6, 18, 20, fetched_rows=20, jvm=1),
+                task(7, 20, 24, fetched_rows=4),
+            ],
+        )
+        seen = {each.stage: each for each in sizing_runs.observations(case, run)}
+        counts = {stage: (each.tasks, each.units * 1e6, each.blocks) for stage, each in seen.items()}
+        assert counts == {
+            "read": (2, 1000, 2 * 6),
+            "look": (2, 2 * 20, 2 * 2 * 6),
+            "score": (1, 20, 2 * 6),
+            "values": (2, 20, 0),
+            "users": (1, 20, 0),
+            "driver": (8, 20, 0),
+        }
+        assert seen["score"].seconds == {"wall": 5, "cpu": 3 + 1}
+        assert seen["score"].amounts["python"] == 1 / 4
+        assert seen["score"].amounts["fetched"] == seen["look"].amounts["fetched"] == pytest.approx(4 / 20e-6)
+        # What the other kinds have not: 100 - (3 + 2 + 1 + 5 + 1 + 3 + 2 + 2) and 50 - (2 + 1 + ... + 1).
+        assert seen["driver"].seconds == {"wall": 81, "cpu": 50 - 11.75}
+
+    def test_cpu_seconds_follow_the_busiest_executor(self) -> None:
+        run = Measured(began=1000, seconds=10, tasks=[task(0, 2, 6), task(1, 4, 8), task(1, 4, 6, executor="1")])
+        sampler = sizing_runs.observe.Sampler([1, 2, 3])
+        # Each second: the first worker 0.5 in the JVM and 0.25 in Python, the second 0.1, the driver 1.
+        rates = np.array([[0.5, 0.25], [0.1, 0], [1, 0]])
+        sampler.times = [1000.0, 1010.0]
+        sampler.seconds = [0 * rates, 10 * rates]
+        sizing_runs.with_cpu(run, sampler, {"0": 0, "1": 1})
+        assert [(each.jvm, each.python) for each in run.tasks] == [
+            (pytest.approx(4 * 0.5), pytest.approx(4 * 0.25)),
+            (pytest.approx(4 * 0.5), pytest.approx(4 * 0.25)),
+            (pytest.approx(2 * 0.1), 0),
+        ]
+        # 2 + 2 seconds without tasks, 6 with them.
+        assert run.cpu_seconds == pytest.approx(4 * (1 + 0.75) + 6 * 0.75)
