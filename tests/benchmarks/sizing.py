@@ -89,7 +89,7 @@ def report(job: Job, cluster: Cluster, costs: Costs, driver_memory: float) -> It
     run = predict(job, cluster, costs)
     yield (
         f"{job.rows:,.0f} rows in {job.lists:,.0f} lists by {costs['score'].mode}; {cluster.nodes} nodes of "
-        f"{cluster.cores} cores and {cluster.memory / 1e3:g} GB; {job.partitions:,} shuffle partitions"
+        f"{cluster.cores} cores and {cluster.memory / MIB / 1024:g} GB; {job.partitions:,} shuffle partitions"
     )
     table = Table()
     sizes = ("read", "shuffled", "fetched", "to and from Python", "written")

@@ -196,7 +196,7 @@ class TestCommand:
     def test_prints_stages_settings_and_what_breaks_first(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert sizing.main(["--rows", "1e10", "--nodes", "50"]) == 0
         printed = capsys.readouterr().out
-        assert printed.startswith("10,000,000,000 rows in 200,000,000 lists by position; 50 nodes of 16 cores")
+        assert printed.startswith("10,000,000,000 rows in 200,000,000 lists by position; 50 nodes of 16 cores and 64 GB; ")
         for words in (
             "read",
             "score",
