@@ -23,6 +23,9 @@ EXACT_PARTITIONS = 2000
 FEW_LISTS = 500_000
 """Up to so many lists, one task writes the users' values (``MOST_ROWS`` of the sinks); above, one for each file."""
 LISTS_PER_FILE = 1_000_000
+MASKED_RANKS = 63
+FLAGGED = 1 / 1.5e6
+"""Share of lists that look as if an item repeats (50 items, 8 % relevant): one of them makes the log be read again."""
 READS = 3
 """How often the scored lists are read: they are counted, written as users' values, and added up."""
 
@@ -31,7 +34,7 @@ READS = 3
 class Cost:
     """What a kind of task costs, as ``sizing.csv`` has it.
 
-    A unit is a million rows in ``read``, and by score in ``look`` and ``score``; otherwise a million lists.
+    A unit is a million rows in ``read`` and ``again``, and by score in ``look`` and ``score``; otherwise a million lists.
 
     Attributes:
         clock: ``wall``: seconds on a machine that nothing else uses. ``cpu``: CPU seconds of executor and Python.
@@ -237,6 +240,7 @@ def predict(job: Job, cluster: Cluster, costs: Costs) -> Prediction:
     if costs["score"].mode == "position":
         # Lists that the layout cannot hold are looked for before they are scored.
         phases.append([("look", coalesced(partitions, wanted), blocks)])
+        phases.append([("again", read, 0)])
     # They are looked for again beside the scoring, for what is read a second time.
     phases.append([("score", score, blocks), ("look", score, blocks)])
     staged = splits([units * costs["score"].written for units in score], cluster.slots)
@@ -246,10 +250,20 @@ def predict(job: Job, cluster: Cluster, costs: Costs) -> Prediction:
         files = job.experiments * math.ceil(job.lists / job.experiments / LISTS_PER_FILE)
         each = job.lists / 1e6 / files
         phases.append([("users", coalesced([(each, each * costs["users"].fetched)] * files, wanted), 0)])
-    steps = tuple(_step(phase, cluster, costs) for phase in phases)
+    likely = {"again": second_read(job)}
+    steps = tuple(_step(phase, cluster, costs, likely.get(phase[0][0], 1.0)) for phase in phases)
     here = job.lists / 1e6 if job.lists <= FEW_LISTS else 0.0
     n_tasks = sum(step.tasks for step in steps)
     return Prediction(steps, _seconds(costs["driver"], n_tasks, here, 0.0) + costs["driver"].first)
+
+
+def second_read(job: Job) -> float:
+    """The probability that some list needs a second read of the log (by position).
+
+    >>> second_read(Job(75e6, 1)) == 1 - math.exp(-1), second_read(Job(1e6, 1, hot=64))
+    (True, 1.0)
+    """
+    return 1.0 if job.hot > MASKED_RANKS else 1 - math.exp(-job.lists * FLAGGED)
 
 
 def files_of(job: Job) -> Sequence[float]:
@@ -270,8 +284,8 @@ def _seconds(cost: Cost, tasks: float, units: float, blocks: float) -> float:
     return cost.task * tasks + cost.unit * units + cost.block * blocks / 1e3
 
 
-def _step(phase: Sequence[tuple[str, Sequence[float], int]], cluster: Cluster, costs: Costs) -> Step:
-    """Schedule the tasks of a phase; the first kind gives it its name."""
+def _step(phase: Sequence[tuple[str, Sequence[float], int]], cluster: Cluster, costs: Costs, likely: float) -> Step:
+    """Schedule the tasks of a phase; its seconds are expected ones. The first kind gives it its name."""
     works = []
     for stage, sizes, blocks in phase:
         cost, total = costs[stage], sum(sizes) or 1.0
@@ -288,7 +302,7 @@ def _step(phase: Sequence[tuple[str, Sequence[float], int]], cluster: Cluster, c
     stage, sizes, _ = phase[0]
     seconds = makespan(works, cluster.speeds)
     cpu = sum(work.seconds for work in works) + costs[stage].first * min(len(sizes), cluster.slots)
-    return Step(stage, len(works), sum(sizes), max(sizes), seconds, cpu, costs[stage])
+    return Step(stage, len(works), sum(sizes) * likely, max(sizes), seconds * likely, cpu * likely, costs[stage])
 
 
 def _waits(cost: Cost, units: float, cluster: Cluster) -> float:

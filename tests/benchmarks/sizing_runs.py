@@ -124,7 +124,7 @@ def case_of(text: str) -> Case:
 CALIBRATION = (
     Case(3_000_000),
     Case(3_000_000, partitions=100, many_tasks=True),
-    Case(10_000_000, partitions=1500),
+    Case(10_000_000, partitions=1500, hot=1000),  # the long list makes the log be read again
     # Above half a million lists, other stages write the users' values.
     Case(26_000_000),
     Case(2_000_000, by_score=True),
@@ -367,7 +367,7 @@ def _limited(case: Case, cluster: Workers) -> Iterator[None]:
 
 
 def stage_kinds(run: Measured, rows: int) -> dict[int, str]:
-    """Stage -> ``read``, ``lists`` (of the shuffled lists), ``values`` (of scored lists), ``users`` or ``rest``."""
+    """Stage -> ``read``, ``again``, ``lists`` (which are shuffled), ``values`` (of users), ``users`` or ``rest``."""
     totals = {stage: [0, 0] for stage in sorted({task.stage for task in run.tasks})}
     for task in run.tasks:
         totals[task.stage][0] += task.rows
@@ -375,7 +375,7 @@ def stage_kinds(run: Measured, rows: int) -> dict[int, str]:
     kinds: dict[int, str] = {}
     for stage, (read, fetched) in totals.items():
         if read >= 0.9 * rows:
-            kinds[stage] = "read"
+            kinds[stage] = "again" if "read" in kinds.values() else "read"
         elif read >= 0.9 * rows / data.LIST:
             kinds[stage] = "values"
         elif fetched >= 0.9 * rows / data.LIST:
@@ -397,7 +397,7 @@ def observations(case: Case, run: Measured) -> list[Observation]:
     left = {"wall": run.seconds, "cpu": run.cpu_seconds}
     result = []
     for stage, tasks in groups.items():
-        of_rows = stage == "read" or (case.by_score and stage in ("look", "score"))
+        of_rows = stage in ("read", "again") or (case.by_score and stage in ("look", "score"))
         rounds = 1 if stage == "values" else len({task.stage for task in tasks})
         units = (case.rows if of_rows else case.rows / data.LIST) / 1e6 * rounds
         blocks = len(groups["read"]) * case.partitions * rounds if stage in ("read", "look", "score") else 0

@@ -33,11 +33,12 @@ from tests.benchmarks.sizing_runs import Case, Measured, Task
 
 READ = Cost("wall", "position", "read", first=2, task=0.5, unit=3, shuffled=10, read=64 * MIB)
 LOOK = Cost("wall", "position", "look", task=0.25, unit=1, fetched=10)
+AGAIN = Cost("wall", "position", "again", unit=2)
 SCORE = Cost("wall", "position", "score", first=1, unit=5, fetched=10, written=20, memory=400)
 VALUES = Cost("wall", "position", "values", unit=6)
 USERS = Cost("wall", "position", "users", unit=8, fetched=100)
 DRIVER = Cost("wall", "position", "driver", first=10, task=0.125, unit=4)
-COSTS = {cost.stage: cost for cost in (READ, LOOK, SCORE, VALUES, USERS, DRIVER)}
+COSTS = {cost.stage: cost for cost in (READ, LOOK, AGAIN, SCORE, VALUES, USERS, DRIVER)}
 
 
 class TestScheduler:
@@ -97,12 +98,18 @@ class TestPrediction:
         lists = 0.025
         read = 2 + 0.5 + 3 * 1.25
         look = 0.25 + lists
+        again = 2 * 1.25 * (1 - math.exp(-25_000 / 1.5e6))
         score = 1 + 5 * lists + (0.25 + lists)
         values = 6 * lists
-        driver = 10 + 0.125 * (1 + 1 + 2 + 3) + 4 * lists
-        assert [step.stage for step in run.steps] == ["read", "look", "score", "values"]
-        assert [step.seconds for step in run.steps] == pytest.approx([read, look, score, values])
-        assert run.seconds == pytest.approx(read + look + score + values + driver)
+        driver = 10 + 0.125 * (1 + 1 + 1 + 2 + 3) + 4 * lists
+        assert [step.stage for step in run.steps] == ["read", "look", "again", "score", "values"]
+        assert [step.seconds for step in run.steps] == pytest.approx([read, look, again, score, values])
+        assert run.seconds == pytest.approx(read + look + again + score + values + driver)
+
+    def test_long_list_by_position_makes_the_log_be_read_again(self) -> None:
+        runs = [predict(Job(1e6, 8, hot=hot), Cluster(1), COSTS).steps[2] for hot in (63, 64)]
+        assert [step.stage for step in runs] == ["again", "again"]
+        assert runs[0].seconds < 0.1 and runs[1].seconds == pytest.approx(2)
 
     def test_users_are_written_by_tasks_above_half_a_million_lists(self) -> None:
         job = Job(30_000_000, 8, files=(400.0,))
@@ -196,7 +203,9 @@ class TestCommand:
     def test_prints_stages_settings_and_what_breaks_first(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert sizing.main(["--rows", "1e10", "--nodes", "50"]) == 0
         printed = capsys.readouterr().out
-        assert printed.startswith("10,000,000,000 rows in 200,000,000 lists by position; 50 nodes of 16 cores and 64 GB; ")
+        assert printed.startswith(
+            "10,000,000,000 rows in 200,000,000 lists by position; 50 nodes of 16 cores and 64 GB"
+        )
         for words in (
             "read",
             "score",
