@@ -34,7 +34,7 @@ READS = 3
 class Cost:
     """What a kind of task costs, as ``sizing.csv`` has it.
 
-    A unit is a million rows in ``read`` and ``again``, and by score in ``look`` and ``score``; otherwise a million lists.
+    A unit is a million rows in ``read``, ``again``, and by score ``look`` and ``score``; otherwise a million lists.
 
     Attributes:
         clock: ``wall``: seconds on a machine that nothing else uses. ``cpu``: CPU seconds of executor and Python.
