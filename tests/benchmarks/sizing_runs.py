@@ -41,7 +41,8 @@ MANY_TASKS = {
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "64k",
     "spark.sql.adaptive.coalescePartitions.minPartitionSize": "1k",
 }
-GROUPS = Path("/sys/fs/cgroup")
+UNIX_SOCKETS = {"spark.python.unix.domain.socket.enabled": "true"}
+"""Executors then reach their Python workers without the loopback, whose limit would hold for these bytes too."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +209,7 @@ def _run(case: Case, path: str) -> Measured:
         folder = Path(name)
         _prepare(folder, case, path)
         with standalone_cluster(case.workers, cores=1, memory=MEMORY) as cluster, _limited(case, cluster):
-            return _submitted(folder, cluster)
+            return _submitted(folder, cluster, UNIX_SOCKETS if case.network else {})
 
 
 def _prepare(folder: Path, case: Case, path: str) -> None:
@@ -230,7 +231,7 @@ def _prepare(folder: Path, case: Case, path: str) -> None:
     (folder / "config.yaml").write_text(yaml.safe_dump(document))
 
 
-def _submitted(folder: Path, cluster: Workers) -> Measured:
+def _submitted(folder: Path, cluster: Workers, more: Mapping[str, str]) -> Measured:
     environment = spark_environment()
     settings = {
         "spark.driver.host": "127.0.0.1",
@@ -247,7 +248,7 @@ def _submitted(folder: Path, cluster: Workers) -> Measured:
     }
     command = [
         *(f"{environment['SPARK_HOME']}/bin/spark-submit", "--master", cluster.url, "--executor-memory", MEMORY),
-        *(word for name, value in settings.items() for word in ("--conf", f"{name}={value}")),
+        *(word for name, value in (settings | more).items() for word in ("--conf", f"{name}={value}")),
         *("--py-files", "rankmetrics_spark.zip", str(ROOT / "jobs" / "evaluate.py")),
         *("--config", "config.yaml", "--output", str(folder / "out")),
     ]
@@ -337,7 +338,7 @@ def _limited(case: Case, cluster: Workers) -> Iterator[None]:
     groups: list[Path] = []
 
     def group(kind: str, name: str, value: str, workers: Iterable[Running]) -> None:
-        folder = GROUPS / kind / f"sizing-{os.getpid()}-{name}"
+        folder = Path("/sys/fs/cgroup", kind) / f"sizing-{os.getpid()}-{name}"
         folder.mkdir()
         groups.append(folder)
         (folder / name).write_text(value)
@@ -347,9 +348,8 @@ def _limited(case: Case, cluster: Workers) -> Iterator[None]:
 
     try:
         for number, worker in enumerate(cluster.workers):
-            core = number % (os.cpu_count() or 1)
             for thread in Path(f"/proc/{worker.process.pid}/task").iterdir():
-                os.sched_setaffinity(int(thread.name), {core})
+                os.sched_setaffinity(int(thread.name), {number % (os.cpu_count() or 1)})
         if case.slow != 1:
             group("cpu", "cpu.cfs_quota_us", str(int(case.slow * 100_000)), cluster.workers[-1:])
         if case.disk:
