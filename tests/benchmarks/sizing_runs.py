@@ -125,7 +125,7 @@ def case_of(text: str) -> Case:
 CALIBRATION = (
     Case(3_000_000),
     Case(3_000_000, partitions=100, many_tasks=True),
-    Case(10_000_000, partitions=1500, hot=1000),  # the long list makes the log be read again
+    Case(10_000_000, partitions=1500),
     # Above half a million lists, other stages write the users' values.
     Case(26_000_000),
     Case(2_000_000, by_score=True),
