@@ -1,0 +1,450 @@
+"""Runs of the job on a standalone cluster for ``sizing``, with limits of the kernel, read from event logs.
+
+Each worker is pinned to one core. The kernel limits what ``Case`` asks for: a slowed worker and a
+slow disk by a control group, a slow network by a network namespace that vanishes with the run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import yaml
+
+from tests.benchmarks import data, observe
+from tests.benchmarks.peers.common import COLUMNS
+from tests.benchmarks.run import session
+from tests.benchmarks.sizing_model import FEW_LISTS, Cluster, Job, Observation
+from tests.helpers.commands import ROOT, spark_environment
+from tests.platforms.support import Cluster as Workers
+from tests.platforms.support import Running, built_wheel, standalone_cluster
+
+MB = 1e6
+MEMORY = "1536m"
+LIMIT = 900.0
+ROWS_MEMORY = 500.0
+"""MB of heap of a million collected rows, which Spark does not count: 2 GB of heap for a task of four million."""
+MANY_TASKS = {
+    "spark.sql.files.maxPartitionBytes": "400k",
+    "spark.sql.files.openCostInBytes": "200k",
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "64k",
+    "spark.sql.adaptive.coalescePartitions.minPartitionSize": "1k",
+}
+UNIX_SOCKETS = {"spark.python.unix.domain.socket.enabled": "true"}
+"""Executors then reach their Python workers without the loopback, whose limit would hold for these bytes too."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run on one machine.
+
+    Attributes:
+        rows: Impressions, in lists of fifty.
+        workers: Workers of one core.
+        partitions: Shuffle partitions.
+        by_score: Rank by score; every row is shuffled.
+        hot: Rows of one list, the others are even; 0 = none.
+        slow: Share of a core that the last worker gets.
+        network: MB/s of the loopback that master, driver and workers share; 0 = no limit.
+        disk: MB/s that all workers may read from the disk; 0 = no limit.
+        many_tasks: Cut files into small pieces and merge few partitions, to measure what a task costs (no prediction).
+    """
+
+    rows: int
+    workers: int = 1
+    partitions: int = 8
+    by_score: bool = False
+    hot: int = 0
+    slow: float = 1.0
+    network: float = 0.0
+    disk: float = 0.0
+    many_tasks: bool = False
+
+    @property
+    def log(self) -> data.Dataset:
+        """The log of this case."""
+        return data.Dataset(self.rows, variant="hot_user", big=self.hot) if self.hot else data.Dataset(self.rows)
+
+    @property
+    def mode(self) -> str:
+        """``position`` or ``score``, as in ``Cost``."""
+        return "score" if self.by_score else "position"
+
+    def __str__(self) -> str:
+        """The case in the words of the command line: ``30M,workers=2,partitions=200``."""
+        parts = [f"{self.rows / 1e6:g}M", f"workers={self.workers}", f"partitions={self.partitions}"]
+        parts += ["by_score"] if self.by_score else []
+        parts += ["many_tasks"] if self.many_tasks else []
+        parts += [f"hot={self.hot / 1e6:g}M"] if self.hot else []
+        parts += [f"slow={self.slow:g}"] if self.slow != 1 else []
+        parts += [f"{name}={getattr(self, name):g}" for name in ("network", "disk") if getattr(self, name)]
+        return ",".join(parts)
+
+
+def case_of(text: str) -> Case:
+    """Read a case as ``str`` writes it.
+
+    Raises:
+        ValueError: A word is unknown, or has no such value.
+    """
+    first, *words = text.split(",")
+
+    def number(value: str) -> float:
+        return float(value.removesuffix("M")) * (1e6 if value.endswith("M") else 1.0)
+
+    values: dict[str, Any] = {}
+    kinds: dict[str, Any] = {
+        "workers": int,
+        "partitions": int,
+        "hot": int,
+        "slow": float,
+        "network": float,
+        "disk": float,
+    }
+    try:
+        for word in words:
+            name, _, value = word.partition("=")
+            values[name] = True if word == "by_score" else kinds[name](number(value))
+        return Case(int(number(first)), **values)
+    except (KeyError, ValueError):
+        known = ", ".join(["by_score", *(f"{name}=" for name in kinds)])
+        raise ValueError(f"unknown run {text!r}; write the rows, such as 30M, and then any of {known}") from None
+
+
+CALIBRATION = (
+    Case(3_000_000),
+    Case(3_000_000, partitions=100, many_tasks=True),
+    Case(10_000_000, partitions=1500),
+    # Above half a million lists, other stages write the users' values.
+    Case(26_000_000),
+    Case(2_000_000, by_score=True),
+    Case(6_000_000, by_score=True),
+    Case(2_000_000, by_score=True, partitions=100, many_tasks=True),
+)
+UNSEEN = (
+    Case(30_000_000, partitions=2),
+    Case(30_000_000, workers=2, partitions=200),
+    Case(30_000_000, workers=2, slow=0.5),
+    Case(100_000_000),
+    Case(100_000_000, workers=2, partitions=2000),
+    Case(10_000_000, workers=2, by_score=True, partitions=64, hot=1_000_000),
+    Case(10_000_000, workers=2, by_score=True, partitions=64, network=10),
+)
+AMOUNTS = ("fetched", "shuffled", "to_python", "from_python", "written")
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of a run, from the event log; times in seconds since the application started, sizes in MB."""
+
+    stage: int
+    start: float
+    end: float
+    executor: str
+    rows: int
+    fetched_rows: int
+    fetched: float
+    shuffled: float
+    written: float
+    to_python: float
+    from_python: float
+    memory: float = 0.0
+    jvm: float = 0.0
+    python: float = 0.0
+
+
+@dataclass
+class Measured:
+    """What a run took.
+
+    Attributes:
+        began: Start of the application, seconds since the epoch.
+        seconds: From there to its end.
+        cpu_seconds: CPU seconds on the critical path: of the busiest executor while tasks run, of driver and busiest
+            executor otherwise. Other programs do not change them.
+        tasks: All tasks.
+    """
+
+    began: float = 0.0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    tasks: list[Task] = field(default_factory=list)
+
+
+def measured(case: Case, path: str) -> Measured:
+    """Run a case in a process of its own, in a network namespace if its network is limited."""
+    command = [sys.executable, "-m", "tests.benchmarks.sizing_runs", json.dumps(asdict(case)), path]
+    if case.network:
+        # tbf lets bursts of a bucket through at full speed; the bucket has to hold one packet of loopback.
+        shape = f"tc qdisc add dev lo root tbf rate {case.network * 8:g}mbit burst 256kb latency 200ms"
+        command = ["unshare", "--net", "sh", "-c", f'ip link set lo up && {shape} && exec "$@"', "sh", *command]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        output, errors = process.communicate(timeout=LIMIT + 120)
+    finally:
+        if process.poll() is None:
+            # An interrupt, rather than an end, lets it stop its cluster and remove its groups.
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+    if process.returncode:
+        raise RuntimeError(f"{case}: {errors[-3000:]}")
+    found = json.loads(output)
+    return Measured(**found | {"tasks": [Task(**task) for task in found["tasks"]]})
+
+
+def _run(case: Case, path: str) -> Measured:
+    """Run the job of a case on a new cluster."""
+    with tempfile.TemporaryDirectory(prefix="sizing-") as name:
+        folder = Path(name)
+        _prepare(folder, case, path)
+        with standalone_cluster(case.workers, cores=1, memory=MEMORY) as cluster, _limited(case, cluster):
+            return _submitted(folder, cluster, UNIX_SOCKETS if case.network else {})
+
+
+def _prepare(folder: Path, case: Case, path: str) -> None:
+    shutil.copy(built_wheel(folder / "dist"), folder / "rankmetrics_spark.zip")
+    (folder / "events").mkdir()
+    if case.disk:
+        # What the system still holds of the log would be read without the disk.
+        for file in Path(path).glob("*.parquet"):
+            with file.open("rb") as log:
+                os.posix_fadvise(log.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    document: dict[str, Any] = {
+        "evaluation_date": "2026-11-20",
+        "source": {"path": path, "columns": {"experiment": "experiment", "user": "user", "item": "item"}},
+        "metrics": list(COLUMNS),
+        "spark": {"spark.sql.shuffle.partitions": str(case.partitions), **(MANY_TASKS if case.many_tasks else {})},
+    }
+    if case.by_score:
+        document["rank_by"] = "score"
+    (folder / "config.yaml").write_text(yaml.safe_dump(document))
+
+
+def _submitted(folder: Path, cluster: Workers, more: Mapping[str, str]) -> Measured:
+    environment = spark_environment()
+    settings = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        # Wait until all executors are registered.
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        # Two workers of one host would otherwise read each other's files without the network.
+        "spark.shuffle.readHostLocalDisk": "false",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": (folder / "events").as_uri(),
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+    }
+    command = [
+        *(f"{environment['SPARK_HOME']}/bin/spark-submit", "--master", cluster.url, "--executor-memory", MEMORY),
+        *(word for name, value in (settings | more).items() for word in ("--conf", f"{name}={value}")),
+        *("--py-files", "rankmetrics_spark.zip", str(ROOT / "jobs" / "evaluate.py")),
+        *("--config", "config.yaml", "--output", str(folder / "out")),
+    ]
+    job = Running.start(command, folder / "job.log", environment, folder)
+    sampler = observe.Sampler([worker.process.pid for worker in cluster.workers] + [job.process.pid])
+    try:
+        with sampler:
+            if job.process.wait(LIMIT):
+                raise RuntimeError(job.text()[-3000:])
+    finally:
+        job.stop()
+    (log,) = (folder / "events").iterdir()
+    with log.open() as lines:
+        events = [json.loads(line) for line in lines]
+    (application,) = (event["App ID"] for event in events if event["Event"] == "SparkListenerApplicationStart")
+    executors = {event["Executor ID"] for event in events if event["Event"] == "SparkListenerExecutorAdded"}
+    workers = {name: cluster.workers.index(cluster.worker_of(application, name)) for name in executors}
+    return with_cpu(read_events(events), sampler, workers)
+
+
+def with_cpu(run: Measured, sampler: observe.Sampler, workers: Mapping[str, int]) -> Measured:
+    """Add the CPU seconds of each task and of the run."""
+    for number, task in enumerate(run.tasks):
+        jvm, python = sampler.between(run.began + task.start, run.began + task.end)[workers[task.executor]]
+        run.tasks[number] = replace(task, jvm=float(jvm), python=float(python))
+    last = 0.0
+    for start, end in [*_busy(run.tasks), (run.seconds, run.seconds)]:
+        idle, busy = (
+            sampler.between(run.began + a, run.began + b).sum(axis=1) for a, b in ((last, start), (start, end))
+        )
+        run.cpu_seconds += float(idle[-1] + idle[:-1].max() + busy[:-1].max())
+        last = end
+    return run
+
+
+def _busy(tasks: Sequence[Task]) -> list[tuple[float, float]]:
+    """The intervals in which at least one task runs."""
+    result: list[tuple[float, float]] = []
+    for task in sorted(tasks, key=lambda task: task.start):
+        if result and task.start <= result[-1][1]:
+            result[-1] = (result[-1][0], max(result[-1][1], task.end))
+        else:
+            result.append((task.start, task.end))
+    return result
+
+
+def read_events(events: Iterable[dict[str, Any]]) -> Measured:
+    """Read times and tasks from the events of an application."""
+    result = Measured()
+    for event in events:
+        kind = event["Event"]
+        if kind == "SparkListenerApplicationStart":
+            result.began = event["Timestamp"] / 1e3
+        elif kind == "SparkListenerApplicationEnd":
+            result.seconds = event["Timestamp"] / 1e3 - result.began
+        elif kind == "SparkListenerTaskEnd" and event["Task End Reason"]["Reason"] == "Success":
+            result.tasks.append(_task(event, result.began))
+    return result
+
+
+def _task(event: dict[str, Any], began: float) -> Task:
+    info, numbers = event["Task Info"], event["Task Metrics"]
+    fetched = numbers["Shuffle Read Metrics"]
+    return Task(
+        stage=event["Stage ID"],
+        start=info["Launch Time"] / 1e3 - began,
+        end=info["Finish Time"] / 1e3 - began,
+        executor=info["Executor ID"],
+        rows=numbers["Input Metrics"]["Records Read"],
+        fetched_rows=fetched["Total Records Read"],
+        fetched=(fetched["Remote Bytes Read"] + fetched["Local Bytes Read"]) / MB,
+        shuffled=numbers["Shuffle Write Metrics"]["Shuffle Bytes Written"] / MB,
+        written=numbers["Output Metrics"]["Bytes Written"] / MB,
+        to_python=_sent(info, "data sent to Python workers"),
+        from_python=_sent(info, "data returned from Python workers"),
+        memory=numbers["Peak Execution Memory"] / MB,
+    )
+
+
+def _sent(info: dict[str, Any], name: str) -> float:
+    return sum(int(each["Update"]) for each in info["Accumulables"] if each.get("Name") == name) / MB
+
+
+@contextmanager
+def _limited(case: Case, cluster: Workers) -> Iterator[None]:
+    """Pin each worker to a core of its own; slow down the last one, and the disk, by control groups."""
+    groups: list[Path] = []
+
+    def group(kind: str, name: str, value: str, workers: Iterable[Running]) -> None:
+        folder = Path("/sys/fs/cgroup", kind) / f"sizing-{os.getpid()}-{name}"
+        folder.mkdir()
+        groups.append(folder)
+        (folder / name).write_text(value)
+        for worker in workers:
+            for thread in Path(f"/proc/{worker.process.pid}/task").iterdir():
+                (folder / "tasks").write_text(thread.name)
+
+    try:
+        for number, worker in enumerate(cluster.workers):
+            for thread in Path(f"/proc/{worker.process.pid}/task").iterdir():
+                os.sched_setaffinity(int(thread.name), {number % (os.cpu_count() or 1)})
+        if case.slow != 1:
+            group("cpu", "cpu.cfs_quota_us", str(int(case.slow * 100_000)), cluster.workers[-1:])
+        if case.disk:
+            device = os.stat(ROOT).st_dev
+            limit = f"{os.major(device)}:{os.minor(device)} {int(case.disk * MB)}"
+            group("blkio", "blkio.throttle.read_bps_device", limit, cluster.workers)
+        yield
+    finally:
+        for folder in groups:
+            for process in (folder / "cgroup.procs").read_text().split():
+                with suppress(OSError):
+                    (folder.parent / "cgroup.procs").write_text(process)
+            with suppress(OSError):
+                folder.rmdir()
+
+
+def stage_kinds(run: Measured, rows: int) -> dict[int, str]:
+    """Stage -> ``read``, ``again``, ``lists`` (which are shuffled), ``values`` (of users), ``users`` or ``rest``."""
+    totals = {stage: [0, 0] for stage in sorted({task.stage for task in run.tasks})}
+    for task in run.tasks:
+        totals[task.stage][0] += task.rows
+        totals[task.stage][1] += task.fetched_rows
+    kinds: dict[int, str] = {}
+    for stage, (read, fetched) in totals.items():
+        if read >= 0.9 * rows:
+            kinds[stage] = "again" if "read" in kinds.values() else "read"
+        elif read >= 0.9 * rows / data.LIST:
+            kinds[stage] = "values"
+        elif fetched >= 0.9 * rows / data.LIST:
+            kinds[stage] = "users" if "values" in kinds.values() else "lists"
+        else:
+            kinds[stage] = "rest"
+    return kinds
+
+
+def observations(case: Case, run: Measured) -> list[Observation]:
+    """What the kinds of task took in a run on one worker; ``driver`` is what the run took beside them."""
+    kinds = stage_kinds(run, case.rows)
+    groups: dict[str, list[Task]] = {}
+    for task in run.tasks:
+        # Lists are scored in Python, or looked through.
+        kind = {"lists": "score" if task.to_python else "look"}.get(kinds[task.stage], kinds[task.stage])
+        groups.setdefault(kind, []).append(task)
+    groups.pop("rest", None)
+    left = {"wall": run.seconds, "cpu": run.cpu_seconds}
+    result = []
+    for stage, tasks in groups.items():
+        of_rows = stage in ("read", "again") or (case.by_score and stage in ("look", "score"))
+        rounds = 1 if stage == "values" else len({task.stage for task in tasks})
+        units = (case.rows if of_rows else case.rows / data.LIST) / 1e6 * rounds
+        blocks = len(groups["read"]) * case.partitions * rounds if stage in ("read", "look", "score") else 0
+        seconds = {"wall": sum(t.end - t.start for t in tasks), "cpu": sum(t.jvm + t.python for t in tasks)}
+        left = {clock: left[clock] - seconds[clock] for clock in left}
+        amounts = {name: sum(getattr(task, name) for task in tasks) / units for name in AMOUNTS}
+        amounts["python"] = sum(task.python for task in tasks) / seconds["cpu"]
+        # Small tasks hold whole pages of memory: the largest one tells.
+        amounts["memory"] = max(task.memory for task in tasks) * len(tasks) / units
+        amounts |= {"memory": ROWS_MEMORY} if case.by_score and stage == "score" else {}
+        result.append(Observation(case.mode, stage, len(tasks), units, blocks, seconds, amounts))
+    few = case.rows / data.LIST if case.rows / data.LIST <= FEW_LISTS else 0
+    return [*result, Observation(case.mode, "driver", sum(each.tasks for each in result), few / 1e6, 0, left, {})]
+
+
+def ensured(folder: Path, cases: Sequence[Case]) -> dict[Case, str]:
+    """Case -> the path of its log, which is generated if it does not exist."""
+    paths = {case: str(folder / "data" / case.log.name) for case in cases}
+    missing = [case for case in cases if not Path(paths[case], "_SUCCESS").exists()]
+    if missing:
+        spark = session()
+        for case in missing:
+            data.ensure(spark, folder, case.log)
+        spark.stop()
+    return paths
+
+
+def with_read(each: Observation, path: str) -> Observation:
+    """Add the MB of the columns that are read, from the footers of the files."""
+    columns = {"experiment", "user", "item", "relevance", "score" if each.mode == "score" else "position"}
+    footers = [pq.read_metadata(file).to_dict() for file in Path(path).glob("*.parquet") if each.stage == "read"]
+    chunks = [chunk for footer in footers for group in footer["row_groups"] for chunk in group["columns"]]
+    size = sum(chunk["total_compressed_size"] for chunk in chunks if chunk["path_in_schema"] in columns)
+    return replace(each, amounts={**each.amounts, "read": size / MB / each.units})
+
+
+def job_of(case: Case, path: str) -> Job:
+    """A case as the model takes it."""
+    files = tuple(file.stat().st_size / MB for file in sorted(Path(path).glob("*.parquet")))
+    return Job(case.rows, case.partitions, data.LIST, files=files, hot=case.hot)
+
+
+def cluster_of(case: Case) -> Cluster:
+    """The workers of a case; they share its network and its disk."""
+    shared = {name: getattr(case, name) / case.workers for name in ("network", "disk")}
+    return Cluster(case.workers, slow=case.slow, **shared)
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(_run(Case(**json.loads(sys.argv[1])), sys.argv[2]))))

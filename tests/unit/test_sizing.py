@@ -1,0 +1,340 @@
+"""The model of what a cluster costs: scheduler and units by visible arithmetic, and what the command refuses."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.benchmarks import sizing, sizing_runs
+from tests.benchmarks.sizing_model import (
+    ADVISED,
+    CLOCKS,
+    MIB,
+    OPEN,
+    SPLIT,
+    Cluster,
+    Cost,
+    Job,
+    Observation,
+    Work,
+    coalesced,
+    costs_of,
+    fit,
+    makespan,
+    predict,
+    splits,
+    write_costs,
+)
+from tests.benchmarks.sizing_runs import Case, Measured, Task
+
+READ = Cost("wall", "position", "read", first=2, task=0.5, unit=3, shuffled=10, read=64 * MIB)
+LOOK = Cost("wall", "position", "look", task=0.25, unit=1, fetched=10)
+AGAIN = Cost("wall", "position", "again", unit=2)
+SCORE = Cost("wall", "position", "score", first=1, unit=5, fetched=10, written=20, memory=400)
+VALUES = Cost("wall", "position", "values", unit=6)
+USERS = Cost("wall", "position", "users", unit=8, fetched=100)
+DRIVER = Cost("wall", "position", "driver", first=10, task=0.125, unit=4)
+COSTS = {cost.stage: cost for cost in (READ, LOOK, AGAIN, SCORE, VALUES, USERS, DRIVER)}
+
+
+class TestScheduler:
+    def test_tasks_go_to_the_slot_that_is_free_first(self) -> None:
+        # Slot 1: 3 s. Slot 2: 1 + 1 + 1 s; the last one starts when both are free, after 3 s.
+        assert makespan([Work(3), Work(1), Work(1), Work(1), Work(5)], [1, 1]) == 3 + 5
+
+    def test_waves_of_equal_tasks(self) -> None:
+        assert makespan([Work(2)] * 9, [1.0] * 4) == math.ceil(9 / 4) * 2
+
+    def test_first_task_of_a_kind_on_each_slot_takes_longer(self) -> None:
+        assert makespan([Work(2, first=7)] * 4, [1, 1]) == 7 + 2 + 2
+        assert makespan([Work(2, first=7, kind="a"), Work(2, first=7, kind="b")], [1]) == 2 * (7 + 2)
+
+    def test_slow_slot_works_longer_but_waits_as_long(self) -> None:
+        assert makespan([Work(3, waits=4, first=1)], [0.5]) == (3 + 1) / 0.5 + 4
+
+    def test_slow_slot_gets_fewer_tasks(self) -> None:
+        # At full speed: a task each second; at a tenth, one in ten.
+        assert makespan([Work(1)] * 11, [1, 0.1]) == 10
+
+    def test_no_tasks_take_no_time(self) -> None:
+        assert makespan([], [1]) == 0
+
+
+class TestTasks:
+    def test_large_files_are_cut_at_128_mib(self) -> None:
+        assert splits([3 * SPLIT], 1) == [SPLIT, SPLIT, SPLIT]
+
+    def test_small_files_are_packed_with_the_price_of_opening_them(self) -> None:
+        # Four files of 12 MiB and 4 MiB for opening each: 64 MiB, on two slots 32 each, so two files together.
+        assert splits([12 * MIB] * 4, 2) == [24 * MIB, 24 * MIB]
+
+    def test_every_megabyte_is_read_once(self) -> None:
+        assert sum(splits([170.0, 3.0, 129.0, 0.5], 16)) == pytest.approx(170 + 3 + 129 + 0.5)
+
+    def test_tiny_files_share_a_task_up_to_the_price_of_opening(self) -> None:
+        assert splits([0.001], 100) == [0.001]
+        assert OPEN == 4 * MIB
+
+    def test_small_partitions_are_merged_for_the_slots(self) -> None:
+        # 40 MB on four slots: 10 MB for each task, which is two partitions of 5 MB.
+        assert coalesced([(1.0, 5.0)] * 8, 4) == [2.0] * 4
+
+    def test_partitions_are_merged_up_to_64_mib(self) -> None:
+        assert coalesced([(1.0, ADVISED / 2)] * 6, 1) == [2.0] * 3
+
+    def test_large_partition_stays_alone(self) -> None:
+        assert coalesced([(1.0, 1.0), (9.0, 900.0), (1.0, 1.0)], 1) == [1.0, 9.0, 1.0]
+
+
+class TestPrediction:
+    def test_one_slot_by_hand(self) -> None:
+        # 25,000 lists; one file of less than 4 MiB in one task; 8 partitions of 0.03 MB merged into one.
+        job = Job(1_250_000, 8, files=(3.0,))
+        run = predict(job, Cluster(1), COSTS)
+        lists = 0.025
+        read = 2 + 0.5 + 3 * 1.25
+        look = 0.25 + lists
+        again = 2 * 1.25 * (1 - math.exp(-25_000 / 1.5e6))
+        score = 1 + 5 * lists + (0.25 + lists)
+        values = 6 * lists
+        driver = 10 + 0.125 * (1 + 1 + 1 + 2 + 3) + 4 * lists
+        assert [step.stage for step in run.steps] == ["read", "look", "again", "score", "values"]
+        assert [step.seconds for step in run.steps] == pytest.approx([read, look, again, score, values])
+        assert run.seconds == pytest.approx(read + look + again + score + values + driver)
+
+    def test_reading_again_takes_half_the_seconds_of_a_row_unless_it_was_measured(self) -> None:
+        job, likely = Job(1_250_000, 8, files=(3.0,)), 1 - math.exp(-25_000 / 1.5e6)
+        without = {name: cost for name, cost in COSTS.items() if name != "again"}
+        assert predict(job, Cluster(1), without).steps[2].seconds == pytest.approx((2 + 0.5 + 3 / 2 * 1.25) * likely)
+
+    def test_users_are_written_by_tasks_above_half_a_million_lists(self) -> None:
+        job = Job(30_000_000, 8, files=(400.0,))
+        users = predict(job, Cluster(2), COSTS).steps[-1]
+        # A partition of 150,000 lists and 15 MB for each of four experiments; two slots get two of them each.
+        assert (users.stage, users.tasks, users.seconds) == ("users", 2, pytest.approx(2 * 0.15 * 8))
+
+    def test_megabytes_are_units_times_megabytes_of_a_unit(self) -> None:
+        run = predict(Job(5_000_000, 8), Cluster(3), COSTS)
+        assert run.mb("read") == pytest.approx(5 * 64 * MIB)
+        assert run.mb("written") == pytest.approx(0.1 * 20)
+
+    def test_blocks_are_counted_on_both_sides(self) -> None:
+        job, cluster = Job(1_000_000, 1000, files=(1.0,)), Cluster(1)
+        before = predict(job, cluster, COSTS).seconds
+        writes = predict(job, cluster, COSTS | {"read": replace(READ, block=3)}).seconds
+        fetches = predict(job, cluster, COSTS | {"score": replace(SCORE, block=3)}).seconds
+        assert writes - before == fetches - before == pytest.approx(3 * 1 * 1000 / 1e3)
+
+    def test_network_brings_what_lies_on_other_nodes(self) -> None:
+        job = Job(50_000_000, 2)
+        fast, slow = (predict(job, Cluster(2, network=speed), COSTS).steps[1].seconds for speed in (0.0, 0.1))
+        # A million lists of 10 MB, one half on each node, of which one half lies on the other; two nodes fetch at once.
+        assert slow - fast == pytest.approx(0.5 * 10 * 0.5 / 0.1)
+        alone = (predict(job, Cluster(1, network=speed), COSTS).seconds for speed in (0.0, 0.1))
+        assert next(alone) == next(alone)
+
+    def test_disk_is_shared_by_the_cores_of_a_node(self) -> None:
+        job = Job(8_000_000, 2, stored=64 * MIB)
+        free, slow = (
+            predict(job, Cluster(1, cores=4, disk=speed), COSTS).steps[0].seconds for speed in (0.0, 32 * MIB)
+        )
+        # 8 x 64 MiB in four tasks of 128 MiB, each with a quarter of the speed.
+        assert slow - free == pytest.approx(128 / (32 / 4))
+
+    @pytest.mark.parametrize("mode", ["position", "score"])
+    @pytest.mark.parametrize("partitions", [2, 200, 2000])
+    def test_more_nodes_never_take_longer_than_half_as_many(self, mode: str, partitions: int) -> None:
+        costs = {name: replace(cost, mode=mode) for name, cost in COSTS.items()}
+        costs = costs | {"driver": replace(DRIVER, task=0.0)}
+        seconds = [predict(Job(1e9, partitions), Cluster(n, 4), costs).seconds for n in (1, 2, 4, 8, 16, 32)]
+        assert seconds == sorted(seconds, reverse=True)
+
+    def test_more_rows_take_longer(self) -> None:
+        seconds = [predict(Job(rows, 200), Cluster(4, 4), COSTS).seconds for rows in (1e6, 1e7, 1e8, 1e9)]
+        assert seconds == sorted(set(seconds))
+
+    def test_slowed_node_and_hot_list_take_longer(self) -> None:
+        job = Job(1e8, 64, files=(SPLIT,) * 8)
+        even = predict(job, Cluster(2), COSTS).seconds
+        assert predict(job, Cluster(2, slow=0.5), COSTS).seconds > even
+        by_score = {name: replace(cost, mode="score") for name, cost in COSTS.items()}
+        score = predict(replace(job, hot=2e7), Cluster(2), by_score).steps[1]
+        # One partition in 64 of the others, and the list.
+        assert score.largest == pytest.approx(20 + 80 / 64)
+
+
+class TestFit:
+    def test_finds_the_coefficients_of_exact_observations(self) -> None:
+        def observation(tasks: int, units: float, blocks: float) -> Observation:
+            seconds = 2 + 0.1 * tasks + 3 * units + 0.5 * blocks / 1e3
+            return Observation("score", "read", tasks, units, blocks, dict.fromkeys(CLOCKS, seconds), {"read": units})
+
+        seen = [observation(*each) for each in ((2, 1, 16), (9, 1, 8000), (3, 10, 24), (4, 20, 100), (20, 2, 0))]
+        for cost in fit(seen):
+            assert [cost.first, cost.task, cost.unit, cost.block] == pytest.approx([2, 0.1, 3, 0.5])
+            assert (cost.mode, cost.stage, cost.read) == ("score", "read", 20)
+        assert [cost.clock for cost in fit(seen)] == list(CLOCKS)
+
+    def test_one_run_tells_what_a_unit_costs_and_no_more(self) -> None:
+        seen = [Observation("position", "users", 4, 0.5, 0, dict.fromkeys(CLOCKS, 3.0), {})]
+        cost = fit(seen)[0]
+        assert (cost.unit, cost.task, cost.first, cost.block) == (pytest.approx(3 / 0.5), 0, 0, 0)
+
+    def test_driver_of_one_run_has_a_fixed_time(self) -> None:
+        cost = fit([Observation("position", "driver", 4, 0.5, 0, dict.fromkeys(CLOCKS, 3.0), {})])[0]
+        assert (cost.unit, cost.task, cost.first) == (0, 0, pytest.approx(3))
+
+    def test_file_keeps_the_coefficients_and_the_command(self, tmp_path: Path) -> None:
+        path = tmp_path / "costs.csv"
+        write_costs(path, list(COSTS.values()), "the command")
+        assert path.read_text().startswith("# the command\n")
+        assert costs_of(path, "wall", "position")["score"] == SCORE
+        write_costs(path, [*COSTS.values(), replace(SCORE, mode="score")], "the command")
+        assert costs_of(path, "wall", "score") == {"users": USERS, "score": replace(SCORE, mode="score")}
+        with pytest.raises(ValueError, match="no coefficients for clock 'cpu' and mode 'position'"):
+            costs_of(path, "cpu", "position")
+
+
+class TestCommand:
+    def test_prints_stages_settings_and_what_breaks_first(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert sizing.main(["--rows", "1e10", "--nodes", "50"]) == 0
+        printed = capsys.readouterr().out
+        assert printed.startswith(
+            "10,000,000,000 rows in 200,000,000 lists by position; 50 nodes of 16 cores and 64 GB"
+        )
+        for words in (
+            "read",
+            "score",
+            "driver and small stages",
+            "Recommended: ",
+            "memory of a task",
+            "files of a node",
+        ):
+            assert words in printed
+
+    def test_by_score_says_how_long_a_list_may_be(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert sizing.main(["--rows", "1e9", "--nodes", "10", "--by-score", "--partitions", "500"]) == 0
+        printed = capsys.readouterr().out
+        assert "500 shuffle partitions" in printed and "longest list" in printed
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (["--rows", "0"], "0 is not a finite number above 0"),
+            (["--rows", "nan"], "nan is not a finite number above 0"),
+            (["--rows", "inf"], "inf is not a finite number above 0"),
+            (["--rows", "many"], "invalid positive value: 'many'"),
+            (["--nodes", "2.5"], "2.5 is not a whole number"),
+            (["--nodes", "-1"], "-1 is not a finite number above 0"),
+            (["--partitions", "0"], "0 is not a finite number above 0"),
+            (["--memory", "64"], "64 is not a size such as 512m or 64g"),
+            (["--memory", "0g"], "0 is not a finite number above 0"),
+            (["--slow", "1.5"], "1.5 is above 1"),
+            (["--hot", "2e10"], "a list of 2e+10 rows is longer than the log of 1e+10"),
+            (["--clock", "sun"], "invalid choice: 'sun'"),
+        ],
+    )
+    def test_refuses_nonsense(self, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit) as error:
+            sizing.main(arguments)
+        assert error.value.code == 2
+        assert words in capsys.readouterr().err
+
+
+def task(stage: int, start: float, end: float, **more: float) -> Task:
+    amounts = {name: 0 for name in ("rows", "fetched_rows", *sizing_runs.AMOUNTS)}
+    return Task(**{"stage": stage, "start": start, "end": end, "executor": "0", **amounts, **more})
+
+
+class TestRuns:
+    @pytest.mark.parametrize("case", [*sizing_runs.UNSEEN, Case(2_500_000, disk=2.5)])
+    def test_case_is_read_as_it_is_written(self, case: Case) -> None:
+        assert sizing_runs.case_of(str(case)) == case
+
+    @pytest.mark.parametrize("text", ["", "many", "3M,nodes=2", "3M,workers", "3M,workers=two", "3M,many_tasks"])
+    def test_unknown_case_names_what_is_known(self, text: str) -> None:
+        with pytest.raises(
+            ValueError, match=f"unknown run '{text}'; write the rows, .* by_score, workers=, partitions="
+        ):
+            sizing_runs.case_of(text)
+
+    def test_check_of_an_unknown_case_is_refused(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit):
+            sizing.main(["--check", "3M,nodes=2"])
+        assert "unknown run '3M,nodes=2'" in capsys.readouterr().err
+
+    def test_event_log_tells_times_and_amounts(self) -> None:
+        sent = [{"Name": "data sent to Python workers", "Update": "3000000"}, {"Update": 7}]
+        metrics = {
+            "Shuffle Read Metrics": {"Total Records Read": 5, "Remote Bytes Read": 4e6, "Local Bytes Read": 2e6},
+            "Shuffle Write Metrics": {"Shuffle Bytes Written": 8e6},
+            "Input Metrics": {"Records Read": 11},
+            "Output Metrics": {"Bytes Written": 9e6},
+            "Peak Execution Memory": 1e6,
+        }
+        info = {"Launch Time": 12_000, "Finish Time": 15_500, "Executor ID": "1", "Accumulables": sent}
+        ended = {"Event": "SparkListenerTaskEnd", "Stage ID": 3, "Task Info": info, "Task Metrics": metrics}
+        run = sizing_runs.read_events(
+            [
+                {"Event": "SparkListenerApplicationStart", "Timestamp": 10_000},
+                ended | {"Task End Reason": {"Reason": "Success"}},
+                ended | {"Task End Reason": {"Reason": "ExceptionFailure"}},
+                {"Event": "SparkListenerApplicationEnd", "Timestamp": 30_000},
+            ]
+        )
+        assert (run.began, run.seconds) == (10, 20)
+        assert run.tasks == [Task(3, 2, 5.5, "1", 11, 5, 6, 8, 9, 3, 0, 1)]
+
+    def test_tasks_are_told_apart_by_what_they_move(self) -> None:
+        case = Case(1000, partitions=6)
+        run = Measured(
+            seconds=100,
+            cpu_seconds=50,
+            tasks=[
+                task(0, 0, 1, rows=3),
+                task(1, 1, 4, rows=600, jvm=2),
+                task(1, 4, 6, rows=400, jvm=1),
+                task(2, 6, 7, fetched_rows=20, fetched=4, jvm=0.5),
+                task(3, 7, 12, fetched_rows=20, fetched=4, to_python=8, memory=2, jvm=3, python=1),
+                task(3, 12, 13, fetched_rows=20, fetched=4, jvm=0.25),
+                task(4, 13, 16, rows=20, jvm=2),
+                task(5, 16, 18, rows=20, jvm=1),
+                task(6, 18, 20, fetched_rows=20, jvm=1),
+                task(7, 20, 24, fetched_rows=4),
+            ],
+        )
+        seen = {each.stage: each for each in sizing_runs.observations(case, run)}
+        counts = {stage: (each.tasks, each.units * 1e6, each.blocks) for stage, each in seen.items()}
+        assert counts == {
+            "read": (2, 1000, 2 * 6),
+            "look": (2, 2 * 20, 2 * 2 * 6),
+            "score": (1, 20, 2 * 6),
+            "values": (2, 20, 0),
+            "users": (1, 20, 0),
+            "driver": (8, 20, 0),
+        }
+        assert seen["score"].seconds == {"wall": 5, "cpu": 3 + 1}
+        assert seen["score"].amounts["python"] == 1 / 4
+        assert seen["score"].amounts["fetched"] == seen["look"].amounts["fetched"] == pytest.approx(4 / 20e-6)
+        # What the other kinds have not: 100 - (3 + 2 + 1 + 5 + 1 + 3 + 2 + 2) and 50 - (2 + 1 + ... + 1).
+        assert seen["driver"].seconds == {"wall": 81, "cpu": 50 - 11.75}
+
+    def test_cpu_seconds_follow_the_busiest_executor(self) -> None:
+        run = Measured(began=1000, seconds=10, tasks=[task(0, 2, 6), task(1, 4, 8), task(1, 4, 6, executor="1")])
+        sampler = sizing_runs.observe.Sampler([1, 2, 3])
+        # Each second: the first worker 0.5 in the JVM and 0.25 in Python, the second 0.1, the driver 1.
+        rates = np.array([[0.5, 0.25], [0.1, 0], [1, 0]])
+        sampler.times = [1000.0, 1010.0]
+        sampler.seconds = [0 * rates, 10 * rates]
+        sizing_runs.with_cpu(run, sampler, {"0": 0, "1": 1})
+        assert [(each.jvm, each.python) for each in run.tasks] == [
+            (pytest.approx(4 * 0.5), pytest.approx(4 * 0.25)),
+            (pytest.approx(4 * 0.5), pytest.approx(4 * 0.25)),
+            (pytest.approx(2 * 0.1), 0),
+        ]
+        # 2 + 2 seconds without tasks, 6 with them.
+        assert run.cpu_seconds == pytest.approx(4 * (1 + 0.75) + 6 * 0.75)
