@@ -239,9 +239,14 @@ def sentences_of_order(rows: Sequence[Row], metrics: Iterable[Metric]) -> list[s
     ['NDCG@10: no pair of the 4 experiments differs clearly']
     """
     lines = []
+    # Looked for in all rows, those of each of hundreds of metrics would take hundreds of passes.
+    of_metrics: dict[str, list[Row]] = {}
+    for row in rows:
+        of_metrics.setdefault(row[METRIC], []).append(row)
     for metric in metrics:
-        losers = losers_of(rows, str(metric))
-        tested = [row for row in rows if row[METRIC] == str(metric) and not is_unknown(row["p_adjusted"])]
+        of_metric = of_metrics.get(str(metric), [])
+        losers = losers_of(of_metric, str(metric))
+        tested = [row for row in of_metric if not is_unknown(row["p_adjusted"])]
         if not losers or not tested or metric.higher_is_better is None:
             continue
         winners = sorted((name for name in losers if losers[name]), key=lambda name: -len(losers[name]))
