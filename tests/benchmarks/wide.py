@@ -1,4 +1,4 @@
-"""Measures how the cost of whole jobs grows with the width of a request; beside ``growth``, which is about one evaluation.
+"""Measures how the cost of whole jobs grows with the width of a request; ``growth`` is about one evaluation.
 
 ``python -m tests.benchmarks.wide [--engine sail] [--of experiments segments metrics days]`` prints CPU seconds of all
 processes for many experiments, values of a segment, metric columns, and stored days. It runs where only Sail is.
@@ -188,6 +188,7 @@ def _growth(engine: str, costs: Sequence[Cost]) -> str:
             more = [f"{cost.parts[part] / costs[0].parts[part] / times:.2f}" for part in cost.parts]
         lines.append([f"{cost.size:,}", *seconds, *more])
     return f"{engine}\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
