@@ -183,24 +183,25 @@ def add_rows(totals: Totals, rows: UserRows, request: Request) -> None:
 
 def _without_shared(totals: Totals, rows: UserRows, request: Request) -> UserRows:
     """The rows of users who are in one of the compared experiments only; the others are counted."""
-    table = compared_users(rows, request)
-    shared = table.sum(axis=1) > 1
+    shared, counts = shared_users(rows, request)
     if not shared.any():
         return rows
     if rows.segments[0][0] == [EVERYONE]:
-        for name, n in zip(rows.experiments, table[shared].sum(axis=0).tolist(), strict=True):
+        for name, n in zip(rows.experiments, counts.tolist(), strict=True):
             for metric in rows.values if n else ():
                 totals.add(Key(SHARED, "", name, EVERYONE, metric), np.array([n], np.int64))
     return rows.of_users(~shared)
 
 
-def compared_users(rows: UserRows, request: Request) -> npt.NDArray[np.bool_]:
-    """(u, e) whether a user is in an experiment that is compared."""
+def shared_users(rows: UserRows, request: Request) -> tuple[npt.NDArray[np.bool_], Ints]:
+    """(u,) whether a user is in several of the compared experiments, and (e,) how many such users each one has."""
     chosen = {request.baseline, *request.candidates} if request.candidates else {*rows.experiments}
     compared = np.array([name in chosen for name in rows.experiments])
-    table = np.zeros((len(rows.keys), len(rows.experiments)), bool)
-    table[rows.user, rows.experiment] = compared[rows.experiment]
-    return table
+    width = len(rows.experiments)
+    there = np.unique((rows.user * width + rows.experiment)[compared[rows.experiment]])
+    user, experiment = there // width, there % width
+    shared = np.bincount(user, minlength=len(rows.keys)) > 1
+    return shared, np.bincount(experiment[shared[user]], minlength=width)
 
 
 def _refuse_repeats(rows: UserRows, n_labels: int, code: Ints) -> None:
@@ -365,7 +366,7 @@ def _of_baseline(rows: UserRows, unit: Ints, pairs: tuple[Ints, Ints]) -> Iterat
 
 def _of_every_pair(rows: UserRows, unit: Ints, pairs: tuple[Ints, Ints]) -> Iterator[tuple[Ints, Ints]]:
     """Every two rows of a unit: first those next to each other in the order of the pairs, then the ones after these."""
-    # The first baseline is that of most pairs: an experiment is a baseline as often as others come after it.
+    # An experiment is the baseline of all that come after it, so the first one is the baseline of most pairs.
     n_after = np.bincount(pairs[0], minlength=len(rows.experiments))
     order = np.lexsort((-n_after[rows.experiment], unit))
     unit, at, step = unit[order], np.arange(len(order)), 0
