@@ -672,6 +672,26 @@ def test_the_order_of_experiments_takes_one_look_at_each_row() -> None:
     assert n_looks(40) == 10 * n_looks(4)
 
 
+def test_a_table_on_the_terminal_goes_through_its_rows_as_often_for_many_experiments_as_for_few(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Cells(dict[Any, Any]):
+        passes = 0
+
+        def items(self) -> Any:
+            self.passes += 1
+            return super().items()
+
+    def passes(n: int) -> int:
+        result = Shown([mean(f"e{i}") for i in range(n)], metrics=[parse("ap@10")])
+        cells = vars(result)["cells"] = Cells(result.cells)
+        print_result(result)
+        assert f"e{n - 1} " in capsys.readouterr().out
+        return cells.passes
+
+    assert 0 < passes(40) == passes(4)
+
+
 def test_a_pointer_says_which_files_count(tmp_path: Path) -> None:
     output = Output(tmp_path, users=20).write()
     runs = {"old": "20261120T010203-00000000", "new": "20261120T020304-11111111"}
