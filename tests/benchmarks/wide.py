@@ -41,8 +41,8 @@ WIDE = ("ap", "ndcg", "p", "r", "f1", "hit_rate", "rr", "cg", "dcg", "idcg")
 """Metrics of the widest request: at 30 cut-offs each, 300 columns."""
 LISTS, ITEMS, LONG = 4, 10, 50
 """Lists of each of many experiments, and items of a list; of a list of a stored day."""
-BYTES = {"experiments": 160_000, "segments": 12_000, "metrics": 300_000, "days": 100}
-"""Of disk for one more of each, measured and rounded up; of ``days`` for each user and day."""
+BYTES = {"experiments": 100_000, "segments": 12_000, "metrics": 300_000, "days": 100}
+"""Of disk for one more of each, at most; of ``days`` for each user and day."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for axis, sizes in chosen.items():
             measure = _days if axis == "days" else _request
             measure(spark, folder, axis, min(20, *sizes), min(2_000, options.users))  # a warm-up
-            costs = [measure(spark, folder, axis, size, options.users) for size in sizes]
-            print(_growth(options.engine, costs), flush=True)
+            costs: list[Cost] = []
+            for size in sizes:
+                costs.append(measure(spark, folder, axis, size, options.users))
+                print("\n".join(_lines(options.engine, costs)), flush=True)
+            print()
     finally:
         spark.stop()
         shutil.rmtree(folder, ignore_errors=True)
@@ -171,23 +174,21 @@ def _cpu(work: Callable[[], object]) -> float:
     return time.process_time() + observe.cpu_seconds(os.getpid()) - start
 
 
-def _growth(engine: str, costs: Sequence[Cost]) -> str:
-    """A table with what each size costs, and how much more than its share of the smallest size that is."""
-    heads = [costs[0].axis, *(f"{part}, CPU s" for part in costs[0].parts)]
-    if costs[0].axis == "days":
-        lines = [[*heads, "compared / day"]]
-    else:
-        lines = [[*heads, *(f"{part}, growth / linear" for part in costs[0].parts)]]
-    lines.append(["---:"] * len(lines[0]))
-    for cost in costs:
-        seconds = [f"{each:.2f}" for each in cost.parts.values()]
-        if cost.axis == "days":
-            more = [f"{cost.parts['compared'] / cost.parts['day']:.2f}"]
-        else:
-            times = cost.size / costs[0].size
-            more = [f"{cost.parts[part] / costs[0].parts[part] / times:.2f}" for part in cost.parts]
-        lines.append([f"{cost.size:,}", *seconds, *more])
-    return f"{engine}\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+def _lines(engine: str, costs: Sequence[Cost]) -> list[str]:
+    """The line of the newest size, below the head of its table if it is the first one.
+
+    Its last columns say how much more it costs than its share of the smallest size, or than one day's evaluation.
+    """
+    first, newest = costs[0], costs[-1]
+    parts, of_days = [*newest.parts], newest.axis == "days"
+    times = newest.size / first.size
+    growth = [f"{newest.parts[part] / first.parts[part] / times:.2f}" for part in parts]
+    more = [f"{newest.parts['compared'] / newest.parts['day']:.2f}"] if of_days else growth
+    cells = [f"{newest.size:,}", *(f"{each:.2f}" for each in newest.parts.values()), *more]
+    heads = ["compared / day"] if of_days else [f"{part}, growth / linear" for part in parts]
+    heads = [f"{newest.axis}, on {engine}", *(f"{part}, CPU s" for part in parts), *heads]
+    lines = [heads, ["---:"] * len(heads), cells] if len(costs) == 1 else [cells]
+    return [f"| {' | '.join(line)} |" for line in lines]
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
