@@ -198,8 +198,8 @@ def shared_users(rows: UserRows, request: Request) -> tuple[npt.NDArray[np.bool_
     chosen = {request.baseline, *request.candidates} if request.candidates else {*rows.experiments}
     compared = np.array([name in chosen for name in rows.experiments])
     width = len(rows.experiments)
-    there = np.unique((rows.user * width + rows.experiment)[compared[rows.experiment]])
-    user, experiment = there // width, there % width
+    memberships = np.unique((rows.user * width + rows.experiment)[compared[rows.experiment]])
+    user, experiment = memberships // width, memberships % width
     shared = np.bincount(user, minlength=len(rows.keys)) > 1
     return shared, np.bincount(experiment[shared[user]], minlength=width)
 
@@ -311,9 +311,9 @@ class RowPairs:
         if len(labels) > 1:
             unit = np.unique(code * len(rows.keys) + rows.user, return_inverse=True)[1].reshape(-1)
         several = len(np.unique(pairs[0])) > 1
-        found = _of_every_pair(rows, unit, pairs) if several else _of_baseline(rows, unit, pairs)
+        row_pairs = _of_every_pair(rows, unit, pairs) if several else _of_baseline(rows, unit, pairs)
         width = len(rows.experiments)
-        for left, right in found:
+        for left, right in row_pairs:
             group = (code[left] * width + rows.experiment[left]) * width + rows.experiment[right]
             order = np.argsort(group, kind="stable")
             for at in range(0, len(order), _AT_ONCE):

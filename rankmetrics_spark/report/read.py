@@ -253,7 +253,7 @@ class FolderTables:
     def changes(self, date: str, edges: Edges, metrics: Sequence[Metric], pairs: Pairs) -> Rows:
         columns = {metric.column: str(metric) for metric in metrics}
         names = {name for pair in pairs for name in pair}
-        chosen = lambda there: [USER, *(name for name in columns if name in there)]  # noqa: E731
+        chosen = lambda present: [USER, *(name for name in columns if name in present)]  # noqa: E731
         tables = {experiment: rows for experiment, _, rows in self._tables("user_metrics", [date], chosen, names)}
         pairs_here = [pair for pair in pairs if {*pair} <= {*tables}]
         return [row for pair in pairs_here for row in change_rows(pair, tables, columns, edges)]
