@@ -164,15 +164,17 @@ def add_rows(totals: Totals, rows: UserRows, request: Request) -> None:
     pairs = request.pairs(rows.experiments)
     # Most users of an independent test are in no pair.
     paired = rows.of_users(np.bincount(rows.user, minlength=len(rows.keys)) > 1)
+    of_metrics, before_own = (
+        {metric: summable(each) for metric, each in values.items()} for values in (paired.values, paired.before_own)
+    )
     for labels, code in paired.segments if len(paired.user) and len(pairs[0]) else ():
         for some in RowPairs.of(paired, labels, code, pairs):
-            for metric, values in paired.values.items():
-                values = summable(values)
+            for metric, values in of_metrics.items():
                 _add_pairs(totals, some, metric, values)
                 if metric in paired.lists:
                     _add_list_pairs(totals, some, metric, values, paired.lists[metric])
-                if metric in paired.before_own:
-                    _add_before_pairs(totals, some, metric, values, summable(paired.before_own[metric]))
+                if metric in before_own:
+                    _add_before_pairs(totals, some, metric, values, before_own[metric])
     if request.most_replicates:
         resample = Resampler(rows.keys, request)
         for labels, code in rows.segments:
@@ -231,28 +233,26 @@ class _Group:
         self, totals: Totals, kind: str, metric: str, counts: Iterable[npt.NDArray[Any]], summed: _Products
     ) -> None:
         """Add counts, and the sums of values and of products of values, of each experiment in each segment."""
-        group, place = self._present
+        names, place = self._present
         columns = [*counts, *limbs_of_products(summed)]
-        nothing = np.zeros(len(group), np.int64)
-        sums = [group_sums([each], place, len(group))[:, 0] if each.any() else nothing for each in columns]
-        names = [(self.labels[i // self._width], "", self.experiments[i % self._width]) for i in group]
+        nothing = np.zeros(len(names), np.int64)
+        sums = [group_sums([each], place, len(names))[:, 0] if each.any() else nothing for each in columns]
         _add_sums(totals, kind, metric, names, sums)
 
     @cached_property
-    def _width(self) -> int:
-        return len(self.experiments)
-
-    @cached_property
-    def _present(self) -> tuple[list[int], Ints]:
-        """The groups that may have rows, and the place of each row's among them.
+    def _present(self) -> tuple[list[tuple[str, Name, Name]], Ints]:
+        """Segment, no baseline and experiment of the groups that may have rows; the place of each row's among them.
 
         Thousands of segments of thousands of experiments are far more groups than rows.
         """
-        width = len(self.labels) * self._width
-        if width <= len(self.number):
-            return [*range(width)], self.number
-        group, place = np.unique(self.number, return_inverse=True)
-        return group.tolist(), place.reshape(-1)
+        width = len(self.experiments)
+        group, place = np.arange(len(self.labels) * width), self.number
+        if len(group) > len(self.number):
+            group, place = np.unique(self.number, return_inverse=True)
+        names: list[tuple[str, Name, Name]] = [
+            (self.labels[i // width], "", self.experiments[i % width]) for i in group.tolist()
+        ]
+        return names, place.reshape(-1)
 
 
 _Products = Sequence[tuple[Floats, int]]

@@ -7,10 +7,8 @@ processes for many experiments, values of a segment, metric columns, and stored 
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -169,9 +167,9 @@ def _write_log(folder: Path, experiment: Any, user: Any, items: int, country: An
 
 def _cpu(work: Callable[[], object]) -> float:
     """CPU seconds of this process and of all that it has started: other programs add nothing."""
-    start = time.process_time() + observe.cpu_seconds(os.getpid())
+    start = observe.cpu_seconds_of_all()
     work()
-    return time.process_time() + observe.cpu_seconds(os.getpid()) - start
+    return observe.cpu_seconds_of_all() - start
 
 
 def _lines(engine: str, costs: Sequence[Cost]) -> list[str]:
