@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from rankmetrics_spark.comparison.pairs import add_rows, compared_users
+from rankmetrics_spark.comparison.pairs import add_rows, shared_users
 from rankmetrics_spark.comparison.totals import Ints, Key, Request, Totals
 from rankmetrics_spark.comparison.units import UserRows
 from rankmetrics_spark.schemas import EVERYONE
@@ -124,7 +124,7 @@ def add_days(totals: Totals, days: UserDays, request: Request, start: str | None
     earlier = days.date < np.datetime64(start) if start else np.zeros(len(days.date), bool)
     period = days.where(~earlier)
     if request.drop_shared:
-        shared = compared_users(period.rows, request).sum(axis=1) > 1
+        shared = shared_users(period.rows, request)[0]
         period = period.where(~shared[period.rows.user])
     if not len(period.date):
         return

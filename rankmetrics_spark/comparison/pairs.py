@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -163,17 +164,17 @@ def add_rows(totals: Totals, rows: UserRows, request: Request) -> None:
     pairs = request.pairs(rows.experiments)
     # Most users of an independent test are in no pair.
     paired = rows.of_users(np.bincount(rows.user, minlength=len(rows.keys)) > 1)
-    for labels, code in paired.segments if len(paired.user) else ():
-        units = Units.of(paired, labels, code)
-        for metric, values in paired.values.items():
-            table = summable(units.dense(values))
-            _add_pairs(totals, units, (rows.experiments, metric, pairs), table)
-            if metric in paired.lists:
-                lists = units.dense(paired.lists[metric])
-                _add_list_pairs(totals, units, (rows.experiments, metric, pairs), (table, lists))
-            if metric in paired.before_own:
-                own = summable(units.dense(paired.before_own[metric]))
-                _add_before_pairs(totals, units, (rows.experiments, metric, pairs), (table, own))
+    of_metrics, before_own = (
+        {metric: summable(each) for metric, each in values.items()} for values in (paired.values, paired.before_own)
+    )
+    for labels, code in paired.segments if len(paired.user) and len(pairs[0]) else ():
+        for some in RowPairs.of(paired, labels, code, pairs):
+            for metric, values in of_metrics.items():
+                _add_pairs(totals, some, metric, values)
+                if metric in paired.lists:
+                    _add_list_pairs(totals, some, metric, values, paired.lists[metric])
+                if metric in before_own:
+                    _add_before_pairs(totals, some, metric, values, before_own[metric])
     if request.most_replicates:
         resample = Resampler(rows.keys, request)
         for labels, code in rows.segments:
@@ -184,24 +185,25 @@ def add_rows(totals: Totals, rows: UserRows, request: Request) -> None:
 
 def _without_shared(totals: Totals, rows: UserRows, request: Request) -> UserRows:
     """The rows of users who are in one of the compared experiments only; the others are counted."""
-    table = compared_users(rows, request)
-    shared = table.sum(axis=1) > 1
+    shared, counts = shared_users(rows, request)
     if not shared.any():
         return rows
     if rows.segments[0][0] == [EVERYONE]:
-        for name, n in zip(rows.experiments, table[shared].sum(axis=0).tolist(), strict=True):
+        for name, n in zip(rows.experiments, counts.tolist(), strict=True):
             for metric in rows.values if n else ():
                 totals.add(Key(SHARED, "", name, EVERYONE, metric), np.array([n], np.int64))
     return rows.of_users(~shared)
 
 
-def compared_users(rows: UserRows, request: Request) -> npt.NDArray[np.bool_]:
-    """(u, e) whether a user is in an experiment that is compared."""
+def shared_users(rows: UserRows, request: Request) -> tuple[npt.NDArray[np.bool_], Ints]:
+    """(u,) whether a user is in several of the compared experiments, and (e,) how many such users each one has."""
     chosen = {request.baseline, *request.candidates} if request.candidates else {*rows.experiments}
     compared = np.array([name in chosen for name in rows.experiments])
-    table = np.zeros((len(rows.keys), len(rows.experiments)), bool)
-    table[rows.user, rows.experiment] = compared[rows.experiment]
-    return table
+    width = len(rows.experiments)
+    memberships = np.unique((rows.user * width + rows.experiment)[compared[rows.experiment]])
+    user, experiment = memberships // width, memberships % width
+    shared = np.bincount(user, minlength=len(rows.keys)) > 1
+    return shared, np.bincount(experiment[shared[user]], minlength=width)
 
 
 def _refuse_repeats(rows: UserRows, n_labels: int, code: Ints) -> None:
@@ -231,13 +233,26 @@ class _Group:
         self, totals: Totals, kind: str, metric: str, counts: Iterable[npt.NDArray[Any]], summed: _Products
     ) -> None:
         """Add counts, and the sums of values and of products of values, of each experiment in each segment."""
-        shape = (len(self.labels), len(self.experiments))
-        nothing = np.zeros(shape, np.int64)
+        names, place = self._present
         columns = [*counts, *limbs_of_products(summed)]
-        width = len(self.labels) * len(self.experiments)
-        of_groups = (group_sums([each], self.number, width)[:, 0] if each.any() else nothing for each in columns)
-        sums = [each.reshape(shape) for each in of_groups]
-        _scatter(totals, kind, self.labels, metric, [("", name) for name in self.experiments], sums)
+        nothing = np.zeros(len(names), np.int64)
+        sums = [group_sums([each], place, len(names))[:, 0] if each.any() else nothing for each in columns]
+        _add_sums(totals, kind, metric, names, sums)
+
+    @cached_property
+    def _present(self) -> tuple[list[tuple[str, Name, Name]], Ints]:
+        """Segment, no baseline and experiment of the groups that may have rows; the place of each row's among them.
+
+        Thousands of segments of thousands of experiments are far more groups than rows.
+        """
+        width = len(self.experiments)
+        group, place = np.arange(len(self.labels) * width), self.number
+        if len(group) > len(self.number):
+            group, place = np.unique(self.number, return_inverse=True)
+        names: list[tuple[str, Name, Name]] = [
+            (self.labels[i // width], "", self.experiments[i % width]) for i in group.tolist()
+        ]
+        return names, place.reshape(-1)
 
 
 _Products = Sequence[tuple[Floats, int]]
@@ -269,66 +284,131 @@ def _add_lists(totals: Totals, group: _Group, metric: str, values: Floats, lists
     group.add(totals, over_lists.ARM, metric, [has_value], over_lists.arm_products(np.nan_to_num(values) * n, n))
 
 
-_Pairs = tuple[list[Name], str, tuple[Ints, Ints]]
-"""Names of the experiments, the metric, and the pairs as indices of the experiments."""
+@dataclass(frozen=True)
+class RowPairs:
+    """Rows of one user in two experiments of a pair, ordered by segment and pair.
+
+    They are as many as users have such rows: a table of all users and all experiments would grow with both.
+
+    Attributes:
+        left: (m,) row of the baseline.
+        right: (m,) row of the candidate.
+        differ: (m,) whether the two rows count in their pair, whatever their values; None where all do.
+        starts: (g,) first of each segment and pair.
+        names: (g,) segment, baseline and candidate.
+    """
+
+    left: Ints
+    right: Ints
+    differ: npt.NDArray[np.bool_] | None
+    starts: Ints
+    names: list[tuple[str, Name, Name]]
+
+    @classmethod
+    def of(cls, rows: UserRows, labels: list[str], code: Ints, pairs: tuple[Ints, Ints]) -> Iterator[RowPairs]:
+        """As many at once as fit into the caches; ``code`` is the (n,) index of each row's label."""
+        unit = rows.user
+        if len(labels) > 1:
+            unit = np.unique(code * len(rows.keys) + rows.user, return_inverse=True)[1].reshape(-1)
+        several = len(np.unique(pairs[0])) > 1
+        row_pairs = _of_every_pair(rows, unit, pairs) if several else _of_baseline(rows, unit, pairs)
+        width = len(rows.experiments)
+        for left, right in row_pairs:
+            group = (code[left] * width + rows.experiment[left]) * width + rows.experiment[right]
+            order = np.argsort(group, kind="stable")
+            for at in range(0, len(order), _AT_ONCE):
+                some = order[at : at + _AT_ONCE]
+                here = group[some]
+                starts = np.flatnonzero(np.concatenate([[True], here[1:] != here[:-1]]))
+                names = [
+                    (labels[i // width**2], rows.experiments[i // width % width], rows.experiments[i % width])
+                    for i in here[starts].tolist()
+                ]
+                i, j, hashes = left[some], right[some], rows.lists_hash
+                yield cls(i, j, None if hashes is None else hashes[i] != hashes[j], starts, names)
+
+    def of_both(self, values: Floats) -> tuple[Floats, Floats, npt.NDArray[np.bool_]]:
+        """Values of baseline and candidate, 0 where two rows do not count; and which ones count.
+
+        They count if both have a value and, where only changed lists are compared, different lists.
+        """
+        x, y = values[self.left], values[self.right]
+        both = ~(np.isnan(x) | np.isnan(y))
+        if self.differ is not None:
+            both &= self.differ
+        return np.where(both, x, 0.0), np.where(both, y, 0.0), both
+
+    def add(
+        self, totals: Totals, kind: str, metric: str, counts: Iterable[npt.NDArray[Any]], summed: _Products
+    ) -> None:
+        """Add counts, and the sums of values and of products of values, of each pair in each segment."""
+        nothing = np.zeros(len(self.starts), np.int64)
+        columns = (each.astype(np.float64, copy=False) for each in (*counts, *limbs_of_products(summed)))
+        sums = [np.add.reduceat(each, self.starts).astype(np.int64) if each.any() else nothing for each in columns]
+        _add_sums(totals, kind, metric, self.names, sums)
 
 
-def _add_pairs(totals: Totals, units: Units, of: _Pairs, table: Floats) -> None:
-    experiments, metric, pairs = of
-    for left, right in _some_pairs(pairs, len(table)):
-        x, y, both = units.of_both(table, left, right)
-        d = y - x
-        columns = [units.sums(both), units.sums(d > 0), units.sums(d < 0)]
-        summed = ((x, 1), (x * x, 2), (y, 1), (y * y, 2), (d, 1), (d * d, 2), (d * d * d, 3))
-        columns += [limb for each, power in summed for limb in units.limb_sums(each, power)]
-        names = _names(experiments, left, right)
-        _scatter(totals, "pair", units.labels, metric, names, columns)
-        if units.lists_hash is not None:
-            everyone = [units.sums(~np.isnan(table[:, left] + table[:, right]))]
-            _scatter(totals, ALL_PAIRED, units.labels, metric, names, everyone)
+_AT_ONCE = 2**18
+"""Pairs of rows that are added up in one go."""
 
 
-def _add_list_pairs(totals: Totals, units: Units, of: _Pairs, tables: tuple[Floats, Floats]) -> None:
+def _of_baseline(rows: UserRows, unit: Ints, pairs: tuple[Ints, Ints]) -> Iterator[tuple[Ints, Ints]]:
+    """The rows of the one baseline, and those of the same units that are compared with them."""
+    row_of_unit = np.full(int(unit.max()) + 1, -1)
+    is_baseline = rows.experiment == pairs[0][0]
+    row_of_unit[unit[is_baseline]] = np.flatnonzero(is_baseline)
+    is_candidate = np.zeros(len(rows.experiments), bool)
+    is_candidate[pairs[1]] = True
+    right = np.flatnonzero(is_candidate[rows.experiment] & (row_of_unit[unit] >= 0))
+    if len(right):
+        yield row_of_unit[unit[right]], right
+
+
+def _of_every_pair(rows: UserRows, unit: Ints, pairs: tuple[Ints, Ints]) -> Iterator[tuple[Ints, Ints]]:
+    """Every two rows of a unit: first those next to each other in the order of the pairs, then the ones after these."""
+    # An experiment is the baseline of all that come after it, so the first one is the baseline of most pairs.
+    n_after = np.bincount(pairs[0], minlength=len(rows.experiments))
+    order = np.lexsort((-n_after[rows.experiment], unit))
+    unit, at, step = unit[order], np.arange(len(order)), 0
+    while len(at):
+        step += 1
+        at = at[at + step < len(order)]
+        at = at[unit[at] == unit[at + step]]
+        if len(at):
+            yield order[at], order[at + step]
+
+
+def _add_pairs(totals: Totals, pairs: RowPairs, metric: str, values: Floats) -> None:
+    x, y, both = pairs.of_both(values)
+    d = y - x
+    summed = ((x, 1), (x * x, 2), (y, 1), (y * y, 2), (d, 1), (d * d, 2), (d * d * d, 3))
+    pairs.add(totals, "pair", metric, (both, d > 0, d < 0), summed)
+    if pairs.differ is not None:
+        everyone = ~np.isnan(values[pairs.left] + values[pairs.right])
+        pairs.add(totals, ALL_PAIRED, metric, (everyone,), ())
+
+
+def _add_list_pairs(totals: Totals, pairs: RowPairs, metric: str, values: Floats, lists: Floats) -> None:
     """Sums of the users of both experiments for means over lists."""
-    experiments, metric, pairs = of
-    for left, right in _some_pairs(pairs, len(tables[0])):
-        x, y, both = units.of_both(tables[0], left, right)
-        m, n = (np.where(both, tables[1][:, side], 0.0) for side in (left, right))
-        summed = over_lists.pair_products(x * m, m, y * n, n)
-        columns = [units.sums(both), *(limb for each, power in summed for limb in units.limb_sums(each, power))]
-        _scatter(totals, over_lists.PAIR, units.labels, metric, _names(experiments, left, right), columns)
+    x, y, both = pairs.of_both(values)
+    m, n = (np.where(both, lists[side], 0.0) for side in (pairs.left, pairs.right))
+    pairs.add(totals, over_lists.PAIR, metric, (both,), over_lists.pair_products(x * m, m, y * n, n))
 
 
-def _add_before_pairs(totals: Totals, units: Units, of: _Pairs, tables: tuple[Floats, Floats]) -> None:
+def _add_before_pairs(totals: Totals, pairs: RowPairs, metric: str, values: Floats, own: Floats) -> None:
     """Sums of the users of both experiments who have an earlier value in each."""
-    experiments, metric, pairs = of
-    for left, right in _some_pairs(pairs, len(tables[0])):
-        b, v, valued = units.of_both(tables[0], left, right)
-        before, after, known = units.of_both(tables[1], left, right)
-        known &= valued
-        x, d, b = (np.where(known, each, 0.0) for each in (after - before, v - b, b))
-        summed = ((x, 1), (x * x, 2), (x * d, 2), (x * b, 2))
-        columns = [units.sums(known), *(limb for each, power in summed for limb in units.limb_sums(each, power))]
-        _scatter(totals, "before_pair", units.labels, metric, _names(experiments, left, right), columns)
+    b, v, valued = pairs.of_both(values)
+    before, after, known = pairs.of_both(own)
+    known &= valued
+    x, d, b = (np.where(known, each, 0.0) for each in (after - before, v - b, b))
+    pairs.add(totals, "before_pair", metric, (known,), ((x, 1), (x * x, 2), (x * d, 2), (x * b, 2)))
 
 
-def _some_pairs(pairs: tuple[Ints, Ints], n_units: int) -> Iterator[tuple[Ints, Ints]]:
-    """As many pairs at once as fit into the caches."""
-    step = max(1, 2**18 // max(1, n_units))
-    for at in range(0, len(pairs[0]), step):
-        yield pairs[0][at : at + step], pairs[1][at : at + step]
-
-
-def _names(experiments: list[Name], left: Ints, right: Ints) -> list[tuple[Name, Name]]:
-    return [(experiments[i], experiments[j]) for i, j in zip(left, right, strict=True)]
-
-
-def _scatter(
-    totals: Totals, kind: str, labels: list[str], metric: str, names: list[tuple[Name, Name]], columns: list[Ints]
+def _add_sums(
+    totals: Totals, kind: str, metric: str, names: Sequence[tuple[str, Name, Name]], columns: list[Ints]
 ) -> None:
-    """Add (segments, names) columns under the key of each segment and name; those without any user are left out."""
+    """Add (g,) columns under the segment, baseline and candidate of each row; those without any user are left out."""
     sums = np.stack(columns, axis=-1)
-    for place, label in enumerate(labels):
-        for i, (baseline, candidate) in enumerate(names):
-            if sums[place, i, 0]:
-                totals.add(Key(kind, baseline, candidate, label, metric), sums[place, i])
+    for i in np.flatnonzero(sums[:, 0]).tolist():
+        label, baseline, candidate = names[i]
+        totals.add(Key(kind, baseline, candidate, label, metric), sums[i])

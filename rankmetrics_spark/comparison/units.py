@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rankmetrics_spark.comparison.totals import Ints, Name
-from rankmetrics_spark.statistics import LARGEST_SUMMAND, POWERS, Floats, limbs_of
+from rankmetrics_spark.statistics import LARGEST_SUMMAND, Floats
 
 Bools = npt.NDArray[np.bool_]
 
@@ -134,16 +134,6 @@ class Units:
         if self.lists_hash is not None:
             both &= self.lists_hash[:, left] != self.lists_hash[:, right]
         return np.where(both, x, 0.0), np.where(both, y, 0.0), both
-
-    def sums(self, table: npt.NDArray[Any]) -> Ints:
-        """(segments, columns) sums of whole numbers."""
-        return np.add.reduceat(table, self.starts, axis=0).astype(np.int64)
-
-    def limb_sums(self, table: Floats, power: int) -> list[Ints]:
-        """One (segments, columns) array per limb of a product of ``power`` values."""
-        limbs = limbs_of(np.ascontiguousarray(table).ravel(), POWERS[power])
-        nothing = np.zeros((len(self.starts), table.shape[1]), np.int64)
-        return [self.sums(limb.reshape(table.shape)) if limb.any() else nothing for limb in limbs]
 
     def of_users(self, rows: npt.NDArray[Any], part: slice) -> npt.NDArray[Any]:
         """The rows of the users of some units, which are ordered by user."""

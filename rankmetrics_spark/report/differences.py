@@ -171,6 +171,14 @@ MOST_NAMED = 6
 """Experiments that have a part of a sentence of their own, and that such a part names."""
 
 
+def by_metric(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Metric -> its rows, in one pass; with one for each of hundreds of metrics, work grows with their square."""
+    of_metrics: dict[str, list[Row]] = {}
+    for row in rows:
+        of_metrics.setdefault(row[METRIC], []).append(row)
+    return of_metrics
+
+
 def losers_of(rows: Iterable[Row], metric: str) -> dict[str, list[str]]:
     """Experiment -> those that it is better than on a metric, of all users, by the corrected tests.
 
@@ -239,9 +247,11 @@ def sentences_of_order(rows: Sequence[Row], metrics: Iterable[Metric]) -> list[s
     ['NDCG@10: no pair of the 4 experiments differs clearly']
     """
     lines = []
+    of_metrics = by_metric(rows)
     for metric in metrics:
-        losers = losers_of(rows, str(metric))
-        tested = [row for row in rows if row[METRIC] == str(metric) and not is_unknown(row["p_adjusted"])]
+        of_metric = of_metrics.get(str(metric), [])
+        losers = losers_of(of_metric, str(metric))
+        tested = [row for row in of_metric if not is_unknown(row["p_adjusted"])]
         if not losers or not tested or metric.higher_is_better is None:
             continue
         winners = sorted((name for name in losers if losers[name]), key=lambda name: -len(losers[name]))

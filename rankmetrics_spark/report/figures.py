@@ -312,11 +312,12 @@ def blocks(
     if line == ANY_WIDTH or _width(build(columns), console) <= line:
         return [list(columns)]
     # Labels that are longer are folded.
-    labels = min(_width(build([]), console), line // 2)
+    alone = _width(build([]), console)
+    labels = min(alone, line // 2)
     groups: list[list[C]] = []
     room = 0
     for column in columns:
-        needed = _width(build([column]), console) - _width(build([]), console)
+        needed = _width(build([column]), console) - alone
         if not groups or needed > room:
             groups.append([])
             room = line - labels

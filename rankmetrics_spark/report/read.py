@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
@@ -177,11 +176,20 @@ class FolderTables:
             experiment, date, _ = path.split("/")
             yield str(experiment_of(experiment)), date.partition("=")[2], self.disk.at(f"{table}/{path}")
 
-    def _tables(self, table: str, dates: Sequence[str], columns: Callable[[Sequence[str]], list[str]]) -> Iterable[Any]:
-        """(experiment, date, Arrow table) of each file."""
+    def _tables(
+        self,
+        table: str,
+        dates: Sequence[str],
+        columns: Callable[[Sequence[str]], list[str]],
+        experiments: Collection[str] | None = None,
+    ) -> Iterable[Any]:
+        """(experiment, date, Arrow table) of each file, of all experiments or of some."""
         for experiment, date, file in self._files(table, {*dates}.__contains__):
-            if names := columns(pq.read_schema(file).names):
-                yield experiment, date, ds.dataset(file, format="parquet").to_table(columns=names)
+            if experiments is None or experiment in experiments:
+                # Opened once: each experiment has a file of its own, and there may be thousands.
+                with pq.ParquetFile(file) as parquet:
+                    if names := columns(parquet.schema_arrow.names):
+                        yield experiment, date, parquet.read(names)
 
     def rows(self, table: str, date: str, most: int) -> Rows:
         records: Rows = []
@@ -198,20 +206,18 @@ class FolderTables:
         return [{**row, EXPERIMENT: experiment} for experiment, _, rows in tables for row in rows.to_pylist()]
 
     def history(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
-        chosen, records = set(experiments), []
+        records: Rows = []
         columns = [SEGMENT, METRIC, N_USERS, "mean", "ci_low", "ci_high", "confidence"]
-        for experiment, date, rows in self._tables("experiment_metrics", dates, lambda names: columns):
-            if experiment in chosen:
-                keys = {EXPERIMENT: experiment, DATE: date}
-                records += [{**row, **keys} for row in rows.to_pylist() if row[SEGMENT] == EVERYONE]
+        for experiment, date, rows in self._tables("experiment_metrics", dates, lambda names: columns, {*experiments}):
+            keys = {EXPERIMENT: experiment, DATE: date}
+            records += [{**row, **keys} for row in rows.to_pylist() if row[SEGMENT] == EVERYONE]
         return records
 
     def differences(self, dates: Sequence[str], experiments: Sequence[str]) -> Rows:
-        chosen, records = set(experiments), []
-        for experiment, date, rows in self._tables("comparisons", dates, list):
-            if experiment in chosen:
-                everyone = rows.filter(pc.field(SEGMENT) == EVERYONE).to_pylist()
-                records += [{**row, EXPERIMENT: experiment, DATE: date} for row in everyone]
+        records: Rows = []
+        for experiment, date, rows in self._tables("comparisons", dates, list, {*experiments}):
+            everyone = rows.filter(pc.field(SEGMENT) == EVERYONE).to_pylist()
+            records += [{**row, EXPERIMENT: experiment, DATE: date} for row in everyone]
         return records
 
     def ends(self, date: str, metrics: Sequence[Metric]) -> Edges:
@@ -222,21 +228,21 @@ class FolderTables:
                 ends[name] = (min(low, float(values.min())), max(high, float(values.max())))
         return ends
 
-    def _values(self, date: str, metrics: Sequence[Metric]) -> Iterable[tuple[str, str, Any]]:
+    def _values(
+        self, date: str, metrics: Sequence[Metric], experiments: Collection[str] | None = None
+    ) -> Iterable[tuple[str, str, Any]]:
         """(experiment, metric, values of its users) of each file."""
         columns = {metric.column: str(metric) for metric in metrics}
         chosen = lambda names: [name for name in columns if name in names]  # noqa: E731
-        for experiment, _, table in self._tables("user_metrics", [date], chosen):
+        for experiment, _, table in self._tables("user_metrics", [date], chosen, experiments):
             for column in table.column_names:
                 values = table[column].drop_null().to_numpy()
                 yield experiment, columns[column], values[np.isfinite(values)]
 
     def users(self, date: str, edges: Edges, metrics: Sequence[Metric], experiments: Sequence[str]) -> Rows:
         counts: dict[tuple[str, str], Any] = {}
-        chosen = set(experiments)
-        for experiment, name, values in self._values(date, metrics):
-            if experiment in chosen:
-                counts[experiment, name] = counts.get((experiment, name), 0) + counted(values, *edges[name])
+        for experiment, name, values in self._values(date, metrics, {*experiments}):
+            counts[experiment, name] = counts.get((experiment, name), 0) + counted(values, *edges[name])
         return [
             step_row(experiment, name, step - 1, int(n), edges)
             for (experiment, name), numbers in counts.items()
@@ -247,13 +253,8 @@ class FolderTables:
     def changes(self, date: str, edges: Edges, metrics: Sequence[Metric], pairs: Pairs) -> Rows:
         columns = {metric.column: str(metric) for metric in metrics}
         names = {name for pair in pairs for name in pair}
-        tables = {
-            experiment: rows
-            for experiment, _, rows in self._tables(
-                "user_metrics", [date], lambda pairs_here: [USER, *(name for name in columns if name in pairs_here)]
-            )
-            if experiment in names
-        }
+        chosen = lambda present: [USER, *(name for name in columns if name in present)]  # noqa: E731
+        tables = {experiment: rows for experiment, _, rows in self._tables("user_metrics", [date], chosen, names)}
         pairs_here = [pair for pair in pairs if {*pair} <= {*tables}]
         return [row for pair in pairs_here for row in change_rows(pair, tables, columns, edges)]
 

@@ -29,6 +29,7 @@ from rankmetrics_spark.report.differences import (
     Change,
     all_percentages,
     among_changed,
+    by_metric,
     change_of,
     is_percentage,
     letters_of,
@@ -131,7 +132,8 @@ class Shown:
     @cached_property
     def losers(self) -> dict[str, dict[str, list[str]]]:
         """Metric -> experiment -> those that it is better than; empty unless every pair is compared."""
-        return {str(metric): losers_of(self.figures.compared, str(metric)) for metric in self.columns}
+        of_metric = by_metric(self.figures.compared)
+        return {str(metric): losers_of(of_metric.get(str(metric), ()), str(metric)) for metric in self.columns}
 
     @cached_property
     def letters(self) -> dict[str, str]:
@@ -141,10 +143,7 @@ class Shown:
     @cached_property
     def in_percent(self) -> dict[str, bool]:
         """Metric -> whether its differences for all users are in percent: a column has one unit."""
-        of_metric: dict[str, list[Row]] = {}
-        for row in self.differences.values():
-            of_metric.setdefault(row[METRIC], []).append(row)
-        return {metric: all_percentages(rows) for metric, rows in of_metric.items()}
+        return {metric: all_percentages(rows) for metric, rows in by_metric(self.differences.values()).items()}
 
 
 def print_result(result: Shown, every_segment: bool = False) -> None:
@@ -189,8 +188,11 @@ def table(result: Shown, metrics: Iterable[Metric]) -> Table:
         # Letters behind the means are of different numbers, so the means stand below one another on the left.
         grid.add_column(escape(metric.headline), justify="left" if result.letters else "right", no_wrap=True)
     best = {str(metric): best_mean(result.figures.everyone, EVERYONE, metric) for metric in metrics}
+    of_experiment: dict[str, list[Row]] = {}
+    for (name, _), row in result.cells.items():
+        of_experiment.setdefault(name, []).append(row)
     for name in _best_first(result):
-        counts = unit_counts([row for (experiment, _), row in result.cells.items() if experiment == name])
+        counts = unit_counts(of_experiment[name])
         cells = [_cell(result, name, str(metric), best[str(metric)]) for metric in metrics]
         letter = [result.letters[name]] if result.letters else []
         grid.add_row(as_text(name), *letter, *counts, *cells)

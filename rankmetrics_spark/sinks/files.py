@@ -36,6 +36,8 @@ R = TypeVar("R")
 STAGING = "_staging"
 """Folder of files that are not published yet."""
 
+FEW_ROWS = 32
+"""Rows of a file that has no dictionaries."""
 THREADS = 16
 """Requests that an object store gets at the same time."""
 
@@ -121,6 +123,8 @@ class Files:
     def write_table(self, path: str, table: Any) -> None:
         """Write rows as one Parquet file that Spark reads without loss."""
         kinds = {"coerce_timestamps": "us", "allow_truncated_timestamps": True}
+        # Of a few rows, dictionaries save nothing and take as long as all the rest; each experiment has a file.
+        kinds["use_dictionary"] = table.num_rows > FEW_ROWS
 
         def write() -> None:
             pq.write_table(table.replace_schema_metadata(None), self.at(path), filesystem=self.system, **kinds)

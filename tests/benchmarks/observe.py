@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -78,6 +79,11 @@ def cpu_seconds(pid: int | None = None) -> float:
             # Includes the children that have ended.
             total += sum(process.cpu_times()[:4])
     return total
+
+
+def cpu_seconds_of_all() -> float:
+    """CPU seconds so far of this process, all of its threads, and all below it, also those that have ended."""
+    return sum(psutil.Process().cpu_times()[:4]) + cpu_seconds(os.getpid())
 
 
 @dataclass

@@ -15,14 +15,13 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import psutil
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rankmetrics_spark import changed, evaluate, laptop_session
 from rankmetrics_spark.engines import sessions
 from rankmetrics_spark.engines.spark import local_session
-from tests.benchmarks import data
+from tests.benchmarks import data, observe
 
 METRICS = ["ap@10", "ndcg@10"]
 CASES: dict[str, Callable[[DataFrame], DataFrame]] = {
@@ -61,27 +60,15 @@ def frame(spark: SparkSession, rows: int) -> DataFrame:
                       "position", "score", "relevance")  # fmt: skip
 
 
-def cpu_seconds() -> float:
-    """Of this process and all below it, also those that have ended."""
-    own = psutil.Process()
-    total = 0.0
-    for process in [own, *own.children(recursive=True)]:
-        try:
-            total += sum(process.cpu_times()[:4])
-        except psutil.NoSuchProcess:
-            continue
-    return total
-
-
 def measured(spark: SparkSession, path: str, cases: Sequence[str], rounds: int) -> dict[str, list[float]]:
     """Case -> CPU seconds of each round."""
     found: dict[str, list[float]] = {name: [] for name in cases}
     for n in range(rounds + 1):
         for name in cases:
             with sessions.session_settings(spark, sessions.SETTINGS_OF_ROWS):
-                before = cpu_seconds()
+                before = observe.cpu_seconds_of_all()
                 CASES[name](spark.read.parquet(path)).collect()
-                spent = cpu_seconds() - before
+                spent = observe.cpu_seconds_of_all() - before
             print(f"{'warm-up' if not n else f'round {n}'}: {name}: {spent:.1f} CPU seconds", file=sys.stderr)
             found[name] += [spent] if n else []
     return found

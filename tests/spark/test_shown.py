@@ -221,6 +221,14 @@ def test_without_a_catalogue_it_is_what_any_experiment_shows(spark: SparkSession
     assert rows["a", "coverage@2"]["n_unknown"] is None
 
 
+def test_by_score_tied_items_are_seen_from_the_highest_id_down(spark: SparkSession) -> None:
+    tied = [("a", "u", item, None, 1.0) for item in "xyz"]
+    strict = [("a", "v", item, None, score) for item, score in zip("yzx", (3.0, 2.0, 1.0), strict=True)]
+    rows = exposures(spark.createDataFrame(tied + strict, SCHEMA), rank_by="score", catalogue=4, replicates=0)
+    # Both users see z and y; from the lowest id up, the first one would see x and y.
+    assert rows["a", "coverage@2"]["value"] == 2 / 4
+
+
 def test_a_catalogue_may_be_a_number_which_is_not_too_small(spark: SparkSession) -> None:
     assert exposures(log(spark, SHOWN), catalogue=8, replicates=0)["a", "coverage@2"]["value"] == 2 / 8
     small = exposures(log(spark, SHOWN), catalogue=1, replicates=0)

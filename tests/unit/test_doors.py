@@ -33,6 +33,7 @@ BEHIND = {
     "gates.limits": "rates and limits are compared with visible arithmetic, without a log",
     "studies.labels.assignments": "the limits of assignments are made small",
     "report.console": "the printers are replaced",
+    "report.differences": "the looks at the rows are counted",
     "report.html": "its parts are looked at, libraries are missing, and the disk is full",
     "report.formats": "cells of a made table",
     "report.notebook": "the points of a chart are looked at without drawing it",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from fractions import Fraction
 from typing import Any
 
@@ -164,6 +165,48 @@ def test_an_experiment_whose_users_have_no_value_is_there_with_none() -> None:
     found = totals_of(user_rows(table({"a": [0.1], "b": [np.nan, np.nan]})), Request("a")).sums
     assert found[Key("arm", "", "b", "all", METRIC)][:4].tolist() == [2, 0, 0, 0]
     assert not [key for key in found if key.kind == "pair"]
+
+
+def few_of_many(n_experiments: int, users: int = 60) -> pd.DataFrame:
+    """Users who are in the first of many experiments and in two others, with a segment for each second user."""
+    rng = np.random.default_rng(9)
+    rows = [
+        {"experiment": f"e{place}", "user": f"u{user}", METRIC: rng.random(), "relevant": True, "shop": str(user // 2)}
+        for user in range(users)
+        for place in (0, *rng.choice(np.arange(1, n_experiments), 2, replace=False))
+    ]
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize("all_pairs", [False, True])
+def test_rows_are_paired_within_a_user_and_within_nothing_else(all_pairs: bool) -> None:
+    users, request = few_of_many(7).assign(shop=lambda rows: rows["shop"].str[0]), Request("e0", all_pairs=all_pairs)
+    found = totals_of(user_rows(users, segments=["shop"]), request).sums
+    both = {key[1:4]: int(sums[0]) for key, sums in found.items() if key.kind == "pair"}
+    wanted: dict[Any, int] = {}
+    for _, own in users.groupby("user"):
+        names = sorted(own["experiment"])
+        for first, second in itertools.combinations(names, 2):
+            for segment in ("all", f"shop={own['shop'].iloc[0]}") if all_pairs or first == "e0" else ():
+                wanted[first, second, segment] = wanted.get((first, second, segment), 0) + 1
+    assert both == wanted
+
+
+@pytest.mark.parametrize("all_pairs", [False, True])
+def test_work_grows_with_the_rows_of_users_and_not_with_the_experiments(all_pairs: bool) -> None:
+    def n_cells(n_experiments: int) -> tuple[int, int]:
+        rows = user_rows(few_of_many(n_experiments), segments=["shop"])
+        places = Request("e0", all_pairs=all_pairs).pairs(rows.experiments)
+        labels, code = rows.segments[1]
+        paired = sum(len(some.left) for some in pairs.RowPairs.of(rows, labels, code, places))
+        group = pairs._Group(rows.experiments, labels, code * len(rows.experiments) + rows.experiment)
+        return paired, len(group._present[0])
+
+    # 60 users with three rows each: two rows beside that of the baseline, and three pairs of any two.
+    for n_experiments in (10, 100, 1_000):
+        paired, n_groups = n_cells(n_experiments)
+        assert paired == (180 if all_pairs else 120)
+        assert n_groups <= 180
 
 
 def test_sizes_of_differences_are_counted_by_sign_without_zeros() -> None:

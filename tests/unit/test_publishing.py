@@ -13,6 +13,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 
@@ -536,3 +538,16 @@ def test_a_table_that_is_not_there_is_not_read(tmp_path: Path, monkeypatch: pyte
     assert reading.existing(cast(Any, None), str(tmp_path / "new")) is None
     with pytest.raises(AttributeError, match="read"):
         reading.existing(cast(Any, None), str(tmp_path))
+
+
+def test_a_file_of_few_rows_has_no_dictionaries(tmp_path: Path) -> None:
+    disk = Files(fs.LocalFileSystem(), str(tmp_path))
+
+    def encodings(n: int) -> tuple[str, ...]:
+        rows = pa.table({"metric": ["ap@10"] * n})
+        disk.write_table(f"{n}.parquet", rows)
+        assert pq.read_table(tmp_path / f"{n}.parquet") == rows
+        return tuple(pq.read_metadata(tmp_path / f"{n}.parquet").row_group(0).column(0).encodings)
+
+    assert not any("DICTIONARY" in name for name in encodings(32))
+    assert any("DICTIONARY" in name for name in encodings(33))

@@ -24,6 +24,7 @@ from rankmetrics_spark.cli.exit_codes import live
 from rankmetrics_spark.config import Days
 from rankmetrics_spark.engines import write_cached
 from rankmetrics_spark.errors import ConfigError, InputError
+from rankmetrics_spark.metrics import parse
 from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.report import (
     LIGHT,
@@ -35,6 +36,7 @@ from rankmetrics_spark.report import (
     checks,
     console,
     difference_rows,
+    differences,
     everyone_and_largest,
     figures_of,
     html,
@@ -616,6 +618,78 @@ def test_the_figures_of_a_folder_are_its_rows(tmp_path: Path) -> None:
     assert set(per_metric.values()) == {50} and len(per_metric) == 12
     with pytest.raises(InputError, match="published on 2020-01-01; the nearest dates that are published: 2026-11-20"):
         figures_of(tables, "2020-01-01")
+
+
+def test_a_page_opens_each_file_once_and_none_that_it_does_not_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = local_tables(str(Output(tmp_path, users=20).write()))
+    assert tables
+    metrics = figures_of(tables).metrics
+    edges = dict.fromkeys(map(str, metrics), (0.0, 1.0))
+    opened: list[str] = []
+    file_of = pq.ParquetFile
+
+    def counted(file: str, *more: Any, **options: Any) -> Any:
+        opened.append(file.split("/")[-4] + "/" + file.split("/")[-3].partition("=")[2])
+        return file_of(file, *more, **options)
+
+    monkeypatch.setattr(pq, "ParquetFile", counted)
+    tables.rows("experiment_metrics", "2026-11-20", 100)
+    assert sorted(opened) == [f"experiment_metrics/{name}" for name in ("candidate_a", "candidate_b", "control")]
+    shown = [
+        lambda: tables.users("2026-11-20", edges, metrics, ["candidate_a"]),
+        lambda: tables.history(["2026-11-20"], ["candidate_a"]),
+        lambda: tables.differences(["2026-11-20"], ["candidate_a"]),
+        lambda: tables.changes("2026-11-20", edges, metrics, [("control", "candidate_a")]),
+    ]
+    names = [["user_metrics/candidate_a"], ["experiment_metrics/candidate_a"], ["comparisons/candidate_a"]]
+    for look, wanted in zip(shown, [*names, ["user_metrics/candidate_a", "user_metrics/control"]], strict=True):
+        opened.clear()
+        assert look()
+        assert sorted(opened) == wanted
+
+
+def test_the_order_of_experiments_takes_one_look_at_each_row() -> None:
+    looks = []
+
+    class Row(dict[str, Any]):
+        def __getitem__(self, name: str) -> Any:
+            looks.append(name)
+            return super().__getitem__(name)
+
+    def n_looks(n_metrics: int) -> int:
+        metrics = [parse(f"ndcg@{k}") for k in range(1, n_metrics + 1)]
+        made: list[Any] = [
+            Row(compared(c, "candidate", 0.001, b, metric=str(metric)))
+            for metric in metrics
+            for b, c in (("a", "b"), ("a", "c"), ("b", "c"))
+        ]
+        looks.clear()
+        assert len(differences.sentences_of_order(made, metrics)) == n_metrics
+        return len(looks)
+
+    assert n_looks(40) == 10 * n_looks(4)
+
+
+def test_a_table_on_the_terminal_goes_through_its_rows_as_often_for_many_experiments_as_for_few(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Cells(dict[Any, Any]):
+        passes = 0
+
+        def items(self) -> Any:
+            self.passes += 1
+            return super().items()
+
+    def passes(n: int) -> int:
+        result = Shown([mean(f"e{i}") for i in range(n)], metrics=[parse("ap@10")])
+        cells = vars(result)["cells"] = Cells(result.cells)
+        print_result(result)
+        assert f"e{n - 1} " in capsys.readouterr().out
+        return cells.passes
+
+    assert 0 < passes(40) == passes(4)
 
 
 def test_a_pointer_says_which_files_count(tmp_path: Path) -> None:

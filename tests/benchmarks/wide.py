@@ -1,0 +1,203 @@
+"""Measures how the cost of whole jobs grows with the width of a request; ``growth`` is about one evaluation.
+
+``python -m tests.benchmarks.wide [--engine sail] [--of experiments segments metrics days]`` prints CPU seconds of all
+processes for many experiments, values of a segment, metric columns, and stored days. It runs where only Sail is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from rankmetrics_spark import laptop_session, run
+from rankmetrics_spark.cli.earlier import CompareRequest, comparison_of
+from rankmetrics_spark.engines.spark import local_session
+from rankmetrics_spark.report import figures_of, local_tables, write_page
+from tests.benchmarks import observe
+from tests.helpers.logs import config
+
+SIZES = {
+    "experiments": (1_000, 3_000, 10_000),
+    "segments": (200, 600, 2_000),
+    "metrics": (30, 100, 300),
+    "days": (14, 30, 90),
+}
+"""What grows -> its sizes."""
+FIRST = date(2026, 1, 1)
+WIDE = ("ap", "ndcg", "p", "r", "f1", "hit_rate", "rr", "cg", "dcg", "idcg")
+"""Metrics of the widest request: at 30 cut-offs each, 300 columns."""
+LISTS, ITEMS, LONG = 4, 10, 50
+"""Lists of each of many experiments, and items of a list; of a list of a stored day."""
+BYTES = {"experiments": 100_000, "segments": 12_000, "metrics": 300_000, "days": 100}
+"""Of disk for one more of each, at most; of ``days`` for each user and day."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """CPU seconds of all processes of one size."""
+
+    axis: str
+    size: int
+    parts: dict[str, float]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print what each size costs; refuse before anything is written if the disk has no room for it."""
+    options = _options(arguments)
+    chosen = {axis: options.sizes or SIZES[axis] for axis in options.of}
+    if options.sizes and len(chosen) > 1:
+        raise SystemExit("--sizes with more than one --of; allowed: --of with one of " + ", ".join(SIZES))
+    parent = Path(options.data).resolve()
+    parent.mkdir(parents=True, exist_ok=True)
+    needed, free = room_for(chosen, options.users), shutil.disk_usage(parent).free
+    sentence = f"{needed / 1e9:,.1f} GB of disk are needed in {parent}, and {free / 1e9:,.1f} GB are free"
+    if needed > free:
+        raise SystemExit(f"{sentence}; allowed: smaller --sizes or --users, or a --data with more room")
+    print(sentence, flush=True)
+    folder = Path(tempfile.mkdtemp(prefix="wide-", dir=parent))
+    settings = {"spark.driver.memory": "2g"}
+    spark = laptop_session() if options.engine == "sail" else local_session("local[2]", "growth", settings)
+    try:
+        for axis, sizes in chosen.items():
+            measure = _days if axis == "days" else _request
+            measure(spark, folder, axis, min(20, *sizes), min(2_000, options.users))  # a warm-up
+            costs: list[Cost] = []
+            for size in sizes:
+                costs.append(measure(spark, folder, axis, size, options.users))
+                print("\n".join(_lines(options.engine, costs)), flush=True)
+            print()
+    finally:
+        spark.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def room_for(chosen: dict[str, Sequence[int]], users: int) -> int:
+    """Bytes that the largest of these sizes takes on disk, since one follows another and each is removed.
+
+    >>> room_for({"metrics": [30, 300]}, 1), room_for({"days": [90]}, 1_000) > 90 * 2 * 1_000 * BYTES["days"]
+    (90000000, True)
+    """
+    most = {axis: max(sizes) * BYTES[axis] for axis, sizes in chosen.items()}
+    if "days" in most:
+        most["days"] = BYTES["days"] * 2 * users * (max(chosen["days"]) + LONG)
+    return max(most.values())
+
+
+def _request(spark: SparkSession, folder: Path, axis: str, size: int, users: int) -> Cost:
+    """A job with comparisons, its verdict and its tables; then the page from the stored tables."""
+    log, out = folder / "log", folder / "out"
+    several = size if axis == "experiments" else 2
+    n = several * LISTS if axis == "experiments" else max(4_000, 10 * size)
+    values = size if axis == "segments" else 1
+    _write_log(log, np.arange(n) % several, np.arange(n), ITEMS, np.arange(n) // several % values)
+    names = [f"{metric}@{k}" for k in range(1, 1 + size) for metric in WIDE][:size]
+    metrics = names if axis == "metrics" else ["ap@10", "ndcg@10"]
+    source = {"source": {"segments": ["country"]}} if axis == "segments" else {}
+    settings = config(log, out, metrics=metrics, comparison={"baseline": "e0"}, **source)
+    job = _cpu(lambda: run(spark, settings))
+    page = _cpu(lambda: write_page(_figures(out), folder / "page.html"))
+    for each in (log, out):
+        shutil.rmtree(each)
+    return Cost(axis, size, {"job": job, "page": page})
+
+
+def _figures(out: Path) -> Any:
+    tables = local_tables(str(out))
+    assert tables is not None
+    return figures_of(tables)
+
+
+def _days(spark: SparkSession, folder: Path, axis: str, size: int, users: int) -> Cost:
+    """The evaluation of one day, then the comparison of so many stored days, each with half of all users."""
+    log, out = folder / "log", folder / "out"
+    _write_log(log, np.arange(2 * users) % 2, np.arange(2 * users), LONG)
+    settings = config(log, out, evaluation_date=FIRST.isoformat(), metrics=["ap@10", "ndcg@10"])
+    day = _cpu(lambda: run(spark, settings))
+    store_days(out, [(FIRST + timedelta(days=n)).isoformat() for n in range(size)], users)
+    last = (FIRST + timedelta(days=size - 1)).isoformat()
+    request = CompareRequest(str(out), baseline="e0", first=FIRST.isoformat(), last=last)
+    compared = min(_cpu(lambda: comparison_of(spark, request)) for _ in range(2))
+    for each in (log, out):
+        shutil.rmtree(each)
+    return Cost(axis, size, {"day": day, "compared": compared})
+
+
+def store_days(out: Path, days: Sequence[str], users: int) -> None:
+    """Store the users of the first day under the other dates too, as runs would: other users, the same values."""
+    for file in [*out.glob(f"user_metrics/*/evaluation_date={days[0]}/*.parquet")]:
+        table = pq.ParquetFile(file).read()
+        place = table.column_names.index("user_id")
+        for number, day in enumerate(days[1:], start=1):
+            drawn = np.random.default_rng(number).choice(2 * users, len(table), replace=False)
+            target = file.parents[1] / f"evaluation_date={day}" / file.name
+            target.parent.mkdir()
+            names = pa.array(np.char.add(f"{file.parents[1].name[-1]}u", drawn.astype(str)))
+            pq.write_table(table.set_column(place, table.schema.field(place), names), target)
+    pointer = (out / "published" / f"{days[0]}.json").read_text(encoding="utf-8")
+    for day in days[1:]:
+        (out / "published" / f"{day}.json").write_text(pointer.replace(days[0], day), encoding="utf-8")
+
+
+def _write_log(folder: Path, experiment: Any, user: Any, items: int, country: Any = None) -> None:
+    """One list of each user, with 20 % of its items relevant."""
+    rng, n = np.random.default_rng(1), len(user)
+    columns = {
+        "experiment_id": np.char.add("e", experiment.astype(str)).repeat(items),
+        "user_id": np.char.add("u", user.astype(str)).repeat(items),
+        "item_id": np.tile([f"i{k}" for k in range(items)], n),
+        "position": np.tile(np.arange(1, items + 1), n),
+        "relevance": rng.integers(0, 5, n * items) // 4,
+    }
+    if country is not None:
+        columns["country"] = np.char.add("c", country.astype(str)).repeat(items)
+    folder.mkdir()
+    pq.write_table(pa.table(columns), folder / "part.parquet")
+
+
+def _cpu(work: Callable[[], object]) -> float:
+    """CPU seconds of this process and of all that it has started: other programs add nothing."""
+    start = observe.cpu_seconds_of_all()
+    work()
+    return observe.cpu_seconds_of_all() - start
+
+
+def _lines(engine: str, costs: Sequence[Cost]) -> list[str]:
+    """The line of the newest size, below the head of its table if it is the first one.
+
+    Its last columns say how much more it costs than its share of the smallest size, or than one day's evaluation.
+    """
+    first, newest = costs[0], costs[-1]
+    parts, of_days = [*newest.parts], newest.axis == "days"
+    times = newest.size / first.size
+    growth = [f"{newest.parts[part] / first.parts[part] / times:.2f}" for part in parts]
+    more = [f"{newest.parts['compared'] / newest.parts['day']:.2f}"] if of_days else growth
+    cells = [f"{newest.size:,}", *(f"{each:.2f}" for each in newest.parts.values()), *more]
+    heads = ["compared / day"] if of_days else [f"{part}, growth / linear" for part in parts]
+    heads = [f"{newest.axis}, on {engine}", *(f"{part}, CPU s" for part in parts), *heads]
+    lines = [heads, ["---:"] * len(heads), cells] if len(costs) == 1 else [cells]
+    return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engine", choices=["spark", "sail"], default="spark")
+    parser.add_argument("--of", nargs="+", choices=[*SIZES], default=[*SIZES], help="what grows")
+    parser.add_argument("--sizes", type=int, nargs="+", help="with one --of: other sizes")
+    parser.add_argument("--users", type=int, default=20_000, help="of an experiment on a stored day")
+    parser.add_argument("--data", default="out/bench", help="folder for the data, which are removed at the end")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    main()
