@@ -128,13 +128,22 @@ def calibrate(folder: Path, into: Path) -> None:
     """Measure the calibration runs and write the coefficients."""
     from tests.benchmarks import sizing_runs as runs
 
-    paths = runs.ensured(folder, runs.CALIBRATION)
+    paths = runs.ensured(folder, [*runs.CALIBRATION, *runs.OF_SEVERAL])
     seen = []
     for case in runs.CALIBRATION:
         run = runs.measured(case, paths[case])
         print(f"{case}: {run.seconds:.1f} s, {run.cpu_seconds:.1f} CPU s", flush=True)
         seen += [runs.with_read(each, paths[case]) for each in runs.observations(case, run)]
-    model.write_costs(into, model.fit(seen), "python -m tests.benchmarks.sizing --calibrate")
+    costs = model.fit(seen)
+    for case in runs.OF_SEVERAL:
+        run = runs.measured(case, paths[case])
+        print(f"{case}: {run.seconds:.1f} s, {run.cpu_seconds:.1f} CPU s", flush=True)
+        for clock, seconds in (("wall", run.seconds), ("cpu", run.cpu_seconds)):
+            known = model.by_stage(costs, clock, case.mode)
+            more = seconds - predict(runs.job_of(case, paths[case]), runs.cluster_of(case), known).seconds
+            driver = replace(known["driver"], several=max(more, 0.0))
+            costs = [driver if cost is known["driver"] else cost for cost in costs]
+    model.write_costs(into, costs, "python -m tests.benchmarks.sizing --calibrate")
 
 
 def check(folder: Path, texts: Sequence[str], clock: str, coefficients: Path) -> int:

@@ -45,6 +45,8 @@ class Cost:
         task: Seconds of each task.
         unit: Seconds per unit.
         block: Seconds per thousand blocks (map task x partition) that a task writes or fetches.
+        several: Seconds that a run with several executors takes in addition: only one of them is warm from reading
+            schemas, and on one machine they share its cores with the driver.
         python: Share of Python in the CPU seconds.
         read, fetched, shuffled, to_python, from_python, written: MB per unit.
         memory: MB that a task holds at most in Spark's execution memory, per unit.
@@ -57,6 +59,7 @@ class Cost:
     task: float = 0.0
     unit: float = 0.0
     block: float = 0.0
+    several: float = 0.0
     python: float = 0.0
     read: float = 0.0
     fetched: float = 0.0
@@ -256,8 +259,9 @@ def predict(job: Job, cluster: Cluster, costs: Costs) -> Prediction:
     likely = {"again": second_read(job)}
     steps = tuple(_step(phase, cluster, costs, likely.get(phase[0][0], 1.0)) for phase in phases)
     here = job.lists / 1e6 if job.lists <= FEW_LISTS else 0.0
-    n_tasks = sum(step.tasks for step in steps)
-    return Prediction(steps, _seconds(costs["driver"], n_tasks, here, 0.0) + costs["driver"].first)
+    n_tasks, driver = sum(step.tasks for step in steps), costs["driver"]
+    several = driver.several if cluster.nodes > 1 else 0.0
+    return Prediction(steps, _seconds(driver, n_tasks, here, 0.0) + driver.first + several)
 
 
 def second_read(job: Job) -> float:
@@ -366,12 +370,19 @@ def costs_of(path: Path, clock: str, mode: str) -> Costs:
         rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
     words = {"clock", "mode", "stage"}
     costs = [Cost(**{name: value if name in words else float(value) for name, value in row.items()}) for row in rows]
+    found = by_stage(costs, clock, mode)
+    if not found:
+        raise ValueError(f"no coefficients for clock {clock!r} and mode {mode!r} in {path}")
+    return found
+
+
+def by_stage(costs: Iterable[Cost], clock: str, mode: str) -> dict[str, Cost]:
+    """The costs of a clock and mode, by kind of task; empty if there are none."""
+    costs = list(costs)
     found = {cost.stage: cost for cost in costs if (cost.clock, cost.mode) == (clock, mode)}
     # The users' values are written in the same way in both modes, but only by a run with many lists.
     users = {cost.stage: cost for cost in costs if (cost.clock, cost.stage) == (clock, "users")}
-    if not found:
-        raise ValueError(f"no coefficients for clock {clock!r} and mode {mode!r} in {path}")
-    return users | found
+    return users | found if found else {}
 
 
 def write_costs(path: Path, costs: Sequence[Cost], command: str) -> None:

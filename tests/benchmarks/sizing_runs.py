@@ -132,6 +132,8 @@ CALIBRATION = (
     Case(6_000_000, by_score=True),
     Case(2_000_000, by_score=True, partitions=100, many_tasks=True),
 )
+OF_SEVERAL = (Case(10_000_000, workers=2), Case(6_000_000, workers=2, by_score=True))
+"""Calibration runs on two workers, one of each mode."""
 UNSEEN = (
     Case(30_000_000, partitions=2),
     Case(30_000_000, workers=2, partitions=200),
@@ -426,9 +428,11 @@ def ensured(folder: Path, cases: Sequence[Case]) -> dict[Case, str]:
 
 
 def with_read(each: Observation, path: str) -> Observation:
-    """Add the MB of the columns that are read, from the footers of the files."""
+    """Add the MB of the columns that are read, from the footers of the files; only to the stage that reads."""
+    if each.stage != "read":
+        return replace(each, amounts={**each.amounts, "read": 0.0})
     columns = {"experiment", "user", "item", "relevance", "score" if each.mode == "score" else "position"}
-    footers = [pq.read_metadata(file).to_dict() for file in Path(path).glob("*.parquet") if each.stage == "read"]
+    footers = [pq.read_metadata(file).to_dict() for file in Path(path).glob("*.parquet")]
     chunks = [chunk for footer in footers for group in footer["row_groups"] for chunk in group["columns"]]
     size = sum(chunk["total_compressed_size"] for chunk in chunks if chunk["path_in_schema"] in columns)
     return replace(each, amounts={**each.amounts, "read": size / MB / each.units})

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from rankmetrics_spark import laptop_session, run
 from rankmetrics_spark.cli.earlier import CompareRequest, comparison_of
@@ -39,6 +40,8 @@ WIDE = ("ap", "ndcg", "p", "r", "f1", "hit_rate", "rr", "cg", "dcg", "idcg")
 """Metrics of the widest request: at 30 cut-offs each, 300 columns."""
 LISTS, ITEMS, LONG = 4, 10, 50
 """Lists of each of many experiments, and items of a list; of a list of a stored day."""
+COLUMNS = ("ap_at_10", "ndcg_at_10")
+"""Metrics of a stored day."""
 BYTES = {"experiments": 100_000, "segments": 12_000, "metrics": 300_000, "days": 100}
 """Of disk for one more of each, at most; of ``days`` for each user and day."""
 
@@ -128,9 +131,22 @@ def _days(spark: SparkSession, folder: Path, axis: str, size: int, users: int) -
     last = (FIRST + timedelta(days=size - 1)).isoformat()
     request = CompareRequest(str(out), baseline="e0", first=FIRST.isoformat(), last=last)
     compared = min(_cpu(lambda: comparison_of(spark, request)) for _ in range(2))
+    grouped = min(_cpu(lambda: _grouped(spark, out)) for _ in range(2))
     for each in (log, out):
         shutil.rmtree(each)
-    return Cost(axis, size, {"day": day, "compared": compared})
+    return Cost(axis, size, {"day": day, "compared": compared, "engine alone": grouped})
+
+
+def _grouped(spark: SparkSession, out: Path) -> None:
+    """The least that the engine needs: each user's sums of doubles, and the sums and squares of each experiment."""
+    users = spark.read.parquet(str(out / "user_metrics")).groupBy("experiment_id", "user_id")
+    means = users.agg(*(F.expr(f"sum({name} * n_lists) / sum(n_lists) AS {name}") for name in COLUMNS))
+    sums = (
+        F.expr(f"{sql} AS {alias}")
+        for name in COLUMNS
+        for sql, alias in ((f"sum({name})", name), (f"sum({name} * {name})", f"{name}_2"))
+    )
+    means.groupBy("experiment_id").agg(*sums).collect()
 
 
 def store_days(out: Path, days: Sequence[str], users: int) -> None:
@@ -181,9 +197,12 @@ def _lines(engine: str, costs: Sequence[Cost]) -> list[str]:
     parts, of_days = [*newest.parts], newest.axis == "days"
     times = newest.size / first.size
     growth = [f"{newest.parts[part] / first.parts[part] / times:.2f}" for part in parts]
-    more = [f"{newest.parts['compared'] / newest.parts['day']:.2f}"] if of_days else growth
+    shares = (
+        [f"{newest.parts['compared'] / newest.parts[part]:.2f}" for part in ("day", "engine alone")] if of_days else []
+    )
+    more = shares or growth
     cells = [f"{newest.size:,}", *(f"{each:.2f}" for each in newest.parts.values()), *more]
-    heads = ["compared / day"] if of_days else [f"{part}, growth / linear" for part in parts]
+    heads = ["compared / day", "compared / engine alone"] if of_days else [f"{part}, growth / linear" for part in parts]
     heads = [f"{newest.axis}, on {engine}", *(f"{part}, CPU s" for part in parts), *heads]
     lines = [heads, ["---:"] * len(heads), cells] if len(costs) == 1 else [cells]
     return [f"| {' | '.join(line)} |" for line in lines]
