@@ -83,36 +83,45 @@ def entry(*columns: str) -> str:
 
 # ---- items
 
-WORDS = 20
-"""64-bit words of the search for repeated relevant items."""
-_WORDS_OF_A_HASH = 10
+SETS = 12
+"""Sets of 128 bits, in two 64-bit words each, of the search for repeated relevant items."""
+_SETS_OF_A_HASH = 9
 _N_RELEVANT_ROWS = "_relevant_rows"
 
 
 def item_words(relevant: str) -> dict[str, str]:
-    """Aggregates of the search: each relevant row sets one bit in each of ``WORDS`` words, chosen by its item's hash.
+    """Aggregates of the search: each relevant row sets one bit in each of ``SETS`` sets, chosen by its item's hash.
 
     ``relevant`` is the condition of a relevant row; the FILTER keeps Spark from touching the buffers for others.
     """
-    words = {f"_word_{j}": f"bit_or({_bit(j)}) FILTER (WHERE {relevant})" for j in range(WORDS)}
+    words = {
+        f"_word_{j}_{half}": f"bit_or({_bit(j)}) FILTER (WHERE {relevant} AND {_piece(j, 6, 1)} = {half})"
+        for j in range(SETS)
+        for half in (0, 1)
+    }
     return {_N_RELEVANT_ROWS: f"count({HASH})"} | words
 
 
 def no_item_repeats() -> str:
-    """Condition: some word has as many bits as there are relevant rows, so all their items differ.
+    """Condition: some set has as many bits as there are relevant rows, so all their items differ.
 
-    A repeat takes a bit from every word, so it is never missed. Without a repeat, a list of n relevant items is
-    flagged if no word tells them all apart: one does with probability 64/64 * 63/64 * ... (the birthday problem), and
-    words are independent. Averaged over lists of 50 items of which 8 % are relevant, that is one list in 1.5 million.
+    A repeat takes a bit from every set, so it is never missed. Without a repeat, a list of n relevant items is flagged
+    if no set tells them all apart: one does with probability 128/128 * 127/128 * ... (the birthday problem), and sets
+    are independent. Averaged over lists of 50 items of which 8 % are relevant, that is one list in 22 million.
     """
-    bits = f"greatest({', '.join(f'bit_count(_word_{j})' for j in range(WORDS))})"
-    return f"({_N_RELEVANT_ROWS} = 0 OR {bits} = {_N_RELEVANT_ROWS})"
+    sizes = (" + ".join(f"coalesce(bit_count(_word_{j}_{half}), 0)" for half in (0, 1)) for j in range(SETS))
+    return f"({_N_RELEVANT_ROWS} = 0 OR greatest({', '.join(sizes)}) = {_N_RELEVANT_ROWS})"
 
 
-def _bit(word: int) -> str:
-    """The bit that an item sets in a word: six bits of its hash, or of the hash of that hash."""
-    hash_sql = HASH if word < _WORDS_OF_A_HASH else f"xxhash64({HASH})"
-    return f"shiftleft(1L, int(shiftright({hash_sql}, {6 * (word % _WORDS_OF_A_HASH)}) & 63))"
+def _bit(index: int) -> str:
+    """The bit that an item sets in one of the two words of a set."""
+    return f"shiftleft(1L, int({_piece(index, 0, 63)}))"
+
+
+def _piece(index: int, shift: int, mask: int) -> str:
+    """Of the seven bits of its hash, or of the hash of that hash, that choose an item's place in a set, some."""
+    hash_sql = HASH if index < _SETS_OF_A_HASH else f"xxhash64({HASH})"
+    return f"(shiftright({hash_sql}, {7 * (index % _SETS_OF_A_HASH) + shift}) & {mask})"
 
 
 # ---- ranks

@@ -98,7 +98,7 @@ class TestPrediction:
         lists = 0.025
         read = 2 + 0.5 + 3 * 1.25
         look = 0.25 + lists
-        again = 2 * 1.25 * (1 - math.exp(-25_000 / 1.5e6))
+        again = 2 * 1.25 * (1 - math.exp(-25_000 / 22e6))
         score = 1 + 5 * lists + (0.25 + lists)
         values = 6 * lists
         driver = 10 + 0.125 * (1 + 1 + 1 + 2 + 3) + 4 * lists
@@ -107,7 +107,7 @@ class TestPrediction:
         assert run.seconds == pytest.approx(read + look + again + score + values + driver)
 
     def test_reading_again_takes_half_the_seconds_of_a_row_unless_it_was_measured(self) -> None:
-        job, likely = Job(1_250_000, 8, files=(3.0,)), 1 - math.exp(-25_000 / 1.5e6)
+        job, likely = Job(1_250_000, 8, files=(3.0,)), 1 - math.exp(-25_000 / 22e6)
         without = {name: cost for name, cost in COSTS.items() if name != "again"}
         assert predict(job, Cluster(1), without).steps[2].seconds == pytest.approx((2 + 0.5 + 3 / 2 * 1.25) * likely)
 
