@@ -180,8 +180,8 @@ def pointer_of(date: str) -> dict[str, Any]:
     path = place / "published" / f"{date}.json"
     # Where only Spark reaches the output, it has written a folder with one file.
     file = next(path.glob("part-*")) if path.is_dir() else path
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return {name: found[name] for name in ("evaluation_date", "run_id", "record", "partitions")}
+    result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return {name: result[name] for name in ("evaluation_date", "run_id", "record", "partitions")}
 
 
 RETRYING = {"retries": number("RETRIES", 3), "retry_delay": timedelta(seconds=number("RETRY_DELAY", 900))}

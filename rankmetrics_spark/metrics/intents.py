@@ -94,11 +94,11 @@ def ideal(lists: Lists, alpha: float, weight: Weight, k: int) -> Floats:
         pool = _pool(lists, lists.convention.ideal_pool == "shown")
         return [], _greedy(*pool, lists.batch.size, alpha)
 
-    found, ranks = lists.keep(("ideal gains", alpha), started)
-    while len(found) < k and (gains := next(ranks, None)) is not None:
-        found.append(gains)
+    steps, ranks = lists.keep(("ideal gains", alpha), started)
+    while len(steps) < k and (gains := next(ranks, None)) is not None:
+        steps.append(gains)
     total = np.zeros(lists.batch.size)
-    for rank, gains in enumerate(found[:k], start=1):
+    for rank, gains in enumerate(steps[:k], start=1):
         total += gains * weight(np.array([rank]))
     return total
 

@@ -439,5 +439,5 @@ def hashed_cut(column: str) -> float | None:
     >>> hashed_cut("list_hash_at_10"), hashed_cut("list_hash"), hashed_cut("list_hash_at_x")
     (10.0, inf, None)
     """
-    found = re.fullmatch(rf"{LIST_HASH}(?:_at_(\d+))?", column)
-    return None if found is None else float(found[1] or math.inf)
+    match = re.fullmatch(rf"{LIST_HASH}(?:_at_(\d+))?", column)
+    return None if match is None else float(match[1] or math.inf)

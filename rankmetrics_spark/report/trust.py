@@ -390,10 +390,10 @@ def split_is_off(figures: Figures) -> str:
     names = [name for name in users if name in planned]
     off = ""
     if names and len(names) <= MOST_SHARES:
-        seen, wanted = (
+        actual, expected = (
             [100 * each[name] / sum(each[other] for other in names) for name in names] for each in (users, planned)
         )
-        off = f": {' / '.join(f'{x:.1f}' for x in seen)} % instead of {' / '.join(f'{x:.4g}' for x in wanted)} %"
+        off = f": {' / '.join(f'{x:.1f}' for x in actual)} % instead of {' / '.join(f'{x:.4g}' for x in expected)} %"
     p = "" if ratio is None else f" (p {p_text(ratio, SMALL_RATIO_P)})"
     return f"The split of users is off{off}{p}. Find the cause before you read the numbers. There is no verdict."
 

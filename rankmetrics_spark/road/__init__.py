@@ -333,8 +333,8 @@ def _with_percentiles(
     means: DataFrame, users: DataFrame, plan: Plan, within: Sequence[DataFrame], several_conventions: bool
 ) -> DataFrame:
     """The means, with the percentiles that the options ask for."""
-    asked = percentiles.Asked(plan.options.percentiles, plan.options.confidence)
-    if not asked.percentiles:
+    request = percentiles.Request(plan.options.percentiles, plan.options.confidence)
+    if not request.percentiles:
         return means
     segments, metrics = plan.public_segments, plan.scoring.metrics
     whole, combined = ({}, ()) if within else (segments, plan.options.combined_segments)
@@ -342,5 +342,5 @@ def _with_percentiles(
     for table, (name, column) in zip(within, segments.items(), strict=bool(within)):
         split = percentiles.value_counts(table, metrics, {name: column}, True)
         counts = counts.unionByName(split.where(F.col(SEGMENT) != EVERYONE))
-    found = percentiles.percentiles_of(counts, plan.scoring.conventions, asked)
-    return percentiles.with_percentiles(means, found)
+    table = percentiles.percentiles_of(counts, plan.scoring.conventions, request)
+    return percentiles.with_percentiles(means, table)

@@ -46,7 +46,7 @@ _PICKED = T.StructType([
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """Which percentiles are computed.
 
     Attributes:
@@ -117,13 +117,13 @@ def _distinct(group: Ints, values: Floats) -> tuple[Ints, Floats, Ints]:
     return group[starts], values[starts], np.diff(starts, append=len(group))
 
 
-def percentiles_of(counts: DataFrame, conventions: Sequence[Convention], asked: Asked) -> DataFrame:
+def percentiles_of(counts: DataFrame, conventions: Sequence[Convention], request: Request) -> DataFrame:
     """Percentiles with their intervals.
 
     Args:
         counts: From ``value_counts``.
         conventions: Those of the run, in the order of ``_convention``.
-        asked: Which percentiles.
+        request: Which percentiles.
 
     Returns:
         One row per (experiment_id, segment, metric, convention_hash) that has values: percentile_50,
@@ -134,17 +134,17 @@ def percentiles_of(counts: DataFrame, conventions: Sequence[Convention], asked: 
     smaller = group.orderBy(_VALUE).rowsBetween(Window.unboundedPreceding, -1)
     numbered = added.withColumn(_BEFORE, F.coalesce(F.sum(_COUNT).over(smaller), F.lit(0)))
     numbered = numbered.withColumn(_TOTAL, F.sum(_COUNT).over(group))
-    picked = Step(partial(_picked, asked=asked), _PICKED).of(numbered)
-    places = range(len(asked.percentiles) * _RANKS)
+    picked = Step(partial(_picked, request=request), _PICKED).of(numbered)
+    places = range(len(request.percentiles) * _RANKS)
     one_row = picked.groupBy(*_KEY).agg(
         F.max(_TOTAL).alias(_TOTAL),
         *(F.expr(f"max(CASE WHEN {_PLACE} = {place} THEN {_VALUE} END) AS _{place}") for place in places),
     )
-    made = T.StructType([T.StructField(name, T.DoubleType()) for name in columns_of(asked.percentiles)])
-    step = computing(partial(_percentiles, asked=asked), T.StructType(_KEYS), made)
+    computed = T.StructType([T.StructField(name, T.DoubleType()) for name in columns_of(request.percentiles)])
+    step = computing(partial(_percentiles, request=request), T.StructType(_KEYS), computed)
     digests = F.array(*(F.lit(rule.digest()) for rule in conventions))
     digest = F.element_at(digests, F.col(CONVENTION_INDEX).cast("int") + 1).alias(CONVENTION_HASH)
-    return step.of(one_row).select(*_KEY[:-1], digest, *made.fieldNames())
+    return step.of(one_row).select(*_KEY[:-1], digest, *computed.fieldNames())
 
 
 def columns_of(percentiles: Sequence[float]) -> list[str]:
@@ -152,7 +152,7 @@ def columns_of(percentiles: Sequence[float]) -> list[str]:
     return [f"{percentile_column(each)}{part}" for each in percentiles for part in PERCENTILE_PARTS]
 
 
-def _picked(batches: Batches, asked: Asked) -> Iterator[pa.RecordBatch]:
+def _picked(batches: Batches, request: Request) -> Iterator[pa.RecordBatch]:
     """The values at the ranks that the percentiles of their group are made of, with their place among these ranks."""
     # Imported here and below: a worker that scores lists loads no SciPy.
     from rankmetrics_spark.statistics import quantile_ranks
@@ -162,7 +162,7 @@ def _picked(batches: Batches, asked: Asked) -> Iterator[pa.RecordBatch]:
             continue
         n, before, count = (batch.column(name).to_numpy() for name in (_TOTAL, _BEFORE, _COUNT))
         sizes, size = np.unique(n, return_inverse=True)
-        ranks = [quantile_ranks(sizes, each / 100, asked.confidence) for each in asked.percentiles]
+        ranks = [quantile_ranks(sizes, each / 100, request.confidence) for each in request.percentiles]
         rank = np.concatenate(ranks, axis=1)[size.reshape(-1)]
         row, place = np.nonzero((before[:, None] < rank) & (rank <= (before + count)[:, None]))
         keys = [batch.column(name).take(pa.array(row)) for name in (*_KEY, _TOTAL)]
@@ -170,12 +170,12 @@ def _picked(batches: Batches, asked: Asked) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(columns, _PICKED.fieldNames())
 
 
-def _percentiles(columns: Arrays, asked: Asked) -> Iterator[Computed]:
+def _percentiles(columns: Arrays, request: Request) -> Iterator[Computed]:
     from rankmetrics_spark.statistics import interpolated
 
     n = np.asarray(columns[_TOTAL].to_numpy(), np.int64)
     values: dict[str, Any] = {}
-    for i, each in enumerate(asked.percentiles):
+    for i, each in enumerate(request.percentiles):
         below, above, low, high = (
             np.asarray(columns[f"_{place}"].to_numpy(zero_copy_only=False), np.float64)
             for place in range(i * _RANKS, (i + 1) * _RANKS)
@@ -189,6 +189,6 @@ def with_percentiles(means: DataFrame, percentiles: DataFrame) -> DataFrame:
     """``experiment_metrics`` with the columns of percentiles; null where a group has no value."""
     keys = (EXPERIMENT, SEGMENT, METRIC, CONVENTION_HASH)
     values = [name for name in percentiles.columns if name not in keys]
-    found = percentiles.select(*(F.col(name).alias(f"_{name}") for name in keys), *values)
+    renamed = percentiles.select(*(F.col(name).alias(f"_{name}") for name in keys), *values)
     same_row = [F.col(name).eqNullSafe(F.col(f"_{name}")) for name in keys]
-    return means.join(found, same_row, "left").select(*means.columns, *values)
+    return means.join(renamed, same_row, "left").select(*means.columns, *values)

@@ -218,8 +218,8 @@ def _check_has_intents(metric: Metric, table: _Mapped, path: str, whose: str) ->
     mapping, schema = table
     if schema is not None and not _has(table, INTENTS):
         source = mapping.get(INTENTS)
-        found = f"{path}.intents is null" if source is None else unknown("column", source, schema.names)
-        raise ConfigError(f"metric '{metric}' needs the intents of {whose}: {found} (set {path}.intents)")
+        problem = f"{path}.intents is null" if source is None else unknown("column", source, schema.names)
+        raise ConfigError(f"metric '{metric}' needs the intents of {whose}: {problem} (set {path}.intents)")
 
 
 def _kind(schema: T.StructType, source: str | None) -> T.DataType | None:
