@@ -145,7 +145,7 @@ class Units:
 
 
 def of_both(x: Floats, y: Floats, differ: Bools | None) -> tuple[Floats, Floats, Bools]:
-    """Values of baseline and candidate, 0 where one is missing or the lists do not differ; and where neither is so."""
+    """The values, 0 where a pair does not count, and which pairs do: both values known and, if given, ``differ``."""
     both = ~(np.isnan(x) | np.isnan(y))
     if differ is not None:
         both &= differ
