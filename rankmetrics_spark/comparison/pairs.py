@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from rankmetrics_spark.comparison import over_lists
 from rankmetrics_spark.comparison.totals import ALL_PAIRED, SHARED, Ints, Key, Name, Request, Totals
-from rankmetrics_spark.comparison.units import Units, UserRows, summable
+from rankmetrics_spark.comparison.units import Units, UserRows, of_both, summable
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.schemas import EVERYONE
 from rankmetrics_spark.statistics import (
@@ -332,11 +332,7 @@ class RowPairs:
 
         They count if both have a value and, where only changed lists are compared, different lists.
         """
-        x, y = values[self.left], values[self.right]
-        both = ~(np.isnan(x) | np.isnan(y))
-        if self.differ is not None:
-            both &= self.differ
-        return np.where(both, x, 0.0), np.where(both, y, 0.0), both
+        return of_both(values[self.left], values[self.right], self.differ)
 
     def add(
         self, totals: Totals, kind: str, metric: str, counts: Iterable[npt.NDArray[Any]], summed: _Products

@@ -129,11 +129,8 @@ class Units:
 
         A unit counts if it has both values and, where only changed lists are compared, different lists.
         """
-        x, y = table[:, left], table[:, right]
-        both = ~(np.isnan(x) | np.isnan(y))
-        if self.lists_hash is not None:
-            both &= self.lists_hash[:, left] != self.lists_hash[:, right]
-        return np.where(both, x, 0.0), np.where(both, y, 0.0), both
+        hashes = self.lists_hash
+        return of_both(table[:, left], table[:, right], None if hashes is None else hashes[:, left] != hashes[:, right])
 
     def of_users(self, rows: npt.NDArray[Any], part: slice) -> npt.NDArray[Any]:
         """The rows of the users of some units, which are ordered by user."""
@@ -145,6 +142,14 @@ class Units:
         ends = [*self.starts[1:].tolist(), len(self.user)]
         for label, start, end in zip(self.labels, self.starts.tolist(), ends, strict=True):
             yield label, slice(start, end)
+
+
+def of_both(x: Floats, y: Floats, differ: Bools | None) -> tuple[Floats, Floats, Bools]:
+    """The values, 0 where a pair does not count, and which pairs do: both values known and, if given, ``differ``."""
+    both = ~(np.isnan(x) | np.isnan(y))
+    if differ is not None:
+        both &= differ
+    return np.where(both, x, 0.0), np.where(both, y, 0.0), both
 
 
 def summable(table: Floats) -> Floats:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         name_of_engine,
         sail_path,
         session_settings,
+        temporary_folder,
         version_of,
     )
     from rankmetrics_spark.engines.spark import cache_folder, write_cached
@@ -57,7 +58,7 @@ __getattr__ = lazy(
         "sail": "laptop_session",
         "sessions": (
             "ORDER SETTINGS_OF_ROWS SETTINGS_OF_RUNS all_of engine_of explain_in_notebooks few_rows in_order is_laptop "
-            "name_of_engine sail_path session_settings version_of"
+            "name_of_engine sail_path session_settings temporary_folder version_of"
         ),
         "spark": "cache_folder write_cached",
         "sums": "SUMS SumTable coded group_means lists_of matrix_of weight_of",

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping
 from dataclasses import dataclass
@@ -21,7 +18,7 @@ from pyspark import __version__ as client_version
 from pyspark.sql import DataFrame
 
 from rankmetrics_spark.engines.choice import session_in_use
-from rankmetrics_spark.engines.sessions import is_laptop, sail_path
+from rankmetrics_spark.engines.sessions import is_laptop, sail_path, temporary_folder
 from rankmetrics_spark.engines.tables import with_fields
 from rankmetrics_spark.errors import ConfigError, first_sentence
 
@@ -76,7 +73,7 @@ def spark_table(value: Any, name: str, beside: Any = None, needed: Container[str
     table = _arrow(value, name, needed)
     spark = beside.sparkSession if _is_spark_table(beside) else session_in_use()
     if is_laptop(spark) and table.nbytes > _MANY_BYTES:
-        file = _folder() / f"{uuid4().hex}.parquet"
+        file = temporary_folder("tables") / f"{uuid4().hex}.parquet"
         pyarrow.parquet.write_table(table, file)
         return spark.read.parquet(sail_path(str(file)))
     if client_version.startswith("3.") or not table.num_rows:
@@ -278,11 +275,3 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us", kind.tz)
     return _WIDER.get(kind, kind)
-
-
-@cache
-def _folder() -> Path:
-    """A folder that only this account reads; it is deleted when this process ends."""
-    folder = Path(tempfile.mkdtemp(prefix="rankmetrics-tables-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder

@@ -5,12 +5,16 @@ What differs between Spark and Sail is hidden here. Without pyspark this module 
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary, WeakSet
@@ -282,3 +286,11 @@ def _identity(spark: SparkSession) -> object:
 
 
 _SHARED = _SharedSettings()
+
+
+@cache
+def temporary_folder(kind: str) -> Path:
+    """A folder of this process that only this account reads; it is deleted when the process ends."""
+    folder = Path(tempfile.mkdtemp(prefix=f"rankmetrics-{kind}-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
+from rankmetrics_spark.engines.sessions import temporary_folder
 from rankmetrics_spark.errors import PACKAGES, RankmetricsError, installation
 
 if TYPE_CHECKING:
@@ -306,9 +306,7 @@ def cache_folder() -> Path:
             path.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=path):
                 return path
-    folder = Path(tempfile.mkdtemp(prefix="rankmetrics-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+    return temporary_folder("cache")
 
 
 def write_cached(path: Path, text: str, mode: int = 0o644) -> Path:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from rankmetrics_spark.config import local_path
-from rankmetrics_spark.engines import engine_of, few_rows, sail_path
+from rankmetrics_spark.engines import engine_of, few_rows, sail_path, temporary_folder
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.pointers import FOLDER, RUN_ID, WITHOUT_ID, Entry, Pointer, newest, run_in_name
 from rankmetrics_spark.schemas import DATE, EXPERIMENT, NULL_PARTITION, PARTITION, RUN
@@ -27,21 +24,13 @@ from rankmetrics_spark.sinks.partitions import any_of
 from rankmetrics_spark.sinks.swapping import experiment_of
 
 
-@cache
-def _links() -> Path:
-    """A folder for the links of this process, removed when it ends."""
-    folder = Path(tempfile.mkdtemp(prefix="rankmetrics-links-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
 def rows_of(
     spark: SparkSession, table: Files, paths: Sequence[str], schema: T.StructType | None = None
 ) -> DataFrame | None:
     """The rows of some files of a table with their partition columns as strings; None if there are no files."""
     if not paths:
         return None
-    folder = tempfile.mkdtemp(dir=_links())
+    folder = tempfile.mkdtemp(dir=temporary_folder("links"))
     for path in paths:
         link = Path(folder, path)
         link.parent.mkdir(parents=True, exist_ok=True)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import csv
 import io
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import cache
 from itertools import chain
 from pathlib import Path
 from urllib.parse import quote
@@ -20,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rankmetrics_spark.config import FORMATS, Input, Source, local_path
+from rankmetrics_spark.engines import temporary_folder
 from rankmetrics_spark.errors import InputError
 from rankmetrics_spark.sources.files import (
     OF_FILE,
@@ -93,19 +91,11 @@ def _absolute(path: str) -> str:
     return path if local is None or local.is_absolute() else str(local.absolute())
 
 
-@cache
-def _links() -> Path:
-    """A folder for the links of this process, removed when it ends."""
-    folder = Path(tempfile.mkdtemp(prefix="rankmetrics-inputs-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
 def by_experiment(section: Input) -> Input:
     """The same files in partition folders of the experiments that they name: Sail does not say where a row is from."""
     if not isinstance(section, Source) or section.experiment_from == "tag":
         return section
-    root = Path(tempfile.mkdtemp(dir=_links()))
+    root = Path(tempfile.mkdtemp(dir=temporary_folder("inputs")))
     for base in chain.from_iterable(map(expand_path, section.path or ())):
         for number, file in enumerate(files_below(base)):
             name = quote(experiment_in(os.path.abspath(file), section), safe=" ")

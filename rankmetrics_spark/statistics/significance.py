@@ -417,9 +417,9 @@ def difference_of_differences(
     """By how much the difference of two experiments in a segment is above that among the rest of the users.
 
     (b - a of the segment) - (b - a of the rest), with the error of four means of different users. A few users of a
-    sparse metric often all have the same value, which says little about others: a group without a spread counts with
-    the variance and the degrees of freedom of the other experiment there, else of the same experiment elsewhere.
-    Without any spread, p of a difference other than 0 is unknown.
+    sparse metric often all have the same value, which says little about others: for a group with zero variance, the
+    variance and the degrees of freedom of the other experiment there are used, else of the same experiment elsewhere.
+    If all variances are zero, p of a difference other than 0 is unknown.
 
     Args:
         rest: Moments of baseline and candidate, of g groups each.

@@ -376,9 +376,8 @@ def costs_of(path: Path, clock: str, mode: str) -> Costs:
     return found
 
 
-def by_stage(costs: Iterable[Cost], clock: str, mode: str) -> dict[str, Cost]:
+def by_stage(costs: Sequence[Cost], clock: str, mode: str) -> dict[str, Cost]:
     """The costs of a clock and mode, by kind of task; empty if there are none."""
-    costs = list(costs)
     found = {cost.stage: cost for cost in costs if (cost.clock, cost.mode) == (clock, mode)}
     # The users' values are written in the same way in both modes, but only by a run with many lists.
     users = {cost.stage: cost for cost in costs if (cost.clock, cost.stage) == (clock, "users")}

@@ -104,14 +104,8 @@ def case_of(text: str) -> Case:
         return float(value.removesuffix("M")) * (1e6 if value.endswith("M") else 1.0)
 
     values: dict[str, Any] = {}
-    kinds: dict[str, Any] = {
-        "workers": int,
-        "partitions": int,
-        "hot": int,
-        "slow": float,
-        "network": float,
-        "disk": float,
-    }
+    wholes, reals = ("workers", "partitions", "hot"), ("slow", "network", "disk")
+    kinds: dict[str, Any] = {**dict.fromkeys(wholes, int), **dict.fromkeys(reals, float)}
     try:
         for word in words:
             name, _, value = word.partition("=")
@@ -428,9 +422,9 @@ def ensured(folder: Path, cases: Sequence[Case]) -> dict[Case, str]:
 
 
 def with_read(each: Observation, path: str) -> Observation:
-    """Add the MB of the columns that are read, from the footers of the files; only to the stage that reads."""
+    """Add the MB of the columns to the stage that reads them, from the footers of the files."""
     if each.stage != "read":
-        return replace(each, amounts={**each.amounts, "read": 0.0})
+        return each
     columns = {"experiment", "user", "item", "relevance", "score" if each.mode == "score" else "position"}
     footers = [pq.read_metadata(file).to_dict() for file in Path(path).glob("*.parquet")]
     chunks = [chunk for footer in footers for group in footer["row_groups"] for chunk in group["columns"]]

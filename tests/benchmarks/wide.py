@@ -197,12 +197,10 @@ def _lines(engine: str, costs: Sequence[Cost]) -> list[str]:
     parts, of_days = [*newest.parts], newest.axis == "days"
     times = newest.size / first.size
     growth = [f"{newest.parts[part] / first.parts[part] / times:.2f}" for part in parts]
-    shares = (
-        [f"{newest.parts['compared'] / newest.parts[part]:.2f}" for part in ("day", "engine alone")] if of_days else []
-    )
-    more = shares or growth
+    beside = [part for part in parts if part != "compared"]
+    more = [f"{newest.parts['compared'] / newest.parts[part]:.2f}" for part in beside] if of_days else growth
     cells = [f"{newest.size:,}", *(f"{each:.2f}" for each in newest.parts.values()), *more]
-    heads = ["compared / day", "compared / engine alone"] if of_days else [f"{part}, growth / linear" for part in parts]
+    heads = [f"compared / {part}" for part in beside] if of_days else [f"{part}, growth / linear" for part in parts]
     heads = [f"{newest.axis}, on {engine}", *(f"{part}, CPU s" for part in parts), *heads]
     lines = [heads, ["---:"] * len(heads), cells] if len(costs) == 1 else [cells]
     return [f"| {' | '.join(line)} |" for line in lines]

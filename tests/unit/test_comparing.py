@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -189,7 +190,8 @@ def test_the_run_record_holds_both_sections() -> None:
 )
 @pytest.mark.parametrize("shares", [{"a": 0.4, "b": 0.4}])
 def test_shares_below_1_need_an_experiment_that_they_do_not_name(shares: dict[str, float]) -> None:
-    results = pytest.importorskip("rankmetrics_spark.job.results")
+    pytest.importorskip("pyspark")
+    results = import_module("rankmetrics_spark.job.results")
     asked = config(comparison={"baseline": "a", "shares": shares})
     results.refuse_comparison(asked, {name: {"lists": 9} for name in "abc"})
     with pytest.raises(ConfigError, match=r"^comparison\.shares add up to 0\.8, and name every experiment;"):

@@ -17,7 +17,6 @@ from tests.helpers.frames import Case
 from tests.oracles import ORACLES
 
 GOLDEN = Path(__file__).resolve().parents[2] / "rankmetrics_spark" / "tools" / "golden"
-ORIGINAL = Path(__file__).resolve().parents[2].parent / "shared" / "golden"
 CASES = cases()
 
 
@@ -154,7 +153,5 @@ def test_tfma_counts_an_item_that_is_shown_twice_as_two() -> None:
 
 
 @pytest.mark.parametrize("name", ["cases.json", "peer_values_at_3.csv", "population.csv"])
-def test_the_fixture_is_a_copy_of_the_original(name: str) -> None:
-    if not (ORIGINAL / name).exists():
-        pytest.skip(f"{ORIGINAL} is missing")
-    assert (GOLDEN / name).read_bytes() == (ORIGINAL / name).read_bytes()
+def test_the_fixture_is_a_copy_of_the_original(name: str, shared_data: Path) -> None:
+    assert (GOLDEN / name).read_bytes() == (shared_data.parent / "golden" / name).read_bytes()

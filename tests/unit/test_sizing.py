@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.benchmarks import sizing, sizing_runs
@@ -116,6 +119,12 @@ class TestPrediction:
         users = predict(job, Cluster(2), COSTS).steps[-1]
         # A partition of 150,000 lists and 15 MB for each of four experiments; two slots get two of them each.
         assert (users.stage, users.tasks, users.seconds) == ("users", 2, pytest.approx(2 * 0.15 * 8))
+
+    def test_several_executors_take_a_fixed_time_in_addition(self) -> None:
+        job, costs = Job(5_000_000, 8), COSTS | {"driver": replace(DRIVER, several=3)}
+        for nodes, seconds in ((1, 0), (2, 3), (5, 3)):
+            without, run = (predict(job, Cluster(nodes), each) for each in (COSTS, costs))
+            assert run.seconds - without.seconds == pytest.approx(seconds)
 
     def test_megabytes_are_units_times_megabytes_of_a_unit(self) -> None:
         run = predict(Job(5_000_000, 8), Cluster(3), COSTS)
@@ -322,6 +331,15 @@ class TestRuns:
         assert seen["score"].amounts["fetched"] == seen["look"].amounts["fetched"] == pytest.approx(4 / 20e-6)
         # What the other kinds have not: 100 - (3 + 2 + 1 + 5 + 1 + 3 + 2 + 2) and 50 - (2 + 1 + ... + 1).
         assert seen["driver"].seconds == {"wall": 81, "cpu": 50 - 11.75}
+
+    def test_only_the_stage_that_reads_has_megabytes_of_the_log(self, tmp_path: Path) -> None:
+        pq.write_table(pa.table({"experiment": ["a"] * 9, "unread": [1] * 9}), tmp_path / "log.parquet")
+        of_stage = partial(Observation, "position", tasks=1, blocks=0, seconds={}, amounts={})
+        driver = of_stage("driver", units=0.0)
+        assert sizing_runs.with_read(driver, str(tmp_path)) == driver
+        column = pq.read_metadata(tmp_path / "log.parquet").row_group(0).column(0)
+        read = sizing_runs.with_read(of_stage("read", units=2.0), str(tmp_path))
+        assert read.amounts == {"read": column.total_compressed_size / 1e6 / 2}
 
     def test_cpu_seconds_follow_the_busiest_executor(self) -> None:
         run = Measured(began=1000, seconds=10, tasks=[task(0, 2, 6), task(1, 4, 8), task(1, 4, 6, executor="1")])
