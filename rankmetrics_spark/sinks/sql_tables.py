@@ -101,9 +101,12 @@ class SqlTables(ABC):
 
     def existing(self, table: str) -> DataFrame | None:
         """The rows of a table that are published, or None if it does not exist."""
-        rows, pointers = self.current(table), self.pointers()
-        if rows is None or not pointers:
-            return rows
+        pointers = self.pointers()
+        version = self.version(table) if pointers else None
+        if version is None:
+            return self.current(table)
+        # Of one version: the current table may be another one when its rows are read.
+        rows = self.at_version(table, version)
         return published(rows, table, pointers, lambda version: self.at_version(table, version))
 
     def exists(self, table: str) -> bool:

@@ -301,8 +301,8 @@ def test_what_another_run_has_begun_to_replace_is_read_from_its_earlier_version(
 
     def published() -> list[tuple[str, float, str]]:
         named = place.sink.get("path")
-        found = read(spark, f"{named}/user_metrics") if named else read(spark, place.name("user_metrics"), "iceberg")
-        return sorted((row["experiment_id"], row["ap_at_5"], row["run_id"]) for row in found.collect())
+        result = read(spark, f"{named}/user_metrics") if named else read(spark, place.name("user_metrics"), "iceberg")
+        return sorted((row["experiment_id"], row["ap_at_5"], row["run_id"]) for row in result.collect())
 
     assert published() == [("a", 1 / 2, first.run_id), ("b", 1 / 2, second.run_id)]
     for _ in range(2):
@@ -310,6 +310,19 @@ def test_what_another_run_has_begun_to_replace_is_read_from_its_earlier_version(
         assert published() == [("a", 1 / 2, newest.run_id), ("b", 1 / 2, second.run_id)]
     third = run(spark, b)
     assert published() == [("a", 1 / 2, newest.run_id), ("b", 1 / 2, third.run_id)]
+
+
+@pytest.mark.parametrize("make", [in_folder, in_iceberg])
+def test_rows_that_are_replaced_before_they_are_read_are_those_of_the_earlier_version(
+    spark: SparkSession, tmp_path: Path, make: Callable[[SparkSession, Path], Place]
+) -> None:
+    place = make(spark, tmp_path)
+    done = run(spark, settings(parquet(tmp_path / "log", a_list([0, 1])), place.sink))
+    folder = place.sink.get("path")
+    users = read(spark, f"{folder}/user_metrics") if folder else read(spark, place.name("user_metrics"), "iceberg")
+    # A run commits its first table, and its pointer is not written yet.
+    spark.sql(f"UPDATE {place.name('user_metrics')} SET run_id = 'second', ap_at_5 = 0")
+    assert [(row["run_id"], row["ap_at_5"]) for row in users.collect()] == [(done.run_id, 1 / 2)]
 
 
 @pytest.mark.parametrize("make", [in_folder, in_iceberg])
@@ -338,14 +351,14 @@ def test_a_period_over_tables_is_that_over_parquet_files(
     name = f"{place.sink['path']}/user_metrics" if "path" in place.sink else name
     places = {"tables": (name, format), "files": (f"{log.out}/user_metrics", "parquet")}
     for dates in ((DAYS[0], DAYS[2]), (DAYS[1], DAYS[3])):
-        period, found = {}, {}
+        period, result = {}, {}
         for key, (path, kind) in places.items():
             names = ["experiment_id", "user_id", "ap_at_5", "ndcg_at_5", "n_lists", "n_days", "first_date"]
             period[key] = exact(read(spark, path, kind, dates=dates).select(*names).collect())
-            found[key] = numbers(by_key(dicts(compare(read(spark, path, kind), "a", dates=dates))))
+            result[key] = numbers(by_key(dicts(compare(read(spark, path, kind), "a", dates=dates))))
         assert period["tables"] == period["files"] and len(period["files"]) > 60
-        assert found["tables"] == found["files"] and len(found["files"]) == 4
-    assert numbers(by_key(dicts(runs[DAYS[2]]["tables"].comparisons))).keys() == found["files"].keys()
+        assert result["tables"] == result["files"] and len(result["files"]) == 4
+    assert numbers(by_key(dicts(runs[DAYS[2]]["tables"].comparisons))).keys() == result["files"].keys()
 
     if "path" in place.sink:
         monkeypatch.setattr(cli, "choose", lambda *_, **__: Choice("spark"))
@@ -401,8 +414,8 @@ def pointer(place: Place, day: str) -> Any:
 
 def test_an_error_of_the_catalog_becomes_one_sentence(spark: SparkSession, tmp_path: Path) -> None:
     log = parquet(tmp_path / "log", a_list([0, 1]))
-    said = r"cannot write the delta table no_such_schema\.staging_\w+: \[SCHEMA_NOT_FOUND\] The schema [^\n]*"
-    with pytest.raises(OutputError, match=rf"^{said}$"):
+    message = r"cannot write the delta table no_such_schema\.staging_\w+: \[SCHEMA_NOT_FOUND\] The schema [^\n]*"
+    with pytest.raises(OutputError, match=rf"^{message}$"):
         run(spark, settings(log, {"format": "delta", "table": "no_such_schema"}))
     place = in_iceberg(spark, tmp_path)
     spark.sql(f"CREATE TABLE {place.name('user_metrics')} (user_id STRING, n_lists ARRAY<INT>) USING iceberg")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.config import Comparison
@@ -22,9 +22,10 @@ from rankmetrics_spark.engines import SETTINGS_OF_RUNS, engine_of
 from rankmetrics_spark.errors import ConfigError, InputError, OutputError
 from rankmetrics_spark.job import rows_here
 from rankmetrics_spark.metrics import resolve
-from rankmetrics_spark.pointers import Pointer
+from rankmetrics_spark.pointers import Entry, Pointer
 from rankmetrics_spark.report import accounting, compared_rows, result_rows
 from rankmetrics_spark.sinks import Files, ParquetFolder, files_of, prune, read, reading, records_in
+from rankmetrics_spark.sinks.lakehouse import CatalogSchema
 from rankmetrics_spark.sinks.reading import exists
 from rankmetrics_spark.sinks.swapping import Swap, place, swap
 from tests.helpers.logs import DATE, Shown, a_list, averages, bits, config, exact, impressions, parquet
@@ -77,8 +78,8 @@ def test_names_of_experiments_are_read_back_unchanged(spark: SparkSession, tmp_p
     users = read(spark, f"{done.path}/user_metrics").select("experiment_id", "user_id").collect()
     assert {row["experiment_id"]: row["user_id"] for row in users} == {name: f"user of {name}" for name in NAMES}
     for table in ("experiment_metrics", "quarantine"):
-        found = read(spark, f"{done.path}/{table}").select("experiment_id").distinct().collect()
-        assert {row[0] for row in found} == set(NAMES)
+        result = read(spark, f"{done.path}/{table}").select("experiment_id").distinct().collect()
+        assert {row[0] for row in result} == set(NAMES)
     assert {row["experiment_id"] for row in done.experiment_metrics.collect()} == set(NAMES)
     assert set(done.record["experiments"]) == set(NAMES)
     clean = run(spark, config(parquet(tmp_path / "clean", log[: -len(NAMES)]), tmp_path / "out"))
@@ -112,12 +113,12 @@ def test_a_rerun_replaces_exactly_the_partitions_that_it_computed(spark: SparkSe
 def test_the_same_run_twice_leaves_the_same_tables(spark: SparkSession, tmp_path: Path) -> None:
     log = [*a_list([0, 1, 1], "u1"), *a_list([1, 0], "u2"), Shown("a", "u1", "i2", 7, 1)]
     settings = config(parquet(tmp_path / "log", log), tmp_path / "out", quality={"max_invalid_fraction": 1})
-    found = []
+    result = []
     for _ in range(2):
         run(spark, settings)
-        found.append([everything(spark, tmp_path / "out", table) for table in TABLES])
-    assert found[0] == found[1]
-    assert [len(table) for table in found[0][:3]] == [2, 2, 1]
+        result.append([everything(spark, tmp_path / "out", table) for table in TABLES])
+    assert result[0] == result[1]
+    assert [len(table) for table in result[0][:3]] == [2, 2, 1]
 
 
 @pytest.mark.outcome(
@@ -157,8 +158,8 @@ def test_a_new_metric_is_null_on_earlier_dates(spark: SparkSession, tmp_path: Pa
     done = run(spark, config(log, tmp_path / "out", metrics=["ap@5", "rr"]))
     assert averages(done.experiment_metrics) == {("a", "all", "ap@5"): 1 / 2, ("a", "all", "rr"): 1 / 2}
     users = read(spark, f"{done.path}/user_metrics").collect()
-    found = {row["evaluation_date"]: (row["ap_at_5"], row["rr"]) for row in users}
-    assert found == {"2026-11-19": (1 / 2, None), DATE: (1 / 2, 1 / 2)}
+    result = {row["evaluation_date"]: (row["ap_at_5"], row["rr"]) for row in users}
+    assert result == {"2026-11-19": (1 / 2, None), DATE: (1 / 2, 1 / 2)}
 
 
 @pytest.mark.outcome(
@@ -237,15 +238,15 @@ def test_what_only_spark_can_write_is_read_back(
             log = [row for name in experiments for row in a_list([len(experiments) - 1, 1], "u", name)]
             done = run(spark, config(parquet(tmp_path / experiments, log), out, metrics=["rr"]))
             assert not [*out.rglob(f"*{done.run_id}*.parquet")]
-        found = read(spark, f"{out}/experiment_metrics")
-        assert {(row["experiment_id"], row["mean"]) for row in found.collect()} == {("a", 1.0), ("b", 0.5)}
+        result = read(spark, f"{out}/experiment_metrics")
+        assert {(row["experiment_id"], row["mean"]) for row in result.collect()} == {("a", 1.0), ("b", 0.5)}
     # Spark writes a text as a folder with one file. Where Python can write, the pointer is a file again.
     pointer = out / "published" / f"{DATE}.json"
     assert pointer.is_dir()
     run(spark, config(parquet(tmp_path / "a", a_list([0, 0, 1])), out, metrics=["rr"]))
     assert [path.name for path in pointer.parent.iterdir()] == [pointer.name] and pointer.is_file()
-    found = read(spark, f"{out}/experiment_metrics")
-    assert {(row["experiment_id"], row["mean"]) for row in found.collect()} == {("a", 1 / 3), ("b", 0.5)}
+    result = read(spark, f"{out}/experiment_metrics")
+    assert {(row["experiment_id"], row["mean"]) for row in result.collect()} == {("a", 1 / 3), ("b", 0.5)}
 
 
 def test_an_interrupt_while_publishing_leaves_the_earlier_result(
@@ -368,9 +369,9 @@ def test_runs_at_once_in_one_session_leave_its_settings_and_each_its_own_tables(
     logs = {n: a_list([0] * n + [1]) for n in range(3)}
 
     def work(n: int) -> None:
-        asked = {"spark.sql.shuffle.partitions": n + 3} if n else {}
+        request = {"spark.sql.shuffle.partitions": n + 3} if n else {}
         metrics = ["ap"] if n else ["ap", "judged@2"]
-        run(spark, config(parquet(tmp_path / f"log{n}", logs[n]), tmp_path / f"out{n}", spark=asked, metrics=metrics))
+        run(spark, config(parquet(tmp_path / f"log{n}", logs[n]), tmp_path / f"out{n}", spark=request, metrics=metrics))
 
     with ThreadPoolExecutor(len(logs)) as pool:
         list(pool.map(work, logs))
@@ -384,8 +385,8 @@ def test_runs_at_once_in_one_session_leave_its_settings_and_each_its_own_tables(
 def test_the_rows_that_a_run_still_has_are_those_that_it_wrote(spark: SparkSession, tmp_path: Path) -> None:
     # A user without a relevant item has no recall.
     log = [*a_list([0, 1], "u", "a/b"), *a_list([0], "v", "a/b"), *a_list([1, 0], "u", "é"), *a_list([1, 1], "v", "z")]
-    asked = config(parquet(tmp_path / "log", log), tmp_path / "out", metrics=["ap", "recall@2"])
-    done = run(spark, replace(asked, comparison=Comparison.read({"pairs": "all"})))
+    request = config(parquet(tmp_path / "log", log), tmp_path / "out", metrics=["ap", "recall@2"])
+    done = run(spark, replace(request, comparison=Comparison.read({"pairs": "all"})))
     here = rows_here(done, "experiment_metrics")
     assert here is not None and len(here) == 6
     compared = compared_rows(rows_here(done, "comparisons"))
@@ -485,3 +486,35 @@ def test_an_outcome_reads_its_rows_after_small_files_were_merged_and_its_dates_a
     assert {(row["user_id"], row["evaluation_date"]) for row in users.collect()} == {("u", date.fromisoformat(DATE))}
     kinds = {dict(table.dtypes)["evaluation_date"] for table in (users, done.experiment_metrics, done.checks)}
     assert (users.count(), kinds) == (2, {"date"})
+
+
+class Catalog(CatalogSchema):
+    """Tables as temporary views, which a server looks up each time that rows are read; one view for each version."""
+
+    def pointers(self) -> dict[str, Pointer]:
+        facts = {"user_metrics": {"rows": 1, "counted": [1], "version": 1}}
+        return {DATE: Pointer(DATE, (Entry("first", ("a",), facts),))}
+
+    def current(self, table: str) -> DataFrame:
+        return self.spark.table(self.path)
+
+    def version(self, table: str) -> int:
+        return 1
+
+    def at_version(self, table: str, version: int) -> DataFrame:
+        return self.spark.table(f"{self.path}_{version}")
+
+
+@pytest.mark.both_engines
+def test_rows_of_a_table_are_those_of_the_version_that_was_looked_at(spark: SparkSession) -> None:
+    def rows(run_id: str) -> DataFrame:
+        return spark.createDataFrame(
+            [("a", DATE, run_id)], "experiment_id string, evaluation_date string, run_id string"
+        )
+
+    rows("first").createOrReplaceTempView("versions_1")
+    rows("first").createOrReplaceTempView("versions")
+    table = Catalog(spark, "versions", "", "iceberg").existing("user_metrics")
+    # Another run commits before the rows are read, and its pointer is not written yet.
+    rows("second").createOrReplaceTempView("versions")
+    assert table is not None and [tuple(row) for row in table.collect()] == [("a", DATE, "first")]
