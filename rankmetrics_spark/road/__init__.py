@@ -5,9 +5,9 @@ Nothing here starts a job, unless ``Tables.of`` gets a place to keep what the pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeAlias
 
 from pyspark.sql import DataFrame
@@ -158,25 +158,55 @@ class Tables:
         columns = self.plan.columns
         return ranking.faulty_groups(self.rows, columns) if self.plan.engine == "sail" else _faulty_of(packed, columns)
 
-    def _scored(self, packed: DataFrame, then: Step | None = None) -> DataFrame:
-        """Score: one row per list, or the result of ``then`` over these rows.
+    @property
+    def _has_flags(self) -> bool:
+        """Whether the layout flags lists for which the packed form may be wrong."""
+        return bool(self.plan.layout.pack(self.plan.columns, self.plan.scoring.repeats).flags)
 
-        Flagged lists, for which the packed form may be wrong, are recomputed from their rows.
+    def _scored(self, packed: DataFrame) -> DataFrame:
+        """Score: one row per list; flagged lists are recomputed from their rows."""
+        if not self._has_flags:
+            return self._in_python(packed.where(f"{REJECTED} IS NULL"), self.plan.layout)
+        scores = self._in_python(packed.where(f"NOT {FLAGGED}"), self.plan.layout)
+        return scores.unionByName(self._in_python(self._repacked(packed.where(FLAGGED)), RECHECK))
+
+    def _sums(self) -> DataFrame:
+        """Score, and add up the lists in the same round trip to Python; each list is a user's only one.
+
+        The keys of flagged lists come back beside the sums: so the grouped lists are read once, and not twice.
         """
         plan, columns = self.plan, self.plan.columns
+        sums = partial(
+            sums_of_lists, plan.scoring.metrics, columns.segments, plan.options.combined_segments, plan.over_lists
+        )
+        reads = {name: name for name in (EXPERIMENT, *columns.segment_columns)}
+        if not self._has_flags:
+            return self._in_python(self._packed.where(f"{REJECTED} IS NULL"), plan.layout, sums(), reads)
+        packed = ranking.packed(self.rows, columns, plan.layout, plan.scoring.repeats)
+        key = {USER: f"CASE WHEN {FLAGGED} THEN {USER} END", FLAGGED: FLAGGED, RANK_MAY_REPEAT: RANK_MAY_REPEAT}
+        step = sums(flagged=(USER, RANK_MAY_REPEAT))
+        both = self._in_python(packed.where(f"{REJECTED} IS NULL"), plan.layout, step, reads | key)
+        both = ranking.share_exchange(both.repartition(EXPERIMENT))
+        recheck = sums()
+        again = self._in_python(self._repacked(both.where(f"{USER} IS NOT NULL")), RECHECK, recheck, reads)
+        return both.where(f"{USER} IS NULL").select(*recheck.schema.names).unionByName(again)
 
-        def scored(lists: DataFrame, layout: Layout) -> DataFrame:
-            """Score lists in a layout. Left join: users without judgements are still counted."""
-            lists = lists if self.pools is None else lists.join(self.pools, USER, "left")
-            return scoring.scored(lists, columns, layout, plan.scoring, then)
+    def _in_python(
+        self,
+        lists: DataFrame,
+        layout: Layout,
+        then: Step | None = None,
+        then_reads: Mapping[str, str] | None = None,
+    ) -> DataFrame:
+        """Score lists in a layout. Left join: users without judgements are still counted."""
+        lists = lists if self.pools is None else lists.join(self.pools, USER, "left")
+        return scoring.scored(lists, self.plan.columns, layout, self.plan.scoring, then, then_reads)
 
-        if not plan.layout.pack(columns, plan.scoring.repeats).flags:
-            return scored(packed.where(f"{REJECTED} IS NULL"), plan.layout)
-        scores = scored(packed.where(f"NOT {FLAGGED}"), plan.layout)
-        flagged = packed.where(FLAGGED).selectExpr(*columns.keys, RANK_MAY_REPEAT)
-        rows = ranking.rows_of(self.rows, flagged, columns)
-        recheck = ranking.packed(rows, columns, RECHECK, plan.scoring.repeats)
-        return scores.unionByName(scored(recheck, RECHECK))
+    def _repacked(self, flagged: DataFrame) -> DataFrame:
+        """Flagged lists, packed from their rows in the layout that computes them."""
+        columns = self.plan.columns
+        rows = ranking.rows_of(self.rows, flagged.selectExpr(*columns.keys, RANK_MAY_REPEAT), columns)
+        return ranking.packed(rows, columns, RECHECK, self.plan.scoring.repeats)
 
     # ---- what is read of it
 
@@ -219,10 +249,7 @@ class Tables:
             users = _published(self.users, plan, CONVENTION_INDEX)
             return averages(users, plan, self.within_segments, several_conventions=True)
         # One round trip to Python scores the lists and adds them up; percentiles take another one.
-        combined, over_lists = plan.options.combined_segments, plan.over_lists
-        step = sums_of_lists(plan.scoring.metrics, plan.columns.segments, combined, over_lists)
-        sums = self._scored(self._packed, step)
-        means = averages_of_sums(sums, plan.scoring.conventions, plan.options.confidence, over_lists)
+        means = averages_of_sums(self._sums(), plan.scoring.conventions, plan.options.confidence, plan.over_lists)
         if not plan.options.percentiles:
             return means
         return _with_percentiles(means, _published(self.users, plan, CONVENTION_INDEX), plan, (), True)

@@ -7,12 +7,14 @@ The sums are whole numbers, so the order in which they are added up changes no b
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
@@ -25,6 +27,7 @@ from rankmetrics_spark.schemas import (
     CONVENTION_HASH,
     CONVENTION_INDEX,
     EXPERIMENT,
+    FLAGGED,
     MEAN_OVER,
     METRIC,
     N_LISTS,
@@ -33,6 +36,7 @@ from rankmetrics_spark.schemas import (
     N_USERS,
     N_USERS_WITH_RELEVANT,
     N_USERS_WITHOUT_LIST,
+    RANK_MAY_REPEAT,
     SEGMENT,
     lists_with_value,
     quoted,
@@ -70,6 +74,7 @@ def sums_of_lists(
     segments: Sequence[str],
     combinations: Sequence[Sequence[int]] = (),
     over_lists: bool = False,
+    flagged: Sequence[str] = (),
 ) -> Step:
     """Rows of users, or of lists where each is a user's only one -> their exact sums, for ``averages_of_sums``.
 
@@ -78,9 +83,13 @@ def sums_of_lists(
         segments: How each segment is called in the result; its column is ``_segment_0``, ``_segment_1``, ...
         combinations: Indices of segments that split the users together.
         over_lists: Whether means are over lists instead of users.
+        flagged: Columns of lists with ``_flagged``. With them, such a list is not added up: it comes back as a row with
+            its experiment and these columns, which are null in the rows of sums.
     """
     body = partial(_sums_of_batches, metrics=tuple(metrics), segments=tuple(segments), combinations=tuple(combinations))
-    return Step(partial(body, over_lists=over_lists), _SUMS.schema)
+    kinds = {RANK_MAY_REPEAT: T.BooleanType()}
+    table = replace(_SUMS, more=tuple(T.StructField(name, kinds.get(name, T.StringType())) for name in flagged))
+    return Step(partial(body, over_lists=over_lists, table=table), table.schema)
 
 
 def sums_of_users(
@@ -162,19 +171,34 @@ def _sums_of_batches(
     segments: Sequence[str],
     combinations: Sequence[Sequence[int]],
     over_lists: bool,
+    table: SumTable,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of users -> exact sums: a row per (experiment, segment, metric, convention) of each batch."""
+    more = [field.name for field in table.more]
     for batch in batches:
+        if more and pc.any(batch.column(FLAGGED)).as_py():
+            yield _keys_of(batch.filter(batch.column(FLAGGED)), table)
+            batch = batch.filter(pc.invert(batch.column(FLAGGED)))
         if batch.num_rows:
             columns = {name: batch.column(name) for name in batch.schema.names}
             codes = [coded(columns[f"_segment_{i}"]) for i in range(len(segments))]
             split = splits(segments, codes, combinations, batch.num_rows)
-            yield from _sums_of_batch(columns, metrics, split, over_lists)
+            for keys, sums in _sums_of_batch(columns, metrics, split, over_lists):
+                nulls = (pa.nulls(len(sums), batch.column(name).type) for name in more)
+                yield table.batch(keys, sums, *nulls)
+
+
+def _keys_of(lists: pa.RecordBatch, table: SumTable) -> pa.RecordBatch:
+    """The keys of lists as rows without sums: once, though a batch comes back for each convention."""
+    lists = lists.filter(pc.equal(lists.column(CONVENTION_INDEX), 0))
+    others = [[None] * lists.num_rows] * (len(table.key) - 1)
+    keys = [lists.column(EXPERIMENT).to_pylist(), *others]
+    return table.batch(keys, (), *(lists.column(field.name) for field in table.more))
 
 
 def _sums_of_batch(
     columns: Arrays, metrics: Sequence[Metric], splits: Iterable[tuple[list[str], Ints]], over_lists: bool
-) -> Iterator[pa.RecordBatch]:
+) -> Iterator[tuple[list[list[str]], Ints]]:
     counts = _counts(columns)
     parts = [metrics[at : at + _TOGETHER] for at in range(0, len(metrics), _TOGETHER)]
     cells = [_cells(*_values(columns, part, over_lists), counts) for part in parts]
@@ -191,7 +215,7 @@ def _sums_of_batch(
         repeated = [key * len(metrics) for key in keys]
         repeated.insert(2, [str(metric) for metric in metrics for _ in groups])
         totals = [_totals(of_part, group, len(groups), len(part)) for of_part, part in zip(cells, parts, strict=True)]
-        yield _SUMS.batch(repeated, np.concatenate(totals))
+        yield repeated, np.concatenate(totals)
 
 
 def _values(columns: Arrays, metrics: Sequence[Metric], over_lists: bool) -> tuple[Floats, Floats | None]:

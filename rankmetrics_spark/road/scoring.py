@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from pyspark.sql import DataFrame
@@ -15,6 +15,7 @@ from rankmetrics_spark.schemas import (
     CONVENTION_INDEX,
     COVARIATE,
     EXPERIMENT,
+    FLAGGED,
     JUDGED,
     MIXED,
     N_LISTS,
@@ -27,6 +28,7 @@ from rankmetrics_spark.schemas import (
     POOL_INTENT,
     POOL_INTENT_GRADE,
     POOL_INTENT_ITEM,
+    RANK_MAY_REPEAT,
     TOP,
     USER,
     Columns,
@@ -35,7 +37,14 @@ from rankmetrics_spark.schemas import (
 )
 
 
-def scored(lists: DataFrame, columns: Columns, layout: Layout, scoring: Scoring, then: Step | None = None) -> DataFrame:
+def scored(
+    lists: DataFrame,
+    columns: Columns,
+    layout: Layout,
+    scoring: Scoring,
+    then: Step | None = None,
+    then_reads: Mapping[str, str] | None = None,
+) -> DataFrame:
     """Score lists that travel in a layout.
 
     Args:
@@ -45,6 +54,8 @@ def scored(lists: DataFrame, columns: Columns, layout: Layout, scoring: Scoring,
         layout: How the lists were packed.
         scoring: What to compute.
         then: A step over the scored lists, in the same round trip to Python.
+        then_reads: What the step reads beside the scores: the name of each column -> SQL over ``lists``. Columns with a
+            flag are boolean, and the others texts.
 
     Returns:
         One row per (list, convention): keys, segments, covariate, ``_rows``, ``_all_rows_seen``, ``_judged``,
@@ -52,32 +63,29 @@ def scored(lists: DataFrame, columns: Columns, layout: Layout, scoring: Scoring,
         result.
     """
     judged = f"{POOL_GRADE} IS NOT NULL" if scoring.judged else "false"
-    names = [*columns.keys, *columns.of_user, N_ROWS]
-    names += [TOP] * (not columns.by_score) + [MIXED] * bool(columns.segments)
-    flags = [f"{judged} AS {JUDGED}"]
-    if layout.all_rows_seen is not None:
-        flags.insert(0, f"{layout.all_rows_seen} AS {ALL_ROWS_SEEN}")
+    own = [*columns.keys, *columns.of_user, *[TOP] * (not columns.by_score), *[MIXED] * bool(columns.segments)]
+    known = {} if layout.all_rows_seen is None else {ALL_ROWS_SEEN: layout.all_rows_seen}
+    kept = then_reads or dict(zip(own, own, strict=True)) | known | {JUDGED: judged}
     # The hashes of judged items are read to look up grades, and to count repeats of a judged item.
     needs_hash = not columns.relevance or any(rule.duplicates == "count" for rule in scoring.conventions)
     intents = [POOL_INTENT, POOL_INTENT_ITEM, POOL_INTENT_GRADE] * scoring.judged_intents
     pool = [POOL_GRADE, *[POOL_HASH] * needs_hash, *intents] if scoring.judged else []
-    inputs = lists.selectExpr(*names, *flags, *layout.payload, *pool)
+    inputs = lists.selectExpr(*(f"{sql} AS {name}" for name, sql in kept.items()), N_ROWS, *layout.payload, *pool)
     if then is None and not layout.arrays and not scoring.judged and len(scoring.conventions) == 1:
-        return _by_pandas_udf(inputs, names, layout, scoring)
-    step = _arrow_step(names, layout, scoring)
+        return _by_pandas_udf(inputs, [*kept], layout, scoring)
+    step = _arrow_step([*kept, N_ROWS], layout, scoring)
     return (step.then(then) if then else step).of(inputs)
 
 
+_NUMBERS = {COVARIATE: T.DoubleType(), N_ROWS: T.LongType(), TOP: T.LongType()}
+_FLAGS = dict.fromkeys((MIXED, ALL_ROWS_SEEN, JUDGED, FLAGGED, RANK_MAY_REPEAT), T.BooleanType())
+
+
 def _arrow_step(names: Sequence[str], layout: Layout, scoring: Scoring) -> Step:
-    has_flag = layout.all_rows_seen is not None
-    kinds = dict.fromkeys(names, T.StringType()) | {
-        **{name: T.DoubleType() for name in [COVARIATE] if name in names},
-        **{name: T.LongType() for name in (N_ROWS, TOP) if name in names},
-        **{name: T.BooleanType() for name in (*[MIXED] * (MIXED in names), *[ALL_ROWS_SEEN] * has_flag, JUDGED)},
-    }
-    fields = T.StructType([T.StructField(name, kind) for name, kind in kinds.items()])
-    flags = [] if has_flag else [T.StructField(ALL_ROWS_SEEN, T.BooleanType())]
-    computed = T.StructType([T.StructField(CONVENTION_INDEX, T.IntegerType()), *flags, *_scores(scoring)])
+    kinds = _NUMBERS | _FLAGS
+    fields = T.StructType([T.StructField(name, kinds.get(name, T.StringType())) for name in names])
+    from_python = [T.StructField(ALL_ROWS_SEEN, T.BooleanType())] * (layout.all_rows_seen is None)
+    computed = T.StructType([T.StructField(CONVENTION_INDEX, T.IntegerType()), *from_python, *_scores(scoring)])
     step = computing(partial(score_batch, layout=layout, scoring=scoring), fields, computed)
     return Step(partial(in_slices, sizes=N_ROWS, most=ROWS_AT_ONCE), step.schema).then(step)
 
@@ -87,10 +95,10 @@ ROWS_AT_ONCE = 2**19
 
 
 def _by_pandas_udf(lists: DataFrame, names: Sequence[str], layout: Layout, scoring: Scoring) -> DataFrame:
-    inputs = [name for name in lists.columns if name == N_ROWS or name not in (*names, ALL_ROWS_SEEN, JUDGED)]
+    inputs = [name for name in lists.columns if name not in names]
     score = struct_udf(partial(_score_one, layout=layout, scoring=scoring), inputs, T.StructType(_scores(scoring)))
-    scores = lists.select(*names, ALL_ROWS_SEEN, JUDGED, score(*inputs).alias("_scores"))
-    return scores.selectExpr(*names, ALL_ROWS_SEEN, JUDGED, f"0 AS {CONVENTION_INDEX}", "_scores.*")
+    scores = lists.select(*names, N_ROWS, score(*inputs).alias("_scores"))
+    return scores.selectExpr(*names, N_ROWS, f"0 AS {CONVENTION_INDEX}", "_scores.*")
 
 
 def _score_one(columns: Arrays, layout: Layout, scoring: Scoring) -> Computed:

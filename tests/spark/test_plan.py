@@ -28,7 +28,7 @@ pytestmark = pytest.mark.classic
 
 PINNED = "4.3."
 """The Spark of the numbers below. Another one may cut the same query into another number of jobs."""
-JOBS = 4
+JOBS = 5
 """Of the averages, without comparisons."""
 JOBS_OF_A_RUN = {"averages": 14, "comparisons": 18}
 """Of the whole job, from reading schemas to the run record. Two of them stage ``checks``, after the other tables."""
