@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from rankmetrics_spark import evaluate, run
 from rankmetrics_spark.config import from_mapping
 from tests.benchmarks import data, observe
-from tests.benchmarks.peers import duckdb_same_work, ours, polars_same_work, same_work
+from tests.benchmarks.peers import duckdb_same_work, ours, polars_same_work, same_work, spark_same_work
 from tests.benchmarks.peers.common import COLUMNS
 from tests.benchmarks.peers.ours import Values
 from tests.benchmarks.peers.same_work import Work
@@ -23,9 +23,9 @@ from tests.helpers.dirty_logs import dirty_log, typed
 
 TOLERANCE = 1e-9
 
-JOBS = 5
+JOBS = 6
 """Spark jobs for reading a log and one ``experiment_metrics.collect()`` in the ``masks`` layout, for any metrics and
-segments: the schema, the flagged lists (none in this log), the lists, the averages, the result."""
+segments: the schema, the lists, their sums and flagged ones (none in this log), these ones, the averages, the result."""
 
 MODES: dict[str, dict[str, Any]] = {
     "masks": {},
@@ -110,21 +110,21 @@ OURS_DOES: dict[Work, dict[str, Any]] = {
 
 
 def same_work_on_dirty_log(spark: SparkSession, folder: Path) -> list[str]:
-    """Check that DuckDB and Polars agree with us on every number, and on the rows left out for each reason."""
+    """Check that every peer agrees with us on every number, and on the rows left out for each reason."""
     path = write_dirty_log(folder / "data" / "dirty")
     wrong = []
     for work, options in OURS_DOES.items():
-        wanted = ours.run(path, **options) | left_out(spark.read.parquet(path), options)
-        for peer in (duckdb_same_work, polars_same_work):
-            found = peer.run(path, work)
+        expected = ours.run(path, **options) | left_out(spark.read.parquet(path), options)
+        for peer in (spark_same_work, duckdb_same_work, polars_same_work):
+            result = peer.run(path, work)
             name = f"{peer.__name__.rpartition('.')[2]}, {work}"
-            if found.keys() != wanted.keys():
-                wrong.append(f"{name}: {sorted(found.keys() ^ wanted.keys(), key=str)[:3]} on one side only")
-            elif off := [key for key, value in wanted.items() if not abs(value - found[key]) <= TOLERANCE]:
-                wrong.append(f"{name}: {off[0]} is {found[off[0]]!r}, ours is {wanted[off[0]]!r}")
-    repeated = sum(value for (_, name), value in wanted.items() if name == "n_repeated")
-    faulty = sum(value for (_, name), value in wanted.items() if name.startswith("faulty"))
-    print(f"a dirty log: {faulty:.0f} faulty and {repeated:.0f} repeated rows by score; DuckDB and Polars agree")
+            if result.keys() != expected.keys():
+                wrong.append(f"{name}: {sorted(result.keys() ^ expected.keys(), key=str)[:3]} on one side only")
+            elif off := [key for key, value in expected.items() if not abs(value - result[key]) <= TOLERANCE]:
+                wrong.append(f"{name}: {off[0]} is {result[off[0]]!r}, ours is {expected[off[0]]!r}")
+    repeated = sum(value for (_, name), value in expected.items() if name == "n_repeated")
+    faulty = sum(value for (_, name), value in expected.items() if name.startswith("faulty"))
+    print(f"a dirty log: {faulty:.0f} faulty and {repeated:.0f} repeated rows by score; all peers agree")
     return wrong if faulty and repeated else [*wrong, "the dirty log is clean"]
 
 
@@ -134,10 +134,10 @@ def left_out(rows: DataFrame, options: dict[str, Any]) -> Values:
     columns = {"relevance": given.pop("relevance")}
     result = evaluate(rows, metrics=COLUMNS, columns=columns, **given)
     counted = result.quarantine.where("reason NOT IN ('duplicate_item', 'repeated_position')")
-    found = counted.selectExpr("experiment_id", "replace(reason, '_gain', '_relevance') AS reason")
+    actual = counted.selectExpr("experiment_id", "replace(reason, '_gain', '_relevance') AS reason")
     return {
         (row["experiment_id"], f"faulty {row['reason']}"): float(row["count"])
-        for row in found.groupBy("experiment_id", "reason").count().collect()
+        for row in actual.groupBy("experiment_id", "reason").count().collect()
     }
 
 

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from rankmetrics_spark.engines.spark import Java, launcher_home
 from tests.benchmarks import observe
 from tests.benchmarks.observe import Cost, Memory
-from tests.benchmarks.peers import apply_in_pandas, floors, ours, ranking_evaluator
+from tests.benchmarks.peers import apply_in_pandas, floors, ours, ranking_evaluator, spark_same_work
 
 ROOT = Path(__file__).parents[2]
 PEERS = Path(__file__).parent / "peers"
@@ -195,17 +195,17 @@ def peer_environment(python: str) -> dict[str, str]:
 
 def environment(folder: Path, name: str) -> str:
     """The Python of a peer's environment, which is created from ``peers/<name>.txt`` on first use."""
-    home, wanted = (folder / "venvs" / name).resolve(), PEERS / f"{name}.txt"
+    home, pins = (folder / "venvs" / name).resolve(), PEERS / f"{name}.txt"
     python, stamp = home / "bin" / "python", home / "installed.txt"
-    if not stamp.exists() or stamp.read_text() != wanted.read_text():
+    if not stamp.exists() or stamp.read_text() != pins.read_text():
         subprocess.run([sys.executable, "-m", "venv", "--clear", home], check=True, capture_output=True)
-        alone = ["--no-deps"] if wanted.read_text().startswith("# Without its dependencies") else []
-        install = [python, "-m", "pip", "install", "--quiet", *alone, "--requirement", wanted]
+        alone = ["--no-deps"] if pins.read_text().startswith("# Without its dependencies") else []
+        install = [python, "-m", "pip", "install", "--quiet", *alone, "--requirement", pins]
         done = subprocess.run(install, capture_output=True, text=True, timeout=1200)
         if done.returncode:
             errors = [line for line in done.stderr.splitlines() if "error" in line.lower()]
             raise RuntimeError(f"installation failed: {(errors or ['pip failed'])[-1][:200]}")
-        stamp.write_text(wanted.read_text())
+        stamp.write_text(pins.read_text())
     return str(python)
 
 
@@ -292,17 +292,30 @@ def laptop_contenders(folder: Path) -> list[Contender]:
     ]
 
 
+SPARK_SQL = "Spark SQL, same work"
+
+
 def same_work_contenders(folder: Path) -> list[Contender]:
-    """DuckDB and Polars with everything that the project does: ``peers.same_work``."""
+    """Spark, DuckDB and Polars with everything that the project does: ``peers.same_work``."""
     return [
-        OutOfProcess(
-            f"{peer}, same work{ending}",
-            compared=_COMPARED.get(function, "clicks"),
-            module=f"{peer.lower()}_same_work:{function}",
-            folder=folder,
-        )
-        for peer in DOING_THE_SAME
-        for function, ending in SAME_WORK.items()
+        *(
+            InSession(
+                f"{SPARK_SQL}{ending}",
+                compared=_COMPARED.get(function, "clicks"),
+                function=getattr(spark_same_work, function),
+            )
+            for function, ending in SAME_WORK.items()
+        ),
+        *(
+            OutOfProcess(
+                f"{peer}, same work{ending}",
+                compared=_COMPARED.get(function, "clicks"),
+                module=f"{peer.lower()}_same_work:{function}",
+                folder=folder,
+            )
+            for peer in DOING_THE_SAME
+            for function, ending in SAME_WORK.items()
+        ),
     ]
 
 

@@ -32,6 +32,12 @@ GOALS = (
     ("grades 0-3 / Spark alone", "ours, grades 0-3", f"{BARE}grades and items", 1.3, ""),
     ("real-valued / Spark alone", "ours, real-valued", f"{BARE}real values and items", 1.3, ""),
     ("by score / Spark alone", "ours, score", f"{BARE}scores and items", 1.3, ""),
+    *(
+        (f"{mine} / Spark SQL, same work", mine, f"{contenders.SPARK_SQL}{ending}", 1.0, "")
+        for mine, ending in zip(
+            (OURS, IGNORING, "ours, real-valued", "ours, score"), contenders.SAME_WORK.values(), strict=True
+        )
+    ),
     ("12 metric columns / 2", OURS, "ours, 2 metric columns", 1.25, ""),
     ("ours / RankingEvaluator", OURS, contenders.RANKING_EVALUATOR, 1 / 20, "clicks"),
     ("ours / RankingEvaluator, lists cached", OURS, "RankingEvaluator, 12 numbers, lists cached", 1 / 20, "clicks"),
@@ -70,8 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ratios.accept(every_contender(folder, options.limit), _log_of_ratios(spark, folder))
         spark.stop()
         return 0
-    wanted = data.Dataset(options.rows, options.layout)
-    path = data.ensure(spark, folder, wanted)
+    request = data.Dataset(options.rows, options.layout)
+    path = data.ensure(spark, folder, request)
     lines = measure(_chosen(options, folder), path, options.rounds, options.rows)
     wrong = agreement(lines, path)
     title = f"{options.rows:,} rows, {options.layout.replace('_', ' ')}, Spark {spark.version} local[2], 2 GB heap"
@@ -79,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.small:
         console.print(profile(lines))
         console.print(goals(lines))
-    _keep(folder / f"results-{wanted.name}.json", lines)
+    _keep(folder / f"results-{request.name}.json", lines)
     if options.small:
         wrong += checks.jobs(spark, folder, options.rows) + checks.plan(spark, path, options.rows)
         wrong += checks.whole_run(spark, folder, options.rows)
